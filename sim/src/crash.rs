@@ -1,0 +1,115 @@
+//! The images that crashes of a recording leave, boundary by boundary.
+
+use crate::durable::{Durable, Survivors};
+use crate::record::{Op, Recording, write_into};
+
+/// A place in a recording, and the images of a crash at that place.
+///
+/// Boundary `k` stands behind the first `k` operations. The durable image moves along with the
+/// boundary, so that an image costs a copy of it and a replay of what is unsynced.
+///
+/// ```
+/// # use runlog_sim::{CrashImages, Recording, Survivors};
+/// # let recording = Recording::default();
+/// # fn check(_: &[u8]) {}
+/// let mut crashes = CrashImages::new(&recording);
+/// let mut image = Vec::new();
+/// loop {
+///     for survivors in Survivors::ALL {
+///         crashes.image_into(survivors, 42, &mut image);
+///         check(&image);
+///     }
+///     if !crashes.advance() {
+///         break;
+///     }
+/// }
+/// ```
+#[derive(Debug)]
+pub struct CrashImages<'a> {
+    recording: &'a Recording,
+    boundary: usize,
+    durable: Durable,
+}
+
+impl<'a> CrashImages<'a> {
+    /// Starts at boundary 0.
+    #[must_use]
+    pub fn new(recording: &'a Recording) -> Self {
+        Self {
+            recording,
+            boundary: 0,
+            durable: Durable::new(recording.initial.clone()),
+        }
+    }
+
+    /// How many operations are done.
+    #[must_use]
+    pub fn boundary(&self) -> usize {
+        self.boundary
+    }
+
+    /// The operation that comes next, the one in flight at this boundary.
+    #[must_use]
+    pub fn next_op(&self) -> Option<&'a Op> {
+        self.recording.ops.get(self.boundary)
+    }
+
+    /// Does the next operation. False at the end, where there is none.
+    pub fn advance(&mut self) -> bool {
+        let Some(op) = self.next_op() else {
+            return false;
+        };
+        self.durable.push(op);
+        self.boundary += 1;
+        true
+    }
+
+    /// Goes to a boundary, forwards or back, at most to the end.
+    pub fn seek(&mut self, boundary: usize) {
+        if boundary < self.boundary {
+            *self = Self::new(self.recording);
+        }
+        while self.boundary < boundary && self.advance() {}
+    }
+
+    /// How many operations are unsynced here. With 0 a power loss has one outcome only.
+    #[must_use]
+    pub fn unsynced(&self) -> usize {
+        self.durable.unsynced()
+    }
+
+    /// What is certain to survive.
+    #[must_use]
+    pub fn durable(&self) -> &[u8] {
+        self.durable.base()
+    }
+
+    /// The file after a power loss here. The same arguments always give the same image.
+    pub fn image(&mut self, survivors: Survivors, seed: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.image_into(survivors, seed, &mut out);
+        out
+    }
+
+    /// As [`CrashImages::image`], into a buffer that is used again.
+    pub fn image_into(&mut self, survivors: Survivors, seed: u64, out: &mut Vec<u8>) {
+        self.durable.image_into(survivors, seed, out);
+    }
+
+    /// The file after the process was killed here, with the first `stored` bytes of the next
+    /// operation if that is a write.
+    #[must_use]
+    pub fn killed(&self, stored: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.killed_into(stored, &mut out);
+        out
+    }
+
+    /// As [`CrashImages::killed`], into a buffer that is used again.
+    pub fn killed_into(&self, stored: usize, out: &mut Vec<u8>) {
+        self.durable.volatile_into(out);
+        if let Some(Op::Write { offset, data }) = self.next_op() {
+            write_into(out, *offset, &data[..stored.min(data.len())]);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Time and randomness that a test decides.
+
+use core::sync::atomic::{AtomicI64, Ordering};
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use runlog::Timestamp;
+use runlog::env::{Clock, Entropy};
+
+use crate::random::SplitMix64;
+
+/// A clock that stands still until it is set, in either direction. Clones show the same time.
+#[derive(Debug, Clone, Default)]
+pub struct SimClock {
+    nanos: Arc<AtomicI64>,
+}
+
+impl SimClock {
+    /// A clock that shows `time`.
+    #[must_use]
+    pub fn new(time: Timestamp) -> Self {
+        Self {
+            nanos: Arc::new(AtomicI64::new(time.0)),
+        }
+    }
+
+    /// Sets the clock, also back.
+    pub fn set(&self, time: Timestamp) {
+        self.nanos.store(time.0, Ordering::SeqCst);
+    }
+
+    /// Moves the clock by `nanos`, backwards if negative.
+    pub fn advance(&self, nanos: i64) {
+        self.nanos.fetch_add(nanos, Ordering::SeqCst);
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.nanos.load(Ordering::SeqCst))
+    }
+}
+
+/// Random bytes that follow from a seed. Clones draw from the same row of bytes.
+#[derive(Debug, Clone)]
+pub struct SimEntropy {
+    random: Arc<Mutex<SplitMix64>>,
+}
+
+impl SimEntropy {
+    /// The bytes that follow from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            random: Arc::new(Mutex::new(SplitMix64::new(seed))),
+        }
+    }
+}
+
+impl Entropy for SimEntropy {
+    fn fill(&self, out: &mut [u8]) -> io::Result<()> {
+        self.random.lock().fill(out);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_goes_both_ways_for_all_clones() {
+        let clock = SimClock::new(Timestamp(100));
+        let other = clock.clone();
+        clock.advance(5);
+        assert_eq!(other.now(), Timestamp(105));
+        other.advance(-200);
+        assert_eq!(clock.now(), Timestamp(-95));
+        clock.set(Timestamp(7));
+        assert_eq!(other.now(), Timestamp(7));
+    }
+
+    #[test]
+    fn a_seed_decides_all_bytes() {
+        let draw = |entropy: &SimEntropy| {
+            let mut bytes = [0; 16];
+            entropy.fill(&mut bytes).unwrap();
+            bytes
+        };
+        let (first, second) = (SimEntropy::new(1), SimEntropy::new(1));
+        let bytes = draw(&first);
+        assert_eq!(bytes, draw(&second));
+        assert_ne!(bytes, draw(&first.clone()));
+        assert_ne!(bytes, draw(&SimEntropy::new(2)));
+    }
+}

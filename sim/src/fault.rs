@@ -1,0 +1,90 @@
+//! Which calls of a disk are to fail, and how.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+
+use crate::record::OpKind;
+
+/// How one call fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// The error it reports.
+    pub error: io::ErrorKind,
+    /// How many bytes of a write are stored all the same.
+    pub stored: usize,
+}
+
+impl Fault {
+    /// A call that reports `error` and changes nothing.
+    #[must_use]
+    pub fn error(error: io::ErrorKind) -> Self {
+        Self { error, stored: 0 }
+    }
+
+    /// A write that stores its first `stored` bytes and reports `error`.
+    #[must_use]
+    pub fn short(error: io::ErrorKind, stored: usize) -> Self {
+        Self { error, stored }
+    }
+}
+
+impl From<io::ErrorKind> for Fault {
+    fn from(error: io::ErrorKind) -> Self {
+        Self::error(error)
+    }
+}
+
+/// The faults that are still to come.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    numbered: BTreeMap<usize, Fault>,
+    next: Vec<(OpKind, Fault)>,
+    from: Option<(usize, Fault)>,
+    unreadable: Vec<(Range<u64>, io::ErrorKind)>,
+}
+
+impl Plan {
+    pub(crate) fn fail_op(&mut self, number: usize, fault: Fault) {
+        self.numbered.insert(number, fault);
+    }
+
+    pub(crate) fn fail_next(&mut self, kind: OpKind, fault: Fault) {
+        self.next.push((kind, fault));
+    }
+
+    pub(crate) fn fail_from(&mut self, number: usize, fault: Fault) {
+        self.from = Some((number, fault));
+    }
+
+    pub(crate) fn fail_reads_in(&mut self, range: Range<u64>, error: io::ErrorKind) {
+        self.unreadable.push((range, error));
+    }
+
+    /// What happens to operation `number`; a fault for one call is used up by it.
+    pub(crate) fn for_op(&mut self, kind: OpKind, number: usize) -> Option<Fault> {
+        if let Some(fault) = self.numbered.remove(&number) {
+            return Some(fault);
+        }
+        if let Some(fault) = self.take_next(kind) {
+            return Some(fault);
+        }
+        self.from
+            .filter(|(first, _)| number >= *first)
+            .map(|(_, fault)| fault)
+    }
+
+    /// What happens to a read of `range`.
+    pub(crate) fn for_read(&mut self, range: Range<u64>) -> Option<io::ErrorKind> {
+        if let Some(fault) = self.take_next(OpKind::Read) {
+            return Some(fault.error);
+        }
+        let hit = |(bad, _): &&(Range<u64>, _)| bad.start < range.end && range.start < bad.end;
+        self.unreadable.iter().find(hit).map(|(_, error)| *error)
+    }
+
+    fn take_next(&mut self, kind: OpKind) -> Option<Fault> {
+        let at = self.next.iter().position(|(planned, _)| *planned == kind)?;
+        Some(self.next.remove(at).1)
+    }
+}

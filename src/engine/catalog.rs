@@ -1,0 +1,117 @@
+//! What answers for the sealed segments up to a position: the index if it can be trusted, the
+//! directories of the segments if not.
+//!
+//! A catalog never changes; the engine replaces it. Whoever holds one holds its segments, so that
+//! their extents are not reused meanwhile.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::recovery::rebuild_directory;
+use super::segment::Segment;
+use crate::error::{Damage, Error, Place, Result};
+use crate::format::Directory;
+use crate::index::{self, Directories, DirectoryScan, IndexError, IndexSnapshot, Subject};
+use crate::types::{RunNo, SegmentId};
+
+/// The answers for everything up to a sealed segment.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    segments: Vec<Arc<Segment>>,
+    ids: Vec<SegmentId>,
+    through: Option<SegmentId>,
+    index: Option<IndexSnapshot>,
+    /// The index failed to answer.
+    failed: AtomicBool,
+}
+
+impl Catalog {
+    /// A catalog of these segments, ascending, and perhaps an index that covers exactly them.
+    pub(crate) fn new(
+        segments: Vec<Arc<Segment>>,
+        through: Option<SegmentId>,
+        index: Option<IndexSnapshot>,
+    ) -> Self {
+        let ids = segments.iter().map(|segment| segment.id()).collect();
+        Self { segments, ids, through, index, failed: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn segments(&self) -> &[Arc<Segment>] {
+        &self.segments
+    }
+
+    /// The last segment that is covered.
+    pub(crate) fn through(&self) -> Option<SegmentId> {
+        self.through
+    }
+
+    pub(crate) fn index(&self) -> Option<&IndexSnapshot> {
+        self.index.as_ref()
+    }
+
+    /// Whether the index failed to answer since the catalog was made.
+    pub(crate) fn index_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn segment(&self, id: SegmentId) -> Option<&Arc<Segment>> {
+        self.ids.binary_search(&id).ok().and_then(|at| self.segments.get(at))
+    }
+
+    /// Asks the index; if there is none or it fails, asks the directories.
+    pub(crate) fn ask<T>(
+        &self,
+        question: impl Fn(&dyn index::Catalog) -> Result<T, IndexError>,
+    ) -> Result<T> {
+        if let Some(index) = &self.index
+            && !self.index_failed()
+        {
+            match question(index) {
+                Ok(answer) => return Ok(answer),
+                Err(_) => self.failed.store(true, Ordering::Release),
+            }
+        }
+        self.ask_directories(question)
+    }
+
+    /// Asks the directories, whatever the index may know.
+    pub(crate) fn ask_directories<T>(
+        &self,
+        question: impl Fn(&dyn index::Catalog) -> Result<T, IndexError>,
+    ) -> Result<T> {
+        question(&DirectoryScan::new(self)).map_err(|error| match error {
+            IndexError::Damaged(damage) => Error::corrupt(Place::Index, damage),
+            _ => Error::corrupt(Place::Index, Damage::IndexPages),
+        })
+    }
+
+    /// Whether the index says what the directories say (I4). A run whose eviction the index has not
+    /// applied may have lost segments already, so that the two differ about it for a while.
+    pub(crate) fn index_matches(&self, deleted: &HashSet<RunNo>) -> bool {
+        let Some(index) = &self.index else { return true };
+        let mut same = true;
+        let checked = index::check(index, self, &mut |difference| {
+            let excused = match difference.subject {
+                Some(Subject::Run(run_no)) => deleted.contains(&run_no),
+                _ => !deleted.is_empty(),
+            };
+            same &= excused;
+        });
+        if checked.is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        same && checked.is_ok()
+    }
+}
+
+impl Directories for Catalog {
+    fn segments(&self) -> &[SegmentId] {
+        &self.ids
+    }
+
+    fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> R) -> Option<R> {
+        let directory = self.segments.get(index)?.directory(rebuild_directory).ok()?;
+        Some(read(directory))
+    }
+}

@@ -1,0 +1,320 @@
+//! The state of an open store that appends change: the tail of the log and the runs in memory.
+//!
+//! One lock guards all of it. Order, sequence and place are assigned, the bytes are written, and
+//! the frame is noted under that lock, so that what is acknowledged is always a contiguous prefix
+//! of the log.
+//!
+//! Ordering, with what breaks otherwise:
+//!
+//! 1. The bytes of a frame are written *before* the written mark passes it (O1): the durable
+//!    position would cover bytes that are not there.
+//! 2. A segment is RESERVED durably *before* its first frame is written (O4): a power cut would
+//!    leave frames in an extent that nobody owns.
+//! 3. Room for the directory is kept *before* a frame is placed: the segment could not be sealed.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+
+use super::catalog::Catalog;
+use super::draft::{Draft, note_frame};
+use super::hot::HotRuns;
+use super::segment::Segment;
+use super::shared::Engine;
+use crate::error::{Error, Result, Sized};
+use crate::format::directory::{DirectoryBuilder, MAX_RUN_ENTRY_COST};
+use crate::format::frame::{self, frame_len};
+use crate::format::manifest::SealedAt;
+use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::{ExtentSize, FrameHeader, FrameKind};
+use crate::types::{LogPosition, Lsn, RunNo, SegmentId, Timestamp};
+
+/// The end of the log.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    pub(crate) segment: Arc<Segment>,
+    /// The next frame goes here.
+    pub(crate) offset: u32,
+    /// Space is had up to here.
+    pub(crate) allocated: u32,
+    pub(crate) builder: DirectoryBuilder,
+}
+
+/// A sealed segment of which the manifest does not know yet.
+#[derive(Debug)]
+pub(crate) struct Sealing {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) at: SealedAt,
+    /// The seal is durable once the durable position is here.
+    pub(crate) covered_at: LogPosition,
+}
+
+/// Who may use the space that is kept back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Records and starts leave the reserve alone.
+    Normal,
+    /// Ends and evictions may use it, so that runs can be ended on a full disk.
+    Reserve,
+}
+
+/// The state behind the lock.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) tail: Tail,
+    /// Segments set aside for when the tail's is full, in the order of their numbers.
+    pub(crate) reserved: VecDeque<Arc<Segment>>,
+    /// Sealed segments, oldest first, that the manifest does not know as sealed.
+    pub(crate) sealing: VecDeque<Sealing>,
+    /// Sealed segments, oldest first, that the catalog does not cover.
+    pub(crate) unapplied: VecDeque<Arc<Segment>>,
+    /// What answers for everything older.
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) hot: HotRuns,
+    /// Runs that are deleted but still have frames somewhere.
+    pub(crate) deleted: Arc<HashSet<RunNo>>,
+    /// Segments that may have died since the last look.
+    pub(crate) suspects: BTreeSet<SegmentId>,
+    /// Segments that do not count any more, but may still be read by somebody.
+    pub(crate) retired: Vec<Arc<Segment>>,
+    pub(crate) next_segment: SegmentId,
+    pub(crate) next_run_no: RunNo,
+    pub(crate) next_lsn: Lsn,
+    pub(crate) closed: bool,
+    pub(crate) buffer: Vec<u8>,
+}
+
+/// The space at the end of a segment that only ends and evictions may use.
+pub(crate) fn reserve_len(extent_size: ExtentSize) -> u32 {
+    (extent_size.bytes_u32() / 16).min(32 << 10)
+}
+
+/// How far the first extent of a store is allocated at first, and how much it grows by at least.
+pub(crate) const FIRST_STEP: u32 = 64 << 10;
+
+impl Core {
+    /// Where the next frame will end up at the earliest: everything in front of it was written.
+    pub(crate) fn end_of_log(&self) -> LogPosition {
+        self.tail.segment.position(self.tail.offset)
+    }
+
+    /// Writes frames next to one another, with one write, each behind a BIND if its run has no
+    /// entry in the segment yet. Sets the drafts' positions and order. Answers the position behind
+    /// the last frame.
+    pub(crate) fn place(
+        &mut self,
+        engine: &Engine,
+        drafts: &mut [Draft<'_>],
+        urgency: Urgency,
+    ) -> Result<LogPosition> {
+        if self.closed {
+            return Err(Error::Closed);
+        }
+        engine.disk.check()?;
+        let mut binds = self.binds(drafts)?;
+        if !self.fits(engine, self.room_for(drafts, &binds), urgency)? {
+            self.roll(engine)?;
+            binds = self.binds(drafts)?;
+            let need = self.room_for(drafts, &binds);
+            if !self.fits(engine, need, urgency)? {
+                let max = u64::from(engine.extent_size.max_batch());
+                return Err(Error::TooLarge { what: Sized::Batch, len: need.0 as u64, max });
+            }
+        }
+        self.write(engine, drafts, &binds)
+    }
+
+    /// The BIND payloads that the drafts need in the segment as it is.
+    fn binds(&self, drafts: &[Draft<'_>]) -> Result<Vec<(RunNo, Vec<u8>)>> {
+        let mut binds: Vec<(RunNo, Vec<u8>)> = Vec::new();
+        for draft in drafts {
+            let run_no = draft.header.run_no;
+            let bound = run_no == RunNo(0)
+                || self.tail.builder.run(run_no).is_some()
+                || binds.iter().any(|bind| bind.0 == run_no);
+            if !bound {
+                let run = self.hot.get(run_no).ok_or(Error::Poisoned)?;
+                let mut ids = Vec::new();
+                frame::encode_ids(&run.agent, &run.run, &mut ids);
+                binds.push((run_no, ids));
+            }
+        }
+        Ok(binds)
+    }
+
+    /// The bytes that the frames take, and that they add to the directory at most.
+    fn room_for(&self, drafts: &[Draft<'_>], binds: &[(RunNo, Vec<u8>)]) -> (usize, usize) {
+        let frames: usize = drafts.iter().map(|draft| draft.header.frame_len()).sum();
+        let bind_frames: usize = binds.iter().map(|(_, ids)| frame_len(ids.len())).sum();
+        let records: usize = drafts.iter().map(Draft::directory_cost).sum();
+        (frames + bind_frames, records + binds.len() * MAX_RUN_ENTRY_COST)
+    }
+
+    /// Whether the tail's segment has room; sees to it that the room is allocated.
+    fn fits(&mut self, engine: &Engine, need: (usize, usize), urgency: Urgency) -> Result<bool> {
+        let reserve = match urgency {
+            Urgency::Normal => reserve_len(engine.extent_size) as usize,
+            Urgency::Reserve => 0,
+        };
+        let directory = frame_len(self.tail.builder.encoded_len() + need.1);
+        let end = self.tail.offset as usize + need.0 + directory;
+        if end + reserve > engine.extent_size.bytes_u32() as usize {
+            return Ok(false);
+        }
+        let wanted = end + reserve_len(engine.extent_size) as usize;
+        if wanted > self.tail.allocated as usize {
+            let grown = self.grow(engine, wanted);
+            // With the space that is kept back, the frames may fit all the same.
+            if grown.is_err() && end + reserve > self.tail.allocated as usize {
+                return grown.map(|()| false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Allocates more of the tail's extent, in steps that grow with it.
+    fn grow(&mut self, engine: &Engine, wanted: usize) -> Result<()> {
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+        let step = FIRST_STEP.max(self.tail.allocated / 2);
+        let goal = wanted.max(self.tail.allocated.saturating_add(step));
+        let goal = goal.next_multiple_of(FIRST_STEP).min(engine.extent_size.bytes_u32());
+        if goal <= self.tail.allocated {
+            return Ok(());
+        }
+        let at = self.tail.segment.file_offset() + u64::from(self.tail.allocated);
+        engine.disk.allocate(at, u64::from(goal - self.tail.allocated))?;
+        self.tail.allocated = goal;
+        Ok(())
+    }
+
+    /// Encodes and writes; nothing is noted unless the write succeeded.
+    fn write(
+        &mut self,
+        engine: &Engine,
+        drafts: &mut [Draft<'_>],
+        binds: &[(RunNo, Vec<u8>)],
+    ) -> Result<LogPosition> {
+        let key = self.tail.segment.key();
+        let durable = engine.commit.durable();
+        let start = self.tail.offset;
+        let (mut offset, mut lsn) = (start, self.next_lsn);
+        let mut buffer = core::mem::take(&mut self.buffer);
+        buffer.clear();
+        let mut headers = Vec::with_capacity(binds.len());
+        let at = drafts.first().map_or(Timestamp(0), |draft| draft.header.at);
+        let bind_drafts = binds.iter().map(|(run_no, ids)| {
+            Draft::new(FrameHeader::new(FrameKind::Bind, *run_no, at), &[], ids)
+        });
+        let mut encode = |header: &mut FrameHeader, name: &[u8], body: &[u8]| {
+            header.position = LogPosition { segment: key.id, offset };
+            header.lsn = lsn;
+            header.durable = durable;
+            buffer.extend_from_slice(&header.encode(key.salt));
+            buffer.extend_from_slice(name);
+            buffer.extend_from_slice(body);
+            buffer.resize(buffer.len().next_multiple_of(frame::FRAME_ALIGN), 0);
+            offset = start + u32::try_from(buffer.len()).expect("a batch fits its segment");
+            lsn.0 += 1;
+        };
+        for mut bind in bind_drafts {
+            encode(&mut bind.header, bind.name, bind.body);
+            headers.push(bind.header);
+        }
+        for draft in drafts.iter_mut() {
+            encode(&mut draft.header, draft.name, draft.body);
+        }
+        let written = engine.disk.write(self.tail.segment.file_offset() + u64::from(start), &buffer);
+        self.buffer = buffer;
+        written?;
+        (self.tail.offset, self.next_lsn) = (offset, lsn);
+        self.note(&headers, drafts)?;
+        let end = self.end_of_log();
+        engine.commit.wrote(end);
+        Ok(end)
+    }
+
+    fn note(&mut self, binds: &[FrameHeader], drafts: &[Draft<'_>]) -> Result<()> {
+        for bind in binds {
+            let run = self.hot.get(bind.run_no).ok_or(Error::Poisoned)?;
+            self.tail.builder.bind(bind.run_no, run.agent.clone(), run.run.clone());
+            note_frame(&mut self.tail.builder, bind, &[]);
+        }
+        for draft in drafts {
+            let evicted = match draft.header.kind {
+                FrameKind::Evict => frame::decode_evictions(draft.body).unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            note_frame(&mut self.tail.builder, &draft.header, &evicted);
+        }
+        Ok(())
+    }
+
+    /// Seals the tail's segment and goes on in the next one.
+    pub(crate) fn roll(&mut self, engine: &Engine) -> Result<()> {
+        let _watch = engine.watch(super::observer::Activity::Roll);
+        let next = match self.reserved.pop_front() {
+            Some(next) => next,
+            None => engine.reserve_now(self)?,
+        };
+        if let Err(error) = self.seal_tail(engine, self.tail.offset) {
+            self.reserved.push_front(next);
+            return Err(error);
+        }
+        self.begin(next, engine.extent_size.bytes_u32());
+        engine.commit.wrote(self.end_of_log());
+        engine.upkeep.want(super::upkeep::Wanted::RESERVE);
+        Ok(())
+    }
+
+    /// The tail moves into a segment that has no frames yet.
+    pub(crate) fn begin(&mut self, segment: Arc<Segment>, allocated: u32) {
+        self.tail = Tail {
+            segment,
+            offset: SEGMENT_HEADER_LEN,
+            allocated,
+            builder: DirectoryBuilder::default(),
+        };
+    }
+
+    /// Writes the directory of the tail's segment at `seal`, and makes the segment one that only
+    /// the manifest does not know as sealed yet.
+    pub(crate) fn seal_tail(&mut self, engine: &Engine, seal: u32) -> Result<()> {
+        let _watch = engine.watch(super::observer::Activity::Seal);
+        let segment = Arc::clone(&self.tail.segment);
+        let directory = self.tail.builder.encode(self.next_run_no);
+        let now = engine.now();
+        let mut draft =
+            Draft::new(FrameHeader::new(FrameKind::Seal, RunNo(0), now), &[], &directory);
+        draft.header.extra = self.tail.offset;
+        draft.header.position = segment.position(seal);
+        draft.header.lsn = self.next_lsn;
+        draft.header.durable = engine.commit.durable();
+        let mut bytes = draft.header.encode(segment.key().salt).to_vec();
+        bytes.extend_from_slice(&directory);
+        bytes.resize(draft.header.frame_len(), 0);
+        engine.disk.write(segment.file_offset() + u64::from(seal), &bytes)?;
+        self.next_lsn.0 += 1;
+        let at = SealedAt {
+            end: self.tail.offset,
+            seal,
+            digest: draft.header.payload_crc,
+            has_evictions: self.tail.builder.evictions().next().is_some(),
+        };
+        segment.seal(at, Some(directory));
+        let covered_at = segment.position(engine.extent_size.bytes_u32());
+        self.settle_entries(segment.id());
+        self.sealing.push_back(Sealing { segment: Arc::clone(&segment), at, covered_at });
+        engine.sealing.store(true, core::sync::atomic::Ordering::Release);
+        self.unapplied.push_back(segment);
+        Ok(())
+    }
+
+    /// Folds what the tail's directory says into the runs in memory, slot by slot.
+    pub(crate) fn settle_entries(&mut self, segment: SegmentId) {
+        let mut built: Vec<_> = self.tail.builder.runs().iter().map(|run| &run.entry).collect();
+        built.sort_by_key(|entry| entry.run_no);
+        for (slot, entry) in (0..).zip(built) {
+            self.hot.seal(segment, slot, entry);
+        }
+        self.tail.builder = DirectoryBuilder::default();
+    }
+}

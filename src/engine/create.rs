@@ -1,0 +1,71 @@
+//! Writing a new store: everything in front of the extents, and the first segment. The caller
+//! makes it durable and visible as a whole.
+
+use super::core::FIRST_STEP;
+use super::options::Options;
+use super::recovery::extent_size;
+use super::storage::Storage;
+use crate::error::{Error, IoAction, Result};
+use crate::format::frame::SegmentKey;
+use crate::format::header::StaticHeader;
+use crate::format::manifest::{AreaHeader, Change, RecordKey};
+use crate::format::segment::{PURPOSE_LOG, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::superblock::{FLAG_CLEAN, ManifestAt, Superblock};
+use crate::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE, SUPERBLOCK_AT};
+use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
+
+/// Writes a store without any runs, and syncs it.
+pub(crate) fn write_store(storage: &dyn Storage, options: &Options) -> Result<()> {
+    let extent_size = extent_size(options)?;
+    let environment = &options.environment;
+    let mut random = [0; 24];
+    environment
+        .entropy
+        .fill(&mut random)
+        .map_err(|source| Error::io(IoAction::Randomness, source))?;
+    let (uuid, salt) = random.split_at(16);
+    let uuid: [u8; 16] = uuid.try_into().expect("the first 16 of 24 bytes");
+    let salt = u64::from_le_bytes(salt.try_into().expect("the last 8 of 24 bytes"));
+    let key = SegmentKey { id: SegmentId(1), salt };
+    let extent = ExtentNo(0);
+
+    let mut front = StaticHeader::new(uuid, extent_size, environment.clock.now()).encode();
+    let records = [Change::Reserve { extent, segment: key.id, salt }, Change::IndexLen { len: 0 }];
+    let generation = 1;
+    let superblock = Superblock {
+        uuid,
+        extent_size,
+        epoch: Epoch(1),
+        durable: LogPosition { segment: key.id, offset: SEGMENT_HEADER_LEN },
+        manifest: ManifestAt {
+            offset: MANIFEST_AT,
+            len: MANIFEST_AREA_LEN,
+            generation,
+            records: records.len() as u64,
+        },
+        next_segment: SegmentId(2),
+        next_run_no: RunNo(1),
+        next_lsn: Lsn(1),
+        boot_id: environment.boot_id.map_or([0; 16], |boot| boot.0),
+        flags: FLAG_CLEAN,
+    };
+    let slot_at = usize::try_from(SUPERBLOCK_AT + superblock.epoch.0 % 2 * PAGE).unwrap_or(0);
+    front.resize(slot_at, 0);
+    front.extend(superblock.encode());
+    front.resize(usize::try_from(MANIFEST_AT).unwrap_or(0), 0);
+    let snapshot = u32::try_from(records.len()).expect("two");
+    front.extend(AreaHeader { uuid, generation, area_len: MANIFEST_AREA_LEN, snapshot }.encode());
+    for (index, change) in (0..).zip(&records) {
+        let last = index + 1 == u64::from(snapshot);
+        front.extend(change.encode(RecordKey { generation, index }, last));
+    }
+    front.resize(usize::try_from(EXTENTS_AT).unwrap_or(0), 0);
+    let (next_run_no, next_lsn) = (RunNo(1), Lsn(1));
+    let header = SegmentHeader { uuid, key, purpose: PURPOSE_LOG, next_run_no, next_lsn };
+    front.extend(header.encode());
+    let io = |action| move |source| Error::io(action, source);
+    let step = EXTENTS_AT + u64::from(FIRST_STEP);
+    storage.allocate(0, step).map_err(io(IoAction::Create))?;
+    storage.write_at(0, &front).map_err(io(IoAction::Create))?;
+    storage.sync().map_err(io(IoAction::Create))
+}

@@ -1,0 +1,206 @@
+//! Frames before they have a place: what can be done outside of the lock is done here.
+
+use crate::error::{Error, IdKind, Result};
+use crate::format::directory::{DirectoryBuilder, EVICTION_COST, EndAt, RECORD_COST, StartAt};
+use crate::format::frame::{FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES};
+use crate::format::{FrameHeader, FrameKind};
+use crate::types::{ContentType, Durability, MAX_KIND_LEN, RunNo, RunStatus, Timestamp};
+
+/// The START that creates its run, as opposed to one that comes after records did.
+pub(crate) const CREATES: u32 = 1;
+
+/// A record to be appended: a payload and, if wanted, a kind, a content type, a durability level
+/// and a timestamp.
+///
+/// ```
+/// use runlog::{ContentType, Durability, NewRecord};
+/// let record = NewRecord::new(br#"{"tool":"ls"}"#)
+///     .kind("tool_call")
+///     .content_type(ContentType::JSON)
+///     .durability(Durability::Disk);
+/// assert_eq!(record.payload(), br#"{"tool":"ls"}"#);
+/// ```
+#[derive(Clone, Copy)]
+pub struct NewRecord<'a> {
+    payload: &'a [u8],
+    kind: &'a str,
+    content: ContentType,
+    durability: Durability,
+    at: Option<Timestamp>,
+}
+
+impl<'a> NewRecord<'a> {
+    /// A record of bytes of which nothing is said, at [`Durability::Process`].
+    pub fn new(payload: &'a [u8]) -> Self {
+        Self {
+            payload,
+            kind: "",
+            content: ContentType::BYTES,
+            durability: Durability::Process,
+            at: None,
+        }
+    }
+
+    /// A record of one JSON value that the caller has already serialised.
+    pub fn json(payload: &'a [u8]) -> Self {
+        Self::new(payload).content_type(ContentType::JSON)
+    }
+
+    /// The kind: any string of at most [`MAX_KIND_LEN`] bytes. Empty means none.
+    #[must_use]
+    pub fn kind(mut self, kind: &'a str) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// What the payload is.
+    #[must_use]
+    pub fn content_type(mut self, content: ContentType) -> Self {
+        self.content = content;
+        self
+    }
+
+    /// What the record must survive before the append returns.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// The time of the record, instead of the time of the append.
+    #[must_use]
+    pub fn at(mut self, at: Timestamp) -> Self {
+        self.at = Some(at);
+        self
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    pub(crate) fn name(&self) -> &'a str {
+        self.kind
+    }
+
+    pub(crate) fn content(&self) -> ContentType {
+        self.content
+    }
+
+    pub(crate) fn level(&self) -> Durability {
+        self.durability
+    }
+
+    pub(crate) fn time(&self) -> Option<Timestamp> {
+        self.at
+    }
+
+    pub(crate) fn check_kind(&self) -> Result<()> {
+        if self.kind.len() > MAX_KIND_LEN {
+            let (len, max) = (self.kind.len(), MAX_KIND_LEN);
+            return Err(Error::InvalidId { kind: IdKind::RecordKind, len, max });
+        }
+        Ok(())
+    }
+}
+
+impl core::fmt::Debug for NewRecord<'_> {
+    /// Shows the payload's length only: payloads do not belong into logs.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("NewRecord")
+            .field("kind", &self.kind)
+            .field("content_type", &self.content)
+            .field("len", &self.payload.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A frame that has no place yet. The payload is the concatenation of two parts, so that the
+/// record kind need not be copied in front of it first.
+#[derive(Debug)]
+pub(crate) struct Draft<'a> {
+    pub(crate) header: FrameHeader,
+    pub(crate) name: &'a [u8],
+    pub(crate) body: &'a [u8],
+}
+
+impl<'a> Draft<'a> {
+    /// Computes the payload's checksum.
+    pub(crate) fn new(mut header: FrameHeader, name: &'a [u8], body: &'a [u8]) -> Self {
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(name);
+        crc.update(body);
+        header.payload_crc = crc.finalize();
+        header.name_len = u8::try_from(name.len()).expect("kinds are at most 64 bytes");
+        header.payload_len =
+            u32::try_from(name.len() + body.len()).expect("payloads are below 64 MiB each");
+        Self { header, name, body }
+    }
+
+    /// A draft without a payload.
+    pub(crate) fn empty(kind: FrameKind, run_no: RunNo, at: Timestamp) -> Self {
+        Self::new(FrameHeader::new(kind, run_no, at), &[], &[])
+    }
+
+    /// What the frame adds to the directory, beyond the entry of a run that is new to it.
+    pub(crate) fn directory_cost(&self) -> usize {
+        match self.header.kind {
+            FrameKind::Record => RECORD_COST,
+            FrameKind::Evict => self.body.len() / 8 * EVICTION_COST,
+            _ => 0,
+        }
+    }
+}
+
+/// Notes a frame that counts in the directory of its segment. The run must have an entry. Append
+/// and recovery both come through here.
+pub(crate) fn note_frame(builder: &mut DirectoryBuilder, header: &FrameHeader, evicted: &[RunNo]) {
+    builder.note_lsn(header.lsn);
+    for &run_no in evicted {
+        builder.push_eviction(run_no);
+    }
+    // A BIND only names its run; the entry says the same.
+    if header.kind == FrameKind::Bind {
+        return;
+    }
+    let Some(entry) = builder.run_mut(header.run_no) else { return };
+    entry.stored += header.frame_len() as u64;
+    entry.last_at = entry.last_at.max(header.at);
+    let offset = header.position.offset;
+    match header.kind {
+        FrameKind::Start => {
+            if header.extra == CREATES {
+                entry.created_at.get_or_insert(header.at);
+            }
+            if header.flags & FLAG_IMPLICIT == 0 {
+                entry.start.get_or_insert(StartAt { offset, at: header.at });
+            }
+        }
+        FrameKind::Record => {
+            entry.first_seq.get_or_insert(header.seq);
+            entry.next_seq = entry.next_seq.max(crate::types::Seq(header.seq.0.saturating_add(1)));
+            entry.records += 1;
+            entry.late += u32::from(header.flags & FLAG_LATE != 0);
+            entry.bytes += record_len(header);
+            builder.push_record(header.run_no, offset);
+        }
+        FrameKind::End => {
+            let status =
+                RunStatus::from_code(header.content.code()).unwrap_or(RunStatus::Interrupted);
+            let end = EndAt { offset, at: header.at, status, lsn: header.lsn };
+            if entry.end.is_none_or(|known| known.lsn <= end.lsn) {
+                entry.end = Some(end);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The length of a record's payload, also where it lies in pieces.
+pub(crate) fn record_len(header: &FrameHeader) -> u64 {
+    if header.flags & FLAG_PIECES != 0 {
+        u64::from(header.extra)
+    } else {
+        u64::from(header.payload_len.saturating_sub(u32::from(header.name_len)))
+    }
+}

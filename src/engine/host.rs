@@ -1,0 +1,83 @@
+//! What the machine says about itself: its name and the id of its current boot.
+//!
+//! The name is for people. The boot id is a hint for recovery: equal ids mean that the page cache
+//! survived; an unknown id counts as another boot.
+
+/// The name of this machine, or an empty string.
+#[cfg(unix)]
+pub(crate) fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// The name of this machine, or an empty string.
+#[cfg(not(unix))]
+pub(crate) fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}
+
+/// The id of the current boot, where the system has one.
+pub(crate) fn boot_id() -> Option<[u8; 16]> {
+    if !cfg!(target_os = "linux") {
+        return None;
+    }
+    parse_uuid(
+        std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .ok()?
+            .trim_end(),
+    )
+}
+
+/// The bytes of a UUID that is written as 32 hexadecimal digits in groups of 8-4-4-4-12.
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let mut groups = text.split('-');
+    if ![8, 4, 4, 4, 12]
+        .iter()
+        .all(|len| groups.next().is_some_and(|group| group.len() == *len))
+    {
+        return None;
+    }
+    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
+    let mut id = [0; 16];
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        for digit in pair {
+            let value = char::from(*digit)
+                .to_digit(16)
+                .and_then(|value| u8::try_from(value).ok())?;
+            *byte = *byte << 4 | value;
+        }
+    }
+    groups.next().is_none().then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_uuids_are_parsed() {
+        let id = parse_uuid("00112233-4455-6677-8899-aAbBcCdDeEfF").unwrap();
+        assert_eq!(id[..4], [0x00, 0x11, 0x22, 0x33]);
+        assert_eq!(id[12..], [0xcc, 0xdd, 0xee, 0xff]);
+        for bad in [
+            "",
+            "00112233445566778899aabbccddeeff",
+            "00112233-4455-6677-8899-aabbccddeeff-",
+            "00112233-4455-6677-8899-aabbccddeef",
+            "00112233-4455-6677-8899-aabbccddeefg",
+            "+0112233-4455-6677-8899-aabbccddeeff",
+            "00112233-4455-6677-8899-aabbccddee\u{e9}",
+        ] {
+            assert_eq!(parse_uuid(bad), None, "{bad:?}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_machine_has_a_name_and_a_boot() {
+        assert!(!host_name().is_empty());
+        assert_eq!(boot_id(), boot_id());
+    }
+}

@@ -1,0 +1,260 @@
+//! The runs that the engine keeps in memory: all that changed since the catalog's position, and
+//! all that are in progress and were touched since the store was opened.
+//!
+//! Invariant: where an id is marked as complete, all living runs with that id are here, so that a
+//! lookup need not ask the catalog whether the id is ambiguous.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::format::directory::{DirectoryBuilder, RunEntry};
+use crate::index::{RunRow, Span};
+use crate::types::{AgentId, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
+
+/// A run in memory.
+#[derive(Debug, Clone)]
+pub(crate) struct HotRun {
+    pub(crate) run_no: RunNo,
+    pub(crate) agent: AgentId,
+    pub(crate) run: RunId,
+    /// Everything that sealed segments say of the run.
+    row: Option<RunRow>,
+    /// Where the run is in sealed segments that the catalog does not cover.
+    pub(crate) spans: Vec<Span>,
+    /// The sequence of the next record.
+    pub(crate) next_seq: Seq,
+    pub(crate) created_at: Timestamp,
+    /// It has an explicit start.
+    pub(crate) started: bool,
+    pub(crate) status: RunStatus,
+    /// It was started or appended to since the store was opened.
+    pub(crate) touched: bool,
+}
+
+impl HotRun {
+    /// A run that comes into being.
+    pub(crate) fn new(run_no: RunNo, agent: AgentId, run: RunId, at: Timestamp) -> Self {
+        Self {
+            run_no,
+            agent,
+            run,
+            row: None,
+            spans: Vec::new(),
+            next_seq: Seq(0),
+            created_at: at,
+            started: false,
+            status: RunStatus::InProgress,
+            touched: false,
+        }
+    }
+
+    /// A run that the catalog knows.
+    pub(crate) fn from_row(row: RunRow) -> Self {
+        Self {
+            run_no: row.run_no,
+            agent: row.agent.clone(),
+            run: row.run.clone(),
+            spans: Vec::new(),
+            next_seq: row.next_seq,
+            created_at: row.created_at,
+            started: row.started_at.is_some(),
+            status: row.status,
+            touched: false,
+            row: Some(row),
+        }
+    }
+
+    /// Folds what a segment says of the run.
+    fn fold(&mut self, segment: SegmentId, entry: &RunEntry) {
+        match &mut self.row {
+            Some(row) => row.apply(segment, entry),
+            None => self.row = Some(RunRow::first(segment, entry)),
+        }
+    }
+
+    /// The row as of now: what sealed segments say and what the active one adds.
+    pub(crate) fn row(&self, active: SegmentId, builder: &DirectoryBuilder) -> Option<RunRow> {
+        let entry = builder.run(self.run_no).map(|built| &built.entry);
+        match (&self.row, entry) {
+            (Some(row), Some(entry)) => {
+                let mut row = row.clone();
+                row.apply(active, entry);
+                Some(row)
+            }
+            (Some(row), None) => Some(row.clone()),
+            (None, Some(entry)) => Some(RunRow::first(active, entry)),
+            (None, None) => None,
+        }
+    }
+}
+
+/// The runs with one id.
+#[derive(Debug, Default)]
+struct SameId {
+    numbers: Vec<RunNo>,
+    complete: bool,
+}
+
+/// All runs in memory.
+#[derive(Debug, Default)]
+pub(crate) struct HotRuns {
+    runs: HashMap<RunNo, HotRun>,
+    by_id: HashMap<RunId, SameId>,
+    by_agent: BTreeSet<(AgentId, Timestamp, RunNo)>,
+    by_time: BTreeSet<(Timestamp, RunNo)>,
+    in_progress: BTreeSet<RunNo>,
+}
+
+impl HotRuns {
+    pub(crate) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The numbers of all runs in memory.
+    pub(crate) fn numbers(&self) -> Vec<RunNo> {
+        self.runs.keys().copied().collect()
+    }
+
+    pub(crate) fn get(&self, run_no: RunNo) -> Option<&HotRun> {
+        self.runs.get(&run_no)
+    }
+
+    /// A run to be changed; its identity and creation time must stay, and a change of its status
+    /// goes through [`HotRuns::set_status`].
+    pub(crate) fn get_mut(&mut self, run_no: RunNo) -> Option<&mut HotRun> {
+        self.runs.get_mut(&run_no)
+    }
+
+    /// The runs with this id in memory, and whether these are all.
+    pub(crate) fn by_id(&self, run: &str) -> (&[RunNo], bool) {
+        match self.by_id.get(run) {
+            Some(same) => (&same.numbers, same.complete),
+            None => (&[], false),
+        }
+    }
+
+    /// All living runs with this id are in memory, and there is at least one.
+    pub(crate) fn complete(&mut self, run: &str) {
+        if let Some(same) = self.by_id.get_mut(run) {
+            same.complete = true;
+        }
+    }
+
+    pub(crate) fn insert(&mut self, run: HotRun) {
+        if self.runs.contains_key(&run.run_no) {
+            return;
+        }
+        self.by_id.entry(run.run.clone()).or_default().numbers.push(run.run_no);
+        self.by_agent.insert((run.agent.clone(), run.created_at, run.run_no));
+        self.by_time.insert((run.created_at, run.run_no));
+        if !run.status.is_ended() {
+            self.in_progress.insert(run.run_no);
+        }
+        self.runs.insert(run.run_no, run);
+    }
+
+    pub(crate) fn remove(&mut self, run_no: RunNo) {
+        let Some(run) = self.runs.remove(&run_no) else { return };
+        if let Some(same) = self.by_id.get_mut(&run.run) {
+            same.numbers.retain(|&number| number != run_no);
+            if same.numbers.is_empty() {
+                self.by_id.remove(&run.run);
+            }
+        }
+        self.by_agent.remove(&(run.agent, run.created_at, run_no));
+        self.by_time.remove(&(run.created_at, run_no));
+        self.in_progress.remove(&run_no);
+    }
+
+    pub(crate) fn set_status(&mut self, run_no: RunNo, status: RunStatus) {
+        if let Some(run) = self.runs.get_mut(&run_no) {
+            run.status = status;
+            if status.is_ended() {
+                self.in_progress.remove(&run_no);
+            } else {
+                self.in_progress.insert(run_no);
+            }
+        }
+    }
+
+    /// Folds the entry of a segment that was just sealed; `slot` is its place in the directory.
+    pub(crate) fn seal(&mut self, segment: SegmentId, slot: u32, entry: &RunEntry) {
+        if let Some(run) = self.runs.get_mut(&entry.run_no) {
+            run.fold(segment, entry);
+            run.spans.push(Span {
+                segment,
+                slot,
+                first_seq: entry.first_seq,
+                next_seq: entry.next_seq,
+                records: entry.records,
+                stored: entry.stored,
+            });
+        }
+    }
+
+    /// The catalog covers everything through `through`: forgets spans up to there, and runs of
+    /// which nothing is left to remember.
+    pub(crate) fn settle(&mut self, through: SegmentId, builder: &DirectoryBuilder) {
+        for run in self.runs.values_mut() {
+            run.spans.retain(|span| span.segment > through);
+        }
+        let settled = |run: &HotRun| {
+            run.spans.is_empty() && run.status.is_ended() && builder.run(run.run_no).is_none()
+        };
+        let done: Vec<RunNo> = self
+            .by_id
+            .values()
+            .filter(|same| {
+                same.numbers.iter().all(|number| self.runs.get(number).is_some_and(settled))
+            })
+            .flat_map(|same| same.numbers.iter().copied())
+            .collect();
+        for run_no in done {
+            self.remove(run_no);
+        }
+    }
+
+    /// The newest runs of an agent, or of all, that are older than `before`.
+    pub(crate) fn newest(
+        &self,
+        agent: Option<&AgentId>,
+        before: Option<(Timestamp, RunNo)>,
+        limit: usize,
+    ) -> Vec<RunNo> {
+        let (at, no) = before.unwrap_or((Timestamp(i64::MAX), RunNo(u64::MAX)));
+        match agent {
+            Some(agent) => {
+                let low = (agent.clone(), Timestamp(i64::MIN), RunNo(0));
+                let range = self.by_agent.range(low..(agent.clone(), at, no));
+                range.rev().take(limit).map(|key| key.2).collect()
+            }
+            None => self.by_time.range(..(at, no)).rev().take(limit).map(|key| key.1).collect(),
+        }
+    }
+
+    /// Runs in progress with a number above `after`, ascending.
+    pub(crate) fn in_progress(&self, after: Option<RunNo>, limit: usize) -> Vec<RunNo> {
+        let from = after.map_or(0, |after| after.0.saturating_add(1));
+        self.in_progress.range(RunNo(from)..).take(limit).copied().collect()
+    }
+
+    /// Agents with an id above `after`, ascending.
+    pub(crate) fn agents(&self, after: Option<&AgentId>, limit: usize) -> Vec<AgentId> {
+        let mut found: Vec<AgentId> = Vec::new();
+        let mut last = after.cloned();
+        while found.len() < limit {
+            let next = match &last {
+                None => self.by_agent.first(),
+                Some(agent) => {
+                    let end = (agent.clone(), Timestamp(i64::MAX), RunNo(u64::MAX));
+                    self.by_agent
+                        .range((core::ops::Bound::Excluded(end), core::ops::Bound::Unbounded))
+                        .next()
+                }
+            };
+            let Some((agent, _, _)) = next else { break };
+            found.push(agent.clone());
+            last = Some(agent.clone());
+        }
+        found
+    }
+}

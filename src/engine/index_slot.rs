@@ -1,0 +1,210 @@
+//! The index of an open store: whether there is one, and keeping it up to the log.
+//!
+//! - A checkpoint applies sealed segments of which the manifest says that they are durable, so the
+//!   applied position never passes the durable one (O7): the index may lag, it never leads.
+//! - Whatever goes wrong with the index costs the index only: it is dropped, the directories
+//!   answer, and the next checkpoint builds it anew.
+//! - A durable flag in the superblock says that the index is about to be opened. Found set after
+//!   a crash, opening it may have been the crash, so the index is dropped unseen.
+
+use std::sync::Arc;
+
+use super::catalog::Catalog;
+use super::index_host::IndexHost;
+use super::observer::Activity;
+use super::recovery::rebuild_directory;
+use super::segment::Segment;
+use super::shared::Engine;
+use crate::error::{Error, Place, Result};
+use crate::format::manifest::{Change, Use};
+use crate::format::superblock::FLAG_INDEX_OPENING;
+use crate::index::{IndexIdentity, IndexSnapshot, IndexStore, SegmentChange};
+use crate::types::ExtentNo;
+
+/// Segments that are applied in one transaction of the index.
+const BATCH: usize = 32;
+/// A checkpoint is due when this many segments are waiting for one.
+pub(crate) const CHECKPOINT_DUE: usize = 4;
+/// Appends help with the checkpoint when this many segments are waiting, so that memory stays
+/// bounded.
+pub(crate) const CHECKPOINT_LATE: usize = 24;
+
+/// Whether there is an index.
+#[derive(Debug)]
+pub(crate) enum IndexSlot {
+    /// The options say that there shall be none.
+    Off,
+    /// None was built yet, or it was dropped.
+    Absent,
+    /// The file holds one that was not opened yet.
+    Stored,
+    /// It is open.
+    Open {
+        /// The tables.
+        store: IndexStore,
+        /// Where their pages are.
+        host: IndexHost,
+    },
+}
+
+impl Engine {
+    /// Opens the index that the file holds, and brings it up to the catalog. An index that cannot
+    /// be trusted is dropped; the next checkpoint builds it anew.
+    pub(crate) fn open_index(&self) -> Result<()> {
+        let mut slot = self.index.lock();
+        if !matches!(*slot, IndexSlot::Stored) {
+            return Ok(());
+        }
+        let opened = self.try_open_index();
+        match opened {
+            Some((store, host)) => *slot = IndexSlot::Open { store, host },
+            None => self.drop_index(&mut slot)?,
+        }
+        drop(slot);
+        self.keeper.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)
+    }
+
+    fn try_open_index(&self) -> Option<(IndexStore, IndexHost)> {
+        let (map, len) = {
+            let keeper = self.keeper.lock();
+            let extents = keeper.manifest.extents();
+            (extents.index_map()?, extents.index_len)
+        };
+        let host = self.index_host(map, len);
+        let identity = IndexIdentity { uuid: self.uuid };
+        let store = IndexStore::open(host.clone(), self.options.index_cache, identity).ok()?;
+        let applied = store.applied().ok()?;
+        let tail = self.core.lock().tail.segment.id();
+        // An index that leads the log was not built from it.
+        applied.is_none_or(|applied| applied < tail).then_some((store, host))
+    }
+
+    fn index_host(&self, map: Vec<ExtentNo>, len: u64) -> IndexHost {
+        IndexHost::new(self.disk.clone(), Arc::clone(&self.keeper), self.extent_size, map, len)
+    }
+
+    /// Gives up the index; the directories answer from now on.
+    fn drop_index(&self, slot: &mut IndexSlot) -> Result<()> {
+        let old = core::mem::replace(slot, IndexSlot::Absent);
+        {
+            let mut core = self.core.lock();
+            let catalog = &core.catalog;
+            let (segments, through) = (catalog.segments().to_vec(), catalog.through());
+            core.catalog = Arc::new(Catalog::new(segments, through, None));
+        }
+        if let IndexSlot::Open { store, host } = old {
+            host.detach();
+            drop(store);
+        }
+        let mut keeper = self.keeper.lock();
+        let mut changes: Vec<Change> = keeper
+            .manifest
+            .extents()
+            .uses
+            .iter()
+            .filter(|(_, used)| matches!(used, Use::Index { .. }))
+            .map(|(&extent, _)| Change::Free { extent })
+            .collect();
+        if changes.is_empty() && keeper.manifest.extents().index_len == 0 {
+            return Ok(());
+        }
+        changes.push(Change::IndexLen { len: 0 });
+        keeper.commit_durably(&changes)
+    }
+
+    /// Brings the catalog, and the index if there shall be one, up to the last sealed segment that
+    /// is known to be durable.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        let mut slot = self.index.lock();
+        let (catalog, fresh) = {
+            let core = self.core.lock();
+            let durable = core.unapplied.iter().take_while(|segment| segment.is_durable());
+            (Arc::clone(&core.catalog), durable.cloned().collect::<Vec<_>>())
+        };
+        let behind = catalog.index().map(IndexSnapshot::applied) != Some(catalog.through());
+        let wanted = !matches!(*slot, IndexSlot::Off);
+        if fresh.is_empty() && !(wanted && (behind || catalog.index_failed())) {
+            return Ok(());
+        }
+        let _watch = self.watch(Activity::IndexCheckpoint);
+        let mut segments = catalog.segments().to_vec();
+        segments.extend(fresh);
+        let through = segments.last().map(|segment| segment.id()).max(catalog.through());
+        if catalog.index_failed() {
+            self.drop_index(&mut slot)?;
+        }
+        let mut index = self.apply_to_index(&mut slot, &segments);
+        if index.is_none() && matches!(*slot, IndexSlot::Open { .. }) {
+            self.drop_index(&mut slot)?;
+            index = self.apply_to_index(&mut slot, &segments);
+            if index.is_none() {
+                self.drop_index(&mut slot)?;
+            }
+        }
+        let mut core = self.core.lock();
+        while core.unapplied.front().is_some_and(|segment| Some(segment.id()) <= through) {
+            core.unapplied.pop_front();
+        }
+        core.catalog = Arc::new(Catalog::new(segments, through, index));
+        let core = &mut *core;
+        if let Some(through) = through {
+            core.hot.settle(through, &core.tail.builder);
+        }
+        Ok(())
+    }
+
+    /// Applies what the index lacks of these segments. `None` if there is no index, or it failed.
+    fn apply_to_index(
+        &self,
+        slot: &mut IndexSlot,
+        segments: &[Arc<Segment>],
+    ) -> Option<IndexSnapshot> {
+        if matches!(slot, IndexSlot::Absent) && !segments.is_empty() {
+            let _watch = self.watch(Activity::IndexRebuild);
+            let host = self.index_host(Vec::new(), 0);
+            let identity = IndexIdentity { uuid: self.uuid };
+            let created = IndexStore::create(host.clone(), self.options.index_cache, identity);
+            match created {
+                Ok(store) => *slot = IndexSlot::Open { store, host },
+                Err(_) => {
+                    host.detach();
+                    let _ = self.drop_index(slot);
+                    return None;
+                }
+            }
+        }
+        let IndexSlot::Open { store, .. } = slot else { return None };
+        let applied = store.applied().ok()?;
+        let lacking = segments.iter().filter(|segment| Some(segment.id()) > applied);
+        let lacking: Vec<&Arc<Segment>> = lacking.collect();
+        for batch in lacking.chunks(BATCH) {
+            let changes: Option<Vec<SegmentChange>> =
+                batch.iter().map(|segment| segment_change(segment).ok()).collect();
+            store.apply(&changes?).ok()?;
+        }
+        store.snapshot().ok()
+    }
+
+    /// Closes the index in order.
+    pub(crate) fn close_index(&self) -> Result<()> {
+        let mut slot = self.index.lock();
+        let old = core::mem::replace(&mut *slot, IndexSlot::Absent);
+        let mut core = self.core.lock();
+        let (segments, through) = (core.catalog.segments().to_vec(), core.catalog.through());
+        core.catalog = Arc::new(Catalog::new(segments, through, None));
+        drop(core);
+        if let IndexSlot::Open { store, host } = old {
+            // What was applied does not depend on it.
+            let _ = store.close();
+            host.detach();
+        }
+        Ok(())
+    }
+}
+
+/// What the directory of a sealed segment says, for the index.
+fn segment_change(segment: &Arc<Segment>) -> Result<SegmentChange> {
+    let directory = segment.directory(rebuild_directory)?;
+    let place = Place::Directory { segment: segment.id() };
+    SegmentChange::read(segment.id(), &directory).map_err(|damage| Error::corrupt(place, damage))
+}

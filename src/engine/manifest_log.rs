@@ -1,0 +1,250 @@
+//! Keeping the manifest: the map of extents in memory, its records in the file.
+//!
+//! - A change is applied in memory and written as a record by the same call, [`ManifestLog::commit`].
+//! - At most one batch is not synced yet: the next commit syncs first. So a record that does not
+//!   check is a torn tail only if nothing follows it.
+//! - When an area is full, a snapshot goes into the other one, is synced, and the superblock is
+//!   made to point to it before anything is added (the old area stays whole until then).
+
+use std::collections::BTreeSet;
+
+use super::disk::Disk;
+use crate::error::{Error, Place, Result};
+use crate::format::manifest::{
+    AREA_HEADER_LEN, AreaHeader, Change, Extents, RECORD_LEN, RecordKey, Use, area_capacity,
+};
+use crate::format::superblock::ManifestAt;
+use crate::format::{ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT};
+use crate::types::ExtentNo;
+
+/// The manifest of an open store.
+#[derive(Debug)]
+pub(crate) struct ManifestLog {
+    disk: Disk,
+    uuid: [u8; 16],
+    extent_size: ExtentSize,
+    extents: Extents,
+    /// Extents that were chosen but have no record yet.
+    claimed: BTreeSet<ExtentNo>,
+    area: (u64, u64),
+    generation: u64,
+    records: u64,
+    /// The last commit was not covered by a sync yet.
+    unsynced: bool,
+    /// What follows the last whole batch in the area is not to be trusted.
+    distrusted: bool,
+}
+
+/// What a commit needs from its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Committed {
+    /// The records were added to the area.
+    Appended,
+    /// A new snapshot was written and synced: the superblock must be written and synced before
+    /// the old area is used again.
+    Moved,
+}
+
+impl ManifestLog {
+    /// The manifest as it was read.
+    pub(crate) fn resume(
+        disk: Disk,
+        uuid: [u8; 16],
+        extent_size: ExtentSize,
+        extents: Extents,
+        at: ManifestAt,
+    ) -> Self {
+        Self {
+            disk,
+            uuid,
+            extent_size,
+            extents,
+            claimed: BTreeSet::new(),
+            area: (at.offset, at.len),
+            generation: at.generation,
+            records: at.records,
+            unsynced: false,
+            distrusted: false,
+        }
+    }
+
+    /// The next commit writes a snapshot into another area, whatever room this one has.
+    pub(crate) fn distrust_area(&mut self) {
+        self.distrusted = true;
+    }
+
+    /// Who owns what.
+    pub(crate) fn extents(&self) -> &Extents {
+        &self.extents
+    }
+
+    /// What the superblock says of the manifest. `durable` tells whether the last commit is
+    /// covered by a sync.
+    pub(crate) fn at(&self, durable: bool) -> ManifestAt {
+        let (offset, len) = self.area;
+        let records = if durable { self.records } else { 0 };
+        ManifestAt { offset, len, generation: self.generation, records }
+    }
+
+    /// Everything committed so far is durable.
+    pub(crate) fn synced(&mut self) {
+        self.unsynced = false;
+    }
+
+    /// Whether a commit waits for a sync.
+    pub(crate) fn is_unsynced(&self) -> bool {
+        self.unsynced
+    }
+
+    /// Chooses a free extent; nobody else gets it until it is committed or given back.
+    pub(crate) fn claim(&mut self) -> ExtentNo {
+        let free = self.extents.free().find(|extent| !self.claimed.contains(extent));
+        let extent = free.expect("there are four thousand million extents");
+        self.claimed.insert(extent);
+        extent
+    }
+
+    /// Gives a claimed extent back.
+    pub(crate) fn unclaim(&mut self, extent: ExtentNo) {
+        self.claimed.remove(&extent);
+    }
+
+    /// Applies the changes and writes them as one batch. They are durable with the next sync.
+    pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<Committed> {
+        let mut next = self.extents.clone();
+        for change in changes {
+            next.apply(*change).map_err(|damage| {
+                Error::corrupt(Place::Manifest { offset: self.area.0 }, damage)
+            })?;
+        }
+        if self.unsynced {
+            self.disk.sync()?;
+            self.unsynced = false;
+        }
+        let room = area_capacity(self.area.1);
+        let fits = !self.distrusted && self.records + changes.len() as u64 <= room;
+        let previous = core::mem::replace(&mut self.extents, next);
+        let written = if fits { self.append(changes) } else { self.move_on() };
+        match written {
+            Ok(committed) => {
+                for change in changes {
+                    self.forget_claim(*change);
+                }
+                Ok(committed)
+            }
+            Err(error) => {
+                self.extents = previous;
+                Err(error)
+            }
+        }
+    }
+
+    fn forget_claim(&mut self, change: Change) {
+        if let Change::Reserve { extent, .. } | Change::Map { extent, .. } = change {
+            self.claimed.remove(&extent);
+        }
+    }
+
+    fn append(&mut self, changes: &[Change]) -> Result<Committed> {
+        let mut bytes = Vec::with_capacity(changes.len() * RECORD_LEN);
+        for (place, change) in changes.iter().enumerate() {
+            let index = self.records + place as u64;
+            let key = RecordKey { generation: self.generation, index };
+            bytes.extend(change.encode(key, place + 1 == changes.len()));
+        }
+        let at = self.area.0 + AREA_HEADER_LEN as u64 + self.records * RECORD_LEN as u64;
+        self.disk.write(at, &bytes)?;
+        self.records += changes.len() as u64;
+        self.unsynced = true;
+        Ok(Committed::Appended)
+    }
+
+    /// Writes a snapshot into another area and syncs it.
+    fn move_on(&mut self) -> Result<Committed> {
+        let area = self.choose_area()?;
+        let snapshot = self.extents.snapshot();
+        let generation = self.generation + 1;
+        let count = u32::try_from(snapshot.len()).expect("fewer records than extents times two");
+        let header =
+            AreaHeader { uuid: self.uuid, generation, area_len: area.1, snapshot: count };
+        let mut bytes = header.encode();
+        for (place, change) in snapshot.iter().enumerate() {
+            let key = RecordKey { generation, index: place as u64 };
+            bytes.extend(change.encode(key, place + 1 == snapshot.len()));
+        }
+        // What an older generation left behind the snapshot must not look like a torn tail.
+        bytes.resize(usize::try_from(area.1).unwrap_or(bytes.len()).max(bytes.len()), 0);
+        self.disk.write(area.0, &bytes)?;
+        self.disk.sync()?;
+        self.area = area;
+        self.generation = generation;
+        self.records = snapshot.len() as u64;
+        (self.unsynced, self.distrusted) = (false, false);
+        Ok(Committed::Moved)
+    }
+
+    /// The area for the next snapshot: the other one of the pair in use if the snapshot fills at
+    /// most half of it, else a new pair in extents at the end of the file.
+    fn choose_area(&mut self) -> Result<(u64, u64)> {
+        let needed = AREA_HEADER_LEN + 2 * (self.extents.snapshot().len() + 8) * RECORD_LEN;
+        let (offset, len) = self.area;
+        if len == 0 && needed as u64 <= MANIFEST_AREA_LEN {
+            return Ok((MANIFEST_AT, MANIFEST_AREA_LEN));
+        }
+        if len != 0 && needed as u64 <= len {
+            return Ok((self.sibling(offset, len), len));
+        }
+        self.grow(needed as u64)
+    }
+
+    /// The other area of a pair. A pair starts at a multiple of twice its length behind its base.
+    fn sibling(&self, offset: u64, len: u64) -> u64 {
+        let base = if offset < crate::format::EXTENTS_AT {
+            MANIFEST_AT
+        } else {
+            self.pair_base(offset)
+        };
+        if offset == base { base + len } else { base }
+    }
+
+    /// Where the run of META extents that holds `offset` starts.
+    fn pair_base(&self, offset: u64) -> u64 {
+        let size = self.extent_size;
+        let mut first = (offset - crate::format::EXTENTS_AT) / size.bytes();
+        while let Some(before) = first.checked_sub(1) {
+            let before_no = ExtentNo(u32::try_from(before).unwrap_or(u32::MAX));
+            if self.extents.uses.get(&before_no) != Some(&Use::Meta) {
+                break;
+            }
+            first = before;
+        }
+        crate::format::EXTENTS_AT + first * size.bytes()
+    }
+
+    /// Sets a larger pair of areas aside, behind all extents in use, and frees the old one.
+    fn grow(&mut self, needed: u64) -> Result<(u64, u64)> {
+        let size = self.extent_size.bytes();
+        let extents = (2 * needed.max(2 * self.area.1)).div_ceil(size).max(1);
+        let len = extents * size / 2;
+        let last = self.extents.uses.last_key_value().map(|(extent, _)| extent.0);
+        let claimed = self.claimed.last().map(|extent| extent.0);
+        // One extent stays unused in between, so that two pairs never look like one.
+        let first = last.max(claimed).map_or(0, |last| last + 2);
+        let base = self.extent_size.offset_of(ExtentNo(first));
+        self.disk.allocate(base, extents * size)?;
+        let old: Vec<ExtentNo> = self
+            .extents
+            .uses
+            .iter()
+            .filter_map(|(&extent, used)| (*used == Use::Meta).then_some(extent))
+            .collect();
+        for extent in old {
+            self.extents.uses.remove(&extent);
+        }
+        for extent in (first..).take(usize::try_from(extents).unwrap_or(usize::MAX)) {
+            self.extents.uses.insert(ExtentNo(extent), Use::Meta);
+        }
+        Ok((base, len))
+    }
+}

@@ -1,0 +1,53 @@
+//! The only code that touches the file.
+//!
+//! - [`storage`], `disk`: bytes in and out, through one trait.
+//! - `manifest_log`, `shared`: who owns which extent, and the superblock.
+//! - `core`, `draft`, `hot`: the tail of the log and the runs in memory, behind one lock.
+//! - `ops`, `commit`: appending, and waiting for durability.
+//! - `segment`, `catalog`, `query`, `trace`: reading.
+//! - `index_host`, `index_slot`: the index within the file.
+//! - `upkeep`, `reclaim`: what happens now and then.
+//! - `recovery`, `verify`: opening, and checking.
+//! - `handle`, `options`, `values`: the public face.
+
+mod catalog;
+mod commit;
+mod core;
+mod create;
+mod disk;
+mod draft;
+pub mod env;
+mod handle;
+mod host;
+mod hot;
+mod index_host;
+mod index_slot;
+mod manifest_log;
+mod observer;
+mod ops;
+mod options;
+mod query;
+mod recovery;
+mod reclaim;
+mod report;
+mod segment;
+mod shared;
+mod stats;
+pub mod storage;
+mod trace;
+mod upkeep;
+mod values;
+mod verify;
+
+pub use self::commit::Ticket;
+pub use self::disk::IoCounters;
+pub use self::draft::NewRecord;
+pub use self::handle::{Adopted, Cursor, Deleted, RunLog, RunPage, RunWriter};
+pub use self::observer::{Activity, Observer, Phase};
+pub use self::options::Options;
+pub use self::report::{IndexRecovery, RecoveryReport, TornTail};
+pub use self::segment::Payload;
+pub use self::stats::Stats;
+pub use self::trace::Trace;
+pub use self::values::{Allow, Appended, Metadata, Outcome, Record, RunSummary};
+pub use self::verify::VerifyReport;

@@ -1,0 +1,458 @@
+//! The operations that change the store: starting, appending, ending, deleting.
+//!
+//! Each does what it can outside of the lock (checks, checksums, pieces of large records), places
+//! its frames under it, and waits for durability after it.
+
+use std::sync::Arc;
+
+use super::commit::Ticket;
+use super::core::{Core, Urgency};
+use super::draft::{CREATES, Draft, NewRecord};
+use super::hot::HotRun;
+use super::shared::Engine;
+use super::values::{Allow, Appended, Metadata, Outcome};
+use crate::error::{Error, Result, Sized};
+use crate::format::frame::{
+    self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES, PieceRef, frame_len,
+};
+use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
+use crate::types::{
+    AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunRef, RunStatus, Seq,
+};
+
+/// The payload of a record as it will stand in its frame.
+struct Body<'a> {
+    bytes: std::borrow::Cow<'a, [u8]>,
+    /// The length of the payload, if `bytes` refers to pieces of it.
+    in_pieces: Option<u32>,
+}
+
+impl Engine {
+    /// Starts a run, or finds that it was started with the same metadata.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        agent: &str,
+        run: &str,
+        metadata: &Metadata<'_>,
+    ) -> Result<(RunNo, AgentId, RunId)> {
+        let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
+        let max = self.extent_size.max_metadata().into();
+        check_len(Sized::Metadata, metadata.payload.len(), max)?;
+        let mut payload = Vec::new();
+        frame::encode_ids(&agent, &run, &mut payload);
+        payload.extend_from_slice(metadata.payload);
+        let mut core = self.core.lock();
+        self.check_open(&core)?;
+        self.load_id(&mut core, run.as_str())?;
+        let known = find(&core, &agent, &run);
+        let (run_no, end) = match known {
+            Some(run_no) if core.hot.get(run_no).is_some_and(|run| run.started) => {
+                if !self.same_start(&core, run_no, metadata)? {
+                    return Err(Error::RunExists { agent, run });
+                }
+                (run_no, core.end_of_log())
+            }
+            Some(run_no) => {
+                refuse_ended(&core, run_no)?;
+                let end = self.place_start(&mut core, run_no, metadata, &payload, 0)?;
+                (run_no, end)
+            }
+            None => self.create_run(&mut core, &agent, &run, metadata, &payload, false)?,
+        };
+        if let Some(hot) = core.hot.get_mut(run_no) {
+            (hot.started, hot.touched) = (true, true);
+        }
+        self.finish(core, end, metadata.durability)?;
+        Ok((run_no, agent, run))
+    }
+
+    /// A run that was not there before.
+    fn create_run(
+        &self,
+        core: &mut Core,
+        agent: &AgentId,
+        run: &RunId,
+        metadata: &Metadata<'_>,
+        payload: &[u8],
+        implicit: bool,
+    ) -> Result<(RunNo, LogPosition)> {
+        let run_no = core.next_run_no;
+        let now = metadata.at.unwrap_or_else(|| self.now());
+        core.hot.insert(HotRun::new(run_no, agent.clone(), run.clone(), now));
+        core.hot.complete(run.as_str());
+        core.next_run_no = RunNo(run_no.0 + 1);
+        let at = Metadata { at: Some(now), ..*metadata };
+        let flags = if implicit { FLAG_IMPLICIT } else { 0 };
+        let placed = self.place_start(core, run_no, &at, payload, CREATES | u32::from(flags) << 8);
+        match placed {
+            Ok(end) => Ok((run_no, end)),
+            Err(error) => {
+                core.hot.remove(run_no);
+                Err(error)
+            }
+        }
+    }
+
+    fn place_start(
+        &self,
+        core: &mut Core,
+        run_no: RunNo,
+        metadata: &Metadata<'_>,
+        payload: &[u8],
+        mark: u32,
+    ) -> Result<LogPosition> {
+        let at = metadata.at.unwrap_or_else(|| self.now());
+        let mut header = FrameHeader::new(FrameKind::Start, run_no, at);
+        header.content = metadata.content;
+        header.extra = mark & CREATES;
+        header.flags = if mark >> 8 != 0 { FLAG_IMPLICIT } else { 0 };
+        core.place(self, &mut [Draft::new(header, &[], payload)], Urgency::Normal)
+    }
+
+    /// Whether the run was started with this metadata.
+    fn same_start(&self, core: &Core, run_no: RunNo, metadata: &Metadata<'_>) -> Result<bool> {
+        let Some((header, payload)) = self.start_frame(core, run_no)? else { return Ok(false) };
+        let place = crate::error::Place::Frame(header.position);
+        let (_, _, stored) = frame::decode_ids(&payload)
+            .map_err(|damage| Error::corrupt(place, damage))?;
+        Ok(stored == metadata.payload && header.content == metadata.content)
+    }
+
+    /// The number of the run, which is created if that is allowed.
+    pub(crate) fn ensure_run(
+        self: &Arc<Self>,
+        agent: &str,
+        run: &str,
+        allow: Allow,
+    ) -> Result<RunNo> {
+        let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
+        let mut core = self.core.lock();
+        self.check_open(&core)?;
+        self.load_id(&mut core, run.as_str())?;
+        if let Some(run_no) = find(&core, &agent, &run) {
+            return Ok(run_no);
+        }
+        if !allow.unstarted {
+            return Err(Error::RunNotFound { run, agent: Some(agent) });
+        }
+        let mut payload = Vec::new();
+        frame::encode_ids(&agent, &run, &mut payload);
+        let metadata = Metadata::default();
+        Ok(self.create_run(&mut core, &agent, &run, &metadata, &payload, true)?.0)
+    }
+
+    /// Appends one record.
+    pub(crate) fn append(
+        self: &Arc<Self>,
+        run_no: RunNo,
+        record: &NewRecord<'_>,
+        allow: Allow,
+    ) -> Result<Appended> {
+        self.check_record(record)?;
+        let inline = self.extent_size.inline_limit() as usize;
+        let body = self.body(run_no, record, allow, inline)?;
+        let at = record.time().unwrap_or_else(|| self.now());
+        let mut draft = draft_record(run_no, record, &body, at);
+        let mut core = self.core.lock();
+        let (seq, late) = self.next_seq(&mut core, run_no, allow)?;
+        draft.header.seq = seq;
+        draft.header.flags |= late;
+        let end = core.place(self, core::slice::from_mut(&mut draft), Urgency::Normal)?;
+        advance(&mut core, run_no, 1);
+        self.finish(core, end, record.level())?;
+        Ok(self.appended(seq, draft.header.lsn, end))
+    }
+
+    /// Appends records so that all or none of them are there, whatever happens.
+    pub(crate) fn append_batch(
+        self: &Arc<Self>,
+        run_no: RunNo,
+        records: &[NewRecord<'_>],
+        allow: Allow,
+    ) -> Result<Appended> {
+        let Some(first) = records.first() else {
+            return Err(Error::InvalidArgument { what: "a batch has at least one record" });
+        };
+        if records.len() == 1 {
+            return self.append(run_no, first, allow);
+        }
+        for record in records {
+            self.check_record(record)?;
+        }
+        let bodies = self.batch_bodies(run_no, records, allow)?;
+        let now = self.now();
+        let mut drafts: Vec<Draft<'_>> = records
+            .iter()
+            .zip(&bodies)
+            .map(|(record, body)| draft_record(run_no, record, body, record.time().unwrap_or(now)))
+            .collect();
+        let mut commit = Draft::empty(FrameKind::Commit, run_no, now);
+        commit.header.extra = u32::try_from(records.len()).unwrap_or(u32::MAX);
+        drafts.push(commit);
+        let mut core = self.core.lock();
+        let (first_seq, late) = self.next_seq(&mut core, run_no, allow)?;
+        for (place, draft) in (0..).zip(drafts.iter_mut().take(records.len())) {
+            draft.header.seq = Seq(first_seq.0 + place);
+            draft.header.flags |= FLAG_BATCH | late;
+        }
+        let end = core.place(self, &mut drafts, Urgency::Normal)?;
+        let count = records.len() as u64;
+        advance(&mut core, run_no, count);
+        let level = records.iter().map(NewRecord::level).max().unwrap_or(Durability::Process);
+        self.finish(core, end, level)?;
+        let lsn = drafts.last().map_or(Lsn(0), |draft| draft.header.lsn);
+        Ok(self.appended(Seq(first_seq.0 + count - 1), lsn, end))
+    }
+
+    /// The payloads of a batch; when they would not fit a segment together, the longer ones are
+    /// written in front of the batch as pieces.
+    fn batch_bodies<'a>(
+        self: &Arc<Self>,
+        run_no: RunNo,
+        records: &[NewRecord<'a>],
+        allow: Allow,
+    ) -> Result<Vec<Body<'a>>> {
+        let max = self.extent_size.max_batch() as usize;
+        let size = |limit: usize| -> usize {
+            let len = |record: &NewRecord<'_>| {
+                let whole = record.name().len() + record.payload().len();
+                if whole <= limit {
+                    return frame_len(whole);
+                }
+                let pieces = record.payload().len().div_ceil(self.piece_len());
+                frame_len(record.name().len() + 8 + pieces * frame::PIECE_REF_LEN)
+            };
+            records.iter().map(len).sum::<usize>() + frame_len(0)
+        };
+        let inline = self.extent_size.inline_limit() as usize;
+        let limits = [inline, 4096, 256];
+        let limit = limits.into_iter().find(|&limit| size(limit) <= max);
+        let Some(limit) = limit else {
+            let (what, len) = (Sized::Batch, size(256) as u64);
+            return Err(Error::TooLarge { what, len, max: max as u64 });
+        };
+        records.iter().map(|record| self.body(run_no, record, allow, limit.min(inline))).collect()
+    }
+
+    /// The payload as it is if it is at most `limit` long, else references to its pieces, which
+    /// are written now. Pieces count only once a record refers to them.
+    fn body<'a>(
+        self: &Arc<Self>,
+        run_no: RunNo,
+        record: &NewRecord<'a>,
+        allow: Allow,
+        limit: usize,
+    ) -> Result<Body<'a>> {
+        let payload = record.payload();
+        if record.name().len() + payload.len() <= limit {
+            return Ok(Body { bytes: payload.into(), in_pieces: None });
+        }
+        let mut pieces = Vec::new();
+        for (number, part) in (0..).zip(payload.chunks(self.piece_len())) {
+            let mut header = FrameHeader::new(FrameKind::Piece, run_no, self.now());
+            header.extra = number;
+            let mut draft = Draft::new(header, &[], part);
+            let mut core = self.core.lock();
+            self.next_seq(&mut core, run_no, allow)?;
+            core.place(self, core::slice::from_mut(&mut draft), Urgency::Normal)?;
+            drop(core);
+            let (at, crc) = (draft.header.position, draft.header.payload_crc);
+            pieces.push(PieceRef { at, len: draft.header.payload_len, crc });
+        }
+        let mut bytes = Vec::new();
+        frame::encode_pieces(&pieces, &mut bytes);
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        Ok(Body { bytes: bytes.into(), in_pieces: Some(len) })
+    }
+
+    fn piece_len(&self) -> usize {
+        self.extent_size.inline_limit() as usize
+    }
+
+    fn check_record(&self, record: &NewRecord<'_>) -> Result<()> {
+        record.check_kind()?;
+        let max = self.options.max_record_len.min(self.extent_size.max_record());
+        check_len(Sized::Record, record.payload().len(), max)
+    }
+
+    /// The next sequence of a run that may be appended to, and the flag of a late record.
+    fn next_seq(&self, core: &mut Core, run_no: RunNo, allow: Allow) -> Result<(Seq, u8)> {
+        self.load(core, run_no)?;
+        let Some(run) = core.hot.get_mut(run_no) else { return Err(Error::Poisoned) };
+        run.touched = true;
+        let late = run.status.is_ended();
+        if late && !allow.after_end {
+            let (agent, run, status) = (run.agent.clone(), run.run.clone(), run.status);
+            return Err(Error::RunEnded { agent, run, status });
+        }
+        Ok((run.next_seq, if late { FLAG_LATE } else { 0 }))
+    }
+
+    /// Ends a run, or finds that it was ended in the same way.
+    pub(crate) fn end(
+        self: &Arc<Self>,
+        run_no: RunNo,
+        outcome: &Outcome,
+    ) -> Result<Appended> {
+        check_len(Sized::Outcome, outcome.payload().len(), MAX_OUTCOME.into())?;
+        if !outcome.status().is_ended() {
+            return Err(Error::InvalidArgument { what: "an outcome is not `in_progress`" });
+        }
+        let mut body = vec![outcome.content_type().code()];
+        body.extend_from_slice(outcome.payload());
+        let mut core = self.core.lock();
+        self.check_open(&core)?;
+        self.load(&mut core, run_no)?;
+        let Some(run) = core.hot.get(run_no) else { return Err(Error::Poisoned) };
+        let (last, status) = (Seq(run.next_seq.0.saturating_sub(1)), run.status);
+        if status.is_ended() {
+            let (agent, run) = (run.agent.clone(), run.run.clone());
+            let same = self.end_frame(&core, run_no)?;
+            let same = same.filter(|(header, payload)| {
+                header.content.code() == outcome.status().code() && **payload == *body
+            });
+            let Some((header, _)) = same else {
+                return Err(Error::RunEnded { agent, run, status });
+            };
+            let end = core.end_of_log();
+            self.finish(core, end, outcome.level())?;
+            return Ok(self.appended(last, header.lsn, end));
+        }
+        let at = outcome.time().unwrap_or_else(|| self.now());
+        let mut header = FrameHeader::new(FrameKind::End, run_no, at);
+        header.content = crate::types::ContentType::from_code(outcome.status().code());
+        let mut draft = Draft::new(header, &[], &body);
+        let end = core.place(self, core::slice::from_mut(&mut draft), Urgency::Reserve)?;
+        core.hot.set_status(run_no, outcome.status());
+        if let Some(run) = core.hot.get_mut(run_no) {
+            run.touched = true;
+        }
+        self.finish(core, end, outcome.level())?;
+        Ok(self.appended(last, draft.header.lsn, end))
+    }
+
+    /// Deletes an ended run; answers its payload bytes.
+    pub(crate) fn delete(self: &Arc<Self>, run: RunRef<'_>) -> Result<u64> {
+        let mut core = self.core.lock();
+        self.check_open(&core)?;
+        let run_no = self.resolve(&core, run)?;
+        self.load(&mut core, run_no)?;
+        let row = self.row(&core, run_no)?;
+        if !row.status.is_ended() {
+            return Err(Error::RunInProgress { agent: row.agent, run: row.run });
+        }
+        let mut body = Vec::new();
+        frame::encode_evictions(&[run_no], &mut body);
+        let header = FrameHeader::new(FrameKind::Evict, RunNo(0), self.now());
+        let mut draft = Draft::new(header, &[], &body);
+        let spans = core.catalog.ask(|catalog| catalog.spans(run_no))?;
+        let end = core.place(self, core::slice::from_mut(&mut draft), Urgency::Reserve)?;
+        let hot = core.hot.get(run_no).map(|run| run.spans.clone()).unwrap_or_default();
+        core.suspects.extend(spans.iter().chain(&hot).map(|span| span.segment));
+        if core.tail.builder.run(run_no).is_some() {
+            let tail = core.tail.segment.id();
+            core.suspects.insert(tail);
+        }
+        core.hot.remove(run_no);
+        Arc::make_mut(&mut core.deleted).insert(run_no);
+        self.upkeep.want(super::upkeep::Wanted::RECLAIM);
+        self.finish(core, end, Durability::Disk)?;
+        Ok(row.bytes)
+    }
+
+    /// Ends, as interrupted, all runs in progress that nobody touched since the store was opened.
+    pub(crate) fn adopt(self: &Arc<Self>) -> Result<Vec<(AgentId, RunId)>> {
+        let mut adopted = Vec::new();
+        let mut after = None;
+        let outcome = Outcome::new(RunStatus::Interrupted).durability(Durability::Process);
+        loop {
+            let page = self.in_progress_numbers(after, 256)?;
+            let Some(&last) = page.last() else { break };
+            for run_no in page {
+                let (touched, agent, run) = {
+                    let mut core = self.core.lock();
+                    self.load(&mut core, run_no)?;
+                    let Some(run) = core.hot.get(run_no) else { continue };
+                    let over = run.touched || run.status.is_ended();
+                    (over, run.agent.clone(), run.run.clone())
+                };
+                if !touched {
+                    self.end(run_no, &outcome)?;
+                    adopted.push((agent, run));
+                }
+            }
+            after = Some(last);
+        }
+        self.sync_all()?;
+        Ok(adopted)
+    }
+
+    pub(crate) fn check_open(&self, core: &Core) -> Result<()> {
+        if core.closed { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    fn appended(self: &Arc<Self>, seq: Seq, lsn: Lsn, end: LogPosition) -> Appended {
+        Appended { seq, lsn, ticket: Ticket::new(Arc::clone(self), end) }
+    }
+
+    /// Unlocks, waits for what was asked for, and does what is due.
+    fn finish(
+        &self,
+        core: parking_lot::MutexGuard<'_, Core>,
+        end: LogPosition,
+        level: Durability,
+    ) -> Result<()> {
+        let waiting = core.unapplied.len();
+        if core.reserved.is_empty() && core.tail.offset > self.extent_size.bytes_u32() / 2 {
+            self.upkeep.want(super::upkeep::Wanted::RESERVE);
+        }
+        drop(core);
+        if level == Durability::Disk {
+            self.commit.sync_through(self, end)?;
+        }
+        self.after_change();
+        self.keep_up(waiting);
+        Ok(())
+    }
+}
+
+fn find(core: &Core, agent: &AgentId, run: &RunId) -> Option<RunNo> {
+    let (numbers, _) = core.hot.by_id(run.as_str());
+    numbers.iter().copied().find(|&no| core.hot.get(no).is_some_and(|run| run.agent == *agent))
+}
+
+fn refuse_ended(core: &Core, run_no: RunNo) -> Result<()> {
+    match core.hot.get(run_no) {
+        Some(run) if run.status.is_ended() => {
+            let (agent, id, status) = (run.agent.clone(), run.run.clone(), run.status);
+            Err(Error::RunEnded { agent, run: id, status })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn advance(core: &mut Core, run_no: RunNo, records: u64) {
+    if let Some(run) = core.hot.get_mut(run_no) {
+        run.next_seq = Seq(run.next_seq.0 + records);
+    }
+}
+
+fn check_len(what: Sized, len: usize, max: u64) -> Result<()> {
+    let len = len as u64;
+    if len > max { Err(Error::TooLarge { what, len, max }) } else { Ok(()) }
+}
+
+fn draft_record<'a>(
+    run_no: RunNo,
+    record: &NewRecord<'a>,
+    body: &'a Body<'_>,
+    at: crate::types::Timestamp,
+) -> Draft<'a> {
+    let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
+    header.content = record.content();
+    if let Some(len) = body.in_pieces {
+        header.flags |= FLAG_PIECES;
+        header.extra = len;
+    }
+    Draft::new(header, record.name().as_bytes(), &body.bytes)
+}

@@ -1,0 +1,216 @@
+//! How a store is opened.
+
+use core::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::disk::Disk;
+use super::env::Environment;
+use super::handle::RunLog;
+use super::host;
+use super::observer::Observer;
+use super::recovery;
+use super::storage::{Creation, FileStorage, OpenedFile, Storage};
+use crate::error::{Error, Owner, Result};
+use crate::format::{OWNER_AT, PAGE, owner};
+
+/// How a store is opened: a builder whose defaults suit a daemon.
+///
+/// ```
+/// # fn main() -> runlog::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runlog-doc-options-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// use std::time::Duration;
+/// let log = runlog::Options::new()
+///     .sync_interval(Some(Duration::from_millis(100)))
+///     .index_cache(32 << 20)
+///     .open(&path)?;
+/// log.close()?;
+/// # let _ = std::fs::remove_file(&path);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) extent_size: u64,
+    pub(crate) sync_interval: Option<Duration>,
+    pub(crate) background: bool,
+    pub(crate) index: bool,
+    pub(crate) index_cache: usize,
+    pub(crate) max_record_len: u64,
+    pub(crate) environment: Environment,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// The defaults: extents of 4 MiB, a background sync every 250 ms, an index with a cache of
+    /// 16 MiB, records of at most 64 MiB.
+    pub fn new() -> Self {
+        Self {
+            extent_size: 4 << 20,
+            sync_interval: Some(Duration::from_millis(250)),
+            background: true,
+            index: true,
+            index_cache: 16 << 20,
+            max_record_len: 64 << 20,
+            environment: Environment::system(),
+            observer: None,
+        }
+    }
+
+    /// The size of the extents of a new store: a power of two from 64 KiB to 64 MiB. It is fixed
+    /// for the life of the file. Smaller extents suit small stores; they also bound records: at
+    /// 64 KiB a record has at most 2 MiB, from 1 MiB on 256 MiB.
+    #[must_use]
+    pub fn extent_size(mut self, bytes: u64) -> Self {
+        self.extent_size = bytes;
+        self
+    }
+
+    /// How often what was appended at Process level is synced in the background; `None` means
+    /// never.
+    #[must_use]
+    pub fn sync_interval(mut self, interval: Option<Duration>) -> Self {
+        self.sync_interval = interval;
+        self
+    }
+
+    /// Whether two background threads sync, set space aside, keep the index and give space back.
+    /// Without them each call does what is due before it returns, and nothing is synced unless
+    /// asked for.
+    #[must_use]
+    pub fn background(mut self, threads: bool) -> Self {
+        self.background = threads;
+        self
+    }
+
+    /// Whether the file has an index. Without one all answers are the same, but slower.
+    #[must_use]
+    pub fn index(mut self, index: bool) -> Self {
+        self.index = index;
+        self
+    }
+
+    /// The memory for pages of the index, in bytes.
+    #[must_use]
+    pub fn index_cache(mut self, bytes: usize) -> Self {
+        self.index_cache = bytes;
+        self
+    }
+
+    /// The longest record that is accepted, in bytes; at most 256 MiB.
+    #[must_use]
+    pub fn max_record_len(mut self, bytes: u64) -> Self {
+        self.max_record_len = bytes;
+        self
+    }
+
+    /// The clock, the randomness and the boot id, for tests and for hosts that know better.
+    #[must_use]
+    pub fn environment(mut self, environment: Environment) -> Self {
+        self.environment = environment;
+        self
+    }
+
+    /// Who is told what the engine does.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Opens the store at `path`, and creates it if there is nothing.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if somebody has it open, [`Error::NotAStore`], [`Error::Truncated`] and the
+    /// like if it is not a store; then it was not touched.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<RunLog> {
+        let path = path.as_ref();
+        match self.open_existing(path) {
+            Err(Error::NotFound { .. }) => match self.create(path) {
+                // Somebody else was faster.
+                Err(Error::AlreadyExists { .. }) => self.open_existing(path),
+                created => created,
+            },
+            opened => opened,
+        }
+    }
+
+    /// Opens the store at `path`, which must be there.
+    ///
+    /// # Errors
+    /// As [`Options::open`], and [`Error::NotFound`].
+    pub fn open_existing(&self, path: impl AsRef<Path>) -> Result<RunLog> {
+        let path = path.as_ref();
+        match FileStorage::open_locked(path)? {
+            OpenedFile::Locked(storage) => self.start(Arc::new(storage), Some(path)),
+            OpenedFile::Busy(storage) => {
+                let disk = Disk::new(Arc::new(storage));
+                let page = disk.read_padded(OWNER_AT, PAGE as usize).unwrap_or_default();
+                let owner = owner::decode(&page).ok();
+                Err(Error::Busy { path: path.to_owned(), owner })
+            }
+        }
+    }
+
+    /// Creates a store at `path`, where nothing may be. It appears whole or not at all, with the
+    /// mode 0600.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`]; [`Error::InvalidArgument`] for an extent size that is not allowed.
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<RunLog> {
+        let path = path.as_ref();
+        let creation = Creation::begin(path)?;
+        super::create::write_store(creation.storage(), self)?;
+        self.start(Arc::new(creation.finish()?), Some(path))
+    }
+
+    /// Opens the store in a storage of the caller's: memory, a simulated disk.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open_storage(&self, storage: Arc<dyn Storage>) -> Result<RunLog> {
+        self.start(storage, None)
+    }
+
+    /// Creates a store in an empty storage of the caller's.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the storage is not empty.
+    pub fn create_storage(&self, storage: Arc<dyn Storage>) -> Result<RunLog> {
+        let disk = Disk::new(Arc::clone(&storage));
+        if disk.len()? != 0 {
+            return Err(Error::InvalidArgument { what: "the storage of a new store is empty" });
+        }
+        super::create::write_store(&*storage, self)?;
+        self.start(storage, None)
+    }
+
+    fn start(&self, storage: Arc<dyn Storage>, path: Option<&Path>) -> Result<RunLog> {
+        let disk = Disk::new(storage);
+        let engine = recovery::open(disk, self.clone(), path.map(Path::to_owned))?;
+        let (pid, since) = (std::process::id(), engine.now());
+        let page = owner::encode(&Owner { pid, host: host::host_name(), since });
+        engine.disk.write(OWNER_AT, &page)?;
+        RunLog::start(engine)
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("extent_size", &self.extent_size)
+            .field("sync_interval", &self.sync_interval)
+            .field("background", &self.background)
+            .field("index", &self.index)
+            .field("index_cache", &self.index_cache)
+            .field("max_record_len", &self.max_record_len)
+            .finish_non_exhaustive()
+    }
+}

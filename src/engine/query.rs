@@ -1,0 +1,296 @@
+//! Looking runs up and listing them, without a scan of the log or of the whole index.
+//!
+//! What is in memory and what the catalog knows are merged: the catalog answers for everything up
+//! to its position, memory for what changed since. A row that both know comes from memory, which
+//! has the later part of the story.
+
+use std::sync::Arc;
+
+use super::catalog::Catalog;
+use super::core::Core;
+use super::hot::HotRun;
+use super::segment::{Payload, Segment};
+use super::shared::Engine;
+use super::values::RunSummary;
+use crate::error::{Error, Result};
+use crate::format::FrameHeader;
+use crate::index::{RunFilter, RunRow};
+use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, SegmentId, Timestamp};
+
+/// Rows fetched from the catalog at once.
+const PAGE: usize = 64;
+
+impl Engine {
+    /// The numbers of all living runs with this id.
+    fn numbers(&self, core: &Core, run: &str) -> Result<Vec<RunNo>> {
+        let (hot, complete) = core.hot.by_id(run);
+        if complete {
+            return Ok(hot.to_vec());
+        }
+        let mut numbers = core.catalog.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
+        numbers.extend_from_slice(hot);
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.retain(|number| !core.deleted.contains(number));
+        Ok(numbers)
+    }
+
+    /// The one run that is meant.
+    pub(crate) fn resolve(&self, core: &Core, run: RunRef<'_>) -> Result<RunNo> {
+        let id = RunId::new(run.run())?;
+        let agent = run.agent().map(AgentId::new).transpose()?;
+        let numbers = self.numbers(core, run.run())?;
+        if agent.is_none()
+            && let [only] = numbers.as_slice()
+        {
+            return Ok(*only);
+        }
+        let mut agents = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let found = self.agent_of_number(core, number)?;
+            if agent.as_ref() == Some(&found) {
+                return Ok(number);
+            }
+            agents.push(found);
+        }
+        if agent.is_some() || agents.is_empty() {
+            return Err(Error::RunNotFound { run: id, agent });
+        }
+        agents.sort_unstable();
+        Err(Error::Ambiguous { run: id, agents })
+    }
+
+    pub(crate) fn agent_of_number(&self, core: &Core, run_no: RunNo) -> Result<AgentId> {
+        match core.hot.get(run_no) {
+            Some(run) => Ok(run.agent.clone()),
+            None => Ok(self.row(core, run_no)?.agent),
+        }
+    }
+
+    /// Brings all living runs with this id into memory.
+    pub(crate) fn load_id(&self, core: &mut Core, run: &str) -> Result<()> {
+        if core.hot.by_id(run).1 {
+            return Ok(());
+        }
+        for number in self.numbers(core, run)? {
+            if core.hot.get(number).is_none() {
+                let row = self.catalog_row(&core.catalog, number)?;
+                core.hot.insert(HotRun::from_row(row));
+            }
+        }
+        core.hot.complete(run);
+        Ok(())
+    }
+
+    /// Brings a run into memory.
+    pub(crate) fn load(&self, core: &mut Core, run_no: RunNo) -> Result<()> {
+        if core.hot.get(run_no).is_some() {
+            return Ok(());
+        }
+        let row = self.row(core, run_no)?;
+        self.load_id(core, row.run.as_str())
+    }
+
+    pub(crate) fn catalog_row(&self, catalog: &Catalog, run_no: RunNo) -> Result<RunRow> {
+        let row = catalog.ask(|catalog| catalog.row(run_no))?;
+        row.ok_or_else(|| {
+            let place = crate::error::Place::Index;
+            Error::corrupt(place, crate::error::Damage::Missing)
+        })
+    }
+
+    /// What is known of a run as of now.
+    pub(crate) fn row(&self, core: &Core, run_no: RunNo) -> Result<RunRow> {
+        if let Some(run) = core.hot.get(run_no)
+            && let Some(row) = run.row(core.tail.segment.id(), &core.tail.builder)
+        {
+            return Ok(row);
+        }
+        let row = self.catalog_row(&core.catalog, run_no)?;
+        if core.deleted.contains(&run_no) {
+            return Err(Error::Evicted { run: row.run });
+        }
+        Ok(row)
+    }
+
+    /// The START frame of a run, if it has one.
+    pub(crate) fn start_frame(
+        &self,
+        core: &Core,
+        run_no: RunNo,
+    ) -> Result<Option<(FrameHeader, Payload)>> {
+        self.frame_at(core, self.row(core, run_no)?.start)
+    }
+
+    /// The END frame of a run, if it has one.
+    pub(crate) fn end_frame(
+        &self,
+        core: &Core,
+        run_no: RunNo,
+    ) -> Result<Option<(FrameHeader, Payload)>> {
+        self.frame_at(core, self.row(core, run_no)?.end)
+    }
+
+    fn frame_at(
+        &self,
+        core: &Core,
+        at: Option<LogPosition>,
+    ) -> Result<Option<(FrameHeader, Payload)>> {
+        let Some(at) = at else { return Ok(None) };
+        let Some(segment) = segment(core, at.segment) else { return Ok(None) };
+        let (header, payload) = segment.read_frame(at.offset)?;
+        Ok(Some((header, payload.pinned(&segment))))
+    }
+
+    /// A page of runs, newest first, strictly older than `before`.
+    pub(crate) fn page(
+        &self,
+        agent: Option<&AgentId>,
+        before: Option<(Timestamp, RunNo)>,
+        limit: usize,
+    ) -> Result<Vec<RunSummary>> {
+        let (catalog, mut found) = {
+            let core = self.core.lock();
+            self.check_open(&core)?;
+            let numbers = core.hot.newest(agent, before, limit);
+            let rows: Result<Vec<RunRow>> =
+                numbers.into_iter().map(|number| self.row(&core, number)).collect();
+            (Arc::clone(&core.catalog), rows?)
+        };
+        let filter = agent.map_or(RunFilter::All, |agent| RunFilter::Agent(agent.as_str()));
+        let (mut from, mut taken) = (before, 0);
+        while taken < limit {
+            let wanted = (limit - taken).min(PAGE);
+            let keys = catalog.ask(|catalog| catalog.runs_page(filter, from, wanted))?;
+            let Some(&last) = keys.last() else { break };
+            from = Some(last);
+            for row in self.settled_rows(&catalog, keys.iter().map(|key| key.1))? {
+                taken += 1;
+                found.push(row);
+            }
+            if keys.len() < wanted {
+                break;
+            }
+        }
+        found.sort_unstable_by_key(|row| core::cmp::Reverse((row.created_at, row.run_no)));
+        found.dedup_by_key(|row| row.run_no);
+        found.truncate(limit);
+        Ok(found.iter().map(RunSummary::from_row).collect())
+    }
+
+    /// The rows of runs that the catalog listed, as of now: without those that were deleted
+    /// since, and with what changed since.
+    fn settled_rows(
+        &self,
+        catalog: &Catalog,
+        numbers: impl Iterator<Item = RunNo>,
+    ) -> Result<Vec<RunRow>> {
+        let mut rows = Vec::new();
+        for number in numbers {
+            let row = self.catalog_row(catalog, number)?;
+            let core = self.core.lock();
+            if core.deleted.contains(&number) {
+                continue;
+            }
+            match core.hot.get(number) {
+                Some(_) => rows.push(self.row(&core, number)?),
+                None => rows.push(row),
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The numbers of runs in progress above `after`, ascending.
+    pub(crate) fn in_progress_numbers(
+        &self,
+        after: Option<RunNo>,
+        limit: usize,
+    ) -> Result<Vec<RunNo>> {
+        let (catalog, mut found) = {
+            let core = self.core.lock();
+            self.check_open(&core)?;
+            (Arc::clone(&core.catalog), core.hot.in_progress(after, limit))
+        };
+        let (mut from, mut taken) = (after, 0);
+        while taken < limit {
+            let wanted = (limit - taken).min(PAGE);
+            let page = catalog.ask(|catalog| catalog.in_progress_page(from, wanted))?;
+            let Some(&last) = page.last() else { break };
+            from = Some(last);
+            let core = self.core.lock();
+            for number in page.iter().copied() {
+                let ended = core.hot.get(number).is_some_and(|run| run.status.is_ended());
+                if !ended && !core.deleted.contains(&number) {
+                    taken += 1;
+                    found.push(number);
+                }
+            }
+            if page.len() < wanted {
+                break;
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Summaries of runs in progress above `after`, by number.
+    pub(crate) fn in_progress_page(
+        &self,
+        after: Option<RunNo>,
+        limit: usize,
+    ) -> Result<Vec<RunSummary>> {
+        let numbers = self.in_progress_numbers(after, limit)?;
+        let core = self.core.lock();
+        let rows = numbers.into_iter().map(|number| self.row(&core, number));
+        rows.map(|row| row.map(|row| RunSummary::from_row(&row))).collect()
+    }
+
+    /// Agents above `after`, ascending.
+    pub(crate) fn agents_page(
+        &self,
+        after: Option<&AgentId>,
+        limit: usize,
+    ) -> Result<Vec<AgentId>> {
+        let (catalog, mut found) = {
+            let core = self.core.lock();
+            self.check_open(&core)?;
+            (Arc::clone(&core.catalog), core.hot.agents(after, limit))
+        };
+        let mut from = after.cloned();
+        let mut taken = 0;
+        while taken < limit {
+            let wanted = (limit - taken).min(PAGE);
+            let from_id = from.as_ref().map(AgentId::as_str);
+            let page = catalog.ask(|catalog| catalog.agents_page(from_id, wanted))?;
+            let Some(last) = page.last().cloned() else { break };
+            for agent in &page {
+                // An agent whose runs were all deleted since has none left to show.
+                if !self.page(Some(agent), None, 1)?.is_empty() {
+                    taken += 1;
+                    found.push(agent.clone());
+                }
+            }
+            if page.len() < wanted {
+                break;
+            }
+            from = Some(last);
+        }
+        found.sort_unstable();
+        found.dedup();
+        found.truncate(limit);
+        Ok(found)
+    }
+}
+
+/// The segment with this number, if it still counts.
+pub(crate) fn segment(core: &Core, id: SegmentId) -> Option<Arc<Segment>> {
+    if core.tail.segment.id() == id {
+        return Some(Arc::clone(&core.tail.segment));
+    }
+    if let Some(segment) = core.catalog.segment(id) {
+        return Some(Arc::clone(segment));
+    }
+    core.unapplied.iter().find(|segment| segment.id() == id).cloned()
+}

@@ -1,0 +1,211 @@
+//! The first steps of opening: header, superblocks, manifest; and salvage where these are damaged.
+//!
+//! Nothing is written here: a file that is refused stays as it was.
+
+use crate::engine::disk::Disk;
+use crate::engine::report::RecoveryReport;
+use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::frame::SegmentKey;
+use crate::format::header::{HeaderFault, MAGIC, StaticHeader};
+use crate::format::manifest::{Change, Extents, Use, read_area};
+use crate::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::superblock::{ManifestAt, Superblock};
+use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, SUPERBLOCK_AT};
+use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
+
+/// What the file says of itself in front of its extents.
+#[derive(Debug)]
+pub(crate) struct Base {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) extent_size: ExtentSize,
+    /// The newest superblock; made up if both are damaged.
+    pub(crate) superblock: Superblock,
+    /// The larger of the durable positions of both slots.
+    pub(crate) durable: LogPosition,
+    pub(crate) extents: Extents,
+    pub(crate) manifest: ManifestAt,
+    /// The manifest must be written anew before anything is added to it.
+    pub(crate) rewrite: bool,
+}
+
+/// Reads everything in front of the extents.
+pub(crate) fn read_base(disk: &Disk, report: &mut RecoveryReport) -> Result<Base> {
+    let len = disk.len()?;
+    let header_page = disk.read_padded(0, PAGE as usize)?;
+    let mut slots = Vec::new();
+    for slot in 0..2u8 {
+        let page = disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE as usize)?;
+        match Superblock::decode(&page) {
+            Ok(block) => slots.push(block),
+            Err(Damage::Magic) if page.iter().all(|&byte| byte == 0) => {}
+            Err(damage) => {
+                report.damaged.push(Corruption::new(Place::Superblock { slot }, damage));
+            }
+        }
+    }
+    let identity = identify(&header_page, len, &slots, report)?;
+    slots.retain(|block| block.uuid == identity.0);
+    slots.sort_by_key(|block| block.epoch);
+    let durable = slots.iter().map(|block| block.durable).max().unwrap_or_default();
+    let (uuid, extent_size) = identity;
+    if len < EXTENTS_AT {
+        return Err(Error::Truncated { len, expected: EXTENTS_AT });
+    }
+    let newest = slots.pop();
+    let superblock = newest.unwrap_or_else(|| blank_superblock(uuid, extent_size));
+    let mut base = Base {
+        uuid,
+        extent_size,
+        durable,
+        extents: Extents::default(),
+        manifest: superblock.manifest,
+        rewrite: false,
+        superblock,
+    };
+    read_manifest(disk, newest.is_some(), &mut base, report)?;
+    Ok(base)
+}
+
+/// The identity of the store, from the header or, if that is damaged, from a superblock.
+fn identify(
+    page: &[u8],
+    len: u64,
+    slots: &[Superblock],
+    report: &mut RecoveryReport,
+) -> Result<([u8; 16], ExtentSize)> {
+    let known = slots.iter().max_by_key(|block| block.epoch);
+    let damage = match StaticHeader::decode(page) {
+        Ok(header) => return Ok((header.uuid, header.extent_size)),
+        Err(HeaderFault::Newer { min_reader }) => {
+            return Err(Error::UnsupportedVersion { found: min_reader, supported: FORMAT_VERSION });
+        }
+        Err(HeaderFault::Features { unknown }) => {
+            return Err(Error::UnsupportedFeatures { unknown });
+        }
+        Err(HeaderFault::Foreign) => Damage::Magic,
+        Err(HeaderFault::Damaged(damage)) => damage,
+    };
+    match known {
+        Some(block) => {
+            report.damaged.push(Corruption::new(Place::Header, damage));
+            Ok((block.uuid, block.extent_size))
+        }
+        None if damage == Damage::Magic || len < PAGE => {
+            let found = page.iter().copied().take(MAGIC.len().min(usize::try_from(len).unwrap_or(0)));
+            Err(Error::NotAStore { found: found.collect(), len })
+        }
+        None => Err(Error::corrupt(Place::Header, damage)),
+    }
+}
+
+fn blank_superblock(uuid: [u8; 16], extent_size: ExtentSize) -> Superblock {
+    Superblock {
+        uuid,
+        extent_size,
+        epoch: Epoch(0),
+        durable: LogPosition::default(),
+        manifest: ManifestAt::default(),
+        next_segment: SegmentId(1),
+        next_run_no: RunNo(1),
+        next_lsn: Lsn(1),
+        boot_id: [0; 16],
+        flags: 0,
+    }
+}
+
+/// Reads the manifest that the superblock points to. What is missing is looked for in the extents.
+fn read_manifest(
+    disk: &Disk,
+    pointed: bool,
+    base: &mut Base,
+    report: &mut RecoveryReport,
+) -> Result<()> {
+    let at = base.superblock.manifest;
+    let offset = at.offset;
+    let place = Place::Manifest { offset };
+    let sane = at.len <= 1 << 32 && at.offset.checked_add(at.len).is_some_and(|end| end <= disk.len().unwrap_or(0));
+    let contents = if pointed && sane {
+        let bytes = disk.read_padded(at.offset, usize::try_from(at.len).unwrap_or(0))?;
+        let torn = |records: u64| tail_is_torn(&bytes, records);
+        match read_area(&bytes, base.uuid, at.generation) {
+            Ok(contents) => {
+                let whole = !contents.hole && contents.records >= at.records;
+                Ok((whole, torn(contents.records), contents))
+            }
+            Err(damage) => Err(damage),
+        }
+    } else {
+        Err(Damage::Missing)
+    };
+    match contents {
+        Ok((whole, torn, contents)) => {
+            base.extents = contents.extents;
+            base.manifest.records = contents.records;
+            if !whole {
+                report.damaged.push(Corruption::new(place, Damage::Truncated));
+                report.salvaged = true;
+            }
+            // A record that was being written when the store went down may have been that of a
+            // segment; whoever is in the extents tells.
+            if torn || !whole {
+                base.rewrite = true;
+                salvage(disk, base)?;
+            }
+        }
+        Err(damage) => {
+            report.damaged.push(Corruption::new(place, damage));
+            report.salvaged = true;
+            base.rewrite = true;
+            salvage(disk, base)?;
+        }
+    }
+    if report.salvaged {
+        drop_index(&mut base.extents);
+    }
+    Ok(())
+}
+
+/// Whether something that is not a record follows the last whole batch.
+fn tail_is_torn(area: &[u8], records: u64) -> bool {
+    use crate::format::manifest::{AREA_HEADER_LEN, RECORD_LEN};
+    let skip = AREA_HEADER_LEN + usize::try_from(records).unwrap_or(0) * RECORD_LEN;
+    let next = area.get(skip..).unwrap_or_default();
+    next.iter().any(|&byte| byte != 0)
+}
+
+/// Takes over every segment of this store that sits in an extent nobody owns.
+fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
+    let count = base.extent_size.extents_in(disk.len()?);
+    let mut known: std::collections::BTreeSet<SegmentId> =
+        base.extents.uses.values().filter_map(segment_of).collect();
+    for number in 0..u32::try_from(count).unwrap_or(u32::MAX) {
+        let extent = ExtentNo(number);
+        if base.extents.uses.contains_key(&extent) {
+            continue;
+        }
+        let at = base.extent_size.offset_of(extent);
+        let head = disk.read_padded(at, SEGMENT_HEADER_LEN as usize)?;
+        let Ok(header) = SegmentHeader::decode(&head) else { continue };
+        if header.uuid == base.uuid && header.key.id.0 != 0 && known.insert(header.key.id) {
+            let SegmentKey { id: segment, salt } = header.key;
+            let reserve = Change::Reserve { extent, segment, salt };
+            base.extents
+                .apply(reserve)
+                .map_err(|damage| Error::corrupt(Place::Extent { extent }, damage))?;
+        }
+    }
+    Ok(())
+}
+
+fn segment_of(used: &Use) -> Option<SegmentId> {
+    match used {
+        Use::Log { segment, .. } => Some(*segment),
+        _ => None,
+    }
+}
+
+/// Frees all extents of the index.
+pub(crate) fn drop_index(extents: &mut Extents) {
+    extents.uses.retain(|_, used| !matches!(used, Use::Index { .. }));
+    extents.index_len = 0;
+}

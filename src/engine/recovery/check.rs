@@ -1,0 +1,147 @@
+//! Checking a whole segment without changing anything: what `verify` does for each.
+
+use std::collections::HashMap;
+
+use super::scan::{Item, Lexed, lex, replay};
+use crate::engine::segment::Segment;
+use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::{Directory, FrameKind};
+use crate::types::{RunId, RunNo, Seq};
+
+/// What the check of a segment found.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentCheck {
+    pub(crate) problems: Vec<Corruption>,
+    pub(crate) frames: u64,
+    pub(crate) records: u64,
+    pub(crate) run_parts: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Checks a sealed segment: every frame up to its end, the directory, and one against the other.
+pub(crate) fn check_sealed(segment: &Segment) -> Result<SegmentCheck> {
+    let mut check = SegmentCheck::default();
+    let Some(sealed) = segment.sealed() else { return Ok(check) };
+    let extent = segment.read_all()?;
+    let items = lex(&extent, segment.key());
+    let stored = match segment.stored_directory() {
+        Ok(bytes) => Some(bytes),
+        Err(Error::Corrupt(corruption)) => {
+            check.problems.push(Corruption {
+                place: Place::Directory { segment: segment.id() },
+                ..corruption
+            });
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let known = stored.as_ref().and_then(|bytes| Directory::new(bytes).ok());
+    let named = known.map(|directory| record_names(&directory)).unwrap_or_default();
+    let frames = check.walk(segment, &items, sealed.end, &named);
+    if let Some(directory) = known {
+        check.compare(segment, &extent, &frames, &directory);
+    }
+    check.bytes = u64::from(sealed.end);
+    Ok(check)
+}
+
+/// Checks the segment that is being written, up to what was written.
+pub(crate) fn check_tail(segment: &Segment, end: u32) -> Result<SegmentCheck> {
+    let mut check = SegmentCheck::default();
+    let extent = segment.read_all()?;
+    let items = lex(&extent, segment.key());
+    let frames = check.walk(segment, &items, end, &HashMap::new());
+    check.run_parts = replay(&extent, &frames, &mut |_| None).builder.runs().len() as u64;
+    check.bytes = u64::from(end.min(u32::try_from(extent.len()).unwrap_or(u32::MAX)));
+    Ok(check)
+}
+
+/// Which record is where, as the directory has it.
+type Names = HashMap<u32, (RunId, Option<Seq>)>;
+
+fn record_names(directory: &Directory<'_>) -> Names {
+    let mut names = Names::new();
+    for slot in 0..directory.run_count() {
+        let Ok(entry) = directory.run(slot) else { continue };
+        let whole = entry.first_seq.is_some_and(|first| {
+            entry.next_seq.0.checked_sub(first.0) == Some(u64::from(entry.records))
+        });
+        for index in 0..entry.records {
+            let Ok(offset) = directory.record_offset(slot, index) else { break };
+            let seq = entry.first_seq.filter(|_| whole).map(|seq| Seq(seq.0 + u64::from(index)));
+            names.insert(offset, (entry.run.clone(), seq));
+        }
+    }
+    names
+}
+
+impl SegmentCheck {
+    /// Lists every frame below `end` that does not check, and every gap.
+    fn walk(&mut self, segment: &Segment, items: &[Item], end: u32, names: &Names) -> Vec<Lexed> {
+        let mut frames = Vec::new();
+        for item in items.iter().take_while(|item| item.offset() < end) {
+            let place = Place::Frame(segment.position(item.offset()));
+            let name = names.get(&item.offset());
+            match item {
+                Item::Frame(lexed) => {
+                    self.frames += 1;
+                    self.records += u64::from(lexed.header.kind == FrameKind::Record);
+                    if let Err(damage) = lexed.payload {
+                        let is_record = lexed.header.kind == FrameKind::Record;
+                        self.problems.push(Corruption {
+                            place,
+                            damage,
+                            run: name.map(|name| name.0.clone()),
+                            seq: is_record.then_some(lexed.header.seq),
+                        });
+                    }
+                    frames.push(*lexed);
+                }
+                Item::Gap { .. } => {
+                    let damage = Damage::Missing;
+                    let run = name.map(|name| name.0.clone());
+                    let seq = name.and_then(|name| name.1);
+                    self.problems.push(Corruption { place, damage, run, seq });
+                }
+            }
+        }
+        if frames.is_empty() && end > SEGMENT_HEADER_LEN && end != u32::MAX && items.is_empty() {
+            let place = Place::Frame(segment.position(SEGMENT_HEADER_LEN));
+            self.problems.push(Corruption::new(place, Damage::Missing));
+        }
+        frames
+    }
+
+    /// Compares the directory with one that is made from the frames, where all frames are whole.
+    fn compare(
+        &mut self,
+        segment: &Segment,
+        extent: &[u8],
+        frames: &[Lexed],
+        directory: &Directory<'_>,
+    ) {
+        self.run_parts = directory.run_count().into();
+        if !self.problems.is_empty() {
+            return;
+        }
+        let place = Place::Directory { segment: segment.id() };
+        let rebuilt = replay(extent, frames, &mut |_| None).builder;
+        let evictions: Vec<RunNo> = rebuilt.evictions().collect();
+        let stored = (0..directory.eviction_count()).map(|index| directory.eviction(index));
+        let same_evictions = stored.eq(evictions.into_iter().map(Ok));
+        let same_count = rebuilt.runs().len() == directory.run_count() as usize;
+        let same_runs = rebuilt.runs().iter().all(|built| {
+            let slot = directory.find_no(built.entry.run_no).ok().flatten();
+            slot.is_some_and(|slot| {
+                directory.run(slot).as_ref() == Ok(&built.entry)
+                    && (0..)
+                        .zip(&built.offsets)
+                        .all(|(at, offset)| directory.record_offset(slot, at) == Ok(*offset))
+            })
+        });
+        if !(same_evictions && same_count && same_runs) {
+            self.problems.push(Corruption::new(place, Damage::Mismatch));
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What recovery does with each piece of an unsealed segment: a decision table.
+//!
+//! The floor is the position below which everything was durable. Damage below it is the disk's;
+//! damage above it is what a crash leaves. After a mere kill (same boot) the page cache survived,
+//! so that one frame at most is torn; after anything else, what lies behind the first torn frame
+//! may have holes, and is not replayed.
+
+/// What the bytes at a position are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bytes {
+    /// A frame that checks.
+    Valid,
+    /// A header that checks, and a payload that does not.
+    BadPayload,
+    /// No header that checks.
+    BadHeader,
+}
+
+/// The circumstances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Case {
+    pub(crate) bytes: Bytes,
+    /// The position is below the floor.
+    pub(crate) durable: bool,
+    /// The machine was not restarted since the bytes were written.
+    pub(crate) same_boot: bool,
+    /// The log ended in front of this position.
+    pub(crate) ended: bool,
+    /// A valid frame follows in the same segment.
+    pub(crate) more: bool,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// The frame counts.
+    Accept,
+    /// The record is damaged: it is told, keeps its place, and nothing else is affected.
+    Damaged,
+    /// Bytes without a header are told and passed over.
+    Skip,
+    /// The log of this segment ends here, torn or not; later segments may go on.
+    EndSegment,
+    /// The whole log ends here.
+    EndLog,
+    /// A valid frame behind the end of the log: told, not replayed.
+    Island,
+    /// Nothing to say.
+    Ignore,
+}
+
+/// The table.
+pub(crate) fn decide(case: Case) -> Action {
+    let Case { bytes, durable, same_boot, ended, more } = case;
+    match (bytes, ended, durable, same_boot, more) {
+        // Behind the end.
+        (Bytes::Valid, true, ..) => Action::Island,
+        (_, true, ..) => Action::Ignore,
+        // Valid frames count wherever the log has not ended.
+        (Bytes::Valid, false, ..) => Action::Accept,
+        // Below the floor, damage is confined to its record.
+        (Bytes::BadPayload, false, true, ..) => Action::Damaged,
+        (Bytes::BadHeader, false, true, _, true) => Action::Skip,
+        (Bytes::BadHeader, false, true, _, false) => Action::EndSegment,
+        // After a kill, only the frame in flight can be torn; it was not acknowledged.
+        (Bytes::BadPayload, false, false, true, true) => Action::Damaged,
+        (Bytes::BadHeader, false, false, true, true) => Action::Skip,
+        (_, false, false, true, false) => Action::EndSegment,
+        // After a power cut the log ends at the first frame that does not check.
+        (_, false, false, false, _) => Action::EndLog,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> impl Iterator<Item = Case> {
+        let kinds = [Bytes::Valid, Bytes::BadPayload, Bytes::BadHeader];
+        kinds.into_iter().flat_map(|bytes| {
+            (0..16u8).map(move |bits| Case {
+                bytes,
+                durable: bits & 1 != 0,
+                same_boot: bits & 2 != 0,
+                ended: bits & 4 != 0,
+                more: bits & 8 != 0,
+            })
+        })
+    }
+
+    #[test]
+    fn nothing_behind_the_end_counts() {
+        for case in all().filter(|case| case.ended) {
+            assert!(matches!(decide(case), Action::Island | Action::Ignore), "{case:?}");
+        }
+    }
+
+    #[test]
+    fn a_valid_frame_in_front_of_the_end_always_counts() {
+        for case in all().filter(|case| !case.ended && case.bytes == Bytes::Valid) {
+            assert_eq!(decide(case), Action::Accept, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn damage_below_the_floor_never_ends_the_log() {
+        for case in all().filter(|case| case.durable && !case.ended) {
+            assert_ne!(decide(case), Action::EndLog, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn damage_above_the_floor_ends_the_log_after_a_restart_and_only_then() {
+        let bad = |case: &Case| !case.durable && !case.ended && case.bytes != Bytes::Valid;
+        for case in all().filter(bad) {
+            let ends = decide(case) == Action::EndLog;
+            assert_eq!(ends, !case.same_boot, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_payload_below_the_floor_keeps_its_place() {
+        let damaged = |case: &Case| case.bytes == Bytes::BadPayload && case.durable && !case.ended;
+        for case in all().filter(damaged) {
+            assert_eq!(decide(case), Action::Damaged, "{case:?}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The log's part of recovery: which frames of the unsealed segments count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::decide::{Action, Bytes, Case, decide};
+use super::scan::{
+    Item, Lexed, decreed_end, frames_below, is_directory, lex, missing_in, replay,
+};
+use crate::engine::report::{RecoveryReport, TornTail};
+use crate::engine::segment::Segment;
+use crate::error::{Corruption, Damage, Place, Result};
+use crate::format::manifest::SealedAt;
+use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::{DirectoryBuilder, FrameKind};
+use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId};
+
+/// Gaps of which the missing record is looked for.
+const NAMED_GAPS: usize = 16;
+
+/// How an unsealed segment was found.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) builder: DirectoryBuilder,
+    /// The frames that count end here.
+    pub(crate) end: u32,
+    /// A SEAL frame closes it.
+    pub(crate) sealed: Option<SealedAt>,
+    /// Something is behind the end, so that nothing may be appended to it.
+    pub(crate) torn: bool,
+    /// It has no frames at all.
+    pub(crate) unused: bool,
+}
+
+/// What the unsealed segments give together.
+#[derive(Debug, Default)]
+pub(crate) struct RecoveredLog {
+    pub(crate) segments: Vec<Recovered>,
+    pub(crate) next_lsn: Lsn,
+    pub(crate) next_run_no: RunNo,
+}
+
+/// One segment, cut into pieces.
+struct Cut {
+    segment: Arc<Segment>,
+    items: Vec<Item>,
+}
+
+/// Reads the unsealed segments, in the order of the log.
+pub(crate) fn recover_log(
+    unsealed: &BTreeMap<SegmentId, Arc<Segment>>,
+    floor: LogPosition,
+    same_boot: bool,
+    name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
+    report: &mut RecoveryReport,
+) -> Result<RecoveredLog> {
+    let mut cuts = Vec::new();
+    for segment in unsealed.values() {
+        let extent = segment.read_all()?;
+        cuts.push(Cut { segment: Arc::clone(segment), items: lex(&extent, segment.key()) });
+    }
+    let floor = cuts.iter().flat_map(|cut| &cut.items).fold(floor, |floor, item| match item {
+        Item::Frame(lexed) => floor.max(lexed.header.durable),
+        Item::Gap { .. } => floor,
+    });
+    let mut log = RecoveredLog::default();
+    let mut ended = false;
+    for cut in &cuts {
+        log.note_numbers(cut);
+        let recovered = recover_segment(cut, floor, same_boot, &mut ended, name_of, report)?;
+        log.segments.push(recovered);
+    }
+    Ok(log)
+}
+
+impl RecoveredLog {
+    /// Numbers of frames that do not count are not used again either.
+    fn note_numbers(&mut self, cut: &Cut) {
+        for item in &cut.items {
+            if let Item::Frame(lexed) = item {
+                self.next_lsn = self.next_lsn.max(Lsn(lexed.header.lsn.0.saturating_add(1)));
+                let run_no = RunNo(lexed.header.run_no.0.saturating_add(1));
+                self.next_run_no = self.next_run_no.max(run_no);
+            }
+        }
+    }
+}
+
+/// Walks one segment.
+struct Walk<'a> {
+    cut: &'a Cut,
+    frames: Vec<Lexed>,
+    end: u32,
+    sealed: Option<SealedAt>,
+    torn: bool,
+    /// A SEAL frame was met that counts.
+    closed: bool,
+    islands: u64,
+    gaps: usize,
+}
+
+fn recover_segment(
+    cut: &Cut,
+    floor: LogPosition,
+    same_boot: bool,
+    ended: &mut bool,
+    name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
+    report: &mut RecoveryReport,
+) -> Result<Recovered> {
+    let extent = cut.segment.read_all()?;
+    let blank = match cut.items.as_slice() {
+        [Item::Gap { to: None, blank, .. }] => *blank,
+        _ => false,
+    };
+    let mut walk = Walk {
+        cut,
+        frames: Vec::new(),
+        end: SEGMENT_HEADER_LEN,
+        sealed: None,
+        torn: false,
+        closed: false,
+        islands: 0,
+        gaps: 0,
+    };
+    match decreed_end(&cut.items).filter(|_| !*ended) {
+        Some((end, seal)) => {
+            walk.frames = frames_below(&cut.items, end);
+            walk.end = end;
+            walk.seal(&seal);
+        }
+        None => walk.run(&extent, floor, same_boot, ended, report),
+    }
+    if walk.islands > 0 || (walk.torn && walk.end > SEGMENT_HEADER_LEN) {
+        let at = cut.segment.position(walk.end);
+        report.torn.push(TornTail { at, islands: walk.islands });
+    }
+    let last = walk.frames.last().map(|lexed| &lexed.header);
+    // Members of a batch whose commit never came: what follows must not be taken for it.
+    let open_batch = last.is_some_and(|last| {
+        last.kind == FrameKind::Record && last.flags & crate::format::frame::FLAG_BATCH != 0
+    });
+    let replayed = replay(&extent, &walk.frames, name_of);
+    report.damaged.extend(replayed.damaged);
+    report.frames += walk.frames.len() as u64;
+    report.scanned_segments += 1;
+    Ok(Recovered {
+        segment: Arc::clone(&cut.segment),
+        builder: replayed.builder,
+        end: walk.end,
+        sealed: walk.sealed,
+        torn: walk.torn || walk.islands > 0 || (open_batch && walk.sealed.is_none()),
+        unused: blank,
+    })
+}
+
+impl Walk<'_> {
+    fn run(
+        &mut self,
+        extent: &[u8],
+        floor: LogPosition,
+        same_boot: bool,
+        ended: &mut bool,
+        report: &mut RecoveryReport,
+    ) {
+        let items = &self.cut.items;
+        for (number, item) in items.iter().enumerate() {
+            let rest = items.get(number + 1..).unwrap_or_default();
+            let more = rest.iter().any(|item| matches!(item, Item::Frame(lexed) if lexed.payload.is_ok()));
+            let bytes = match item {
+                Item::Frame(lexed) if lexed.payload.is_ok() => Bytes::Valid,
+                Item::Frame(_) => Bytes::BadPayload,
+                Item::Gap { .. } => Bytes::BadHeader,
+            };
+            let durable = self.cut.segment.position(item.offset()) < floor;
+            let case = Case { bytes, durable, same_boot, ended: *ended, more };
+            match decide(case) {
+                Action::Accept | Action::Damaged => {
+                    self.accept(extent, item);
+                    if self.closed {
+                        return;
+                    }
+                }
+                Action::Skip => self.skip(item, durable, report),
+                Action::EndSegment => {
+                    self.end_at(item, durable, report);
+                    self.islands = 0;
+                    return;
+                }
+                Action::EndLog => {
+                    self.end_at(item, durable, report);
+                    *ended = true;
+                }
+                Action::Island => self.islands += 1,
+                Action::Ignore => {}
+            }
+        }
+    }
+
+    fn accept(&mut self, extent: &[u8], item: &Item) {
+        let Item::Frame(lexed) = item else { return };
+        let header = &lexed.header;
+        if header.kind == FrameKind::Seal {
+            (self.end, self.closed) = (header.position.offset, true);
+            if is_directory(extent, lexed) || lexed.payload.is_err() {
+                self.seal(lexed);
+            } else {
+                self.torn = true;
+            }
+            return;
+        }
+        self.frames.push(*lexed);
+        self.end = header.position.offset + u32::try_from(header.frame_len()).unwrap_or(0);
+    }
+
+    fn seal(&mut self, lexed: &Lexed) {
+        let header = &lexed.header;
+        self.sealed = Some(SealedAt {
+            end: self.end,
+            seal: header.position.offset,
+            digest: header.payload_crc,
+            has_evictions: self.frames.iter().any(|lexed| lexed.header.kind == FrameKind::Evict),
+        });
+    }
+
+    /// Bytes that are no frame, with frames behind them that count.
+    fn skip(&mut self, item: &Item, durable: bool, report: &mut RecoveryReport) {
+        let Item::Gap { from, to, .. } = item else { return };
+        let damage = if durable { Damage::Missing } else { Damage::Truncated };
+        let place = Place::Frame(self.cut.segment.position(*from));
+        let mut corruption = Corruption::new(place, damage);
+        self.gaps += 1;
+        if self.gaps <= NAMED_GAPS {
+            let all = frames_below(&self.cut.items, u32::MAX);
+            corruption.seq = missing_in(&all, *from, *to).map(|missing| missing.1);
+        }
+        report.damaged.push(corruption);
+    }
+
+    /// The frames that count end at this item.
+    fn end_at(&mut self, item: &Item, durable: bool, report: &mut RecoveryReport) {
+        self.end = self.end.max(match item {
+            Item::Gap { from, .. } => *from,
+            Item::Frame(lexed) => lexed.header.position.offset,
+        });
+        self.torn = !matches!(item, Item::Gap { to: None, blank: true, .. });
+        if durable {
+            let place = Place::Frame(self.cut.segment.position(item.offset()));
+            report.damaged.push(Corruption::new(place, Damage::Missing));
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Reading an unsealed segment frame by frame.
+//!
+//! - [`lex`] cuts the extent into frames that check, frames with a damaged payload, and gaps.
+//! - [`replay`] folds what counts into a directory; names come from BIND and START, whichever of
+//!   the two is whole.
+
+use std::collections::HashMap;
+
+use crate::engine::draft::note_frame;
+use crate::engine::segment::{Segment, next_frame};
+use crate::error::{Corruption, Damage, Place, Result};
+use crate::format::codec::Decoded;
+use crate::format::frame::{self, FLAG_BATCH, FRAME_HEADER_LEN, SegmentKey};
+use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
+use crate::types::{AgentId, RunId, RunNo, Seq};
+
+/// A frame whose header checks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lexed {
+    pub(crate) header: FrameHeader,
+    /// What the payload's check says.
+    pub(crate) payload: Decoded<()>,
+}
+
+/// A piece of a segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Item {
+    /// A frame.
+    Frame(Lexed),
+    /// Bytes that are no frame.
+    Gap {
+        /// Where they start.
+        from: u32,
+        /// Where the next frame starts.
+        to: Option<u32>,
+        /// The bytes where a header would be are all zero: nothing was written there.
+        blank: bool,
+    },
+}
+
+impl Item {
+    pub(crate) fn offset(&self) -> u32 {
+        match self {
+            Self::Frame(lexed) => lexed.header.position.offset,
+            Self::Gap { from, .. } => *from,
+        }
+    }
+}
+
+/// Cuts a segment into pieces. It goes on behind a SEAL frame, since an earlier recovery may have
+/// put another one at the end of the extent. The last piece is a gap with nothing behind it.
+pub(crate) fn lex(extent: &[u8], key: SegmentKey) -> Vec<Item> {
+    let mut items = Vec::new();
+    let mut at = SEGMENT_HEADER_LEN;
+    loop {
+        if let Some(lexed) = lex_frame(extent, key, at) {
+            items.push(Item::Frame(lexed));
+            at = at.saturating_add(u32::try_from(lexed.header.frame_len()).unwrap_or(u32::MAX));
+        } else {
+            let to = next_valid(extent, key, at);
+            let head = extent.get(at as usize..).unwrap_or_default();
+            let blank = head.iter().take(FRAME_HEADER_LEN).all(|&byte| byte == 0);
+            items.push(Item::Gap { from: at, to, blank });
+            let Some(next) = to else { return items };
+            at = next;
+        }
+    }
+}
+
+/// The next frame that lies within the extent as a whole.
+fn next_valid(extent: &[u8], key: SegmentKey, from: u32) -> Option<u32> {
+    let mut at = from.checked_add(1)?;
+    loop {
+        let found = next_frame(extent, key, at)?;
+        if lex_frame(extent, key, found).is_some() {
+            return Some(found);
+        }
+        at = found.checked_add(1)?;
+    }
+}
+
+fn lex_frame(extent: &[u8], key: SegmentKey, at: u32) -> Option<Lexed> {
+    let bytes = extent.get(at as usize..)?;
+    let header = FrameHeader::decode(bytes, key, at).ok()?;
+    let padded = bytes.get(FRAME_HEADER_LEN..header.frame_len())?;
+    Some(Lexed { header, payload: header.check_payload(padded) })
+}
+
+/// The bytes of a frame's payload.
+fn payload_of<'a>(extent: &'a [u8], header: &FrameHeader) -> &'a [u8] {
+    let start = header.position.offset as usize + FRAME_HEADER_LEN;
+    extent.get(start..start + header.payload_len as usize).unwrap_or_default()
+}
+
+/// What a replay gives.
+#[derive(Debug, Default)]
+pub(crate) struct Replayed {
+    pub(crate) builder: DirectoryBuilder,
+    /// Frames of which nobody knows the run, or that say what cannot be read.
+    pub(crate) damaged: Vec<Corruption>,
+}
+
+/// Folds the frames that count, in order. `name_of` knows runs from elsewhere, for the case that a
+/// segment's own BIND and START of a run are both damaged.
+pub(crate) fn replay(
+    extent: &[u8],
+    frames: &[Lexed],
+    name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
+) -> Replayed {
+    let mut names = names(extent, frames);
+    let mut replayed = Replayed::default();
+    let mut batch: Vec<Lexed> = Vec::new();
+    for lexed in frames {
+        let header = &lexed.header;
+        match header.kind {
+            FrameKind::Record if header.flags & FLAG_BATCH != 0 => {
+                // A batch of another run cannot be under way: its members are neighbours.
+                if batch.last().is_some_and(|last| last.header.run_no != header.run_no) {
+                    batch.clear();
+                }
+                batch.push(*lexed);
+                continue;
+            }
+            FrameKind::Commit => {
+                let members = batch.split_off(
+                    batch.len().saturating_sub(header.extra as usize),
+                );
+                for member in members {
+                    note(&mut replayed, extent, &member, &mut names, name_of);
+                }
+            }
+            // A gap or another frame in the middle of a batch: its commit never came.
+            _ => {}
+        }
+        batch.clear();
+        note(&mut replayed, extent, lexed, &mut names, name_of);
+    }
+    replayed
+}
+
+type Names = HashMap<RunNo, (AgentId, RunId)>;
+
+/// The ids behind the run numbers, from every whole BIND and START.
+fn names(extent: &[u8], frames: &[Lexed]) -> Names {
+    let named = frames.iter().filter(|lexed| {
+        lexed.payload.is_ok() && matches!(lexed.header.kind, FrameKind::Bind | FrameKind::Start)
+    });
+    named
+        .filter_map(|lexed| {
+            let (agent, run, _) = frame::decode_ids(payload_of(extent, &lexed.header)).ok()?;
+            Some((lexed.header.run_no, (agent, run)))
+        })
+        .collect()
+}
+
+fn note(
+    replayed: &mut Replayed,
+    extent: &[u8],
+    lexed: &Lexed,
+    names: &mut Names,
+    name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
+) {
+    let header = &lexed.header;
+    let mut tell = |damage| {
+        replayed.damaged.push(Corruption {
+            place: Place::Frame(header.position),
+            damage,
+            run: names.get(&header.run_no).map(|name| name.1.clone()),
+            seq: (header.kind == FrameKind::Record).then_some(header.seq),
+        });
+    };
+    if let Err(damage) = lexed.payload {
+        tell(damage);
+    }
+    let mut evicted = Vec::new();
+    if header.kind == FrameKind::Evict && lexed.payload.is_ok() {
+        match frame::decode_evictions(payload_of(extent, header)) {
+            Ok(runs) => evicted = runs,
+            Err(damage) => tell(damage),
+        }
+    }
+    // A BIND says nothing by itself: the run gets its entry with its first other frame.
+    let names_run = header.run_no != RunNo(0) && header.kind != FrameKind::Bind;
+    if names_run && replayed.builder.run(header.run_no).is_none() {
+        let name = names.get(&header.run_no).cloned().or_else(|| name_of(header.run_no));
+        match name {
+            Some((agent, run)) => replayed.builder.bind(header.run_no, agent, run),
+            None => tell(Damage::Missing),
+        }
+    }
+    note_frame(&mut replayed.builder, header, &evicted);
+}
+
+/// The frames of a segment below its end, whatever state they are in, for a sealed segment.
+pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
+    let frames = items.iter().filter_map(|item| match item {
+        Item::Frame(lexed) if lexed.header.position.offset < end => Some(*lexed),
+        _ => None,
+    });
+    frames.collect()
+}
+
+/// The directory of a sealed segment, made anew from its frames because the stored one is damaged.
+pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
+    let extent = segment.read_all()?;
+    let items = lex(&extent, segment.key());
+    let end = segment.sealed().map_or(u32::MAX, |sealed| sealed.end);
+    let frames = frames_below(&items, end);
+    let replayed = replay(&extent, &frames, &mut |_| None);
+    let next = frames.iter().map(|lexed| lexed.header.run_no.0).max().unwrap_or(0) + 1;
+    Ok(replayed.builder.encode(RunNo(next)))
+}
+
+/// The end that a SEAL frame put there by an earlier recovery sets, in front of evidence that does
+/// not count; and that SEAL frame.
+pub(crate) fn decreed_end(items: &[Item]) -> Option<(u32, Lexed)> {
+    items.iter().find_map(|item| match item {
+        Item::Frame(lexed)
+            if lexed.header.kind == FrameKind::Seal
+                && lexed.payload.is_ok()
+                && lexed.header.extra < lexed.header.position.offset =>
+        {
+            Some((lexed.header.extra, *lexed))
+        }
+        _ => None,
+    })
+}
+
+/// Whether the payload of a SEAL frame is a directory.
+pub(crate) fn is_directory(extent: &[u8], lexed: &Lexed) -> bool {
+    lexed.payload.is_ok() && Directory::new(payload_of(extent, &lexed.header)).is_ok()
+}
+
+/// A hole that a gap leaves in the sequence of a run: the first record behind the gap of a run
+/// that has records in front of it says which record is missing.
+pub(crate) fn missing_in(frames: &[Lexed], from: u32, to: Option<u32>) -> Option<(RunNo, Seq)> {
+    let to = to?;
+    let mut due: HashMap<RunNo, Seq> = HashMap::new();
+    for lexed in frames.iter().filter(|lexed| lexed.header.kind == FrameKind::Record) {
+        let header = &lexed.header;
+        if header.position.offset < from {
+            due.insert(header.run_no, Seq(header.seq.0.saturating_add(1)));
+        } else if header.position.offset >= to
+            && let Some(due) = due.remove(&header.run_no)
+            && due < header.seq
+        {
+            return Some((header.run_no, due));
+        }
+    }
+    None
+}

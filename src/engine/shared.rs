@@ -1,0 +1,211 @@
+//! What all handles of one open store share, and the steps that touch several parts of it.
+//!
+//! Locks are taken in this order: index, core, keeper; then those within the disk and the commit
+//! queue.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::commit::CommitQueue;
+use super::core::{Core, Sealing};
+use super::disk::Disk;
+use super::index_slot::IndexSlot;
+use super::manifest_log::{Committed, ManifestLog};
+use super::observer::{Activity, Watch};
+use super::options::Options;
+use super::report::RecoveryReport;
+use super::segment::Segment;
+use super::upkeep::{Upkeep, Wanted};
+use crate::error::{Error, IoAction, Result};
+use crate::format::frame::SegmentKey;
+use crate::format::manifest::Change;
+use crate::format::segment::{PURPOSE_LOG, SegmentHeader};
+use crate::format::superblock::Superblock;
+use crate::format::{ExtentSize, PAGE, SUPERBLOCK_AT};
+use crate::types::{Epoch, ExtentNo, Lsn, RunNo, SegmentId, Timestamp};
+
+/// An open store.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) disk: Disk,
+    pub(crate) options: Options,
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) extent_size: ExtentSize,
+    pub(crate) index: Mutex<IndexSlot>,
+    pub(crate) core: Mutex<Core>,
+    pub(crate) keeper: Arc<Mutex<Keeper>>,
+    pub(crate) commit: CommitQueue,
+    pub(crate) upkeep: Upkeep,
+    pub(crate) report: RecoveryReport,
+    /// A sealed segment waits for the sync that covers it.
+    pub(crate) sealing: AtomicBool,
+}
+
+/// The manifest and the superblock that points to it.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) manifest: ManifestLog,
+    /// The superblock as it was last written.
+    pub(crate) superblock: Superblock,
+    pub(crate) disk: Disk,
+}
+
+impl Keeper {
+    /// Writes changes of extents; a manifest that moved is made current at once.
+    pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<()> {
+        match self.manifest.commit(changes)? {
+            Committed::Appended => Ok(()),
+            Committed::Moved => self.write_superblock(|_| ()),
+        }
+    }
+
+    /// Writes changes and syncs them.
+    pub(crate) fn commit_durably(&mut self, changes: &[Change]) -> Result<()> {
+        self.commit(changes)?;
+        self.sync()
+    }
+
+    /// Syncs what was committed.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        if self.manifest.is_unsynced() {
+            self.disk.sync()?;
+            self.manifest.synced();
+        }
+        Ok(())
+    }
+
+    /// Writes the next superblock into the slot of the older one, and syncs it (O9).
+    pub(crate) fn write_superblock(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        self.sync()?;
+        let mut next = self.superblock;
+        change(&mut next);
+        next.epoch = Epoch(self.superblock.epoch.0 + 1);
+        next.manifest = self.manifest.at(true);
+        let slot = next.epoch.0 % 2;
+        self.disk.write(SUPERBLOCK_AT + slot * PAGE, &next.encode())?;
+        self.disk.sync()?;
+        self.superblock = next;
+        Ok(())
+    }
+}
+
+impl Engine {
+    pub(crate) fn watch(&self, activity: Activity) -> Watch {
+        Watch::begin(self.options.observer.as_ref(), activity)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.options.environment.clock.now()
+    }
+
+    /// Returns once everything that was written so far is durable.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        self.commit.sync_through(self, self.commit.written())
+    }
+
+    /// Tells the manifest of segments whose seal is durable now.
+    pub(crate) fn note_synced(&self) {
+        if self.sealing.swap(false, Ordering::AcqRel) {
+            // A failure poisons the disk, so that it is told by whatever is tried next; what was
+            // synced is durable all the same.
+            let _ = self.note_seals();
+        }
+    }
+
+    /// See [`Engine::note_synced`].
+    pub(crate) fn note_seals(&self) -> Result<()> {
+        let durable = self.commit.durable();
+        let mut core = self.core.lock();
+        let covered = core.sealing.iter().take_while(|waits| waits.covered_at <= durable).count();
+        let sealed: Vec<Sealing> = core.sealing.drain(..covered).collect();
+        if !core.sealing.is_empty() {
+            self.sealing.store(true, Ordering::Release);
+        }
+        drop(core);
+        if sealed.is_empty() {
+            return Ok(());
+        }
+        let changes: Vec<Change> = sealed
+            .iter()
+            .map(|waits| Change::Seal {
+                extent: waits.segment.extent(),
+                segment: waits.segment.id(),
+                at: waits.at,
+            })
+            .collect();
+        self.keeper.lock().commit(&changes)?;
+        for waits in sealed {
+            waits.segment.note_durable();
+        }
+        self.upkeep.want(Wanted::CHECKPOINT);
+        Ok(())
+    }
+
+    /// Sets the next segment aside while the core is locked; used when none was ready.
+    pub(crate) fn reserve_now(&self, core: &mut Core) -> Result<Arc<Segment>> {
+        let id = core.next_segment;
+        core.next_segment = SegmentId(id.0 + 1);
+        self.reserve(id, core.next_run_no, core.next_lsn).inspect_err(|_| {
+            // Nothing refers to the number yet.
+            core.next_segment = id;
+        })
+    }
+
+    /// Prepares an extent as a segment of the log: allocates it, writes its header, and makes both
+    /// and the manifest's record durable (O4).
+    pub(crate) fn reserve(
+        &self,
+        id: SegmentId,
+        next_run_no: RunNo,
+        next_lsn: Lsn,
+    ) -> Result<Arc<Segment>> {
+        let _watch = self.watch(Activity::Reserve);
+        let mut salt = [0; 8];
+        let entropy = &self.options.environment.entropy;
+        entropy.fill(&mut salt).map_err(|source| Error::io(IoAction::Randomness, source))?;
+        let key = SegmentKey { id, salt: u64::from_le_bytes(salt) };
+        let mut keeper = self.keeper.lock();
+        let extent = keeper.manifest.claim();
+        let prepared = self.prepare(&mut keeper, extent, key, next_run_no, next_lsn);
+        if prepared.is_err() {
+            keeper.manifest.unclaim(extent);
+        }
+        prepared
+    }
+
+    fn prepare(
+        &self,
+        keeper: &mut Keeper,
+        extent: ExtentNo,
+        key: SegmentKey,
+        next_run_no: RunNo,
+        next_lsn: Lsn,
+    ) -> Result<Arc<Segment>> {
+        let (at, len) = (self.extent_size.offset_of(extent), self.extent_size.bytes());
+        let there = self.disk.len()?.saturating_sub(at).min(len);
+        if there > 0 {
+            // What an earlier owner left would not check, but it would look like a torn tail.
+            self.disk.punch(at, there)?;
+        }
+        self.disk.allocate(at, len)?;
+        let segment = Arc::new(Segment::new(self.disk.clone(), self.extent_size, extent, key));
+        self.write_segment_header(&segment, next_run_no, next_lsn)?;
+        keeper.commit_durably(&[Change::Reserve { extent, segment: key.id, salt: key.salt }])?;
+        Ok(segment)
+    }
+
+    pub(crate) fn write_segment_header(
+        &self,
+        segment: &Segment,
+        next_run_no: RunNo,
+        next_lsn: Lsn,
+    ) -> Result<()> {
+        let (uuid, key, purpose) = (self.uuid, segment.key(), PURPOSE_LOG);
+        let header = SegmentHeader { uuid, key, purpose, next_run_no, next_lsn };
+        self.disk.write(segment.file_offset(), &header.encode())
+    }
+}

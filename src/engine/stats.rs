@@ -1,0 +1,109 @@
+//! Numbers about an open store.
+
+use super::disk::IoCounters;
+use super::index_slot::IndexSlot;
+use super::shared::Engine;
+use crate::error::Result;
+use crate::format::manifest::Use;
+use crate::types::{LogPosition, SegmentId};
+
+/// Numbers about an open store, as of one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The length of the file in bytes.
+    pub file_len: u64,
+    /// The size of an extent in bytes.
+    pub extent_len: u64,
+    /// Extents that hold segments of the log.
+    pub log_extents: u64,
+    /// Extents that hold pages of the index.
+    pub index_extents: u64,
+    /// Extents that hold manifests.
+    pub meta_extents: u64,
+    /// Extents of dead segments that somebody may still be reading.
+    pub retired_extents: u64,
+    /// Extents within the file that are free.
+    pub free_extents: u64,
+    /// Sealed segments.
+    pub sealed_segments: u64,
+    /// Runs, living ones.
+    pub runs: u64,
+    /// Runs whose state is in memory.
+    pub hot_runs: u64,
+    /// Deleted runs of which frames are left somewhere.
+    pub deleted_runs: u64,
+    /// Whether an index is open.
+    pub index_open: bool,
+    /// The last segment that the index covers.
+    pub index_applied: Option<SegmentId>,
+    /// Pages of the index that were read from the file since the store was opened.
+    pub index_page_reads: u64,
+    /// Everything in front of this position survives power loss.
+    pub durable: LogPosition,
+    /// The end of the log.
+    pub end: LogPosition,
+    /// What the storage was asked for since the store was opened.
+    pub io: IoCounters,
+}
+
+impl Engine {
+    pub(crate) fn stats(&self) -> Result<Stats> {
+        let index = self.index.lock();
+        let (index_open, index_page_reads) = match &*index {
+            IndexSlot::Open { host, .. } => (true, host.reads()),
+            _ => (false, 0),
+        };
+        drop(index);
+        let (catalog, hot_only, hot_runs, deleted_runs, unsealed, end) = {
+            let core = self.core.lock();
+            self.check_open(&core)?;
+            (
+                core.catalog.clone(),
+                core.hot.numbers(),
+                core.hot.len() as u64,
+                core.deleted.clone(),
+                core.unapplied.len(),
+                core.end_of_log(),
+            )
+        };
+        let mut runs = catalog.ask(|catalog| catalog.count_runs())?;
+        for number in &hot_only {
+            if catalog.ask(|catalog| catalog.row(*number))?.is_none() {
+                runs += 1;
+            }
+        }
+        for number in deleted_runs.iter() {
+            if catalog.ask(|catalog| catalog.row(*number))?.is_some() {
+                runs = runs.saturating_sub(1);
+            }
+        }
+        let keeper = self.keeper.lock();
+        let count = |wanted: fn(&Use) -> bool| {
+            keeper.manifest.extents().uses.values().filter(|used| wanted(used)).count() as u64
+        };
+        let file_len = self.disk.len()?;
+        let used = keeper.manifest.extents().uses.keys();
+        let in_file = self.extent_size.extents_in(file_len);
+        let used_in_file = used.filter(|extent| u64::from(extent.0) < in_file).count() as u64;
+        Ok(Stats {
+            file_len,
+            extent_len: self.extent_size.bytes(),
+            log_extents: count(|used| matches!(used, Use::Log { .. })),
+            index_extents: count(|used| matches!(used, Use::Index { .. })),
+            meta_extents: count(|used| matches!(used, Use::Meta)),
+            retired_extents: count(|used| matches!(used, Use::Retired)),
+            free_extents: in_file.saturating_sub(used_in_file),
+            sealed_segments: (catalog.segments().len() + unsealed) as u64,
+            runs,
+            hot_runs,
+            deleted_runs: deleted_runs.len() as u64,
+            index_open,
+            index_applied: catalog.index().and_then(crate::index::IndexSnapshot::applied),
+            index_page_reads,
+            durable: self.commit.durable(),
+            end,
+            io: self.disk.counters(),
+        })
+    }
+}

@@ -1,0 +1,391 @@
+//! A real file: positioned reads and writes, space, views, and the opening of a store.
+//!
+//! - A store is opened for writing under the [writer lock](lock); who does not get the lock gets a
+//!   handle that only reads, to see who has it.
+//! - Symbolic links and everything that is not a regular file are refused, before anything is
+//!   read or written.
+//! - The length of a locked file is changed by this process alone. `known_len` never exceeds it,
+//!   so a range below `known_len` can be viewed without asking the system: whoever shortens the
+//!   file lowers `known_len` first, and whoever raises `known_len` holds `resizing`.
+//! - An allocation that fails gives back what it took by cutting the file to its old length. So
+//!   every growth of the file holds `resizing` as well: none may happen in between.
+
+mod create;
+mod lock;
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use self::lock::WriterLock;
+use super::map::Windows;
+use super::{Region, Storage};
+use crate::error::{Error, IoAction, Result};
+
+pub(crate) use self::create::Creation;
+
+/// How often opening starts again because the path came to name another file meanwhile.
+const OPEN_ATTEMPTS: usize = 16;
+
+/// Zeros to write where the system cannot reserve or release space.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// One store in a file of the file system.
+#[derive(Debug)]
+pub struct FileStorage {
+    handle: Arc<Handle>,
+    windows: Windows,
+    known_len: AtomicU64,
+    resizing: Mutex<()>,
+}
+
+/// The open file with its lock, which is released when the last view of the file is gone.
+#[derive(Debug)]
+pub(super) struct Handle {
+    lock: Option<WriterLock>,
+    file: File,
+}
+
+impl Handle {
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+/// What opening a store led to.
+#[derive(Debug)]
+pub(crate) enum OpenedFile {
+    /// The writer lock is ours until the storage and all of its views are dropped.
+    Locked(FileStorage),
+    /// Somebody else has the writer lock. This handle reads only, and has no views.
+    Busy(FileStorage),
+}
+
+impl FileStorage {
+    /// Opens the regular file at `path` and takes the writer lock if it is free.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotRegularFile`], or [`Error::Io`].
+    pub(crate) fn open_locked(path: &Path) -> Result<OpenedFile> {
+        for _ in 0..OPEN_ATTEMPTS {
+            let (file, len) = open_regular(path)?;
+            if let Some(opened) = Self::lock(path, file, len)? {
+                return Ok(opened);
+            }
+        }
+        let source = io::Error::other("the path names another file again and again");
+        Err(Error::io(IoAction::Open, source))
+    }
+
+    /// Takes the lock of a file that was found at `path`; `None` if that path names another file
+    /// by now, because the lock says nothing then.
+    fn lock(path: &Path, file: File, len: u64) -> Result<Option<OpenedFile>> {
+        let lock =
+            WriterLock::acquire(&file).map_err(|source| Error::io(IoAction::Lock, source))?;
+        if !is_file_at(path, &file).map_err(|source| Error::io(IoAction::Open, source))? {
+            return Ok(None);
+        }
+        Ok(Some(match lock {
+            Some(lock) => OpenedFile::Locked(Self::new(file, len, Some(lock))),
+            None => OpenedFile::Busy(Self::new(file, len, None)),
+        }))
+    }
+
+    fn new(file: File, len: u64, lock: Option<WriterLock>) -> Self {
+        Self {
+            handle: Arc::new(Handle { lock, file }),
+            windows: Windows::default(),
+            known_len: AtomicU64::new(len),
+            resizing: Mutex::new(()),
+        }
+    }
+
+    fn file(&self) -> &File {
+        &self.handle.file
+    }
+
+    /// The file, if this process may write it.
+    fn writable(&self) -> io::Result<&File> {
+        if self.handle.lock.is_none() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(self.file())
+    }
+}
+
+impl Storage for FileStorage {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file().metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        read_exact_at(self.file(), offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let file = self.writable()?;
+        let end = end_of(offset, data.len() as u64)?;
+        if data.is_empty() || end <= self.known_len.load(Ordering::Acquire) {
+            return write_all_at(file, offset, data);
+        }
+        let _resizing = self.resizing.lock();
+        write_all_at(file, offset, data)?;
+        self.known_len.fetch_max(end, Ordering::Release);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.writable()?.sync_data()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let file = self.writable()?;
+        let _resizing = self.resizing.lock();
+        self.known_len.fetch_min(len, Ordering::AcqRel);
+        file.set_len(len)?;
+        self.known_len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        let file = self.writable()?;
+        let end = end_of(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let _resizing = self.resizing.lock();
+        let before = file.metadata()?.len();
+        let reserved = match reserve_space(file, offset, len) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                write_zeros(file, offset.max(before), end)
+            }
+            result => result,
+        };
+        if let Err(error) = reserved {
+            // A part may have been reserved, and the file may have grown by it.
+            file.set_len(before)?;
+            return Err(error);
+        }
+        self.known_len.fetch_max(end, Ordering::Release);
+        Ok(())
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let file = self.writable()?;
+        let end = end_of(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        match release_space(file, offset, len) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                let _resizing = self.resizing.lock();
+                let file_len = file.metadata()?.len();
+                write_zeros(file, offset, end.min(file_len))
+            }
+            result => result,
+        }
+    }
+
+    fn map(&self, offset: u64, len: usize) -> io::Result<Option<Region>> {
+        // Without the lock somebody else may cut the file off under a view.
+        if self.handle.lock.is_none() {
+            return Ok(None);
+        }
+        let end = end_of(offset, len as u64)?;
+        if end > self.known_len.load(Ordering::Acquire) {
+            let _resizing = self.resizing.lock();
+            let file_len = self.file().metadata()?.len();
+            self.known_len.store(file_len, Ordering::Release);
+            if end > file_len {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        if len == 0 {
+            return Ok(Region::new(Arc::new([0; 0]), 0..0));
+        }
+        Ok(self.windows.view(&self.handle, offset, len))
+    }
+}
+
+/// The end of a range, if a file can reach that far.
+fn end_of(offset: u64, len: u64) -> io::Result<u64> {
+    let end = offset
+        .checked_add(len)
+        .filter(|end| i64::try_from(*end).is_ok());
+    end.ok_or_else(|| io::ErrorKind::FileTooLarge.into())
+}
+
+fn write_zeros(file: &File, start: u64, end: u64) -> io::Result<()> {
+    let mut at = start;
+    while at < end {
+        let len = (end - at).min(ZEROS.len() as u64);
+        write_all_at(
+            file,
+            at,
+            &ZEROS[..usize::try_from(len).unwrap_or(ZEROS.len())],
+        )?;
+        at += len;
+    }
+    Ok(())
+}
+
+/// Opens the regular file at `path` for reading and writing, and tells its length.
+fn open_regular(path: &Path) -> Result<(File, u64)> {
+    // Looked at before it is opened, since opening a device can do something.
+    let found = fs::symlink_metadata(path).map_err(|source| refusal(path, source))?;
+    if !found.is_file() {
+        return Err(Error::NotRegularFile {
+            path: path.to_path_buf(),
+        });
+    }
+    let file = open_options()
+        .open(path)
+        .map_err(|source| refusal(path, source))?;
+    let opened = file
+        .metadata()
+        .map_err(|source| Error::io(IoAction::Open, source))?;
+    if !opened.is_file() {
+        return Err(Error::NotRegularFile {
+            path: path.to_path_buf(),
+        });
+    }
+    Ok((file, opened.len()))
+}
+
+/// The error for a path that could not be opened.
+fn refusal(path: &Path, source: io::Error) -> Error {
+    if source.kind() == io::ErrorKind::NotFound {
+        return Error::NotFound {
+            path: path.to_path_buf(),
+        };
+    }
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.is_file() => Error::NotRegularFile {
+            path: path.to_path_buf(),
+        },
+        _ => Error::io(IoAction::Open, source),
+    }
+}
+
+/// How an existing store is opened: a link is not followed, and a FIFO does not block.
+fn open_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        options.custom_flags(flags.bits().cast_signed());
+    }
+    #[cfg(windows)]
+    {
+        use std::os::windows::fs::OpenOptionsExt;
+        const FILE_FLAG_OPEN_REPARSE_POINT: u32 = 0x0020_0000;
+        options.custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
+    }
+    options
+}
+
+/// How a new store is opened: for its owner alone. The mode counts from the start, so nobody can
+/// open the file in between.
+fn new_file_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600);
+    }
+    options
+}
+
+/// Whether `path` names the file that is open as `file`.
+#[cfg(unix)]
+fn is_file_at(path: &Path, file: &File) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let named = match fs::symlink_metadata(path) {
+        Ok(named) => named,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let opened = file.metadata()?;
+    Ok((named.dev(), named.ino()) == (opened.dev(), opened.ino()))
+}
+
+/// Files have no stable identity in the standard library of this target; the lock has to do.
+#[cfg(not(unix))]
+#[allow(clippy::unnecessary_wraps, reason = "the same signature as on Unix")]
+fn is_file_at(_: &Path, _: &File) -> io::Result<bool> {
+    Ok(true)
+}
+
+#[cfg(target_os = "linux")]
+fn reserve_space(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    rustix::io::retry_on_intr(|| fallocate(file, FallocateFlags::empty(), offset, len))?;
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn release_space(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::io::retry_on_intr(|| fallocate(file, flags, offset, len))?;
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn reserve_space(_: &File, _: u64, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn release_space(_: &File, _: u64, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buf, offset)
+}
+
+#[cfg(unix)]
+fn write_all_at(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, data, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut offset: u64, mut buf: &mut [u8]) -> io::Result<()> {
+    use std::os::windows::fs::FileExt;
+    while !buf.is_empty() {
+        let count = file.seek_read(buf, offset)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        offset += count as u64;
+        buf = buf.get_mut(count..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+#[cfg(windows)]
+fn write_all_at(file: &File, mut offset: u64, mut data: &[u8]) -> io::Result<()> {
+    use std::os::windows::fs::FileExt;
+    while !data.is_empty() {
+        let count = file.seek_write(data, offset)?;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        offset += count as u64;
+        data = data.get(count..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,380 @@
+//! Creation of a store so that nobody ever sees a part of one.
+//!
+//! 1. A file without a name is made in the directory of the store (Linux), or one with a
+//!    temporary name where that is not to be had. It is locked before anybody can know of it.
+//! 2. The engine fills it through [`Creation::storage`].
+//! 3. [`Creation::finish`] syncs it, then gives it its name in a way that fails if the name is
+//!    taken, then syncs the directory. This order must hold: a name before the sync could lead to
+//!    an empty file after a power loss.
+//!
+//! A `Creation` that is dropped or fails leaves nothing behind. Only the death of the process
+//! between steps 1 and 3 can leave a file, and only where a temporary name was needed; it is
+//! called `.{name}.{pid}.{random}.new`.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::lock::WriterLock;
+use super::{FileStorage, new_file_options};
+use crate::error::{Error, IoAction, Result};
+
+/// A store that is being made and has no name yet.
+#[derive(Debug)]
+pub(crate) struct Creation {
+    storage: FileStorage,
+    path: PathBuf,
+    directory: PathBuf,
+    temporary: Option<TemporaryName>,
+}
+
+/// A name that is removed when this is dropped.
+#[derive(Debug)]
+struct TemporaryName(PathBuf);
+
+impl Drop for TemporaryName {
+    fn drop(&mut self) {
+        // Best effort: the creation failed already, and its own error is what counts.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Creation {
+    /// Makes an empty, locked file of mode 0600 that is to become the store at `path`.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] or [`Error::NotRegularFile`] when something is there already, and
+    /// [`Error::Io`] or [`Error::DiskFull`] when the system refuses.
+    pub(crate) fn begin(path: &Path) -> Result<Self> {
+        Self::begin_with(path, unnamed_file)
+    }
+
+    fn begin_with(path: &Path, unnamed: impl Fn(&Path) -> Option<File>) -> Result<Self> {
+        let name = path.file_name().ok_or_else(|| Error::NotRegularFile {
+            path: path.to_path_buf(),
+        })?;
+        if let Ok(found) = fs::symlink_metadata(path) {
+            return Err(if found.is_file() {
+                Error::AlreadyExists {
+                    path: path.to_path_buf(),
+                }
+            } else {
+                Error::NotRegularFile {
+                    path: path.to_path_buf(),
+                }
+            });
+        }
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+            _ => PathBuf::from("."),
+        };
+        let (file, temporary) = match unnamed(&directory) {
+            Some(file) => (file, None),
+            None => named_file(&directory, name).map(|(file, name)| (file, Some(name)))?,
+        };
+        let lock = WriterLock::acquire(&file)
+            .and_then(|lock| lock.ok_or_else(|| io::ErrorKind::WouldBlock.into()))
+            .map_err(|source| Error::io(IoAction::Lock, source))?;
+        let storage = FileStorage::new(file, 0, Some(lock));
+        Ok(Self {
+            storage,
+            path: directory.join(name),
+            directory,
+            temporary,
+        })
+    }
+
+    /// The file, to be filled.
+    pub(crate) fn storage(&self) -> &FileStorage {
+        &self.storage
+    }
+
+    /// Makes the file durable and gives it its name. The lock stays held throughout.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] when somebody else was faster. When only the last step fails, the
+    /// sync of the directory, the store is there, whole, but a power loss may take its name.
+    pub(crate) fn finish(self) -> Result<FileStorage> {
+        let Self {
+            storage,
+            path,
+            directory,
+            temporary,
+        } = self;
+        let file = storage.handle.file();
+        let refused = |source| Error::io(IoAction::Create, source);
+        file.sync_all().map_err(refused)?;
+        let named = match &temporary {
+            None => link_unnamed(file, &path),
+            Some(temporary) => rename_or_link(temporary, &path),
+        };
+        // Must come before the sync of the directory, so that this name is durably gone too.
+        drop(temporary);
+        named.map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: path.clone() },
+            _ => refused(source),
+        })?;
+        sync_directory(&directory, file).map_err(refused)?;
+        Ok(storage)
+    }
+}
+
+/// A file in `directory` that has no name and can be given one, or `None` where there is no such
+/// thing; a directory that refuses any new file says so when the named one is tried.
+#[cfg(target_os = "linux")]
+fn unnamed_file(directory: &Path) -> Option<File> {
+    use rustix::fs::OFlags;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+    let flags = i32::try_from(OFlags::TMPFILE.bits()).ok()?;
+    let file = new_file_options()
+        .custom_flags(flags)
+        .open(directory)
+        .ok()?;
+    // The name can only be given through /proc; a container may lack it.
+    let seen = fs::metadata(descriptor_path(&file)).ok()?;
+    let own = file.metadata().ok()?;
+    ((seen.dev(), seen.ino()) == (own.dev(), own.ino())).then_some(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unnamed_file(_: &Path) -> Option<File> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+fn descriptor_path(file: &File) -> PathBuf {
+    use std::os::fd::AsRawFd;
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+#[cfg(target_os = "linux")]
+fn link_unnamed(file: &File, path: &Path) -> io::Result<()> {
+    use rustix::fs::{AtFlags, CWD, linkat};
+    linkat(
+        CWD,
+        descriptor_path(file),
+        CWD,
+        path,
+        AtFlags::SYMLINK_FOLLOW,
+    )?;
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn link_unnamed(_: &File, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// A new file in `directory` under a name that nobody else uses.
+fn named_file(directory: &Path, name: &OsStr) -> Result<(File, TemporaryName)> {
+    let random = getrandom::u64()
+        .map_err(|error| Error::io(IoAction::Randomness, io::Error::other(error)))?;
+    let mut temporary = OsString::from(".");
+    temporary.push(name);
+    temporary.push(format!(".{}.{random:016x}.new", std::process::id()));
+    let path = directory.join(temporary);
+    let file = new_file_options()
+        .create_new(true)
+        .open(&path)
+        .map_err(|source| Error::io(IoAction::Create, source))?;
+    Ok((file, TemporaryName(path)))
+}
+
+/// Replaces the temporary name by `path`, which must not exist: by a rename, which leaves only
+/// one name at any time, or by a second name where such a rename is not to be had.
+fn rename_or_link(temporary: &TemporaryName, path: &Path) -> io::Result<()> {
+    match rename_without_replacing(&temporary.0, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            fs::hard_link(&temporary.0, path)
+        }
+        result => result,
+    }
+}
+
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
+fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?;
+    Ok(())
+}
+
+#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+fn rename_without_replacing(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Makes the names in `directory` durable. A directory that may be written but not read cannot be
+/// opened for that; then the whole file system is synced.
+#[cfg(unix)]
+fn sync_directory(directory: &Path, file: &File) -> io::Result<()> {
+    match File::open(directory) {
+        Ok(opened) => opened.sync_all(),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            sync_file_system(file, error)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn sync_file_system(file: &File, _: io::Error) -> io::Result<()> {
+    rustix::fs::syncfs(file)?;
+    Ok(())
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn sync_file_system(_: &File, error: io::Error) -> io::Result<()> {
+    Err(error)
+}
+
+/// Windows has no sync of directories; its file systems journal names.
+#[cfg(not(unix))]
+fn sync_directory(_: &Path, _: &File) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::storage::{OpenedFile, Storage};
+
+    type Unnamed = fn(&Path) -> Option<File>;
+    /// Both ways to create: as this system does it, and with a temporary name.
+    const WAYS: [Unnamed; 2] = [unnamed_file, |_| None];
+
+    fn entries(directory: &Path) -> Vec<String> {
+        let names = fs::read_dir(directory).unwrap();
+        names
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_finished_creation_is_whole_locked_private_and_alone() {
+        for unnamed in WAYS {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("store");
+            let creation = Creation::begin_with(&path, unnamed).unwrap();
+            creation.storage().write_at(0, b"whole").unwrap();
+            assert!(!path.exists());
+            let storage = creation.finish().unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"whole");
+            assert_eq!(entries(dir.path()), ["store"]);
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::MetadataExt;
+                let found = fs::metadata(&path).unwrap();
+                assert_eq!(found.mode() & 0o7777, 0o600);
+                assert_eq!(found.nlink(), 1);
+            }
+            assert!(matches!(
+                FileStorage::open_locked(&path),
+                Ok(OpenedFile::Busy(_))
+            ));
+            drop(storage);
+            assert!(matches!(
+                FileStorage::open_locked(&path),
+                Ok(OpenedFile::Locked(_))
+            ));
+        }
+    }
+
+    #[test]
+    fn a_dropped_creation_leaves_nothing() {
+        for unnamed in WAYS {
+            let dir = tempfile::tempdir().unwrap();
+            let creation = Creation::begin_with(&dir.path().join("store"), unnamed).unwrap();
+            creation.storage().write_at(0, &[1; 5_000]).unwrap();
+            drop(creation);
+            assert!(entries(dir.path()).is_empty());
+        }
+    }
+
+    #[test]
+    fn the_slower_of_two_creators_changes_nothing() {
+        for unnamed in WAYS {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("store");
+            let slow = Creation::begin_with(&path, unnamed).unwrap();
+            let fast = Creation::begin_with(&path, unnamed).unwrap();
+            slow.storage().write_at(0, b"slow").unwrap();
+            fast.storage().write_at(0, b"fast").unwrap();
+            let winner = fast.finish().unwrap();
+            assert!(matches!(slow.finish(), Err(Error::AlreadyExists { .. })));
+            assert_eq!(fs::read(&path).unwrap(), b"fast");
+            assert_eq!(entries(dir.path()), ["store"]);
+            drop(winner);
+            assert!(matches!(
+                Creation::begin(&path),
+                Err(Error::AlreadyExists { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn of_many_creators_at_once_one_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let won: usize = std::thread::scope(|scope| {
+            let creators: Vec<_> = (0..8)
+                .map(|n| {
+                    let path = &path;
+                    scope.spawn(move || {
+                        let made = Creation::begin_with(path, WAYS[n % 2]).and_then(|creation| {
+                            creation.storage().write_at(0, &[7; 100]).unwrap();
+                            creation.finish()
+                        });
+                        match made {
+                            Ok(_) => 1,
+                            Err(Error::AlreadyExists { .. }) => 0,
+                            Err(error) => panic!("{error}"),
+                        }
+                    })
+                })
+                .collect();
+            creators
+                .into_iter()
+                .map(|creator| creator.join().unwrap())
+                .sum()
+        });
+        assert_eq!(won, 1);
+        assert_eq!(fs::read(&path).unwrap(), [7; 100]);
+        assert_eq!(entries(dir.path()), ["store"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn bad_paths_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = Creation::begin(&dir.path().join("missing/store")).unwrap_err();
+        assert!(
+            matches!(
+                missing,
+                Error::Io {
+                    action: IoAction::Create,
+                    ..
+                }
+            ),
+            "{missing:?}"
+        );
+        for path in [
+            dir.path().to_path_buf(),
+            dir.path().join(".."),
+            PathBuf::from("/"),
+        ] {
+            assert!(matches!(
+                Creation::begin(&path),
+                Err(Error::NotRegularFile { .. })
+            ));
+        }
+        let dangling = dir.path().join("dangling");
+        std::os::unix::fs::symlink("nowhere", &dangling).unwrap();
+        assert!(matches!(
+            Creation::begin(&dangling),
+            Err(Error::NotRegularFile { .. })
+        ));
+        assert!(!dir.path().join("nowhere").exists());
+    }
+}

@@ -1,0 +1,365 @@
+//! The real file: lengths, space, views, refusals, and who gets the lock.
+
+use std::path::PathBuf;
+
+use super::*;
+
+/// A directory with a locked store of `content` in it.
+fn store(content: &[u8]) -> (tempfile::TempDir, PathBuf, FileStorage) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    fs::write(&path, content).unwrap();
+    let storage = locked(&path);
+    (dir, path, storage)
+}
+
+fn locked(path: &Path) -> FileStorage {
+    match FileStorage::open_locked(path).unwrap() {
+        OpenedFile::Locked(storage) => storage,
+        OpenedFile::Busy(_) => panic!("busy"),
+    }
+}
+
+fn is_busy(path: &Path) -> bool {
+    matches!(FileStorage::open_locked(path).unwrap(), OpenedFile::Busy(_))
+}
+
+#[test]
+fn reads_and_writes_are_positioned_and_grow_the_file() {
+    let (_dir, path, storage) = store(b"0123456789");
+    storage.write_at(2, b"ab").unwrap();
+    storage.write_at(12, b"z").unwrap();
+    storage.write_at(1 << 40, b"").unwrap();
+    storage.sync().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"01ab456789\0\0z");
+    assert_eq!(storage.len().unwrap(), 13);
+    let mut buf = [0; 4];
+    storage.read_at(1, &mut buf).unwrap();
+    assert_eq!(&buf, b"1ab4");
+    for offset in [10, 13, 1 << 40] {
+        let error = storage.read_at(offset, &mut buf).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+    assert!(storage.write_at(u64::MAX - 1, b"xy").is_err());
+    assert!(storage.write_at(i64::MAX as u64, b"xy").is_err());
+}
+
+#[test]
+fn space_is_reserved_and_given_back() {
+    let (_dir, path, storage) = store(&[7; 10]);
+    storage.allocate(0, 1 << 20).unwrap();
+    assert_eq!(storage.len().unwrap(), 1 << 20);
+    let mut expected = vec![0; 1 << 20];
+    expected[..10].fill(7);
+    assert_eq!(fs::read(&path).unwrap(), expected);
+    storage.allocate(0, 0).unwrap();
+    storage.punch(0, 0).unwrap();
+    storage.punch(5, 1 << 30).unwrap();
+    expected[5..].fill(0);
+    assert_eq!(fs::read(&path).unwrap(), expected);
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let blocks = fs::metadata(&path).unwrap().blocks();
+        assert!(
+            blocks < 64,
+            "{blocks} blocks of 512 bytes are still allocated"
+        );
+    }
+    storage.set_len(3).unwrap();
+    storage.set_len(6).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), [7, 7, 7, 0, 0, 0]);
+}
+
+#[test]
+fn an_allocation_that_fails_leaves_the_file_as_it_was() {
+    let (_dir, path, storage) = store(&[7; 10_000]);
+    for (offset, len) in [
+        (0, 1 << 60),
+        (5_000, 1 << 60),
+        (10_000, 1 << 55),
+        (1, u64::MAX),
+    ] {
+        let error = storage.allocate(offset, len).unwrap_err();
+        let full = matches!(
+            error.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge
+        );
+        assert!(full, "{error:?}");
+        assert_eq!(fs::read(&path).unwrap(), [7; 10_000]);
+    }
+}
+
+#[test]
+fn zeros_stand_in_for_space_that_cannot_be_managed() {
+    let (_dir, path, storage) = store(&[7; 10]);
+    write_zeros(storage.file(), 8, 200_000).unwrap();
+    write_zeros(storage.file(), 300_000, 5).unwrap();
+    let content = fs::read(&path).unwrap();
+    assert_eq!(content.len(), 200_000);
+    assert_eq!(content[..8], [7; 8]);
+    assert!(content[8..].iter().all(|byte| *byte == 0));
+}
+
+#[cfg(all(unix, target_pointer_width = "64"))]
+#[test]
+fn views_show_what_is_written_and_end_with_the_file() {
+    let (_dir, _path, storage) = store(&[7; 10_000]);
+    let view = storage.map(5, 9_995).unwrap().unwrap();
+    assert_eq!(view[..], [7; 9_995]);
+    storage.write_at(5, b"new").unwrap();
+    assert_eq!(&view[..4], b"new\x07");
+    assert_eq!(storage.map(10_000, 0).unwrap().unwrap().len(), 0);
+    let behind = [
+        (9_999, 2),
+        (10_000, 1),
+        (1 << 40, 1),
+        (u64::MAX, 1),
+        (0, usize::MAX),
+    ];
+    for (offset, len) in behind {
+        assert!(storage.map(offset, len).is_err(), "{len} bytes at {offset}");
+    }
+    storage.write_at(10_000, b"more").unwrap();
+    assert_eq!(&storage.map(10_000, 4).unwrap().unwrap()[..], b"more");
+    storage.set_len(9_000).unwrap();
+    assert!(storage.map(8_999, 2).is_err());
+    storage.allocate(9_000, 1_000).unwrap();
+    assert_eq!(storage.map(8_999, 2).unwrap().unwrap()[..], [7, 0]);
+    assert_eq!(view[8_995..], [0; 1_000]);
+}
+
+#[cfg(all(unix, target_pointer_width = "64"))]
+#[test]
+fn views_cross_windows() {
+    let window = 256_u64 << 20;
+    let (_dir, _path, storage) = store(b"");
+    storage.set_len(3 * window).unwrap();
+    storage.write_at(window - 3, b"abcdef").unwrap();
+    storage.write_at(2 * window + 5, b"third").unwrap();
+    assert_eq!(&storage.map(window - 3, 6).unwrap().unwrap()[..], b"abcdef");
+    assert_eq!(&storage.map(window - 3, 3).unwrap().unwrap()[..], b"abc");
+    assert_eq!(&storage.map(window, 3).unwrap().unwrap()[..], b"def");
+    assert_eq!(
+        &storage.map(2 * window + 5, 5).unwrap().unwrap()[..],
+        b"third"
+    );
+    storage.set_len(1 << 43).unwrap();
+    assert!(
+        storage.map(1 << 42, 10).unwrap().is_none(),
+        "windows are bounded"
+    );
+}
+
+#[test]
+fn only_one_handle_gets_the_lock() {
+    let (_dir, path, storage) = store(b"owner");
+    // The refused handle reads, writes nothing, and its end does not free the lock.
+    for _ in 0..2 {
+        let OpenedFile::Busy(second) = FileStorage::open_locked(&path).unwrap() else {
+            panic!("two writers");
+        };
+        let mut buf = [0; 5];
+        second.read_at(0, &mut buf).unwrap();
+        assert_eq!(&buf, b"owner");
+        let denied = io::ErrorKind::PermissionDenied;
+        assert_eq!(second.write_at(0, b"x").unwrap_err().kind(), denied);
+        assert_eq!(second.set_len(0).unwrap_err().kind(), denied);
+        assert_eq!(second.allocate(0, 9).unwrap_err().kind(), denied);
+        assert_eq!(second.punch(0, 1).unwrap_err().kind(), denied);
+        assert_eq!(second.sync().unwrap_err().kind(), denied);
+        assert!(second.map(0, 5).unwrap().is_none());
+        drop(second);
+    }
+    assert!(is_busy(&path));
+    // Nor does the end of any other descriptor of the same file in this process.
+    drop(File::open(&path).unwrap());
+    assert!(is_busy(&path));
+    drop(storage);
+    assert!(!is_busy(&path));
+    assert_eq!(fs::read(&path).unwrap(), b"owner");
+}
+
+#[cfg(all(unix, target_pointer_width = "64"))]
+#[test]
+fn a_view_keeps_the_lock() {
+    let (_dir, path, storage) = store(b"bytes that somebody looks at");
+    let view = storage.map(0, 5).unwrap().unwrap();
+    let part = view.slice(1..3).unwrap();
+    drop((storage, view));
+    assert!(is_busy(&path));
+    assert_eq!(&part[..], b"yt");
+    drop(part);
+    assert!(!is_busy(&path));
+}
+
+/// Goal: the lock goes with the storage even if a copy of the descriptor lives on, as it does for
+/// a moment in a child process that is just being started.
+#[test]
+fn a_copied_descriptor_does_not_keep_the_lock() {
+    let (_dir, path, storage) = store(b"content");
+    let copy = storage.file().try_clone().unwrap();
+    assert!(is_busy(&path));
+    drop(storage);
+    assert!(!is_busy(&path));
+    drop(copy);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_lock_is_one_byte_of_the_open_file_description() {
+    use std::os::unix::fs::MetadataExt;
+    let (_dir, path, _storage) = store(b"content");
+    let inode = format!(":{} ", fs::metadata(&path).unwrap().ino());
+    // The list may skip a line when other locks come and go while it is read.
+    let found = (0..1_000).find_map(|_| {
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        locks
+            .lines()
+            .find(|line| line.contains(&inode))
+            .map(str::to_string)
+    });
+    let lock = found.unwrap();
+    assert!(lock.contains("OFDLCK"), "{lock}");
+    assert!(
+        lock.ends_with("2305843009213693951 2305843009213693951"),
+        "{lock}"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_not_a_regular_file_is_refused() {
+    let (dir, path, storage) = store(b"content");
+    drop(storage);
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let dangling = dir.path().join("dangling");
+    std::os::unix::fs::symlink("nowhere", &dangling).unwrap();
+    let fifo = dir.path().join("fifo");
+    let made = std::process::Command::new("mkfifo")
+        .arg(&fifo)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let socket = dir.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let device = PathBuf::from("/dev/null");
+    for refused in [dir.path(), &link, &dangling, &fifo, &socket, &device] {
+        let opened = FileStorage::open_locked(refused);
+        assert!(
+            matches!(opened, Err(Error::NotRegularFile { .. })),
+            "{refused:?}: {opened:?}"
+        );
+    }
+    // Also when it takes the place of the file after it was looked at.
+    for refused in [dir.path(), &link, &socket] {
+        let error = open_options().open(refused).map(|_| ()).unwrap_err();
+        assert!(matches!(
+            refusal(refused, error),
+            Error::NotRegularFile { .. }
+        ));
+    }
+}
+
+#[test]
+fn missing_files_and_bad_parents_have_their_own_errors() {
+    let (dir, path, storage) = store(b"content");
+    drop(storage);
+    for missing in ["missing", "missing/store"] {
+        let opened = FileStorage::open_locked(&dir.path().join(missing));
+        assert!(matches!(opened, Err(Error::NotFound { .. })), "{opened:?}");
+    }
+    let opened = FileStorage::open_locked(&path.join("store"));
+    assert!(
+        matches!(
+            opened,
+            Err(Error::Io {
+                action: IoAction::Open,
+                ..
+            })
+        ),
+        "{opened:?}"
+    );
+    assert!(!dir.path().join("missing").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_without_permission_is_an_open_error() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_dir, path, storage) = store(b"content");
+    drop(storage);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+    if OpenOptions::new().write(true).open(&path).is_ok() {
+        return; // The super user may do everything.
+    }
+    let opened = FileStorage::open_locked(&path);
+    assert!(
+        matches!(
+            opened,
+            Err(Error::Io {
+                action: IoAction::Open,
+                ..
+            })
+        ),
+        "{opened:?}"
+    );
+}
+
+/// Goal: the lock is never held on a file that the path no longer names. Method: the file is
+/// replaced, or removed, after it was opened and before it is locked.
+#[cfg(unix)]
+#[test]
+fn the_locked_file_is_the_one_at_the_path() {
+    let (dir, path, storage) = store(b"old");
+    drop(storage);
+    let open = || open_regular(&path).unwrap();
+    let ((first, len), (second, _), (third, _)) = (open(), open(), open());
+    let held = FileStorage::lock(&path, first, len).unwrap().unwrap();
+    assert!(matches!(held, OpenedFile::Locked(_)));
+    let next = dir.path().join("next");
+    fs::write(&next, b"new").unwrap();
+    fs::rename(&next, &path).unwrap();
+    assert!(
+        FileStorage::lock(&path, second, len).unwrap().is_none(),
+        "busy at another file"
+    );
+    drop(held);
+    let third = (
+        third.try_clone().unwrap(),
+        FileStorage::lock(&path, third, len).unwrap(),
+    );
+    assert!(third.1.is_none(), "free, but at another file");
+    let mut buf = [0; 3];
+    locked(&path).read_at(0, &mut buf).unwrap();
+    assert_eq!(&buf, b"new");
+    fs::remove_file(&path).unwrap();
+    assert!(FileStorage::lock(&path, third.0, len).unwrap().is_none());
+}
+
+/// Goal: growth by writes survives allocations that fail at the same time.
+#[test]
+fn a_failing_allocation_cuts_no_concurrent_write() {
+    use core::sync::atomic::AtomicBool;
+
+    const WRITES: u64 = 20_000;
+    let (_dir, _path, storage) = store(b"");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                storage.allocate(0, 1 << 60).unwrap_err();
+            }
+        });
+        for n in 0..WRITES {
+            storage.write_at(n * 8, &n.to_le_bytes()).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    for n in 0..WRITES {
+        let mut found = [0; 8];
+        storage.read_at(n * 8, &mut found).unwrap();
+        assert_eq!(u64::from_le_bytes(found), n);
+    }
+}

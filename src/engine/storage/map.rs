@@ -1,0 +1,125 @@
+//! Read-only views of the file through memory maps. The only file of the crate with `unsafe`.
+//!
+//! The file is mapped in windows of 256 MiB at multiples of 256 MiB, each when it is first asked
+//! for, and kept as long as the storage lives: a map for each segment would meet the kernel's
+//! limit of about 65,000 maps. A window may reach behind the end of the file. A range that
+//! crosses two windows gets an exact map of its own.
+//!
+//! - Only ranges within the file are handed out; [`super::FileStorage`] checks that before.
+//! - A window holds the file handle and with it the writer lock. So the lock stays held until the
+//!   last [`Region`] is dropped, and no other writer can change bytes that somebody looks at.
+//! - Where maps are not to be had (32-bit targets, Windows, a limit of the process, a file system
+//!   without them) the answer is `None`, and the caller reads.
+
+#![allow(
+    unsafe_code,
+    reason = "mapping a file is unsafe by nature; each block says what it needs"
+)]
+#![cfg_attr(
+    not(all(unix, target_pointer_width = "64")),
+    allow(dead_code, reason = "no maps on this target")
+)]
+
+use std::sync::Arc;
+
+use memmap2::{Mmap, MmapOptions};
+use parking_lot::RwLock;
+
+use super::Region;
+use super::file::Handle;
+
+/// How much of the file one window covers.
+const WINDOW_LEN: u64 = 256 << 20;
+
+/// How many windows are kept: 4 TiB of file. What lies behind is read, not mapped.
+const MAX_WINDOWS: usize = 1 << 14;
+
+/// The windows of one file that were asked for so far, by their number.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    slots: RwLock<Vec<Option<Arc<Window>>>>,
+}
+
+/// One map and what keeps it sound.
+#[derive(Debug)]
+struct Window {
+    map: Mmap,
+    _handle: Arc<Handle>,
+}
+
+impl AsRef<[u8]> for Window {
+    fn as_ref(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+impl Windows {
+    /// A view of `offset..offset + len`, which must lie within the file and not be empty; `None`
+    /// where it cannot be mapped.
+    #[cfg(all(unix, target_pointer_width = "64"))]
+    pub(super) fn view(&self, handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Region> {
+        let last = offset.checked_add(len as u64)?.checked_sub(1)?;
+        let number = usize::try_from(offset / WINDOW_LEN).ok()?;
+        if last / WINDOW_LEN != number as u64 {
+            let window = Window::map(handle, offset, len)?;
+            return Region::new(Arc::new(window), 0..len);
+        }
+        let window = self.window(handle, number)?;
+        let start = usize::try_from(offset % WINDOW_LEN).ok()?;
+        Region::new(window, start..start + len)
+    }
+
+    /// Views are not supported on this target.
+    #[cfg(not(all(unix, target_pointer_width = "64")))]
+    #[allow(
+        clippy::unused_self,
+        reason = "the same signature as on the targets that map"
+    )]
+    pub(super) fn view(&self, _: &Arc<Handle>, _: u64, _: usize) -> Option<Region> {
+        None
+    }
+
+    /// The window with this number, mapped now if it was not before.
+    fn window(&self, handle: &Arc<Handle>, number: usize) -> Option<Arc<Window>> {
+        if let Some(Some(window)) = self.slots.read().get(number) {
+            return Some(Arc::clone(window));
+        }
+        if number >= MAX_WINDOWS {
+            return None;
+        }
+        let mut slots = self.slots.write();
+        if slots.len() <= number {
+            slots.resize(number + 1, None);
+        }
+        let slot = slots.get_mut(number)?;
+        if slot.is_none() {
+            let len = usize::try_from(WINDOW_LEN).ok()?;
+            *slot = Some(Arc::new(Window::map(
+                handle,
+                number as u64 * WINDOW_LEN,
+                len,
+            )?));
+        }
+        slot.clone()
+    }
+}
+
+impl Window {
+    fn map(handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Self> {
+        let mut options = MmapOptions::new();
+        options.offset(offset).len(len);
+        // SAFETY: the map is read-only and shared, and nobody turns it into a mutable one. Its
+        // bytes are reached only through a `Region`, and `FileStorage::map` makes one only for a
+        // range within the length of the file at that time. That the file is not cut off or
+        // rewritten there as long as the region lives is the duty that `Storage::map` puts on
+        // its caller, the engine; other writers are kept out by the writer lock, which `_handle`
+        // keeps held as long as the map lives (only locked files are mapped). A program that
+        // ignores the lock and cuts the file off can end this process with SIGBUS; no system
+        // call can rule that out, and the documentation of the crate says so.
+        let map = unsafe { options.map(handle.file()) }.ok()?;
+        Some(Self {
+            map,
+            _handle: Arc::clone(handle),
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! A store in memory: the same engine, nothing on disk.
+//!
+//! For tests, and for programs that want the log of a process only for as long as it lives. A
+//! sync has nothing to do, and nothing survives the value. [`MemoryStorage::to_bytes`] gives the
+//! bytes of the file as it would be on disk.
+
+use core::fmt;
+use std::io;
+
+use parking_lot::RwLock;
+
+use super::Storage;
+
+/// A growable file in memory.
+pub struct MemoryStorage {
+    bytes: RwLock<Vec<u8>>,
+    limit: u64,
+}
+
+impl MemoryStorage {
+    /// An empty file.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::from_bytes(Vec::new())
+    }
+
+    /// A file with this content.
+    #[must_use]
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes: RwLock::new(bytes),
+            limit: u64::MAX,
+        }
+    }
+
+    /// An empty file that refuses to become longer than `limit` bytes, as a full disk does.
+    #[must_use]
+    pub fn with_limit(limit: u64) -> Self {
+        Self {
+            bytes: RwLock::default(),
+            limit,
+        }
+    }
+
+    /// A copy of the whole file.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.bytes.read().clone()
+    }
+
+    /// Makes `bytes` at least `end` long, or leaves it as it is.
+    fn grow(&self, bytes: &mut Vec<u8>, end: u64) -> io::Result<()> {
+        let target = usize::try_from(end).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        if target <= bytes.len() {
+            return Ok(());
+        }
+        if end > self.limit {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let more = target - bytes.len();
+        bytes
+            .try_reserve(more)
+            .map_err(|_| io::ErrorKind::OutOfMemory)?;
+        bytes.resize(target, 0);
+        Ok(())
+    }
+}
+
+impl Default for MemoryStorage {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStorage")
+            .field("len", &self.bytes.read().len())
+            .field("limit", &self.limit)
+            .finish()
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.bytes.read().len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let bytes = self.bytes.read();
+        let found = usize::try_from(offset)
+            .ok()
+            .and_then(|start| bytes.get(start..start.checked_add(buf.len())?))
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        buf.copy_from_slice(found);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = offset
+            .checked_add(data.len() as u64)
+            .ok_or(io::ErrorKind::FileTooLarge)?;
+        let mut bytes = self.bytes.write();
+        self.grow(&mut bytes, end)?;
+        let start = usize::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        bytes[start..start + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut bytes = self.bytes.write();
+        self.grow(&mut bytes, len)?;
+        bytes.truncate(usize::try_from(len).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let end = offset.checked_add(len).ok_or(io::ErrorKind::FileTooLarge)?;
+        self.grow(&mut self.bytes.write(), end)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut bytes = self.bytes.write();
+        let file_len = bytes.len();
+        let clamp = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(file_len);
+        bytes[clamp(offset)..clamp(offset.saturating_add(len))].fill(0);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_grow_the_file_and_gaps_read_as_zero() {
+        let storage = MemoryStorage::new();
+        storage.write_at(4, b"abcd").unwrap();
+        assert_eq!(storage.to_bytes(), b"\0\0\0\0abcd");
+        storage.write_at(2, b"xy").unwrap();
+        storage.write_at(1_000, b"").unwrap();
+        assert_eq!(storage.to_bytes(), b"\0\0xyabcd");
+        let mut buf = [0; 3];
+        storage.read_at(3, &mut buf).unwrap();
+        assert_eq!(&buf, b"yab");
+        assert!(storage.map(0, 4).unwrap().is_none());
+    }
+
+    #[test]
+    fn reads_behind_the_end_fail() {
+        let storage = MemoryStorage::from_bytes(vec![1; 10]);
+        let mut buf = [0; 4];
+        for offset in [7, 10, 11, u64::MAX] {
+            let error = storage.read_at(offset, &mut buf).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "at {offset}");
+        }
+        storage.read_at(10, &mut []).unwrap();
+    }
+
+    #[test]
+    fn lengths_holes_and_reservations() {
+        let storage = MemoryStorage::from_bytes(vec![7; 10]);
+        storage.punch(8, 100).unwrap();
+        storage.punch(50, u64::MAX).unwrap();
+        storage.allocate(6, 6).unwrap();
+        assert_eq!(storage.to_bytes(), [7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
+        storage.set_len(2).unwrap();
+        storage.set_len(3).unwrap();
+        assert_eq!(storage.to_bytes(), [7, 7, 0]);
+        storage.set_len(0).unwrap();
+        assert!(storage.is_empty().unwrap());
+    }
+
+    #[test]
+    fn over_the_limit_nothing_changes() {
+        let storage = MemoryStorage::with_limit(8);
+        storage.write_at(0, b"12345678").unwrap();
+        let full = io::ErrorKind::StorageFull;
+        assert_eq!(storage.write_at(7, b"xx").unwrap_err().kind(), full);
+        assert_eq!(storage.allocate(0, 9).unwrap_err().kind(), full);
+        assert_eq!(storage.set_len(9).unwrap_err().kind(), full);
+        assert!(storage.write_at(u64::MAX, b"x").is_err());
+        assert!(storage.set_len(u64::MAX).is_err());
+        assert_eq!(storage.to_bytes(), b"12345678");
+    }
+}

@@ -1,0 +1,114 @@
+//! The one door to the file: everything the engine does to bytes goes through [`Storage`].
+//!
+//! - [`Storage`]: positioned reads and writes, sync, length, space. A real file is one
+//!   implementation, memory another, a simulated disk in a test a third; engine and index run
+//!   unmodified on each.
+//! - [`Region`]: a read-only view of bytes that stays valid as long as somebody holds it.
+//!
+//! What an implementation must promise:
+//!
+//! - A write that returned is visible to each later read, also through a [`Region`].
+//! - After [`Storage::sync`] returned `Ok`, all writes, lengths, allocations and punches that had
+//!   returned before it was called survive a power loss. After it returned `Err`, nothing is known.
+//! - Without a sync, a power loss may keep or lose each 512-byte sector of a write on its own.
+
+mod file;
+mod map;
+mod memory;
+
+use core::fmt;
+use core::ops::{Deref, Range};
+use std::io;
+use std::sync::Arc;
+
+pub use file::FileStorage;
+pub(crate) use file::{Creation, OpenedFile};
+pub use memory::MemoryStorage;
+
+/// Positioned access to the bytes of one store.
+pub trait Storage: fmt::Debug + Send + Sync + 'static {
+    /// The length of the file in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the range reaches behind the end of the file.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `data` at `offset`, growing the file when it reaches behind its end.
+    ///
+    /// On an error any part of `data` may have been written.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Makes everything that was written durable (`fdatasync`: the bytes and the length).
+    fn sync(&self) -> io::Result<()>;
+
+    /// Sets the length of the file; new bytes read as zero.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Reserves space for a range, so that writing it later cannot meet a full disk. Bytes that
+    /// were never written read as zero; written ones stay. Grows the file when the range reaches
+    /// behind its end.
+    ///
+    /// # Errors
+    /// `StorageFull` when there is no space; the file is then as it was before.
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Gives the space of a range back; it reads as zero afterwards and the length stays. An
+    /// implementation that cannot do so writes zeros.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// A read-only view of a range that lies within the file, or `None` where views are not
+    /// supported. Bytes that are written later show through the view; the caller sees to it that
+    /// nothing it looks at is rewritten or cut off while it looks.
+    fn map(&self, offset: u64, len: usize) -> io::Result<Option<Region>> {
+        let _ = (offset, len);
+        Ok(None)
+    }
+}
+
+/// Read-only bytes that stay valid as long as the region or a clone of it lives.
+#[derive(Clone)]
+pub struct Region {
+    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    range: Range<usize>,
+}
+
+impl Region {
+    /// The bytes of `owner` within `range`; `None` if the range does not lie within them.
+    pub fn new(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Option<Self> {
+        (*owner).as_ref().get(range.clone())?;
+        Some(Self { owner, range })
+    }
+
+    /// A part of this region; `None` if the range does not lie within it.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Option<Self> {
+        let start = self.range.start.checked_add(range.start)?;
+        let end = self.range.start.checked_add(range.end)?;
+        if start > end || end > self.range.end {
+            return None;
+        }
+        Some(Self { owner: Arc::clone(&self.owner), range: start..end })
+    }
+}
+
+impl Deref for Region {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        (*self.owner).as_ref().get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region").field("len", &self.range.len()).finish()
+    }
+}

@@ -1,0 +1,253 @@
+//! What must be done now and then: syncing, setting segments aside, checkpoints of the index,
+//! giving space back. Two threads do it by default, so that a long checkpoint never holds up a
+//! sync; without threads each call that changes the store does what is due before it returns.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::index_slot::{CHECKPOINT_DUE, CHECKPOINT_LATE};
+use super::shared::Engine;
+use crate::error::{Error, IoAction, Result};
+use crate::types::SegmentId;
+
+/// Work that is wanted, as a set of bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Wanted(u8);
+
+impl Wanted {
+    pub(crate) const SYNC: Self = Self(1);
+    pub(crate) const RESERVE: Self = Self(1 << 1);
+    pub(crate) const CHECKPOINT: Self = Self(1 << 2);
+    pub(crate) const RECLAIM: Self = Self(1 << 3);
+    const OPEN_INDEX: Self = Self(1 << 4);
+    const LOG_WORK: Self = Self(Self::SYNC.0 | Self::RESERVE.0);
+    const INDEX_WORK: Self = Self(Self::CHECKPOINT.0 | Self::RECLAIM.0 | Self::OPEN_INDEX.0);
+
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What is wanted, and who does it.
+#[derive(Debug, Default)]
+pub(crate) struct Upkeep {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Something was written since the last background sync.
+    dirty: AtomicBool,
+    threads: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    wanted: u8,
+    stop: bool,
+}
+
+impl Upkeep {
+    pub(crate) fn new(threads: bool) -> Self {
+        Self { threads, ..Self::default() }
+    }
+
+    pub(crate) fn has_thread(&self) -> bool {
+        self.threads
+    }
+
+    /// Asks for work to be done.
+    pub(crate) fn want(&self, work: Wanted) {
+        let mut state = self.state.lock();
+        if state.wanted & work.0 != work.0 {
+            state.wanted |= work.0;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Something was written that the background sync is to cover.
+    pub(crate) fn wrote(&self) {
+        if self.threads && !self.dirty.load(Ordering::Relaxed) {
+            self.dirty.store(true, Ordering::Release);
+            self.changed.notify_all();
+        }
+    }
+
+    fn take(&self, mask: Wanted) -> Wanted {
+        let mut state = self.state.lock();
+        let taken = state.wanted & mask.0;
+        state.wanted &= !mask.0;
+        Wanted(taken)
+    }
+
+    fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_all();
+    }
+}
+
+/// The background threads; they are stopped and joined when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    engine: Arc<Engine>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Starts them.
+    pub(crate) fn start(engine: &Arc<Engine>) -> Result<Self> {
+        let mut threads = Self { engine: Arc::clone(engine), handles: Vec::new() };
+        for (name, run) in [
+            ("runlog-sync", Engine::log_thread as fn(&Engine)),
+            ("runlog-index", Engine::index_thread as fn(&Engine)),
+        ] {
+            let engine = Arc::clone(engine);
+            let spawned =
+                std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&engine));
+            let handle = spawned.map_err(|source| Error::io(IoAction::Thread, source))?;
+            threads.handles.push(handle);
+        }
+        Ok(threads)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.engine.upkeep.stop();
+        for handle in self.handles.drain(..) {
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Engine {
+    /// Syncs every interval while there is something to sync, and sets segments aside.
+    fn log_thread(&self) {
+        let interval = self.options.sync_interval;
+        let mut due = false;
+        loop {
+            let work = {
+                let mut state = self.upkeep.state.lock();
+                if !state.stop && state.wanted & Wanted::LOG_WORK.0 == 0 {
+                    due = self.await_log_work(&mut state, interval);
+                }
+                if state.stop {
+                    return;
+                }
+                let taken = state.wanted & Wanted::LOG_WORK.0;
+                state.wanted &= !taken;
+                Wanted(taken)
+            };
+            if work.has(Wanted::RESERVE) {
+                let _ = self.reserve_ahead();
+            }
+            if work.has(Wanted::SYNC) || core::mem::take(&mut due) {
+                self.upkeep.dirty.store(false, Ordering::Release);
+                // Whoever waits for it is told by the poison; the next call is too.
+                let _ = self.sync_all();
+            }
+        }
+    }
+
+    /// Waits for work or for the interval to pass with something written; answers whether it did.
+    fn await_log_work(
+        &self,
+        state: &mut parking_lot::MutexGuard<'_, State>,
+        interval: Option<Duration>,
+    ) -> bool {
+        match interval {
+            Some(interval) if self.upkeep.dirty.load(Ordering::Acquire) => {
+                self.upkeep.changed.wait_for(state, interval);
+                true
+            }
+            _ => {
+                // A write that is noted between the look and the wait is seen at the next wake-up
+                // at the latest, which this bounds.
+                let longest = interval.unwrap_or(Duration::from_millis(250));
+                self.upkeep.changed.wait_for(state, longest);
+                false
+            }
+        }
+    }
+
+    /// Opens the index, then keeps it up to the log and gives space back.
+    fn index_thread(&self) {
+        let _ = self.open_index();
+        let _ = self.checkpoint();
+        loop {
+            let work = {
+                let mut state = self.upkeep.state.lock();
+                while !state.stop && state.wanted & Wanted::INDEX_WORK.0 == 0 {
+                    self.upkeep.changed.wait(&mut state);
+                }
+                if state.stop {
+                    return;
+                }
+                let taken = state.wanted & Wanted::INDEX_WORK.0;
+                state.wanted &= !taken;
+                Wanted(taken)
+            };
+            self.index_work(work);
+        }
+    }
+
+    fn index_work(&self, work: Wanted) {
+        if work.has(Wanted::CHECKPOINT) && self.checkpoint_is_due() {
+            let _ = self.checkpoint();
+        }
+        if work.has(Wanted::RECLAIM) {
+            let _ = self.reclaim();
+        }
+    }
+
+    fn checkpoint_is_due(&self) -> bool {
+        let core = self.core.lock();
+        core.unapplied.len() >= CHECKPOINT_DUE || core.catalog.index_failed()
+    }
+
+    /// Called by each call that changed the store, with no lock held: does what is due where there
+    /// are no threads, and helps where they cannot follow.
+    pub(crate) fn after_change(&self) {
+        if self.upkeep.has_thread() {
+            self.upkeep.wrote();
+            return;
+        }
+        let work = self.upkeep.take(Wanted(u8::MAX));
+        if work.has(Wanted::RESERVE) {
+            let _ = self.reserve_ahead();
+        }
+        self.index_work(work);
+    }
+
+    /// Helps with a checkpoint that is late, so that memory stays bounded.
+    pub(crate) fn keep_up(&self, waiting: usize) {
+        if waiting >= CHECKPOINT_LATE {
+            let _ = self.sync_all();
+            let _ = self.checkpoint();
+        }
+    }
+
+    /// Sets a segment aside if none is, so that rolling costs no sync.
+    fn reserve_ahead(&self) -> Result<()> {
+        let (id, next_run_no, next_lsn) = {
+            let mut core = self.core.lock();
+            if core.closed || !core.reserved.is_empty() {
+                return Ok(());
+            }
+            let id = core.next_segment;
+            core.next_segment = SegmentId(id.0 + 1);
+            (id, core.next_run_no, core.next_lsn)
+        };
+        let segment = self.reserve(id, next_run_no, next_lsn)?;
+        let mut core = self.core.lock();
+        if core.tail.segment.id() > id || core.reserved.iter().any(|other| other.id() > id) {
+            // An append could not wait and went on with a later number. The order of the log is
+            // the order of the numbers, so this one can only be given back.
+            drop(core);
+            return self.give_back(&segment);
+        }
+        core.reserved.push_back(segment);
+        Ok(())
+    }
+}

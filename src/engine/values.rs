@@ -1,0 +1,338 @@
+//! The small values of the public API: what goes into a start and an end, and what comes back.
+
+use core::fmt;
+
+use super::commit::Ticket;
+use super::segment::Payload;
+use crate::error::{Error, Result};
+use crate::index::RunRow;
+use crate::types::{
+    AgentId, ContentType, Durability, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp,
+};
+
+/// What a start says of its run: bytes with a content type, at most 64 KiB (less with extents
+/// below 1 MiB).
+///
+/// `()` stands for none, and a byte slice for bytes of which nothing is said. The default
+/// durability is [`Durability::Disk`].
+#[derive(Clone, Copy)]
+pub struct Metadata<'a> {
+    pub(crate) payload: &'a [u8],
+    pub(crate) content: ContentType,
+    pub(crate) durability: Durability,
+    pub(crate) at: Option<Timestamp>,
+}
+
+impl<'a> Metadata<'a> {
+    /// Bytes of which nothing is said.
+    pub fn new(payload: &'a [u8]) -> Self {
+        Self { payload, content: ContentType::BYTES, durability: Durability::Disk, at: None }
+    }
+
+    /// One JSON value that the caller has already serialised.
+    pub fn json(payload: &'a [u8]) -> Self {
+        Self { content: ContentType::JSON, ..Self::new(payload) }
+    }
+
+    /// What the bytes are.
+    #[must_use]
+    pub fn content_type(mut self, content: ContentType) -> Self {
+        self.content = content;
+        self
+    }
+
+    /// What the start must survive before the call returns.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// The time of the start, instead of the time of the call.
+    #[must_use]
+    pub fn at(mut self, at: Timestamp) -> Self {
+        self.at = Some(at);
+        self
+    }
+}
+
+impl Default for Metadata<'_> {
+    fn default() -> Self {
+        Self::new(&[])
+    }
+}
+
+impl From<()> for Metadata<'_> {
+    fn from((): ()) -> Self {
+        Self::default()
+    }
+}
+
+impl<'a> From<&'a [u8]> for Metadata<'a> {
+    fn from(payload: &'a [u8]) -> Self {
+        Self::new(payload)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Metadata<'a> {
+    fn from(payload: &'a [u8; N]) -> Self {
+        Self::new(payload)
+    }
+}
+
+impl fmt::Debug for Metadata<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metadata").field("len", &self.payload.len()).finish_non_exhaustive()
+    }
+}
+
+/// How a run ended: a status, and bytes with a content type, at most 4 KiB.
+///
+/// ```
+/// use runlog::{ContentType, Outcome, RunStatus};
+/// let outcome = Outcome::failed().with_payload(br#"{"error":"timeout"}"#, ContentType::JSON);
+/// assert_eq!(outcome.status(), RunStatus::Failed);
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Outcome {
+    status: RunStatus,
+    content: ContentType,
+    payload: Vec<u8>,
+    durability: Durability,
+    at: Option<Timestamp>,
+}
+
+impl Outcome {
+    /// An outcome without a payload, at [`Durability::Disk`].
+    pub fn new(status: RunStatus) -> Self {
+        let (content, payload) = (ContentType::BYTES, Vec::new());
+        Self { status, content, payload, durability: Durability::Disk, at: None }
+    }
+
+    /// The run succeeded.
+    pub fn completed() -> Self {
+        Self::new(RunStatus::Completed)
+    }
+
+    /// The run failed.
+    pub fn failed() -> Self {
+        Self::new(RunStatus::Failed)
+    }
+
+    /// Somebody asked for the run to end.
+    pub fn cancelled() -> Self {
+        Self::new(RunStatus::Cancelled)
+    }
+
+    /// The run was given up.
+    pub fn interrupted() -> Self {
+        Self::new(RunStatus::Interrupted)
+    }
+
+    /// Adds bytes.
+    #[must_use]
+    pub fn with_payload(mut self, payload: &[u8], content: ContentType) -> Self {
+        (self.payload, self.content) = (payload.to_vec(), content);
+        self
+    }
+
+    /// What the end must survive before the call returns.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// The time of the end, instead of the time of the call.
+    #[must_use]
+    pub fn at(mut self, at: Timestamp) -> Self {
+        self.at = Some(at);
+        self
+    }
+
+    /// How the run ended.
+    pub fn status(&self) -> RunStatus {
+        self.status
+    }
+
+    /// The bytes.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// What the bytes are.
+    pub fn content_type(&self) -> ContentType {
+        self.content
+    }
+
+    pub(crate) fn level(&self) -> Durability {
+        self.durability
+    }
+
+    pub(crate) fn time(&self) -> Option<Timestamp> {
+        self.at
+    }
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outcome")
+            .field("status", &self.status)
+            .field("len", &self.payload.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an append by ids may do beyond what a writer may. Imports of other systems need both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Allow {
+    /// The run need not have been started; it then counts as not started.
+    pub unstarted: bool,
+    /// The run may have ended; the record is then marked as late.
+    pub after_end: bool,
+}
+
+impl Allow {
+    /// Neither.
+    pub fn nothing() -> Self {
+        Self::default()
+    }
+
+    /// Both.
+    pub fn everything() -> Self {
+        Self { unstarted: true, after_end: true }
+    }
+}
+
+/// An acknowledged append. The level that was asked for is reached; the ticket tells when the
+/// append survives power loss too.
+#[derive(Debug, Clone)]
+#[must_use = "the ticket tells when the append survives power loss"]
+pub struct Appended {
+    /// The sequence of the (last) record.
+    pub seq: Seq,
+    /// Its place in the whole log.
+    pub lsn: Lsn,
+    /// Its durability.
+    pub ticket: Ticket,
+}
+
+/// What the store knows of a run without reading its records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunSummary {
+    /// The agent's id.
+    pub agent: AgentId,
+    /// The run's id.
+    pub run: RunId,
+    /// Where the run stands.
+    pub status: RunStatus,
+    /// The run has an explicit start; without one, records were appended by ids.
+    pub started: bool,
+    /// When the run was started or, without a start, got its first record.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// The latest time of anything that was appended to it.
+    pub last_at: Timestamp,
+    /// How many records it has.
+    pub records: u64,
+    /// How many of them came after its end.
+    pub late_records: u64,
+    /// The bytes of all payloads.
+    pub bytes: u64,
+    pub(crate) key: (Timestamp, RunNo),
+}
+
+impl RunSummary {
+    pub(crate) fn from_row(row: &RunRow) -> Self {
+        Self {
+            agent: row.agent.clone(),
+            run: row.run.clone(),
+            status: row.status,
+            started: row.started_at.is_some(),
+            started_at: row.started_at.unwrap_or(row.created_at),
+            ended_at: row.ended_at,
+            last_at: row.last_at,
+            records: row.records,
+            late_records: row.late,
+            bytes: row.bytes,
+            key: (row.created_at, row.run_no),
+        }
+    }
+}
+
+/// A record as it was stored.
+#[derive(Clone)]
+pub struct Record {
+    pub(crate) seq: Seq,
+    pub(crate) lsn: Lsn,
+    pub(crate) at: Timestamp,
+    pub(crate) content: ContentType,
+    pub(crate) late: bool,
+    pub(crate) kind: Payload,
+    pub(crate) payload: Payload,
+}
+
+impl Record {
+    /// The place of the record in its run, from 0.
+    pub fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// The place of the record in the whole log.
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// When it was appended.
+    pub fn timestamp(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The kind that the caller gave it, if any.
+    pub fn kind(&self) -> Option<&str> {
+        core::str::from_utf8(&self.kind).ok().filter(|kind| !kind.is_empty())
+    }
+
+    /// What the payload is.
+    pub fn content_type(&self) -> ContentType {
+        self.content
+    }
+
+    /// Whether it came after the end of its run.
+    pub fn is_late(&self) -> bool {
+        self.late
+    }
+
+    /// The bytes exactly as they were appended.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The bytes, to keep without copying.
+    pub fn into_payload(self) -> Payload {
+        self.payload
+    }
+
+    /// Reads the payload as JSON.
+    ///
+    /// # Errors
+    /// [`Error::Json`] when it is not JSON of that shape; the bytes stay readable.
+    pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T> {
+        serde_json::from_slice(&self.payload)
+            .map_err(|source| Error::Json { source: std::sync::Arc::new(source) })
+    }
+}
+
+impl fmt::Debug for Record {
+    /// Shows the payload's length only: payloads do not belong into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("seq", &self.seq)
+            .field("kind", &self.kind())
+            .field("content_type", &self.content)
+            .field("len", &self.payload.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,539 @@
+//! The one error type of the crate. Each variant says what the caller should do about it.
+
+use core::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::types::{AgentId, ExtentNo, LogPosition, RunId, RunStatus, SegmentId, Seq};
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// What went wrong. Messages never hold payload bytes.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused. The store is as it was, unless [`Error::Poisoned`] follows.
+    /// The caller should look at the source and try again when its cause is gone.
+    Io {
+        /// What the engine was doing.
+        action: IoAction,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// No space is left for this append; nothing of it was stored, and all that was acknowledged
+    /// before is safe. The caller should free space and append again; runs can still be ended.
+    DiskFull {
+        /// What the engine was doing.
+        action: IoAction,
+    },
+    /// No file at this path. The caller should create the store or correct the path.
+    NotFound {
+        /// The path that was asked for.
+        path: PathBuf,
+    },
+    /// A file is already there, and the call was to create one. The caller should open it.
+    AlreadyExists {
+        /// The path that was asked for.
+        path: PathBuf,
+    },
+    /// The path is a directory, a symbolic link, a device or another special file. The caller
+    /// should name a regular file; links are not followed, so that nobody can redirect the store.
+    NotRegularFile {
+        /// The path that was asked for.
+        path: PathBuf,
+    },
+    /// The file is not a run log, or too damaged to tell. It was not touched. The caller should
+    /// check the path.
+    NotAStore {
+        /// The first bytes of the file, at most 16.
+        found: Vec<u8>,
+        /// The length of the file.
+        len: u64,
+    },
+    /// The file ends before what it says it holds. It was not touched. The caller should restore it
+    /// from a copy; the part that is there can be read after extending the file with zeros.
+    Truncated {
+        /// The length of the file.
+        len: u64,
+        /// The length that it must have at least.
+        expected: u64,
+    },
+    /// The file was written by a newer version of this program. It was not touched. The caller
+    /// should update the program.
+    UnsupportedVersion {
+        /// The version that the file asks a reader to know.
+        found: u32,
+        /// The newest version that this program knows.
+        supported: u32,
+    },
+    /// The file needs features that this program does not know. It was not touched. The caller
+    /// should update the program.
+    UnsupportedFeatures {
+        /// The unknown feature bits.
+        unknown: u64,
+    },
+    /// Another process, or another handle of this one, has the store open for writing. The caller
+    /// should use that one, or wait until it is closed.
+    Busy {
+        /// The path of the store.
+        path: PathBuf,
+        /// Who holds it, as far as the file tells.
+        owner: Option<Owner>,
+    },
+    /// Bytes of the store are damaged. Only what the position names is affected. The caller should
+    /// run `verify` and restore what it needs from a copy; other runs stay readable.
+    Corrupt(Corruption),
+    /// An earlier write or sync failed, so nothing more is accepted: after a failed sync nobody
+    /// knows what reached the disk. Reads go on. The caller should close and reopen the store,
+    /// which recovers everything that was acknowledged.
+    Poisoned,
+    /// The store was closed. The caller should open it again.
+    Closed,
+    /// No such run. The caller should check the id.
+    RunNotFound {
+        /// The run that was asked for.
+        run: RunId,
+        /// The agent, where it was named.
+        agent: Option<AgentId>,
+    },
+    /// Several agents have a run of this id. The caller should name the agent too.
+    Ambiguous {
+        /// The run that was asked for.
+        run: RunId,
+        /// The agents that have it, sorted.
+        agents: Vec<AgentId>,
+    },
+    /// The run was started before with other metadata. The caller should choose another run id,
+    /// or start it with the same metadata to go on with it.
+    RunExists {
+        /// The agent of the run.
+        agent: AgentId,
+        /// The run.
+        run: RunId,
+    },
+    /// The run has ended; it takes no more records and no other outcome. The caller should start a
+    /// new run, or append by ids and ask for records after the end.
+    RunEnded {
+        /// The agent of the run.
+        agent: AgentId,
+        /// The run.
+        run: RunId,
+        /// How it ended.
+        status: RunStatus,
+    },
+    /// The run has not ended, and what was asked for needs an ended one. The caller should end it
+    /// first.
+    RunInProgress {
+        /// The agent of the run.
+        agent: AgentId,
+        /// The run.
+        run: RunId,
+    },
+    /// The run was deleted or evicted while it was used. The caller should stop using it.
+    Evicted {
+        /// The run.
+        run: RunId,
+    },
+    /// An id is empty or too long. The caller should shorten it.
+    InvalidId {
+        /// Which id.
+        kind: IdKind,
+        /// Its length in bytes.
+        len: usize,
+        /// The longest that is accepted.
+        max: usize,
+    },
+    /// A record, an outcome, metadata or a batch is larger than the store accepts. Nothing was
+    /// stored. The caller should split it.
+    TooLarge {
+        /// What is too large.
+        what: Sized,
+        /// Its size in bytes.
+        len: u64,
+        /// The largest that is accepted by this store.
+        max: u64,
+    },
+    /// A value is outside of what the call accepts. The caller should correct it.
+    InvalidArgument {
+        /// Which argument, and what is accepted.
+        what: &'static str,
+    },
+    /// A value could not be turned into JSON, or JSON into the value. The stored bytes stay
+    /// readable as they are.
+    Json {
+        /// What serde said.
+        source: Arc<serde_json::Error>,
+    },
+}
+
+/// What the engine was doing when the operating system refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IoAction {
+    /// Creating the file.
+    Create,
+    /// Opening the file.
+    Open,
+    /// Taking the lock.
+    Lock,
+    /// Reading bytes at an offset of the file.
+    Read {
+        /// The offset in the file.
+        offset: u64,
+    },
+    /// Writing bytes at an offset of the file.
+    Write {
+        /// The offset in the file.
+        offset: u64,
+    },
+    /// Reserving space up to an offset of the file.
+    Allocate {
+        /// The offset in the file.
+        offset: u64,
+    },
+    /// Giving space back.
+    Release {
+        /// The offset in the file.
+        offset: u64,
+    },
+    /// Syncing.
+    Sync,
+    /// Asking for random bytes.
+    Randomness,
+    /// Starting a thread.
+    Thread,
+}
+
+impl fmt::Display for IoAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create => f.write_str("create the store"),
+            Self::Open => f.write_str("open the store"),
+            Self::Lock => f.write_str("lock the store"),
+            Self::Read { offset } => write!(f, "read the store at {offset:#x}"),
+            Self::Write { offset } => write!(f, "write the store at {offset:#x}"),
+            Self::Allocate { offset } => write!(f, "reserve space up to {offset:#x}"),
+            Self::Release { offset } => write!(f, "release space at {offset:#x}"),
+            Self::Sync => f.write_str("sync the store"),
+            Self::Randomness => f.write_str("get random bytes"),
+            Self::Thread => f.write_str("start the background thread"),
+        }
+    }
+}
+
+/// Which id was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IdKind {
+    /// An agent id.
+    Agent,
+    /// A run id.
+    Run,
+    /// A record kind.
+    RecordKind,
+}
+
+/// What was too large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sized {
+    /// The payload of a record.
+    Record,
+    /// The metadata of a start.
+    Metadata,
+    /// The payload of an outcome.
+    Outcome,
+    /// A batch.
+    Batch,
+}
+
+/// Who holds the writer lock, as the owner page of the file says. For people only: the lock
+/// itself decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The process id.
+    pub pid: u32,
+    /// The name of the machine.
+    pub host: String,
+    /// When it opened the store, nanoseconds since the Unix epoch.
+    pub since: crate::types::Timestamp,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} on {:?}", self.pid, self.host)
+    }
+}
+
+/// Damage, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Corruption {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub damage: Damage,
+    /// The run that is affected, where it is known.
+    pub run: Option<RunId>,
+    /// The record that is affected, where it is known.
+    pub seq: Option<Seq>,
+}
+
+/// A place in the file, named by the structure that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Place {
+    /// The static header.
+    Header,
+    /// A superblock slot, 0 or 1.
+    Superblock {
+        /// The slot.
+        slot: u8,
+    },
+    /// The owner page.
+    OwnerPage,
+    /// The manifest.
+    Manifest {
+        /// The offset in the file.
+        offset: u64,
+    },
+    /// The header of an extent.
+    Extent {
+        /// The extent.
+        extent: ExtentNo,
+    },
+    /// A frame of the log.
+    Frame(LogPosition),
+    /// The directory of a sealed segment.
+    Directory {
+        /// The segment.
+        segment: SegmentId,
+    },
+    /// The index.
+    Index,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header => f.write_str("the static header"),
+            Self::Superblock { slot } => write!(f, "superblock slot {slot}"),
+            Self::OwnerPage => f.write_str("the owner page"),
+            Self::Manifest { offset } => write!(f, "the manifest at {offset:#x}"),
+            Self::Extent { extent } => write!(f, "the header of extent {extent}"),
+            Self::Frame(at) => write!(f, "the frame at {at}"),
+            Self::Directory { segment } => write!(f, "the directory of segment {segment}"),
+            Self::Index => f.write_str("the index"),
+        }
+    }
+}
+
+/// What is wrong at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Damage {
+    /// A checksum does not match.
+    Checksum {
+        /// The checksum that is stored.
+        expected: u32,
+        /// The checksum of the bytes that are there.
+        found: u32,
+    },
+    /// The magic bytes are wrong.
+    Magic,
+    /// A type, state or status code is unknown.
+    UnknownCode {
+        /// The code that was found.
+        found: u32,
+    },
+    /// A length or offset reaches outside of what holds it.
+    OutOfRange {
+        /// The value that was found.
+        found: u64,
+        /// The largest that is possible there.
+        max: u64,
+    },
+    /// Bytes that must be zero are not.
+    ReservedNotZero,
+    /// The structure belongs to another store, segment, or place.
+    Misplaced,
+    /// A structure ends before all of it is there.
+    Truncated,
+    /// Text is not UTF-8.
+    NotUtf8,
+    /// What is stored twice differs.
+    Mismatch,
+    /// Something that must be there is missing.
+    Missing,
+    /// The index library refused its pages.
+    IndexPages,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checksum { expected, found } => {
+                write!(f, "checksum {found:#010x} where {expected:#010x} was stored")
+            }
+            Self::Magic => f.write_str("wrong magic bytes"),
+            Self::UnknownCode { found } => write!(f, "unknown code {found}"),
+            Self::OutOfRange { found, max } => write!(f, "value {found} above the limit {max}"),
+            Self::ReservedNotZero => f.write_str("bytes that must be zero are not"),
+            Self::Misplaced => f.write_str("belongs to another store, segment or place"),
+            Self::Truncated => f.write_str("ends too early"),
+            Self::NotUtf8 => f.write_str("text that is not UTF-8"),
+            Self::Mismatch => f.write_str("what is stored twice differs"),
+            Self::Missing => f.write_str("missing"),
+            Self::IndexPages => f.write_str("index pages that do not check"),
+        }
+    }
+}
+
+impl Corruption {
+    pub(crate) fn new(place: Place, damage: Damage) -> Self {
+        Self { place, damage, run: None, seq: None }
+    }
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is damaged: {}", self.place, self.damage)?;
+        if let Some(run) = &self.run {
+            write!(f, " (run {:?}", run.as_str())?;
+            if let Some(seq) = self.seq {
+                write!(f, ", record {seq}")?;
+            }
+            f.write_str(")")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error {
+    pub(crate) fn io(action: IoAction, source: io::Error) -> Self {
+        let full = matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        );
+        if full { Self::DiskFull { action } } else { Self::Io { action, source: Arc::new(source) } }
+    }
+
+    pub(crate) fn corrupt(place: Place, damage: Damage) -> Self {
+        Self::Corrupt(Corruption::new(place, damage))
+    }
+
+    /// Whether stored bytes are damaged.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Self::Corrupt(_) | Self::Truncated { .. })
+    }
+
+    /// Whether somebody else has the store open for writing.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy { .. })
+    }
+
+    /// Whether space ran out.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::DiskFull { .. })
+    }
+
+    /// Whether the file was written by a newer version of this program.
+    pub fn is_newer_format(&self) -> bool {
+        matches!(self, Self::UnsupportedVersion { .. } | Self::UnsupportedFeatures { .. })
+    }
+
+    /// Whether the run that was asked for is not there (any more).
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::RunNotFound { .. } | Self::NotFound { .. } | Self::Evicted { .. })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { action, .. } => write!(f, "cannot {action}"),
+            Self::DiskFull { action } => {
+                write!(f, "cannot {action}: no space is left; free some and try again")
+            }
+            Self::NotFound { path } => write!(f, "there is no store at {}", path.display()),
+            Self::AlreadyExists { path } => write!(f, "there is already a file {}", path.display()),
+            Self::NotRegularFile { path } => {
+                write!(f, "{} is not a regular file; links are not followed", path.display())
+            }
+            Self::NotAStore { len, .. } => {
+                write!(f, "this file of {len} bytes is not a run log; check the path")
+            }
+            Self::Truncated { len, expected } => write!(
+                f,
+                "the file has {len} bytes of at least {expected}; restore it from a copy"
+            ),
+            Self::UnsupportedVersion { found, supported } => write!(
+                f,
+                "the file needs format version {found}, this program knows up to {supported}; \
+                 update the program"
+            ),
+            Self::UnsupportedFeatures { unknown } => {
+                write!(f, "the file needs unknown features {unknown:#x}; update the program")
+            }
+            Self::Busy { path, owner } => {
+                write!(f, "the store {} is open for writing", path.display())?;
+                match owner {
+                    Some(owner) => write!(f, " by {owner}"),
+                    None => f.write_str(" elsewhere"),
+                }
+            }
+            Self::Corrupt(corruption) => corruption.fmt(f),
+            Self::Poisoned => f.write_str(
+                "an earlier write or sync failed; close and reopen the store to go on writing",
+            ),
+            Self::Closed => f.write_str("the store is closed"),
+            Self::RunNotFound { run, agent: Some(agent) } => {
+                write!(f, "agent {agent:?} has no run {run:?}")
+            }
+            Self::RunNotFound { run, agent: None } => write!(f, "there is no run {run:?}"),
+            Self::Ambiguous { run, agents } => {
+                write!(f, "several agents have a run {run:?}: {agents:?}; name the agent too")
+            }
+            Self::RunExists { agent, run } => {
+                write!(f, "run {run:?} of agent {agent:?} was started with other metadata")
+            }
+            Self::RunEnded { agent, run, status } => {
+                write!(f, "run {run:?} of agent {agent:?} has ended ({status})")
+            }
+            Self::RunInProgress { agent, run } => {
+                write!(f, "run {run:?} of agent {agent:?} is in progress; end it first")
+            }
+            Self::Evicted { run } => write!(f, "run {run:?} was deleted"),
+            Self::InvalidId { kind, len, max } => {
+                let what = match kind {
+                    IdKind::Agent => "an agent id",
+                    IdKind::Run => "a run id",
+                    IdKind::RecordKind => "a record kind",
+                };
+                write!(f, "{what} of {len} bytes; 1 to {max} are accepted")
+            }
+            Self::TooLarge { what, len, max } => {
+                let what = match what {
+                    Sized::Record => "a record",
+                    Sized::Metadata => "metadata",
+                    Sized::Outcome => "an outcome",
+                    Sized::Batch => "a batch",
+                };
+                write!(f, "{what} of {len} bytes; at most {max} are accepted")
+            }
+            Self::InvalidArgument { what } => write!(f, "invalid argument: {what}"),
+            Self::Json { .. } => f.write_str("the value is not JSON of the expected shape"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source.as_ref()),
+            Self::Json { source } => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! The directory of a sealed segment: which runs have frames in it, and where.
+//!
+//! It is the payload of the SEAL frame, in a fixed layout that is searched in place. Together the
+//! directories of all segments hold everything the index holds, so that the index can be dropped
+//! and rebuilt from them at any time.
+//!
+//! - [`RunEntry`]: what one segment says of one run; the unit that `index::RunRow::apply` folds.
+//! - [`DirectoryBuilder`]: collects entries while frames are appended or scanned.
+//! - [`Directory`]: the view of an encoded directory.
+//!
+//! ```text
+//! header 64 B | runs 128 B each, by run number | hashes 8 B each, by hash of the run id
+//!             | evictions 8 B each, by run number | record offsets 4 B each | id bytes
+//! ```
+
+use std::collections::BTreeSet;
+use std::collections::HashMap;
+
+use super::codec::{Decoded, Reader, Writer, len_u32, u32_at, u64_at};
+use crate::error::Damage;
+use crate::types::{AgentId, Lsn, MAX_ID_LEN, RunId, RunNo, RunStatus, Seq, Timestamp};
+
+/// The first bytes of a directory.
+pub const DIRECTORY_MAGIC: [u8; 8] = *b"RLOGDIR1";
+/// The size of the directory's header.
+pub const DIRECTORY_HEADER_LEN: usize = 64;
+/// The size of one run in the directory.
+pub const RUN_ENTRY_LEN: usize = 128;
+/// The size of one hash, of one eviction.
+const HASH_LEN: usize = 8;
+const EVICTION_LEN: usize = 8;
+const OFFSET_LEN: usize = 4;
+
+/// The most a run that is new to the segment adds to its directory.
+pub const MAX_RUN_ENTRY_COST: usize = RUN_ENTRY_LEN + HASH_LEN + 2 * MAX_ID_LEN;
+/// What a further record of a run adds.
+pub const RECORD_COST: usize = OFFSET_LEN;
+/// What an eviction adds.
+pub const EVICTION_COST: usize = EVICTION_LEN;
+
+const CREATED: u16 = 1;
+const STARTED: u16 = 1 << 1;
+const ENDED: u16 = 1 << 2;
+const RECORDS: u16 = 1 << 3;
+const KNOWN_FLAGS: u16 = CREATED | STARTED | ENDED | RECORDS;
+
+/// Where an explicit START is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartAt {
+    /// The offset of the START frame in its segment.
+    pub offset: u32,
+    /// Its timestamp.
+    pub at: Timestamp,
+}
+
+/// Where an END is, and what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndAt {
+    /// The offset of the END frame in its segment.
+    pub offset: u32,
+    /// Its timestamp.
+    pub at: Timestamp,
+    /// How the run ended.
+    pub status: RunStatus,
+    /// Its order; of several ENDs of a run the latest wins.
+    pub lsn: Lsn,
+}
+
+/// What one segment says of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunEntry {
+    /// The number of the run.
+    pub run_no: RunNo,
+    /// The agent's id.
+    pub agent: AgentId,
+    /// The run's id.
+    pub run: RunId,
+    /// When the run came into being, if its first frame is in this segment.
+    pub created_at: Option<Timestamp>,
+    /// The explicit START, if it is in this segment.
+    pub start: Option<StartAt>,
+    /// The END, if it is in this segment.
+    pub end: Option<EndAt>,
+    /// The sequence of the first record here, if there is one.
+    pub first_seq: Option<Seq>,
+    /// One above the sequence of the last record here.
+    pub next_seq: Seq,
+    /// How many records are here.
+    pub records: u32,
+    /// How many of them came after the end of the run.
+    pub late: u32,
+    /// The payload bytes of the records here.
+    pub bytes: u64,
+    /// The bytes of all frames of the run here, headers included.
+    pub stored: u64,
+    /// The latest timestamp of a frame of the run here.
+    pub last_at: Timestamp,
+}
+
+impl RunEntry {
+    /// An entry without any frames yet.
+    pub fn new(run_no: RunNo, agent: AgentId, run: RunId) -> Self {
+        Self {
+            run_no,
+            agent,
+            run,
+            created_at: None,
+            start: None,
+            end: None,
+            first_seq: None,
+            next_seq: Seq(0),
+            records: 0,
+            late: 0,
+            bytes: 0,
+            stored: 0,
+            last_at: Timestamp(i64::MIN),
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>, first_offset: u32, id_offset: u32) {
+        let mut flags = 0;
+        flags |= if self.created_at.is_some() { CREATED } else { 0 };
+        flags |= if self.start.is_some() { STARTED } else { 0 };
+        flags |= if self.end.is_some() { ENDED } else { 0 };
+        flags |= if self.first_seq.is_some() { RECORDS } else { 0 };
+        let start = self.start.unwrap_or(StartAt { offset: 0, at: Timestamp(0) });
+        let end = self.end.unwrap_or(EndAt {
+            offset: 0,
+            at: Timestamp(0),
+            status: RunStatus::InProgress,
+            lsn: Lsn(0),
+        });
+        let id_len = |len: usize| u16::try_from(len).expect("ids are at most 512 bytes");
+        Writer::new(out)
+            .u64(self.run_no.0)
+            .u64(self.first_seq.unwrap_or(Seq(0)).0)
+            .u64(self.next_seq.0)
+            .u32(self.records)
+            .u32(first_offset)
+            .u16(flags)
+            .u8(end.status.code())
+            .u8(0)
+            .u32(self.late)
+            .i64(self.created_at.unwrap_or(Timestamp(0)).0)
+            .u32(start.offset)
+            .u32(end.offset)
+            .i64(start.at.0)
+            .i64(end.at.0)
+            .u64(end.lsn.0)
+            .u64(self.bytes)
+            .u64(self.stored)
+            .i64(self.last_at.0)
+            .u32(id_offset)
+            .u16(id_len(self.run.as_str().len()))
+            .u16(id_len(self.agent.as_str().len()))
+            .zeros(16);
+    }
+}
+
+/// Collects what a segment's directory will say.
+#[derive(Debug, Default, Clone)]
+pub struct DirectoryBuilder {
+    runs: Vec<BuiltRun>,
+    by_no: HashMap<RunNo, usize>,
+    evictions: BTreeSet<RunNo>,
+    offsets: usize,
+    id_bytes: usize,
+    first_lsn: Option<Lsn>,
+    last_lsn: Lsn,
+}
+
+/// One run of a directory in the making.
+#[derive(Debug, Clone)]
+pub struct BuiltRun {
+    /// What the directory will say.
+    pub entry: RunEntry,
+    /// The offsets of the run's records, ascending.
+    pub offsets: Vec<u32>,
+}
+
+impl DirectoryBuilder {
+    /// How many bytes the encoded directory has as of now.
+    pub fn encoded_len(&self) -> usize {
+        DIRECTORY_HEADER_LEN
+            + self.runs.len() * (RUN_ENTRY_LEN + HASH_LEN)
+            + self.evictions.len() * EVICTION_LEN
+            + self.offsets * OFFSET_LEN
+            + self.id_bytes
+    }
+
+    /// Whether nothing was collected.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.evictions.is_empty()
+    }
+
+    /// The run, if it has an entry.
+    pub fn run(&self, run_no: RunNo) -> Option<&BuiltRun> {
+        self.by_no.get(&run_no).and_then(|&slot| self.runs.get(slot))
+    }
+
+    /// The entry of a run that has one.
+    pub fn run_mut(&mut self, run_no: RunNo) -> Option<&mut RunEntry> {
+        let slot = *self.by_no.get(&run_no)?;
+        self.runs.get_mut(slot).map(|built| &mut built.entry)
+    }
+
+    /// All runs, in the order of their first frames here.
+    pub fn runs(&self) -> &[BuiltRun] {
+        &self.runs
+    }
+
+    /// The runs whose eviction this segment records.
+    pub fn evictions(&self) -> impl Iterator<Item = RunNo> + '_ {
+        self.evictions.iter().copied()
+    }
+
+    /// Adds a run that has no entry yet.
+    pub fn bind(&mut self, run_no: RunNo, agent: AgentId, run: RunId) {
+        if self.by_no.contains_key(&run_no) {
+            return;
+        }
+        self.id_bytes += agent.as_str().len() + run.as_str().len();
+        self.by_no.insert(run_no, self.runs.len());
+        self.runs.push(BuiltRun { entry: RunEntry::new(run_no, agent, run), offsets: Vec::new() });
+    }
+
+    /// Adds the offset of a record of a run that has an entry.
+    pub fn push_record(&mut self, run_no: RunNo, offset: u32) {
+        if let Some(built) = self.by_no.get(&run_no).and_then(|&slot| self.runs.get_mut(slot)) {
+            built.offsets.push(offset);
+            self.offsets += 1;
+        }
+    }
+
+    /// Adds an eviction.
+    pub fn push_eviction(&mut self, run_no: RunNo) {
+        self.evictions.insert(run_no);
+    }
+
+    /// Takes note of the order of a frame.
+    pub fn note_lsn(&mut self, lsn: Lsn) {
+        self.first_lsn.get_or_insert(lsn);
+        self.last_lsn = self.last_lsn.max(lsn);
+    }
+
+    /// The directory's bytes. `next_run_no` is stored so that numbers are not reused even if every
+    /// other trace of them is gone.
+    pub fn encode(&self, next_run_no: RunNo) -> Vec<u8> {
+        let mut order: Vec<&BuiltRun> = self.runs.iter().collect();
+        order.sort_by_key(|built| built.entry.run_no);
+        let mut out = Vec::with_capacity(self.encoded_len());
+        Writer::new(&mut out)
+            .bytes(&DIRECTORY_MAGIC)
+            .u32(len_u32(order.len()))
+            .u32(len_u32(self.evictions.len()))
+            .u32(len_u32(self.offsets))
+            .u32(len_u32(self.id_bytes))
+            .u64(self.first_lsn.unwrap_or(Lsn(0)).0)
+            .u64(self.last_lsn.0)
+            .u64(next_run_no.0)
+            .zeros(16);
+        let (mut offset_at, mut id_at) = (0, 0);
+        for built in &order {
+            built.entry.encode(&mut out, offset_at, id_at);
+            offset_at += len_u32(built.offsets.len());
+            id_at += len_u32(built.entry.run.as_str().len() + built.entry.agent.as_str().len());
+        }
+        let mut hashes: Vec<(u32, u32)> = order
+            .iter()
+            .enumerate()
+            .map(|(slot, built)| (hash_id(built.entry.run.as_str()), len_u32(slot)))
+            .collect();
+        hashes.sort_unstable();
+        let mut writer = Writer::new(&mut out);
+        for (hash, slot) in hashes {
+            writer.u32(hash).u32(slot);
+        }
+        for eviction in &self.evictions {
+            writer.u64(eviction.0);
+        }
+        for offset in order.iter().flat_map(|built| &built.offsets) {
+            writer.u32(*offset);
+        }
+        for built in &order {
+            writer.bytes(built.entry.run.as_str().as_bytes());
+            writer.bytes(built.entry.agent.as_str().as_bytes());
+        }
+        assert_eq!(out.len(), self.encoded_len(), "room was kept for exactly this many bytes");
+        out
+    }
+}
+
+/// The hash by which a directory finds a run id.
+pub fn hash_id(run: &str) -> u32 {
+    crc32fast::hash(run.as_bytes())
+}
+
+/// The view of an encoded directory. Its checksum was verified by whoever made the view; each
+/// access is bounds-checked all the same.
+#[derive(Debug, Clone, Copy)]
+pub struct Directory<'a> {
+    bytes: &'a [u8],
+    runs: u32,
+    evictions: u32,
+    offsets: u32,
+    hashes_at: usize,
+    evictions_at: usize,
+    offsets_at: usize,
+    ids_at: usize,
+    first_lsn: Lsn,
+    last_lsn: Lsn,
+    next_run_no: RunNo,
+}
+
+impl<'a> Directory<'a> {
+    /// A view of `bytes`, which must be exactly one directory.
+    pub fn new(bytes: &'a [u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(bytes);
+        if reader.array::<8>()? != DIRECTORY_MAGIC {
+            return Err(Damage::Magic);
+        }
+        let (runs, evictions) = (reader.u32()?, reader.u32()?);
+        let (offsets, id_bytes) = (reader.u32()?, reader.u32()?);
+        let (first_lsn, last_lsn) = (Lsn(reader.u64()?), Lsn(reader.u64()?));
+        let next_run_no = RunNo(reader.u64()?);
+        reader.zeros(16)?;
+        let hashes_at = part(DIRECTORY_HEADER_LEN, runs, RUN_ENTRY_LEN)?;
+        let evictions_at = part(hashes_at, runs, HASH_LEN)?;
+        let offsets_at = part(evictions_at, evictions, EVICTION_LEN)?;
+        let ids_at = part(offsets_at, offsets, OFFSET_LEN)?;
+        let end = part(ids_at, id_bytes, 1)?;
+        if end != bytes.len() {
+            return Err(Damage::OutOfRange { found: end as u64, max: bytes.len() as u64 });
+        }
+        Ok(Self {
+            bytes,
+            runs,
+            evictions,
+            offsets,
+            hashes_at,
+            evictions_at,
+            offsets_at,
+            ids_at,
+            first_lsn,
+            last_lsn,
+            next_run_no,
+        })
+    }
+
+    /// How many runs have frames in the segment.
+    pub fn run_count(&self) -> u32 {
+        self.runs
+    }
+
+    /// How many evictions the segment records.
+    pub fn eviction_count(&self) -> u32 {
+        self.evictions
+    }
+
+    /// The first order number in the segment.
+    pub fn first_lsn(&self) -> Lsn {
+        self.first_lsn
+    }
+
+    /// The last order number in the segment.
+    pub fn last_lsn(&self) -> Lsn {
+        self.last_lsn
+    }
+
+    /// The number that the next new run was to get when the segment was sealed.
+    pub fn next_run_no(&self) -> RunNo {
+        self.next_run_no
+    }
+
+    /// The number of the run in `slot`, without decoding the rest.
+    pub fn run_no(&self, slot: u32) -> Decoded<RunNo> {
+        Ok(RunNo(u64_at(self.bytes, self.entry_at(slot)?)?))
+    }
+
+    /// What the directory says of the run in `slot`.
+    pub fn run(&self, slot: u32) -> Decoded<RunEntry> {
+        let mut reader = Reader::new(self.bytes.get(self.entry_at(slot)?..).unwrap_or_default());
+        let run_no = RunNo(reader.u64()?);
+        let (first_seq, next_seq) = (Seq(reader.u64()?), Seq(reader.u64()?));
+        let (records, _first_offset) = (reader.u32()?, reader.u32()?);
+        let flags = reader.u16()?;
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(Damage::UnknownCode { found: u32::from(flags) });
+        }
+        let code = reader.u8()?;
+        let status = RunStatus::from_code(code)
+            .ok_or(Damage::UnknownCode { found: u32::from(code) })?;
+        reader.zeros(1)?;
+        let late = reader.u32()?;
+        let created_at = Timestamp(reader.i64()?);
+        let (start_offset, end_offset) = (reader.u32()?, reader.u32()?);
+        let (started_at, ended_at) = (Timestamp(reader.i64()?), Timestamp(reader.i64()?));
+        let end_lsn = Lsn(reader.u64()?);
+        let (bytes, stored) = (reader.u64()?, reader.u64()?);
+        let last_at = Timestamp(reader.i64()?);
+        let (run, agent) = self.ids(slot)?;
+        Ok(RunEntry {
+            run_no,
+            agent: AgentId::new(agent).map_err(|_| Damage::Truncated)?,
+            run: RunId::new(run).map_err(|_| Damage::Truncated)?,
+            created_at: (flags & CREATED != 0).then_some(created_at),
+            start: (flags & STARTED != 0).then_some(StartAt { offset: start_offset, at: started_at }),
+            end: (flags & ENDED != 0).then_some(EndAt {
+                offset: end_offset,
+                at: ended_at,
+                status,
+                lsn: end_lsn,
+            }),
+            first_seq: (flags & RECORDS != 0).then_some(first_seq),
+            next_seq,
+            records,
+            late,
+            bytes,
+            stored,
+            last_at,
+        })
+    }
+
+    /// The run id and the agent id in `slot`.
+    pub fn ids(&self, slot: u32) -> Decoded<(&'a str, &'a str)> {
+        let at = self.entry_at(slot)?;
+        let mut reader = Reader::new(self.bytes.get(at + 104..).unwrap_or_default());
+        let id_at = reader.u32()? as usize;
+        let (run_len, agent_len) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
+        let ids = self.bytes.get(self.ids_at..).unwrap_or_default();
+        let mut reader = Reader::new(ids.get(id_at..).ok_or(Damage::Truncated)?);
+        Ok((reader.text(run_len)?, reader.text(agent_len)?))
+    }
+
+    /// The slot of the run with this number.
+    pub fn find_no(&self, run_no: RunNo) -> Decoded<Option<u32>> {
+        let (mut low, mut high) = (0, self.runs);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.run_no(middle)?.cmp(&run_no) {
+                core::cmp::Ordering::Less => low = middle + 1,
+                core::cmp::Ordering::Greater => high = middle,
+                core::cmp::Ordering::Equal => return Ok(Some(middle)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The slots of all runs with this id.
+    pub fn find_id(&self, run: &str) -> Decoded<Vec<u32>> {
+        let hash = hash_id(run);
+        let (mut low, mut high) = (0, self.runs);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.hash_at(middle)?.0 < hash { low = middle + 1 } else { high = middle }
+        }
+        let mut found = Vec::new();
+        while low < self.runs {
+            let (other, slot) = self.hash_at(low)?;
+            if other != hash {
+                break;
+            }
+            if self.ids(slot)?.0 == run {
+                found.push(slot);
+            }
+            low += 1;
+        }
+        Ok(found)
+    }
+
+    /// The eviction at `index`, in the order of the run numbers.
+    pub fn eviction(&self, index: u32) -> Decoded<RunNo> {
+        if index >= self.evictions {
+            return Err(Damage::OutOfRange { found: index.into(), max: self.evictions.into() });
+        }
+        Ok(RunNo(u64_at(self.bytes, self.evictions_at + index as usize * EVICTION_LEN)?))
+    }
+
+    /// How many records the run in `slot` has here.
+    pub fn record_count(&self, slot: u32) -> Decoded<u32> {
+        u32_at(self.bytes, self.entry_at(slot)? + 24)
+    }
+
+    /// The offset of record `index` of the run in `slot`; records count from 0 in this segment.
+    pub fn record_offset(&self, slot: u32, index: u32) -> Decoded<u32> {
+        let first = u32_at(self.bytes, self.entry_at(slot)? + 28)?;
+        let at = first.checked_add(index).ok_or(Damage::Truncated)?;
+        if at >= self.offsets {
+            return Err(Damage::OutOfRange { found: at.into(), max: self.offsets.into() });
+        }
+        u32_at(self.bytes, self.offsets_at + at as usize * OFFSET_LEN)
+    }
+
+    fn entry_at(&self, slot: u32) -> Decoded<usize> {
+        if slot >= self.runs {
+            return Err(Damage::OutOfRange { found: slot.into(), max: self.runs.into() });
+        }
+        Ok(DIRECTORY_HEADER_LEN + slot as usize * RUN_ENTRY_LEN)
+    }
+
+    fn hash_at(&self, index: u32) -> Decoded<(u32, u32)> {
+        let at = self.hashes_at + index as usize * HASH_LEN;
+        Ok((u32_at(self.bytes, at)?, u32_at(self.bytes, at + 4)?))
+    }
+}
+
+/// Where the part behind `count` items of `size` bytes at `at` starts.
+fn part(at: usize, count: u32, size: usize) -> Decoded<usize> {
+    (count as usize).checked_mul(size).and_then(|len| at.checked_add(len)).ok_or(Damage::Truncated)
+}

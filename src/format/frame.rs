@@ -1,0 +1,388 @@
+//! The frames of the log: a 72-byte header, a payload, zeros up to a multiple of 8.
+//!
+//! - A frame belongs to one place: its header holds the position (segment, offset), and its check
+//!   is keyed by the segment's random salt. A frame left in a recycled extent, copied or written
+//!   to the wrong place never checks (I5).
+//! - The header's check covers the payload's checksum, not the payload: a damaged payload costs
+//!   its own record only, since the length in the header can still be trusted.
+//! - The payload's checksum does not depend on the place, so that it is computed outside of locks.
+//!
+//! ```text
+//!  0 u32 check    4 u32 payload crc   8 u32 payload length
+//! 12 u8 type     13 u8 flags         14 u8 kind length  15 u8 content type
+//! 16 u64 position                    24 u64 order
+//! 32 u64 run number                  40 u64 sequence
+//! 48 i64 timestamp                   56 u64 durable position
+//! 64 u8 compression  65 u8[3] zero   68 u32 extra (batch: records; pieces: number; else zero)
+//! ```
+
+use super::codec::{Decoded, Reader, Writer, check_crc};
+use crate::error::Damage;
+use crate::types::{
+    AgentId, ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunId, RunNo, SegmentId, Seq, Timestamp,
+};
+
+/// The length of a frame's header.
+pub const FRAME_HEADER_LEN: usize = 72;
+/// Frames start at multiples of this.
+pub const FRAME_ALIGN: usize = 8;
+/// The length of the reference to one piece in the last frame of a large record.
+pub const PIECE_REF_LEN: usize = 16;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// Gives agent and run id behind a run number; first in each segment that has frames of it.
+    Bind = 1,
+    /// A run comes into being.
+    Start = 2,
+    /// A record of a run.
+    Record = 3,
+    /// A run ends.
+    End = 4,
+    /// A part of a large record; counts only once a record frame refers to it.
+    Piece = 5,
+    /// The records of a batch, which lie directly in front of it, count.
+    Commit = 6,
+    /// Runs are deleted.
+    Evict = 7,
+    /// Carries the durable position while nothing else is written.
+    Watermark = 8,
+    /// The directory of the segment; the last frame.
+    Seal = 9,
+}
+
+impl FrameKind {
+    /// The type with this code, if this version has one. Codes 10 to 31 are set aside for
+    /// documents, holds, content-addressed blobs, forks and compressed blocks.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Bind,
+            2 => Self::Start,
+            3 => Self::Record,
+            4 => Self::End,
+            5 => Self::Piece,
+            6 => Self::Commit,
+            7 => Self::Evict,
+            8 => Self::Watermark,
+            9 => Self::Seal,
+            _ => return None,
+        })
+    }
+}
+
+/// The record belongs to a batch and counts only once its COMMIT is there.
+pub const FLAG_BATCH: u8 = 1;
+/// The record came after the end of its run.
+pub const FLAG_LATE: u8 = 1 << 1;
+/// The payload holds references to pieces instead of the bytes.
+pub const FLAG_PIECES: u8 = 1 << 2;
+/// A START that nobody asked for: records came first.
+pub const FLAG_IMPLICIT: u8 = 1 << 3;
+const KNOWN_FLAGS: u8 = FLAG_BATCH | FLAG_LATE | FLAG_PIECES | FLAG_IMPLICIT;
+
+/// The identity of a segment, by which its frames are keyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentKey {
+    /// The number; never reused once a frame with it was acknowledged.
+    pub id: SegmentId,
+    /// Random, so that a number that a power cut made the store reuse does not make old frames
+    /// valid.
+    pub salt: u64,
+}
+
+/// The header of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// What the frame is.
+    pub kind: FrameKind,
+    /// The `FLAG_` bits.
+    pub flags: u8,
+    /// The length of the record kind, which stands in front of the payload.
+    pub name_len: u8,
+    /// What the payload is; for END the status code of the run.
+    pub content: ContentType,
+    /// The crc32 of the record kind and the payload.
+    pub payload_crc: u32,
+    /// The length of the record kind and the payload.
+    pub payload_len: u32,
+    /// Where the frame is.
+    pub position: LogPosition,
+    /// Its order in the whole log.
+    pub lsn: Lsn,
+    /// The run it belongs to; 0 for none.
+    pub run_no: RunNo,
+    /// The sequence of the record in its run.
+    pub seq: Seq,
+    /// When it was appended.
+    pub at: Timestamp,
+    /// All of the log in front of this position was durable when the frame was written.
+    pub durable: LogPosition,
+    /// COMMIT: how many records. PIECE: which piece. Else zero.
+    pub extra: u32,
+}
+
+/// The length of a frame with a payload of `len` bytes.
+pub const fn frame_len(len: usize) -> usize {
+    (FRAME_HEADER_LEN + len).next_multiple_of(FRAME_ALIGN)
+}
+
+impl FrameHeader {
+    /// A header of which the place is not known yet.
+    pub fn new(kind: FrameKind, run_no: RunNo, at: Timestamp) -> Self {
+        Self {
+            kind,
+            flags: 0,
+            name_len: 0,
+            content: ContentType::BYTES,
+            payload_crc: 0,
+            payload_len: 0,
+            position: LogPosition::default(),
+            lsn: Lsn(0),
+            run_no,
+            seq: Seq(0),
+            at,
+            durable: LogPosition::default(),
+            extra: 0,
+        }
+    }
+
+    /// The bytes of the header, keyed by the segment's salt.
+    pub fn encode(&self, salt: u64) -> [u8; FRAME_HEADER_LEN] {
+        let mut out = [0; FRAME_HEADER_LEN];
+        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+        put(4, &self.payload_crc.to_le_bytes());
+        put(8, &self.payload_len.to_le_bytes());
+        put(12, &[self.kind as u8, self.flags, self.name_len, self.content.code()]);
+        put(16, &self.position.to_u64().to_le_bytes());
+        put(24, &self.lsn.0.to_le_bytes());
+        put(32, &self.run_no.0.to_le_bytes());
+        put(40, &self.seq.0.to_le_bytes());
+        put(48, &self.at.0.to_le_bytes());
+        put(56, &self.durable.to_u64().to_le_bytes());
+        put(68, &self.extra.to_le_bytes());
+        let check = header_check(&out, salt);
+        out[..4].copy_from_slice(&check.to_le_bytes());
+        out
+    }
+
+    /// Reads the header of the frame at `expected`.
+    pub fn decode(bytes: &[u8], key: SegmentKey, offset: u32) -> Decoded<Self> {
+        let expected = LogPosition { segment: key.id, offset };
+        let head = bytes.first_chunk::<FRAME_HEADER_LEN>().ok_or(Damage::Truncated)?;
+        let mut reader = Reader::new(head);
+        let check = reader.u32()?;
+        check_crc(check, header_check(head, key.salt))?;
+        let (payload_crc, payload_len) = (reader.u32()?, reader.u32()?);
+        let code = reader.u8()?;
+        let kind =
+            FrameKind::from_code(code).ok_or(Damage::UnknownCode { found: u32::from(code) })?;
+        let (flags, name_len) = (reader.u8()?, reader.u8()?);
+        let content = ContentType::from_code(reader.u8()?);
+        let position = LogPosition::from_u64(reader.u64()?);
+        if position != expected {
+            return Err(Damage::Misplaced);
+        }
+        let (lsn, run_no) = (Lsn(reader.u64()?), RunNo(reader.u64()?));
+        let (seq, at) = (Seq(reader.u64()?), Timestamp(reader.i64()?));
+        let durable = LogPosition::from_u64(reader.u64()?);
+        reader.zeros(4)?;
+        let extra = reader.u32()?;
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(Damage::ReservedNotZero);
+        }
+        let max = payload_len.min(MAX_KIND_LEN as u32);
+        if u32::from(name_len) > max {
+            return Err(Damage::OutOfRange { found: name_len.into(), max: max.into() });
+        }
+        Ok(Self {
+            kind,
+            flags,
+            name_len,
+            content,
+            payload_crc,
+            payload_len,
+            position,
+            lsn,
+            run_no,
+            seq,
+            at,
+            durable,
+            extra,
+        })
+    }
+
+    /// The length of the whole frame.
+    pub fn frame_len(&self) -> usize {
+        frame_len(self.payload_len as usize)
+    }
+
+    /// Compares the payload with its checksum, and the zeros behind it.
+    pub fn check_payload(&self, payload_and_padding: &[u8]) -> Decoded<()> {
+        let (payload, padding) = payload_and_padding
+            .split_at_checked(self.payload_len as usize)
+            .ok_or(Damage::Truncated)?;
+        check_crc(self.payload_crc, crc32fast::hash(payload))?;
+        if padding.iter().any(|&b| b != 0) {
+            return Err(Damage::ReservedNotZero);
+        }
+        Ok(())
+    }
+}
+
+/// The keyed check of a header: the crc32 of the salt and everything behind the check itself.
+fn header_check(header: &[u8; FRAME_HEADER_LEN], salt: u64) -> u32 {
+    let mut keyed = [0; FRAME_HEADER_LEN + 4];
+    keyed[..8].copy_from_slice(&salt.to_le_bytes());
+    keyed[8..].copy_from_slice(&header[4..]);
+    crc32fast::hash(&keyed)
+}
+
+/// Whether a header at `bytes` claims to be at this position: a cheap test for the search of the
+/// next frame behind damage.
+pub fn claims_position(bytes: &[u8], position: LogPosition) -> bool {
+    bytes.get(16..24) == Some(&position.to_u64().to_le_bytes())
+}
+
+/// The payload of BIND and, in front of the metadata, of START: the two ids.
+pub fn encode_ids(agent: &AgentId, run: &RunId, out: &mut Vec<u8>) {
+    let len = |id: &str| u16::try_from(id.len()).expect("ids are at most 512 bytes");
+    Writer::new(out)
+        .u16(len(agent.as_str()))
+        .u16(len(run.as_str()))
+        .bytes(agent.as_str().as_bytes())
+        .bytes(run.as_str().as_bytes());
+}
+
+/// Reads the two ids and what follows them.
+pub fn decode_ids(payload: &[u8]) -> Decoded<(AgentId, RunId, &[u8])> {
+    let mut reader = Reader::new(payload);
+    let (agent_len, run_len) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
+    let range = |len: usize| Damage::OutOfRange { found: len as u64, max: 512 };
+    let agent = AgentId::new(reader.text(agent_len)?).map_err(|_| range(agent_len))?;
+    let run = RunId::new(reader.text(run_len)?).map_err(|_| range(run_len))?;
+    Ok((agent, run, reader.rest()))
+}
+
+/// A large record's reference to one of its pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PieceRef {
+    /// Where the piece's frame is.
+    pub at: LogPosition,
+    /// The length of its payload.
+    pub len: u32,
+    /// The checksum of its payload, so that a piece cannot be taken for another.
+    pub crc: u32,
+}
+
+/// Appends the references; the rest of the payload follows them.
+pub fn encode_pieces(pieces: &[PieceRef], out: &mut Vec<u8>) {
+    let mut writer = Writer::new(out);
+    writer.u32(super::codec::len_u32(pieces.len())).zeros(4);
+    for piece in pieces {
+        writer.u64(piece.at.to_u64()).u32(piece.len).u32(piece.crc);
+    }
+}
+
+/// Reads the references of a record's payload (behind its kind).
+pub fn decode_pieces(payload: &[u8]) -> Decoded<Vec<PieceRef>> {
+    let mut reader = Reader::new(payload);
+    let count = reader.u32()? as usize;
+    reader.zeros(4)?;
+    if reader.rest().len() != count.checked_mul(PIECE_REF_LEN).ok_or(Damage::Truncated)? {
+        return Err(Damage::Truncated);
+    }
+    let mut pieces = Vec::with_capacity(count);
+    for _ in 0..count {
+        let at = LogPosition::from_u64(reader.u64()?);
+        pieces.push(PieceRef { at, len: reader.u32()?, crc: reader.u32()? });
+    }
+    Ok(pieces)
+}
+
+/// The payload of EVICT: run numbers.
+pub fn encode_evictions(runs: &[RunNo], out: &mut Vec<u8>) {
+    let mut writer = Writer::new(out);
+    for run in runs {
+        writer.u64(run.0);
+    }
+}
+
+/// Reads the payload of EVICT.
+pub fn decode_evictions(payload: &[u8]) -> Decoded<Vec<RunNo>> {
+    let mut reader = Reader::new(payload);
+    let mut runs = Vec::with_capacity(payload.len() / 8);
+    while !reader.rest().is_empty() {
+        runs.push(RunNo(reader.u64()?));
+    }
+    Ok(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: SegmentKey = SegmentKey { id: SegmentId(5), salt: 0xfeed_beef_0123_4567 };
+
+    fn sample() -> FrameHeader {
+        let mut header = FrameHeader::new(FrameKind::Record, RunNo(3), Timestamp(1_000));
+        header.flags = FLAG_BATCH;
+        header.name_len = 4;
+        header.content = ContentType::JSON;
+        header.payload_crc = crc32fast::hash(b"turn{}");
+        header.payload_len = 6;
+        header.position = LogPosition { segment: KEY.id, offset: 64 };
+        header.lsn = Lsn(77);
+        header.seq = Seq(2);
+        header
+    }
+
+    #[test]
+    fn what_was_encoded_is_decoded_and_each_flipped_bit_is_found() {
+        let bytes = sample().encode(KEY.salt);
+        assert_eq!(FrameHeader::decode(&bytes, KEY, 64), Ok(sample()));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(FrameHeader::decode(&flipped, KEY, 64).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_frame_is_valid_at_its_own_place_only() {
+        let bytes = sample().encode(KEY.salt);
+        assert_eq!(FrameHeader::decode(&bytes, KEY, 72), Err(Damage::Misplaced));
+        let recycled = SegmentKey { id: SegmentId(6), ..KEY };
+        assert_eq!(FrameHeader::decode(&bytes, recycled, 64), Err(Damage::Misplaced));
+        let reused = SegmentKey { salt: 1, ..KEY };
+        assert!(FrameHeader::decode(&bytes, reused, 64).is_err());
+    }
+
+    #[test]
+    fn padding_must_be_zero() {
+        let header = sample();
+        assert_eq!(header.check_payload(b"turn{}\0\0"), Ok(()));
+        assert_eq!(header.check_payload(b"turn{}\0\x01"), Err(Damage::ReservedNotZero));
+        assert!(header.check_payload(b"turn{]\0\0").is_err());
+        assert_eq!(header.check_payload(b"turn"), Err(Damage::Truncated));
+    }
+
+    #[test]
+    fn ids_pieces_and_evictions_come_back() {
+        let (agent, run) = (AgentId::new("a/\0").unwrap(), RunId::new("r").unwrap());
+        let mut out = Vec::new();
+        encode_ids(&agent, &run, &mut out);
+        out.extend_from_slice(b"meta");
+        assert_eq!(decode_ids(&out), Ok((agent, run, &b"meta"[..])));
+        let pieces =
+            vec![PieceRef { at: LogPosition { segment: SegmentId(1), offset: 8 }, len: 9, crc: 4 }];
+        let mut out = Vec::new();
+        encode_pieces(&pieces, &mut out);
+        assert_eq!(decode_pieces(&out), Ok(pieces));
+        assert!(decode_pieces(&[255, 255, 255, 255, 0, 0, 0, 0]).is_err());
+        let mut out = Vec::new();
+        encode_evictions(&[RunNo(1), RunNo(u64::MAX)], &mut out);
+        assert_eq!(decode_evictions(&out), Ok(vec![RunNo(1), RunNo(u64::MAX)]));
+    }
+}

@@ -1,0 +1,160 @@
+//! The static header: the first 4 KiB of the file, written once at creation.
+//!
+//! The magic follows PNG's: a byte that is not ASCII catches 7-bit transfers, CR LF and a lone LF
+//! catch newline conversion, 0x1A stops a DOS `type`.
+
+use super::codec::{Decoded, Reader, Writer, check_crc};
+use super::{ExtentSize, FORMAT_VERSION, PAGE};
+use crate::error::Damage;
+use crate::types::Timestamp;
+
+/// The first 16 bytes of every store.
+pub const MAGIC: [u8; 16] = *b"\x93RUNLOG1\r\n\x1a\n\0\0\0\0";
+
+/// The bytes that the header's checksum covers.
+const CHECKED_LEN: usize = 80;
+
+/// Feature bits that this program knows. A reader refuses a file with unknown required bits; it
+/// may read, but not write, a file with unknown optional ones.
+pub const KNOWN_REQUIRED: u64 = 0;
+/// See [`KNOWN_REQUIRED`].
+pub const KNOWN_OPTIONAL: u64 = 0;
+
+/// The static header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StaticHeader {
+    /// The version that wrote the file.
+    pub version: u32,
+    /// The oldest version that can read the file.
+    pub min_reader: u32,
+    /// Features that a reader must know.
+    pub required: u64,
+    /// Features that a reader may ignore.
+    pub optional: u64,
+    /// The identity of the store; each structure carries it or is keyed by it.
+    pub uuid: [u8; 16],
+    /// The size of the extents.
+    pub extent_size: ExtentSize,
+    /// When the store was created.
+    pub created: Timestamp,
+}
+
+impl StaticHeader {
+    /// The header of a new store.
+    pub fn new(uuid: [u8; 16], extent_size: ExtentSize, created: Timestamp) -> Self {
+        Self {
+            version: FORMAT_VERSION,
+            min_reader: FORMAT_VERSION,
+            required: 0,
+            optional: 0,
+            uuid,
+            extent_size,
+            created,
+        }
+    }
+
+    /// The page that is written.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(PAGE as usize);
+        Writer::new(&mut out)
+            .bytes(&MAGIC)
+            .u32(self.version)
+            .u32(self.min_reader)
+            .u64(self.required)
+            .u64(self.optional)
+            .bytes(&self.uuid)
+            .u8(self.extent_size.log2())
+            .zeros(7)
+            .i64(self.created.0)
+            .zeros(8);
+        debug_assert_eq!(out.len(), CHECKED_LEN);
+        let crc = crc32fast::hash(&out);
+        Writer::new(&mut out).u32(crc).zeros(PAGE as usize - CHECKED_LEN - 4);
+        out
+    }
+
+    /// Reads a page. Magic and version are judged before the checksum, so that a newer file is
+    /// told from a damaged one: [`HeaderFault`] says which.
+    pub fn decode(page: &[u8]) -> Result<Self, HeaderFault> {
+        let damaged = HeaderFault::Damaged;
+        let mut reader = Reader::new(page);
+        if reader.array::<16>().map_err(damaged)? != MAGIC {
+            return Err(HeaderFault::Foreign);
+        }
+        let checked = page.get(..CHECKED_LEN).ok_or(HeaderFault::Damaged(Damage::Truncated))?;
+        let stored = super::codec::u32_at(page, CHECKED_LEN).map_err(damaged)?;
+        check_crc(stored, crc32fast::hash(checked)).map_err(damaged)?;
+        let (version, min_reader) =
+            (reader.u32().map_err(damaged)?, reader.u32().map_err(damaged)?);
+        if min_reader > FORMAT_VERSION {
+            return Err(HeaderFault::Newer { min_reader });
+        }
+        let mut rest = || -> Decoded<Self> {
+            let (required, optional) = (reader.u64()?, reader.u64()?);
+            let uuid = reader.array()?;
+            let log2 = reader.u8()?;
+            let extent_size = ExtentSize::from_log2(log2)
+                .ok_or(Damage::OutOfRange { found: log2.into(), max: 26 })?;
+            reader.zeros(7)?;
+            let created = Timestamp(reader.i64()?);
+            reader.zeros(8)?;
+            Ok(Self { version, min_reader, required, optional, uuid, extent_size, created })
+        };
+        let header = rest().map_err(damaged)?;
+        if header.required & !KNOWN_REQUIRED != 0 {
+            return Err(HeaderFault::Features { unknown: header.required & !KNOWN_REQUIRED });
+        }
+        Ok(header)
+    }
+}
+
+/// Why a header cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeaderFault {
+    /// The magic is not ours.
+    Foreign,
+    /// A newer version is needed.
+    Newer {
+        /// The version that is needed.
+        min_reader: u32,
+    },
+    /// Features are needed that this program does not know.
+    Features {
+        /// The unknown bits.
+        unknown: u64,
+    },
+    /// The header is ours but damaged.
+    Damaged(Damage),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> StaticHeader {
+        StaticHeader::new([7; 16], ExtentSize::DEFAULT, Timestamp(42))
+    }
+
+    #[test]
+    fn what_was_encoded_is_decoded() {
+        assert_eq!(StaticHeader::decode(&sample().encode()), Ok(sample()));
+    }
+
+    #[test]
+    fn each_flipped_bit_of_the_checked_part_is_found() {
+        let page = sample().encode();
+        for bit in 0..(CHECKED_LEN + 4) * 8 {
+            let mut flipped = page.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(StaticHeader::decode(&flipped).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_told_from_damage() {
+        let mut newer = sample();
+        newer.min_reader = 2;
+        let fault = StaticHeader::decode(&newer.encode());
+        assert_eq!(fault, Err(HeaderFault::Newer { min_reader: 2 }));
+    }
+}

@@ -1,0 +1,468 @@
+//! The manifest: who owns each extent, as a snapshot followed by changes.
+//!
+//! - An area starts with an [`AreaHeader`]; records follow. The first `snapshot` records are the
+//!   state when the area was begun, the rest are changes.
+//! - A record's check is keyed by the generation of the area and the record's place in it, so that
+//!   records of an earlier generation in the same bytes never check.
+//! - Records come in batches: only the last record of a batch has [`LAST_OF_BATCH`]; a batch counts
+//!   whole or not at all.
+//! - [`Extents`] is the state: the fold of all records.
+
+use std::collections::BTreeMap;
+
+use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
+use crate::error::Damage;
+use crate::types::{ExtentNo, SegmentId};
+
+const MAGIC: [u8; 8] = *b"RLOGMAN1";
+/// The length of an area's header.
+pub const AREA_HEADER_LEN: usize = 64;
+const AREA_CHECKED_LEN: usize = 60;
+/// The length of one record.
+pub const RECORD_LEN: usize = 40;
+/// The record closes its batch.
+pub const LAST_OF_BATCH: u8 = 1;
+
+/// The start of a manifest area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AreaHeader {
+    /// The store it belongs to.
+    pub uuid: [u8; 16],
+    /// Counts the snapshots of this store.
+    pub generation: u64,
+    /// The length of the area in bytes.
+    pub area_len: u64,
+    /// How many records the snapshot has.
+    pub snapshot: u32,
+}
+
+impl AreaHeader {
+    /// The bytes that are written.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(AREA_HEADER_LEN);
+        Writer::new(&mut out)
+            .bytes(&MAGIC)
+            .bytes(&self.uuid)
+            .u64(self.generation)
+            .u64(self.area_len)
+            .u32(self.snapshot);
+        out.resize(AREA_CHECKED_LEN, 0);
+        let crc = crc32fast::hash(&out);
+        Writer::new(&mut out).u32(crc);
+        out
+    }
+
+    /// Reads the first bytes of an area.
+    pub fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(bytes);
+        if reader.array::<8>()? != MAGIC {
+            return Err(Damage::Magic);
+        }
+        let checked = bytes.get(..AREA_CHECKED_LEN).ok_or(Damage::Truncated)?;
+        check_crc(u32_at(bytes, AREA_CHECKED_LEN)?, crc32fast::hash(checked))?;
+        let header = Self {
+            uuid: reader.array()?,
+            generation: reader.u64()?,
+            area_len: reader.u64()?,
+            snapshot: reader.u32()?,
+        };
+        reader.zeros(16)?;
+        Ok(header)
+    }
+}
+
+/// Where a sealed segment ends, and where its directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SealedAt {
+    /// The log of the segment ends here; nothing behind it is read but the SEAL frame.
+    pub end: u32,
+    /// The offset of the SEAL frame, whose payload is the directory.
+    pub seal: u32,
+    /// The checksum of the directory.
+    pub digest: u32,
+    /// The directory lists evictions, so that opening reads it for them.
+    pub has_evictions: bool,
+}
+
+/// A change of one extent's owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The extent becomes this segment of the log.
+    Reserve {
+        /// The extent.
+        extent: ExtentNo,
+        /// The segment's number.
+        segment: SegmentId,
+        /// The segment's salt.
+        salt: u64,
+    },
+    /// The segment in the extent is sealed, and known to be durable.
+    Seal {
+        /// The extent.
+        extent: ExtentNo,
+        /// The segment's number.
+        segment: SegmentId,
+        /// Its end and directory.
+        at: SealedAt,
+    },
+    /// The segment in the extent does not count any more.
+    Retire {
+        /// The extent.
+        extent: ExtentNo,
+    },
+    /// Nobody owns the extent.
+    Free {
+        /// The extent.
+        extent: ExtentNo,
+    },
+    /// The extent is piece `slot` of the index.
+    Map {
+        /// The extent.
+        extent: ExtentNo,
+        /// Its place in the index.
+        slot: u32,
+    },
+    /// The index is this long.
+    IndexLen {
+        /// The length in bytes.
+        len: u64,
+    },
+    /// The extent holds manifest areas.
+    Meta {
+        /// The extent.
+        extent: ExtentNo,
+    },
+}
+
+const RESERVE: u8 = 1;
+const SEAL: u8 = 2;
+const RETIRE: u8 = 3;
+const FREE: u8 = 4;
+const MAP: u8 = 5;
+const INDEX_LEN: u8 = 6;
+const META: u8 = 7;
+const HAS_EVICTIONS: u8 = 1;
+
+/// Where a record stands: the key of its check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordKey {
+    /// The generation of the area.
+    pub generation: u64,
+    /// The number of the record in the area, from 0.
+    pub index: u64,
+}
+
+impl Change {
+    /// The bytes that are written.
+    pub fn encode(&self, key: RecordKey, last: bool) -> [u8; RECORD_LEN] {
+        let (op, detail, extent, number, wide, [a, b, c]) = match *self {
+            Self::Reserve { extent, segment, salt } => {
+                (RESERVE, 0, extent.0, segment.0, salt, [0, 0, 0])
+            }
+            Self::Seal { extent, segment, at } => {
+                let detail = if at.has_evictions { HAS_EVICTIONS } else { 0 };
+                (SEAL, detail, extent.0, segment.0, 0, [at.end, at.seal, at.digest])
+            }
+            Self::Retire { extent } => (RETIRE, 0, extent.0, 0, 0, [0, 0, 0]),
+            Self::Free { extent } => (FREE, 0, extent.0, 0, 0, [0, 0, 0]),
+            Self::Map { extent, slot } => (MAP, 0, extent.0, slot, 0, [0, 0, 0]),
+            Self::IndexLen { len } => (INDEX_LEN, 0, 0, 0, len, [0, 0, 0]),
+            Self::Meta { extent } => (META, 0, extent.0, 0, 0, [0, 0, 0]),
+        };
+        let mut out = [0; RECORD_LEN];
+        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+        put(4, &[op, if last { LAST_OF_BATCH } else { 0 }, detail, 0]);
+        put(8, &extent.to_le_bytes());
+        put(12, &number.to_le_bytes());
+        put(16, &wide.to_le_bytes());
+        put(24, &a.to_le_bytes());
+        put(28, &b.to_le_bytes());
+        put(32, &c.to_le_bytes());
+        let check = record_check(&out, key);
+        out[..4].copy_from_slice(&check.to_le_bytes());
+        out
+    }
+
+    /// Reads a record, and whether it closes its batch.
+    pub fn decode(bytes: &[u8], key: RecordKey) -> Decoded<(Self, bool)> {
+        let record = bytes.first_chunk::<RECORD_LEN>().ok_or(Damage::Truncated)?;
+        let mut reader = Reader::new(record);
+        check_crc(reader.u32()?, record_check(record, key))?;
+        let (op, flags, detail) = (reader.u8()?, reader.u8()?, reader.u8()?);
+        reader.zeros(1)?;
+        let (extent, number) = (ExtentNo(reader.u32()?), reader.u32()?);
+        let wide = reader.u64()?;
+        let (end, seal, digest) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        reader.zeros(4)?;
+        if flags & !LAST_OF_BATCH != 0 || detail & !HAS_EVICTIONS != 0 {
+            return Err(Damage::ReservedNotZero);
+        }
+        let segment = SegmentId(number);
+        let change = match op {
+            RESERVE => Self::Reserve { extent, segment, salt: wide },
+            SEAL => {
+                let has_evictions = detail & HAS_EVICTIONS != 0;
+                Self::Seal { extent, segment, at: SealedAt { end, seal, digest, has_evictions } }
+            }
+            RETIRE => Self::Retire { extent },
+            FREE => Self::Free { extent },
+            MAP => Self::Map { extent, slot: number },
+            INDEX_LEN => Self::IndexLen { len: wide },
+            META => Self::Meta { extent },
+            _ => return Err(Damage::UnknownCode { found: op.into() }),
+        };
+        Ok((change, flags & LAST_OF_BATCH != 0))
+    }
+}
+
+fn record_check(record: &[u8; RECORD_LEN], key: RecordKey) -> u32 {
+    let mut keyed = [0; RECORD_LEN + 12];
+    keyed[..8].copy_from_slice(&key.generation.to_le_bytes());
+    keyed[8..16].copy_from_slice(&key.index.to_le_bytes());
+    keyed[16..].copy_from_slice(&record[4..]);
+    crc32fast::hash(&keyed)
+}
+
+/// Who owns an extent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// A segment of the log; sealed or not.
+    Log {
+        /// The segment's number.
+        segment: SegmentId,
+        /// The segment's salt.
+        salt: u64,
+        /// Its end and directory, once sealed.
+        sealed: Option<SealedAt>,
+    },
+    /// A segment that does not count any more, but may still be read by somebody.
+    Retired,
+    /// A piece of the index.
+    Index {
+        /// Its place in the index.
+        slot: u32,
+    },
+    /// Manifest areas.
+    Meta,
+}
+
+/// The state that the manifest describes. An extent that is not listed is free (I1: each extent
+/// has exactly one owner, by construction).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extents {
+    /// All extents that somebody owns.
+    pub uses: BTreeMap<ExtentNo, Use>,
+    /// The length of the index in bytes.
+    pub index_len: u64,
+}
+
+impl Extents {
+    /// Applies one change. A change that does not fit the state is damage.
+    pub fn apply(&mut self, change: Change) -> Decoded<()> {
+        match change {
+            Change::Reserve { extent, segment, salt } => {
+                self.claim(extent, Use::Log { segment, salt, sealed: None })
+            }
+            Change::Seal { extent, segment, at } => match self.uses.get_mut(&extent) {
+                Some(Use::Log { segment: found, sealed: sealed @ None, .. })
+                    if *found == segment =>
+                {
+                    *sealed = Some(at);
+                    Ok(())
+                }
+                _ => Err(Damage::Mismatch),
+            },
+            Change::Retire { extent } => match self.uses.get_mut(&extent) {
+                Some(used @ Use::Log { .. }) => {
+                    *used = Use::Retired;
+                    Ok(())
+                }
+                _ => Err(Damage::Mismatch),
+            },
+            Change::Free { extent } => {
+                self.uses.remove(&extent).map(|_| ()).ok_or(Damage::Mismatch)
+            }
+            Change::Map { extent, slot } => self.claim(extent, Use::Index { slot }),
+            Change::IndexLen { len } => {
+                self.index_len = len;
+                Ok(())
+            }
+            Change::Meta { extent } => self.claim(extent, Use::Meta),
+        }
+    }
+
+    fn claim(&mut self, extent: ExtentNo, used: Use) -> Decoded<()> {
+        match self.uses.insert(extent, used) {
+            None => Ok(()),
+            Some(_) => Err(Damage::Mismatch),
+        }
+    }
+
+    /// The records of a snapshot of this state.
+    pub fn snapshot(&self) -> Vec<Change> {
+        let mut changes = Vec::with_capacity(self.uses.len() * 2 + 1);
+        for (&extent, &used) in &self.uses {
+            match used {
+                Use::Log { segment, salt, sealed } => {
+                    changes.push(Change::Reserve { extent, segment, salt });
+                    if let Some(at) = sealed {
+                        changes.push(Change::Seal { extent, segment, at });
+                    }
+                }
+                Use::Retired => {
+                    changes.push(Change::Reserve { extent, segment: SegmentId(0), salt: 0 });
+                    changes.push(Change::Retire { extent });
+                }
+                Use::Index { slot } => changes.push(Change::Map { extent, slot }),
+                Use::Meta => changes.push(Change::Meta { extent }),
+            }
+        }
+        changes.push(Change::IndexLen { len: self.index_len });
+        changes
+    }
+
+    /// The extents of the index in order, if there is no gap.
+    pub fn index_map(&self) -> Option<Vec<ExtentNo>> {
+        let mut slots: Vec<(u32, ExtentNo)> = self
+            .uses
+            .iter()
+            .filter_map(|(&extent, used)| match used {
+                Use::Index { slot } => Some((*slot, extent)),
+                _ => None,
+            })
+            .collect();
+        slots.sort_unstable();
+        let contiguous = slots.iter().zip(0..).all(|(&(slot, _), expected)| slot == expected);
+        contiguous.then(|| slots.into_iter().map(|(_, extent)| extent).collect())
+    }
+
+    /// The lowest extents that nobody owns, without end.
+    pub fn free(&self) -> impl Iterator<Item = ExtentNo> + '_ {
+        (0..u32::MAX).map(ExtentNo).filter(|extent| !self.uses.contains_key(extent))
+    }
+}
+
+/// What was read of an area.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AreaContents {
+    /// The header.
+    pub header: AreaHeader,
+    /// The state after the last whole batch.
+    pub extents: Extents,
+    /// How many records are in whole batches.
+    pub records: u64,
+    /// A record that does not check is followed by one that does: damage, not a torn tail.
+    pub hole: bool,
+}
+
+/// Reads a whole area: the snapshot, then changes up to the first that does not check.
+pub fn read_area(bytes: &[u8], uuid: [u8; 16], generation: u64) -> Decoded<AreaContents> {
+    let header = AreaHeader::decode(bytes)?;
+    if header.uuid != uuid || header.generation != generation {
+        return Err(Damage::Misplaced);
+    }
+    let records = bytes.get(AREA_HEADER_LEN..).unwrap_or_default().chunks_exact(RECORD_LEN);
+    let decode = |(index, record): (u64, &[u8])| Change::decode(record, RecordKey { generation, index });
+    let mut decoded = (0..).zip(records).map(decode);
+    let (mut extents, mut batch, mut whole) = (Extents::default(), Vec::new(), 0);
+    for (change, index) in decoded.by_ref().map_while(Result::ok).zip(1..) {
+        batch.push(change.0);
+        if change.1 {
+            batch.drain(..).try_for_each(|change| extents.apply(change))?;
+            whole = index;
+        }
+    }
+    if whole < u64::from(header.snapshot) {
+        return Err(Damage::Truncated);
+    }
+    Ok(AreaContents { header, extents, records: whole, hole: decoded.any(|record| record.is_ok()) })
+}
+
+/// How many records an area of this length holds.
+pub fn area_capacity(area_len: u64) -> u64 {
+    area_len.saturating_sub(AREA_HEADER_LEN as u64) / RECORD_LEN as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn area(generation: u64, batches: &[&[Change]]) -> Vec<u8> {
+        let snapshot = u32::try_from(batches[0].len()).unwrap();
+        let header = AreaHeader { uuid: [1; 16], generation, area_len: 4096, snapshot };
+        let mut bytes = header.encode();
+        let mut index = 0;
+        for batch in batches {
+            for (place, change) in batch.iter().enumerate() {
+                let key = RecordKey { generation, index };
+                bytes.extend(change.encode(key, place + 1 == batch.len()));
+                index += 1;
+            }
+        }
+        bytes.resize(4096, 0);
+        bytes
+    }
+
+    fn reserve(extent: u32, segment: u32) -> Change {
+        Change::Reserve { extent: ExtentNo(extent), segment: SegmentId(segment), salt: 8 }
+    }
+
+    #[test]
+    fn a_snapshot_gives_the_state_back() {
+        let at = SealedAt { end: 100, seal: 104, digest: 7, has_evictions: true };
+        let mut extents = Extents::default();
+        for change in [
+            reserve(0, 1),
+            Change::Seal { extent: ExtentNo(0), segment: SegmentId(1), at },
+            reserve(1, 2),
+            reserve(4, 3),
+            Change::Retire { extent: ExtentNo(4) },
+            Change::Map { extent: ExtentNo(2), slot: 0 },
+            Change::IndexLen { len: 12_288 },
+            Change::Meta { extent: ExtentNo(3) },
+        ] {
+            assert_eq!(extents.apply(change), Ok(()));
+        }
+        let bytes = area(3, &[&extents.snapshot()]);
+        let read = read_area(&bytes, [1; 16], 3).unwrap();
+        assert_eq!(read.extents, extents);
+        assert!(!read.hole);
+        assert_eq!(extents.free().next(), Some(ExtentNo(5)));
+    }
+
+    #[test]
+    fn half_a_batch_does_not_count() {
+        let first = [reserve(0, 1)];
+        let second = [reserve(1, 2), reserve(2, 3)];
+        let mut bytes = area(1, &[&first, &second]);
+        let torn_at = AREA_HEADER_LEN + 2 * RECORD_LEN;
+        bytes[torn_at + 9] ^= 1;
+        let read = read_area(&bytes, [1; 16], 1).unwrap();
+        assert_eq!((read.records, read.hole), (1, false));
+        assert_eq!(read.extents.uses.len(), 1);
+    }
+
+    #[test]
+    fn a_valid_record_behind_a_bad_one_is_a_hole() {
+        let mut bytes = area(1, &[&[reserve(0, 1)], &[reserve(1, 2)], &[reserve(2, 3)]]);
+        bytes[AREA_HEADER_LEN + RECORD_LEN + 9] ^= 1;
+        assert!(read_area(&bytes, [1; 16], 1).unwrap().hole);
+    }
+
+    #[test]
+    fn records_of_another_generation_do_not_check() {
+        let bytes = area(1, &[&[reserve(0, 1)]]);
+        let key = RecordKey { generation: 2, index: 0 };
+        assert!(Change::decode(&bytes[AREA_HEADER_LEN..], key).is_err());
+        assert_eq!(read_area(&bytes, [1; 16], 2), Err(Damage::Misplaced));
+    }
+
+    #[test]
+    fn an_extent_never_gets_a_second_owner() {
+        let mut extents = Extents::default();
+        extents.apply(reserve(0, 1)).unwrap();
+        assert_eq!(extents.apply(reserve(0, 2)), Err(Damage::Mismatch));
+        let map = Change::Map { extent: ExtentNo(0), slot: 0 };
+        assert_eq!(extents.apply(map), Err(Damage::Mismatch));
+    }
+}

@@ -1,0 +1,127 @@
+//! What the bytes of the file mean. Pure: bytes in, values out.
+//!
+//! One structure, one file, one section of `docs/FORMAT.md`:
+//!
+//! - [`header`]: the static header, written once.
+//! - [`superblock`]: two slots that alternate; where the manifest is, what was durable.
+//! - [`owner`]: who holds the writer lock, for people.
+//! - [`manifest`]: who owns each extent.
+//! - [`segment`]: the header of a log segment.
+//! - [`frame`]: the frames of the log.
+//! - [`directory`]: what a sealed segment says of its runs.
+//! - [`codec`]: reading and writing of fields.
+//!
+//! ```text
+//! 0      static header     4 KiB  superblock A     8 KiB  superblock B    12 KiB  owner page
+//! 16 KiB manifest area 0  40 KiB  manifest area 1  64 KiB + n * E  extent n
+//! ```
+
+pub mod codec;
+pub mod directory;
+pub mod frame;
+pub mod header;
+pub mod manifest;
+pub mod owner;
+pub mod segment;
+pub mod superblock;
+
+pub use directory::{Directory, DirectoryBuilder, RunEntry};
+pub use frame::{FrameHeader, FrameKind, SegmentKey};
+
+use crate::types::ExtentNo;
+
+/// The version of the format that this program writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The size of the header, of a superblock slot and of the owner page.
+pub const PAGE: u64 = 4096;
+/// Where superblock slot 0 starts; slot 1 follows one page behind it.
+pub const SUPERBLOCK_AT: u64 = PAGE;
+/// Where the owner page starts.
+pub const OWNER_AT: u64 = 3 * PAGE;
+/// Where the first manifest area starts.
+pub const MANIFEST_AT: u64 = 4 * PAGE;
+/// The length of each of the two manifest areas in front of the extents.
+pub const MANIFEST_AREA_LEN: u64 = 6 * PAGE;
+/// Where extent 0 starts.
+pub const EXTENTS_AT: u64 = 64 * 1024;
+
+const _: () = assert!(MANIFEST_AT + 2 * MANIFEST_AREA_LEN == EXTENTS_AT);
+
+/// The size of the extents of one store: a power of two from 64 KiB to 64 MiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentSize {
+    log2: u8,
+}
+
+impl ExtentSize {
+    /// 64 KiB.
+    pub const MIN: Self = Self { log2: 16 };
+    /// 4 MiB.
+    pub const DEFAULT: Self = Self { log2: 22 };
+    /// 64 MiB.
+    pub const MAX: Self = Self { log2: 26 };
+
+    /// The size with this base-2 logarithm, if it is allowed.
+    pub fn from_log2(log2: u8) -> Option<Self> {
+        (Self::MIN.log2..=Self::MAX.log2).contains(&log2).then_some(Self { log2 })
+    }
+
+    /// The size of this many bytes, if it is a power of two that is allowed.
+    pub fn from_bytes(bytes: u64) -> Option<Self> {
+        if !bytes.is_power_of_two() {
+            return None;
+        }
+        Self::from_log2(u8::try_from(bytes.trailing_zeros()).ok()?)
+    }
+
+    /// The base-2 logarithm.
+    pub fn log2(self) -> u8 {
+        self.log2
+    }
+
+    /// The size in bytes.
+    pub fn bytes(self) -> u64 {
+        1 << self.log2
+    }
+
+    /// The size in bytes, as the offsets within a segment count.
+    pub fn bytes_u32(self) -> u32 {
+        1 << self.log2
+    }
+
+    /// Where an extent starts in the file.
+    pub fn offset_of(self, extent: ExtentNo) -> u64 {
+        EXTENTS_AT + (u64::from(extent.0) << self.log2)
+    }
+
+    /// How many extents a file of this length has; a part of one counts.
+    pub fn extents_in(self, file_len: u64) -> u64 {
+        file_len.saturating_sub(EXTENTS_AT).div_ceil(self.bytes())
+    }
+
+    /// The longest payload that is stored in one frame; longer ones are cut into pieces.
+    pub fn inline_limit(self) -> u32 {
+        self.bytes_u32() / 8
+    }
+
+    /// The longest record: as many pieces as the last frame can name, and 256 MiB at most.
+    pub fn max_record(self) -> u64 {
+        let inline = u64::from(self.inline_limit());
+        let pieces = inline / 2 / frame::PIECE_REF_LEN as u64;
+        (pieces * inline).min(256 << 20)
+    }
+
+    /// The most bytes of frames an atomic batch may take.
+    pub fn max_batch(self) -> u32 {
+        self.bytes_u32() / 4
+    }
+
+    /// The longest metadata of a start.
+    pub fn max_metadata(self) -> u32 {
+        (self.inline_limit() / 2).min(64 << 10)
+    }
+}
+
+/// The longest payload of an outcome.
+pub const MAX_OUTCOME: u32 = 4096;

@@ -1,0 +1,61 @@
+//! The owner page: who holds the writer lock. For people only, the lock itself decides; a page
+//! that does not check is treated as absent.
+
+use super::PAGE;
+use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
+use crate::error::{Damage, Owner};
+use crate::types::Timestamp;
+
+const MAGIC: [u8; 8] = *b"RLOGOWN1";
+const MAX_HOST_LEN: usize = 255;
+const CHECKED_LEN: usize = 8 + 4 + 2 + 2 + 8 + 256;
+
+/// The page that is written. A longer host name is cut at a character's end.
+pub fn encode(owner: &Owner) -> Vec<u8> {
+    let mut cut = owner.host.len().min(MAX_HOST_LEN);
+    while !owner.host.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    let host = owner.host.get(..cut).unwrap_or_default();
+    let mut out = Vec::with_capacity(PAGE as usize);
+    Writer::new(&mut out)
+        .bytes(&MAGIC)
+        .u32(owner.pid)
+        .u16(u16::try_from(host.len()).expect("cut to 255 bytes"))
+        .zeros(2)
+        .i64(owner.since.0)
+        .bytes(host.as_bytes());
+    out.resize(CHECKED_LEN, 0);
+    let crc = crc32fast::hash(&out);
+    Writer::new(&mut out).u32(crc).zeros(PAGE as usize - CHECKED_LEN - 4);
+    out
+}
+
+/// Reads a page.
+pub fn decode(page: &[u8]) -> Decoded<Owner> {
+    let mut reader = Reader::new(page);
+    if reader.array::<8>()? != MAGIC {
+        return Err(Damage::Magic);
+    }
+    let checked = page.get(..CHECKED_LEN).ok_or(Damage::Truncated)?;
+    check_crc(u32_at(page, CHECKED_LEN)?, crc32fast::hash(checked))?;
+    let pid = reader.u32()?;
+    let host_len = usize::from(reader.u16()?);
+    reader.zeros(2)?;
+    let since = Timestamp(reader.i64()?);
+    Ok(Owner { pid, host: reader.text(host_len)?.to_owned(), since })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_encoded_is_decoded_and_a_long_host_is_cut() {
+        let mut owner = Owner { pid: 7, host: "box".into(), since: Timestamp(5) };
+        assert_eq!(decode(&encode(&owner)), Ok(owner.clone()));
+        owner.host = "\u{fc}".repeat(300);
+        let read = decode(&encode(&owner)).unwrap();
+        assert_eq!(read.host, "\u{fc}".repeat(127));
+    }
+}

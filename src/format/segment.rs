@@ -1,0 +1,99 @@
+//! The header of a log segment: the first 64 bytes of its extent.
+//!
+//! It is written, and synced, before the segment's first frame, and zeroed before the extent is
+//! used for anything else, so that salvage can tell live segments from old ones without a manifest.
+
+use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
+use super::frame::SegmentKey;
+use crate::error::Damage;
+use crate::types::{Lsn, RunNo, SegmentId};
+
+const MAGIC: [u8; 8] = *b"RLOGSEG1";
+const CHECKED_LEN: usize = 60;
+
+/// The length of a segment header; the first frame follows it.
+pub const SEGMENT_HEADER_LEN: u32 = 64;
+
+/// The segment takes part in the order of the log. Compaction outputs will not.
+pub const PURPOSE_LOG: u8 = 0;
+
+/// The header of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The store it belongs to.
+    pub uuid: [u8; 16],
+    /// Its number and salt.
+    pub key: SegmentKey,
+    /// What it is for; only [`PURPOSE_LOG`] so far.
+    pub purpose: u8,
+    /// No run had this number or a larger one when the segment was reserved.
+    pub next_run_no: RunNo,
+    /// No frame had this order or a larger one when the segment was reserved.
+    pub next_lsn: Lsn,
+}
+
+impl SegmentHeader {
+    /// The bytes that are written.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(SEGMENT_HEADER_LEN as usize);
+        Writer::new(&mut out)
+            .bytes(&MAGIC)
+            .bytes(&self.uuid)
+            .u32(self.key.id.0)
+            .u8(self.purpose)
+            .zeros(3)
+            .u64(self.key.salt)
+            .u64(self.next_run_no.0)
+            .u64(self.next_lsn.0)
+            .zeros(4);
+        debug_assert_eq!(out.len(), CHECKED_LEN);
+        let crc = crc32fast::hash(&out);
+        Writer::new(&mut out).u32(crc);
+        out
+    }
+
+    /// Reads the first bytes of an extent.
+    pub fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(bytes);
+        if reader.array::<8>()? != MAGIC {
+            return Err(Damage::Magic);
+        }
+        let checked = bytes.get(..CHECKED_LEN).ok_or(Damage::Truncated)?;
+        check_crc(u32_at(bytes, CHECKED_LEN)?, crc32fast::hash(checked))?;
+        let uuid = reader.array()?;
+        let id = SegmentId(reader.u32()?);
+        let purpose = reader.u8()?;
+        if purpose != PURPOSE_LOG {
+            return Err(Damage::UnknownCode { found: purpose.into() });
+        }
+        reader.zeros(3)?;
+        let salt = reader.u64()?;
+        let (next_run_no, next_lsn) = (RunNo(reader.u64()?), Lsn(reader.u64()?));
+        reader.zeros(4)?;
+        Ok(Self { uuid, key: SegmentKey { id, salt }, purpose, next_run_no, next_lsn })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_encoded_is_decoded_and_each_flipped_bit_is_found() {
+        let header = SegmentHeader {
+            uuid: [9; 16],
+            key: SegmentKey { id: SegmentId(3), salt: 0x1234_5678_9abc_def0 },
+            purpose: PURPOSE_LOG,
+            next_run_no: RunNo(17),
+            next_lsn: Lsn(99),
+        };
+        let bytes = header.encode();
+        assert_eq!(bytes.len(), SEGMENT_HEADER_LEN as usize);
+        assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(SegmentHeader::decode(&flipped).is_err(), "bit {bit}");
+        }
+    }
+}

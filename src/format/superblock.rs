@@ -1,0 +1,153 @@
+//! A superblock slot: where the manifest is, how far the log was known to be durable.
+//!
+//! Two slots alternate by epoch: a write goes to the slot of the older one and is synced before
+//! the next, so that the two are never both in doubt (O9).
+
+use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
+use super::{ExtentSize, PAGE};
+use crate::error::Damage;
+use crate::types::{Epoch, LogPosition, Lsn, RunNo, SegmentId};
+
+const MAGIC: [u8; 8] = *b"RLOGSUP1";
+const CHECKED_LEN: usize = 176;
+
+/// The store was closed in order: no segment has frames that were not synced.
+pub const FLAG_CLEAN: u32 = 1;
+/// The index was about to be opened. Found set after a crash, the index is dropped and rebuilt,
+/// since opening it may have been what killed the process.
+pub const FLAG_INDEX_OPENING: u32 = 1 << 1;
+
+/// Where the current manifest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ManifestAt {
+    /// The offset of the area in the file.
+    pub offset: u64,
+    /// The length of the area.
+    pub len: u64,
+    /// The generation of its snapshot.
+    pub generation: u64,
+    /// How many records were durable when the superblock was written; fewer valid ones are damage.
+    pub records: u64,
+}
+
+/// One superblock slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Superblock {
+    /// The store it belongs to.
+    pub uuid: [u8; 16],
+    /// The size of the extents, as in the static header, which it backs up.
+    pub extent_size: ExtentSize,
+    /// The newer slot has the larger epoch.
+    pub epoch: Epoch,
+    /// All frames of the log in front of this position were durable.
+    pub durable: LogPosition,
+    /// Where the manifest is.
+    pub manifest: ManifestAt,
+    /// No segment was reserved with this id or a larger one.
+    pub next_segment: SegmentId,
+    /// No run got this number or a larger one.
+    pub next_run_no: RunNo,
+    /// No frame got this order or a larger one, if the store was closed in order.
+    pub next_lsn: Lsn,
+    /// The boot of the machine in which the slot was written; zero if unknown.
+    pub boot_id: [u8; 16],
+    /// See the `FLAG_` constants.
+    pub flags: u32,
+}
+
+impl Superblock {
+    /// The page that is written.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(PAGE as usize);
+        Writer::new(&mut out)
+            .bytes(&MAGIC)
+            .bytes(&self.uuid)
+            .u8(self.extent_size.log2())
+            .zeros(3)
+            .u32(self.flags)
+            .u64(self.epoch.0)
+            .u64(self.durable.to_u64())
+            .u64(self.manifest.offset)
+            .u64(self.manifest.len)
+            .u64(self.manifest.generation)
+            .u64(self.manifest.records)
+            .u32(self.next_segment.0)
+            .zeros(4)
+            .u64(self.next_run_no.0)
+            .u64(self.next_lsn.0)
+            .bytes(&self.boot_id);
+        out.resize(CHECKED_LEN, 0);
+        let crc = crc32fast::hash(&out);
+        Writer::new(&mut out).u32(crc).zeros(PAGE as usize - CHECKED_LEN - 4);
+        out
+    }
+
+    /// Reads a page.
+    pub fn decode(page: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(page);
+        if reader.array::<8>()? != MAGIC {
+            return Err(Damage::Magic);
+        }
+        let checked = page.get(..CHECKED_LEN).ok_or(Damage::Truncated)?;
+        check_crc(u32_at(page, CHECKED_LEN)?, crc32fast::hash(checked))?;
+        let uuid = reader.array()?;
+        let log2 = reader.u8()?;
+        let extent_size = ExtentSize::from_log2(log2)
+            .ok_or(Damage::OutOfRange { found: log2.into(), max: 26 })?;
+        reader.zeros(3)?;
+        let flags = reader.u32()?;
+        let epoch = Epoch(reader.u64()?);
+        let durable = LogPosition::from_u64(reader.u64()?);
+        let manifest = ManifestAt {
+            offset: reader.u64()?,
+            len: reader.u64()?,
+            generation: reader.u64()?,
+            records: reader.u64()?,
+        };
+        let next_segment = SegmentId(reader.u32()?);
+        reader.zeros(4)?;
+        let (next_run_no, next_lsn) = (RunNo(reader.u64()?), Lsn(reader.u64()?));
+        let boot_id = reader.array()?;
+        Ok(Self {
+            uuid,
+            extent_size,
+            epoch,
+            durable,
+            manifest,
+            next_segment,
+            next_run_no,
+            next_lsn,
+            boot_id,
+            flags,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_encoded_is_decoded_and_each_flipped_bit_is_found() {
+        let block = Superblock {
+            uuid: [3; 16],
+            extent_size: ExtentSize::MIN,
+            epoch: Epoch(9),
+            durable: LogPosition { segment: SegmentId(4), offset: 640 },
+            manifest: ManifestAt { offset: 16384, len: 24576, generation: 5, records: 77 },
+            next_segment: SegmentId(6),
+            next_run_no: RunNo(12),
+            next_lsn: Lsn(900),
+            boot_id: [1; 16],
+            flags: FLAG_CLEAN,
+        };
+        let page = block.encode();
+        assert_eq!(page.len() as u64, PAGE);
+        assert_eq!(Superblock::decode(&page), Ok(block));
+        for bit in 0..(CHECKED_LEN + 4) * 8 {
+            let mut flipped = page.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&flipped).is_err(), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What may go. Pure: directories and sets in, answers out; the engine acts on them.
+//!
+//! - A segment is dead when every run with frames in it is deleted.
+//! - An eviction must outlive the frames that it covers: a segment whose directory lists one is
+//!   needed as long as any older segment still has frames of that run, else a rebuild from the
+//!   directories would bring the run back.
+//!
+//! Policies of retention will live here too.
+
+use crate::format::Directory;
+use crate::format::codec::Decoded;
+use crate::types::RunNo;
+
+/// Whether every run that has frames in the segment is deleted.
+///
+/// Looks at the youngest runs first, since they are the likeliest to live.
+pub fn is_dead(directory: &Directory<'_>, is_deleted: impl Fn(RunNo) -> bool) -> Decoded<bool> {
+    for slot in (0..directory.run_count()).rev() {
+        if !is_deleted(directory.run_no(slot)?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a younger directory lists an eviction of a run that has frames in an older segment.
+pub fn evicts_from(younger: &Directory<'_>, older: &Directory<'_>) -> Decoded<bool> {
+    for index in 0..younger.eviction_count() {
+        if older.find_no(younger.eviction(index)?)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::DirectoryBuilder;
+    use crate::types::{AgentId, RunId};
+
+    fn directory(runs: &[u64], evictions: &[u64]) -> Vec<u8> {
+        let mut builder = DirectoryBuilder::default();
+        for &run in runs {
+            let (agent, id) = (AgentId::new("a").unwrap(), RunId::new(&run.to_string()).unwrap());
+            builder.bind(RunNo(run), agent, id);
+        }
+        evictions.iter().for_each(|&run| builder.push_eviction(RunNo(run)));
+        builder.encode(RunNo(100))
+    }
+
+    #[test]
+    fn a_segment_is_dead_when_all_of_its_runs_are_deleted() {
+        let bytes = directory(&[1, 5, 9], &[]);
+        let view = Directory::new(&bytes).unwrap();
+        assert_eq!(is_dead(&view, |_| true), Ok(true));
+        assert_eq!(is_dead(&view, |run| run != RunNo(5)), Ok(false));
+        let empty = directory(&[], &[]);
+        assert_eq!(is_dead(&Directory::new(&empty).unwrap(), |_| false), Ok(true));
+    }
+
+    #[test]
+    fn an_eviction_is_needed_while_an_older_segment_has_the_run() {
+        let (older, other) = (directory(&[1, 2], &[]), directory(&[3], &[]));
+        let younger = directory(&[], &[2]);
+        let view = Directory::new(&younger).unwrap();
+        assert_eq!(evicts_from(&view, &Directory::new(&older).unwrap()), Ok(true));
+        assert_eq!(evicts_from(&view, &Directory::new(&other).unwrap()), Ok(false));
+    }
+}

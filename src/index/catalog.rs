@@ -1,0 +1,50 @@
+//! The questions that the engine asks, whoever answers them: the index, or, where it is missing,
+//! the directories themselves.
+
+use super::fence::IndexError;
+use super::row::{RunRow, Span};
+use crate::types::{AgentId, RunNo, RunRef, Timestamp};
+
+/// Which runs a list is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunFilter<'a> {
+    /// All.
+    All,
+    /// Those of one agent.
+    Agent(&'a str),
+}
+
+/// Answers from sealed segments. [`super::IndexSnapshot`] and [`super::DirectoryScan`] give the
+/// same answers to every question here, as of the same segment.
+pub(crate) trait Catalog {
+    /// The numbers of the runs that are named so: none, one, or one for each agent that uses the
+    /// id. Sorted by agent.
+    fn run_numbers(&self, run: RunRef<'_>) -> Result<Vec<RunNo>, IndexError>;
+
+    /// What is known of a run.
+    fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError>;
+
+    /// Which segments hold frames of a run, in the order of the log.
+    fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError>;
+
+    /// Up to `limit` runs, newest first, strictly older than `before`.
+    fn runs_page(
+        &self,
+        filter: RunFilter<'_>,
+        before: Option<(Timestamp, RunNo)>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, RunNo)>, IndexError>;
+
+    /// Up to `limit` runs that have not ended, by number, strictly above `after`.
+    fn in_progress_page(
+        &self,
+        after: Option<RunNo>,
+        limit: usize,
+    ) -> Result<Vec<RunNo>, IndexError>;
+
+    /// Up to `limit` agents that have runs, by id, strictly above `after`.
+    fn agents_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<AgentId>, IndexError>;
+
+    /// How many runs there are.
+    fn count_runs(&self) -> Result<u64, IndexError>;
+}

@@ -1,0 +1,64 @@
+//! Where a run lives: a cache over the directories of the sealed segments, and the same answers
+//! without it.
+//!
+//! The index is built by applying whole sealed segments in the order of the log, and can be
+//! dropped and rebuilt from their directories at any time. It knows runs and spans, never
+//! records: within a segment the directory leads on to the frames.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | `run_ids` | run id, agent id, run number | |
+//! | `runs` | run number | [`RunRow`] |
+//! | `by_agent` | agent id, creation time, run number | |
+//! | `by_time` | creation time, run number | |
+//! | `in_progress` | run number | |
+//! | `agents` | agent id | the number of its runs |
+//! | `spans` | run number, segment | [`Span`] |
+//! | `meta` | `index` | identity, schema version, last segment applied, number of runs |
+//!
+//! Invariants:
+//!
+//! - The index may lag behind the log, it never leads: a segment is applied when it is sealed and
+//!   durable. What is younger is in the engine's memory, and the engine merges both.
+//! - One fold ([`RunRow::apply`]) makes rows, whoever needs them; so the rebuilt index equals the
+//!   one that grew (I4), and [`check()`] can tell.
+//! - A segment's entries are applied before its evictions. A run number is never used again, so
+//!   nothing follows an eviction; if something did, it would count as a new run.
+//! - Every value carries a checksum of its table, its key and itself. A wrong entry is an error
+//!   that makes the engine rebuild, never a wrong answer. A missing or outdated one shows in
+//!   [`RunRow::is_covered_by`] and in [`check()`].
+//! - No bytes in the storage, and no panic of redb, lead to a panic out of here.
+//!
+//! Overview:
+//!
+//! - [`Catalog`]: the questions; answered by [`IndexSnapshot`] and by [`DirectoryScan`].
+//! - [`IndexStore`]: the tables in redb; applies each [`SegmentChange`].
+//! - `RunState`, [`RunRow`], [`Span`]: what is known of a run, and the fold.
+//! - [`Directories`]: how the engine lends the directories.
+//! - `key`, `value`: the bytes of keys and values.
+
+mod catalog;
+mod check;
+mod fence;
+mod key;
+mod merge;
+mod plan;
+mod row;
+mod scan;
+mod snapshot;
+mod store;
+mod table;
+mod value;
+
+pub(crate) use catalog::{Catalog, RunFilter};
+pub(crate) use check::{Subject, check};
+pub(crate) use fence::IndexError;
+pub(crate) use merge::Directories;
+pub(crate) use plan::SegmentChange;
+pub(crate) use row::{RunRow, Span};
+pub(crate) use scan::DirectoryScan;
+pub(crate) use snapshot::IndexSnapshot;
+pub(crate) use store::{IndexIdentity, IndexStore};
+
+#[cfg(test)]
+mod tests;

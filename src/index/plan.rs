@@ -1,0 +1,246 @@
+//! What a batch of sealed segments changes in each table: pure, from the directories and the
+//! rows that are there.
+//!
+//! Everything is folded per run in memory first, so that each key is written once, however many
+//! segments of the batch name its run; and each table gets its changes in the order of its keys,
+//! since unordered ones are what a B-tree is slow at.
+
+use std::collections::BTreeMap;
+
+use super::fence::IndexError;
+use super::key;
+use super::row::{RunRow, RunState};
+use super::table::Table;
+use super::value;
+use crate::format::codec::Decoded;
+use crate::format::{Directory, RunEntry};
+use crate::types::{AgentId, RunNo, SegmentId};
+
+/// What one sealed segment changes in the index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SegmentChange {
+    /// The segment.
+    pub(crate) segment: SegmentId,
+    /// The run table of its directory, in the order of the slots.
+    pub(crate) runs: Vec<RunEntry>,
+    /// The runs that it evicts. They are evicted after its entries were applied.
+    pub(crate) evicted: Vec<RunNo>,
+}
+
+impl SegmentChange {
+    /// What a directory says.
+    pub(crate) fn read(segment: SegmentId, directory: &Directory<'_>) -> Decoded<Self> {
+        let runs = (0..directory.run_count()).map(|slot| directory.run(slot));
+        let evicted = (0..directory.eviction_count()).map(|index| directory.eviction(index));
+        Ok(Self {
+            segment,
+            runs: runs.collect::<Decoded<_>>()?,
+            evicted: evicted.collect::<Decoded<_>>()?,
+        })
+    }
+}
+
+/// What the plan needs to know of the index as it is.
+pub(super) trait Current {
+    /// The row of a run.
+    fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError>;
+    /// The segments that hold frames of a run.
+    fn span_segments(&self, run_no: RunNo) -> Result<Vec<SegmentId>, IndexError>;
+    /// The number of runs of an agent.
+    fn agent_runs(&self, agent: &AgentId) -> Result<u64, IndexError>;
+}
+
+/// A key, and the value it gets; none to remove it.
+pub(super) type KeyChange = (Vec<u8>, Option<Vec<u8>>);
+
+/// What happens to one run.
+#[derive(Debug)]
+struct RunChange {
+    run_no: RunNo,
+    old: Option<RunRow>,
+    /// Spans that are there and must go.
+    old_spans: Vec<SegmentId>,
+    new: RunState,
+}
+
+/// What a batch of segments changes.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// By run number.
+    runs: Vec<RunChange>,
+    agents: BTreeMap<AgentId, u64>,
+}
+
+enum Step<'a> {
+    Entry(SegmentId, u32, &'a RunEntry),
+    Evict,
+}
+
+impl Plan {
+    /// Folds `changes`, which are in the order of the log, into what is there.
+    pub(super) fn new(
+        changes: &[SegmentChange],
+        current: &impl Current,
+    ) -> Result<Self, IndexError> {
+        let mut steps = steps(changes);
+        // Stable: the steps of a run stay in the order of the log.
+        steps.sort_by_key(|(run_no, _)| *run_no);
+        let mut runs = Vec::new();
+        for steps in steps.chunk_by(|(left, _), (right, _)| left == right) {
+            runs.extend(fold(steps, current)?);
+        }
+        let mut deltas: BTreeMap<&AgentId, i64> = BTreeMap::new();
+        for change in &runs {
+            if let Some(row) = &change.old {
+                *deltas.entry(&row.agent).or_default() -= 1;
+            }
+            if let Some(row) = &change.new.row {
+                *deltas.entry(&row.agent).or_default() += 1;
+            }
+        }
+        let mut agents = BTreeMap::new();
+        for (agent, delta) in deltas.into_iter().filter(|(_, delta)| *delta != 0) {
+            let count = current.agent_runs(agent)?.saturating_add_signed(delta);
+            agents.insert(agent.clone(), count);
+        }
+        Ok(Self { runs, agents })
+    }
+
+    /// By how much the number of runs changes.
+    pub(super) fn new_runs(&self) -> i64 {
+        let delta = |change: &RunChange| {
+            i64::from(change.new.row.is_some()) - i64::from(change.old.is_some())
+        };
+        self.runs.iter().map(delta).sum()
+    }
+
+    /// The changes of one table, in the order of its keys.
+    pub(super) fn changes(&self, table: Table) -> Vec<KeyChange> {
+        let mut out = Vec::new();
+        match table {
+            Table::Runs => {
+                for change in &self.runs {
+                    let value = change.new.row.as_ref().map(value::row_value);
+                    out.push((key::run_key(change.run_no).to_vec(), value));
+                }
+            }
+            Table::RunIds => self.marks(table, &mut out, |row| {
+                Some(key::id_key(
+                    row.run.as_str(),
+                    row.agent.as_str(),
+                    row.run_no,
+                ))
+            }),
+            Table::ByAgent => self.marks(table, &mut out, |row| {
+                Some(key::agent_key(
+                    row.agent.as_str(),
+                    row.created_at,
+                    row.run_no,
+                ))
+            }),
+            Table::ByTime => self.marks(table, &mut out, |row| {
+                Some(key::time_key(row.created_at, row.run_no).to_vec())
+            }),
+            Table::InProgress => self.marks(table, &mut out, |row| {
+                (!row.status.is_ended()).then(|| key::run_key(row.run_no).to_vec())
+            }),
+            Table::Agents => {
+                for (agent, count) in &self.agents {
+                    let value = (*count > 0).then(|| value::agent_value(agent.as_str(), *count));
+                    out.push((agent.as_str().as_bytes().to_vec(), value));
+                }
+            }
+            Table::Spans => self.spans(&mut out),
+            Table::Meta => {}
+        }
+        out.sort_by(|(left, _), (right, _)| left.cmp(right));
+        out
+    }
+
+    /// Moves the mark of each run from the key of its old row to that of its new one.
+    fn marks(
+        &self,
+        table: Table,
+        out: &mut Vec<KeyChange>,
+        key_of: impl Fn(&RunRow) -> Option<Vec<u8>>,
+    ) {
+        for change in &self.runs {
+            let old = change.old.as_ref().and_then(&key_of);
+            let new = change.new.row.as_ref().and_then(&key_of);
+            if old == new {
+                continue;
+            }
+            out.extend(old.map(|key| (key, None)));
+            out.extend(new.map(|key| {
+                let mark = value::mark(table, &key);
+                (key, Some(mark))
+            }));
+        }
+    }
+
+    fn spans(&self, out: &mut Vec<KeyChange>) {
+        for change in &self.runs {
+            for &segment in &change.old_spans {
+                out.push((key::span_key(change.run_no, segment).to_vec(), None));
+            }
+            for span in &change.new.spans {
+                let value = value::span_value(change.run_no, span);
+                out.push((
+                    key::span_key(change.run_no, span.segment).to_vec(),
+                    Some(value),
+                ));
+            }
+        }
+    }
+}
+
+fn steps(changes: &[SegmentChange]) -> Vec<(RunNo, Step<'_>)> {
+    let mut steps = Vec::new();
+    for change in changes {
+        for (slot, entry) in (0_u32..).zip(&change.runs) {
+            steps.push((entry.run_no, Step::Entry(change.segment, slot, entry)));
+        }
+        steps.extend(change.evicted.iter().map(|&run_no| (run_no, Step::Evict)));
+    }
+    steps
+}
+
+/// What the steps of one run change; nothing if the run is neither there before nor after.
+fn fold(
+    steps: &[(RunNo, Step<'_>)],
+    current: &impl Current,
+) -> Result<Option<RunChange>, IndexError> {
+    let Some(&(run_no, _)) = steps.first() else {
+        return Ok(None);
+    };
+    let old = current.row(run_no)?;
+    let mut new = RunState {
+        row: old.clone(),
+        spans: Vec::new(),
+    };
+    let mut evicted = false;
+    for (_, step) in steps {
+        match step {
+            Step::Entry(segment, slot, entry) => new.apply(*segment, *slot, entry),
+            Step::Evict => {
+                evicted = true;
+                new.evict();
+            }
+        }
+    }
+    if old.is_none() && new.row.is_none() {
+        return Ok(None);
+    }
+    let gone = evicted && old.is_some();
+    let old_spans = if gone {
+        current.span_segments(run_no)?
+    } else {
+        Vec::new()
+    };
+    Ok(Some(RunChange {
+        run_no,
+        old,
+        old_spans,
+        new,
+    }))
+}

@@ -1,0 +1,203 @@
+//! The answers of the index without the index: straight from the directories.
+//!
+//! Slower, but with bounded memory: a lookup probes each directory, a list walks all of them
+//! once. So a store whose index is missing, damaged or still being rebuilt gives the same answers.
+
+use core::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use super::catalog::{Catalog, RunFilter};
+use super::fence::IndexError;
+use super::merge::{Directories, List, Merge, Said, fold, said_of};
+use super::row::{RunRow, RunState, Span};
+use crate::error::Damage;
+use crate::format::codec::Decoded;
+use crate::types::{AgentId, RunNo, RunRef, SegmentId, Timestamp};
+
+/// Answers from directories.
+#[derive(Debug)]
+pub(crate) struct DirectoryScan<'a, D> {
+    directories: &'a D,
+    count: usize,
+}
+
+impl<'a, D: Directories> DirectoryScan<'a, D> {
+    /// Answers from all directories.
+    pub(crate) fn new(directories: &'a D) -> Self {
+        Self {
+            directories,
+            count: directories.segments().len(),
+        }
+    }
+
+    /// Answers from the directories of segments up to `last`; from none without one.
+    pub(crate) fn up_to(directories: &'a D, last: Option<SegmentId>) -> Self {
+        let count = directories
+            .segments()
+            .partition_point(|id| Some(*id) <= last);
+        Self { directories, count }
+    }
+
+    /// The row and the spans of a run.
+    pub(super) fn state(&self, run_no: RunNo) -> Decoded<RunState> {
+        fold(
+            self.directories,
+            &said_of(self.directories, self.count, run_no)?,
+        )
+    }
+
+    /// Calls `visit` for what is said of each run above `after` that was not evicted, by number,
+    /// until it answers false.
+    fn walk(
+        &self,
+        after: Option<RunNo>,
+        mut visit: impl FnMut(&[Said]) -> Decoded<bool>,
+    ) -> Decoded<()> {
+        let mut merge = Merge::new(self.directories, self.count, after)?;
+        let mut said = Vec::new();
+        while merge.next_run(&mut said)?.is_some() {
+            let alive = said.last().is_some_and(|last| last.list == List::Runs);
+            if alive && !visit(&said)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` for each run in the order of the numbers.
+    pub(super) fn each_state(
+        &self,
+        mut visit: impl FnMut(RunRow, Vec<Span>) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        let mut outcome = Ok(());
+        self.walk(None, |said| {
+            let state = fold(self.directories, said)?;
+            if let Some(row) = state.row {
+                outcome = visit(row, state.spans);
+            }
+            Ok(outcome.is_ok())
+        })?;
+        outcome
+    }
+
+    /// The agent of a run of which something is said.
+    fn with_agent<R>(&self, said: &[Said], read: impl FnOnce(&str) -> R) -> Decoded<Option<R>> {
+        let Some(last) = said.last() else {
+            return Ok(None);
+        };
+        let read = |view: crate::format::Directory<'_>| Ok(read(view.ids(last.index)?.1));
+        self.directories.with(last.directory, read).transpose()
+    }
+}
+
+impl<D: Directories> Catalog for DirectoryScan<'_, D> {
+    fn run_numbers(&self, run: RunRef<'_>) -> Result<Vec<RunNo>, IndexError> {
+        let mut candidates = BTreeSet::new();
+        for directory in 0..self.count {
+            let found = self.directories.with(directory, |view| -> Decoded<()> {
+                for slot in view.find_id(run.run())? {
+                    let (_, agent) = view.ids(slot)?;
+                    if run.agent().is_none_or(|wanted| wanted == agent) {
+                        candidates.insert((agent.to_owned(), view.run_no(slot)?));
+                    }
+                }
+                Ok(())
+            });
+            found.transpose()?;
+        }
+        let mut numbers = Vec::new();
+        for (_, run_no) in candidates {
+            if self.state(run_no)?.row.is_some() {
+                numbers.push(run_no);
+            }
+        }
+        Ok(numbers)
+    }
+
+    fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError> {
+        Ok(self.state(run_no)?.row)
+    }
+
+    fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError> {
+        Ok(self.state(run_no)?.spans)
+    }
+
+    fn runs_page(
+        &self,
+        filter: RunFilter<'_>,
+        before: Option<(Timestamp, RunNo)>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, RunNo)>, IndexError> {
+        let mut newest: BinaryHeap<Reverse<(Timestamp, RunNo)>> = BinaryHeap::new();
+        self.walk(None, |said| {
+            if let RunFilter::Agent(wanted) = filter
+                && self.with_agent(said, |agent| agent == wanted)? != Some(true)
+            {
+                return Ok(true);
+            }
+            let row = fold(self.directories, said)?.row;
+            if let Some(key) = row.map(|row| row.time_key())
+                && before.is_none_or(|before| key < before)
+            {
+                newest.push(Reverse(key));
+                if newest.len() > limit {
+                    newest.pop();
+                }
+            }
+            Ok(true)
+        })?;
+        Ok(newest
+            .into_sorted_vec()
+            .into_iter()
+            .map(|Reverse(key)| key)
+            .collect())
+    }
+
+    fn in_progress_page(
+        &self,
+        after: Option<RunNo>,
+        limit: usize,
+    ) -> Result<Vec<RunNo>, IndexError> {
+        let mut page = Vec::new();
+        self.walk(after, |said| {
+            if page.len() >= limit {
+                return Ok(false);
+            }
+            let row = fold(self.directories, said)?.row;
+            page.extend(
+                row.filter(|row| !row.status.is_ended())
+                    .map(|row| row.run_no),
+            );
+            Ok(true)
+        })?;
+        Ok(page)
+    }
+
+    fn agents_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<AgentId>, IndexError> {
+        let mut page: BTreeSet<String> = BTreeSet::new();
+        self.walk(None, |said| {
+            self.with_agent(said, |agent| {
+                let is_above = after.is_none_or(|after| agent > after);
+                let has_room = page.len() < limit || page.last().is_some_and(|last| agent < last);
+                if is_above && has_room && !page.contains(agent) {
+                    page.insert(agent.to_owned());
+                    if page.len() > limit {
+                        page.pop_last();
+                    }
+                }
+            })?;
+            Ok(true)
+        })?;
+        let agent = |id: String| AgentId::new(&id).map_err(|_| Damage::Truncated.into());
+        page.into_iter().map(agent).collect()
+    }
+
+    fn count_runs(&self) -> Result<u64, IndexError> {
+        let mut count = 0;
+        self.walk(None, |_| {
+            count += 1;
+            Ok(true)
+        })?;
+        Ok(count)
+    }
+}

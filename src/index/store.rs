@@ -1,0 +1,287 @@
+//! The index in redb: opening it, and applying sealed segments to it.
+//!
+//! Invariants:
+//!
+//! - One transaction per batch: the index is always exactly what the segments up to
+//!   [`IndexStore::applied`] say.
+//! - Segments are applied in the order of the log; those that were applied before are skipped, so
+//!   that applying again after a crash is the same as applying once.
+//! - After a failure nothing more is applied. What was committed can still be read.
+
+use std::sync::OnceLock;
+
+use redb::{
+    Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, WriteTransaction,
+};
+
+use super::fence::{Fenced, IndexError, guarded};
+use super::key;
+use super::plan::{Current, KeyChange, Plan, SegmentChange};
+use super::row::RunRow;
+use super::snapshot::IndexSnapshot;
+use super::table::{Bytes, Table};
+use super::value::{self, Meta, SCHEMA_VERSION};
+use crate::error::Damage;
+use crate::types::{AgentId, RunNo, SegmentId};
+
+/// The key of the one entry of the table `meta`.
+pub(super) const META_KEY: &[u8] = b"index";
+
+/// Which log the index belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IndexIdentity {
+    /// The identity of the store.
+    pub(crate) uuid: [u8; 16],
+}
+
+/// How redb used its page cache since it was opened. Collected only where redb is built with its
+/// feature `cache_metrics`; else all numbers but the size are zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct IndexCacheStats {
+    /// Pages that were found in the cache.
+    pub(crate) hits: u64,
+    /// Pages that were read from the storage.
+    pub(crate) misses: u64,
+    /// Pages that were dropped to make room.
+    pub(crate) evictions: u64,
+    /// The bytes in the cache now.
+    pub(crate) used_bytes: usize,
+}
+
+/// The index, open for applying segments. One thread applies; snapshots may be taken by any.
+#[derive(Debug)]
+pub(crate) struct IndexStore {
+    database: Fenced<Database>,
+    failed: OnceLock<IndexError>,
+}
+
+impl IndexStore {
+    /// Makes an index in an empty storage.
+    ///
+    /// # Errors
+    /// [`IndexError::Foreign`] when the storage is not empty.
+    pub(crate) fn create(
+        backend: impl StorageBackend,
+        cache_bytes: usize,
+        identity: IndexIdentity,
+    ) -> Result<Self, IndexError> {
+        let store = guarded(|| {
+            if backend.len().map_err(redb::StorageError::from)? != 0 {
+                return Err(IndexError::Foreign);
+            }
+            let mut builder = Database::builder();
+            builder.set_cache_size(cache_bytes);
+            let database = Fenced::new(builder.create_with_backend(backend)?);
+            Ok(Self {
+                database,
+                failed: OnceLock::new(),
+            })
+        })?;
+        store.database.call(|database| {
+            let transaction = begin(database)?;
+            for table in Table::ALL {
+                transaction.open_table(table.definition())?;
+            }
+            let meta = Meta {
+                uuid: identity.uuid,
+                schema: SCHEMA_VERSION,
+                applied: None,
+                runs: 0,
+            };
+            write_meta(&transaction, &meta)?;
+            Ok(transaction.commit()?)
+        })?;
+        Ok(store)
+    }
+
+    /// Opens the index in a storage.
+    ///
+    /// # Errors
+    /// [`IndexError::Foreign`] when it belongs to another store or has another version. Any error
+    /// means that the index is to be dropped and rebuilt.
+    pub(crate) fn open(
+        backend: impl StorageBackend,
+        cache_bytes: usize,
+        identity: IndexIdentity,
+    ) -> Result<Self, IndexError> {
+        let store = guarded(|| {
+            if backend.len().map_err(redb::StorageError::from)? == 0 {
+                return Err(Damage::Missing.into());
+            }
+            let mut builder = Database::builder();
+            builder.set_cache_size(cache_bytes);
+            let database = Fenced::new(builder.create_with_backend(backend)?);
+            Ok(Self {
+                database,
+                failed: OnceLock::new(),
+            })
+        })?;
+        let meta = store.snapshot()?.meta();
+        if meta.uuid != identity.uuid || meta.schema != SCHEMA_VERSION {
+            return Err(IndexError::Foreign);
+        }
+        Ok(store)
+    }
+
+    /// The last segment that was applied.
+    pub(crate) fn applied(&self) -> Result<Option<SegmentId>, IndexError> {
+        Ok(self.snapshot()?.applied())
+    }
+
+    /// Applies sealed segments, given in the order of the log, in one transaction. It is durable
+    /// when this returns. Segments at or below [`IndexStore::applied`] are skipped.
+    ///
+    /// The cost is in transactions (two syncs each) and in random keys (sorted per batch), so a
+    /// rebuild should give some dozens of segments at once. All changes of a batch are held in
+    /// memory, about 1 KB per run.
+    pub(crate) fn apply(&self, changes: &[SegmentChange]) -> Result<(), IndexError> {
+        assert!(
+            changes.is_sorted_by(|left, right| left.segment < right.segment),
+            "segments are applied in the order of the log"
+        );
+        if let Some(&failure) = self.failed.get() {
+            return Err(failure);
+        }
+        let outcome = self.database.call(|database| apply(database, changes));
+        if let Err(failure) = outcome {
+            let _ = self.failed.set(failure);
+        }
+        outcome
+    }
+
+    /// A consistent view of what was applied up to now. Opening one costs a few microseconds;
+    /// keep it until more was applied.
+    pub(crate) fn snapshot(&self) -> Result<IndexSnapshot, IndexError> {
+        self.database
+            .call(|database| IndexSnapshot::new(&database.begin_read()?))
+    }
+
+    /// How the page cache was used.
+    pub(crate) fn cache_stats(&self) -> Result<IndexCacheStats, IndexError> {
+        self.database.call(|database| {
+            let stats = database.cache_stats();
+            Ok(IndexCacheStats {
+                hits: stats.read_hits(),
+                misses: stats.read_misses(),
+                evictions: stats.evictions(),
+                used_bytes: stats.used_bytes(),
+            })
+        })
+    }
+
+    /// Closes the index. Dropping it does the same but cannot tell whether it worked; nothing that
+    /// was applied depends on it.
+    pub(crate) fn close(self) -> Result<(), IndexError> {
+        self.database.consume(|database| Ok(database.close()?))
+    }
+}
+
+/// A transaction that is durable when committed, and does not make the opening after a crash walk
+/// the whole tree.
+fn begin(database: &Database) -> Result<WriteTransaction, IndexError> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_durability(Durability::Immediate)?;
+    transaction.set_quick_repair(true);
+    Ok(transaction)
+}
+
+fn apply(database: &Database, changes: &[SegmentChange]) -> Result<(), IndexError> {
+    let transaction = begin(database)?;
+    let mut meta = read_meta(&transaction)?;
+    let from = changes.partition_point(|change| Some(change.segment) <= meta.applied);
+    let changes = changes.get(from..).unwrap_or_default();
+    let Some(last) = changes.last() else {
+        return Ok(transaction.abort()?);
+    };
+    let plan = Plan::new(changes, &Tables::open(&transaction)?)?;
+    for table in Table::ALL {
+        write(&transaction, table, plan.changes(table))?;
+    }
+    meta.applied = Some(last.segment);
+    meta.runs = meta.runs.saturating_add_signed(plan.new_runs());
+    write_meta(&transaction, &meta)?;
+    Ok(transaction.commit()?)
+}
+
+fn write(
+    transaction: &WriteTransaction,
+    table: Table,
+    changes: Vec<KeyChange>,
+) -> Result<(), IndexError> {
+    let mut table = transaction.open_table(table.definition())?;
+    for (key, value) in changes {
+        match value {
+            Some(value) => table.insert(key.as_slice(), value.as_slice())?,
+            None => table.remove(key.as_slice())?,
+        };
+    }
+    Ok(())
+}
+
+fn read_meta(transaction: &WriteTransaction) -> Result<Meta, IndexError> {
+    let table = transaction.open_table(Table::Meta.definition())?;
+    let value = table.get(META_KEY)?.ok_or(Damage::Missing)?;
+    Ok(value::read_meta(META_KEY, value.value())?)
+}
+
+fn write_meta(transaction: &WriteTransaction, meta: &Meta) -> Result<(), IndexError> {
+    let mut table = transaction.open_table(Table::Meta.definition())?;
+    table.insert(META_KEY, value::meta_value(META_KEY, meta).as_slice())?;
+    Ok(())
+}
+
+/// What a plan reads of the index as it is.
+struct Tables<'txn> {
+    runs: redb::Table<'txn, Bytes, Bytes>,
+    spans: redb::Table<'txn, Bytes, Bytes>,
+    agents: redb::Table<'txn, Bytes, Bytes>,
+    /// The largest run number; above it no search is needed.
+    last_run: Option<RunNo>,
+}
+
+impl<'txn> Tables<'txn> {
+    fn open(transaction: &'txn WriteTransaction) -> Result<Self, IndexError> {
+        let runs = transaction.open_table(Table::Runs.definition())?;
+        let last_run = match runs.last()? {
+            Some((key, _)) => Some(key::read_run_key(key.value())?),
+            None => None,
+        };
+        Ok(Self {
+            runs,
+            spans: transaction.open_table(Table::Spans.definition())?,
+            agents: transaction.open_table(Table::Agents.definition())?,
+            last_run,
+        })
+    }
+}
+
+impl Current for Tables<'_> {
+    fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError> {
+        if Some(run_no) > self.last_run {
+            return Ok(None);
+        }
+        let key = key::run_key(run_no);
+        match self.runs.get(key.as_slice())? {
+            Some(value) => Ok(Some(value::read_row(&key, value.value())?)),
+            None => Ok(None),
+        }
+    }
+
+    fn span_segments(&self, run_no: RunNo) -> Result<Vec<SegmentId>, IndexError> {
+        let first = key::span_key(run_no, SegmentId(0));
+        let last = key::span_key(run_no, SegmentId(u32::MAX));
+        let mut segments = Vec::new();
+        for entry in self.spans.range(first.as_slice()..=last.as_slice())? {
+            segments.push(key::read_span_key(entry?.0.value())?.1);
+        }
+        Ok(segments)
+    }
+
+    fn agent_runs(&self, agent: &AgentId) -> Result<u64, IndexError> {
+        let key = agent.as_str().as_bytes();
+        match self.agents.get(key)? {
+            Some(value) => Ok(value::read_agent(key, value.value())?),
+            None => Ok(0),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `runlog` is an embedded, single-file, append-only engine for the run logs of AI agents.
+//!
+//! A daemon drives many runs at once. Each run belongs to an agent, starts, gets records, and ends.
+//! The engine keeps all of that in one file: a segmented log with checksummed frames, an index
+//! that leads from a run's id to its records without any scan, and the map of both.
+//!
+//! ```
+//! # fn main() -> runlog::Result<()> {
+//! # let path = std::env::temp_dir().join(format!("runlog-doc-lib-{}", std::process::id()));
+//! # let _ = std::fs::remove_file(&path);
+//! use runlog::{Durability, NewRecord, Options, Outcome};
+//!
+//! let log = Options::new().open(&path)?;
+//! let run = log.start_run("planner", "run-1", b"{\"goal\":\"tea\"}")?;
+//! run.append_json(&serde_json::json!({ "tool": "kettle" }))?; // survives a kill
+//! let paid = NewRecord::json(b"{\"paid\":3}").kind("payment").durability(Durability::Disk);
+//! run.append_record(&paid)?; // survives a power loss
+//! run.end(&Outcome::completed())?;
+//!
+//! assert_eq!(log.agent_of("run-1")?, "planner");
+//! for record in log.trace("run-1")? {
+//!     let record = record?;
+//!     println!("{} {:?} {} bytes", record.seq(), record.kind(), record.payload().len());
+//! }
+//! # drop(run);
+//! log.close()?;
+//! # let _ = std::fs::remove_file(&path);
+//! # Ok(()) }
+//! ```
+//!
+//! # What survives what
+//!
+//! | level | survives | cost | default for |
+//! |---|---|---|---|
+//! | [`Durability::Process`] | the death of the process, SIGKILL included | one write | records |
+//! | [`Durability::Disk`] | power loss | a share of one sync | starts, ends, deletions |
+//!
+//! A background sync makes everything survive power loss within 250 ms by default. After a crash,
+//! what comes back of a run is always a prefix of what was appended to it, with every
+//! acknowledged record of the level that the crash left whole.
+//!
+//! # Layers
+//!
+//! `error <- format <- index <- gc <- engine`. [`format`](mod@format) says what the bytes mean and is pure; it
+//! is public for tools that read the file, and follows the specification in `docs/FORMAT.md`.
+
+#![deny(unsafe_code)]
+
+mod engine;
+mod error;
+pub mod format;
+mod gc;
+mod index;
+mod types;
+
+pub use engine::{
+    Activity, Adopted, Allow, Appended, Cursor, Deleted, IndexRecovery, IoCounters, Metadata,
+    NewRecord, Observer, Options, Outcome, Payload, Phase, Record, RecoveryReport, RunLog, RunPage,
+    RunSummary, RunWriter, Stats, Ticket, TornTail, Trace, VerifyReport,
+};
+pub use error::{
+    Corruption, Damage, Error, IdKind, IoAction, Owner, Place, Result, Sized as SizedThing,
+};
+pub use types::{
+    AgentId, ContentType, Durability, Epoch, ExtentNo, LogPosition, Lsn, MAX_ID_LEN, MAX_KIND_LEN,
+    RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp,
+};
+
+/// What the engine takes from its surroundings: time, randomness, the boot id.
+pub mod env {
+    pub use crate::engine::env::{BootId, Clock, Entropy, Environment, SystemClock, SystemEntropy};
+}
+
+/// The door to the file, for simulated disks and other storages.
+pub mod storage {
+    pub use crate::engine::storage::{FileStorage, MemoryStorage, Region, Storage};
+}
