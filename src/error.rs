@@ -464,10 +464,9 @@ impl fmt::Display for Error {
             Self::NotAStore { len, .. } => {
                 write!(f, "this file of {len} bytes is not a run log; check the path")
             }
-            Self::Truncated { len, expected } => write!(
-                f,
-                "the file has {len} bytes of at least {expected}; restore it from a copy"
-            ),
+            Self::Truncated { len, expected } => {
+                write!(f, "the file has {len} bytes of at least {expected}; restore it from a copy")
+            }
             Self::UnsupportedVersion { found, supported } => write!(
                 f,
                 "the file needs format version {found}, this program knows up to {supported}; \

@@ -210,7 +210,10 @@ impl LogPosition {
 
     /// The reverse of [`LogPosition::to_u64`].
     pub fn from_u64(value: u64) -> Self {
-        Self { segment: SegmentId((value >> 32) as u32), offset: value as u32 }
+        Self {
+            segment: SegmentId((value >> 32) as u32),
+            offset: u32::try_from(value & 0xffff_ffff).unwrap_or(0),
+        }
     }
 }
 

@@ -35,11 +35,7 @@ impl<'a> CrashImages<'a> {
     /// Starts at boundary 0.
     #[must_use]
     pub fn new(recording: &'a Recording) -> Self {
-        Self {
-            recording,
-            boundary: 0,
-            durable: Durable::new(recording.initial.clone()),
-        }
+        Self { recording, boundary: 0, durable: Durable::new(recording.initial.clone()) }
     }
 
     /// How many operations are done.

@@ -79,10 +79,7 @@ impl SimDisk {
     /// A disk with this content, all of it durable, that records each operation.
     #[must_use]
     pub fn recording_from(image: Vec<u8>) -> Self {
-        let recording = Recording {
-            initial: image.clone(),
-            ops: Vec::new(),
-        };
+        let recording = Recording { initial: image.clone(), ops: Vec::new() };
         Self::with_history(image, History::Recording(recording))
     }
 
@@ -102,9 +99,7 @@ impl SimDisk {
             plan: Plan::default(),
             counts: Counts::default(),
         };
-        Self {
-            state: Arc::new(Mutex::new(state)),
-        }
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// A copy of the volatile image.
@@ -260,10 +255,7 @@ impl State {
         if data.is_empty() {
             self.remember(Op::Refused);
         } else if !matches!(self.history, History::Nothing) {
-            self.remember(Op::Write {
-                offset,
-                data: data.into(),
-            });
+            self.remember(Op::Write { offset, data: data.into() });
         }
     }
 }
@@ -289,9 +281,8 @@ impl Storage for SimDisk {
         if let Some(error) = state.plan.for_read(wanted) {
             return Err(error.into());
         }
-        let found = range_of(offset, buf.len() as u64)
-            .ok()
-            .and_then(|range| state.image.get(range));
+        let found =
+            range_of(offset, buf.len() as u64).ok().and_then(|range| state.image.get(range));
         buf.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
@@ -358,10 +349,7 @@ impl Storage for SimDisk {
             return state.refuse(fault.map_or(io::ErrorKind::FileTooLarge, |fault| fault.error));
         };
         state.space.give_back(range.start, range.end);
-        state.commit(Op::Punch {
-            offset: range.start,
-            end: range.end,
-        });
+        state.commit(Op::Punch { offset: range.start, end: range.end });
         Ok(())
     }
 }

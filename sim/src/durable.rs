@@ -181,10 +181,7 @@ impl Durable {
             if touched.start <= whole.start && whole.end <= touched.end {
                 continue;
             }
-            let op = Op::Write {
-                offset: whole.start,
-                data: content.into(),
-            };
+            let op = Op::Write { offset: whole.start, data: content.into() };
             self.pending.push(Pending::new(op, self.len));
         }
     }
@@ -252,66 +249,34 @@ impl Durable {
         let count = self.pending.len();
         let latest = self.length_version_up_to(count);
         match survivors {
-            Survivors::Nothing => Choice {
-                length: 0,
-                sectors: Keep::None,
-            },
-            Survivors::Everything => Choice {
-                length: latest,
-                sectors: Keep::All,
-            },
+            Survivors::Nothing => Choice { length: 0, sectors: Keep::None },
+            Survivors::Everything => Choice { length: latest, sectors: Keep::All },
             Survivors::Half => {
                 let length = self.length_version_up_to(random.index(count + 1));
-                Choice {
-                    length,
-                    sectors: Keep::Half,
-                }
+                Choice { length, sectors: Keep::Half }
             }
             Survivors::OnlyLast => {
                 let place = count.saturating_sub(1);
                 // What grew the file by a write may be stored without the length.
-                let is_write = self
-                    .pending
-                    .last()
-                    .is_some_and(|last| matches!(last.op, Op::Write { .. }));
+                let is_write =
+                    self.pending.last().is_some_and(|last| matches!(last.op, Op::Write { .. }));
                 let lost = latest != count || (is_write && random.coin());
-                Choice {
-                    length: if lost { 0 } else { count },
-                    sectors: Keep::Only { place },
-                }
+                Choice { length: if lost { 0 } else { count }, sectors: Keep::Only { place } }
             }
             Survivors::AllButOneSector => {
-                let sectors = self
-                    .pick_sector(random)
-                    .map_or(Keep::All, |(place, sector)| Keep::AllBut {
-                        place,
-                        sectors: sector..sector + 1,
-                    });
-                Choice {
-                    length: latest,
-                    sectors,
-                }
+                let sectors = self.pick_sector(random).map_or(Keep::All, |(place, sector)| {
+                    Keep::AllBut { place, sectors: sector..sector + 1 }
+                });
+                Choice { length: latest, sectors }
             }
             Survivors::AllButOneOp => {
                 let place = random.index(count);
                 let Some(victim) = self.pending.get(place) else {
-                    return Choice {
-                        length: latest,
-                        sectors: Keep::All,
-                    };
+                    return Choice { length: latest, sectors: Keep::All };
                 };
-                let length = if victim.changes_len() {
-                    self.length_version_up_to(place)
-                } else {
-                    latest
-                };
-                Choice {
-                    length,
-                    sectors: Keep::AllBut {
-                        place,
-                        sectors: victim.sectors(),
-                    },
-                }
+                let length =
+                    if victim.changes_len() { self.length_version_up_to(place) } else { latest };
+                Choice { length, sectors: Keep::AllBut { place, sectors: victim.sectors() } }
             }
             Survivors::TornLast => {
                 let place = count.saturating_sub(1);
@@ -319,29 +284,20 @@ impl Durable {
                 let end = sectors.start + random.index(sectors.len());
                 let upto = count - usize::from(count > 0 && random.coin());
                 let length = self.length_version_up_to(upto);
-                Choice {
-                    length,
-                    sectors: Keep::Torn { place, end },
-                }
+                Choice { length, sectors: Keep::Torn { place, end } }
             }
         }
     }
 
     /// The last version up to `version` that changed the length, or 0.
     fn length_version_up_to(&self, version: usize) -> usize {
-        let changed = self.pending[..version]
-            .iter()
-            .rposition(Pending::changes_len);
+        let changed = self.pending[..version].iter().rposition(Pending::changes_len);
         changed.map_or(0, |place| place + 1)
     }
 
     /// A sector of an operation, each with the same probability.
     fn pick_sector(&self, random: &mut SplitMix64) -> Option<(usize, usize)> {
-        let total: usize = self
-            .pending
-            .iter()
-            .map(|pending| pending.sectors().len())
-            .sum();
+        let total: usize = self.pending.iter().map(|pending| pending.sectors().len()).sum();
         let mut left = random.index(total);
         for (place, pending) in self.pending.iter().enumerate() {
             let sectors = pending.sectors();
@@ -355,12 +311,7 @@ impl Durable {
 
     /// Notes for each pending sector the version that the choice keeps.
     fn mark_versions(&mut self, choice: &Choice, random: &mut SplitMix64) {
-        let end = self
-            .pending
-            .iter()
-            .map(|pending| pending.sectors().end)
-            .max()
-            .unwrap_or(0);
+        let end = self.pending.iter().map(|pending| pending.sectors().end).max().unwrap_or(0);
         if self.versions.len() < end {
             self.versions.resize(end, 0);
         }
@@ -392,10 +343,7 @@ impl Durable {
                         self.versions[sectors].fill(version);
                     }
                 }
-                Keep::AllBut {
-                    place: first,
-                    sectors: but,
-                } => {
+                Keep::AllBut { place: first, sectors: but } => {
                     for sector in sectors {
                         if place < *first || !but.contains(&sector) {
                             self.versions[sector] = version;
@@ -412,11 +360,7 @@ impl Durable {
 
     /// Builds the image in which each sector and the length have the version that was chosen.
     fn replay(&self, length: usize, out: &mut Vec<u8>) {
-        let longest = self
-            .pending
-            .iter()
-            .map(|pending| pending.after.max(pending.before))
-            .max();
+        let longest = self.pending.iter().map(|pending| pending.after.max(pending.before)).max();
         let mut len = match length.checked_sub(1) {
             None => self.base.len(),
             Some(place) => self.pending[place].after,

@@ -20,9 +20,7 @@ impl SimClock {
     /// A clock that shows `time`.
     #[must_use]
     pub fn new(time: Timestamp) -> Self {
-        Self {
-            nanos: Arc::new(AtomicI64::new(time.0)),
-        }
+        Self { nanos: Arc::new(AtomicI64::new(time.0)) }
     }
 
     /// Sets the clock, also back.
@@ -52,9 +50,7 @@ impl SimEntropy {
     /// The bytes that follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self {
-            random: Arc::new(Mutex::new(SplitMix64::new(seed))),
-        }
+        Self { random: Arc::new(Mutex::new(SplitMix64::new(seed))) }
     }
 }
 

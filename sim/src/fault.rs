@@ -69,9 +69,7 @@ impl Plan {
         if let Some(fault) = self.take_next(kind) {
             return Some(fault);
         }
-        self.from
-            .filter(|(first, _)| number >= *first)
-            .map(|(_, fault)| fault)
+        self.from.filter(|(first, _)| number >= *first).map(|(_, fault)| fault)
     }
 
     /// What happens to a read of `range`.

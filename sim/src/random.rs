@@ -63,11 +63,8 @@ mod tests {
     fn the_numbers_are_those_of_the_published_generator() {
         let mut random = SplitMix64::new(1_234_567);
         let numbers = [0; 3].map(|_: u64| random.next_u64());
-        let published = [
-            6_457_827_717_110_365_317,
-            3_203_168_211_198_807_973,
-            9_817_491_932_198_370_423,
-        ];
+        let published =
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
         assert_eq!(numbers, published);
     }
 
@@ -78,10 +75,7 @@ mod tests {
         for _ in 0..5_000 {
             seen[random.index(5)] += 1;
         }
-        assert!(
-            seen.iter().all(|count| (800..1_200).contains(count)),
-            "{seen:?}"
-        );
+        assert!(seen.iter().all(|count| (800..1_200).contains(count)), "{seen:?}");
         assert_eq!(random.below(0), 0);
         assert_eq!(random.below(1), 0);
         let heads = (0..1_000).filter(|_| random.coin()).count();

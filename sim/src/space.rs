@@ -15,11 +15,7 @@ impl Space {
     /// All blocks of a file of `len` bytes, and no limit.
     pub(crate) fn full(len: usize) -> Self {
         let count = len.div_ceil(BLOCK_LEN);
-        Self {
-            taken: vec![true; count],
-            count,
-            limit: usize::MAX,
-        }
+        Self { taken: vec![true; count], count, limit: usize::MAX }
     }
 
     pub(crate) fn set_limit(&mut self, bytes: u64) {
@@ -55,9 +51,8 @@ impl Space {
     /// Takes all blocks of `start..end`, or none and returns false.
     pub(crate) fn take_all(&mut self, start: usize, end: usize) -> bool {
         let blocks = start / BLOCK_LEN..end.div_ceil(BLOCK_LEN);
-        let missing = blocks
-            .filter(|block| !self.taken.get(*block).is_some_and(|taken| *taken))
-            .count();
+        let missing =
+            blocks.filter(|block| !self.taken.get(*block).is_some_and(|taken| *taken)).count();
         if self.count.saturating_add(missing) > self.limit.max(self.count) {
             return false;
         }
@@ -99,10 +94,7 @@ mod tests {
         assert_eq!(space.taken(), 0);
         assert_eq!(space.take(10, 5 * BLOCK_LEN), 2 * BLOCK_LEN);
         assert!(space.take_all(0, 2 * BLOCK_LEN), "it has these already");
-        assert_eq!(
-            space.take(3 * BLOCK_LEN + 5, 3 * BLOCK_LEN + 9),
-            3 * BLOCK_LEN + 5
-        );
+        assert_eq!(space.take(3 * BLOCK_LEN + 5, 3 * BLOCK_LEN + 9), 3 * BLOCK_LEN + 5);
         space.set_limit(0);
         assert!(space.take_all(5, 10), "it has these already");
         assert!(!space.take_all(9 * BLOCK_LEN, 9 * BLOCK_LEN + 1));

@@ -12,7 +12,7 @@ use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
-use crate::index::{self, Directories, DirectoryScan, IndexError, IndexSnapshot, Subject};
+use crate::index::{self, Directories, DirectoryScan, IndexError, IndexSnapshot, Span, Subject};
 use crate::types::{RunNo, SegmentId};
 
 /// The answers for everything up to a sealed segment.
@@ -73,6 +73,27 @@ impl Catalog {
             }
         }
         self.ask_directories(question)
+    }
+
+    /// The spans of a run. The index is believed only if its spans add up to its row: one that is
+    /// missing would otherwise go unnoticed.
+    pub(crate) fn all_spans(&self, run_no: RunNo) -> Result<Vec<Span>> {
+        if self.index.is_none() {
+            return self.ask(|catalog| catalog.spans(run_no));
+        }
+        let (spans, whole) = self.ask(|catalog| {
+            let spans = catalog.spans(run_no)?;
+            let whole = match catalog.row(run_no)? {
+                Some(row) => row.is_covered_by(&spans),
+                None => spans.is_empty(),
+            };
+            Ok((spans, whole))
+        })?;
+        if whole {
+            return Ok(spans);
+        }
+        self.failed.store(true, Ordering::Release);
+        self.ask(|catalog| catalog.spans(run_no))
     }
 
     /// Asks the directories, whatever the index may know.

@@ -111,10 +111,10 @@ impl Core {
         }
         engine.disk.check()?;
         let mut binds = self.binds(drafts)?;
-        if !self.fits(engine, self.room_for(drafts, &binds), urgency)? {
+        if !self.fits(engine, room_for(drafts, &binds), urgency)? {
             self.roll(engine)?;
             binds = self.binds(drafts)?;
-            let need = self.room_for(drafts, &binds);
+            let need = room_for(drafts, &binds);
             if !self.fits(engine, need, urgency)? {
                 let max = u64::from(engine.extent_size.max_batch());
                 return Err(Error::TooLarge { what: Sized::Batch, len: need.0 as u64, max });
@@ -139,14 +139,6 @@ impl Core {
             }
         }
         Ok(binds)
-    }
-
-    /// The bytes that the frames take, and that they add to the directory at most.
-    fn room_for(&self, drafts: &[Draft<'_>], binds: &[(RunNo, Vec<u8>)]) -> (usize, usize) {
-        let frames: usize = drafts.iter().map(|draft| draft.header.frame_len()).sum();
-        let bind_frames: usize = binds.iter().map(|(_, ids)| frame_len(ids.len())).sum();
-        let records: usize = drafts.iter().map(Draft::directory_cost).sum();
-        (frames + bind_frames, records + binds.len() * MAX_RUN_ENTRY_COST)
     }
 
     /// Whether the tail's segment has room; sees to it that the room is allocated.
@@ -222,7 +214,8 @@ impl Core {
         for draft in drafts.iter_mut() {
             encode(&mut draft.header, draft.name, draft.body);
         }
-        let written = engine.disk.write(self.tail.segment.file_offset() + u64::from(start), &buffer);
+        let written =
+            engine.disk.write(self.tail.segment.file_offset() + u64::from(start), &buffer);
         self.buffer = buffer;
         written?;
         (self.tail.offset, self.next_lsn) = (offset, lsn);
@@ -299,7 +292,7 @@ impl Core {
             digest: draft.header.payload_crc,
             has_evictions: self.tail.builder.evictions().next().is_some(),
         };
-        segment.seal(at, Some(directory));
+        segment.seal(at);
         let covered_at = segment.position(engine.extent_size.bytes_u32());
         self.settle_entries(segment.id());
         self.sealing.push_back(Sealing { segment: Arc::clone(&segment), at, covered_at });
@@ -317,4 +310,12 @@ impl Core {
         }
         self.tail.builder = DirectoryBuilder::default();
     }
+}
+
+/// The bytes that the frames take, and that they add to the directory at most.
+fn room_for(drafts: &[Draft<'_>], binds: &[(RunNo, Vec<u8>)]) -> (usize, usize) {
+    let frames: usize = drafts.iter().map(|draft| draft.header.frame_len()).sum();
+    let bind_frames: usize = binds.iter().map(|(_, ids)| frame_len(ids.len())).sum();
+    let records: usize = drafts.iter().map(Draft::directory_cost).sum();
+    (frames + bind_frames, records + binds.len() * MAX_RUN_ENTRY_COST)
 }

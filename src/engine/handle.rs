@@ -236,7 +236,8 @@ impl RunLog {
     /// [`Error::InvalidId`].
     pub fn runs(&self, agent: &str, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
         let agent = AgentId::new(agent)?;
-        let runs = self.engine().page(Some(&agent), after.map(Cursor::key), limit)?;
+        let wanted = limit.saturating_add(1);
+        let runs = self.engine().page(Some(&agent), after.map(Cursor::key), wanted)?;
         Ok(RunPage::new(runs, limit))
     }
 
@@ -245,7 +246,8 @@ impl RunLog {
     /// # Errors
     /// [`Error::Closed`].
     pub fn all_runs(&self, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
-        Ok(RunPage::new(self.engine().page(None, after.map(Cursor::key), limit)?, limit))
+        let wanted = limit.saturating_add(1);
+        Ok(RunPage::new(self.engine().page(None, after.map(Cursor::key), wanted)?, limit))
     }
 
     /// A page of the runs in progress, in the order in which they were started.
@@ -254,7 +256,8 @@ impl RunLog {
     /// [`Error::Closed`].
     pub fn in_progress(&self, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
         let after = after.map(|cursor| cursor.key().1);
-        Ok(RunPage::new(self.engine().in_progress_page(after, limit)?, limit))
+        let wanted = limit.saturating_add(1);
+        Ok(RunPage::new(self.engine().in_progress_page(after, wanted)?, limit))
     }
 
     /// Agents that have runs, by id, behind `after`.
@@ -362,7 +365,7 @@ impl Engine {
         self.sync_all()?;
         self.note_seals()?;
         self.checkpoint()?;
-        self.close_index()?;
+        self.close_index();
         self.disk.sync()?;
         let (end, next) = {
             let core = self.core.lock();
@@ -423,8 +426,8 @@ impl RunWriter {
     /// # Errors
     /// [`Error::Json`] if the value cannot be JSON; else as [`RunWriter::append_record`].
     pub fn append_json<T: serde::Serialize + ?Sized>(&self, value: &T) -> Result<Appended> {
-        let payload = serde_json::to_vec(value)
-            .map_err(|source| Error::Json { source: Arc::new(source) })?;
+        let payload =
+            serde_json::to_vec(value).map_err(|source| Error::Json { source: Arc::new(source) })?;
         self.append_record(&NewRecord::json(&payload))
     }
 
@@ -511,8 +514,11 @@ pub struct RunPage {
 }
 
 impl RunPage {
-    fn new(runs: Vec<RunSummary>, limit: usize) -> Self {
-        let last = runs.last().filter(|_| runs.len() >= limit).map(|summary| summary.key);
+    /// The first `limit` of these runs; a further one tells that there is a next page.
+    fn new(mut runs: Vec<RunSummary>, limit: usize) -> Self {
+        let more = runs.len() > limit;
+        runs.truncate(limit);
+        let last = runs.last().filter(|_| more).map(|summary| summary.key);
         let next = last.map(|(at, run_no)| Cursor { at, run_no });
         Self { runs, next }
     }

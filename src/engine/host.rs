@@ -6,10 +6,7 @@
 /// The name of this machine, or an empty string.
 #[cfg(unix)]
 pub(crate) fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The name of this machine, or an empty string.
@@ -23,29 +20,21 @@ pub(crate) fn boot_id() -> Option<[u8; 16]> {
     if !cfg!(target_os = "linux") {
         return None;
     }
-    parse_uuid(
-        std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-            .ok()?
-            .trim_end(),
-    )
+    parse_uuid(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim_end())
 }
 
 /// The bytes of a UUID that is written as 32 hexadecimal digits in groups of 8-4-4-4-12.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let mut groups = text.split('-');
-    if ![8, 4, 4, 4, 12]
-        .iter()
-        .all(|len| groups.next().is_some_and(|group| group.len() == *len))
-    {
+    if ![8, 4, 4, 4, 12].iter().all(|len| groups.next().is_some_and(|group| group.len() == *len)) {
         return None;
     }
     let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
     let mut id = [0; 16];
     for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
         for digit in pair {
-            let value = char::from(*digit)
-                .to_digit(16)
-                .and_then(|value| u8::try_from(value).ok())?;
+            let value =
+                char::from(*digit).to_digit(16).and_then(|value| u8::try_from(value).ok())?;
             *byte = *byte << 4 | value;
         }
     }

@@ -134,24 +134,32 @@ impl IndexHost {
 
     /// Sees to it that the range reads as zero and lies within the file.
     fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        let there = self.0.disk.len().map_err(plain)?.saturating_sub(at).min(len);
+        let file_len = self.0.disk.len().map_err(plain)?;
+        let there = file_len.saturating_sub(at).min(len);
         if there > 0 {
             self.0.disk.punch(at, there).map_err(plain)?;
         }
-        self.0.disk.allocate(at, len).map_err(plain)
+        if there < len {
+            // Space is taken as pages are written: redb grows by doubling, far ahead of its use.
+            self.0.disk.write_unguarded(at + len - 1, &[0]).map_err(plain)?;
+        }
+        Ok(())
     }
+}
 
-    fn publish(&self, state: &mut State, keeper: &mut Keeper) -> Result<(), Error> {
-        if state.published == (state.map.len(), state.len) {
+impl State {
+    /// Writes what the manifest does not know of the map and the length.
+    fn publish(&mut self, keeper: &mut Keeper) -> Result<(), Error> {
+        if self.published == (self.map.len(), self.len) {
             return Ok(());
         }
         let mut changes = Vec::new();
-        for (slot, &extent) in (0..).zip(&state.map).skip(state.published.0) {
+        for (slot, &extent) in (0..).zip(&self.map).skip(self.published.0) {
             changes.push(Change::Map { extent, slot });
         }
-        changes.push(Change::IndexLen { len: state.len });
+        changes.push(Change::IndexLen { len: self.len });
         keeper.commit(&changes)?;
-        state.published = (state.map.len(), state.len);
+        self.published = (self.map.len(), self.len);
         Ok(())
     }
 }
@@ -176,7 +184,12 @@ impl StorageBackend for IndexHost {
         let len = out.len();
         self.pieces(&state, offset, len, |at, range| {
             let part = out.get_mut(range).ok_or(io::ErrorKind::UnexpectedEof)?;
-            self.0.disk.read(at, part).map_err(plain)
+            // A page is copied from a view where there is one: redb never reads what it is writing.
+            match self.0.disk.map(at, part.len()) {
+                Ok(Some(view)) if view.len() == part.len() => part.copy_from_slice(&view),
+                _ => self.0.disk.read(at, part).map_err(plain)?,
+            }
+            Ok(())
         })
     }
 
@@ -217,7 +230,7 @@ impl StorageBackend for IndexHost {
             return Err(io::Error::other("the index was dropped"));
         }
         let mut keeper = self.0.keeper.lock();
-        self.publish(&mut state, &mut keeper).map_err(plain)?;
+        state.publish(&mut keeper).map_err(plain)?;
         self.0.disk.sync().map_err(plain)?;
         keeper.manifest.synced();
         Ok(())

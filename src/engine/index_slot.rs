@@ -23,11 +23,17 @@ use crate::types::ExtentNo;
 
 /// Segments that are applied in one transaction of the index.
 const BATCH: usize = 32;
+/// Runs that are applied in one transaction, about: each takes a kilobyte of memory meanwhile.
+const BATCH_RUNS: usize = 8 << 10;
 /// A checkpoint is due when this many segments are waiting for one.
 pub(crate) const CHECKPOINT_DUE: usize = 4;
 /// Appends help with the checkpoint when this many segments are waiting, so that memory stays
 /// bounded.
 pub(crate) const CHECKPOINT_LATE: usize = 24;
+/// A checkpoint is due, and soon late, when this many runs are in memory, about a kilobyte each.
+pub(crate) const RUNS_DUE: usize = 8 << 10;
+/// See [`RUNS_DUE`].
+pub(crate) const RUNS_LATE: usize = 32 << 10;
 
 /// Whether there is an index.
 #[derive(Debug)]
@@ -176,17 +182,25 @@ impl Engine {
         let IndexSlot::Open { store, .. } = slot else { return None };
         let applied = store.applied().ok()?;
         let lacking = segments.iter().filter(|segment| Some(segment.id()) > applied);
-        let lacking: Vec<&Arc<Segment>> = lacking.collect();
-        for batch in lacking.chunks(BATCH) {
-            let changes: Option<Vec<SegmentChange>> =
-                batch.iter().map(|segment| segment_change(segment).ok()).collect();
-            store.apply(&changes?).ok()?;
+        let (mut changes, mut runs) = (Vec::new(), 0);
+        for segment in lacking {
+            let change = segment_change(segment).ok()?;
+            runs += change.runs.len();
+            changes.push(change);
+            if changes.len() >= BATCH || runs >= BATCH_RUNS {
+                store.apply(&changes).ok()?;
+                changes.clear();
+                runs = 0;
+            }
+        }
+        if !changes.is_empty() {
+            store.apply(&changes).ok()?;
         }
         store.snapshot().ok()
     }
 
     /// Closes the index in order.
-    pub(crate) fn close_index(&self) -> Result<()> {
+    pub(crate) fn close_index(&self) {
         let mut slot = self.index.lock();
         let old = core::mem::replace(&mut *slot, IndexSlot::Absent);
         let mut core = self.core.lock();
@@ -198,7 +212,6 @@ impl Engine {
             let _ = store.close();
             host.detach();
         }
-        Ok(())
     }
 }
 

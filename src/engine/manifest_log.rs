@@ -166,8 +166,7 @@ impl ManifestLog {
         let snapshot = self.extents.snapshot();
         let generation = self.generation + 1;
         let count = u32::try_from(snapshot.len()).expect("fewer records than extents times two");
-        let header =
-            AreaHeader { uuid: self.uuid, generation, area_len: area.1, snapshot: count };
+        let header = AreaHeader { uuid: self.uuid, generation, area_len: area.1, snapshot: count };
         let mut bytes = header.encode();
         for (place, change) in snapshot.iter().enumerate() {
             let key = RecordKey { generation, index: place as u64 };
@@ -200,11 +199,8 @@ impl ManifestLog {
 
     /// The other area of a pair. A pair starts at a multiple of twice its length behind its base.
     fn sibling(&self, offset: u64, len: u64) -> u64 {
-        let base = if offset < crate::format::EXTENTS_AT {
-            MANIFEST_AT
-        } else {
-            self.pair_base(offset)
-        };
+        let base =
+            if offset < crate::format::EXTENTS_AT { MANIFEST_AT } else { self.pair_base(offset) };
         if offset == base { base + len } else { base }
     }
 

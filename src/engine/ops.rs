@@ -16,9 +16,7 @@ use crate::format::frame::{
     self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES, PieceRef, frame_len,
 };
 use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
-use crate::types::{
-    AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunRef, RunStatus, Seq,
-};
+use crate::types::{AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunRef, RunStatus, Seq};
 
 /// The payload of a record as it will stand in its frame.
 struct Body<'a> {
@@ -113,8 +111,8 @@ impl Engine {
     fn same_start(&self, core: &Core, run_no: RunNo, metadata: &Metadata<'_>) -> Result<bool> {
         let Some((header, payload)) = self.start_frame(core, run_no)? else { return Ok(false) };
         let place = crate::error::Place::Frame(header.position);
-        let (_, _, stored) = frame::decode_ids(&payload)
-            .map_err(|damage| Error::corrupt(place, damage))?;
+        let (_, _, stored) =
+            frame::decode_ids(&payload).map_err(|damage| Error::corrupt(place, damage))?;
         Ok(stored == metadata.payload && header.content == metadata.content)
     }
 
@@ -289,11 +287,7 @@ impl Engine {
     }
 
     /// Ends a run, or finds that it was ended in the same way.
-    pub(crate) fn end(
-        self: &Arc<Self>,
-        run_no: RunNo,
-        outcome: &Outcome,
-    ) -> Result<Appended> {
+    pub(crate) fn end(self: &Arc<Self>, run_no: RunNo, outcome: &Outcome) -> Result<Appended> {
         check_len(Sized::Outcome, outcome.payload().len(), MAX_OUTCOME.into())?;
         if !outcome.status().is_ended() {
             return Err(Error::InvalidArgument { what: "an outcome is not `in_progress`" });
@@ -402,7 +396,7 @@ impl Engine {
         end: LogPosition,
         level: Durability,
     ) -> Result<()> {
-        let waiting = core.unapplied.len();
+        let (waiting, runs) = (core.unapplied.len(), core.hot.len());
         if core.reserved.is_empty() && core.tail.offset > self.extent_size.bytes_u32() / 2 {
             self.upkeep.want(super::upkeep::Wanted::RESERVE);
         }
@@ -411,7 +405,7 @@ impl Engine {
             self.commit.sync_through(self, end)?;
         }
         self.after_change();
-        self.keep_up(waiting);
+        self.keep_up(waiting, runs);
         Ok(())
     }
 }

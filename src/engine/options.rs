@@ -13,7 +13,7 @@ use super::observer::Observer;
 use super::recovery;
 use super::storage::{Creation, FileStorage, OpenedFile, Storage};
 use crate::error::{Error, Owner, Result};
-use crate::format::{OWNER_AT, PAGE, owner};
+use crate::format::{OWNER_AT, PAGE_LEN, owner};
 
 /// How a store is opened: a builder whose defaults suit a daemon.
 ///
@@ -50,14 +50,14 @@ impl Default for Options {
 
 impl Options {
     /// The defaults: extents of 4 MiB, a background sync every 250 ms, an index with a cache of
-    /// 16 MiB, records of at most 64 MiB.
+    /// 48 MiB, records of at most 64 MiB.
     pub fn new() -> Self {
         Self {
             extent_size: 4 << 20,
             sync_interval: Some(Duration::from_millis(250)),
             background: true,
             index: true,
-            index_cache: 16 << 20,
+            index_cache: 48 << 20,
             max_record_len: 64 << 20,
             environment: Environment::system(),
             observer: None,
@@ -152,7 +152,7 @@ impl Options {
             OpenedFile::Locked(storage) => self.start(Arc::new(storage), Some(path)),
             OpenedFile::Busy(storage) => {
                 let disk = Disk::new(Arc::new(storage));
-                let page = disk.read_padded(OWNER_AT, PAGE as usize).unwrap_or_default();
+                let page = disk.read_padded(OWNER_AT, PAGE_LEN).unwrap_or_default();
                 let owner = owner::decode(&page).ok();
                 Err(Error::Busy { path: path.to_owned(), owner })
             }

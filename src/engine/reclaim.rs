@@ -51,7 +51,7 @@ impl Engine {
         for segment in catalog.segments() {
             if suspects.contains(&segment.id())
                 && is_dead(segment, |run_no| deleted.contains(&run_no))?
-                && !self.is_needed(segment, catalog.segments(), &waiting)?
+                && !is_needed(segment, catalog.segments(), &waiting)?
             {
                 dead.push(Arc::clone(segment));
             }
@@ -81,29 +81,6 @@ impl Engine {
         let count = dead.len();
         core.retired.append(&mut dead);
         Ok(count)
-    }
-
-    /// Whether a segment lists an eviction of a run that an older segment still has frames of.
-    fn is_needed(
-        &self,
-        segment: &Arc<Segment>,
-        living: &[Arc<Segment>],
-        retired: &[Arc<Segment>],
-    ) -> Result<bool> {
-        if segment.sealed().is_none_or(|sealed| !sealed.has_evictions) {
-            return Ok(false);
-        }
-        let younger = open_directory(segment)?;
-        for older in living.iter().chain(retired).filter(|other| other.id() < segment.id()) {
-            if older.sealed().is_none() {
-                return Ok(true);
-            }
-            let needed = gc::evicts_from(&younger, &open_directory(older)?);
-            if needed.map_err(|damage| directory_damage(segment, damage))? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Frees retired segments that nobody holds; answers how many.
@@ -142,9 +119,10 @@ impl Engine {
         }
         // An eviction in one of these may have been needed for what was just freed.
         let catalog = Arc::clone(&core.catalog);
-        let with_evictions = catalog.segments().iter().filter(|segment| {
-            segment.sealed().is_some_and(|sealed| sealed.has_evictions)
-        });
+        let with_evictions = catalog
+            .segments()
+            .iter()
+            .filter(|segment| segment.sealed().is_some_and(|sealed| sealed.has_evictions));
         core.suspects.extend(with_evictions.map(|segment| segment.id()));
         Ok(free.len())
     }
@@ -170,4 +148,26 @@ fn directory_damage(segment: &Segment, damage: crate::error::Damage) -> Error {
 fn is_dead(segment: &Arc<Segment>, is_deleted: impl Fn(RunNo) -> bool) -> Result<bool> {
     gc::is_dead(&open_directory(segment)?, is_deleted)
         .map_err(|damage| directory_damage(segment, damage))
+}
+
+/// Whether a segment lists an eviction of a run that an older segment still has frames of.
+fn is_needed(
+    segment: &Arc<Segment>,
+    living: &[Arc<Segment>],
+    retired: &[Arc<Segment>],
+) -> Result<bool> {
+    if segment.sealed().is_none_or(|sealed| !sealed.has_evictions) {
+        return Ok(false);
+    }
+    let younger = open_directory(segment)?;
+    for older in living.iter().chain(retired).filter(|other| other.id() < segment.id()) {
+        if older.sealed().is_none() {
+            return Ok(true);
+        }
+        let needed = gc::evicts_from(&younger, &open_directory(older)?);
+        if needed.map_err(|damage| directory_damage(segment, damage))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -13,11 +13,16 @@ use std::sync::{Arc, OnceLock};
 use super::disk::Disk;
 use super::storage::Region;
 use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::directory::offset_in_list;
 use crate::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, SegmentKey, claims_position};
 use crate::format::manifest::SealedAt;
 use crate::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{Directory, ExtentSize, FrameHeader, FrameKind};
 use crate::types::{ExtentNo, LogPosition, SegmentId};
+
+/// The length of a frame's header as offsets count.
+const HEADER: u32 = 72;
+const _: () = assert!(HEADER as usize == FRAME_HEADER_LEN);
 
 /// A segment of an open store.
 pub(crate) struct Segment {
@@ -41,7 +46,12 @@ struct DirectoryBytes {
 }
 
 impl Segment {
-    pub(crate) fn new(disk: Disk, extent_size: ExtentSize, extent: ExtentNo, key: SegmentKey) -> Self {
+    pub(crate) fn new(
+        disk: Disk,
+        extent_size: ExtentSize,
+        extent: ExtentNo,
+        key: SegmentKey,
+    ) -> Self {
         Self {
             key,
             extent,
@@ -91,18 +101,9 @@ impl Segment {
         self.sealed.get().copied()
     }
 
-    /// The segment takes no more frames. `directory` is what the SEAL frame holds, if the caller
-    /// still has it.
-    pub(crate) fn seal(&self, at: SealedAt, directory: Option<Vec<u8>>) {
-        if let Some(bytes) = directory {
-            self.keep_directory(bytes, None);
-        }
+    /// The segment takes no more frames.
+    pub(crate) fn seal(&self, at: SealedAt) {
         let _ = self.sealed.set(at);
-    }
-
-    /// Keeps a directory in memory: one that was just written, or one that was rebuilt.
-    pub(crate) fn keep_directory(&self, bytes: Vec<u8>, rebuilt: Option<Corruption>) {
-        let _ = self.directory.set(DirectoryBytes { bytes: Payload::owned(bytes), rebuilt });
     }
 
     /// The damage of the stored directory, if it had to be rebuilt.
@@ -154,7 +155,11 @@ impl Segment {
         let bytes = self.disk.read_padded(self.at, SEGMENT_HEADER_LEN as usize)?;
         let header =
             SegmentHeader::decode(&bytes).map_err(|damage| Error::corrupt(place, damage))?;
-        if header.key == self.key { Ok(header) } else { Err(Error::corrupt(place, Damage::Misplaced)) }
+        if header.key == self.key {
+            Ok(header)
+        } else {
+            Err(Error::corrupt(place, Damage::Misplaced))
+        }
     }
 
     /// The header of the frame at `offset`, checked.
@@ -171,11 +176,43 @@ impl Segment {
         Ok((header, payload))
     }
 
+    /// The frame at `offset`, checked whole; `named` adds what the header says to an error about
+    /// the payload. The fast way for whole traces: one look at the bytes where there is a view.
+    pub(crate) fn read_frame_named(
+        &self,
+        offset: u32,
+        named: impl Fn(&FrameHeader, Error) -> Error,
+    ) -> Result<(FrameHeader, Payload)> {
+        let Some(region) = self.region() else {
+            let header = self.read_header(offset)?;
+            let payload = self.read_payload(&header).map_err(|error| named(&header, error))?;
+            return Ok((header, payload));
+        };
+        self.disk.count_mapped();
+        let bytes = region.get(offset as usize..).unwrap_or_default();
+        let header = FrameHeader::decode(bytes, self.key, offset)
+            .map_err(|damage| self.damaged(offset, damage))?;
+        let padded = bytes.get(FRAME_HEADER_LEN..header.frame_len());
+        let checked = padded.ok_or(Damage::Truncated).and_then(|all| header.check_payload(all));
+        checked.map_err(|damage| named(&header, self.damaged(offset, damage)))?;
+        let start = offset as usize + FRAME_HEADER_LEN;
+        let part = region.slice(start..start + header.payload_len as usize);
+        let part = part.ok_or_else(|| self.damaged(offset, Damage::Truncated))?;
+        Ok((header, Payload::view(part)))
+    }
+
+    /// Item `index` of a list of offsets in the directory, which was opened before.
+    pub(crate) fn listed_offset(&self, start: u32, index: u32) -> Result<u32> {
+        let place = Place::Directory { segment: self.key.id };
+        let kept = self.directory.get().ok_or(Error::corrupt(place, Damage::Missing))?;
+        offset_in_list(&kept.bytes, start, index).map_err(|damage| Error::corrupt(place, damage))
+    }
+
     /// The payload behind a header that was checked.
     pub(crate) fn read_payload(&self, header: &FrameHeader) -> Result<Payload> {
         let offset = header.position.offset;
         let padded = header.frame_len() - FRAME_HEADER_LEN;
-        let bytes = self.read(offset + FRAME_HEADER_LEN as u32, padded)?;
+        let bytes = self.read(offset.saturating_add(HEADER), padded)?;
         header.check_payload(&bytes).map_err(|damage| self.damaged(offset, damage))?;
         Ok(bytes.slice(0..header.payload_len as usize))
     }

@@ -30,8 +30,8 @@ struct Part {
 /// Where the records of a part are.
 #[derive(Clone)]
 enum Offsets {
-    /// In the directory of a sealed segment.
-    Slot(u32),
+    /// In the directory of a sealed segment: the run's slot, and where its first offset is.
+    Slot { slot: u32, first: u32 },
     /// In memory, of the segment that is being written.
     Listed(Arc<[u32]>),
 }
@@ -88,7 +88,7 @@ impl Engine {
         }
         let catalog = Arc::clone(&core.catalog);
         drop(core);
-        let settled = catalog.ask(|catalog| catalog.spans(run_no))?;
+        let settled = catalog.all_spans(run_no)?;
         let mut all = Vec::with_capacity(settled.len() + parts.len());
         for span in &settled {
             let segment = catalog.segment(span.segment);
@@ -109,7 +109,7 @@ impl Engine {
 /// The agent as the first part's directory has it.
 fn first_agent(parts: &[Part], run_no: RunNo) -> Result<AgentId> {
     for part in parts {
-        if let Offsets::Slot(slot) = part.offsets {
+        if let Offsets::Slot { slot, .. } = part.offsets {
             let directory = part.segment.directory(rebuild_directory)?;
             if let Ok((_, agent)) = directory.ids(slot) {
                 return AgentId::new(agent);
@@ -127,13 +127,13 @@ impl Part {
             records: span.records,
             first_seq: span.first_seq,
             next_seq: span.next_seq,
-            offsets: Offsets::Slot(span.slot),
+            offsets: Offsets::Slot { slot: span.slot, first: 0 },
         }
     }
 
     /// Checks a slot against the directory; a rebuilt directory may have the run elsewhere.
     fn confirm(&mut self, run_no: RunNo) -> Result<()> {
-        let Offsets::Slot(slot) = self.offsets else { return Ok(()) };
+        let Offsets::Slot { slot, .. } = self.offsets else { return Ok(()) };
         let place = Place::Directory { segment: self.segment.id() };
         let directory = self.segment.directory(rebuild_directory)?;
         let wrong = |damage| Error::corrupt(place, damage);
@@ -141,8 +141,9 @@ impl Part {
             Ok(found) if found == run_no => slot,
             _ => directory.find_no(run_no).map_err(wrong)?.ok_or(wrong(Damage::Missing))?,
         };
-        self.offsets = Offsets::Slot(slot);
-        self.records = directory.record_count(slot).map_err(wrong)?;
+        let (first, records) = directory.record_list(slot).map_err(wrong)?;
+        self.offsets = Offsets::Slot { slot, first };
+        self.records = records;
         Ok(())
     }
 
@@ -153,13 +154,7 @@ impl Part {
                 let offset = offsets.get(index as usize).copied();
                 offset.ok_or(Error::corrupt(place, Damage::Missing))
             }
-            Offsets::Slot(slot) => {
-                let place = Place::Directory { segment: self.segment.id() };
-                let directory = self.segment.directory(rebuild_directory)?;
-                directory
-                    .record_offset(*slot, index)
-                    .map_err(|damage| Error::corrupt(place, damage))
-            }
+            Offsets::Slot { first, .. } => self.segment.listed_offset(*first, index),
         }
     }
 
@@ -309,11 +304,7 @@ impl Trace {
 
     fn read_record(&self, part: &Part, offset: u32) -> Result<Record> {
         let segment = &part.segment;
-        let header = segment.read_header(offset)?;
-        if header.kind != FrameKind::Record || header.run_no != self.run_no {
-            return Err(segment.damaged(offset, Damage::Mismatch));
-        }
-        let named = |error| match error {
+        let named = |header: &FrameHeader, error| match error {
             Error::Corrupt(corruption) => Error::Corrupt(Corruption {
                 run: Some(self.run.clone()),
                 seq: Some(header.seq),
@@ -321,14 +312,16 @@ impl Trace {
             }),
             other => other,
         };
-        let stored = segment.read_payload(&header).map_err(named)?.pinned(segment);
-        let name_len = usize::from(header.name_len);
-        let kind = stored.slice(0..name_len);
-        let rest = stored.slice(name_len..stored.len());
-        let payload = if header.flags & FLAG_PIECES == 0 {
-            rest
+        let (header, stored) = segment.read_frame_named(offset, named)?;
+        if header.kind != FrameKind::Record || header.run_no != self.run_no {
+            return Err(segment.damaged(offset, Damage::Mismatch));
+        }
+        let stored = stored.pinned(segment);
+        let gathered = if header.flags & FLAG_PIECES == 0 {
+            None
         } else {
-            self.gather(&header, &rest).map_err(named)?
+            let references = stored.get(usize::from(header.name_len)..).unwrap_or_default();
+            Some(self.gather(&header, references).map_err(|error| named(&header, error))?)
         };
         Ok(Record {
             seq: header.seq,
@@ -336,16 +329,16 @@ impl Trace {
             at: header.at,
             content: header.content,
             late: header.flags & FLAG_LATE != 0,
-            kind,
-            payload,
+            stored,
+            name_len: header.name_len,
+            gathered,
         })
     }
 
     /// The payload of a record that lies in pieces.
     fn gather(&self, header: &FrameHeader, references: &[u8]) -> Result<Payload> {
         let at = |position: LogPosition, damage| Error::corrupt(Place::Frame(position), damage);
-        let pieces =
-            decode_pieces(references).map_err(|damage| at(header.position, damage))?;
+        let pieces = decode_pieces(references).map_err(|damage| at(header.position, damage))?;
         let total: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
         if total != u64::from(header.extra) {
             return Err(at(header.position, Damage::Mismatch));
@@ -355,7 +348,9 @@ impl Trace {
             let part = self.parts.iter().find(|part| part.segment.id() == position.segment);
             let part = part.ok_or_else(|| at(position, Damage::Missing))?;
             let piece = part.segment.read_header(position.offset)?;
-            if piece.kind != FrameKind::Piece || piece.payload_len != len || piece.payload_crc != crc
+            if piece.kind != FrameKind::Piece
+                || piece.payload_len != len
+                || piece.payload_crc != crc
             {
                 return Err(at(position, Damage::Mismatch));
             }

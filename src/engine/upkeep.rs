@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::index_slot::{CHECKPOINT_DUE, CHECKPOINT_LATE};
+use super::index_slot::{CHECKPOINT_DUE, CHECKPOINT_LATE, RUNS_DUE, RUNS_LATE};
 use super::shared::Engine;
 use crate::error::{Error, IoAction, Result};
 use crate::types::SegmentId;
@@ -203,7 +203,10 @@ impl Engine {
 
     fn checkpoint_is_due(&self) -> bool {
         let core = self.core.lock();
-        core.unapplied.len() >= CHECKPOINT_DUE || core.catalog.index_failed()
+        let waiting = core.unapplied.len();
+        waiting >= CHECKPOINT_DUE
+            || (waiting > 0 && core.hot.len() >= RUNS_DUE)
+            || core.catalog.index_failed()
     }
 
     /// Called by each call that changed the store, with no lock held: does what is due where there
@@ -221,8 +224,8 @@ impl Engine {
     }
 
     /// Helps with a checkpoint that is late, so that memory stays bounded.
-    pub(crate) fn keep_up(&self, waiting: usize) {
-        if waiting >= CHECKPOINT_LATE {
+    pub(crate) fn keep_up(&self, waiting: usize, runs: usize) {
+        if waiting >= CHECKPOINT_LATE || (waiting > 1 && runs >= RUNS_LATE) {
             let _ = self.sync_all();
             let _ = self.checkpoint();
         }

@@ -207,7 +207,6 @@ impl Allow {
 /// An acknowledged append. The level that was asked for is reached; the ticket tells when the
 /// append survives power loss too.
 #[derive(Debug, Clone)]
-#[must_use = "the ticket tells when the append survives power loss"]
 pub struct Appended {
     /// The sequence of the (last) record.
     pub seq: Seq,
@@ -270,8 +269,11 @@ pub struct Record {
     pub(crate) at: Timestamp,
     pub(crate) content: ContentType,
     pub(crate) late: bool,
-    pub(crate) kind: Payload,
-    pub(crate) payload: Payload,
+    /// The kind, and the payload unless that lay in pieces.
+    pub(crate) stored: Payload,
+    pub(crate) name_len: u8,
+    /// The payload of a record that lay in pieces, put together.
+    pub(crate) gathered: Option<Payload>,
 }
 
 impl Record {
@@ -292,7 +294,8 @@ impl Record {
 
     /// The kind that the caller gave it, if any.
     pub fn kind(&self) -> Option<&str> {
-        core::str::from_utf8(&self.kind).ok().filter(|kind| !kind.is_empty())
+        let name = self.stored.get(..usize::from(self.name_len))?;
+        core::str::from_utf8(name).ok().filter(|kind| !kind.is_empty())
     }
 
     /// What the payload is.
@@ -307,12 +310,18 @@ impl Record {
 
     /// The bytes exactly as they were appended.
     pub fn payload(&self) -> &[u8] {
-        &self.payload
+        match &self.gathered {
+            Some(payload) => payload,
+            None => self.stored.get(usize::from(self.name_len)..).unwrap_or_default(),
+        }
     }
 
     /// The bytes, to keep without copying.
     pub fn into_payload(self) -> Payload {
-        self.payload
+        match self.gathered {
+            Some(payload) => payload,
+            None => self.stored.slice(usize::from(self.name_len)..self.stored.len()),
+        }
     }
 
     /// Reads the payload as JSON.
@@ -320,7 +329,7 @@ impl Record {
     /// # Errors
     /// [`Error::Json`] when it is not JSON of that shape; the bytes stay readable.
     pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T> {
-        serde_json::from_slice(&self.payload)
+        serde_json::from_slice(self.payload())
             .map_err(|source| Error::Json { source: std::sync::Arc::new(source) })
     }
 }
@@ -332,7 +341,7 @@ impl fmt::Debug for Record {
             .field("seq", &self.seq)
             .field("kind", &self.kind())
             .field("content_type", &self.content)
-            .field("len", &self.payload.len())
+            .field("len", &self.payload().len())
             .finish_non_exhaustive()
     }
 }

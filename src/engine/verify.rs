@@ -10,7 +10,7 @@ use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::header::{HeaderFault, StaticHeader};
 use crate::format::manifest::{AreaHeader, read_area};
 use crate::format::superblock::Superblock;
-use crate::format::{OWNER_AT, PAGE, SUPERBLOCK_AT, owner};
+use crate::format::{OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT, owner};
 
 /// What a check of everything found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,13 +53,17 @@ impl Engine {
             (sealed_segments(&core), tail, catalog, Arc::clone(&core.deleted))
         };
         for segment in &sealed {
-            self.verify_segment_header(segment, &mut report);
+            verify_segment_header(segment, &mut report);
             report.add(check_sealed(segment)?);
         }
         let end = self.commit.written();
-        self.verify_segment_header(&tail, &mut report);
+        verify_segment_header(&tail, &mut report);
         let end = if end.segment == tail.id() { end.offset } else { u32::MAX };
-        report.add(check_tail(&tail, end)?);
+        let name_of = |run_no| {
+            let core = self.core.lock();
+            self.row(&core, run_no).ok().map(|row| row.run)
+        };
+        report.add(check_tail(&tail, end, name_of)?);
         if catalog.index().is_some() {
             report.index_checked = true;
             if !catalog.index_matches(&deleted) {
@@ -69,17 +73,10 @@ impl Engine {
         Ok(report)
     }
 
-    fn verify_segment_header(&self, segment: &Arc<Segment>, report: &mut VerifyReport) {
-        if let Err(Error::Corrupt(corruption)) = segment.header() {
-            report.problems.push(corruption);
-        }
-    }
-
     /// Checks what stands in front of the extents, and the manifest wherever it is.
     fn verify_front(&self, report: &mut VerifyReport) -> Result<()> {
         let keeper = self.keeper.lock();
-        let page = usize::try_from(PAGE).unwrap_or(0);
-        let header = self.disk.read_padded(0, page)?;
+        let header = self.disk.read_padded(0, PAGE_LEN)?;
         if let Err(fault) = StaticHeader::decode(&header) {
             let damage = match fault {
                 HeaderFault::Damaged(damage) => damage,
@@ -88,7 +85,7 @@ impl Engine {
             report.problems.push(Corruption::new(Place::Header, damage));
         }
         for slot in 0..2u8 {
-            let bytes = self.disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, page)?;
+            let bytes = self.disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE_LEN)?;
             if let Err(damage) = Superblock::decode(&bytes) {
                 let unwritten = bytes.iter().all(|&byte| byte == 0);
                 if !unwritten || keeper.superblock.epoch.0 > 1 {
@@ -96,7 +93,7 @@ impl Engine {
                 }
             }
         }
-        if let Err(damage) = owner::decode(&self.disk.read_padded(OWNER_AT, page)?) {
+        if let Err(damage) = owner::decode(&self.disk.read_padded(OWNER_AT, PAGE_LEN)?) {
             report.problems.push(Corruption::new(Place::OwnerPage, damage));
         }
         let at = keeper.manifest.at(true);
@@ -112,6 +109,12 @@ impl Engine {
         }
         report.bytes += 4 * PAGE + at.len;
         Ok(())
+    }
+}
+
+fn verify_segment_header(segment: &Segment, report: &mut VerifyReport) {
+    if let Err(Error::Corrupt(corruption)) = segment.header() {
+        report.problems.push(corruption);
     }
 }
 

@@ -152,9 +152,5 @@ pub fn len_u32(len: usize) -> u32 {
 
 /// Compares a stored checksum with that of the bytes.
 pub fn check_crc(stored: u32, found: u32) -> Decoded<()> {
-    if stored == found {
-        Ok(())
-    } else {
-        Err(Damage::Checksum { expected: stored, found })
-    }
+    if stored == found { Ok(()) } else { Err(Damage::Checksum { expected: stored, found }) }
 }

@@ -388,8 +388,8 @@ impl<'a> Directory<'a> {
             return Err(Damage::UnknownCode { found: u32::from(flags) });
         }
         let code = reader.u8()?;
-        let status = RunStatus::from_code(code)
-            .ok_or(Damage::UnknownCode { found: u32::from(code) })?;
+        let status =
+            RunStatus::from_code(code).ok_or(Damage::UnknownCode { found: u32::from(code) })?;
         reader.zeros(1)?;
         let late = reader.u32()?;
         let created_at = Timestamp(reader.i64()?);
@@ -404,7 +404,8 @@ impl<'a> Directory<'a> {
             agent: AgentId::new(agent).map_err(|_| Damage::Truncated)?,
             run: RunId::new(run).map_err(|_| Damage::Truncated)?,
             created_at: (flags & CREATED != 0).then_some(created_at),
-            start: (flags & STARTED != 0).then_some(StartAt { offset: start_offset, at: started_at }),
+            start: (flags & STARTED != 0)
+                .then_some(StartAt { offset: start_offset, at: started_at }),
             end: (flags & ENDED != 0).then_some(EndAt {
                 offset: end_offset,
                 at: ended_at,
@@ -476,19 +477,26 @@ impl<'a> Directory<'a> {
         Ok(RunNo(u64_at(self.bytes, self.evictions_at + index as usize * EVICTION_LEN)?))
     }
 
-    /// How many records the run in `slot` has here.
-    pub fn record_count(&self, slot: u32) -> Decoded<u32> {
-        u32_at(self.bytes, self.entry_at(slot)? + 24)
+    /// Where in the directory's bytes the record offsets of the run in `slot` are, and how many it
+    /// has; all of them lie within the directory.
+    pub fn record_list(&self, slot: u32) -> Decoded<(u32, u32)> {
+        let at = self.entry_at(slot)?;
+        let (records, first) = (u32_at(self.bytes, at + 24)?, u32_at(self.bytes, at + 28)?);
+        let end = first.checked_add(records).ok_or(Damage::Truncated)?;
+        if end > self.offsets {
+            return Err(Damage::OutOfRange { found: end.into(), max: self.offsets.into() });
+        }
+        let start = self.offsets_at + first as usize * OFFSET_LEN;
+        Ok((u32::try_from(start).map_err(|_| Damage::Truncated)?, records))
     }
 
     /// The offset of record `index` of the run in `slot`; records count from 0 in this segment.
     pub fn record_offset(&self, slot: u32, index: u32) -> Decoded<u32> {
-        let first = u32_at(self.bytes, self.entry_at(slot)? + 28)?;
-        let at = first.checked_add(index).ok_or(Damage::Truncated)?;
-        if at >= self.offsets {
-            return Err(Damage::OutOfRange { found: at.into(), max: self.offsets.into() });
+        let (start, records) = self.record_list(slot)?;
+        if index >= records {
+            return Err(Damage::OutOfRange { found: index.into(), max: records.into() });
         }
-        u32_at(self.bytes, self.offsets_at + at as usize * OFFSET_LEN)
+        offset_in_list(self.bytes, start, index)
     }
 
     fn entry_at(&self, slot: u32) -> Decoded<usize> {
@@ -502,6 +510,11 @@ impl<'a> Directory<'a> {
         let at = self.hashes_at + index as usize * HASH_LEN;
         Ok((u32_at(self.bytes, at)?, u32_at(self.bytes, at + 4)?))
     }
+}
+
+/// Item `index` of a list of record offsets that starts at `start` of the directory's bytes.
+pub fn offset_in_list(directory: &[u8], start: u32, index: u32) -> Decoded<u32> {
+    u32_at(directory, start as usize + index as usize * OFFSET_LEN)
 }
 
 /// Where the part behind `count` items of `size` bytes at `at` starts.

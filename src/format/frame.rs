@@ -29,6 +29,10 @@ pub const FRAME_ALIGN: usize = 8;
 /// The length of the reference to one piece in the last frame of a large record.
 pub const PIECE_REF_LEN: usize = 16;
 
+/// [`MAX_KIND_LEN`] as lengths in headers count.
+const MAX_NAME: u32 = 64;
+const _: () = assert!(MAX_NAME as usize == MAX_KIND_LEN);
+
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -192,7 +196,7 @@ impl FrameHeader {
         if flags & !KNOWN_FLAGS != 0 {
             return Err(Damage::ReservedNotZero);
         }
-        let max = payload_len.min(MAX_KIND_LEN as u32);
+        let max = payload_len.min(MAX_NAME);
         if u32::from(name_len) > max {
             return Err(Damage::OutOfRange { found: name_len.into(), max: max.into() });
         }

@@ -4,7 +4,7 @@
 //! catch newline conversion, 0x1A stops a DOS `type`.
 
 use super::codec::{Decoded, Reader, Writer, check_crc};
-use super::{ExtentSize, FORMAT_VERSION, PAGE};
+use super::{ExtentSize, FORMAT_VERSION, PAGE_LEN};
 use crate::error::Damage;
 use crate::types::Timestamp;
 
@@ -55,7 +55,7 @@ impl StaticHeader {
 
     /// The page that is written.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(PAGE as usize);
+        let mut out = Vec::with_capacity(PAGE_LEN);
         Writer::new(&mut out)
             .bytes(&MAGIC)
             .u32(self.version)
@@ -69,7 +69,7 @@ impl StaticHeader {
             .zeros(8);
         debug_assert_eq!(out.len(), CHECKED_LEN);
         let crc = crc32fast::hash(&out);
-        Writer::new(&mut out).u32(crc).zeros(PAGE as usize - CHECKED_LEN - 4);
+        Writer::new(&mut out).u32(crc).zeros(PAGE_LEN - CHECKED_LEN - 4);
         out
     }
 

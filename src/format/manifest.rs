@@ -362,7 +362,8 @@ pub fn read_area(bytes: &[u8], uuid: [u8; 16], generation: u64) -> Decoded<AreaC
         return Err(Damage::Misplaced);
     }
     let records = bytes.get(AREA_HEADER_LEN..).unwrap_or_default().chunks_exact(RECORD_LEN);
-    let decode = |(index, record): (u64, &[u8])| Change::decode(record, RecordKey { generation, index });
+    let decode =
+        |(index, record): (u64, &[u8])| Change::decode(record, RecordKey { generation, index });
     let mut decoded = (0..).zip(records).map(decode);
     let (mut extents, mut batch, mut whole) = (Extents::default(), Vec::new(), 0);
     for (change, index) in decoded.by_ref().map_while(Result::ok).zip(1..) {

@@ -35,6 +35,8 @@ pub const FORMAT_VERSION: u32 = 1;
 
 /// The size of the header, of a superblock slot and of the owner page.
 pub const PAGE: u64 = 4096;
+/// [`PAGE`], as the length of a buffer.
+pub const PAGE_LEN: usize = 4096;
 /// Where superblock slot 0 starts; slot 1 follows one page behind it.
 pub const SUPERBLOCK_AT: u64 = PAGE;
 /// Where the owner page starts.
@@ -46,6 +48,7 @@ pub const MANIFEST_AREA_LEN: u64 = 6 * PAGE;
 /// Where extent 0 starts.
 pub const EXTENTS_AT: u64 = 64 * 1024;
 
+const _: () = assert!(PAGE == PAGE_LEN as u64);
 const _: () = assert!(MANIFEST_AT + 2 * MANIFEST_AREA_LEN == EXTENTS_AT);
 
 /// The size of the extents of one store: a power of two from 64 KiB to 64 MiB.

@@ -1,7 +1,7 @@
 //! The owner page: who holds the writer lock. For people only, the lock itself decides; a page
 //! that does not check is treated as absent.
 
-use super::PAGE;
+use super::PAGE_LEN;
 use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
 use crate::error::{Damage, Owner};
 use crate::types::Timestamp;
@@ -17,7 +17,7 @@ pub fn encode(owner: &Owner) -> Vec<u8> {
         cut -= 1;
     }
     let host = owner.host.get(..cut).unwrap_or_default();
-    let mut out = Vec::with_capacity(PAGE as usize);
+    let mut out = Vec::with_capacity(PAGE_LEN);
     Writer::new(&mut out)
         .bytes(&MAGIC)
         .u32(owner.pid)
@@ -27,7 +27,7 @@ pub fn encode(owner: &Owner) -> Vec<u8> {
         .bytes(host.as_bytes());
     out.resize(CHECKED_LEN, 0);
     let crc = crc32fast::hash(&out);
-    Writer::new(&mut out).u32(crc).zeros(PAGE as usize - CHECKED_LEN - 4);
+    Writer::new(&mut out).u32(crc).zeros(PAGE_LEN - CHECKED_LEN - 4);
     out
 }
 

@@ -4,7 +4,7 @@
 //! the next, so that the two are never both in doubt (O9).
 
 use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
-use super::{ExtentSize, PAGE};
+use super::{ExtentSize, PAGE_LEN};
 use crate::error::Damage;
 use crate::types::{Epoch, LogPosition, Lsn, RunNo, SegmentId};
 
@@ -58,7 +58,7 @@ pub struct Superblock {
 impl Superblock {
     /// The page that is written.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(PAGE as usize);
+        let mut out = Vec::with_capacity(PAGE_LEN);
         Writer::new(&mut out)
             .bytes(&MAGIC)
             .bytes(&self.uuid)
@@ -78,7 +78,7 @@ impl Superblock {
             .bytes(&self.boot_id);
         out.resize(CHECKED_LEN, 0);
         let crc = crc32fast::hash(&out);
-        Writer::new(&mut out).u32(crc).zeros(PAGE as usize - CHECKED_LEN - 4);
+        Writer::new(&mut out).u32(crc).zeros(PAGE_LEN - CHECKED_LEN - 4);
         out
     }
 
@@ -142,7 +142,7 @@ mod tests {
             flags: FLAG_CLEAN,
         };
         let page = block.encode();
-        assert_eq!(page.len() as u64, PAGE);
+        assert_eq!(page.len(), PAGE_LEN);
         assert_eq!(Superblock::decode(&page), Ok(block));
         for bit in 0..(CHECKED_LEN + 4) * 8 {
             let mut flipped = page.clone();

@@ -14,7 +14,10 @@ use crate::types::RunNo;
 /// Whether every run that has frames in the segment is deleted.
 ///
 /// Looks at the youngest runs first, since they are the likeliest to live.
-pub fn is_dead(directory: &Directory<'_>, is_deleted: impl Fn(RunNo) -> bool) -> Decoded<bool> {
+pub(crate) fn is_dead(
+    directory: &Directory<'_>,
+    is_deleted: impl Fn(RunNo) -> bool,
+) -> Decoded<bool> {
     for slot in (0..directory.run_count()).rev() {
         if !is_deleted(directory.run_no(slot)?) {
             return Ok(false);
@@ -24,7 +27,7 @@ pub fn is_dead(directory: &Directory<'_>, is_deleted: impl Fn(RunNo) -> bool) ->
 }
 
 /// Whether a younger directory lists an eviction of a run that has frames in an older segment.
-pub fn evicts_from(younger: &Directory<'_>, older: &Directory<'_>) -> Decoded<bool> {
+pub(crate) fn evicts_from(younger: &Directory<'_>, older: &Directory<'_>) -> Decoded<bool> {
     for index in 0..younger.eviction_count() {
         if older.find_no(younger.eviction(index)?)?.is_some() {
             return Ok(true);

@@ -66,32 +66,19 @@ pub(crate) fn check(
     report: &mut dyn FnMut(Difference),
 ) -> Result<u64, IndexError> {
     let scan = DirectoryScan::up_to(directories, snapshot.applied());
-    let mut check = Check {
-        snapshot,
-        report,
-        expected: Expected::default(),
-    };
+    let mut check = Check { snapshot, report, expected: Expected::default() };
     scan.each_state(|row, spans| {
         check.run(&row, &spans);
         Ok(())
     })?;
-    for table in [
-        Table::Runs,
-        Table::RunIds,
-        Table::ByAgent,
-        Table::ByTime,
-        Table::InProgress,
-        Table::Spans,
-    ] {
+    for table in
+        [Table::Runs, Table::RunIds, Table::ByAgent, Table::ByTime, Table::InProgress, Table::Spans]
+    {
         check.extras(table, |run_no| scan.state(run_no))?;
     }
     if snapshot.meta().runs != check.expected.runs {
         let (table, kind) = (Table::Meta, DifferenceKind::Wrong);
-        (check.report)(Difference {
-            table,
-            subject: None,
-            kind,
-        });
+        (check.report)(Difference { table, subject: None, kind });
     }
     check.agents();
     Ok(check.expected.runs)
@@ -123,20 +110,12 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn tell(&mut self, table: Table, run_no: RunNo, kind: DifferenceKind) {
-        (self.report)(Difference {
-            table,
-            subject: Some(Subject::Run(run_no)),
-            kind,
-        });
+        (self.report)(Difference { table, subject: Some(Subject::Run(run_no)), kind });
     }
 
     fn tell_table(&mut self, table: Table, error: IndexError) {
         let kind = DifferenceKind::Unreadable(error);
-        (self.report)(Difference {
-            table,
-            subject: None,
-            kind,
-        });
+        (self.report)(Difference { table, subject: None, kind });
     }
 
     /// Compares every entry of a run.
@@ -255,8 +234,7 @@ impl Check<'_> {
                 count += 1;
             }
             let is_before = |row: &Result<(AgentId, u64), IndexError>| {
-                row.as_ref()
-                    .is_ok_and(|(id, _)| id.as_str() < agent.as_str())
+                row.as_ref().is_ok_and(|(id, _)| id.as_str() < agent.as_str())
             };
             while let Some(Ok((id, _))) = stored.next_if(is_before) {
                 self.tell_agent(id, DifferenceKind::Extra);
@@ -282,22 +260,13 @@ impl Check<'_> {
 
     fn tell_agent(&mut self, agent: AgentId, kind: DifferenceKind) {
         let subject = Some(Subject::Agent(agent));
-        (self.report)(Difference {
-            table: Table::Agents,
-            subject,
-            kind,
-        });
+        (self.report)(Difference { table: Table::Agents, subject, kind });
     }
 }
 
 /// All keys of a table; the values are not looked at.
 fn keys(view: &TableView) -> Result<Rows<Vec<u8>>, IndexError> {
-    view.rows(
-        Bound::Unbounded,
-        Bound::Unbounded,
-        Order::Ascending,
-        |key, _| Ok(key.to_vec()),
-    )
+    view.rows(Bound::Unbounded, Bound::Unbounded, Order::Ascending, |key, _| Ok(key.to_vec()))
 }
 
 /// The key of a run's mark.

@@ -139,10 +139,7 @@ impl<T> Fenced<T> {
         &self,
         call: impl FnOnce(&T) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
-        let inner = self
-            .0
-            .as_ref()
-            .ok_or(IndexError::Redb(RedbFailure::Closed))?;
+        let inner = self.0.as_ref().ok_or(IndexError::Redb(RedbFailure::Closed))?;
         guarded(|| call(inner))
     }
 
@@ -150,10 +147,7 @@ impl<T> Fenced<T> {
         &mut self,
         call: impl FnOnce(&mut T) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
-        let inner = self
-            .0
-            .as_mut()
-            .ok_or(IndexError::Redb(RedbFailure::Closed))?;
+        let inner = self.0.as_mut().ok_or(IndexError::Redb(RedbFailure::Closed))?;
         guarded(|| call(inner))
     }
 
@@ -211,14 +205,8 @@ mod tests {
     #[test]
     fn errors_of_redb_keep_their_kind() {
         let corrupted = redb::StorageError::Corrupted("page 7".into());
-        assert_eq!(
-            IndexError::from(corrupted),
-            IndexError::Redb(RedbFailure::Corrupted)
-        );
+        assert_eq!(IndexError::from(corrupted), IndexError::Redb(RedbFailure::Corrupted));
         let missing = redb::TableError::TableDoesNotExist("runs".into());
-        assert_eq!(
-            IndexError::from(missing),
-            IndexError::Redb(RedbFailure::Layout)
-        );
+        assert_eq!(IndexError::from(missing), IndexError::Redb(RedbFailure::Layout));
     }
 }

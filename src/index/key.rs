@@ -44,9 +44,7 @@ pub(crate) fn split_id(key: &[u8]) -> Decoded<(String, &[u8])> {
                 END => break,
                 ESCAPED => id.push(NUL),
                 other => {
-                    return Err(Damage::UnknownCode {
-                        found: u32::from(other),
-                    });
+                    return Err(Damage::UnknownCode { found: u32::from(other) });
                 }
             },
             byte => id.push(byte),
@@ -184,16 +182,8 @@ mod tests {
             let left_key = escaped(left);
             for right in &ids {
                 let right_key = escaped(right);
-                assert_eq!(
-                    left.cmp(right),
-                    left_key.cmp(&right_key),
-                    "{left:?} {right:?}"
-                );
-                assert_eq!(
-                    left == right,
-                    right_key.starts_with(&left_key),
-                    "{left:?} {right:?}"
-                );
+                assert_eq!(left.cmp(right), left_key.cmp(&right_key), "{left:?} {right:?}");
+                assert_eq!(left == right, right_key.starts_with(&left_key), "{left:?} {right:?}");
             }
         }
     }
@@ -211,10 +201,7 @@ mod tests {
     fn damaged_ids_are_told_apart() {
         assert_eq!(split_id(b"abc"), Err(Damage::Truncated));
         assert_eq!(split_id(b"abc\0"), Err(Damage::Truncated));
-        assert_eq!(
-            split_id(b"abc\0\x01"),
-            Err(Damage::UnknownCode { found: 1 })
-        );
+        assert_eq!(split_id(b"abc\0\x01"), Err(Damage::UnknownCode { found: 1 }));
         assert_eq!(split_id(b"\xF0\0\0"), Err(Damage::NotUtf8));
     }
 
@@ -232,17 +219,7 @@ mod tests {
 
     #[test]
     fn times_keep_their_order_across_zero() {
-        let times = [
-            i64::MIN,
-            i64::MIN + 1,
-            -2,
-            -1,
-            0,
-            1,
-            2,
-            i64::MAX - 1,
-            i64::MAX,
-        ];
+        let times = [i64::MIN, i64::MIN + 1, -2, -1, 0, 1, 2, i64::MAX - 1, i64::MAX];
         for pair in times.windows(2) {
             let early = time_key(Timestamp(pair[0]), RunNo(u64::MAX));
             let late = time_key(Timestamp(pair[1]), RunNo(0));

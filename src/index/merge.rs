@@ -55,14 +55,7 @@ impl<'a, D: Directories> Merge<'a, D> {
             for list in [List::Runs, List::Evictions] {
                 let first = directories.with(directory, |view| first_above(&view, list, after));
                 if let Some((run_no, index)) = first.transpose()?.flatten() {
-                    heap.push(Reverse((
-                        run_no,
-                        Said {
-                            directory,
-                            list,
-                            index,
-                        },
-                    )));
+                    heap.push(Reverse((run_no, Said { directory, list, index })));
                 }
             }
         }
@@ -79,10 +72,7 @@ impl<'a, D: Directories> Merge<'a, D> {
                 break;
             }
             said.push(found);
-            let next = Said {
-                index: found.index + 1,
-                ..found
-            };
+            let next = Said { index: found.index + 1, ..found };
             let next_no = self
                 .directories
                 .with(found.directory, |view| number(&view, next.list, next.index))
@@ -115,16 +105,8 @@ pub(super) fn said_of<D: Directories>(
         let Some((run, eviction)) = found.transpose()? else {
             continue;
         };
-        said.extend(run.map(|index| Said {
-            directory,
-            list: List::Runs,
-            index,
-        }));
-        said.extend(eviction.map(|index| Said {
-            directory,
-            list: List::Evictions,
-            index,
-        }));
+        said.extend(run.map(|index| Said { directory, list: List::Runs, index }));
+        said.extend(eviction.map(|index| Said { directory, list: List::Evictions, index }));
     }
     Ok(said)
 }
@@ -155,11 +137,7 @@ fn number(view: &Directory<'_>, list: List, index: u32) -> Decoded<Option<RunNo>
         List::Runs => (view.run_count(), |view, index| view.run_no(index)),
         List::Evictions => (view.eviction_count(), |view, index| view.eviction(index)),
     };
-    if index < len {
-        read(view, index).map(Some)
-    } else {
-        Ok(None)
-    }
+    if index < len { read(view, index).map(Some) } else { Ok(None) }
 }
 
 /// The first run number of a list above `after`, and its place.

@@ -125,18 +125,10 @@ impl Plan {
                 }
             }
             Table::RunIds => self.marks(table, &mut out, |row| {
-                Some(key::id_key(
-                    row.run.as_str(),
-                    row.agent.as_str(),
-                    row.run_no,
-                ))
+                Some(key::id_key(row.run.as_str(), row.agent.as_str(), row.run_no))
             }),
             Table::ByAgent => self.marks(table, &mut out, |row| {
-                Some(key::agent_key(
-                    row.agent.as_str(),
-                    row.created_at,
-                    row.run_no,
-                ))
+                Some(key::agent_key(row.agent.as_str(), row.created_at, row.run_no))
             }),
             Table::ByTime => self.marks(table, &mut out, |row| {
                 Some(key::time_key(row.created_at, row.run_no).to_vec())
@@ -185,10 +177,7 @@ impl Plan {
             }
             for span in &change.new.spans {
                 let value = value::span_value(change.run_no, span);
-                out.push((
-                    key::span_key(change.run_no, span.segment).to_vec(),
-                    Some(value),
-                ));
+                out.push((key::span_key(change.run_no, span.segment).to_vec(), Some(value)));
             }
         }
     }
@@ -214,10 +203,7 @@ fn fold(
         return Ok(None);
     };
     let old = current.row(run_no)?;
-    let mut new = RunState {
-        row: old.clone(),
-        spans: Vec::new(),
-    };
+    let mut new = RunState { row: old.clone(), spans: Vec::new() };
     let mut evicted = false;
     for (_, step) in steps {
         match step {
@@ -232,15 +218,6 @@ fn fold(
         return Ok(None);
     }
     let gone = evicted && old.is_some();
-    let old_spans = if gone {
-        current.span_segments(run_no)?
-    } else {
-        Vec::new()
-    };
-    Ok(Some(RunChange {
-        run_no,
-        old,
-        old_spans,
-        new,
-    }))
+    let old_spans = if gone { current.span_segments(run_no)? } else { Vec::new() };
+    Ok(Some(RunChange { run_no, old, old_spans, new }))
 }

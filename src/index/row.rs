@@ -87,19 +87,13 @@ impl RunRow {
             self.created_at = self.created_at.min(created_at);
         }
         if let (None, Some(start)) = (self.start, entry.start) {
-            self.start = Some(LogPosition {
-                segment,
-                offset: start.offset,
-            });
+            self.start = Some(LogPosition { segment, offset: start.offset });
             self.started_at = Some(start.at);
         }
         if let Some(end) = entry.end
             && (self.end.is_none() || end.lsn > self.end_lsn)
         {
-            self.end = Some(LogPosition {
-                segment,
-                offset: end.offset,
-            });
+            self.end = Some(LogPosition { segment, offset: end.offset });
             self.ended_at = Some(end.at);
             self.end_lsn = end.lsn;
             self.status = end.status;
@@ -116,9 +110,7 @@ impl RunRow {
     /// counts has met damage.
     pub(crate) fn is_covered_by(&self, spans: &[Span]) -> bool {
         let sum = |count: fn(&Span) -> u64| {
-            spans
-                .iter()
-                .fold(0_u64, |sum, span| sum.saturating_add(count(span)))
+            spans.iter().fold(0_u64, |sum, span| sum.saturating_add(count(span)))
         };
         sum(|span| u64::from(span.records)) == self.records
             && sum(|span| span.stored) == self.stored
@@ -196,22 +188,14 @@ mod tests {
     use crate::format::directory::{EndAt, StartAt};
 
     fn entry(last_at: i64) -> RunEntry {
-        let mut entry = RunEntry::new(
-            RunNo(7),
-            AgentId::new("planner").unwrap(),
-            RunId::new("run-7").unwrap(),
-        );
+        let mut entry =
+            RunEntry::new(RunNo(7), AgentId::new("planner").unwrap(), RunId::new("run-7").unwrap());
         entry.last_at = Timestamp(last_at);
         entry
     }
 
     fn end(lsn: u64, status: RunStatus) -> EndAt {
-        EndAt {
-            offset: 640,
-            at: Timestamp(90),
-            status,
-            lsn: Lsn(lsn),
-        }
+        EndAt { offset: 640, at: Timestamp(90), status, lsn: Lsn(lsn) }
     }
 
     #[test]
@@ -227,16 +211,10 @@ mod tests {
         let mut row = RunRow::first(SegmentId(1), &one);
         row.apply(SegmentId(2), &two);
 
-        assert_eq!(
-            (row.records, row.late, row.bytes, row.stored),
-            (5, 1, 350, 630)
-        );
+        assert_eq!((row.records, row.late, row.bytes, row.stored), (5, 1, 350, 630));
         assert_eq!((row.next_seq, row.last_at), (Seq(5), Timestamp(40)));
         assert_eq!(row.created_at, Timestamp(10));
-        assert_eq!(
-            (row.start, row.end, row.status),
-            (None, None, RunStatus::InProgress)
-        );
+        assert_eq!((row.start, row.end, row.status), (None, None, RunStatus::InProgress));
     }
 
     #[test]
@@ -251,24 +229,12 @@ mod tests {
     #[test]
     fn the_first_start_wins() {
         let mut one = entry(20);
-        one.start = Some(StartAt {
-            offset: 64,
-            at: Timestamp(11),
-        });
+        one.start = Some(StartAt { offset: 64, at: Timestamp(11) });
         let mut two = entry(30);
-        two.start = Some(StartAt {
-            offset: 128,
-            at: Timestamp(12),
-        });
+        two.start = Some(StartAt { offset: 128, at: Timestamp(12) });
         let mut row = RunRow::first(SegmentId(3), &one);
         row.apply(SegmentId(4), &two);
-        assert_eq!(
-            row.start,
-            Some(LogPosition {
-                segment: SegmentId(3),
-                offset: 64
-            })
-        );
+        assert_eq!(row.start, Some(LogPosition { segment: SegmentId(3), offset: 64 }));
         assert_eq!(row.started_at, Some(Timestamp(11)));
     }
 
@@ -292,10 +258,7 @@ mod tests {
     fn an_end_with_order_zero_counts() {
         let mut only = entry(20);
         only.end = Some(end(0, RunStatus::Completed));
-        assert_eq!(
-            RunRow::first(SegmentId(1), &only).status,
-            RunStatus::Completed
-        );
+        assert_eq!(RunRow::first(SegmentId(1), &only).status, RunStatus::Completed);
     }
 
     #[test]

@@ -24,26 +24,18 @@ pub(crate) struct DirectoryScan<'a, D> {
 impl<'a, D: Directories> DirectoryScan<'a, D> {
     /// Answers from all directories.
     pub(crate) fn new(directories: &'a D) -> Self {
-        Self {
-            directories,
-            count: directories.segments().len(),
-        }
+        Self { directories, count: directories.segments().len() }
     }
 
     /// Answers from the directories of segments up to `last`; from none without one.
     pub(crate) fn up_to(directories: &'a D, last: Option<SegmentId>) -> Self {
-        let count = directories
-            .segments()
-            .partition_point(|id| Some(*id) <= last);
+        let count = directories.segments().partition_point(|id| Some(*id) <= last);
         Self { directories, count }
     }
 
     /// The row and the spans of a run.
     pub(super) fn state(&self, run_no: RunNo) -> Decoded<RunState> {
-        fold(
-            self.directories,
-            &said_of(self.directories, self.count, run_no)?,
-        )
+        fold(self.directories, &said_of(self.directories, self.count, run_no)?)
     }
 
     /// Calls `visit` for what is said of each run above `after` that was not evicted, by number,
@@ -146,11 +138,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
             }
             Ok(true)
         })?;
-        Ok(newest
-            .into_sorted_vec()
-            .into_iter()
-            .map(|Reverse(key)| key)
-            .collect())
+        Ok(newest.into_sorted_vec().into_iter().map(|Reverse(key)| key).collect())
     }
 
     fn in_progress_page(
@@ -164,10 +152,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
                 return Ok(false);
             }
             let row = fold(self.directories, said)?.row;
-            page.extend(
-                row.filter(|row| !row.status.is_ended())
-                    .map(|row| row.run_no),
-            );
+            page.extend(row.filter(|row| !row.status.is_ended()).map(|row| row.run_no));
             Ok(true)
         })?;
         Ok(page)

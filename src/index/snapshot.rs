@@ -57,9 +57,7 @@ impl IndexSnapshot {
             agents: TableView::open(transaction, Table::Agents)?,
             spans: TableView::open(transaction, Table::Spans)?,
         };
-        Ok(Self {
-            tables: Arc::new(tables),
-        })
+        Ok(Self { tables: Arc::new(tables) })
     }
 
     pub(super) fn meta(&self) -> Meta {
@@ -95,15 +93,10 @@ impl IndexSnapshot {
             Some((at, run_no)) => Bound::Excluded(key::agent_key(agent, at, run_no)),
             None => Bound::Included(key::agent_key(agent, Timestamp(i64::MAX), RunNo(u64::MAX))),
         };
-        self.tables.by_agent.rows(
-            Bound::Included(first),
-            end,
-            Order::Descending,
-            |key, value| {
-                value::read_mark(Table::ByAgent, key, value)?;
-                key::read_agent_key(key)
-            },
-        )
+        self.tables.by_agent.rows(Bound::Included(first), end, Order::Descending, |key, value| {
+            value::read_mark(Table::ByAgent, key, value)?;
+            key::read_agent_key(key)
+        })
     }
 
     /// All runs, newest first, strictly older than `before`.
@@ -115,12 +108,10 @@ impl IndexSnapshot {
             Some((at, run_no)) => Bound::Excluded(key::time_key(at, run_no).to_vec()),
             None => Bound::Unbounded,
         };
-        self.tables
-            .by_time
-            .rows(Bound::Unbounded, end, Order::Descending, |key, value| {
-                value::read_mark(Table::ByTime, key, value)?;
-                key::read_time_key(key)
-            })
+        self.tables.by_time.rows(Bound::Unbounded, end, Order::Descending, |key, value| {
+            value::read_mark(Table::ByTime, key, value)?;
+            key::read_time_key(key)
+        })
     }
 
     /// The runs that have not ended, by number, strictly above `after`.
@@ -130,12 +121,10 @@ impl IndexSnapshot {
             None => Bound::Unbounded,
         };
         let order = Order::Ascending;
-        self.tables
-            .in_progress
-            .rows(start, Bound::Unbounded, order, |key, value| {
-                value::read_mark(Table::InProgress, key, value)?;
-                key::read_run_key(key)
-            })
+        self.tables.in_progress.rows(start, Bound::Unbounded, order, |key, value| {
+            value::read_mark(Table::InProgress, key, value)?;
+            key::read_run_key(key)
+        })
     }
 
     /// The agents that have runs, and how many, by id, strictly above `after`.
@@ -144,13 +133,11 @@ impl IndexSnapshot {
             Some(agent) => Bound::Excluded(agent.as_bytes().to_vec()),
             None => Bound::Unbounded,
         };
-        self.tables
-            .agents
-            .rows(start, Bound::Unbounded, Order::Ascending, |key, value| {
-                let count = value::read_agent(key, value)?;
-                let agent = core::str::from_utf8(key).map_err(|_| Damage::NotUtf8)?;
-                Ok((AgentId::new(agent).map_err(|_| Damage::Truncated)?, count))
-            })
+        self.tables.agents.rows(start, Bound::Unbounded, Order::Ascending, |key, value| {
+            let count = value::read_agent(key, value)?;
+            let agent = core::str::from_utf8(key).map_err(|_| Damage::NotUtf8)?;
+            Ok((AgentId::new(agent).map_err(|_| Damage::Truncated)?, count))
+        })
     }
 }
 
@@ -162,25 +149,17 @@ impl Catalog for IndexSnapshot {
             value::read_mark(Table::RunIds, key, value)?;
             key::read_id_key(key)
         };
-        self.tables
-            .run_ids
-            .rows(start, end, Order::Ascending, read)?
-            .collect()
+        self.tables.run_ids.rows(start, end, Order::Ascending, read)?.collect()
     }
 
     fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError> {
-        self.tables
-            .runs
-            .find(&key::run_key(run_no), value::read_row)
+        self.tables.runs.find(&key::run_key(run_no), value::read_row)
     }
 
     fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError> {
         let start = Bound::Included(key::span_key(run_no, SegmentId(0)).to_vec());
         let end = Bound::Included(key::span_key(run_no, SegmentId(u32::MAX)).to_vec());
-        self.tables
-            .spans
-            .rows(start, end, Order::Ascending, value::read_span)?
-            .collect()
+        self.tables.spans.rows(start, end, Order::Ascending, value::read_span)?.collect()
     }
 
     fn runs_page(
@@ -205,10 +184,7 @@ impl Catalog for IndexSnapshot {
     }
 
     fn agents_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<AgentId>, IndexError> {
-        self.agents(after)?
-            .take(limit)
-            .map(|row| Ok(row?.0))
-            .collect()
+        self.agents(after)?.take(limit).map(|row| Ok(row?.0)).collect()
     }
 
     fn count_runs(&self) -> Result<u64, IndexError> {
@@ -218,9 +194,7 @@ impl Catalog for IndexSnapshot {
 
 impl fmt::Debug for IndexSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IndexSnapshot")
-            .field("meta", &self.meta())
-            .finish_non_exhaustive()
+        f.debug_struct("IndexSnapshot").field("meta", &self.meta()).finish_non_exhaustive()
     }
 }
 
@@ -240,9 +214,7 @@ pub(super) struct TableView(Fenced<redb::ReadOnlyTable<Bytes, Bytes>>);
 
 impl TableView {
     fn open(transaction: &ReadTransaction, table: Table) -> Result<Self, IndexError> {
-        Ok(Self(Fenced::new(
-            transaction.open_table(table.definition())?,
-        )))
+        Ok(Self(Fenced::new(transaction.open_table(table.definition())?)))
     }
 
     /// The entry of a key.
@@ -266,21 +238,9 @@ impl TableView {
         order: Order,
         read: ReadEntry<T>,
     ) -> Result<Rows<T>, IndexError> {
-        let bounds = (
-            start.as_ref().map(Vec::as_slice),
-            end.as_ref().map(Vec::as_slice),
-        );
-        let range = self
-            .0
-            .call(|table| Ok(Fenced::new(table.range::<&[u8]>(bounds)?)))?;
-        Ok(Rows {
-            range: Some(range),
-            order,
-            start,
-            end,
-            last: None,
-            read,
-        })
+        let bounds = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
+        let range = self.0.call(|table| Ok(Fenced::new(table.range::<&[u8]>(bounds)?)))?;
+        Ok(Rows { range: Some(range), order, start, end, last: None, read })
     }
 }
 
@@ -299,14 +259,7 @@ pub(crate) struct Rows<T> {
 
 impl<T> Rows<T> {
     fn step(&mut self) -> Result<Option<T>, IndexError> {
-        let Self {
-            range,
-            order,
-            start,
-            end,
-            last,
-            read,
-        } = self;
+        let Self { range, order, start, end, last, read } = self;
         let Some(range) = range.as_mut() else {
             return Ok(None);
         };
@@ -325,10 +278,7 @@ impl<T> Rows<T> {
                 Order::Descending => last > key,
             });
             let (start, end) = (&*start, &*end);
-            let bounds = (
-                start.as_ref().map(Vec::as_slice),
-                end.as_ref().map(Vec::as_slice),
-            );
+            let bounds = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
             if !is_next || !RangeBounds::<[u8]>::contains(&bounds, key) {
                 return Err(Damage::Misplaced.into());
             }
@@ -354,8 +304,6 @@ impl<T> Iterator for Rows<T> {
 
 impl<T> fmt::Debug for Rows<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rows")
-            .field("order", &self.order)
-            .finish_non_exhaustive()
+        f.debug_struct("Rows").field("order", &self.order).finish_non_exhaustive()
     }
 }

@@ -34,20 +34,6 @@ pub(crate) struct IndexIdentity {
     pub(crate) uuid: [u8; 16],
 }
 
-/// How redb used its page cache since it was opened. Collected only where redb is built with its
-/// feature `cache_metrics`; else all numbers but the size are zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct IndexCacheStats {
-    /// Pages that were found in the cache.
-    pub(crate) hits: u64,
-    /// Pages that were read from the storage.
-    pub(crate) misses: u64,
-    /// Pages that were dropped to make room.
-    pub(crate) evictions: u64,
-    /// The bytes in the cache now.
-    pub(crate) used_bytes: usize,
-}
-
 /// The index, open for applying segments. One thread applies; snapshots may be taken by any.
 #[derive(Debug)]
 pub(crate) struct IndexStore {
@@ -72,22 +58,14 @@ impl IndexStore {
             let mut builder = Database::builder();
             builder.set_cache_size(cache_bytes);
             let database = Fenced::new(builder.create_with_backend(backend)?);
-            Ok(Self {
-                database,
-                failed: OnceLock::new(),
-            })
+            Ok(Self { database, failed: OnceLock::new() })
         })?;
         store.database.call(|database| {
             let transaction = begin(database)?;
             for table in Table::ALL {
                 transaction.open_table(table.definition())?;
             }
-            let meta = Meta {
-                uuid: identity.uuid,
-                schema: SCHEMA_VERSION,
-                applied: None,
-                runs: 0,
-            };
+            let meta = Meta { uuid: identity.uuid, schema: SCHEMA_VERSION, applied: None, runs: 0 };
             write_meta(&transaction, &meta)?;
             Ok(transaction.commit()?)
         })?;
@@ -111,10 +89,7 @@ impl IndexStore {
             let mut builder = Database::builder();
             builder.set_cache_size(cache_bytes);
             let database = Fenced::new(builder.create_with_backend(backend)?);
-            Ok(Self {
-                database,
-                failed: OnceLock::new(),
-            })
+            Ok(Self { database, failed: OnceLock::new() })
         })?;
         let meta = store.snapshot()?.meta();
         if meta.uuid != identity.uuid || meta.schema != SCHEMA_VERSION {
@@ -152,21 +127,7 @@ impl IndexStore {
     /// A consistent view of what was applied up to now. Opening one costs a few microseconds;
     /// keep it until more was applied.
     pub(crate) fn snapshot(&self) -> Result<IndexSnapshot, IndexError> {
-        self.database
-            .call(|database| IndexSnapshot::new(&database.begin_read()?))
-    }
-
-    /// How the page cache was used.
-    pub(crate) fn cache_stats(&self) -> Result<IndexCacheStats, IndexError> {
-        self.database.call(|database| {
-            let stats = database.cache_stats();
-            Ok(IndexCacheStats {
-                hits: stats.read_hits(),
-                misses: stats.read_misses(),
-                evictions: stats.evictions(),
-                used_bytes: stats.used_bytes(),
-            })
-        })
+        self.database.call(|database| IndexSnapshot::new(&database.begin_read()?))
     }
 
     /// Closes the index. Dropping it does the same but cannot tell whether it worked; nothing that

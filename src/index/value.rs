@@ -118,10 +118,7 @@ pub(crate) fn row_value(row: &RunRow) -> Vec<u8> {
 /// The row of an entry of `runs`.
 pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
     let body: RowBody<'_> = decode(Table::Runs, key, value)?;
-    let id_damage = |len: usize| Damage::OutOfRange {
-        found: len as u64,
-        max: MAX_ID_LEN as u64,
-    };
+    let id_damage = |len: usize| Damage::OutOfRange { found: len as u64, max: MAX_ID_LEN as u64 };
     Ok(RunRow {
         run_no: key::read_run_key(key)?,
         agent: AgentId::new(body.agent).map_err(|_| id_damage(body.agent.len()))?,
@@ -132,9 +129,8 @@ pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
         ended_at: body.ended_at.map(Timestamp),
         end: body.end.map(LogPosition::from_u64),
         end_lsn: Lsn(body.end_lsn),
-        status: RunStatus::from_code(body.status).ok_or(Damage::UnknownCode {
-            found: u32::from(body.status),
-        })?,
+        status: RunStatus::from_code(body.status)
+            .ok_or(Damage::UnknownCode { found: u32::from(body.status) })?,
         records: body.records,
         late: body.late,
         bytes: body.bytes,
@@ -211,19 +207,13 @@ pub(crate) fn mark(table: Table, key: &[u8]) -> Vec<u8> {
 pub(crate) fn read_mark(table: Table, key: &[u8], value: &[u8]) -> Decoded<()> {
     match unseal(table, key, value)? {
         [] => Ok(()),
-        body => Err(Damage::OutOfRange {
-            found: body.len() as u64,
-            max: 0,
-        }),
+        body => Err(Damage::OutOfRange { found: body.len() as u64, max: 0 }),
     }
 }
 
 fn encode(table: Table, key: &[u8], body: &impl Encode) -> Vec<u8> {
     let body = bincode::encode_to_vec(body, CONFIG).expect("plain fields and checked ids encode");
-    assert!(
-        body.len() <= MAX_BODY_LEN,
-        "ids are at most {MAX_ID_LEN} bytes"
-    );
+    assert!(body.len() <= MAX_BODY_LEN, "ids are at most {MAX_ID_LEN} bytes");
     seal(table, key, body)
 }
 
@@ -231,30 +221,19 @@ fn decode<'a, T: BorrowDecode<'a, ()>>(table: Table, key: &[u8], value: &'a [u8]
     let body = unseal(table, key, value)?;
     let max = MAX_BODY_LEN as u64;
     if body.len() > MAX_BODY_LEN {
-        return Err(Damage::OutOfRange {
-            found: body.len() as u64,
-            max,
-        });
+        return Err(Damage::OutOfRange { found: body.len() as u64, max });
     }
     let (decoded, consumed) =
         bincode::borrow_decode_from_slice(body, CONFIG).map_err(|error| match error {
             DecodeError::UnexpectedEnd { .. } => Damage::Truncated,
             DecodeError::Utf8 { .. } => Damage::NotUtf8,
-            DecodeError::InvalidBooleanValue(found) => Damage::UnknownCode {
-                found: found.into(),
-            },
+            DecodeError::InvalidBooleanValue(found) => Damage::UnknownCode { found: found.into() },
             DecodeError::UnexpectedVariant { found, .. } => Damage::UnknownCode { found },
-            DecodeError::LimitExceeded => Damage::OutOfRange {
-                found: u64::MAX,
-                max,
-            },
+            DecodeError::LimitExceeded => Damage::OutOfRange { found: u64::MAX, max },
             _ => Damage::Mismatch,
         })?;
     if consumed != body.len() {
-        return Err(Damage::OutOfRange {
-            found: body.len() as u64,
-            max: consumed as u64,
-        });
+        return Err(Damage::OutOfRange { found: body.len() as u64, max: consumed as u64 });
     }
     Ok(decoded)
 }
@@ -266,9 +245,7 @@ fn seal(table: Table, key: &[u8], mut body: Vec<u8>) -> Vec<u8> {
 }
 
 fn unseal<'a>(table: Table, key: &[u8], value: &'a [u8]) -> Decoded<&'a [u8]> {
-    let (body, stored) = value
-        .split_last_chunk::<CHECKSUM_LEN>()
-        .ok_or(Damage::Truncated)?;
+    let (body, stored) = value.split_last_chunk::<CHECKSUM_LEN>().ok_or(Damage::Truncated)?;
     check_crc(u32::from_le_bytes(*stored), checksum(table, key, body))?;
     Ok(body)
 }
@@ -293,10 +270,7 @@ mod tests {
             run: RunId::new("run-7").unwrap(),
             created_at: Timestamp(-2),
             started_at: Some(Timestamp(1)),
-            start: Some(LogPosition {
-                segment: SegmentId(3),
-                offset: 64,
-            }),
+            start: Some(LogPosition { segment: SegmentId(3), offset: 64 }),
             ended_at: None,
             end: None,
             end_lsn: Lsn(0),
@@ -320,11 +294,7 @@ mod tests {
     };
 
     fn hex(bytes: &[u8]) -> String {
-        bytes
-            .iter()
-            .flat_map(|byte| [byte >> 4, byte & 15])
-            .map(digit)
-            .collect()
+        bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(digit).collect()
     }
 
     fn digit(value: u8) -> char {
@@ -376,25 +346,11 @@ mod tests {
         ];
         assert_eq!(span, expected.concat());
         assert_eq!(hex(&agent_value("planner", 3)), "03000000000000006ec4ee68");
-        let meta = Meta {
-            uuid: [0xAB; 16],
-            schema: 1,
-            applied: Some(SegmentId(9)),
-            runs: 2,
-        };
-        let expected = [
-            &"ab".repeat(16),
-            "01000000",
-            "01",
-            "09000000",
-            "0200000000000000",
-            "3b9d07a8",
-        ];
+        let meta = Meta { uuid: [0xAB; 16], schema: 1, applied: Some(SegmentId(9)), runs: 2 };
+        let expected =
+            [&"ab".repeat(16), "01000000", "01", "09000000", "0200000000000000", "3b9d07a8"];
         assert_eq!(hex(&meta_value(b"index", &meta)), expected.concat());
-        assert_eq!(
-            hex(&mark(Table::InProgress, &key::run_key(RunNo(258)))),
-            "8c018b5b"
-        );
+        assert_eq!(hex(&mark(Table::InProgress, &key::run_key(RunNo(258)))), "8c018b5b");
     }
 
     #[test]
@@ -403,10 +359,7 @@ mod tests {
         assert_eq!(read_row(&key, &row_value(&row())), Ok(row()));
         let mut ended = row();
         ended.status = RunStatus::Failed;
-        ended.end = Some(LogPosition {
-            segment: SegmentId(u32::MAX),
-            offset: u32::MAX,
-        });
+        ended.end = Some(LogPosition { segment: SegmentId(u32::MAX), offset: u32::MAX });
         (ended.ended_at, ended.end_lsn) = (Some(Timestamp(i64::MAX)), Lsn(u64::MAX));
         ended.agent = AgentId::new(&"a".repeat(MAX_ID_LEN)).unwrap();
         ended.run = RunId::new(&"r".repeat(MAX_ID_LEN)).unwrap();
@@ -414,12 +367,7 @@ mod tests {
         let key = key::span_key(RunNo(258), SPAN.segment);
         assert_eq!(read_span(&key, &span_value(RunNo(258), &SPAN)), Ok(SPAN));
         assert_eq!(read_agent(b"x", &agent_value("x", 7)), Ok(7));
-        let meta = Meta {
-            uuid: [7; 16],
-            schema: SCHEMA_VERSION,
-            applied: None,
-            runs: 0,
-        };
+        let meta = Meta { uuid: [7; 16], schema: SCHEMA_VERSION, applied: None, runs: 0 };
         assert_eq!(read_meta(b"index", &meta_value(b"index", &meta)), Ok(meta));
     }
 
@@ -443,10 +391,7 @@ mod tests {
             let mut flipped = value.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let read = read_row(&key, &flipped);
-            assert!(
-                matches!(read, Err(Damage::Checksum { .. })),
-                "bit {bit}: {read:?}"
-            );
+            assert!(matches!(read, Err(Damage::Checksum { .. })), "bit {bit}: {read:?}");
         }
     }
 
@@ -461,13 +406,7 @@ mod tests {
         assert_eq!(forge(&body[..body.len() - 1]), Err(Damage::Truncated));
         let longer = [body, &[0]].concat();
         let max = body.len() as u64;
-        assert_eq!(
-            forge(&longer),
-            Err(Damage::OutOfRange {
-                found: max + 1,
-                max
-            })
-        );
+        assert_eq!(forge(&longer), Err(Damage::OutOfRange { found: max + 1, max }));
         let mut wrong = body.to_vec();
         wrong[..8].fill(0xFF);
         let huge = forge(&wrong);

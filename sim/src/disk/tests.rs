@@ -13,10 +13,7 @@ fn reads_see_writes_and_are_counted() {
     disk.clone().read_at(2, &mut buf).unwrap();
     assert_eq!(&buf, b"\0abc");
     for offset in [3, 6, u64::MAX] {
-        assert_eq!(
-            disk.read_at(offset, &mut buf).unwrap_err().kind(),
-            ErrorKind::UnexpectedEof
-        );
+        assert_eq!(disk.read_at(offset, &mut buf).unwrap_err().kind(), ErrorKind::UnexpectedEof);
     }
     assert_eq!(disk.reads(), 4);
     assert_eq!(disk.take_counts().read_bytes, 16);
@@ -29,10 +26,7 @@ fn reads_see_writes_and_are_counted() {
 fn absurd_ranges_are_refused() {
     let disk = SimDisk::new();
     for offset in [u64::MAX, MAX_LEN] {
-        assert_eq!(
-            disk.write_at(offset, b"x").unwrap_err().kind(),
-            ErrorKind::FileTooLarge
-        );
+        assert_eq!(disk.write_at(offset, b"x").unwrap_err().kind(), ErrorKind::FileTooLarge);
         assert!(disk.allocate(offset, 1).is_err());
         assert!(disk.punch(offset, 1).is_err());
     }
@@ -47,16 +41,10 @@ fn faults_hit_the_call_they_are_meant_for() {
     disk.fail_next(OpKind::Sync, ErrorKind::Other);
     disk.fail_next(OpKind::Write, Fault::short(ErrorKind::Interrupted, 2));
     disk.fail_next(OpKind::Read, ErrorKind::BrokenPipe);
-    assert_eq!(
-        disk.write_at(0, b"abcd").unwrap_err().kind(),
-        ErrorKind::Interrupted
-    );
+    assert_eq!(disk.write_at(0, b"abcd").unwrap_err().kind(), ErrorKind::Interrupted);
     assert_eq!(disk.set_len(9).unwrap_err().kind(), ErrorKind::TimedOut);
     assert_eq!(disk.sync().unwrap_err().kind(), ErrorKind::Other);
-    assert_eq!(
-        disk.read_at(0, &mut [0]).unwrap_err().kind(),
-        ErrorKind::BrokenPipe
-    );
+    assert_eq!(disk.read_at(0, &mut [0]).unwrap_err().kind(), ErrorKind::BrokenPipe);
     assert_eq!(disk.image(), b"ab");
     disk.read_at(0, &mut [0]).unwrap();
     disk.set_len(9).unwrap();
@@ -65,10 +53,7 @@ fn faults_hit_the_call_they_are_meant_for() {
     disk.fail_from(disk.op_count() + 1, ErrorKind::NotConnected);
     disk.write_at(0, b"xy").unwrap();
     for _ in 0..3 {
-        assert_eq!(
-            disk.write_at(0, b"zz").unwrap_err().kind(),
-            ErrorKind::NotConnected
-        );
+        assert_eq!(disk.write_at(0, b"zz").unwrap_err().kind(), ErrorKind::NotConnected);
         assert!(disk.punch(0, 1).is_err());
         assert!(disk.allocate(0, 100).is_err());
         assert!(disk.sync().is_err());
@@ -76,10 +61,7 @@ fn faults_hit_the_call_they_are_meant_for() {
     disk.fail_reads_in(4..5, ErrorKind::InvalidData);
     disk.read_at(0, &mut [0; 4]).unwrap();
     disk.read_at(5, &mut [0; 4]).unwrap();
-    assert_eq!(
-        disk.read_at(0, &mut [0; 5]).unwrap_err().kind(),
-        ErrorKind::InvalidData
-    );
+    assert_eq!(disk.read_at(0, &mut [0; 5]).unwrap_err().kind(), ErrorKind::InvalidData);
     disk.clear_faults();
     disk.read_at(0, &mut [0; 5]).unwrap();
     disk.sync().unwrap();
@@ -91,10 +73,7 @@ fn a_full_disk_refuses_growth_until_space_returns() {
     let disk = SimDisk::new();
     disk.set_capacity(3 * 4096);
     disk.allocate(0, 2 * 4096).unwrap();
-    assert_eq!(
-        disk.allocate(4096, 3 * 4096).unwrap_err().kind(),
-        ErrorKind::StorageFull
-    );
+    assert_eq!(disk.allocate(4096, 3 * 4096).unwrap_err().kind(), ErrorKind::StorageFull);
     assert_eq!(disk.len().unwrap(), 2 * 4096);
     assert_eq!(disk.allocated(), 2 * 4096);
     // A write stores the part that fits.
@@ -103,10 +82,7 @@ fn a_full_disk_refuses_growth_until_space_returns() {
     assert_eq!(disk.len().unwrap(), 3 * 4096);
     disk.write_at(0, &[8; 3 * 4096]).unwrap();
     disk.set_len(10 * 4096).unwrap();
-    assert_eq!(
-        disk.write_at(9 * 4096, b"x").unwrap_err().kind(),
-        ErrorKind::StorageFull
-    );
+    assert_eq!(disk.write_at(9 * 4096, b"x").unwrap_err().kind(), ErrorKind::StorageFull);
     disk.punch(4096, 4096).unwrap();
     disk.write_at(9 * 4096, b"x").unwrap();
     assert!(disk.allocate(4096, 1).is_err());
@@ -131,10 +107,7 @@ fn exercise(disk: &SimDisk, seed: u64) {
                 disk.sync().unwrap_err();
             }
             5 => {
-                disk.fail_next(
-                    OpKind::Write,
-                    Fault::short(ErrorKind::Other, random.index(600)),
-                );
+                disk.fail_next(OpKind::Write, Fault::short(ErrorKind::Other, random.index(600)));
                 disk.write_at(offset, &[0xff; 600]).unwrap_err();
             }
             _ => {
@@ -164,10 +137,7 @@ fn a_recording_replays_what_happened() {
         assert_eq!(crashes.killed(0), tracked.image());
         assert_eq!(crashes.durable(), tracked.durable());
         for survivors in Survivors::ALL {
-            assert_eq!(
-                crashes.image(survivors, seed),
-                tracked.crash(survivors, seed)
-            );
+            assert_eq!(crashes.image(survivors, seed), tracked.crash(survivors, seed));
         }
     }
 }
@@ -205,14 +175,7 @@ fn a_killed_process_leaves_a_part_of_its_last_write() {
     assert_eq!(crashes.killed(0), b"");
     crashes.seek(1);
     assert_eq!(crashes.killed(0), b"first");
-    assert_eq!(
-        crashes.killed(1),
-        b"first"[..3]
-            .iter()
-            .chain(b"st")
-            .copied()
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(crashes.killed(1), b"first"[..3].iter().chain(b"st").copied().collect::<Vec<_>>());
     assert_eq!(crashes.killed(4), b"firseco");
     assert_eq!(crashes.killed(usize::MAX), b"firsecond");
     assert_eq!(crashes.durable(), b"");

@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 fn write(offset: usize, data: &[u8]) -> Op {
-    Op::Write {
-        offset,
-        data: data.into(),
-    }
+    Op::Write { offset, data: data.into() }
 }
 
 fn durable(base: &[u8], ops: &[Op]) -> Durable {
@@ -35,9 +32,7 @@ fn volatile(durable: &Durable) -> Vec<u8> {
 fn outcomes(base: &[u8], ops: &[Op], survivors: Survivors) -> BTreeSet<Vec<u8>> {
     let mut durable = durable(base, ops);
     let firsts = |image: Vec<u8>| image.chunks(SECTOR_LEN).map(|sector| sector[0]).collect();
-    (0..200)
-        .map(|seed| firsts(image(&mut durable, survivors, seed)))
-        .collect()
+    (0..200).map(|seed| firsts(image(&mut durable, survivors, seed))).collect()
 }
 
 fn set<const N: usize>(images: [&[u8]; N]) -> BTreeSet<Vec<u8>> {
@@ -60,22 +55,13 @@ fn sectors_of_unsynced_writes_are_kept_or_lost_each_on_its_own() {
     ]);
     assert_eq!(outcomes(&base, &ops, Survivors::Half), all);
     assert_eq!(outcomes(&base, &ops, Survivors::Nothing), set([&[1, 1, 1]]));
-    assert_eq!(
-        outcomes(&base, &ops, Survivors::Everything),
-        set([&[2, 2, 3]])
-    );
-    assert_eq!(
-        outcomes(&base, &ops, Survivors::OnlyLast),
-        set([&[1, 1, 3]])
-    );
+    assert_eq!(outcomes(&base, &ops, Survivors::Everything), set([&[2, 2, 3]]));
+    assert_eq!(outcomes(&base, &ops, Survivors::OnlyLast), set([&[1, 1, 3]]));
     let but_one = set([&[1, 2, 3], &[2, 1, 3], &[2, 2, 1]]);
     assert_eq!(outcomes(&base, &ops, Survivors::AllButOneSector), but_one);
     let but_op = set([&[1, 1, 3], &[2, 2, 1]]);
     assert_eq!(outcomes(&base, &ops, Survivors::AllButOneOp), but_op);
-    assert_eq!(
-        outcomes(&base, &ops, Survivors::TornLast),
-        set([&[2, 2, 1]])
-    );
+    assert_eq!(outcomes(&base, &ops, Survivors::TornLast), set([&[2, 2, 1]]));
     let torn = set([&[1, 1, 1], &[2, 1, 1]]);
     assert_eq!(outcomes(&base, &ops[..1], Survivors::TornLast), torn);
 }
@@ -109,19 +95,11 @@ fn a_sync_makes_everything_before_it_durable() {
 fn a_kept_write_behind_a_lost_length_grows_the_file() {
     let found = outcomes(&[1; 512], &[write(512, &[2; 1024])], Survivors::Half);
     // The length alone; the length and sectors; a sector without the length.
-    let all = set([
-        &[1],
-        &[1, 0, 0],
-        &[1, 0, 2],
-        &[1, 2, 0],
-        &[1, 2, 2],
-        &[1, 2],
-    ]);
+    let all = set([&[1], &[1, 0, 0], &[1, 0, 2], &[1, 2, 0], &[1, 2, 2], &[1, 2]]);
     assert_eq!(found, all);
     let mut partial = durable(b"", &[write(0, &[2; 700])]);
-    let lens: BTreeSet<usize> = (0..50)
-        .map(|seed| image(&mut partial, Survivors::Half, seed).len())
-        .collect();
+    let lens: BTreeSet<usize> =
+        (0..50).map(|seed| image(&mut partial, Survivors::Half, seed).len()).collect();
     assert_eq!(lens, [0, 512, 700].into());
 }
 
@@ -132,13 +110,7 @@ fn what_was_cut_off_does_not_come_back_with_a_later_length() {
     assert_eq!(found, set([&[1, 1, 1, 1], &[1], &[1, 0, 0, 0]]));
     let ops = [Op::SetLen { len: 512 }, write(1536, &[2; 512])];
     let found = outcomes(&[1; 2560], &ops, Survivors::Half);
-    let all = set([
-        &[1, 1, 1, 1, 1],
-        &[1, 1, 1, 2, 1],
-        &[1],
-        &[1, 0, 0, 2],
-        &[1, 0, 0, 0],
-    ]);
+    let all = set([&[1, 1, 1, 1, 1], &[1, 1, 1, 2, 1], &[1], &[1, 0, 0, 2], &[1, 0, 0, 0]]);
     assert_eq!(found, all);
     let ops = [Op::SetLen { len: 100 }, Op::Allocate { end: 600 }];
     let mut durable = durable(&[1; 600], &ops);
@@ -146,19 +118,13 @@ fn what_was_cut_off_does_not_come_back_with_a_later_length() {
         let image = image(&mut durable, Survivors::Half, seed);
         let kept = image.iter().take_while(|byte| **byte == 1).count();
         assert!(image[kept..].iter().all(|byte| *byte == 0));
-        assert!(
-            matches!((image.len(), kept), (100, 100) | (600, 100 | 600)),
-            "{image:?}"
-        );
+        assert!(matches!((image.len(), kept), (100, 100) | (600, 100 | 600)), "{image:?}");
     }
 }
 
 #[test]
 fn a_punch_is_a_write_of_zeros() {
-    let ops = [Op::Punch {
-        offset: 512,
-        end: 9_999,
-    }];
+    let ops = [Op::Punch { offset: 512, end: 9_999 }];
     let found = outcomes(&[1; 1536], &ops, Survivors::Half);
     assert_eq!(found, set([&[1, 1, 1], &[1, 0, 1], &[1, 1, 0], &[1, 0, 0]]));
     let mut durable = durable(&[1; 1536], &ops);
@@ -172,14 +138,8 @@ fn a_failed_sync_drops_sectors_for_good() {
     assert_eq!(volatile(&durable), data, "reads see everything");
     let survived = image(&mut durable, Survivors::Everything, 1);
     assert_eq!(survived, durable.base());
-    assert_eq!(
-        survived.len(),
-        data.len(),
-        "the length is stored with the next sync"
-    );
-    let dropped: Vec<usize> = (0..64)
-        .filter(|sector| survived[sector * SECTOR_LEN] == 0)
-        .collect();
+    assert_eq!(survived.len(), data.len(), "the length is stored with the next sync");
+    let dropped: Vec<usize> = (0..64).filter(|sector| survived[sector * SECTOR_LEN] == 0).collect();
     assert!((16..48).contains(&dropped.len()), "{dropped:?}");
 
     // A write to a part of a dropped sector brings all of it to the disk.
@@ -201,10 +161,7 @@ fn any_op(random: &mut SplitMix64, fill: u8) -> Op {
     match random.index(10) {
         0 => Op::SetLen { len: offset },
         1 => Op::Allocate { end: offset + len },
-        2 => Op::Punch {
-            offset,
-            end: offset + len,
-        },
+        2 => Op::Punch { offset, end: offset + len },
         3 => Op::Sync,
         4 => Op::Refused,
         _ => write(offset, &vec![fill; len]),
@@ -251,10 +208,7 @@ fn all_images_follow_the_fault_model() {
                         }
                         was == found
                     });
-                    assert!(
-                        allowed,
-                        "round {round}, step {step}, {survivors:?}, sector {number}"
-                    );
+                    assert!(allowed, "round {round}, step {step}, {survivors:?}, sector {number}");
                 }
             }
             let nothing = image(&mut durable, Survivors::Nothing, 0);

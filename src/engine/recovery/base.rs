@@ -10,7 +10,7 @@ use crate::format::header::{HeaderFault, MAGIC, StaticHeader};
 use crate::format::manifest::{Change, Extents, Use, read_area};
 use crate::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::superblock::{ManifestAt, Superblock};
-use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, SUPERBLOCK_AT};
+use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
 use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
 /// What the file says of itself in front of its extents.
@@ -31,10 +31,10 @@ pub(crate) struct Base {
 /// Reads everything in front of the extents.
 pub(crate) fn read_base(disk: &Disk, report: &mut RecoveryReport) -> Result<Base> {
     let len = disk.len()?;
-    let header_page = disk.read_padded(0, PAGE as usize)?;
+    let header_page = disk.read_padded(0, PAGE_LEN)?;
     let mut slots = Vec::new();
     for slot in 0..2u8 {
-        let page = disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE as usize)?;
+        let page = disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE_LEN)?;
         match Superblock::decode(&page) {
             Ok(block) => slots.push(block),
             Err(Damage::Magic) if page.iter().all(|&byte| byte == 0) => {}
@@ -91,7 +91,8 @@ fn identify(
             Ok((block.uuid, block.extent_size))
         }
         None if damage == Damage::Magic || len < PAGE => {
-            let found = page.iter().copied().take(MAGIC.len().min(usize::try_from(len).unwrap_or(0)));
+            let found =
+                page.iter().copied().take(MAGIC.len().min(usize::try_from(len).unwrap_or(0)));
             Err(Error::NotAStore { found: found.collect(), len })
         }
         None => Err(Error::corrupt(Place::Header, damage)),
@@ -123,7 +124,8 @@ fn read_manifest(
     let at = base.superblock.manifest;
     let offset = at.offset;
     let place = Place::Manifest { offset };
-    let sane = at.len <= 1 << 32 && at.offset.checked_add(at.len).is_some_and(|end| end <= disk.len().unwrap_or(0));
+    let sane = at.len <= 1 << 32
+        && at.offset.checked_add(at.len).is_some_and(|end| end <= disk.len().unwrap_or(0));
     let contents = if pointed && sane {
         let bytes = disk.read_padded(at.offset, usize::try_from(at.len).unwrap_or(0))?;
         let torn = |records: u64| tail_is_torn(&bytes, records);

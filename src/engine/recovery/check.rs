@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::scan::{Item, Lexed, lex, replay};
+use super::scan::{Item, Lexed, frames_below, lex, missing_in, names, replay};
 use crate::engine::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::segment::SEGMENT_HEADER_LEN;
@@ -47,11 +47,33 @@ pub(crate) fn check_sealed(segment: &Segment) -> Result<SegmentCheck> {
 }
 
 /// Checks the segment that is being written, up to what was written.
-pub(crate) fn check_tail(segment: &Segment, end: u32) -> Result<SegmentCheck> {
+/// `name_of` knows runs from elsewhere.
+pub(crate) fn check_tail(
+    segment: &Segment,
+    end: u32,
+    name_of: impl Fn(RunNo) -> Option<RunId>,
+) -> Result<SegmentCheck> {
     let mut check = SegmentCheck::default();
     let extent = segment.read_all()?;
     let items = lex(&extent, segment.key());
-    let frames = check.walk(segment, &items, end, &HashMap::new());
+    let below = frames_below(&items, end);
+    let runs = names(&extent, &below);
+    let named = items.iter().filter_map(|item| {
+        let (run_no, seq) = match item {
+            Item::Frame(lexed) => (lexed.header.run_no, Some(lexed.header.seq)),
+            Item::Gap { from, to, .. } => {
+                let (run_no, seq) = missing_in(&below, *from, *to)?;
+                (run_no, Some(seq))
+            }
+        };
+        let run = match runs.get(&run_no) {
+            Some((_, run)) => run.clone(),
+            None => name_of(run_no)?,
+        };
+        Some((item.offset(), (run, seq)))
+    });
+    let named: Names = named.collect();
+    let frames = check.walk(segment, &items, end, &named);
     check.run_parts = replay(&extent, &frames, &mut |_| None).builder.runs().len() as u64;
     check.bytes = u64::from(end.min(u32::try_from(extent.len()).unwrap_or(u32::MAX)));
     Ok(check)

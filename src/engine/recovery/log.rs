@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::decide::{Action, Bytes, Case, decide};
 use super::scan::{
-    Item, Lexed, decreed_end, frames_below, is_directory, lex, missing_in, replay,
+    Item, Lexed, decreed_end, frames_below, is_directory, lex, missing_in, names, replay,
 };
 use crate::engine::report::{RecoveryReport, TornTail};
 use crate::engine::segment::Segment;
@@ -166,7 +166,8 @@ impl Walk<'_> {
         let items = &self.cut.items;
         for (number, item) in items.iter().enumerate() {
             let rest = items.get(number + 1..).unwrap_or_default();
-            let more = rest.iter().any(|item| matches!(item, Item::Frame(lexed) if lexed.payload.is_ok()));
+            let more =
+                rest.iter().any(|item| matches!(item, Item::Frame(lexed) if lexed.payload.is_ok()));
             let bytes = match item {
                 Item::Frame(lexed) if lexed.payload.is_ok() => Bytes::Valid,
                 Item::Frame(_) => Bytes::BadPayload,
@@ -181,7 +182,7 @@ impl Walk<'_> {
                         return;
                     }
                 }
-                Action::Skip => self.skip(item, durable, report),
+                Action::Skip => self.skip(extent, item, durable, report),
                 Action::EndSegment => {
                     self.end_at(item, durable, report);
                     self.islands = 0;
@@ -224,7 +225,7 @@ impl Walk<'_> {
     }
 
     /// Bytes that are no frame, with frames behind them that count.
-    fn skip(&mut self, item: &Item, durable: bool, report: &mut RecoveryReport) {
+    fn skip(&mut self, extent: &[u8], item: &Item, durable: bool, report: &mut RecoveryReport) {
         let Item::Gap { from, to, .. } = item else { return };
         let damage = if durable { Damage::Missing } else { Damage::Truncated };
         let place = Place::Frame(self.cut.segment.position(*from));
@@ -232,7 +233,11 @@ impl Walk<'_> {
         self.gaps += 1;
         if self.gaps <= NAMED_GAPS {
             let all = frames_below(&self.cut.items, u32::MAX);
-            corruption.seq = missing_in(&all, *from, *to).map(|missing| missing.1);
+            if let Some((run_no, seq)) = missing_in(&all, *from, *to) {
+                let named = names(extent, &all).remove(&run_no);
+                corruption.run = named.map(|(_, run)| run);
+                corruption.seq = Some(seq);
+            }
         }
         report.damaged.push(corruption);
     }

@@ -89,7 +89,7 @@ fn segments(disk: &Disk, base: &Base) -> Known {
                 let found = Arc::new(new(extent, SegmentKey { id: segment, salt }));
                 match at {
                     Some(at) => {
-                        found.seal(at, None);
+                        found.seal(at);
                         found.note_durable();
                         sealed.insert(segment, found);
                     }
@@ -114,7 +114,11 @@ fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
     let len = disk.len()?;
     let sealed = known.sealed.iter().filter_map(|segment| {
         let at = segment.sealed()?;
-        Some(segment.file_offset() + u64::from(at.seal) + crate::format::frame::FRAME_HEADER_LEN as u64)
+        Some(
+            segment.file_offset()
+                + u64::from(at.seal)
+                + crate::format::frame::FRAME_HEADER_LEN as u64,
+        )
     });
     let open = known.unsealed.get(&base.durable.segment).map(|segment| {
         segment.file_offset() + u64::from(base.durable.offset.min(base.extent_size.bytes_u32()))
@@ -273,9 +277,9 @@ fn manifest_log(disk: &Disk, base: &Base) -> ManifestLog {
 fn gather_evictions(segment: &Arc<Segment>, deleted: &mut HashSet<RunNo>) -> Result<()> {
     let directory = segment.directory(rebuild_directory)?;
     for index in 0..directory.eviction_count() {
-        let run_no = directory.eviction(index).map_err(|damage| {
-            Error::corrupt(Place::Directory { segment: segment.id() }, damage)
-        })?;
+        let run_no = directory
+            .eviction(index)
+            .map_err(|damage| Error::corrupt(Place::Directory { segment: segment.id() }, damage))?;
         deleted.insert(run_no);
     }
     Ok(())
@@ -391,7 +395,7 @@ impl Core {
         segment: &Arc<Segment>,
         at: crate::format::manifest::SealedAt,
     ) {
-        segment.seal(at, None);
+        segment.seal(at);
         self.settle_entries(segment.id());
         let covered_at = segment.position(engine.extent_size.bytes_u32());
         self.sealing.push_back(Sealing { segment: Arc::clone(segment), at, covered_at });

@@ -123,9 +123,7 @@ pub(crate) fn replay(
                 continue;
             }
             FrameKind::Commit => {
-                let members = batch.split_off(
-                    batch.len().saturating_sub(header.extra as usize),
-                );
+                let members = batch.split_off(batch.len().saturating_sub(header.extra as usize));
                 for member in members {
                     note(&mut replayed, extent, &member, &mut names, name_of);
                 }
@@ -139,10 +137,11 @@ pub(crate) fn replay(
     replayed
 }
 
-type Names = HashMap<RunNo, (AgentId, RunId)>;
+/// The ids behind run numbers.
+pub(crate) type Names = HashMap<RunNo, (AgentId, RunId)>;
 
 /// The ids behind the run numbers, from every whole BIND and START.
-fn names(extent: &[u8], frames: &[Lexed]) -> Names {
+pub(crate) fn names(extent: &[u8], frames: &[Lexed]) -> Names {
     let named = frames.iter().filter(|lexed| {
         lexed.payload.is_ok() && matches!(lexed.header.kind, FrameKind::Bind | FrameKind::Start)
     });

@@ -213,9 +213,7 @@ impl Storage for FileStorage {
 
 /// The end of a range, if a file can reach that far.
 fn end_of(offset: u64, len: u64) -> io::Result<u64> {
-    let end = offset
-        .checked_add(len)
-        .filter(|end| i64::try_from(*end).is_ok());
+    let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
     end.ok_or_else(|| io::ErrorKind::FileTooLarge.into())
 }
 
@@ -223,11 +221,7 @@ fn write_zeros(file: &File, start: u64, end: u64) -> io::Result<()> {
     let mut at = start;
     while at < end {
         let len = (end - at).min(ZEROS.len() as u64);
-        write_all_at(
-            file,
-            at,
-            &ZEROS[..usize::try_from(len).unwrap_or(ZEROS.len())],
-        )?;
+        write_all_at(file, at, &ZEROS[..usize::try_from(len).unwrap_or(ZEROS.len())])?;
         at += len;
     }
     Ok(())
@@ -238,20 +232,12 @@ fn open_regular(path: &Path) -> Result<(File, u64)> {
     // Looked at before it is opened, since opening a device can do something.
     let found = fs::symlink_metadata(path).map_err(|source| refusal(path, source))?;
     if !found.is_file() {
-        return Err(Error::NotRegularFile {
-            path: path.to_path_buf(),
-        });
+        return Err(Error::NotRegularFile { path: path.to_path_buf() });
     }
-    let file = open_options()
-        .open(path)
-        .map_err(|source| refusal(path, source))?;
-    let opened = file
-        .metadata()
-        .map_err(|source| Error::io(IoAction::Open, source))?;
+    let file = open_options().open(path).map_err(|source| refusal(path, source))?;
+    let opened = file.metadata().map_err(|source| Error::io(IoAction::Open, source))?;
     if !opened.is_file() {
-        return Err(Error::NotRegularFile {
-            path: path.to_path_buf(),
-        });
+        return Err(Error::NotRegularFile { path: path.to_path_buf() });
     }
     Ok((file, opened.len()))
 }
@@ -259,14 +245,10 @@ fn open_regular(path: &Path) -> Result<(File, u64)> {
 /// The error for a path that could not be opened.
 fn refusal(path: &Path, source: io::Error) -> Error {
     if source.kind() == io::ErrorKind::NotFound {
-        return Error::NotFound {
-            path: path.to_path_buf(),
-        };
+        return Error::NotFound { path: path.to_path_buf() };
     }
     match fs::symlink_metadata(path) {
-        Ok(found) if !found.is_file() => Error::NotRegularFile {
-            path: path.to_path_buf(),
-        },
+        Ok(found) if !found.is_file() => Error::NotRegularFile { path: path.to_path_buf() },
         _ => Error::io(IoAction::Open, source),
     }
 }

@@ -11,10 +11,7 @@
 //! - Where maps are not to be had (32-bit targets, Windows, a limit of the process, a file system
 //!   without them) the answer is `None`, and the caller reads.
 
-#![allow(
-    unsafe_code,
-    reason = "mapping a file is unsafe by nature; each block says what it needs"
-)]
+#![allow(unsafe_code, reason = "mapping a file is unsafe by nature; each block says what it needs")]
 #![cfg_attr(
     not(all(unix, target_pointer_width = "64")),
     allow(dead_code, reason = "no maps on this target")
@@ -71,10 +68,7 @@ impl Windows {
 
     /// Views are not supported on this target.
     #[cfg(not(all(unix, target_pointer_width = "64")))]
-    #[allow(
-        clippy::unused_self,
-        reason = "the same signature as on the targets that map"
-    )]
+    #[allow(clippy::unused_self, reason = "the same signature as on the targets that map")]
     pub(super) fn view(&self, _: &Arc<Handle>, _: u64, _: usize) -> Option<Region> {
         None
     }
@@ -94,11 +88,7 @@ impl Windows {
         let slot = slots.get_mut(number)?;
         if slot.is_none() {
             let len = usize::try_from(WINDOW_LEN).ok()?;
-            *slot = Some(Arc::new(Window::map(
-                handle,
-                number as u64 * WINDOW_LEN,
-                len,
-            )?));
+            *slot = Some(Arc::new(Window::map(handle, number as u64 * WINDOW_LEN, len)?));
         }
         slot.clone()
     }
@@ -117,9 +107,6 @@ impl Window {
         // ignores the lock and cuts the file off can end this process with SIGBUS; no system
         // call can rule that out, and the documentation of the crate says so.
         let map = unsafe { options.map(handle.file()) }.ok()?;
-        Some(Self {
-            map,
-            _handle: Arc::clone(handle),
-        })
+        Some(Self { map, _handle: Arc::clone(handle) })
     }
 }

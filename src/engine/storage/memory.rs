@@ -27,19 +27,13 @@ impl MemoryStorage {
     /// A file with this content.
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
-        Self {
-            bytes: RwLock::new(bytes),
-            limit: u64::MAX,
-        }
+        Self { bytes: RwLock::new(bytes), limit: u64::MAX }
     }
 
     /// An empty file that refuses to become longer than `limit` bytes, as a full disk does.
     #[must_use]
     pub fn with_limit(limit: u64) -> Self {
-        Self {
-            bytes: RwLock::default(),
-            limit,
-        }
+        Self { bytes: RwLock::default(), limit }
     }
 
     /// A copy of the whole file.
@@ -58,9 +52,7 @@ impl MemoryStorage {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let more = target - bytes.len();
-        bytes
-            .try_reserve(more)
-            .map_err(|_| io::ErrorKind::OutOfMemory)?;
+        bytes.try_reserve(more).map_err(|_| io::ErrorKind::OutOfMemory)?;
         bytes.resize(target, 0);
         Ok(())
     }
@@ -100,9 +92,7 @@ impl Storage for MemoryStorage {
         if data.is_empty() {
             return Ok(());
         }
-        let end = offset
-            .checked_add(data.len() as u64)
-            .ok_or(io::ErrorKind::FileTooLarge)?;
+        let end = offset.checked_add(data.len() as u64).ok_or(io::ErrorKind::FileTooLarge)?;
         let mut bytes = self.bytes.write();
         self.grow(&mut bytes, end)?;
         let start = usize::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;

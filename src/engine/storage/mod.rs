@@ -109,6 +109,6 @@ impl Deref for Region {
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Region").field("len", &self.range.len()).finish()
+        f.debug_struct("Region").field("len", &self.range.len()).finish_non_exhaustive()
     }
 }

@@ -34,11 +34,7 @@ impl Good {
             models.push(model);
         }
         store.close().unwrap();
-        Self {
-            log,
-            models,
-            bytes: store_bytes.copy(),
-        }
+        Self { log, models, bytes: store_bytes.copy() }
     }
 
     fn model(&self) -> &Model {
@@ -75,18 +71,12 @@ impl Tally {
             return;
         }
         let mut rest = expected.iter();
-        if found
-            .iter()
-            .all(|item| rest.any(|expected| expected == item))
-        {
+        if found.iter().all(|item| rest.any(|expected| expected == item)) {
             self.less += 1;
             return;
         }
         for item in &found {
-            let was_true = good
-                .models
-                .iter()
-                .any(|model| question(model).contains(item));
+            let was_true = good.models.iter().any(|model| question(model).contains(item));
             assert!(was_true, "{item:?} was never true");
         }
         self.stale += 1;
@@ -114,29 +104,17 @@ impl Tally {
             self.list(good, found, |model| row(model.row(*run_no).unwrap()));
             let found = snapshot.spans(*run_no);
             if let (Some(row), Ok(spans)) = (&state.row, &found) {
-                assert_eq!(
-                    row.is_covered_by(spans),
-                    *spans == state.spans,
-                    "it would be seen"
-                );
+                assert_eq!(row.is_covered_by(spans), *spans == state.spans, "it would be seen");
             }
             self.list(good, found, |model| model.spans(*run_no).unwrap());
         }
         let all = usize::MAX;
-        for filter in [
-            RunFilter::All,
-            RunFilter::Agent(AGENTS[1]),
-            RunFilter::Agent(AGENTS[5]),
-        ] {
+        for filter in [RunFilter::All, RunFilter::Agent(AGENTS[1]), RunFilter::Agent(AGENTS[5])] {
             let found = snapshot.runs_page(filter, None, all);
-            self.list(good, found, |model| {
-                model.runs_page(filter, None, all).unwrap()
-            });
+            self.list(good, found, |model| model.runs_page(filter, None, all).unwrap());
         }
         let found = snapshot.in_progress_page(None, all);
-        self.list(good, found, |model| {
-            model.in_progress_page(None, all).unwrap()
-        });
+        self.list(good, found, |model| model.in_progress_page(None, all).unwrap());
         let found = snapshot.agents_page(None, all);
         self.list(good, found, |model| model.agents_page(None, all).unwrap());
         if let Some(count) = self.answer(snapshot.count_runs()) {

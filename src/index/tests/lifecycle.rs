@@ -43,18 +43,9 @@ fn an_index_of_another_store_is_foreign() {
 #[test]
 fn an_index_of_another_version_is_foreign() {
     let bytes = built(&sample());
-    let meta = value::Meta {
-        uuid: IDENTITY.uuid,
-        schema: SCHEMA_VERSION + 1,
-        applied: None,
-        runs: 0,
-    };
-    put(
-        &bytes,
-        Table::Meta,
-        b"index",
-        Some(&value::meta_value(b"index", &meta)),
-    );
+    let meta =
+        value::Meta { uuid: IDENTITY.uuid, schema: SCHEMA_VERSION + 1, applied: None, runs: 0 };
+    put(&bytes, Table::Meta, b"index", Some(&value::meta_value(b"index", &meta)));
     let opened = IndexStore::open(bytes, CACHE, IDENTITY);
     assert_eq!(opened.unwrap_err(), IndexError::Foreign);
 }
@@ -99,10 +90,7 @@ fn a_snapshot_stays_as_it_was_and_outlives_the_store() {
     let rows = old.runs_page(RunFilter::All, None, usize::MAX).unwrap();
     assert!(!rows.is_empty());
     store.apply(&changes[4..]).unwrap();
-    assert_eq!(
-        old.runs_page(RunFilter::All, None, usize::MAX).unwrap(),
-        rows
-    );
+    assert_eq!(old.runs_page(RunFilter::All, None, usize::MAX).unwrap(), rows);
     assert_eq!(old.applied(), Some(changes[3].segment));
     drop(store);
     // What it answers now is redb's matter; it must only not panic.
@@ -121,11 +109,7 @@ fn a_snapshot_can_be_shared_between_threads() {
 #[test]
 fn an_eviction_of_an_unknown_run_changes_nothing() {
     let store = IndexStore::create(SharedBytes::default(), CACHE, IDENTITY).unwrap();
-    let change = SegmentChange {
-        segment: SegmentId(3),
-        runs: Vec::new(),
-        evicted: vec![RunNo(9)],
-    };
+    let change = SegmentChange { segment: SegmentId(3), runs: Vec::new(), evicted: vec![RunNo(9)] };
     store.apply(&[change]).unwrap();
     assert_eq!(store.applied().unwrap(), Some(SegmentId(3)));
     assert_eq!(store.snapshot().unwrap().count_runs(), Ok(0));
@@ -155,9 +139,7 @@ fn a_failed_write_fails_all_later_applies_and_keeps_what_was_applied() {
 
 /// Writes or removes an entry behind the back of the index.
 fn put(bytes: &SharedBytes, table: Table, key: &[u8], value: Option<&[u8]>) {
-    let database = Database::builder()
-        .create_with_backend(bytes.clone())
-        .unwrap();
+    let database = Database::builder().create_with_backend(bytes.clone()).unwrap();
     let transaction = database.begin_write().unwrap();
     let mut open = transaction.open_table(table.definition()).unwrap();
     match value {
@@ -194,15 +176,9 @@ fn check_finds_each_kind_of_difference_in_each_table() {
         let expect = |bytes: SharedBytes, subject, kind| {
             let mut found = differences(bytes, &log);
             // A change of this list also differs from the count of the agent.
-            let agents = found
-                .extract_if(.., |found| found.table == Table::Agents)
-                .count();
+            let agents = found.extract_if(.., |found| found.table == Table::Agents).count();
             assert_eq!(agents, usize::from(table == Table::ByAgent), "{table}");
-            let expected = Difference {
-                table,
-                subject: Some(Subject::Run(subject)),
-                kind,
-            };
+            let expected = Difference { table, subject: Some(Subject::Run(subject)), kind };
             assert_eq!(found, [expected], "{table}");
         };
         let bytes = built(&log);
@@ -217,10 +193,7 @@ fn check_finds_each_kind_of_difference_in_each_table() {
         put(&bytes, table, &key, Some(&[0; 4]));
         let found = differences(bytes, &log);
         assert_eq!(found.len(), 1, "{table} {found:?}");
-        assert!(
-            matches!(found[0].kind, DifferenceKind::Unreadable(_)),
-            "{table} {found:?}"
-        );
+        assert!(matches!(found[0].kind, DifferenceKind::Unreadable(_)), "{table} {found:?}");
     }
 }
 
@@ -251,36 +224,18 @@ fn check_finds_rows_that_say_something_else() {
     let mut row = snapshot.row(run_no).unwrap().unwrap();
     row.records += 1;
     let bytes = built(&log);
-    put(
-        &bytes,
-        Table::Runs,
-        &key::run_key(run_no),
-        Some(&value::row_value(&row)),
-    );
+    put(&bytes, Table::Runs, &key::run_key(run_no), Some(&value::row_value(&row)));
     let subject = Some(Subject::Run(run_no));
     let wrong = DifferenceKind::Wrong;
-    let expected = Difference {
-        table: Table::Runs,
-        subject: subject.clone(),
-        kind: wrong,
-    };
+    let expected = Difference { table: Table::Runs, subject: subject.clone(), kind: wrong };
     assert_eq!(differences(bytes, &log), [expected]);
 
     let mut span = snapshot.spans(run_no).unwrap()[0];
     span.slot += 1;
     let bytes = built(&log);
     let key = key::span_key(run_no, span.segment);
-    put(
-        &bytes,
-        Table::Spans,
-        &key,
-        Some(&value::span_value(run_no, &span)),
-    );
-    let expected = Difference {
-        table: Table::Spans,
-        subject,
-        kind: wrong,
-    };
+    put(&bytes, Table::Spans, &key, Some(&value::span_value(run_no, &span)));
+    let expected = Difference { table: Table::Spans, subject, kind: wrong };
     assert_eq!(differences(bytes, &log), [expected]);
 }
 
@@ -294,11 +249,7 @@ fn check_finds_agents_with_another_number_of_runs() {
         let key = agent.as_str().as_bytes();
         let expected = |kind| {
             let subject = Some(Subject::Agent(agent.clone()));
-            [Difference {
-                table: Table::Agents,
-                subject,
-                kind,
-            }]
+            [Difference { table: Table::Agents, subject, kind }]
         };
         let bytes = built(&log);
         put(&bytes, Table::Agents, key, None);
@@ -322,11 +273,7 @@ fn check_finds_agents_with_another_number_of_runs() {
 fn check_finds_what_was_never_applied() {
     let log = sample();
     let mut changes = log.changes();
-    let gone = changes
-        .iter_mut()
-        .rev()
-        .find_map(|change| change.runs.pop())
-        .unwrap();
+    let gone = changes.iter_mut().rev().find_map(|change| change.runs.pop()).unwrap();
     let store = IndexStore::create(SharedBytes::default(), CACHE, IDENTITY).unwrap();
     store.apply(&changes).unwrap();
     let mut found = Vec::new();
@@ -335,14 +282,9 @@ fn check_finds_what_was_never_applied() {
     })
     .unwrap();
     assert!(!found.is_empty());
-    let runs = found
-        .iter()
-        .filter_map(|difference| match difference.subject {
-            Some(Subject::Run(run_no)) => Some(run_no),
-            _ => None,
-        });
-    assert!(
-        runs.into_iter().all(|run_no| run_no == gone.run_no),
-        "{found:?}"
-    );
+    let runs = found.iter().filter_map(|difference| match difference.subject {
+        Some(Subject::Run(run_no)) => Some(run_no),
+        _ => None,
+    });
+    assert!(runs.into_iter().all(|run_no| run_no == gone.run_no), "{found:?}");
 }

@@ -28,10 +28,7 @@ type Outcome<T> = Result<T, std::io::Error>;
 
 impl SharedBytes {
     pub(super) fn new(bytes: Vec<u8>) -> Self {
-        Self {
-            bytes: Arc::new(Mutex::new(bytes)),
-            is_full: Arc::default(),
-        }
+        Self { bytes: Arc::new(Mutex::new(bytes)), is_full: Arc::default() }
     }
 
     /// From now on writing fails.
@@ -62,10 +59,7 @@ impl StorageBackend for SharedBytes {
     fn set_len(&self, len: u64) -> Outcome<()> {
         // A damaged header may ask for any length; a real storage is limited too.
         let len = usize::try_from(len).ok().filter(|len| *len <= 1 << 30);
-        self.bytes
-            .lock()
-            .unwrap()
-            .resize(len.ok_or(std::io::ErrorKind::StorageFull)?, 0);
+        self.bytes.lock().unwrap().resize(len.ok_or(std::io::ErrorKind::StorageFull)?, 0);
         Ok(())
     }
 
@@ -146,11 +140,7 @@ impl Log {
             for _ in 0..random.below(runs) {
                 let known: Vec<RunNo> = alive.keys().copied().collect();
                 let is_new = known.is_empty() || random.once_in(2);
-                let run_no = if is_new {
-                    RunNo(next_no)
-                } else {
-                    random.pick(&known)
-                };
+                let run_no = if is_new { RunNo(next_no) } else { random.pick(&known) };
                 if is_new {
                     next_no += 1 + random.below(3);
                     let agent = AgentId::new(random.pick(&AGENTS)).unwrap();
@@ -195,9 +185,7 @@ impl Directories for Log {
     }
 
     fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> R) -> Option<R> {
-        self.directories
-            .get(index)
-            .map(|bytes| read(Directory::new(bytes).unwrap()))
+        self.directories.get(index).map(|bytes| read(Directory::new(bytes).unwrap()))
     }
 }
 
@@ -206,17 +194,10 @@ fn fill(entry: &mut RunEntry, random: &mut Random, is_new: bool, clock: i64, lsn
         entry.created_at = Some(Timestamp(clock));
     }
     if random.once_in(3) {
-        entry.start = Some(StartAt {
-            offset: 64,
-            at: Timestamp(clock),
-        });
+        entry.start = Some(StartAt { offset: 64, at: Timestamp(clock) });
     }
     if random.once_in(3) {
-        let codes = [
-            RunStatus::Completed,
-            RunStatus::Failed,
-            RunStatus::Cancelled,
-        ];
+        let codes = [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled];
         *lsn += 1;
         // Now and then an older end is met behind a newer one, as compaction may have it.
         let order = if random.once_in(5) { *lsn / 2 } else { *lsn };
@@ -248,10 +229,7 @@ pub(super) struct Model {
 impl Model {
     pub(super) fn apply(&mut self, change: &SegmentChange) {
         for (slot, entry) in (0..).zip(&change.runs) {
-            self.runs
-                .entry(entry.run_no)
-                .or_default()
-                .apply(change.segment, slot, entry);
+            self.runs.entry(entry.run_no).or_default().apply(change.segment, slot, entry);
         }
         for run_no in &change.evicted {
             self.runs.remove(run_no);
@@ -279,11 +257,7 @@ impl Catalog for Model {
     }
 
     fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError> {
-        Ok(self
-            .runs
-            .get(&run_no)
-            .map(|state| state.spans.clone())
-            .unwrap_or_default())
+        Ok(self.runs.get(&run_no).map(|state| state.spans.clone()).unwrap_or_default())
     }
 
     fn runs_page(
@@ -296,11 +270,7 @@ impl Catalog for Model {
             RunFilter::All => true,
             RunFilter::Agent(agent) => row.agent == agent,
         };
-        let mut keys: Vec<_> = self
-            .rows()
-            .filter(is_wanted)
-            .map(RunRow::time_key)
-            .collect();
+        let mut keys: Vec<_> = self.rows().filter(is_wanted).map(RunRow::time_key).collect();
         keys.retain(|key| before.is_none_or(|before| *key < before));
         keys.sort_by(|left, right| right.cmp(left));
         keys.truncate(limit);
@@ -312,12 +282,8 @@ impl Catalog for Model {
         after: Option<RunNo>,
         limit: usize,
     ) -> Result<Vec<RunNo>, IndexError> {
-        let running = self
-            .rows()
-            .filter(|row| row.status == RunStatus::InProgress);
-        let numbers = running
-            .map(|row| row.run_no)
-            .filter(|run_no| Some(*run_no) > after);
+        let running = self.rows().filter(|row| row.status == RunStatus::InProgress);
+        let numbers = running.map(|row| row.run_no).filter(|run_no| Some(*run_no) > after);
         Ok(numbers.take(limit).collect())
     }
 

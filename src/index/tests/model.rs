@@ -11,19 +11,11 @@ fn assert_same(left: &dyn Catalog, right: &dyn Catalog, context: &str) {
     assert_eq!(left.count_runs(), right.count_runs(), "{context}");
     for run in RUNS.into_iter().chain(NOWHERE) {
         let by_id = RunRef::from(run);
-        assert_eq!(
-            left.run_numbers(by_id),
-            right.run_numbers(by_id),
-            "{context} {run:?}"
-        );
+        assert_eq!(left.run_numbers(by_id), right.run_numbers(by_id), "{context} {run:?}");
         for agent in AGENTS.into_iter().chain(NOWHERE) {
             let by_both = RunRef::from((agent, run));
             let numbers = left.run_numbers(by_both);
-            assert_eq!(
-                numbers,
-                right.run_numbers(by_both),
-                "{context} {agent:?} {run:?}"
-            );
+            assert_eq!(numbers, right.run_numbers(by_both), "{context} {agent:?} {run:?}");
         }
     }
     let all = right.runs_page(RunFilter::All, None, usize::MAX).unwrap();
@@ -54,11 +46,7 @@ fn assert_same_pages(left: &dyn Catalog, right: &dyn Catalog, context: &str) {
         for at in [i64::MIN, -1, 0, i64::MAX] {
             let before = Some((Timestamp(at), RunNo(0)));
             let page = left.runs_page(filter, before, 9);
-            assert_eq!(
-                page,
-                right.runs_page(filter, before, 9),
-                "{context} {filter:?} {at}"
-            );
+            assert_eq!(page, right.runs_page(filter, before, 9), "{context} {filter:?} {at}");
         }
     }
     for limit in [0, 1, 3, usize::MAX] {
@@ -84,11 +72,7 @@ fn assert_same_pages(left: &dyn Catalog, right: &dyn Catalog, context: &str) {
         }
     }
     let end = Some(RunNo(u64::MAX));
-    assert_eq!(
-        left.in_progress_page(end, 9),
-        right.in_progress_page(end, 9),
-        "{context}"
-    );
+    assert_eq!(left.in_progress_page(end, 9), right.in_progress_page(end, 9), "{context}");
 }
 
 fn assert_checks(snapshot: &IndexSnapshot, log: &Log, context: &str) {

@@ -51,18 +51,13 @@ impl Creation {
     }
 
     fn begin_with(path: &Path, unnamed: impl Fn(&Path) -> Option<File>) -> Result<Self> {
-        let name = path.file_name().ok_or_else(|| Error::NotRegularFile {
-            path: path.to_path_buf(),
-        })?;
+        let name =
+            path.file_name().ok_or_else(|| Error::NotRegularFile { path: path.to_path_buf() })?;
         if let Ok(found) = fs::symlink_metadata(path) {
             return Err(if found.is_file() {
-                Error::AlreadyExists {
-                    path: path.to_path_buf(),
-                }
+                Error::AlreadyExists { path: path.to_path_buf() }
             } else {
-                Error::NotRegularFile {
-                    path: path.to_path_buf(),
-                }
+                Error::NotRegularFile { path: path.to_path_buf() }
             });
         }
         let directory = match path.parent() {
@@ -77,12 +72,7 @@ impl Creation {
             .and_then(|lock| lock.ok_or_else(|| io::ErrorKind::WouldBlock.into()))
             .map_err(|source| Error::io(IoAction::Lock, source))?;
         let storage = FileStorage::new(file, 0, Some(lock));
-        Ok(Self {
-            storage,
-            path: directory.join(name),
-            directory,
-            temporary,
-        })
+        Ok(Self { storage, path: directory.join(name), directory, temporary })
     }
 
     /// The file, to be filled.
@@ -96,12 +86,7 @@ impl Creation {
     /// [`Error::AlreadyExists`] when somebody else was faster. When only the last step fails, the
     /// sync of the directory, the store is there, whole, but a power loss may take its name.
     pub(crate) fn finish(self) -> Result<FileStorage> {
-        let Self {
-            storage,
-            path,
-            directory,
-            temporary,
-        } = self;
+        let Self { storage, path, directory, temporary } = self;
         let file = storage.handle.file();
         let refused = |source| Error::io(IoAction::Create, source);
         file.sync_all().map_err(refused)?;
@@ -128,10 +113,7 @@ fn unnamed_file(directory: &Path) -> Option<File> {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
     let flags = i32::try_from(OFlags::TMPFILE.bits()).ok()?;
-    let file = new_file_options()
-        .custom_flags(flags)
-        .open(directory)
-        .ok()?;
+    let file = new_file_options().custom_flags(flags).open(directory).ok()?;
     // The name can only be given through /proc; a container may lack it.
     let seen = fs::metadata(descriptor_path(&file)).ok()?;
     let own = file.metadata().ok()?;
@@ -152,13 +134,7 @@ fn descriptor_path(file: &File) -> PathBuf {
 #[cfg(target_os = "linux")]
 fn link_unnamed(file: &File, path: &Path) -> io::Result<()> {
     use rustix::fs::{AtFlags, CWD, linkat};
-    linkat(
-        CWD,
-        descriptor_path(file),
-        CWD,
-        path,
-        AtFlags::SYMLINK_FOLLOW,
-    )?;
+    linkat(CWD, descriptor_path(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?;
     Ok(())
 }
 
@@ -246,9 +222,7 @@ mod tests {
 
     fn entries(directory: &Path) -> Vec<String> {
         let names = fs::read_dir(directory).unwrap();
-        names
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect()
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
     #[test]
@@ -269,15 +243,9 @@ mod tests {
                 assert_eq!(found.mode() & 0o7777, 0o600);
                 assert_eq!(found.nlink(), 1);
             }
-            assert!(matches!(
-                FileStorage::open_locked(&path),
-                Ok(OpenedFile::Busy(_))
-            ));
+            assert!(matches!(FileStorage::open_locked(&path), Ok(OpenedFile::Busy(_))));
             drop(storage);
-            assert!(matches!(
-                FileStorage::open_locked(&path),
-                Ok(OpenedFile::Locked(_))
-            ));
+            assert!(matches!(FileStorage::open_locked(&path), Ok(OpenedFile::Locked(_))));
         }
     }
 
@@ -306,10 +274,7 @@ mod tests {
             assert_eq!(fs::read(&path).unwrap(), b"fast");
             assert_eq!(entries(dir.path()), ["store"]);
             drop(winner);
-            assert!(matches!(
-                Creation::begin(&path),
-                Err(Error::AlreadyExists { .. })
-            ));
+            assert!(matches!(Creation::begin(&path), Err(Error::AlreadyExists { .. })));
         }
     }
 
@@ -334,10 +299,7 @@ mod tests {
                     })
                 })
                 .collect();
-            creators
-                .into_iter()
-                .map(|creator| creator.join().unwrap())
-                .sum()
+            creators.into_iter().map(|creator| creator.join().unwrap()).sum()
         });
         assert_eq!(won, 1);
         assert_eq!(fs::read(&path).unwrap(), [7; 100]);
@@ -349,32 +311,13 @@ mod tests {
     fn bad_paths_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let missing = Creation::begin(&dir.path().join("missing/store")).unwrap_err();
-        assert!(
-            matches!(
-                missing,
-                Error::Io {
-                    action: IoAction::Create,
-                    ..
-                }
-            ),
-            "{missing:?}"
-        );
-        for path in [
-            dir.path().to_path_buf(),
-            dir.path().join(".."),
-            PathBuf::from("/"),
-        ] {
-            assert!(matches!(
-                Creation::begin(&path),
-                Err(Error::NotRegularFile { .. })
-            ));
+        assert!(matches!(missing, Error::Io { action: IoAction::Create, .. }), "{missing:?}");
+        for path in [dir.path().to_path_buf(), dir.path().join(".."), PathBuf::from("/")] {
+            assert!(matches!(Creation::begin(&path), Err(Error::NotRegularFile { .. })));
         }
         let dangling = dir.path().join("dangling");
         std::os::unix::fs::symlink("nowhere", &dangling).unwrap();
-        assert!(matches!(
-            Creation::begin(&dangling),
-            Err(Error::NotRegularFile { .. })
-        ));
+        assert!(matches!(Creation::begin(&dangling), Err(Error::NotRegularFile { .. })));
         assert!(!dir.path().join("nowhere").exists());
     }
 }

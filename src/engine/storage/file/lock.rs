@@ -53,9 +53,7 @@ impl Drop for WriterLock {
     /// of the descriptor is gone, and a child process that is just being started has one.
     fn drop(&mut self) {
         let released = match self {
-            Self::Byte(backend) => backend
-                .unlock_range(LOCK_START, LOCK_END)
-                .map_err(Into::into),
+            Self::Byte(backend) => backend.unlock_range(LOCK_START, LOCK_END).map_err(Into::into),
             Self::File(file) => file.unlock(),
         };
         // A lock that cannot be released here goes with the descriptor; nobody could do more.
@@ -75,11 +73,7 @@ mod tests {
         let second = File::open(&path).unwrap();
         let held = WriterLock::acquire_whole_file(first).unwrap();
         assert!(held.is_some());
-        assert!(
-            WriterLock::acquire_whole_file(second.try_clone().unwrap())
-                .unwrap()
-                .is_none()
-        );
+        assert!(WriterLock::acquire_whole_file(second.try_clone().unwrap()).unwrap().is_none());
         drop(held);
         assert!(WriterLock::acquire_whole_file(second).unwrap().is_some());
     }

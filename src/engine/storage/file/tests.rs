@@ -61,10 +61,7 @@ fn space_is_reserved_and_given_back() {
     {
         use std::os::unix::fs::MetadataExt;
         let blocks = fs::metadata(&path).unwrap().blocks();
-        assert!(
-            blocks < 64,
-            "{blocks} blocks of 512 bytes are still allocated"
-        );
+        assert!(blocks < 64, "{blocks} blocks of 512 bytes are still allocated");
     }
     storage.set_len(3).unwrap();
     storage.set_len(6).unwrap();
@@ -74,17 +71,9 @@ fn space_is_reserved_and_given_back() {
 #[test]
 fn an_allocation_that_fails_leaves_the_file_as_it_was() {
     let (_dir, path, storage) = store(&[7; 10_000]);
-    for (offset, len) in [
-        (0, 1 << 60),
-        (5_000, 1 << 60),
-        (10_000, 1 << 55),
-        (1, u64::MAX),
-    ] {
+    for (offset, len) in [(0, 1 << 60), (5_000, 1 << 60), (10_000, 1 << 55), (1, u64::MAX)] {
         let error = storage.allocate(offset, len).unwrap_err();
-        let full = matches!(
-            error.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge
-        );
+        let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge);
         assert!(full, "{error:?}");
         assert_eq!(fs::read(&path).unwrap(), [7; 10_000]);
     }
@@ -110,13 +99,7 @@ fn views_show_what_is_written_and_end_with_the_file() {
     storage.write_at(5, b"new").unwrap();
     assert_eq!(&view[..4], b"new\x07");
     assert_eq!(storage.map(10_000, 0).unwrap().unwrap().len(), 0);
-    let behind = [
-        (9_999, 2),
-        (10_000, 1),
-        (1 << 40, 1),
-        (u64::MAX, 1),
-        (0, usize::MAX),
-    ];
+    let behind = [(9_999, 2), (10_000, 1), (1 << 40, 1), (u64::MAX, 1), (0, usize::MAX)];
     for (offset, len) in behind {
         assert!(storage.map(offset, len).is_err(), "{len} bytes at {offset}");
     }
@@ -140,15 +123,9 @@ fn views_cross_windows() {
     assert_eq!(&storage.map(window - 3, 6).unwrap().unwrap()[..], b"abcdef");
     assert_eq!(&storage.map(window - 3, 3).unwrap().unwrap()[..], b"abc");
     assert_eq!(&storage.map(window, 3).unwrap().unwrap()[..], b"def");
-    assert_eq!(
-        &storage.map(2 * window + 5, 5).unwrap().unwrap()[..],
-        b"third"
-    );
+    assert_eq!(&storage.map(2 * window + 5, 5).unwrap().unwrap()[..], b"third");
     storage.set_len(1 << 43).unwrap();
-    assert!(
-        storage.map(1 << 42, 10).unwrap().is_none(),
-        "windows are bounded"
-    );
+    assert!(storage.map(1 << 42, 10).unwrap().is_none(), "windows are bounded");
 }
 
 #[test]
@@ -214,17 +191,11 @@ fn the_lock_is_one_byte_of_the_open_file_description() {
     // The list may skip a line when other locks come and go while it is read.
     let found = (0..1_000).find_map(|_| {
         let locks = fs::read_to_string("/proc/locks").unwrap();
-        locks
-            .lines()
-            .find(|line| line.contains(&inode))
-            .map(str::to_string)
+        locks.lines().find(|line| line.contains(&inode)).map(str::to_string)
     });
     let lock = found.unwrap();
     assert!(lock.contains("OFDLCK"), "{lock}");
-    assert!(
-        lock.ends_with("2305843009213693951 2305843009213693951"),
-        "{lock}"
-    );
+    assert!(lock.ends_with("2305843009213693951 2305843009213693951"), "{lock}");
 }
 
 #[cfg(unix)]
@@ -237,28 +208,19 @@ fn what_is_not_a_regular_file_is_refused() {
     let dangling = dir.path().join("dangling");
     std::os::unix::fs::symlink("nowhere", &dangling).unwrap();
     let fifo = dir.path().join("fifo");
-    let made = std::process::Command::new("mkfifo")
-        .arg(&fifo)
-        .status()
-        .unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
     let socket = dir.path().join("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let device = PathBuf::from("/dev/null");
     for refused in [dir.path(), &link, &dangling, &fifo, &socket, &device] {
         let opened = FileStorage::open_locked(refused);
-        assert!(
-            matches!(opened, Err(Error::NotRegularFile { .. })),
-            "{refused:?}: {opened:?}"
-        );
+        assert!(matches!(opened, Err(Error::NotRegularFile { .. })), "{refused:?}: {opened:?}");
     }
     // Also when it takes the place of the file after it was looked at.
     for refused in [dir.path(), &link, &socket] {
         let error = open_options().open(refused).map(|_| ()).unwrap_err();
-        assert!(matches!(
-            refusal(refused, error),
-            Error::NotRegularFile { .. }
-        ));
+        assert!(matches!(refusal(refused, error), Error::NotRegularFile { .. }));
     }
 }
 
@@ -271,16 +233,7 @@ fn missing_files_and_bad_parents_have_their_own_errors() {
         assert!(matches!(opened, Err(Error::NotFound { .. })), "{opened:?}");
     }
     let opened = FileStorage::open_locked(&path.join("store"));
-    assert!(
-        matches!(
-            opened,
-            Err(Error::Io {
-                action: IoAction::Open,
-                ..
-            })
-        ),
-        "{opened:?}"
-    );
+    assert!(matches!(opened, Err(Error::Io { action: IoAction::Open, .. })), "{opened:?}");
     assert!(!dir.path().join("missing").exists());
 }
 
@@ -295,16 +248,7 @@ fn a_file_without_permission_is_an_open_error() {
         return; // The super user may do everything.
     }
     let opened = FileStorage::open_locked(&path);
-    assert!(
-        matches!(
-            opened,
-            Err(Error::Io {
-                action: IoAction::Open,
-                ..
-            })
-        ),
-        "{opened:?}"
-    );
+    assert!(matches!(opened, Err(Error::Io { action: IoAction::Open, .. })), "{opened:?}");
 }
 
 /// Goal: the lock is never held on a file that the path no longer names. Method: the file is
@@ -321,15 +265,9 @@ fn the_locked_file_is_the_one_at_the_path() {
     let next = dir.path().join("next");
     fs::write(&next, b"new").unwrap();
     fs::rename(&next, &path).unwrap();
-    assert!(
-        FileStorage::lock(&path, second, len).unwrap().is_none(),
-        "busy at another file"
-    );
+    assert!(FileStorage::lock(&path, second, len).unwrap().is_none(), "busy at another file");
     drop(held);
-    let third = (
-        third.try_clone().unwrap(),
-        FileStorage::lock(&path, third, len).unwrap(),
-    );
+    let third = (third.try_clone().unwrap(), FileStorage::lock(&path, third, len).unwrap());
     assert!(third.1.is_none(), "free, but at another file");
     let mut buf = [0; 3];
     locked(&path).read_at(0, &mut buf).unwrap();

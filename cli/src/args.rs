@@ -1,0 +1,165 @@
+//! The command line, as clap reads it.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+The store is --store FILE, else $RUNLOG_STORE, else ./runs.runlog.
+Exit codes: 0 fine, 1 error, 2 usage, 3 damage found, 4 another process writes to the store.";
+
+/// Keeps the run logs of AI agents in one file.
+#[derive(Debug, Parser)]
+#[command(name = "runlog", version, after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    /// The file that holds the store.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) store: Option<PathBuf>,
+
+    /// Print JSON Lines: one object per line, with the same fields in every release.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what the store promises: write, be killed, reopen, check, look up.
+    Demo(DemoArgs),
+    /// The process that `demo` starts and kills.
+    #[command(hide = true)]
+    DemoWriter(WriterArgs),
+    /// Import JSON Lines files: each file becomes a run, each line a record.
+    Import(ImportArgs),
+    /// List runs, newest first.
+    Ls(LsArgs),
+    /// Show the records of a run.
+    Show(ShowArgs),
+    /// Check every byte of the store and list every problem.
+    Verify,
+    /// Tell what is in the store and where its space goes.
+    Stat,
+}
+
+/// What `demo` writes into a new store in the temporary folder, removed at the end.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Make the store at FILE, which must not exist, and keep it. So does --store.
+    #[arg(long, value_name = "FILE", conflicts_with = "store")]
+    pub(crate) keep: Option<PathBuf>,
+
+    /// The seed that all ids and payloads come from.
+    #[arg(long, default_value_t = 7)]
+    pub(crate) seed: u64,
+
+    /// How many threads append.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) threads: u32,
+
+    /// How long to write before the kill, in milliseconds.
+    #[arg(long, default_value_t = 2500, value_parser = clap::value_parser!(u64).range(50..=10_000))]
+    pub(crate) millis: u64,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WriterArgs {
+    #[arg(long)]
+    pub(crate) file: PathBuf,
+    #[arg(long)]
+    pub(crate) seed: u64,
+    #[arg(long)]
+    pub(crate) threads: u32,
+}
+
+/// PATH is a file, or a folder: one that holds `runs/`, one whose folders are agents, or one whose
+/// files are the runs of the agent that it is named after. Links inside a folder are not followed.
+///
+/// `show RUN --raw` gives a file back byte for byte. Lines that are not exactly one JSON value are
+/// kept as they are, as records of kind `raw`, and reported. A file that was imported before is
+/// skipped, and one that was imported in part is gone on with.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ImportArgs {
+    /// JSON Lines files, or folders of them.
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// The agent of files that no agent's folder holds [default: imported].
+    #[arg(long)]
+    pub(crate) agent: Option<String>,
+
+    /// Leave the runs in progress, so that a file that grows can be imported again.
+    #[arg(long)]
+    pub(crate) keep_open: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LsArgs {
+    /// Only the runs of this agent.
+    #[arg(long)]
+    pub(crate) agent: Option<String>,
+
+    /// Only the runs of this status.
+    #[arg(long)]
+    pub(crate) status: Option<Status>,
+
+    /// How many runs at most.
+    #[arg(long, default_value_t = 20, conflicts_with = "all")]
+    pub(crate) limit: usize,
+
+    /// All of them.
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Go on behind the place that an earlier `ls` named.
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) after: Option<String>,
+
+    /// List the agents instead of the runs.
+    #[arg(long, conflicts_with_all = ["agent", "status", "after"])]
+    pub(crate) agents: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Status {
+    InProgress,
+    Completed,
+    Failed,
+    Cancelled,
+    Interrupted,
+}
+
+/// Without --raw and --json one line a record is printed, cut where it is long; control characters
+/// are escaped.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// The run.
+    pub(crate) run: String,
+
+    /// The agent of the run, needed where several agents have a run of this id.
+    #[arg(long)]
+    pub(crate) agent: Option<String>,
+
+    /// Print the payloads as they are, each followed by a newline. The last line of an imported
+    /// file that did not end with one gets none.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) raw: bool,
+
+    /// Do not cut long payloads.
+    #[arg(long)]
+    pub(crate) full: bool,
+
+    /// The first record, counted from 0.
+    #[arg(long, value_name = "N")]
+    pub(crate) from: Option<u64>,
+
+    /// The last record, itself included.
+    #[arg(long, value_name = "N")]
+    pub(crate) to: Option<u64>,
+
+    /// Only the last N records.
+    #[arg(long, value_name = "N", conflicts_with_all = ["from", "to"])]
+    pub(crate) last: Option<u64>,
+}

@@ -1,0 +1,265 @@
+//! What one line of an imported file is: its kind, its content type, its time, its damage.
+
+use std::borrow::Cow;
+
+use runlog::{ContentType, Outcome, Timestamp};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::time;
+
+/// The kind of a last line that the file did not end with a newline.
+pub(crate) const UNTERMINATED: &str = "unterminated-line";
+
+/// The kind of a line that is not exactly one JSON value.
+pub(crate) const RAW: &str = "raw";
+
+/// The longest `type` of a line that becomes its kind.
+const MAX_KIND: usize = 32;
+
+/// A line, classified.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// What the line calls itself in its `record` or `type`, where that is a plain word.
+    pub(crate) kind: Option<String>,
+    /// The time that the line gives itself.
+    pub(crate) at: Option<Timestamp>,
+    /// The boundary of a run, in the files of the CAR daemon.
+    pub(crate) boundary: Option<Boundary>,
+    /// Why it is kept as a raw record.
+    pub(crate) damage: Option<LineDamage>,
+}
+
+/// A line that starts or ends a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Boundary {
+    Started,
+    Ended(End),
+}
+
+/// How a run says that it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Completed,
+    Failed,
+    Cancelled,
+    Interrupted,
+}
+
+impl End {
+    pub(crate) fn outcome(self) -> Outcome {
+        match self {
+            Self::Completed => Outcome::completed(),
+            Self::Failed => Outcome::failed(),
+            Self::Cancelled => Outcome::cancelled(),
+            Self::Interrupted => Outcome::interrupted(),
+        }
+    }
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineDamage {
+    NotUtf8,
+    Nul,
+    /// Several values, as when two writers share a file.
+    Welded,
+    /// Ends within a value.
+    Torn,
+    NotJson,
+}
+
+impl LineDamage {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::NotUtf8 => "not UTF-8",
+            Self::Nul => "NUL bytes",
+            Self::Welded => "more than one JSON value",
+            Self::Torn => "torn off within a JSON value",
+            Self::NotJson => "not JSON",
+        }
+    }
+}
+
+impl Line {
+    /// Looks at the bytes between two newlines.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            return Self::damaged(LineDamage::NotUtf8);
+        };
+        // A blank line is kept like any other and is no damage.
+        if text.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'\r')) {
+            return Self::default();
+        }
+        // Objects first: that reads valid lines of the usual form in one pass.
+        if let Ok(object) = serde_json::from_str::<Object<'_>>(text) {
+            return object.line();
+        }
+        match damage(text) {
+            None => Self::default(),
+            Some(damage) => Self::damaged(damage),
+        }
+    }
+
+    fn damaged(damage: LineDamage) -> Self {
+        Self { damage: Some(damage), ..Self::default() }
+    }
+
+    /// The content type that the line is stored with.
+    pub(crate) fn content_type(&self) -> ContentType {
+        if self.damage.is_some() { ContentType::BYTES } else { ContentType::JSON_LINE }
+    }
+}
+
+/// Why the text is not exactly one JSON value, if it is not.
+fn damage(text: &str) -> Option<LineDamage> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    match (values.next(), values.next()) {
+        (Some(Ok(_)), None) => None,
+        (Some(Ok(_)), Some(Ok(_))) => Some(LineDamage::Welded),
+        _ if text.contains('\0') => Some(LineDamage::Nul),
+        (Some(Ok(_)), Some(Err(error))) if error.is_eof() => Some(LineDamage::Welded),
+        (Some(Err(error)), _) if error.is_eof() => Some(LineDamage::Torn),
+        _ => Some(LineDamage::NotJson),
+    }
+}
+
+/// The few fields of a line that are of interest, whatever their values are.
+#[derive(Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    record: Option<&'a RawValue>,
+    #[serde(borrow, rename = "type")]
+    type_: Option<&'a RawValue>,
+    #[serde(borrow)]
+    timestamp: Option<&'a RawValue>,
+    #[serde(borrow)]
+    started_at: Option<&'a RawValue>,
+    #[serde(borrow)]
+    ended_at: Option<&'a RawValue>,
+    #[serde(borrow)]
+    termination: Option<&'a RawValue>,
+}
+
+impl Object<'_> {
+    fn line(&self) -> Line {
+        let record = string(self.record);
+        let times = [self.timestamp, self.started_at, self.ended_at];
+        Line {
+            at: times.into_iter().find_map(|time| time::parse(&string(time)?)),
+            boundary: match record.as_deref() {
+                Some("started") => Some(Boundary::Started),
+                Some("ended") => Some(Boundary::Ended(end(self.termination))),
+                _ => None,
+            },
+            kind: [record, string(self.type_)].into_iter().flatten().find_map(kind),
+            damage: None,
+        }
+    }
+}
+
+/// The value as a string, if it is one.
+fn string(value: Option<&RawValue>) -> Option<Cow<'_, str>> {
+    let json = value?.get();
+    if !json.starts_with('"') {
+        return None;
+    }
+    serde_json::from_str::<String>(json).ok().map(Cow::Owned)
+}
+
+/// A word that can be the kind of a record: short, plain, and none of the kinds that this import
+/// gives a meaning of its own.
+fn kind(word: Cow<'_, str>) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte);
+    let fits = (1..=MAX_KIND).contains(&word.len()) && word.bytes().all(is_plain);
+    (fits && word != RAW && word != UNTERMINATED).then(|| word.into_owned())
+}
+
+#[derive(Deserialize)]
+struct Termination {
+    kind: Option<String>,
+    status: Option<String>,
+}
+
+/// How the run ended, by what its termination says. A termination of an unknown form is an end all
+/// the same.
+fn end(termination: Option<&RawValue>) -> End {
+    let parsed = termination.and_then(|json| serde_json::from_str::<Termination>(json.get()).ok());
+    let Some(termination) = parsed else {
+        return End::Completed;
+    };
+    match (termination.kind.as_deref(), termination.status.as_deref()) {
+        (Some("incomplete"), _) => End::Interrupted,
+        (Some("cancelled"), _) => End::Cancelled,
+        (_, Some("failure" | "give_up" | "timeout")) => End::Failed,
+        _ => End::Completed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn damage_of(line: &[u8]) -> Option<LineDamage> {
+        Line::new(line).damage
+    }
+
+    #[test]
+    fn one_json_value_of_any_type_is_fine() {
+        let deep = "[".repeat(10_000) + &"]".repeat(10_000);
+        for line in ["{}", " {\"a\":1} \r", "1", "null", "\"x\"", "[1e999]", "{\"a\":1,\"a\":2}"] {
+            assert_eq!(damage_of(line.as_bytes()), None, "{line}");
+        }
+        assert_eq!(damage_of(deep.as_bytes()), None);
+        assert_eq!(damage_of(br#"{"timestamp":1,"timestamp":"x","type":["a"]}"#), None);
+        assert_eq!(damage_of(br#""\ud800""#), None);
+    }
+
+    #[test]
+    fn damage_is_named() {
+        assert_eq!(damage_of(br#"{"a":1}{"b":2}"#), Some(LineDamage::Welded));
+        assert_eq!(damage_of(br#"{"a":1} {"b":"#), Some(LineDamage::Welded));
+        assert_eq!(damage_of(br#"{"a":"b"#), Some(LineDamage::Torn));
+        assert_eq!(damage_of(b"\0\0\0\0"), Some(LineDamage::Nul));
+        assert_eq!(damage_of(b"{\"a\":1}\0"), Some(LineDamage::Nul));
+        assert_eq!(damage_of(b"{\"a\":\"\xff\"}"), Some(LineDamage::NotUtf8));
+        assert_eq!(damage_of(b"hello"), Some(LineDamage::NotJson));
+        assert_eq!(damage_of(b"{\"a\":1},"), Some(LineDamage::NotJson));
+        assert_eq!(damage_of("\u{feff}{}".as_bytes()), Some(LineDamage::NotJson));
+    }
+
+    #[test]
+    fn blank_lines_are_no_damage() {
+        for line in [&b""[..], b"\r", b" \t"] {
+            assert_eq!(Line::new(line), Line::default());
+        }
+    }
+
+    #[test]
+    fn kinds_and_times_come_from_the_line() {
+        let line = Line::new(br#"{"type":"message","timestamp":"1970-01-01T00:00:01Z","x":[]}"#);
+        assert_eq!(line.kind.as_deref(), Some("message"));
+        assert_eq!(line.at, Some(Timestamp(1_000_000_000)));
+        let line = Line::new(br#"{"type":"unterminated-line","timestamp":1}"#);
+        assert_eq!((line.kind, line.at), (None, None));
+        assert_eq!(Line::new(br#"{"type":"two words"}"#).kind, None);
+    }
+
+    #[test]
+    fn boundaries_of_car_files_are_understood() {
+        let boundary = |line: &str| Line::new(line.as_bytes()).boundary;
+        assert_eq!(boundary(r#"{"record":"started","run_id":"r"}"#), Some(Boundary::Started));
+        assert_eq!(boundary(r#"{"record":"turn"}"#), None);
+        for (termination, end) in [
+            (r#"{"kind":"incomplete"}"#, End::Interrupted),
+            (r#"{"kind":"outcome","status":"success","outcome":{}}"#, End::Completed),
+            (r#"{"kind":"outcome","status":"give_up"}"#, End::Failed),
+            (r#"{"kind":"cancelled","cancellation":{}}"#, End::Cancelled),
+            ("17", End::Completed),
+        ] {
+            let line = format!(r#"{{"record":"ended","termination":{termination}}}"#);
+            assert_eq!(boundary(&line), Some(Boundary::Ended(end)), "{line}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The JSON objects that several commands print, and payloads as JSON values.
+
+use std::borrow::Cow;
+
+use runlog::{ContentType, Record, RunSummary};
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::time;
+
+/// A run, as `ls` prints it.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunRow<'a> {
+    run: &'a str,
+    agent: &'a str,
+    status: &'static str,
+    started_at: String,
+    ended_at: Option<String>,
+    records: u64,
+    bytes: u64,
+}
+
+impl<'a> From<&'a RunSummary> for RunRow<'a> {
+    fn from(summary: &'a RunSummary) -> Self {
+        Self {
+            run: summary.run.as_str(),
+            agent: summary.agent.as_str(),
+            status: summary.status.as_str(),
+            started_at: time::precise(summary.started_at),
+            ended_at: summary.ended_at.map(time::precise),
+            records: summary.records,
+            bytes: summary.bytes,
+        }
+    }
+}
+
+/// A record, as `show` prints it.
+#[derive(Debug, Serialize)]
+pub(crate) struct RecordRow<'a> {
+    seq: u64,
+    timestamp: String,
+    kind: Option<&'a str>,
+    content_type: Cow<'static, str>,
+    payload: Payload<'a>,
+}
+
+impl<'a> From<&'a Record> for RecordRow<'a> {
+    fn from(record: &'a Record) -> Self {
+        Self {
+            seq: record.seq().0,
+            timestamp: time::precise(record.timestamp()),
+            kind: record.kind(),
+            content_type: content_type(record.content_type()),
+            payload: Payload::new(record.content_type(), record.payload()),
+        }
+    }
+}
+
+/// The name of a content type. Applications' own are `custom:N`.
+pub(crate) fn content_type(content_type: ContentType) -> Cow<'static, str> {
+    Cow::Borrowed(match content_type {
+        ContentType::BYTES => "bytes",
+        ContentType::JSON => "json",
+        ContentType::TEXT => "text",
+        ContentType::JSON_LINE => "json_line",
+        ContentType::MSGPACK => "msgpack",
+        ContentType::CBOR => "cbor",
+        other if other.code() >= 128 => return Cow::Owned(format!("custom:{}", other.code())),
+        other => return Cow::Owned(format!("unknown:{}", other.code())),
+    })
+}
+
+/// A payload inside of a JSON object.
+///
+/// - JSON (content types `json` and `json_line`) as the value it is, digit by digit as it came;
+/// - other UTF-8 as a string;
+/// - anything else as `{"base64": "..."}`.
+#[derive(Debug)]
+pub(crate) enum Payload<'a> {
+    Json(&'a RawValue),
+    /// JSON whose white space holds line breaks, which JSON Lines cannot hold.
+    JsonWithBreaks(Box<RawValue>),
+    Text(&'a str),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Payload<'a> {
+    pub(crate) fn new(content_type: ContentType, bytes: &'a [u8]) -> Self {
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            return Self::Bytes(bytes);
+        };
+        if !matches!(content_type, ContentType::JSON | ContentType::JSON_LINE) {
+            return Self::Text(text);
+        }
+        match serde_json::from_str::<&RawValue>(text) {
+            Ok(json) if !json.get().contains(['\n', '\r']) => Self::Json(json),
+            // A raw line break in valid JSON is white space between tokens, so a blank is as good.
+            Ok(json) => match RawValue::from_string(json.get().replace(['\n', '\r'], " ")) {
+                Ok(json) => Self::JsonWithBreaks(json),
+                Err(_) => Self::Text(text),
+            },
+            Err(_) => Self::Text(text),
+        }
+    }
+}
+
+impl Serialize for Payload<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Json(json) => json.serialize(serializer),
+            Self::JsonWithBreaks(json) => json.serialize(serializer),
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Bytes(bytes) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("base64", &base64(bytes))?;
+                map.end()
+            }
+        }
+    }
+}
+
+/// RFC 4648 section 4, with padding.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
+        for place in 0..4 {
+            let sextet = bits >> (18 - 6 * place) & 63;
+            let symbol = ALPHABET[sextet as usize];
+            text.push(if place > group.len() { '=' } else { char::from(symbol) });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(content_type: ContentType, bytes: &[u8]) -> String {
+        serde_json::to_string(&Payload::new(content_type, bytes)).expect("JSON")
+    }
+
+    #[test]
+    fn json_payloads_keep_their_digits() {
+        let text = br#"{"b":1.000000000000000000001,"a":1e400,"a":"\ud800"}"#;
+        assert_eq!(json(ContentType::JSON, text).as_bytes(), text);
+        assert_eq!(json(ContentType::JSON_LINE, b" [1,\r\n 2]\r"), "[1,   2]");
+    }
+
+    #[test]
+    fn other_payloads_become_strings_or_base64() {
+        assert_eq!(json(ContentType::JSON_LINE, b""), r#""""#);
+        assert_eq!(json(ContentType::JSON_LINE, b"{torn"), r#""{torn""#);
+        assert_eq!(json(ContentType::BYTES, b"{}"), r#""{}""#);
+        assert_eq!(json(ContentType::TEXT, b"\xff\x00"), r#"{"base64":"/wA="}"#);
+    }
+
+    #[test]
+    fn base64_pads() {
+        let cases: [(&[u8], &str); 5] =
+            [(b"", ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"foob", "Zm9vYg==")];
+        for (bytes, text) in cases {
+            assert_eq!(base64(bytes), text);
+        }
+    }
+
+    #[test]
+    fn content_types_have_names() {
+        assert_eq!(content_type(ContentType::JSON_LINE), "json_line");
+        assert_eq!(content_type(ContentType::from_code(200)), "custom:200");
+        assert_eq!(content_type(ContentType::from_code(99)), "unknown:99");
+    }
+}

@@ -1,0 +1,425 @@
+//! Files go in and come back byte for byte.
+
+use std::fs;
+
+use runlog::{ContentType, NewRecord, Options, RunLog};
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// Files that differ in what they have lines of, and the numbers of their damaged lines.
+fn awkward_files() -> Vec<(&'static str, Vec<u8>, Vec<u64>)> {
+    let big = format!("{{\"text\":\"{}\"}}\n", "x".repeat(3 << 20));
+    let many = (0..2000)
+        .map(|n| format!("{{\"type\":\"turn\",\"n\":{n}}}\n"))
+        .collect::<Vec<_>>()
+        .concat();
+    vec![
+        ("plain", b"{\"a\":1}\n{\"b\":2}\n".to_vec(), vec![]),
+        ("crlf", b"{\"a\":1}\r\n{\"b\":2}\r\n".to_vec(), vec![]),
+        (
+            "mixed-ends",
+            b"{\"a\":1}\r\n{\"b\":2}\n\r{\"c\":3}\n".to_vec(),
+            vec![],
+        ),
+        (
+            "blank",
+            b"\n\n{\"a\":1}\n\n \t\n\r\n{\"b\":2}\n\n".to_vec(),
+            vec![],
+        ),
+        ("no-final-newline", b"{\"a\":1}\n{\"b\":2}".to_vec(), vec![]),
+        ("one-without-newline", b"{\"a\":1}".to_vec(), vec![]),
+        (
+            "carriage-return-at-the-end",
+            b"{\"a\":1}\r".to_vec(),
+            vec![],
+        ),
+        ("empty", vec![], vec![]),
+        ("newline", b"\n".to_vec(), vec![]),
+        (
+            "welded",
+            b"{\"a\":1}{\"b\":2}\n{\"c\":3}\n".to_vec(),
+            vec![1],
+        ),
+        (
+            "torn",
+            b"{\"a\":1}\n{\"b\":\"xy\n{\"c\":3}\n{\"d\":".to_vec(),
+            vec![2, 4],
+        ),
+        (
+            "not-utf8",
+            b"{\"a\":\"\xff\xfe\"}\n\x80\n{\"b\":2}\n".to_vec(),
+            vec![1, 2],
+        ),
+        (
+            "nul",
+            b"{\"a\":1}\n\0\0\0\0\0\0\n{\"b\":2}\n\0".to_vec(),
+            vec![2, 4],
+        ),
+        ("bom", b"\xef\xbb\xbf{\"a\":1}\n".to_vec(), vec![1]),
+        ("not-jsonl", b"{\n  \"a\": 1\n}\n".to_vec(), vec![1, 2, 3]),
+        ("scalars", b"1\n\"x\"\nnull\n[1]\n".to_vec(), vec![]),
+        (
+            "reserved-kinds",
+            b"{\"type\":\"unterminated-line\"}\n{\"type\":\"raw\"}\n".to_vec(),
+            vec![],
+        ),
+        ("big", [b"{}\n", big.as_bytes(), b"{}"].concat(), vec![]),
+        ("many", many.into_bytes(), vec![]),
+    ]
+}
+
+#[test]
+fn every_file_comes_back_byte_for_byte() {
+    let world = World::new();
+    for (name, bytes, _) in awkward_files() {
+        world.write(&format!("runs/agent/{name}.jsonl"), bytes);
+    }
+    world.good(&["import", "runs"]);
+    world.good(&["verify"]);
+    for (name, bytes, _) in awkward_files() {
+        let shown = world.good(&["show", name, "--raw"]);
+        assert!(
+            shown.stdout == bytes,
+            "{name} came back as {} bytes",
+            shown.stdout.len()
+        );
+    }
+}
+
+#[test]
+fn damaged_lines_are_kept_and_reported_with_their_place() {
+    let world = World::new();
+    for (name, bytes, _) in awkward_files() {
+        world.write(&format!("runs/agent/{name}.jsonl"), bytes);
+    }
+    let report = world.good(&["import", "runs", "--json"]).json();
+    let mut total = 0;
+    for (name, _, damaged) in awkward_files() {
+        let file = format!("runs/agent/{name}.jsonl");
+        let lines: Vec<u64> = report
+            .iter()
+            .filter(|event| event["event"] == "damaged_line" && event["file"] == file.as_str())
+            .map(|event| event["line"].as_u64().expect("a number"))
+            .collect();
+        assert_eq!(lines, damaged, "{name}");
+        total += damaged.len();
+        let kinds = world.good(&["show", name, "--json"]).json();
+        for (line, record) in (1..).zip(&kinds) {
+            let content_type = if damaged.contains(&line) {
+                "bytes"
+            } else {
+                "json_line"
+            };
+            assert_eq!(record["content_type"], content_type, "{name}:{line}");
+        }
+    }
+    let sums = report.last().expect("a summary");
+    assert_eq!(sums["event"], "summary");
+    assert_eq!(sums["imported"], awkward_files().len());
+    assert_eq!(sums["damaged_lines"], total);
+}
+
+#[test]
+fn people_are_told_of_damaged_lines_as_well() {
+    let world = World::new();
+    world.write("a/torn.jsonl", "{}\n{\"x\":\n{}{}\n");
+    let report = world.good(&["import", "a"]);
+    let text = report.text();
+    assert!(text.contains("imported a/torn: 3 records"), "{text}");
+    assert!(
+        text.contains("a/torn.jsonl:2: torn off within a JSON value"),
+        "{text}"
+    );
+    assert!(
+        text.contains("a/torn.jsonl:3: more than one JSON value"),
+        "{text}"
+    );
+    assert!(
+        text.contains("2 damaged lines kept as raw records"),
+        "{text}"
+    );
+}
+
+#[test]
+fn lines_become_records_with_kind_time_and_content_type() {
+    let world = World::new();
+    world.write(
+        "a/r.jsonl",
+        "{\"type\":\"message\",\"timestamp\":\"2025-11-20T23:33:50.805Z\"}\n\nnot json\n{}",
+    );
+    world.good(&["import", "a"]);
+    let rows = world.good(&["show", "r", "--json"]).json();
+    let kinds: Vec<&Value> = rows.iter().map(|row| &row["kind"]).collect();
+    assert_eq!(
+        kinds,
+        [
+            &json!("message"),
+            &Value::Null,
+            &json!("raw"),
+            &json!("unterminated-line")
+        ]
+    );
+    let types: Vec<&Value> = rows.iter().map(|row| &row["content_type"]).collect();
+    assert_eq!(types, ["json_line", "json_line", "bytes", "json_line"]);
+    assert_eq!(rows[0]["timestamp"], "2025-11-20T23:33:50.805000000Z");
+    let runs = world.good(&["ls", "--json"]).json();
+    assert_eq!(runs[0]["started_at"], "2025-11-20T23:33:50.805000000Z");
+}
+
+#[test]
+fn the_files_of_the_car_daemon_say_how_their_runs_ended() {
+    let started = r#"{"record":"started","run_id":"r","started_at":"2026-01-02T03:04:05Z"}"#;
+    let turn = r#"{"record":"turn","index":0,"verifier_verdict":"not_run"}"#;
+    let ended = |termination: &str| {
+        let at = "2026-01-02T04:00:00Z";
+        format!(r#"{{"record":"ended","termination":{termination},"ended_at":"{at}"}}"#)
+    };
+    let world = World::new();
+    let files = [
+        (
+            "done",
+            Some(r#"{"kind":"outcome","status":"success","outcome":{}}"#),
+            "completed",
+        ),
+        (
+            "failed",
+            Some(r#"{"kind":"outcome","status":"failure","outcome":{}}"#),
+            "failed",
+        ),
+        (
+            "incomplete",
+            Some(r#"{"kind":"incomplete"}"#),
+            "interrupted",
+        ),
+        ("orphan", None, "interrupted"),
+    ];
+    for (name, termination, _) in files {
+        let end = termination
+            .map(|termination| ended(termination) + "\n")
+            .unwrap_or_default();
+        world.write(
+            &format!("car/runs/agent/{name}.jsonl"),
+            format!("{started}\n{turn}\n{end}"),
+        );
+    }
+    world.good(&["import", "car"]);
+    let runs = world.good(&["ls", "--json"]).json();
+    for (name, termination, status) in files {
+        let run = runs.iter().find(|run| run["run"] == name).expect("the run");
+        assert_eq!(run["status"], status, "{name}");
+        assert_eq!(run["started_at"], "2026-01-02T03:04:05.000000000Z");
+        if termination.is_some() {
+            assert_eq!(run["ended_at"], "2026-01-02T04:00:00.000000000Z");
+        }
+    }
+}
+
+#[test]
+fn importing_again_adds_nothing() {
+    let world = World::new();
+    for (name, bytes, _) in awkward_files() {
+        world.write(&format!("runs/agent/{name}.jsonl"), bytes);
+    }
+    world.good(&["import", "runs"]);
+    let before = world.good(&["ls", "--all", "--json"]).stdout;
+    let again = world.good(&["import", ".", "--json"]).json();
+    let sums = again.last().expect("a summary");
+    assert_eq!(sums["already_there"], awkward_files().len());
+    assert_eq!(
+        (&sums["imported"], &sums["records"]),
+        (&json!(0), &json!(0))
+    );
+    assert_eq!(world.good(&["ls", "--all", "--json"]).stdout, before);
+}
+
+#[test]
+fn a_file_that_differs_from_its_run_is_refused_and_the_others_go_on() {
+    let world = World::new();
+    world.write("a/r.jsonl", "{}\n{\"x\":1}\n");
+    world.good(&["import", "a"]);
+    for changed in [
+        "{}\n{\"x\":2}\n",
+        "{}\n",
+        "{}\n{\"x\":1}\n{}\n",
+        "{}\n{\"x\":1}",
+    ] {
+        world.write("a/r.jsonl", changed);
+        world.write("a/s.jsonl", "{}\n");
+        let ran = world.run(&["import", "a"]);
+        assert_eq!(ran.code, Some(1), "{changed:?}");
+        assert!(
+            ran.stderr
+                .contains("run \"r\" of agent \"a\" is there already"),
+            "{ran:?}"
+        );
+        assert_eq!(
+            world.good(&["show", "r", "--raw"]).stdout,
+            b"{}\n{\"x\":1}\n"
+        );
+        assert_eq!(world.good(&["show", "s", "--raw"]).stdout, b"{}\n");
+    }
+}
+
+#[test]
+fn an_import_that_was_cut_short_is_gone_on_with() {
+    let world = World::new();
+    world.write("a/r.jsonl", "{\"n\":0}\n{\"n\":1}\n{\"n\":2}\n");
+    let log = world.open();
+    let metadata: &[u8] = br#"{"imported_from":"r.jsonl"}"#;
+    let writer = log.start_run("a", "r", metadata).expect("a run");
+    let line = NewRecord::new(b"{\"n\":0}").content_type(ContentType::JSON_LINE);
+    let _ = writer.append_record(&line).expect("an append");
+    drop(writer);
+    log.close().expect("closed");
+    let ran = world.good(&["import", "a"]);
+    assert!(
+        ran.text().contains("continued a/r: 3 records"),
+        "{}",
+        ran.text()
+    );
+    assert_eq!(
+        world.good(&["show", "r", "--raw"]).stdout,
+        b"{\"n\":0}\n{\"n\":1}\n{\"n\":2}\n"
+    );
+    assert_eq!(
+        world.good(&["ls", "--json"]).json()[0]["status"],
+        "completed"
+    );
+}
+
+#[test]
+fn a_run_from_elsewhere_is_not_touched() {
+    let world = World::new();
+    world.write("a/r.jsonl", "{}\n{}\n");
+    let log = world.open();
+    let writer = log.start_run("a", "r", ()).expect("a run");
+    let _ = writer.append(b"{}").expect("an append");
+    drop(writer);
+    log.close().expect("closed");
+    let ran = world.run(&["import", "a"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("from elsewhere"), "{ran:?}");
+    assert_eq!(world.good(&["show", "r", "--raw"]).stdout, b"{}\n");
+}
+
+#[test]
+fn a_growing_file_can_be_imported_again_where_its_run_is_kept_open() {
+    let world = World::new();
+    world.write("a/r.jsonl", "{}\n");
+    world.good(&["import", "a", "--keep-open"]);
+    assert_eq!(
+        world.good(&["ls", "--json"]).json()[0]["status"],
+        "in_progress"
+    );
+    world.write("a/r.jsonl", "{}\n[]\n");
+    world.good(&["import", "a", "--keep-open"]);
+    assert_eq!(world.good(&["show", "r", "--raw"]).stdout, b"{}\n[]\n");
+    world.good(&["import", "a"]);
+    assert_eq!(
+        world.good(&["ls", "--json"]).json()[0]["status"],
+        "completed"
+    );
+}
+
+#[test]
+fn a_line_above_the_limit_refuses_its_file_only() {
+    let world = World::new();
+    let mut long = b"{}\n".to_vec();
+    long.resize(long.len() + (64 << 20) + 1, b'x');
+    world.write("a/long.jsonl", &long);
+    world.write("a/short.jsonl", "{}\n");
+    let ran = world.run(&["import", "a", "--json"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.stderr
+            .contains("a/long.jsonl: line 2 has 67,108,865 bytes"),
+        "{}",
+        ran.stderr
+    );
+    let runs = world.good(&["ls", "--json"]).json();
+    assert_eq!(runs.len(), 1);
+    assert_eq!(runs[0]["run"], "short");
+}
+
+/// A store of small extents takes smaller records, which shows only when one is appended.
+#[test]
+fn a_record_that_the_store_refuses_leaves_nothing_of_its_file() {
+    let world = World::new();
+    let options = Options::new().extent_size(64 << 10);
+    options
+        .create(world.store())
+        .and_then(RunLog::close)
+        .expect("a store");
+    let long = "{}\n".repeat(300) + &"x".repeat(32 << 20) + "\n{}\n";
+    world.write("a/long.jsonl", long);
+    world.write("a/short.jsonl", "{}\n");
+    let ran = world.run(&["import", "a"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.stderr
+            .contains("a/long.jsonl: a record of 33554432 bytes"),
+        "{ran:?}"
+    );
+    let runs = world.good(&["ls", "--json"]).json();
+    assert_eq!((runs.len(), &runs[0]["run"]), (1, &json!("short")));
+    world.write("a/long.jsonl", "{}\n{}\n");
+    world.good(&["import", "a"]);
+    assert_eq!(world.good(&["show", "long", "--raw"]).text(), "{}\n{}\n");
+    world.good(&["verify"]);
+}
+
+#[test]
+fn single_files_belong_to_the_named_agent() {
+    let world = World::new();
+    world.write("one.jsonl", "{}\n");
+    world.write("two.log", "{}\n");
+    world.good(&["import", "one.jsonl"]);
+    world.good(&["import", "two.log", "--agent", "me"]);
+    let agents = world.good(&["ls", "--agents"]);
+    assert_eq!(agents.text(), "imported\nme\n");
+    assert_eq!(
+        world.good(&["ls", "--agent", "me", "--json"]).json()[0]["run"],
+        "two"
+    );
+}
+
+#[test]
+fn a_missing_path_is_an_error_and_the_others_go_on() {
+    let world = World::new();
+    world.write("one.jsonl", "{}\n");
+    let ran = world.run(&["import", "none.jsonl", "one.jsonl"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("none.jsonl"), "{}", ran.stderr);
+    assert_eq!(world.good(&["ls", "--json"]).json().len(), 1);
+    let ran = world.run(&["import", "none.jsonl", "--store", "other.runlog"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(!fs::exists(world.path("other.runlog")).expect("a look"));
+}
+
+#[cfg(unix)]
+#[test]
+fn links_in_folders_are_skipped_and_named() {
+    let world = World::new();
+    world.write("secret.jsonl", "{\"secret\":1}\n");
+    world.write("runs/a/r.jsonl", "{}\n");
+    std::os::unix::fs::symlink(world.path("secret.jsonl"), world.path("runs/a/s.jsonl"))
+        .expect("a link");
+    let ran = world.good(&["import", "runs"]);
+    assert!(
+        ran.text()
+            .contains("skipped runs/a/s.jsonl: a symbolic link"),
+        "{}",
+        ran.text()
+    );
+    assert_eq!(world.good(&["ls", "--json"]).json().len(), 1);
+}
+
+#[test]
+fn an_empty_folder_makes_an_empty_store() {
+    let world = World::new();
+    fs::create_dir(world.path("runs")).expect("a folder");
+    let ran = world.good(&["import", "runs"]);
+    assert!(ran.text().starts_with("0 runs imported"), "{}", ran.text());
+    assert_eq!(world.good(&["ls", "--json"]).text(), "");
+}

@@ -1,0 +1,15 @@
+//! The command as its users meet it: as a process, with files, pipes and exit codes.
+//!
+//! - [`import`]: files go in and come back byte for byte.
+//! - [`ls`], [`show`]: what is printed, for people and as JSON Lines.
+//! - [`damage`]: damaged stores.
+//! - [`demo`]: the demonstration.
+//! - [`usage`]: exit codes and the choice of the store.
+
+mod damage;
+mod demo;
+mod import;
+mod ls;
+mod show;
+mod usage;
+mod world;

@@ -1,0 +1,166 @@
+//! Showing the records of a run.
+
+use std::io::Read as _;
+use std::process::Stdio;
+
+use runlog::{ContentType, NewRecord, Outcome};
+use serde_json::json;
+
+use crate::world::{World, keys};
+
+#[test]
+fn payloads_are_shown_by_their_content_type() {
+    let world = World::new();
+    let log = world.open();
+    let writer = log.start_run("a", "r", ()).expect("a run");
+    let records = [
+        NewRecord::new(b"{\"n\": 1.50}")
+            .content_type(ContentType::JSON)
+            .kind("turn"),
+        NewRecord::new(b"[1,\n2]").content_type(ContentType::JSON),
+        NewRecord::new(b"{\"n\": 1}"),
+        NewRecord::new("caf\u{e9}\x1b[2J".as_bytes()).content_type(ContentType::TEXT),
+        NewRecord::new(b"\xff\x00").content_type(ContentType::from_code(200)),
+        NewRecord::new(b"").content_type(ContentType::JSON),
+    ];
+    for record in &records {
+        let _ = writer.append_record(record).expect("an append");
+    }
+    let _ = writer.end(&Outcome::completed()).expect("an end");
+    drop(writer);
+    log.close().expect("closed");
+
+    let ran = world.good(&["show", "r", "--json"]);
+    assert!(
+        ran.text().contains("\"payload\":{\"n\": 1.50}}\n"),
+        "digits are kept: {}",
+        ran.text()
+    );
+    let rows = ran.json();
+    for row in &rows {
+        assert_eq!(
+            keys(row),
+            ["content_type", "kind", "payload", "seq", "timestamp"]
+        );
+    }
+    let payloads: Vec<_> = rows.iter().map(|row| row["payload"].clone()).collect();
+    assert_eq!(
+        payloads,
+        [
+            json!({ "n": 1.5 }),
+            json!([1, 2]),
+            json!("{\"n\": 1}"),
+            json!("caf\u{e9}\u{1b}[2J"),
+            json!({ "base64": "/wA=" }),
+            json!(""),
+        ]
+    );
+    assert_eq!(
+        (&rows[0]["kind"], &rows[4]["content_type"]),
+        (&json!("turn"), &json!("custom:200"))
+    );
+
+    let text = world.good(&["show", "r"]);
+    assert!(
+        text.text().contains("caf\u{e9}\\u{1b}[2J"),
+        "{}",
+        text.text()
+    );
+    assert!(text.text().contains("\\xff\\u{0}"), "{}", text.text());
+    assert!(
+        text.text()
+            .starts_with("run r of agent a: completed, started "),
+        "{}",
+        text.text()
+    );
+}
+
+#[test]
+fn parts_of_a_run_can_be_asked_for() {
+    let world = World::new();
+    let lines = (0..10)
+        .map(|n| format!("{n}\n"))
+        .collect::<Vec<_>>()
+        .concat();
+    world.write("a/r.jsonl", lines);
+    world.good(&["import", "a"]);
+    for (args, expected) in [
+        (&["--from", "8"][..], "8\n9\n"),
+        (&["--to", "1"], "0\n1\n"),
+        (&["--from", "3", "--to", "4"], "3\n4\n"),
+        (&["--from", "4", "--to", "3"], ""),
+        (&["--from", "99"], ""),
+        (&["--last", "2"], "8\n9\n"),
+        (&["--last", "0"], ""),
+        (&["--last", "99"], "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n"),
+        (&["--to", "18446744073709551615", "--from", "9"], "9\n"),
+    ] {
+        let args = [&["show", "r", "--raw"], args].concat();
+        assert_eq!(world.good(&args).text(), expected, "{args:?}");
+    }
+}
+
+#[test]
+fn long_payloads_are_cut_for_people_unless_they_want_all() {
+    let world = World::new();
+    world.write("a/r.jsonl", format!("\"{}\"\n", "x".repeat(1000)));
+    world.good(&["import", "a"]);
+    let cut = world.good(&["show", "r"]);
+    assert!(cut.text().contains(" ... 762 B more"), "{}", cut.text());
+    let full = world.good(&["show", "r", "--full"]);
+    assert!(full.text().contains(&"x".repeat(1000)));
+}
+
+#[test]
+fn a_run_id_of_two_agents_needs_the_agent() {
+    let world = World::new();
+    world.write("runs/a/r.jsonl", "1\n");
+    world.write("runs/b/r.jsonl", "2\n");
+    world.good(&["import", "."]);
+    let ran = world.run(&["show", "r"]);
+    assert_eq!((ran.code, ran.text()), (Some(1), ""));
+    assert!(ran.stderr.contains("\"a\", \"b\""), "{}", ran.stderr);
+    assert_eq!(
+        world.good(&["show", "r", "--agent", "b", "--raw"]).text(),
+        "2\n"
+    );
+}
+
+#[test]
+fn a_run_that_is_not_there_is_an_error() {
+    let world = World::new();
+    world.write("a/r.jsonl", "1\n");
+    world.good(&["import", "a"]);
+    for args in [&["show", "none"][..], &["show", "r", "--agent", "none"]] {
+        let ran = world.run(args);
+        assert_eq!((ran.code, ran.text()), (Some(1), ""));
+        assert!(ran.stderr.contains("no"), "{}", ran.stderr);
+    }
+}
+
+/// A reader such as `head` may leave early: the command ends quietly.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let world = World::new();
+    let lines = (0..20_000)
+        .map(|n| format!("{{\"a line of the file\":{n}}}\n"))
+        .collect::<Vec<_>>()
+        .concat();
+    world.write("a/r.jsonl", lines);
+    world.good(&["import", "a"]);
+    for form in ["--raw", "--json", "--full"] {
+        let mut command = world.command(&["show", "r", form]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut first = [0; 100];
+        let mut stdout = child.stdout.take().expect("a pipe");
+        stdout.read_exact(&mut first).expect("some output");
+        drop(stdout);
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(0), "{form}");
+        assert_eq!(output.stderr, b"", "{form}");
+    }
+}
