@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::lookup::Lookups;
 use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
@@ -24,6 +25,7 @@ pub(crate) struct Catalog {
     index: Option<IndexSnapshot>,
     /// The index failed to answer.
     failed: AtomicBool,
+    lookups: Lookups,
 }
 
 impl Catalog {
@@ -34,11 +36,16 @@ impl Catalog {
         index: Option<IndexSnapshot>,
     ) -> Self {
         let ids = segments.iter().map(|segment| segment.id()).collect();
-        Self { segments, ids, through, index, failed: AtomicBool::new(false) }
+        let (failed, lookups) = (AtomicBool::new(false), Lookups::default());
+        Self { segments, ids, through, index, failed, lookups }
     }
 
     pub(crate) fn segments(&self) -> &[Arc<Segment>] {
         &self.segments
+    }
+
+    pub(crate) fn lookups(&self) -> &Lookups {
+        &self.lookups
     }
 
     /// The last segment that is covered.

@@ -177,7 +177,7 @@ impl RunLog {
         let core = engine.core.lock();
         engine.check_open(&core)?;
         let run_no = engine.resolve(&core, RunRef::from(run))?;
-        engine.agent_of_number(&core, run_no)
+        engine.agent_of_number(&core, run_no, run)
     }
 
     /// The summary of a run.
@@ -188,8 +188,9 @@ impl RunLog {
         let engine = self.engine();
         let core = engine.core.lock();
         engine.check_open(&core)?;
-        let run_no = engine.resolve(&core, run.into())?;
-        Ok(RunSummary::from_row(&engine.row(&core, run_no)?))
+        let run = run.into();
+        let run_no = engine.resolve(&core, run)?;
+        Ok(RunSummary::from_row(&*engine.named_row(&core, run_no, run.run())?))
     }
 
     /// What the start of a run said, with its content type; `None` for a run without a start.

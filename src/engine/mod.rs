@@ -4,7 +4,7 @@
 //! - `manifest_log`, `shared`: who owns which extent, and the superblock.
 //! - `core`, `draft`, `hot`: the tail of the log and the runs in memory, behind one lock.
 //! - `ops`, `commit`: appending, and waiting for durability.
-//! - `segment`, `catalog`, `query`, `trace`: reading.
+//! - `segment`, `part`, `catalog`, `lookup`, `query`, `trace`: reading.
 //! - `index_host`, `index_slot`: the index within the file.
 //! - `upkeep`, `reclaim`: what happens now and then.
 //! - `recovery`, `verify`: opening, and checking.
@@ -22,10 +22,12 @@ mod host;
 mod hot;
 mod index_host;
 mod index_slot;
+mod lookup;
 mod manifest_log;
 mod observer;
 mod ops;
 mod options;
+mod part;
 mod query;
 mod reclaim;
 mod recovery;

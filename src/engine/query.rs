@@ -27,7 +27,7 @@ impl Engine {
         if complete {
             return Ok(hot.to_vec());
         }
-        let mut numbers = core.catalog.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
+        let mut numbers = core.catalog.find(run)?.numbers.clone();
         numbers.extend_from_slice(hot);
         numbers.sort_unstable();
         numbers.dedup();
@@ -47,7 +47,7 @@ impl Engine {
         }
         let mut agents = Vec::with_capacity(numbers.len());
         for number in numbers {
-            let found = self.agent_of_number(core, number)?;
+            let found = self.agent_of_number(core, number, run.run())?;
             if agent.as_ref() == Some(&found) {
                 return Ok(number);
             }
@@ -60,10 +60,23 @@ impl Engine {
         Err(Error::Ambiguous { run: id, agents })
     }
 
-    pub(crate) fn agent_of_number(&self, core: &Core, run_no: RunNo) -> Result<AgentId> {
+    pub(crate) fn agent_of_number(
+        &self,
+        core: &Core,
+        run_no: RunNo,
+        run: &str,
+    ) -> Result<AgentId> {
         match core.hot.get(run_no) {
             Some(run) => Ok(run.agent.clone()),
-            None => Ok(self.row(core, run_no)?.agent),
+            None => Ok(core.catalog.find(run)?.row(&core.catalog, run_no)?.agent.clone()),
+        }
+    }
+
+    /// What is known as of now of a run of which the id is known too.
+    pub(crate) fn named_row(&self, core: &Core, run_no: RunNo, run: &str) -> Result<Arc<RunRow>> {
+        match core.hot.get(run_no) {
+            Some(_) => self.row(core, run_no).map(Arc::new),
+            None => core.catalog.find(run)?.row(&core.catalog, run_no),
         }
     }
 

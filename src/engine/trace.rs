@@ -8,33 +8,14 @@ use core::fmt;
 use core::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use super::recovery::rebuild_directory;
-use super::segment::{Payload, Segment};
+use super::part::{Offsets, Part};
+use super::segment::Payload;
 use super::shared::Engine;
 use super::values::Record;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::{FLAG_LATE, FLAG_PIECES, PieceRef, decode_pieces};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, Seq};
-
-/// What one segment has of the run.
-#[derive(Clone)]
-struct Part {
-    segment: Arc<Segment>,
-    records: u32,
-    first_seq: Option<Seq>,
-    next_seq: Seq,
-    offsets: Offsets,
-}
-
-/// Where the records of a part are.
-#[derive(Clone)]
-enum Offsets {
-    /// In the directory of a sealed segment: the run's slot, and where its first offset is.
-    Slot { slot: u32, first: u32 },
-    /// In memory, of the segment that is being written.
-    Listed(Arc<[u32]>),
-}
 
 /// A place between records: the part, and the record within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,108 +69,17 @@ impl Engine {
         }
         let catalog = Arc::clone(&core.catalog);
         drop(core);
-        let settled = catalog.all_spans(run_no)?;
-        let mut all = Vec::with_capacity(settled.len() + parts.len());
-        for span in &settled {
-            let segment = catalog.segment(span.segment);
-            all.extend(segment.map(|segment| Part::sealed(segment, span)));
-        }
-        all.append(&mut parts);
-        for part in &mut all {
+        for part in &mut parts {
             part.confirm(run_no)?;
         }
-        let agent = match agent.or_else(|| run.agent().and_then(|agent| AgentId::new(agent).ok())) {
+        let found = catalog.find(run.run())?;
+        let mut all = found.parts(&catalog, run_no)?;
+        all.append(&mut parts);
+        let agent = match agent {
             Some(agent) => agent,
-            None => first_agent(&all, run_no)?,
+            None => found.row(&catalog, run_no)?.agent.clone(),
         };
         Ok(Trace::new(agent, id, run_no, all))
-    }
-}
-
-/// The agent as the first part's directory has it.
-fn first_agent(parts: &[Part], run_no: RunNo) -> Result<AgentId> {
-    for part in parts {
-        if let Offsets::Slot { slot, .. } = part.offsets {
-            let directory = part.segment.directory(rebuild_directory)?;
-            if let Ok((_, agent)) = directory.ids(slot) {
-                return AgentId::new(agent);
-            }
-        }
-    }
-    let _ = run_no;
-    Err(Error::corrupt(Place::Index, Damage::Missing))
-}
-
-impl Part {
-    fn sealed(segment: &Arc<Segment>, span: &crate::index::Span) -> Self {
-        Self {
-            segment: Arc::clone(segment),
-            records: span.records,
-            first_seq: span.first_seq,
-            next_seq: span.next_seq,
-            offsets: Offsets::Slot { slot: span.slot, first: 0 },
-        }
-    }
-
-    /// Checks a slot against the directory; a rebuilt directory may have the run elsewhere.
-    fn confirm(&mut self, run_no: RunNo) -> Result<()> {
-        let Offsets::Slot { slot, .. } = self.offsets else { return Ok(()) };
-        let place = Place::Directory { segment: self.segment.id() };
-        let directory = self.segment.directory(rebuild_directory)?;
-        let wrong = |damage| Error::corrupt(place, damage);
-        let slot = match directory.run_no(slot) {
-            Ok(found) if found == run_no => slot,
-            _ => directory.find_no(run_no).map_err(wrong)?.ok_or(wrong(Damage::Missing))?,
-        };
-        let (first, records) = directory.record_list(slot).map_err(wrong)?;
-        self.offsets = Offsets::Slot { slot, first };
-        self.records = records;
-        Ok(())
-    }
-
-    fn offset(&self, index: u32) -> Result<u32> {
-        match &self.offsets {
-            Offsets::Listed(offsets) => {
-                let place = Place::Directory { segment: self.segment.id() };
-                let offset = offsets.get(index as usize).copied();
-                offset.ok_or(Error::corrupt(place, Damage::Missing))
-            }
-            Offsets::Slot { first, .. } => self.segment.listed_offset(*first, index),
-        }
-    }
-
-    /// The index of the first record with a sequence of at least `seq`.
-    fn lower_bound(&self, seq: Seq) -> Result<u32> {
-        let Some(first) = self.first_seq else { return Ok(0) };
-        if seq <= first {
-            return Ok(0);
-        }
-        if seq >= self.next_seq {
-            return Ok(self.records);
-        }
-        if self.next_seq.0 - first.0 == u64::from(self.records) {
-            return Ok(u32::try_from(seq.0 - first.0).unwrap_or(self.records));
-        }
-        let (mut low, mut high) = (0, self.records);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let below = match self.segment.read_header(self.offset(middle)?) {
-                Ok(header) => header.seq < seq,
-                // A damaged one cannot say; its neighbours lead close enough, and the reader
-                // skips what lies outside of the range.
-                Err(error) if error.is_corruption() => false,
-                Err(error) => return Err(error),
-            };
-            if below { low = middle + 1 } else { high = middle }
-        }
-        Ok(low)
-    }
-
-    /// The sequence that record `index` should have, if the part has no holes.
-    fn presumed_seq(&self, index: u32) -> Option<Seq> {
-        let first = self.first_seq?;
-        let whole = self.next_seq.0.checked_sub(first.0)? == u64::from(self.records);
-        whole.then(|| Seq(first.0 + u64::from(index)))
     }
 }
 

@@ -237,10 +237,10 @@ impl FrameHeader {
 
 /// The keyed check of a header: the crc32 of the salt and everything behind the check itself.
 fn header_check(header: &[u8; FRAME_HEADER_LEN], salt: u64) -> u32 {
-    let mut keyed = [0; FRAME_HEADER_LEN + 4];
-    keyed[..8].copy_from_slice(&salt.to_le_bytes());
-    keyed[8..].copy_from_slice(&header[4..]);
-    crc32fast::hash(&keyed)
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&salt.to_le_bytes());
+    crc.update(header.get(4..).unwrap_or_default());
+    crc.finalize()
 }
 
 /// Whether a header at `bytes` claims to be at this position: a cheap test for the search of the

@@ -1,0 +1,100 @@
+//! What one segment has of a run: the way from a run to the offsets of its records.
+
+use std::sync::Arc;
+
+use super::recovery::rebuild_directory;
+use super::segment::Segment;
+use crate::error::{Damage, Error, Place, Result};
+use crate::types::{RunNo, Seq};
+
+/// What one segment has of the run.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) records: u32,
+    pub(crate) first_seq: Option<Seq>,
+    pub(crate) next_seq: Seq,
+    pub(crate) offsets: Offsets,
+}
+
+/// Where the records of a part are.
+#[derive(Debug, Clone)]
+pub(crate) enum Offsets {
+    /// In the directory of a sealed segment: the run's slot, and where its first offset is.
+    Slot { slot: u32, first: u32 },
+    /// In memory, of the segment that is being written.
+    Listed(Arc<[u32]>),
+}
+
+impl Part {
+    pub(crate) fn sealed(segment: &Arc<Segment>, span: &crate::index::Span) -> Self {
+        Self {
+            segment: Arc::clone(segment),
+            records: span.records,
+            first_seq: span.first_seq,
+            next_seq: span.next_seq,
+            offsets: Offsets::Slot { slot: span.slot, first: 0 },
+        }
+    }
+
+    /// Checks a slot against the directory; a rebuilt directory may have the run elsewhere.
+    pub(crate) fn confirm(&mut self, run_no: RunNo) -> Result<()> {
+        let Offsets::Slot { slot, .. } = self.offsets else { return Ok(()) };
+        let place = Place::Directory { segment: self.segment.id() };
+        let directory = self.segment.directory(rebuild_directory)?;
+        let wrong = |damage| Error::corrupt(place, damage);
+        let slot = match directory.run_no(slot) {
+            Ok(found) if found == run_no => slot,
+            _ => directory.find_no(run_no).map_err(wrong)?.ok_or(wrong(Damage::Missing))?,
+        };
+        let (first, records) = directory.record_list(slot).map_err(wrong)?;
+        self.offsets = Offsets::Slot { slot, first };
+        self.records = records;
+        Ok(())
+    }
+
+    pub(crate) fn offset(&self, index: u32) -> Result<u32> {
+        match &self.offsets {
+            Offsets::Listed(offsets) => {
+                let place = Place::Directory { segment: self.segment.id() };
+                let offset = offsets.get(index as usize).copied();
+                offset.ok_or(Error::corrupt(place, Damage::Missing))
+            }
+            Offsets::Slot { first, .. } => self.segment.listed_offset(*first, index),
+        }
+    }
+
+    /// The index of the first record with a sequence of at least `seq`.
+    pub(crate) fn lower_bound(&self, seq: Seq) -> Result<u32> {
+        let Some(first) = self.first_seq else { return Ok(0) };
+        if seq <= first {
+            return Ok(0);
+        }
+        if seq >= self.next_seq {
+            return Ok(self.records);
+        }
+        if self.next_seq.0 - first.0 == u64::from(self.records) {
+            return Ok(u32::try_from(seq.0 - first.0).unwrap_or(self.records));
+        }
+        let (mut low, mut high) = (0, self.records);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let below = match self.segment.read_header(self.offset(middle)?) {
+                Ok(header) => header.seq < seq,
+                // A damaged one cannot say; its neighbours lead close enough, and the reader
+                // skips what lies outside of the range.
+                Err(error) if error.is_corruption() => false,
+                Err(error) => return Err(error),
+            };
+            if below { low = middle + 1 } else { high = middle }
+        }
+        Ok(low)
+    }
+
+    /// The sequence that record `index` should have, if the part has no holes.
+    pub(crate) fn presumed_seq(&self, index: u32) -> Option<Seq> {
+        let first = self.first_seq?;
+        let whole = self.next_seq.0.checked_sub(first.0)? == u64::from(self.records);
+        whole.then(|| Seq(first.0 + u64::from(index)))
+    }
+}
