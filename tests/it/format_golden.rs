@@ -1,0 +1,516 @@
+//! The bytes of format version 1, pinned in three ways.
+//!
+//! - `tests/golden/v1.runlog` is a whole store without an index. Every later version must give the
+//!   answers about it that are written down here, and this version must still produce exactly
+//!   these bytes. Only the owner page is not compared: it names the process and the machine.
+//! - `tests/golden/v1-index.pages` is the same store with an index, as a list of the pages that are
+//!   not zero. Its redb pages are read, not compared.
+//! - The blocks marked `hex` in `docs/FORMAT.md` are compared with a store that is made here.
+//!
+//! After a wanted change of the format, `RUNLOG_BLESS=1 cargo test --test it format_golden` writes
+//! all three anew. The literal answers below are changed by hand.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
+
+use runlog::env::{BootId, Environment};
+use runlog::format::{OWNER_AT, PAGE, owner};
+use runlog::storage::MemoryStorage;
+use runlog::{
+    Allow, ContentType, Error, IndexRecovery, Metadata, NewRecord, Options, Outcome, Owner, RunLog,
+    RunStatus, Seq, Timestamp,
+};
+use runlog_sim::{SimClock, SimEntropy};
+
+/// The clock of the golden stores starts here: 2026-01-01T00:00:00Z.
+const BEGIN: i64 = 1_767_225_600_000_000_000;
+const MILLISECOND: i64 = 1_000_000;
+
+/// A record of the story: kind, content type, payload, whether it comes after the end.
+type Told = (&'static str, u8, Vec<u8>, bool);
+
+/// A run of the story.
+struct Tale {
+    agent: &'static str,
+    run: &'static str,
+    /// `None`: records are appended without a start.
+    metadata: Option<(&'static [u8], u8)>,
+    records: Vec<Told>,
+    in_one_batch: bool,
+    outcome: Option<(RunStatus, &'static [u8], u8)>,
+}
+
+/// An id with everything that is awkward: a NUL, a slash, dots, a newline, non-ASCII.
+const ODD: &str = "\0/../\n\u{e9}\u{1f600}";
+
+fn filler(len: usize, seed: u32) -> Vec<u8> {
+    (0..).map(|at: u32| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8).take(len).collect()
+}
+
+/// Everything that the golden store holds, and one run that was deleted from it.
+fn story() -> Vec<Tale> {
+    let plain = |len, seed| -> Told { ("", 0, filler(len, seed), false) };
+    vec![
+        Tale {
+            agent: "planner",
+            run: "run-1",
+            metadata: Some((br#"{"goal":"tea"}"#, 1)),
+            records: vec![
+                ("turn", 1, br#"{"say":"boil water"}"#.to_vec(), false),
+                ("tool_call", 3, br#"{"tool":"kettle"} "#.to_vec(), false),
+                ("", 2, "gr\u{fc}n\n".as_bytes().to_vec(), false),
+                ("blob", 0, vec![0, 255, 10, 13], false),
+                ("", 4, vec![0x81, 0xa1, b'a', 1], false),
+                ("", 5, vec![0xa1, 0x61, b'a', 1], false),
+                ("own", 200, Vec::new(), false),
+            ],
+            in_one_batch: false,
+            outcome: Some((RunStatus::Completed, br#"{"cups":1}"#, 1)),
+        },
+        Tale {
+            agent: "planner",
+            run: "batched",
+            metadata: Some((b"", 0)),
+            records: vec![
+                ("one", 1, b"1".to_vec(), false),
+                ("two", 1, b"2".to_vec(), false),
+                ("three", 1, filler(9_000, 3), false),
+                ("late", 2, b"after the end".to_vec(), true),
+            ],
+            in_one_batch: true,
+            outcome: Some((RunStatus::Failed, b"", 0)),
+        },
+        Tale {
+            agent: "coder",
+            run: "run-1",
+            metadata: Some((b"same id, other agent", 2)),
+            records: vec![plain(20_000, 1), plain(7, 2), plain(8_192, 3), plain(8_193, 4)],
+            in_one_batch: false,
+            outcome: None,
+        },
+        Tale {
+            agent: ODD,
+            run: ODD,
+            metadata: Some((b"\0", 0)),
+            records: vec![("\u{1f600}", 0, b"\r\n".to_vec(), false)],
+            in_one_batch: false,
+            outcome: Some((RunStatus::Cancelled, b"stop", 2)),
+        },
+        Tale {
+            agent: "coder",
+            run: "imported",
+            metadata: None,
+            records: vec![plain(1, 5), plain(2, 6)],
+            in_one_batch: false,
+            outcome: Some((RunStatus::Interrupted, b"", 0)),
+        },
+        Tale {
+            agent: "planner",
+            run: "doomed",
+            metadata: Some((b"", 0)),
+            records: (0..10).map(|seed| plain(300, seed)).collect(),
+            in_one_batch: false,
+            outcome: Some((RunStatus::Completed, b"", 0)),
+        },
+        Tale {
+            agent: "coder",
+            run: "long",
+            metadata: Some((b"", 0)),
+            records: (0..120).map(|seed| plain(700, seed)).collect(),
+            in_one_batch: false,
+            outcome: Some((RunStatus::Completed, b"", 0)),
+        },
+    ]
+}
+
+/// What the store says of each run: agent, run, status, whether it was started; when it started,
+/// ended and was last written to, in milliseconds after the beginning; records, late records,
+/// payload bytes; and the crc32 of all that its trace gives. Newest first.
+type Answer =
+    (&'static str, &'static str, RunStatus, bool, (i64, Option<i64>, i64), (u64, u64, u64), u32);
+
+#[rustfmt::skip]
+const ANSWERS: [Answer; 6] = [
+    ("coder", "imported", RunStatus::Interrupted, false,
+        (11, Some(851), 851), (2, 0, 3), 2_856_358_602),
+    ("coder", "long", RunStatus::Completed, true,
+        (6, Some(853), 853), (120, 0, 84_000), 2_657_871_704),
+    (ODD, ODD, RunStatus::Cancelled, true,
+        (4, Some(850), 850), (1, 0, 2), 3_887_279_160),
+    ("coder", "run-1", RunStatus::InProgress, true,
+        (3, None, 30), (4, 0, 36_392), 1_282_914_878),
+    ("planner", "batched", RunStatus::Failed, true,
+        (2, Some(848), 849), (4, 1, 9_015), 381_344_655),
+    ("planner", "run-1", RunStatus::Completed, true,
+        (1, Some(847), 847), (7, 0, 56), 2_637_868_998),
+];
+
+struct World {
+    clock: SimClock,
+    options: Options,
+}
+
+impl World {
+    fn new(seed: u64, index: bool) -> Self {
+        let clock = SimClock::new(Timestamp(BEGIN));
+        let environment = Environment {
+            clock: Arc::new(clock.clone()),
+            entropy: Arc::new(SimEntropy::new(seed)),
+            boot_id: Some(BootId([0xB0; 16])),
+        };
+        let options = Options::new()
+            .extent_size(64 << 10)
+            .background(false)
+            .index(index)
+            .environment(environment);
+        Self { clock, options }
+    }
+
+    fn tick(&self) {
+        self.clock.advance(MILLISECOND);
+    }
+}
+
+fn record<'a>((kind, content, payload, _): &'a Told) -> NewRecord<'a> {
+    NewRecord::new(payload).kind(kind).content_type(ContentType::from_code(*content))
+}
+
+/// Writes the story: all starts, then the records of all runs in turn, ends, late records, and the
+/// deletion.
+fn write_story(log: &RunLog, world: &World) {
+    let story = story();
+    for tale in &story {
+        if let Some((payload, content)) = tale.metadata {
+            world.tick();
+            let metadata = Metadata::new(payload).content_type(ContentType::from_code(content));
+            log.start_run(tale.agent, tale.run, metadata).unwrap();
+        }
+    }
+    let longest = story.iter().map(|tale| tale.records.len()).max().unwrap();
+    for turn in 0..longest {
+        for tale in &story {
+            let allow = Allow { unstarted: tale.metadata.is_none(), after_end: false };
+            world.tick();
+            if tale.in_one_batch {
+                let batch: Vec<_> =
+                    tale.records.iter().filter(|told| !told.3).map(record).collect();
+                if turn == 0 {
+                    let _ = log.append_batch_to(tale.agent, tale.run, &batch, allow).unwrap();
+                }
+            } else if let Some(told) = tale.records.get(turn) {
+                let _ = log.append_to(tale.agent, tale.run, &record(told), allow).unwrap();
+            }
+        }
+    }
+    for tale in &story {
+        if let Some((status, payload, content)) = tale.outcome {
+            world.tick();
+            let outcome =
+                Outcome::new(status).with_payload(payload, ContentType::from_code(content));
+            let _ = log.end_run(tale.agent, tale.run, &outcome, Allow::nothing()).unwrap();
+        }
+        for told in tale.records.iter().filter(|told| told.3) {
+            world.tick();
+            let allow = Allow { unstarted: false, after_end: true };
+            let _ = log.append_to(tale.agent, tale.run, &record(told), allow).unwrap();
+        }
+    }
+    world.tick();
+    log.delete_run(("planner", "doomed")).unwrap();
+}
+
+/// The golden store as this version writes it.
+fn write_golden(index: bool) -> Vec<u8> {
+    let world = World::new(1, index);
+    let storage = Arc::new(MemoryStorage::new());
+    let log = world.options.create_storage(storage.clone()).unwrap();
+    write_story(&log, &world);
+    log.close().unwrap();
+    with_fixed_owner(storage.to_bytes())
+}
+
+/// The owner page names the process and the machine, so a fixed one stands in for it.
+fn with_fixed_owner(mut bytes: Vec<u8>) -> Vec<u8> {
+    let page = owner::encode(&Owner { pid: 1, host: "golden".into(), since: Timestamp(BEGIN) });
+    bytes[OWNER_AT as usize..(OWNER_AT + PAGE) as usize].copy_from_slice(&page);
+    bytes
+}
+
+fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+const GOLDEN: &str = "tests/golden/v1.runlog";
+const GOLDEN_PAGES: &str = "tests/golden/v1-index.pages";
+
+fn blessing() -> bool {
+    std::env::var_os("RUNLOG_BLESS").is_some()
+}
+
+/// A golden file; written anew first if that is asked for.
+fn golden(path: &str) -> Vec<u8> {
+    static BLESS: Once = Once::new();
+    BLESS.call_once(|| {
+        if blessing() {
+            std::fs::write(in_repository(GOLDEN), write_golden(false)).unwrap();
+            std::fs::write(in_repository(GOLDEN_PAGES), to_pages(&write_golden(true))).unwrap();
+        }
+    });
+    std::fs::read(in_repository(path)).unwrap()
+}
+
+/// Everything that a trace gives, as one number.
+fn digest(log: &RunLog, agent: &str, run: &str) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    for record in log.trace((agent, run)).unwrap() {
+        let record = record.unwrap();
+        crc.update(&record.seq().0.to_le_bytes());
+        crc.update(&record.lsn().0.to_le_bytes());
+        crc.update(&record.timestamp().0.to_le_bytes());
+        crc.update(&[record.content_type().code(), record.is_late().into()]);
+        crc.update(record.kind().unwrap_or("").as_bytes());
+        crc.update(record.payload());
+    }
+    crc.finalize()
+}
+
+/// Compares everything that the store says with the story and with [`ANSWERS`].
+fn check_answers(log: &RunLog) {
+    let since = |at: Timestamp| (at.0 - BEGIN) / MILLISECOND;
+    let page = log.all_runs(None, 100).unwrap();
+    let found: Vec<_> = page
+        .runs
+        .iter()
+        .map(|run| {
+            (
+                run.agent.as_str(),
+                run.run.as_str(),
+                run.status,
+                run.started,
+                (since(run.started_at), run.ended_at.map(since), since(run.last_at)),
+                (run.records, run.late_records, run.bytes),
+                digest(log, run.agent.as_str(), run.run.as_str()),
+            )
+        })
+        .collect();
+    assert_eq!(found, ANSWERS);
+    for tale in story().iter().filter(|tale| tale.run != "doomed") {
+        let key = (tale.agent, tale.run);
+        let told: Vec<Told> = log
+            .trace(key)
+            .unwrap()
+            .zip(0..)
+            .map(|(record, seq)| {
+                let record = record.unwrap();
+                assert_eq!(record.seq(), Seq(seq));
+                let known = tale.records.iter().map(|told| told.0);
+                let kind = known.into_iter().find(|kind| *kind == record.kind().unwrap_or(""));
+                let content = record.content_type().code();
+                (kind.unwrap(), content, record.payload().to_vec(), record.is_late())
+            })
+            .collect();
+        assert!(told == tale.records, "records of {key:?}");
+        let metadata = log.metadata(key).unwrap();
+        let expected = tale.metadata.map(|(bytes, code)| (code, bytes.to_vec()));
+        let metadata = metadata.map(|(content, bytes)| (content.code(), bytes));
+        assert_eq!(metadata, expected, "metadata of {key:?}");
+        let outcome = log.outcome(key).unwrap();
+        let outcome = outcome
+            .as_ref()
+            .map(|outcome| (outcome.status(), outcome.payload(), outcome.content_type().code()));
+        assert_eq!(outcome, tale.outcome);
+    }
+    let agents: Vec<String> =
+        log.agents(None, 10).unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(agents, [ODD, "coder", "planner"]);
+    assert!(matches!(log.agent_of("run-1"), Err(Error::Ambiguous { .. })));
+    assert_eq!(log.agent_of("long").unwrap(), "coder");
+    assert!(matches!(log.run(("planner", "doomed")), Err(Error::RunNotFound { .. })));
+    let open = log.in_progress(None, 10).unwrap().runs;
+    assert_eq!(open.iter().map(|run| run.run.as_str()).collect::<Vec<_>>(), ["run-1"]);
+    let coders = log.runs("coder", None, 10).unwrap().runs;
+    let coders: Vec<&str> = coders.iter().map(|run| run.run.as_str()).collect();
+    assert_eq!(coders, ["imported", "long", "run-1"]);
+    let stats = log.stats().unwrap();
+    assert_eq!((stats.sealed_segments, stats.runs, stats.deleted_runs), (2, 6, 1));
+    let report = log.verify().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+/// Opens a copy of the golden store, checks it, writes to it, and checks what was written.
+fn check_copy(bytes: &[u8], options: &Options, index: IndexRecovery) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("copy.runlog");
+    std::fs::write(&path, bytes).unwrap();
+    let log = options.open_existing(&path).unwrap();
+    let report = log.recovery_report();
+    assert!(report.clean && report.is_clean(), "{report}");
+    assert_eq!(report.index, index);
+    check_answers(&log);
+    let run = log.writer(("coder", "run-1")).unwrap();
+    assert_eq!(run.append(b"more").unwrap().seq, Seq(4));
+    drop(run);
+    log.close().unwrap();
+    let log = options.open_existing(&path).unwrap();
+    assert_eq!(log.trace(("coder", "run-1")).unwrap().count(), 5);
+    assert_eq!(log.adopt_orphans().unwrap().runs.len(), 1);
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn the_golden_store_of_version_1_gives_the_answers_that_are_written_down() {
+    let bytes = golden(GOLDEN);
+    for index in [true, false] {
+        check_copy(&bytes, &Options::new().index(index).background(false), IndexRecovery::None);
+    }
+    check_copy(&bytes, &Options::new(), IndexRecovery::None);
+}
+
+#[test]
+fn the_golden_store_with_an_index_gives_the_same_answers() {
+    let bytes = from_pages(&golden(GOLDEN_PAGES));
+    check_copy(&bytes, &Options::new().background(false), IndexRecovery::Kept);
+    check_copy(&bytes, &Options::new().index(false), IndexRecovery::Dropped);
+}
+
+#[test]
+fn this_version_still_writes_the_golden_store_byte_for_byte() {
+    let written = write_golden(false);
+    assert_same(&written, &golden(GOLDEN), GOLDEN);
+    assert!(written.len() < 400 << 10, "{} bytes", written.len());
+}
+
+#[test]
+fn a_store_with_an_unknown_optional_feature_is_not_opened_to_be_written() {
+    let mut bytes = golden(GOLDEN);
+    bytes[32] = 4;
+    let crc = crc32fast::hash(&bytes[..80]);
+    bytes[80..84].copy_from_slice(&crc.to_le_bytes());
+    let storage = Arc::new(MemoryStorage::from_bytes(bytes.clone()));
+    let refused = Options::new().open_storage(storage.clone());
+    assert!(matches!(refused, Err(Error::UnsupportedFeatures { unknown: 4 })));
+    assert!(storage.to_bytes() == bytes, "the store was touched");
+}
+
+fn assert_same(written: &[u8], golden: &[u8], name: &str) {
+    let differs = written.iter().zip(golden).position(|(left, right)| left != right);
+    if let Some(at) = differs {
+        panic!(
+            "{name} differs at {at:#x}: {:#04x} is written, not {:#04x}",
+            written[at], golden[at]
+        );
+    }
+    assert_eq!(written.len(), golden.len(), "the length of {name}");
+}
+
+/// The length of the store, then each page that is not zero, behind its number.
+fn to_pages(bytes: &[u8]) -> Vec<u8> {
+    let mut out = (bytes.len() as u64).to_le_bytes().to_vec();
+    for (number, page) in (0u64..).zip(bytes.chunks(PAGE as usize)) {
+        if page.iter().any(|&byte| byte != 0) {
+            out.extend(number.to_le_bytes());
+            out.extend(page);
+            out.resize(out.len().next_multiple_of(8), 0);
+        }
+    }
+    out
+}
+
+fn from_pages(pages: &[u8]) -> Vec<u8> {
+    let number = |at: usize| u64::from_le_bytes(pages[at..at + 8].try_into().unwrap()) as usize;
+    let mut bytes = vec![0; number(0)];
+    for at in (8..pages.len()).step_by(8 + PAGE as usize) {
+        let start = number(at) * PAGE as usize;
+        let page = &pages[at + 8..at + 8 + PAGE as usize];
+        bytes[start..start + PAGE as usize].copy_from_slice(page);
+    }
+    bytes
+}
+
+#[test]
+fn a_list_of_pages_becomes_the_store_it_was_made_of() {
+    let mut bytes = vec![0; 5 * PAGE as usize];
+    (bytes[4096], bytes[4 * 4096 + 4095]) = (1, 2);
+    let pages = to_pages(&bytes);
+    assert_eq!(pages.len(), 8 + 2 * (8 + 4096));
+    assert_eq!(from_pages(&pages), bytes);
+}
+
+/// The store of the worked example in the specification.
+fn write_example() -> Vec<u8> {
+    let world = World::new(7, false);
+    let storage = Arc::new(MemoryStorage::new());
+    let log = world.options.create_storage(storage.clone()).unwrap();
+    world.tick();
+    let metadata = Metadata::json(br#"{"goal":"tea"}"#);
+    let run = log.start_run("planner", "run-1", metadata).unwrap();
+    world.tick();
+    let note = NewRecord::json(br#"{"say":"boil water"}"#).kind("turn");
+    let _ = run.append_record(&note).unwrap();
+    drop(run);
+    log.close().unwrap();
+    with_fixed_owner(storage.to_bytes())
+}
+
+/// A line of a `hex` block: `1000: 52 4c 4f 47  what it is`.
+struct HexLine<'a> {
+    at: usize,
+    bytes: Vec<u8>,
+    comment: &'a str,
+}
+
+impl<'a> HexLine<'a> {
+    fn parse(line: &'a str) -> Self {
+        let (at, rest) = line.split_once(": ").expect(line);
+        let (hex, comment) = rest.split_once("  ").unwrap_or((rest, ""));
+        let byte = |text: &str| u8::from_str_radix(text, 16).expect(line);
+        Self {
+            at: usize::from_str_radix(at.trim_start(), 16).expect(line),
+            bytes: hex.split(' ').map(byte).collect(),
+            comment: comment.trim_start(),
+        }
+    }
+
+    fn with(&self, store: &[u8]) -> String {
+        let bytes = &store[self.at..self.at + self.bytes.len()];
+        let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{:5x}: {:<47}  {}", self.at, hex.join(" "), self.comment).trim_end().to_owned()
+    }
+}
+
+/// The specification with the bytes of its `hex` blocks taken from a store.
+fn with_bytes_of(text: &str, store: &[u8]) -> (String, usize) {
+    let (mut out, mut within, mut shown) = (String::new(), false, 0);
+    for line in text.lines() {
+        match line {
+            "```hex" => within = true,
+            "```" => within = false,
+            _ if within => {
+                let hex = HexLine::parse(line);
+                shown += hex.bytes.len();
+                out += &hex.with(store);
+                out.push('\n');
+                continue;
+            }
+            _ => {}
+        }
+        out += line;
+        out.push('\n');
+    }
+    (out, shown)
+}
+
+#[test]
+fn the_bytes_in_the_specification_are_those_that_are_written() {
+    let store = write_example();
+    let path = in_repository("docs/FORMAT.md");
+    let (right, shown) = with_bytes_of(&std::fs::read_to_string(&path).unwrap(), &store);
+    if blessing() {
+        std::fs::write(&path, &right).unwrap();
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    for (number, (line, right)) in (1..).zip(text.lines().zip(right.lines())) {
+        assert_eq!(line, right, "docs/FORMAT.md:{number}");
+    }
+    assert!(shown > 600, "the specification shows only {shown} bytes");
+}
