@@ -1,0 +1,251 @@
+//! Killed processes: what was acknowledged is there afterwards, whatever was going on.
+//!
+//! Goal: no record that was acknowledged at Process or Disk level is missing or changed after its
+//! process was killed, no run is out of order, and what was deleted stays deleted.
+//!
+//! Method: a child process appends to one real file with eight threads, and tells of each
+//! acknowledgement, and of each activity of the engine, through a pipe. The parent kills it with
+//! SIGKILL: after a random number of acknowledgements, or when the engine begins a roll, a seal, a
+//! checkpoint of the index or a recovery. Some of those kills hit whatever the engine has come to
+//! by then; for others the child has been told to stop at a point within the activity, so that a
+//! known share of all kills lands there whatever the machine's timing is. Then the parent opens
+//! the file, or a copy of it as it was left, and compares everything with bytes that it makes from
+//! the seed. The same file goes on to the next child. `RUNLOG_KILLS` sets the number of kills,
+//! `RUNLOG_KILL_SEED` the seed.
+
+use std::io::{BufReader, PipeReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use runlog::storage::MemoryStorage;
+use runlog::{Activity, Options, RunLog};
+use runlog_sim::SplitMix64;
+
+use self::model::Model;
+use self::script::{Message, Op, Stall};
+
+mod model;
+mod script;
+mod worker;
+
+/// What the engine does in the middle of which at least a fifth of the kills must land.
+const AIMS: [Activity; 4] =
+    [Activity::Roll, Activity::Seal, Activity::IndexCheckpoint, Activity::Recovery];
+/// A child that did not come to where the parent waits for it is killed after this many messages.
+const PATIENCE: u64 = 200_000;
+/// The file stays below this length: deleted runs give their space back.
+const LONGEST_FILE: u64 = 96 << 20;
+
+/// When a child is killed.
+#[derive(Debug, Clone, Copy)]
+enum Plan {
+    /// After this many acknowledgements.
+    After(u64),
+    /// When this activity begins for the n-th time.
+    At(Activity, u64),
+    /// When the child has stopped there.
+    Stopped(Stall),
+}
+
+impl Plan {
+    /// Of four kills one finds the child stopped within an activity, one is aimed at an activity,
+    /// and two are at any time.
+    fn choose(kill: u64, random: &mut SplitMix64) -> Self {
+        let activity = AIMS[random.index(AIMS.len())];
+        let once = activity == Activity::Recovery;
+        let times = if once { 1 } else { 1 + random.below(3) };
+        let events = if once { 0 } else { random.below(4) };
+        match kill % 4 {
+            1 => Self::Stopped(Stall { activity, times, events }),
+            3 => Self::At(activity, times),
+            _ => {
+                let most = 1 << random.below(14);
+                Self::After(random.below(most))
+            }
+        }
+    }
+}
+
+/// What a child told before it died.
+#[derive(Debug, Default)]
+struct Death {
+    /// Activities that had begun and not ended.
+    open: Vec<Activity>,
+    /// Acknowledged records at Process and at Disk level.
+    acknowledged: [u64; 2],
+}
+
+struct Harness {
+    seed: u64,
+    dir: tempfile::TempDir,
+    model: Model,
+    random: SplitMix64,
+}
+
+/// Goal and method: see the module.
+#[test]
+fn no_acknowledged_record_is_lost_or_changed_by_a_kill() {
+    let kills = variable("RUNLOG_KILLS").unwrap_or(60);
+    let seed = variable("RUNLOG_KILL_SEED").unwrap_or(0x006b_696c_6c65_6401);
+    println!("{kills} kills, RUNLOG_KILL_SEED={seed}");
+    let mut harness = Harness {
+        seed,
+        dir: tempfile::tempdir().unwrap(),
+        model: Model::new(seed),
+        random: SplitMix64::new(seed),
+    };
+    let mut within = 0;
+    let mut by_activity = [0; AIMS.len()];
+    let mut acknowledged = [0, 0];
+    for kill in 0..kills {
+        let plan = Plan::choose(kill, &mut harness.random);
+        let death = harness.run_child(kill, plan);
+        let hit = death.open.iter().any(|open| aimed(*open));
+        within += u64::from(hit);
+        for (count, activity) in by_activity.iter_mut().zip(AIMS) {
+            *count += u64::from(death.open.contains(&activity));
+        }
+        for (sum, count) in acknowledged.iter_mut().zip(death.acknowledged) {
+            *sum += count;
+        }
+        harness.check(kill, plan);
+    }
+    let log = worker::options().background(false).open_existing(harness.store()).unwrap();
+    harness.model.check(&log, "at the end");
+    let stats = log.stats().unwrap();
+    println!(
+        "{within} of {kills} kills within a roll, seal, checkpoint or recovery ({AIMS:?}: \
+         {by_activity:?}); acknowledged at Process and Disk level: {acknowledged:?}; {} bytes",
+        stats.file_len
+    );
+    log.close().unwrap();
+    assert!(stats.file_len < LONGEST_FILE, "the file grew to {} bytes", stats.file_len);
+    assert!(acknowledged.iter().all(|count| *count > kills), "{acknowledged:?}");
+    assert!(within * 5 >= kills, "only {within} of {kills} kills landed within");
+}
+
+/// Not a test of its own: the process that the test above starts and kills.
+#[test]
+fn child() {
+    if let Some(path) = std::env::var_os("RUNLOG_KILL_STORE") {
+        let seed = variable("RUNLOG_KILL_SEED").unwrap();
+        let number = variable("RUNLOG_KILL_CHILD").unwrap();
+        let stall = std::env::var("RUNLOG_KILL_STALL").ok();
+        let stall = stall.map(|text| Stall::from_text(&text).unwrap());
+        worker::run(Path::new(&path), seed, u32::try_from(number).unwrap(), stall);
+    }
+}
+
+impl Harness {
+    fn store(&self) -> PathBuf {
+        self.dir.path().join("store.runlog")
+    }
+
+    /// Starts a child, listens to it, kills it as planned, and listens to the rest.
+    fn run_child(&mut self, number: u64, plan: Plan) -> Death {
+        let (mut child, pipe) = self.start_child(number, plan);
+        let mut pipe = BufReader::new(pipe);
+        let mut death = Death::default();
+        let (mut heard, mut acks, mut times, mut killed) = (0, 0, 0, false);
+        while let Some(message) = next_message(&mut pipe) {
+            heard += 1;
+            match message.op {
+                Op::Begin(activity) => death.open.push(activity),
+                Op::End(activity) => {
+                    let at = death.open.iter().rposition(|open| *open == activity);
+                    death.open.swap_remove(at.expect("what ends has begun"));
+                }
+                Op::Stopped => {}
+                Op::Appended { disk, count } => {
+                    death.acknowledged[usize::from(disk)] += u64::from(count);
+                    self.model.note(&message);
+                }
+                _ => self.model.note(&message),
+            }
+            acks += u64::from(message.op.is_acknowledgement());
+            let due = match plan {
+                Plan::After(count) => acks > count,
+                Plan::At(activity, wanted) => {
+                    times += u64::from(message.op == Op::Begin(activity));
+                    times >= wanted
+                }
+                Plan::Stopped(_) => message.op == Op::Stopped,
+            };
+            if !killed && (due || heard > PATIENCE) {
+                child.kill().unwrap();
+                killed = true;
+            }
+        }
+        let status = child.wait().unwrap();
+        assert!(killed, "child {number} ended by itself: {status}; {plan:?}");
+        death
+    }
+
+    fn start_child(&self, number: u64, plan: Plan) -> (Child, PipeReader) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["kill::child", "--exact", "--nocapture", "--test-threads=1"])
+            .env("RUNLOG_KILL_STORE", self.store())
+            .env("RUNLOG_KILL_SEED", self.seed.to_string())
+            .env("RUNLOG_KILL_CHILD", number.to_string())
+            // The child writes into it: its output belongs to the test harness.
+            .stdin(Stdio::from(writer))
+            .stdout(Stdio::null());
+        if let Plan::Stopped(stall) = plan {
+            command.env("RUNLOG_KILL_STALL", stall.to_text());
+        }
+        // The command holds the parent's end for writing until it is dropped.
+        (command.spawn().unwrap(), reader)
+    }
+
+    /// Opens what the child left and compares it. Mostly a copy, so that the next child finds the
+    /// file as it was left; now and then the file itself.
+    fn check(&mut self, kill: u64, plan: Plan) {
+        let context = format!("after kill {kill} ({plan:?}), seed {}", self.seed);
+        let names: Vec<_> =
+            self.dir.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        if !self.store().exists() {
+            // It was killed before the store was there.
+            assert!(names.is_empty(), "{names:?} {context}");
+            return;
+        }
+        assert_eq!(names, ["store.runlog"], "{context}");
+        let options = worker::options().background(false);
+        let log = if kill % 5 == 4 {
+            options.open_existing(self.store()).unwrap()
+        } else {
+            open_copy(&options, &self.store())
+        };
+        self.model.check(&log, &context);
+        log.close().unwrap();
+    }
+}
+
+fn open_copy(options: &Options, path: &Path) -> RunLog {
+    let bytes = std::fs::read(path).unwrap();
+    options.open_storage(Arc::new(MemoryStorage::from_bytes(bytes))).unwrap()
+}
+
+fn aimed(activity: Activity) -> bool {
+    AIMS.contains(&activity) || activity == Activity::IndexRebuild
+}
+
+fn next_message(pipe: &mut impl Read) -> Option<Message> {
+    let mut bytes = [0; Message::LEN];
+    let mut len = 0;
+    while len < bytes.len() {
+        match pipe.read(&mut bytes[len..]).unwrap() {
+            0 => break,
+            read => len += read,
+        }
+    }
+    assert!(len == 0 || len == bytes.len(), "a message is written whole or not at all");
+    (len > 0).then(|| Message::decode(bytes))
+}
+
+fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
