@@ -1,4 +1,7 @@
-//! What the README shows is what works: its example is `examples/embed.rs`, and that runs.
+//! What the documents say is so: the example of the README is `examples/embed.rs`, which runs, and
+//! the code map of ARCHITECTURE.md is complete.
+
+use std::path::{Path, PathBuf};
 
 use runlog::{Options, RunStatus};
 
@@ -35,4 +38,28 @@ fn the_example_of_the_readme_works() {
     let run = log.run("run-1").unwrap();
     assert_eq!((run.records, run.status), (2, RunStatus::Completed));
     assert!(log.recovery_report().clean);
+}
+
+/// The Rust files below a folder of the repository.
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_code_map_names_every_source_file() {
+    let map = include_str!("../../ARCHITECTURE.md");
+    let mut files = Vec::new();
+    rust_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    assert!(files.len() > 50, "{} files", files.len());
+    for file in files.iter().filter(|file| !file.to_string_lossy().contains("tests")) {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert!(map.contains(name), "ARCHITECTURE.md does not name {}", file.display());
+    }
 }
