@@ -1,14 +1,16 @@
-//! The bytes of format version 1, pinned in three ways.
+//! The bytes of format version 1, pinned in four ways.
 //!
 //! - `tests/golden/v1.runlog` is a whole store without an index. Every later version must give the
 //!   answers about it that are written down here, and this version must still produce exactly
 //!   these bytes. Only the owner page is not compared: it names the process and the machine.
 //! - `tests/golden/v1-index.pages` is the same store with an index, as a list of the pages that are
 //!   not zero. Its redb pages are read, not compared.
+//! - `tests/golden/v1-torn.pages` is a small store that was not closed, with a record that a crash
+//!   tore and two whole ones behind it. Every later version must recover from it in the same way.
 //! - The blocks marked `hex` in `docs/FORMAT.md` are compared with a store that is made here.
 //!
 //! After a wanted change of the format, `RUNLOG_BLESS=1 cargo test --test it format_golden` writes
-//! all three anew. The literal answers below are changed by hand.
+//! all of them anew. The literal answers below are changed by hand.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
@@ -17,14 +19,20 @@ use runlog::env::{BootId, Environment};
 use runlog::format::{OWNER_AT, PAGE, owner};
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, ContentType, Error, IndexRecovery, Metadata, NewRecord, Options, Outcome, Owner, RunLog,
-    RunStatus, Seq, Timestamp,
+    Allow, ContentType, Durability, Error, IndexRecovery, LogPosition, Metadata, NewRecord,
+    Options, Outcome, Owner, Place, RunLog, RunStatus, SegmentId, Seq, Timestamp, TornTail,
 };
 use runlog_sim::{SimClock, SimEntropy};
 
 /// The clock of the golden stores starts here: 2026-01-01T00:00:00Z.
 const BEGIN: i64 = 1_767_225_600_000_000_000;
 const MILLISECOND: i64 = 1_000_000;
+
+/// The boot in which the golden stores were written.
+const BOOT: BootId = BootId([0xB0; 16]);
+
+/// Where the torn record of the torn store is.
+const TORN_AT: u32 = 400;
 
 /// A record of the story: kind, content type, payload, whether it comes after the end.
 type Told = (&'static str, u8, Vec<u8>, bool);
@@ -156,7 +164,7 @@ impl World {
         let environment = Environment {
             clock: Arc::new(clock.clone()),
             entropy: Arc::new(SimEntropy::new(seed)),
-            boot_id: Some(BootId([0xB0; 16])),
+            boot_id: Some(BOOT),
         };
         let options = Options::new()
             .extent_size(64 << 10)
@@ -242,6 +250,7 @@ fn in_repository(path: &str) -> PathBuf {
 
 const GOLDEN: &str = "tests/golden/v1.runlog";
 const GOLDEN_PAGES: &str = "tests/golden/v1-index.pages";
+const TORN_PAGES: &str = "tests/golden/v1-torn.pages";
 
 fn blessing() -> bool {
     std::env::var_os("RUNLOG_BLESS").is_some()
@@ -254,6 +263,7 @@ fn golden(path: &str) -> Vec<u8> {
         if blessing() {
             std::fs::write(in_repository(GOLDEN), write_golden(false)).unwrap();
             std::fs::write(in_repository(GOLDEN_PAGES), to_pages(&write_golden(true))).unwrap();
+            std::fs::write(in_repository(TORN_PAGES), to_pages(&write_torn())).unwrap();
         }
     });
     std::fs::read(in_repository(path)).unwrap()
@@ -378,6 +388,74 @@ fn this_version_still_writes_the_golden_store_byte_for_byte() {
     let written = write_golden(false);
     assert_same(&written, &golden(GOLDEN), GOLDEN);
     assert!(written.len() < 400 << 10, "{} bytes", written.len());
+}
+
+/// A store that was not closed: two durable records, then three that were not, the first of these
+/// torn.
+fn write_torn() -> Vec<u8> {
+    let world = World::new(3, false);
+    let storage = Arc::new(MemoryStorage::new());
+    let log = world.options.create_storage(storage.clone()).unwrap();
+    let run = log.start_run("planner", "torn", ()).unwrap();
+    for (payload, durability) in [
+        ("kept", Durability::Process),
+        ("synced", Durability::Disk),
+        ("broken", Durability::Process),
+        ("behind", Durability::Process),
+        ("last", Durability::Process),
+    ] {
+        world.tick();
+        let _ = run.append_record(&NewRecord::new(payload.as_bytes()).durability(durability));
+    }
+    let mut bytes = storage.to_bytes();
+    let at = bytes.windows(6).position(|window| window == b"broken").unwrap();
+    bytes[at] ^= 1;
+    with_fixed_owner(bytes)
+}
+
+/// What a run gives: payloads, and `None` for a record that is damaged.
+fn told_by(log: &RunLog, run: &str) -> Vec<Option<Vec<u8>>> {
+    let told = log.trace(run).unwrap();
+    told.map(|record| record.ok().map(|record| record.payload().to_vec())).collect()
+}
+
+#[test]
+fn the_golden_store_that_a_power_loss_tore_ends_in_front_of_the_torn_record() {
+    let storage = Arc::new(MemoryStorage::from_bytes(from_pages(&golden(TORN_PAGES))));
+    let mut environment = Environment::system();
+    environment.boot_id = Some(BootId([1; 16]));
+    let options = Options::new().background(false).environment(environment);
+    let log = options.open_storage(storage.clone()).unwrap();
+    let report = log.recovery_report();
+    let at = LogPosition { segment: SegmentId(1), offset: TORN_AT };
+    assert_eq!(report.torn, [TornTail { at, islands: 2 }]);
+    assert!(!report.clean && !report.same_boot && report.damaged.is_empty(), "{report}");
+    let expected = [Some(b"kept".to_vec()), Some(b"synced".to_vec())];
+    assert_eq!(told_by(&log, "torn"), expected);
+    assert_eq!(log.writer("torn").unwrap().append(b"after").unwrap().seq, Seq(2));
+    // Killed again: what counts is the same, and the log goes on behind the evidence.
+    let again = Arc::new(MemoryStorage::from_bytes(storage.to_bytes()));
+    let log = options.open_storage(again).unwrap();
+    assert_eq!(told_by(&log, "torn")[..2], expected);
+    assert_eq!(told_by(&log, "torn")[2..], [Some(b"after".to_vec())]);
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn the_golden_store_that_a_kill_tore_loses_the_torn_record_only() {
+    let storage = Arc::new(MemoryStorage::from_bytes(from_pages(&golden(TORN_PAGES))));
+    let mut environment = Environment::system();
+    environment.boot_id = Some(BOOT);
+    let options = Options::new().background(false).environment(environment);
+    let log = options.open_storage(storage).unwrap();
+    let report = log.recovery_report();
+    assert!(report.same_boot && report.torn.is_empty(), "{report}");
+    let damaged: Vec<_> = report.damaged.iter().map(|damage| (damage.place, damage.seq)).collect();
+    let at = LogPosition { segment: SegmentId(1), offset: TORN_AT };
+    assert_eq!(damaged, [(Place::Frame(at), Some(Seq(2)))]);
+    let text = |text: &str| Some(text.as_bytes().to_vec());
+    let expected = [text("kept"), text("synced"), None, text("behind"), text("last")];
+    assert_eq!(told_by(&log, "torn"), expected);
 }
 
 #[test]
