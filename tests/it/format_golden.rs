@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use runlog::env::{BootId, Environment};
-use runlog::format::{OWNER_AT, PAGE, owner};
+use runlog::format::owner;
 use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, ContentType, Durability, Error, IndexRecovery, LogPosition, Metadata, NewRecord,
@@ -27,6 +27,9 @@ use runlog_sim::{SimClock, SimEntropy};
 /// The clock of the golden stores starts here: 2026-01-01T00:00:00Z.
 const BEGIN: i64 = 1_767_225_600_000_000_000;
 const MILLISECOND: i64 = 1_000_000;
+
+/// The length of the pages that lists of pages are made of, and of those in front of the extents.
+const PAGE: usize = 4096;
 
 /// The boot in which the golden stores were written.
 const BOOT: BootId = BootId([0xB0; 16]);
@@ -52,7 +55,10 @@ struct Tale {
 const ODD: &str = "\0/../\n\u{e9}\u{1f600}";
 
 fn filler(len: usize, seed: u32) -> Vec<u8> {
-    (0..).map(|at: u32| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8).take(len).collect()
+    (0..)
+        .map(|at: u32| (at.wrapping_mul(31).wrapping_add(seed) >> 3).to_le_bytes()[0])
+        .take(len)
+        .collect()
 }
 
 /// Everything that the golden store holds, and one run that was deleted from it.
@@ -179,7 +185,7 @@ impl World {
     }
 }
 
-fn record<'a>((kind, content, payload, _): &'a Told) -> NewRecord<'a> {
+fn record((kind, content, payload, _): &Told) -> NewRecord<'_> {
     NewRecord::new(payload).kind(kind).content_type(ContentType::from_code(*content))
 }
 
@@ -240,7 +246,7 @@ fn write_golden(index: bool) -> Vec<u8> {
 /// The owner page names the process and the machine, so a fixed one stands in for it.
 fn with_fixed_owner(mut bytes: Vec<u8>) -> Vec<u8> {
     let page = owner::encode(&Owner { pid: 1, host: "golden".into(), since: Timestamp(BEGIN) });
-    bytes[OWNER_AT as usize..(OWNER_AT + PAGE) as usize].copy_from_slice(&page);
+    bytes[3 * PAGE..4 * PAGE].copy_from_slice(&page);
     bytes
 }
 
@@ -484,7 +490,7 @@ fn assert_same(written: &[u8], golden: &[u8], name: &str) {
 /// The length of the store, then each page that is not zero, behind its number.
 fn to_pages(bytes: &[u8]) -> Vec<u8> {
     let mut out = (bytes.len() as u64).to_le_bytes().to_vec();
-    for (number, page) in (0u64..).zip(bytes.chunks(PAGE as usize)) {
+    for (number, page) in (0u64..).zip(bytes.chunks(PAGE)) {
         if page.iter().any(|&byte| byte != 0) {
             out.extend(number.to_le_bytes());
             out.extend(page);
@@ -495,19 +501,22 @@ fn to_pages(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn from_pages(pages: &[u8]) -> Vec<u8> {
-    let number = |at: usize| u64::from_le_bytes(pages[at..at + 8].try_into().unwrap()) as usize;
+    let number = |at: usize| {
+        let bytes = pages[at..at + 8].try_into().unwrap();
+        usize::try_from(u64::from_le_bytes(bytes)).unwrap()
+    };
     let mut bytes = vec![0; number(0)];
-    for at in (8..pages.len()).step_by(8 + PAGE as usize) {
-        let start = number(at) * PAGE as usize;
-        let page = &pages[at + 8..at + 8 + PAGE as usize];
-        bytes[start..start + PAGE as usize].copy_from_slice(page);
+    for at in (8..pages.len()).step_by(8 + PAGE) {
+        let start = number(at) * PAGE;
+        let page = &pages[at + 8..at + 8 + PAGE];
+        bytes[start..start + PAGE].copy_from_slice(page);
     }
     bytes
 }
 
 #[test]
 fn a_list_of_pages_becomes_the_store_it_was_made_of() {
-    let mut bytes = vec![0; 5 * PAGE as usize];
+    let mut bytes = vec![0; 5 * PAGE];
     (bytes[4096], bytes[4 * 4096 + 4095]) = (1, 2);
     let pages = to_pages(&bytes);
     assert_eq!(pages.len(), 8 + 2 * (8 + 4096));
