@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::draft::NewRecord;
+use super::ops::check_outcome;
 use super::report::RecoveryReport;
 use super::shared::Engine;
 use super::stats::Stats;
@@ -74,6 +75,11 @@ impl RunLog {
         &self.open.engine
     }
 
+    fn check_open(&self) -> Result<()> {
+        let engine = self.engine();
+        engine.check_open(&engine.core.lock())
+    }
+
     /// Starts a run. Started again with the same metadata it is the same run, so that a caller who
     /// does not know whether a start succeeded can repeat it.
     ///
@@ -125,6 +131,7 @@ impl RunLog {
         record: &NewRecord<'_>,
         allow: Allow,
     ) -> Result<Appended> {
+        self.engine().check_record(record)?;
         let run_no = self.engine().ensure_run(agent, run, allow)?;
         self.engine().append(run_no, record, allow)
     }
@@ -140,6 +147,7 @@ impl RunLog {
         records: &[NewRecord<'_>],
         allow: Allow,
     ) -> Result<Appended> {
+        self.engine().check_batch(records)?;
         let run_no = self.engine().ensure_run(agent, run, allow)?;
         self.engine().append_batch(run_no, records, allow)
     }
@@ -155,6 +163,7 @@ impl RunLog {
         outcome: &Outcome,
         allow: Allow,
     ) -> Result<Appended> {
+        check_outcome(outcome)?;
         let run_no = self.engine().ensure_run(agent, run, allow)?;
         self.engine().end(run_no, outcome)
     }
@@ -297,6 +306,7 @@ impl RunLog {
     /// # Errors
     /// What made the sync fail, or [`Error::Poisoned`].
     pub fn sync(&self) -> Result<()> {
+        self.check_open()?;
         self.engine().sync_all()
     }
 
@@ -305,6 +315,7 @@ impl RunLog {
     /// # Errors
     /// What made the sync fail. A failure of the index is none: it is built anew.
     pub fn checkpoint(&self) -> Result<()> {
+        self.check_open()?;
         self.engine().sync_all()?;
         self.engine().checkpoint()
     }
@@ -315,6 +326,7 @@ impl RunLog {
     /// # Errors
     /// What made a write or sync fail.
     pub fn reclaim(&self) -> Result<()> {
+        self.check_open()?;
         self.engine().reclaim()
     }
 

@@ -168,14 +168,9 @@ impl Engine {
         records: &[NewRecord<'_>],
         allow: Allow,
     ) -> Result<Appended> {
-        let Some(first) = records.first() else {
-            return Err(Error::InvalidArgument { what: "a batch has at least one record" });
-        };
-        if records.len() == 1 {
-            return self.append(run_no, first, allow);
-        }
-        for record in records {
-            self.check_record(record)?;
+        self.check_batch(records)?;
+        if let [only] = records {
+            return self.append(run_no, only, allow);
         }
         let bodies = self.batch_bodies(run_no, records, allow)?;
         let now = self.now();
@@ -210,6 +205,12 @@ impl Engine {
         records: &[NewRecord<'a>],
         allow: Allow,
     ) -> Result<Vec<Body<'a>>> {
+        let limit = self.batch_limit(records)?;
+        records.iter().map(|record| self.body(run_no, record, allow, limit)).collect()
+    }
+
+    /// The longest payload that stays in one frame, so that the batch fits its segment.
+    fn batch_limit(&self, records: &[NewRecord<'_>]) -> Result<usize> {
         let max = self.extent_size.max_batch() as usize;
         let size = |limit: usize| -> usize {
             let len = |record: &NewRecord<'_>| {
@@ -225,11 +226,9 @@ impl Engine {
         let inline = self.extent_size.inline_limit() as usize;
         let limits = [inline, 4096, 256];
         let limit = limits.into_iter().find(|&limit| size(limit) <= max);
-        let Some(limit) = limit else {
-            let (what, len) = (Sized::Batch, size(256) as u64);
-            return Err(Error::TooLarge { what, len, max: max as u64 });
-        };
-        records.iter().map(|record| self.body(run_no, record, allow, limit.min(inline))).collect()
+        let (what, len) = (Sized::Batch, size(256) as u64);
+        let limit = limit.ok_or(Error::TooLarge { what, len, max: max as u64 })?;
+        Ok(limit.min(inline))
     }
 
     /// The payload as it is if it is at most `limit` long, else references to its pieces, which
@@ -267,10 +266,21 @@ impl Engine {
         self.extent_size.inline_limit() as usize
     }
 
-    fn check_record(&self, record: &NewRecord<'_>) -> Result<()> {
+    /// Refuses a record that could never be stored.
+    pub(crate) fn check_record(&self, record: &NewRecord<'_>) -> Result<()> {
         record.check_kind()?;
         let max = self.options.max_record_len.min(self.extent_size.max_record());
         check_len(Sized::Record, record.payload().len(), max)
+    }
+
+    /// Refuses a batch that could never be stored.
+    pub(crate) fn check_batch(&self, records: &[NewRecord<'_>]) -> Result<()> {
+        records.iter().try_for_each(|record| self.check_record(record))?;
+        match records {
+            [] => Err(Error::InvalidArgument { what: "a batch has at least one record" }),
+            [_] => Ok(()),
+            _ => self.batch_limit(records).map(|_| ()),
+        }
     }
 
     /// The next sequence of a run that may be appended to, and the flag of a late record.
@@ -288,10 +298,7 @@ impl Engine {
 
     /// Ends a run, or finds that it was ended in the same way.
     pub(crate) fn end(self: &Arc<Self>, run_no: RunNo, outcome: &Outcome) -> Result<Appended> {
-        check_len(Sized::Outcome, outcome.payload().len(), MAX_OUTCOME.into())?;
-        if !outcome.status().is_ended() {
-            return Err(Error::InvalidArgument { what: "an outcome is not `in_progress`" });
-        }
+        check_outcome(outcome)?;
         let mut body = vec![outcome.content_type().code()];
         body.extend_from_slice(outcome.payload());
         let mut core = self.core.lock();
@@ -434,6 +441,14 @@ fn advance(core: &mut Core, run_no: RunNo, records: u64) {
 fn check_len(what: Sized, len: usize, max: u64) -> Result<()> {
     let len = len as u64;
     if len > max { Err(Error::TooLarge { what, len, max }) } else { Ok(()) }
+}
+
+/// Refuses an outcome that could never be stored.
+pub(crate) fn check_outcome(outcome: &Outcome) -> Result<()> {
+    if !outcome.status().is_ended() {
+        return Err(Error::InvalidArgument { what: "an outcome is not `in_progress`" });
+    }
+    check_len(Sized::Outcome, outcome.payload().len(), MAX_OUTCOME.into())
 }
 
 fn draft_record<'a>(

@@ -72,7 +72,7 @@ impl IndexStore {
         Ok(store)
     }
 
-    /// Opens the index in a storage.
+    /// Opens the index in a storage, and verifies all of its pages.
     ///
     /// # Errors
     /// [`IndexError::Foreign`] when it belongs to another store or has another version. Any error
@@ -88,7 +88,12 @@ impl IndexStore {
             }
             let mut builder = Database::builder();
             builder.set_cache_size(cache_bytes);
-            let database = Fenced::new(builder.create_with_backend(backend)?);
+            let mut database = Fenced::new(builder.create_with_backend(backend)?);
+            // redb does not verify its pages when it reads them, and a damaged key makes it miss
+            // entries that are there: no checksum of a value can tell.
+            if !database.call_mut(|database| Ok(database.check_integrity()?))? {
+                return Err(Damage::IndexPages.into());
+            }
             Ok(Self { database, failed: OnceLock::new() })
         })?;
         let meta = store.snapshot()?.meta();

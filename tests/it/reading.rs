@@ -1,0 +1,534 @@
+//! Reading a run: views, ranges, both directions, snapshots, pins, and damage that stays confined.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+
+use runlog::format::frame::{FRAME_HEADER_LEN, SegmentKey};
+use runlog::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
+use runlog::storage::MemoryStorage;
+use runlog::{
+    Allow, ContentType, Corruption, Error, LogPosition, NewRecord, Options, Outcome, Payload,
+    Place, Record, RunId, RunLog, Seq, Timestamp, Trace,
+};
+use runlog_sim::SplitMix64;
+use tempfile::TempDir;
+
+const EXTENT: u64 = 64 << 10;
+
+fn options() -> Options {
+    Options::new().extent_size(EXTENT).background(false)
+}
+
+fn memory() -> RunLog {
+    options().create_storage(Arc::new(MemoryStorage::new())).unwrap()
+}
+
+/// The bytes of record `number` of run `run`.
+fn payload(run: u64, number: u64) -> Vec<u8> {
+    let mut random = SplitMix64::new(run << 32 | number);
+    let mut bytes = vec![0; random.index(1500)];
+    random.fill(&mut bytes);
+    bytes
+}
+
+/// Appends `count` records to `runs` runs in turn.
+fn interleaved(log: &RunLog, runs: u64, count: u64) {
+    let writers: Vec<_> =
+        (0..runs).map(|run| log.start_run("agent", &format!("run-{run}"), ()).unwrap()).collect();
+    for number in 0..count {
+        for (run, writer) in (0..).zip(&writers) {
+            writer.append(&payload(run, number)).unwrap();
+        }
+    }
+}
+
+fn seqs(trace: Trace) -> Vec<u64> {
+    trace.map(|record| record.unwrap().seq().0).collect()
+}
+
+fn corruption(error: Error) -> Corruption {
+    match error {
+        Error::Corrupt(corruption) => corruption,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn everything_that_was_said_of_a_record_comes_back() {
+    let log = memory();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let all_bytes: Vec<u8> = (0..=255).collect();
+    let own = ContentType::from_code(200);
+    let records = [
+        NewRecord::new(b""),
+        NewRecord::new(&all_bytes).kind("tool_call").content_type(own).at(Timestamp(-7)),
+        NewRecord::json(b"{ \"a\" : 1.0 }\r\n").kind("turn").at(Timestamp(i64::MAX)),
+        NewRecord::new(b"\xff\xfe\0").content_type(ContentType::TEXT),
+    ];
+    let mut lsns = BTreeSet::new();
+    for record in &records {
+        lsns.insert(run.append_record(record).unwrap().lsn);
+    }
+    let found: Vec<Record> = log.trace("run").unwrap().map(Result::unwrap).collect();
+    assert_eq!(found.len(), records.len());
+    for ((seq, record), wanted) in (0..).zip(&found).zip(&records) {
+        assert_eq!(record.payload(), wanted.payload());
+        assert_eq!(record.seq(), Seq(seq));
+        assert!(lsns.contains(&record.lsn()));
+        assert!(!record.is_late());
+    }
+    assert_eq!(found[1].kind(), Some("tool_call"));
+    assert_eq!((found[1].content_type(), found[1].timestamp()), (own, Timestamp(-7)));
+    assert_eq!((found[0].kind(), found[0].content_type()), (None, ContentType::BYTES));
+    assert_eq!((found[2].content_type(), found[2].timestamp().0), (ContentType::JSON, i64::MAX));
+    assert_eq!(found[2].json::<serde_json::Value>().unwrap()["a"], 1.0);
+    assert_eq!(&*found[1].clone().into_payload(), all_bytes);
+    let shown = format!("{:?}{:?}", found[2], log.trace("run").unwrap());
+    assert!(!shown.contains("1.0"), "payloads do not belong into logs: {shown}");
+}
+
+#[test]
+fn json_goes_in_and_out_as_the_value_it_is() {
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    struct Call<'a> {
+        tool: &'a str,
+        arguments: Vec<u32>,
+    }
+    let log = memory();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let call = Call { tool: "ls", arguments: vec![1, 2] };
+    run.append_json(&call).unwrap();
+    let record = log.trace("run").unwrap().next().unwrap().unwrap();
+    assert_eq!(record.content_type(), ContentType::JSON);
+    assert_eq!(record.json::<Call<'_>>().unwrap(), call);
+    assert_eq!(record.payload(), br#"{"tool":"ls","arguments":[1,2]}"#);
+}
+
+#[test]
+fn records_of_interleaved_runs_come_back_in_order_in_both_directions() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store");
+    let mut log = options().create(&path).unwrap();
+    interleaved(&log, 5, 120);
+    for reopened in [false, true] {
+        if reopened {
+            log.close().unwrap();
+            log = options().open(&path).unwrap();
+        }
+        for run in 0..5 {
+            let id = format!("run-{run}");
+            let wanted: Vec<Vec<u8>> = (0..120).map(|number| payload(run, number)).collect();
+            let bytes = |record: runlog::Result<Record>| record.unwrap().payload().to_vec();
+            let forward: Vec<_> = log.trace(&id).unwrap().map(bytes).collect();
+            assert!(forward == wanted);
+            let mut backward: Vec<_> = log.trace(&id).unwrap().rev().map(bytes).collect();
+            backward.reverse();
+            assert!(backward == wanted);
+        }
+        assert!(log.stats().unwrap().sealed_segments > 4);
+    }
+}
+
+#[test]
+fn ranges_and_directions_agree_with_those_of_a_vector() {
+    let log = memory();
+    interleaved(&log, 3, 60);
+    let whole: Vec<u64> = (0..60).collect();
+    let trace = || log.trace("run-1").unwrap();
+    for low in (0..64).step_by(3) {
+        for high in (low..64).step_by(5) {
+            let cut = |low: u64, high: u64| {
+                let at = |seq: u64| usize::try_from(seq.min(60)).unwrap();
+                whole[at(low)..at(high).max(at(low))].to_vec()
+            };
+            let wanted = cut(low, high);
+            assert_eq!(seqs(trace().range(Seq(low)..Seq(high)).unwrap()), wanted);
+            let back = trace().range(Seq(low)..Seq(high)).unwrap().rev();
+            let back: Vec<_> = back.map(|record| record.unwrap().seq().0).collect();
+            assert!(back.into_iter().rev().eq(wanted.iter().copied()));
+            assert_eq!(seqs(trace().range(Seq(low)..=Seq(high)).unwrap()), cut(low, high + 1));
+            assert_eq!(seqs(trace().range(Seq(low)..).unwrap()), cut(low, 60));
+            assert_eq!(seqs(trace().range(..Seq(high)).unwrap()), cut(0, high));
+            let twice = trace().range(Seq(low)..).unwrap().range(..Seq(high)).unwrap();
+            assert_eq!(seqs(twice), wanted, "a range of a range");
+        }
+    }
+    assert_eq!(seqs(trace().range(..).unwrap()), whole);
+}
+
+#[test]
+fn a_trace_that_is_read_from_both_ends_meets_in_the_middle() {
+    let log = memory();
+    interleaved(&log, 2, 50);
+    let mut random = SplitMix64::new(4);
+    for _ in 0..50 {
+        let mut trace = log.trace("run-0").unwrap();
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        loop {
+            let next = if random.below(2) == 0 {
+                trace.next().map(|record| front.push(record.unwrap().seq().0))
+            } else {
+                trace.next_back().map(|record| back.push(record.unwrap().seq().0))
+            };
+            if next.is_none() {
+                break;
+            }
+        }
+        assert!(trace.next().is_none() && trace.next_back().is_none());
+        back.reverse();
+        front.extend(back);
+        assert_eq!(front, (0..50).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_trace_is_of_the_moment_at_which_it_was_asked_for() {
+    let log = memory();
+    interleaved(&log, 2, 30);
+    let before = log.trace("run-0").unwrap();
+    let empty = log.start_run("agent", "empty", ()).unwrap();
+    let of_empty = log.trace("empty").unwrap();
+    let run = log.writer("run-0").unwrap();
+    for number in 30..200 {
+        run.append(&payload(0, number)).unwrap();
+    }
+    empty.append(b"x").unwrap();
+    log.checkpoint().unwrap();
+    run.end(&Outcome::completed()).unwrap();
+    log.delete_run("run-0").unwrap();
+    log.reclaim().unwrap();
+    assert_eq!(of_empty.count(), 0);
+    let found: Vec<Record> = before.map(Result::unwrap).collect();
+    assert_eq!(found.len(), 30);
+    for (number, record) in (0..).zip(&found) {
+        assert_eq!(record.payload(), payload(0, number));
+    }
+    assert!(log.trace("run-0").unwrap_err().is_not_found());
+}
+
+#[cfg(unix)]
+#[test]
+fn payloads_of_sealed_segments_are_views_of_the_file() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store");
+    let log = options().create(&path).unwrap();
+    interleaved(&log, 1, 200);
+    let views = |log: &RunLog| -> Vec<bool> {
+        let records = log.trace("run-0").unwrap();
+        records.map(|record| record.unwrap().into_payload().is_view()).collect()
+    };
+    let sealed = log.stats().unwrap().sealed_segments;
+    let found = views(&log);
+    assert!(sealed > 1);
+    assert!(found[..100].iter().all(|view| *view), "{found:?}");
+    log.close().unwrap();
+    let log = options().open(&path).unwrap();
+    assert!(views(&log)[..100].iter().all(|view| *view));
+    // The bytes are the file's own.
+    let record = log.trace("run-0").unwrap().nth(3).unwrap().unwrap();
+    let file = fs::read(&path).unwrap();
+    let wanted = payload(0, 3);
+    assert!(file.windows(wanted.len()).any(|bytes| bytes == wanted));
+    assert_eq!(record.payload(), wanted);
+}
+
+#[test]
+fn payloads_that_are_no_views_are_the_same_bytes() {
+    let log = memory();
+    interleaved(&log, 1, 100);
+    for (number, record) in (0..).zip(log.trace("run-0").unwrap()) {
+        let bytes: Payload = record.unwrap().into_payload();
+        assert!(!bytes.is_view());
+        assert_eq!(*bytes, payload(0, number));
+        assert_eq!(bytes.as_ref(), &*bytes.clone());
+    }
+}
+
+/// Goal: whoever holds a record reads the same bytes until it lets go (I8), although the run is
+/// deleted, its segments are freed, and their extents are used again for other records.
+#[test]
+fn a_record_that_is_kept_keeps_its_bytes_while_its_segment_is_reclaimed_and_reused() {
+    let folder = TempDir::new().unwrap();
+    let log = options().create(folder.path().join("store")).unwrap();
+    let mut kept: Vec<(u64, u64, Payload)> = Vec::new();
+    let mut longest = 0;
+    for round in 0..40 {
+        let id = format!("run-{round}");
+        let run = log.start_run("agent", &id, ()).unwrap();
+        for number in 0..100 {
+            run.append(&payload(round, number)).unwrap();
+        }
+        run.end(&Outcome::completed()).unwrap();
+        // One record of each run is kept for a few rounds.
+        let record = log.trace(&id).unwrap().nth(50).unwrap().unwrap();
+        kept.push((round, 50, record.into_payload()));
+        log.delete_run(&id).unwrap();
+        log.sync().unwrap();
+        log.checkpoint().unwrap();
+        log.reclaim().unwrap();
+        for (run, number, bytes) in &kept {
+            assert!(**bytes == payload(*run, *number), "run {run} after round {round}");
+        }
+        if kept.len() > 5 {
+            kept.remove(0);
+        }
+        if round == 20 {
+            longest = log.stats().unwrap().file_len;
+        }
+    }
+    assert!(kept.iter().any(|(_, _, bytes)| bytes.is_view()) || cfg!(not(unix)));
+    let stats = log.stats().unwrap();
+    assert!(stats.retired_extents > 0, "the kept records pin their segments: {stats:?}");
+    assert!(stats.file_len <= longest + 4 * EXTENT, "extents are used again: {stats:?}");
+    kept.clear();
+    log.reclaim().unwrap();
+    let stats = log.stats().unwrap();
+    assert_eq!(stats.retired_extents, 0, "{stats:?}");
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_trace_under_way_pins_all_that_it_has_still_to_read() {
+    let log = memory();
+    interleaved(&log, 1, 150);
+    log.end_run("agent", "run-0", &Outcome::completed(), Allow::nothing()).unwrap();
+    let mut trace = log.trace("run-0").unwrap();
+    for number in 0..10 {
+        assert_eq!(trace.next().unwrap().unwrap().payload(), payload(0, number));
+    }
+    log.delete_run("run-0").unwrap();
+    for round in 1..10 {
+        interleaved_as(&log, round);
+        log.checkpoint().unwrap();
+        log.reclaim().unwrap();
+    }
+    for (number, record) in (10..).zip(trace) {
+        assert_eq!(record.unwrap().payload(), payload(0, number), "{number}");
+    }
+}
+
+/// A run that comes, fills segments and goes.
+fn interleaved_as(log: &RunLog, round: u64) {
+    let id = format!("filler-{round}");
+    let run = log.start_run("agent", &id, ()).unwrap();
+    for number in 0..100 {
+        run.append(&payload(round, number)).unwrap();
+    }
+    run.end(&Outcome::completed()).unwrap();
+    log.delete_run(&id).unwrap();
+}
+
+/// A record's frame in the bytes of a closed store.
+struct Found {
+    at: LogPosition,
+    file_offset: usize,
+    header: FrameHeader,
+}
+
+/// The frames of all records with whole payloads, found as the format says.
+fn records_in(bytes: &[u8]) -> Vec<Found> {
+    let (start, step) = (usize::try_from(EXTENTS_AT).unwrap(), usize::try_from(EXTENT).unwrap());
+    let mut found = Vec::new();
+    for base in (start..bytes.len()).step_by(step) {
+        let extent = &bytes[base..(base + step).min(bytes.len())];
+        let Ok(SegmentHeader { key, .. }) = SegmentHeader::decode(extent) else { continue };
+        let mut offset = SEGMENT_HEADER_LEN;
+        while let Some(header) = frame_at(extent, key, offset) {
+            if header.kind == FrameKind::Record {
+                let at = LogPosition { segment: key.id, offset };
+                let file_offset = base + offset as usize;
+                found.push(Found { at, file_offset, header });
+            }
+            offset += u32::try_from(header.frame_len()).unwrap();
+        }
+    }
+    found
+}
+
+fn frame_at(extent: &[u8], key: SegmentKey, offset: u32) -> Option<FrameHeader> {
+    FrameHeader::decode(extent.get(offset as usize..)?, key, offset).ok()
+}
+
+/// A closed store of four interleaved runs, 40 records each.
+fn closed_store() -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    interleaved(&log, 4, 40);
+    log.close().unwrap();
+    storage.to_bytes()
+}
+
+fn open(bytes: Vec<u8>) -> RunLog {
+    options().open_storage(Arc::new(MemoryStorage::from_bytes(bytes))).unwrap()
+}
+
+#[test]
+fn a_damaged_payload_costs_its_record_and_nothing_else() {
+    let bytes = closed_store();
+    let records = records_in(&bytes);
+    assert_eq!(records.len(), 160);
+    for (number, record) in records.iter().enumerate().filter(|(number, _)| number % 7 == 3) {
+        if record.header.payload_len == 0 {
+            continue;
+        }
+        let mut damaged = bytes.clone();
+        damaged[record.file_offset + FRAME_HEADER_LEN] ^= 0x10;
+        let log = open(damaged);
+        let hit = log.verify().unwrap();
+        assert_eq!(hit.problems.len(), 1, "record {number}: {:?}", hit.problems);
+        let mut errors = Vec::new();
+        for run in 0..4 {
+            let id = format!("run-{run}");
+            let forward: Vec<_> = log.trace(&id).unwrap().collect();
+            assert_eq!(forward.len(), 40, "as many items as there were records");
+            let mut backward: Vec<_> = log.trace(&id).unwrap().rev().collect();
+            backward.reverse();
+            for (seq, (one, other)) in (0..).zip(forward.into_iter().zip(backward)) {
+                match (one, other) {
+                    (Ok(one), Ok(other)) => {
+                        assert_eq!(one.seq(), Seq(seq));
+                        assert_eq!(one.payload(), payload(run, seq));
+                        assert_eq!(other.payload(), one.payload());
+                    }
+                    (Err(one), Err(_)) => errors.push((id.clone(), seq, corruption(one))),
+                    (one, other) => panic!("{one:?} forwards and {other:?} backwards"),
+                }
+            }
+        }
+        let [(id, seq, told)] = errors.as_slice() else { panic!("{errors:?}") };
+        assert_eq!(told.place, Place::Frame(record.at));
+        assert_eq!(told.run.as_ref().map(RunId::as_str), Some(id.as_str()));
+        assert_eq!(told.seq, Some(Seq(*seq)));
+        assert_eq!(record.header.seq, Seq(*seq));
+    }
+}
+
+#[test]
+fn a_damaged_frame_header_costs_its_record_and_nothing_else() {
+    let bytes = closed_store();
+    let records = records_in(&bytes);
+    let open_segment = records[records.len() - 1].at.segment;
+    for (number, record) in records.iter().enumerate().filter(|(number, _)| number % 9 == 4) {
+        for byte in (0..FRAME_HEADER_LEN).step_by(5) {
+            let mut damaged = bytes.clone();
+            damaged[record.file_offset + byte] ^= 0x04;
+            let log = open(damaged);
+            let mut errors = Vec::new();
+            for run in 0..4 {
+                let id = format!("run-{run}");
+                for (seq, item) in (0..).zip(log.trace(&id).unwrap()) {
+                    match item {
+                        Ok(record) => {
+                            assert_eq!(record.seq(), Seq(seq));
+                            assert_eq!(record.payload(), payload(run, seq));
+                        }
+                        Err(error) => errors.push((id.clone(), Seq(seq), corruption(error))),
+                    }
+                }
+            }
+            if record.at.segment == open_segment {
+                // No directory says what stood there. The report names the place, and the record
+                // too if one of the same run follows, which tells that one is missing.
+                let [told] = log.recovery_report().damaged.as_slice() else {
+                    panic!("record {number} byte {byte}: {}", log.recovery_report())
+                };
+                assert_eq!(told.place, Place::Frame(record.at));
+                assert!(told.seq.is_none_or(|seq| seq == record.header.seq));
+                assert_eq!(told.seq.is_some(), errors.len() == 1);
+                assert!(errors.iter().all(|(_, seq, _)| *seq == record.header.seq));
+                continue;
+            }
+            let [(id, seq, told)] = errors.as_slice() else {
+                panic!("record {number} byte {byte}: {errors:?}")
+            };
+            assert_eq!(told.run.as_ref().map(RunId::as_str), Some(id.as_str()));
+            assert_eq!((told.seq, *seq), (Some(record.header.seq), record.header.seq));
+            assert!(!log.verify().unwrap().is_clean());
+        }
+    }
+}
+
+#[test]
+fn a_range_that_begins_or_ends_at_a_damaged_record_has_the_records_around_it() {
+    let bytes = closed_store();
+    let records = records_in(&bytes);
+    let victim = records.iter().find(|found| found.header.seq == Seq(20)).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[victim.file_offset + 8] ^= 1;
+    let log = open(damaged);
+    let id = (0..4)
+        .map(|run| format!("run-{run}"))
+        .find(|id| log.trace(id).unwrap().any(|record| record.is_err()))
+        .unwrap();
+    let found = |low: u64, high: u64| -> Vec<Option<u64>> {
+        let trace = log.trace(&id).unwrap().range(Seq(low)..Seq(high)).unwrap();
+        trace.map(|record| record.ok().map(|record| record.seq().0)).collect()
+    };
+    assert_eq!(found(18, 23), [Some(18), Some(19), None, Some(21), Some(22)]);
+    assert_eq!(found(20, 22), [None, Some(21)]);
+    assert_eq!(found(18, 21), [Some(18), Some(19), None]);
+    assert_eq!(found(21, 23), [Some(21), Some(22)]);
+    assert_eq!(found(18, 20), [Some(18), Some(19)]);
+    let back = log.trace(&id).unwrap().range(Seq(19)..Seq(22)).unwrap().rev();
+    let back: Vec<_> = back.map(|record| record.ok().map(|record| record.seq().0)).collect();
+    assert_eq!(back, [Some(21), None, Some(19)]);
+}
+
+#[test]
+fn a_damaged_directory_is_rebuilt_and_all_records_come() {
+    let bytes = closed_store();
+    let (start, step) = (usize::try_from(EXTENTS_AT).unwrap(), usize::try_from(EXTENT).unwrap());
+    let mut directories = 0;
+    for base in (start..bytes.len()).step_by(step) {
+        let extent = &bytes[base..(base + step).min(bytes.len())];
+        let Ok(SegmentHeader { key, .. }) = SegmentHeader::decode(extent) else { continue };
+        let mut offset = SEGMENT_HEADER_LEN;
+        while let Some(header) = frame_at(extent, key, offset) {
+            if header.kind == FrameKind::Seal {
+                directories += 1;
+                let mut damaged = bytes.clone();
+                damaged[base + offset as usize + FRAME_HEADER_LEN + 20] ^= 0x40;
+                let log = open(damaged);
+                for run in 0..4 {
+                    let records = log.trace(&format!("run-{run}")).unwrap();
+                    for (number, record) in (0..40).zip(records) {
+                        assert_eq!(record.unwrap().payload(), payload(run, number));
+                    }
+                }
+                let problems = log.verify().unwrap().problems;
+                let place = Place::Directory { segment: key.id };
+                assert!(problems.iter().any(|problem| problem.place == place), "{problems:?}");
+            }
+            offset += u32::try_from(header.frame_len()).unwrap();
+        }
+    }
+    assert!(directories > 1);
+}
+
+#[test]
+fn records_of_runs_without_a_start_and_after_the_end_are_marked() {
+    let log = memory();
+    let all = Allow::everything();
+    let outcome = Outcome::completed();
+    log.append_to("agent", "run", &NewRecord::new(b"0"), all).unwrap();
+    let batch = [NewRecord::new(b"1"), NewRecord::new(b"2")];
+    log.append_batch_to("agent", "run", &batch, all).unwrap();
+    log.end_run("agent", "run", &outcome, all).unwrap();
+    let large = vec![3; 20_000];
+    log.append_to("agent", "run", &NewRecord::new(&large), all).unwrap();
+    let batch = [NewRecord::new(b"4"), NewRecord::new(b"5")];
+    log.append_batch_to("agent", "run", &batch, all).unwrap();
+    let late: Vec<bool> =
+        log.trace("run").unwrap().map(|record| record.unwrap().is_late()).collect();
+    assert_eq!(late, [false, false, false, true, true, true]);
+    let summary = log.run("run").unwrap();
+    assert_eq!((summary.records, summary.late_records, summary.started), (6, 3, false));
+    assert_eq!(summary.bytes, 3 + 20_000 + 2);
+    assert!(log.metadata("run").unwrap().is_none());
+    log.end_run("agent", "never", &outcome, all).unwrap();
+    let summary = log.run("never").unwrap();
+    assert!(!summary.started && summary.status.is_ended());
+    assert_eq!(log.trace("never").unwrap().count(), 0);
+}
