@@ -41,11 +41,13 @@
 //!
 //! # Layers
 //!
-//! `error <- format <- index <- gc <- engine`. [`format`](mod@format) says what the bytes mean and is pure; it
-//! is public for tools that read the file, and follows the specification in `docs/FORMAT.md`.
+//! `error <- format <- index <- gc <- engine`. [`format`](mod@format) says what the bytes mean and
+//! is pure; it is public for tools that read the file, and follows the specification in
+//! `docs/FORMAT.md`.
 
 #![deny(unsafe_code)]
 
+mod damage;
 mod engine;
 mod error;
 pub mod format;

@@ -84,26 +84,30 @@ impl CommitQueue {
             let _watch = engine.watch(Activity::Sync);
             engine.disk.sync()
         };
-        let mut state = self.state.lock();
-        state.in_flight = false;
-        if result.is_ok() {
-            self.durable.fetch_max(covered, Ordering::AcqRel);
-        }
-        let durable = self.durable();
-        let failed = result.is_err();
-        let (ready, waiting) =
-            state.wakers.drain(..).partition(|(end, _)| failed || *end <= durable);
-        state.wakers = waiting;
-        self.changed.notify_all();
-        drop(state);
-        let ready: Vec<(LogPosition, Waker)> = ready;
-        for (_, waker) in ready {
-            waker.wake();
-        }
+        self.state.lock().in_flight = false;
+        self.cover(if result.is_ok() { Some(LogPosition::from_u64(covered)) } else { None });
         if result.is_ok() {
             engine.note_synced();
         }
         result
+    }
+
+    /// A sync has succeeded that began when everything in front of `covered` had been written, or
+    /// one has failed. Wakes whoever waits for it.
+    pub(crate) fn cover(&self, covered: Option<LogPosition>) {
+        let mut state = self.state.lock();
+        if let Some(covered) = covered {
+            self.durable.fetch_max(covered.to_u64(), Ordering::AcqRel);
+        }
+        let (durable, failed) = (self.durable(), covered.is_none());
+        let (ready, waiting): (Vec<_>, Vec<_>) =
+            state.wakers.drain(..).partition(|(end, _)| failed || *end <= durable);
+        state.wakers = waiting;
+        self.changed.notify_all();
+        drop(state);
+        for (_, waker) in ready {
+            waker.wake();
+        }
     }
 
     /// Wakes the task once `end` is durable or never will be.

@@ -21,11 +21,11 @@ use super::hot::HotRuns;
 use super::segment::Segment;
 use super::shared::Engine;
 use crate::error::{Error, Result, Sized};
-use crate::format::directory::{DirectoryBuilder, MAX_RUN_ENTRY_COST};
+use crate::format::directory::MAX_RUN_ENTRY_COST;
 use crate::format::frame::{self, frame_len};
 use crate::format::manifest::SealedAt;
 use crate::format::segment::SEGMENT_HEADER_LEN;
-use crate::format::{ExtentSize, FrameHeader, FrameKind};
+use crate::format::{DirectoryBuilder, ExtentSize, FrameHeader, FrameKind};
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId, Timestamp};
 
 /// The end of the log.
@@ -63,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) tail: Tail,
     /// Segments set aside for when the tail's is full, in the order of their numbers.
     pub(crate) reserved: VecDeque<Arc<Segment>>,
+    /// The segment behind those is in [`Engine::ahead`], or on its way there.
+    pub(crate) ahead: bool,
     /// Sealed segments, oldest first, that the manifest does not know as sealed.
     pub(crate) sealing: VecDeque<Sealing>,
     /// Sealed segments, oldest first, that the catalog does not cover.
@@ -273,6 +275,23 @@ impl Core {
     pub(crate) fn seal_tail(&mut self, engine: &Engine, seal: u32) -> Result<()> {
         let _watch = engine.watch(super::observer::Activity::Seal);
         let segment = Arc::clone(&self.tail.segment);
+        let at = self.write_seal(engine, &segment, seal)?;
+        segment.seal(at);
+        let covered_at = segment.position(engine.extent_size.bytes_u32());
+        self.settle_entries(segment.id());
+        self.sealing.push_back(Sealing { segment: Arc::clone(&segment), at, covered_at });
+        engine.sealing.store(true, core::sync::atomic::Ordering::Release);
+        self.unapplied.push_back(segment);
+        Ok(())
+    }
+
+    /// Writes the directory of what the tail holds as the SEAL frame of `segment`.
+    pub(crate) fn write_seal(
+        &mut self,
+        engine: &Engine,
+        segment: &Arc<Segment>,
+        seal: u32,
+    ) -> Result<SealedAt> {
         let directory = self.tail.builder.encode(self.next_run_no);
         let now = engine.now();
         let mut draft =
@@ -286,19 +305,12 @@ impl Core {
         bytes.resize(draft.header.frame_len(), 0);
         engine.disk.write(segment.file_offset() + u64::from(seal), &bytes)?;
         self.next_lsn.0 += 1;
-        let at = SealedAt {
+        Ok(SealedAt {
             end: self.tail.offset,
             seal,
             digest: draft.header.payload_crc,
             has_evictions: self.tail.builder.evictions().next().is_some(),
-        };
-        segment.seal(at);
-        let covered_at = segment.position(engine.extent_size.bytes_u32());
-        self.settle_entries(segment.id());
-        self.sealing.push_back(Sealing { segment: Arc::clone(&segment), at, covered_at });
-        engine.sealing.store(true, core::sync::atomic::Ordering::Release);
-        self.unapplied.push_back(segment);
-        Ok(())
+        })
     }
 
     /// Folds what the tail's directory says into the runs in memory, slot by slot.

@@ -1,9 +1,9 @@
 //! Frames before they have a place: what can be done outside of the lock is done here.
 
 use crate::error::{Error, IdKind, Result};
-use crate::format::directory::{DirectoryBuilder, EVICTION_COST, EndAt, RECORD_COST, StartAt};
+use crate::format::directory::{EVICTION_COST, EndAt, RECORD_COST, StartAt};
 use crate::format::frame::{FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES};
-use crate::format::{FrameHeader, FrameKind};
+use crate::format::{DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{ContentType, Durability, MAX_KIND_LEN, RunNo, RunStatus, Timestamp};
 
 /// The START that creates its run, as opposed to one that comes after records did.
@@ -165,7 +165,10 @@ pub(crate) fn note_frame(builder: &mut DirectoryBuilder, header: &FrameHeader, e
     }
     let Some(entry) = builder.run_mut(header.run_no) else { return };
     entry.stored += header.frame_len() as u64;
-    entry.last_at = entry.last_at.max(header.at);
+    // A piece is nothing by itself: the record that refers to it may never have come.
+    if header.kind != FrameKind::Piece {
+        entry.last_at = entry.last_at.max(header.at);
+    }
     let offset = header.position.offset;
     match header.kind {
         FrameKind::Start => {

@@ -1,13 +1,13 @@
 //! The handles of the public API: [`RunLog`], the store, and [`RunWriter`], a run in progress.
 
 use core::fmt;
-use core::str::FromStr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::draft::NewRecord;
 use super::ops::check_outcome;
+use super::pages::{Adopted, Cursor, Deleted, RunPage};
 use super::report::RecoveryReport;
 use super::shared::Engine;
 use super::stats::Stats;
@@ -17,7 +17,7 @@ use super::values::{Allow, Appended, Metadata, Outcome, RunSummary};
 use super::verify::VerifyReport;
 use crate::error::{Error, Result};
 use crate::format::frame;
-use crate::types::{AgentId, ContentType, RunId, RunNo, RunRef, RunStatus, Timestamp};
+use crate::types::{AgentId, ContentType, RunId, RunNo, RunRef, RunStatus};
 
 /// An open store. Cheap to clone; all clones are the same store. The last one that is dropped
 /// closes it, like [`RunLog::close`], but cannot tell whether that worked.
@@ -451,7 +451,8 @@ impl RunWriter {
     /// [`Error::DiskFull`] (nothing was stored, later appends work when space returns),
     /// [`Error::Poisoned`] after a failed write or sync.
     pub fn append_record(&self, record: &NewRecord<'_>) -> Result<Appended> {
-        self.log.engine().append(self.run_no, record, Allow::nothing())
+        let appended = self.log.engine().append(self.run_no, record, Allow::nothing());
+        appended.map_err(|error| self.explain(error))
     }
 
     /// Appends records so that after any crash all of them are there or none. They are next to one
@@ -462,7 +463,8 @@ impl RunWriter {
     /// of an extent, not counting payloads above 256 bytes; [`Error::InvalidArgument`] when it is
     /// empty.
     pub fn append_batch(&self, records: &[NewRecord<'_>]) -> Result<Appended> {
-        self.log.engine().append_batch(self.run_no, records, Allow::nothing())
+        let appended = self.log.engine().append_batch(self.run_no, records, Allow::nothing());
+        appended.map_err(|error| self.explain(error))
     }
 
     /// Ends the run. Ending it again in the same way is fine.
@@ -473,7 +475,15 @@ impl RunWriter {
     /// # Errors
     /// [`Error::RunEnded`] if it was ended in another way; as [`RunWriter::append_record`].
     pub fn end(&self, outcome: &Outcome) -> Result<Appended> {
-        self.log.engine().end(self.run_no, outcome)
+        self.log.engine().end(self.run_no, outcome).map_err(|error| self.explain(error))
+    }
+
+    /// The engine knows a deleted run by its number only.
+    fn explain(&self, error: Error) -> Error {
+        match error {
+            Error::Evicted { run: None } => Error::Evicted { run: Some(self.run.clone()) },
+            other => other,
+        }
     }
 }
 
@@ -484,69 +494,4 @@ impl fmt::Debug for RunWriter {
             .field("run", &self.run)
             .finish_non_exhaustive()
     }
-}
-
-/// A place between two pages of a list. Its text form can be kept and parsed again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Cursor {
-    at: Timestamp,
-    run_no: RunNo,
-}
-
-impl Cursor {
-    fn key(&self) -> (Timestamp, RunNo) {
-        (self.at, self.run_no)
-    }
-}
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.at, self.run_no)
-    }
-}
-
-impl FromStr for Cursor {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let what = "a cursor is what an earlier page gave";
-        let (at, run_no) = text.split_once('.').ok_or(Error::InvalidArgument { what })?;
-        let at = at.parse().map_err(|_| Error::InvalidArgument { what })?;
-        let run_no = run_no.parse().map_err(|_| Error::InvalidArgument { what })?;
-        Ok(Self { at: Timestamp(at), run_no: RunNo(run_no) })
-    }
-}
-
-/// A page of a list of runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunPage {
-    /// The runs.
-    pub runs: Vec<RunSummary>,
-    /// Where the next page starts; `None` behind the last page.
-    pub next: Option<Cursor>,
-}
-
-impl RunPage {
-    /// The first `limit` of these runs; a further one tells that there is a next page.
-    fn new(mut runs: Vec<RunSummary>, limit: usize) -> Self {
-        let more = runs.len() > limit;
-        runs.truncate(limit);
-        let last = runs.last().filter(|_| more).map(|summary| summary.key);
-        let next = last.map(|(at, run_no)| Cursor { at, run_no });
-        Self { runs, next }
-    }
-}
-
-/// The runs that were adopted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Adopted {
-    /// Their ids, in the order in which they had been started.
-    pub runs: Vec<(AgentId, RunId)>,
-}
-
-/// What a deletion did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deleted {
-    /// The bytes of all payloads of the run.
-    pub bytes: u64,
 }

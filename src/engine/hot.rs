@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::format::directory::{DirectoryBuilder, RunEntry};
+use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{RunRow, Span};
 use crate::types::{AgentId, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 

@@ -225,14 +225,18 @@ impl StorageBackend for IndexHost {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut state = self.0.state.write();
-        if state.detached {
-            return Err(io::Error::other("the index was dropped"));
-        }
-        let mut keeper = self.0.keeper.lock();
-        state.publish(&mut keeper).map_err(plain)?;
+        let committed = {
+            let mut state = self.0.state.write();
+            if state.detached {
+                return Err(io::Error::other("the index was dropped"));
+            }
+            let mut keeper = self.0.keeper.lock();
+            state.publish(&mut keeper).map_err(plain)?;
+            keeper.manifest.committed()
+        };
+        // Without the locks, so that nobody who reads a page waits for the disk.
         self.0.disk.sync().map_err(plain)?;
-        keeper.manifest.synced();
+        self.0.keeper.lock().manifest.synced_up_to(committed);
         Ok(())
     }
 

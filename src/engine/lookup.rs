@@ -40,8 +40,7 @@ impl Catalog {
         }
         let numbers = self.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
         let keep = !numbers.is_empty();
-        let found =
-            Arc::new(Found { numbers, row: OnceLock::new(), parts: OnceLock::new() });
+        let found = Arc::new(Found { numbers, row: OnceLock::new(), parts: OnceLock::new() });
         if keep {
             let mut kept = self.lookups().found.lock();
             if kept.len() >= KEPT {

@@ -1,6 +1,7 @@
 //! Keeping the manifest: the map of extents in memory, its records in the file.
 //!
-//! - A change is applied in memory and written as a record by the same call, [`ManifestLog::commit`].
+//! - A change is applied in memory and written as a record by the same call,
+//!   [`ManifestLog::commit`].
 //! - At most one batch is not synced yet: the next commit syncs first. So a record that does not
 //!   check is a torn tail only if nothing follows it.
 //! - When an area is full, a snapshot goes into the other one, is synced, and the superblock is
@@ -31,6 +32,7 @@ pub(crate) struct ManifestLog {
     records: u64,
     /// The last commit was not covered by a sync yet.
     unsynced: bool,
+    commits: u64,
     /// What follows the last whole batch in the area is not to be trusted.
     distrusted: bool,
 }
@@ -65,6 +67,7 @@ impl ManifestLog {
             generation: at.generation,
             records: at.records,
             unsynced: false,
+            commits: 0,
             distrusted: false,
         }
     }
@@ -90,6 +93,16 @@ impl ManifestLog {
     /// Everything committed so far is durable.
     pub(crate) fn synced(&mut self) {
         self.unsynced = false;
+    }
+
+    /// How many commits there were, for [`ManifestLog::synced_up_to`].
+    pub(crate) fn committed(&self) -> u64 {
+        self.commits
+    }
+
+    /// A sync that began after this many commits has succeeded.
+    pub(crate) fn synced_up_to(&mut self, committed: u64) {
+        self.unsynced &= self.commits != committed;
     }
 
     /// Whether a commit waits for a sync.
@@ -157,6 +170,7 @@ impl ManifestLog {
         self.disk.write(at, &bytes)?;
         self.records += changes.len() as u64;
         self.unsynced = true;
+        self.commits += 1;
         Ok(Committed::Appended)
     }
 
@@ -179,6 +193,7 @@ impl ManifestLog {
         self.area = area;
         self.generation = generation;
         self.records = snapshot.len() as u64;
+        self.commits += 1;
         (self.unsynced, self.distrusted) = (false, false);
         Ok(Committed::Moved)
     }

@@ -8,7 +8,7 @@
 //! - `index_host`, `index_slot`: the index within the file.
 //! - `upkeep`, `reclaim`: what happens now and then.
 //! - `recovery`, `verify`: opening, and checking.
-//! - `handle`, `options`, `values`: the public face.
+//! - `handle`, `options`, `pages`, `values`: the public face.
 
 mod catalog;
 mod commit;
@@ -27,6 +27,7 @@ mod manifest_log;
 mod observer;
 mod ops;
 mod options;
+mod pages;
 mod part;
 mod query;
 mod reclaim;
@@ -44,9 +45,10 @@ mod verify;
 pub use self::commit::Ticket;
 pub use self::disk::IoCounters;
 pub use self::draft::NewRecord;
-pub use self::handle::{Adopted, Cursor, Deleted, RunLog, RunPage, RunWriter};
+pub use self::handle::{RunLog, RunWriter};
 pub use self::observer::{Activity, Observer, Phase};
 pub use self::options::Options;
+pub use self::pages::{Adopted, Cursor, Deleted, RunPage};
 pub use self::report::{IndexRecovery, RecoveryReport, TornTail};
 pub use self::segment::Payload;
 pub use self::stats::Stats;

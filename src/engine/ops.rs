@@ -299,8 +299,7 @@ impl Engine {
     /// Ends a run, or finds that it was ended in the same way.
     pub(crate) fn end(self: &Arc<Self>, run_no: RunNo, outcome: &Outcome) -> Result<Appended> {
         check_outcome(outcome)?;
-        let mut body = vec![outcome.content_type().code()];
-        body.extend_from_slice(outcome.payload());
+        let body = end_body(outcome);
         let mut core = self.core.lock();
         self.check_open(&core)?;
         self.load(&mut core, run_no)?;
@@ -319,17 +318,29 @@ impl Engine {
             self.finish(core, end, outcome.level())?;
             return Ok(self.appended(last, header.lsn, end));
         }
+        let (lsn, end) = self.place_end(&mut core, run_no, outcome, &body)?;
+        self.finish(core, end, outcome.level())?;
+        Ok(self.appended(last, lsn, end))
+    }
+
+    /// Writes the END of a run in progress.
+    fn place_end(
+        &self,
+        core: &mut Core,
+        run_no: RunNo,
+        outcome: &Outcome,
+        body: &[u8],
+    ) -> Result<(Lsn, LogPosition)> {
         let at = outcome.time().unwrap_or_else(|| self.now());
         let mut header = FrameHeader::new(FrameKind::End, run_no, at);
         header.content = crate::types::ContentType::from_code(outcome.status().code());
-        let mut draft = Draft::new(header, &[], &body);
+        let mut draft = Draft::new(header, &[], body);
         let end = core.place(self, core::slice::from_mut(&mut draft), Urgency::Reserve)?;
         core.hot.set_status(run_no, outcome.status());
         if let Some(run) = core.hot.get_mut(run_no) {
             run.touched = true;
         }
-        self.finish(core, end, outcome.level())?;
-        Ok(self.appended(last, draft.header.lsn, end))
+        Ok((draft.header.lsn, end))
     }
 
     /// Deletes an ended run; answers its payload bytes.
@@ -366,21 +377,24 @@ impl Engine {
         let mut adopted = Vec::new();
         let mut after = None;
         let outcome = Outcome::new(RunStatus::Interrupted).durability(Durability::Process);
+        let body = end_body(&outcome);
         loop {
             let page = self.in_progress_numbers(after, 256)?;
             let Some(&last) = page.last() else { break };
             for run_no in page {
-                let (touched, agent, run) = {
-                    let mut core = self.core.lock();
-                    self.load(&mut core, run_no)?;
-                    let Some(run) = core.hot.get(run_no) else { continue };
-                    let over = run.touched || run.status.is_ended();
-                    (over, run.agent.clone(), run.run.clone())
-                };
-                if !touched {
-                    self.end(run_no, &outcome)?;
-                    adopted.push((agent, run));
+                let mut core = self.core.lock();
+                if core.deleted.contains(&run_no) {
+                    continue;
                 }
+                self.load(&mut core, run_no)?;
+                let Some(run) = core.hot.get(run_no) else { continue };
+                if run.touched || run.status.is_ended() {
+                    continue;
+                }
+                adopted.push((run.agent.clone(), run.run.clone()));
+                // Under the same lock: whoever touches the run from here on finds it ended.
+                let (_, end) = self.place_end(&mut core, run_no, &outcome, &body)?;
+                self.finish(core, end, outcome.level())?;
             }
             after = Some(last);
         }
@@ -404,7 +418,10 @@ impl Engine {
         level: Durability,
     ) -> Result<()> {
         let (waiting, runs) = (core.unapplied.len(), core.hot.len());
-        if core.reserved.is_empty() && core.tail.offset > self.extent_size.bytes_u32() / 2 {
+        if core.reserved.is_empty()
+            && !core.ahead
+            && core.tail.offset > self.extent_size.bytes_u32() / 2
+        {
             self.upkeep.want(super::upkeep::Wanted::RESERVE);
         }
         drop(core);
@@ -449,6 +466,13 @@ pub(crate) fn check_outcome(outcome: &Outcome) -> Result<()> {
         return Err(Error::InvalidArgument { what: "an outcome is not `in_progress`" });
     }
     check_len(Sized::Outcome, outcome.payload().len(), MAX_OUTCOME.into())
+}
+
+/// The payload of an END frame.
+fn end_body(outcome: &Outcome) -> Vec<u8> {
+    let mut body = vec![outcome.content_type().code()];
+    body.extend_from_slice(outcome.payload());
+    body
 }
 
 fn draft_record<'a>(

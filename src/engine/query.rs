@@ -60,12 +60,7 @@ impl Engine {
         Err(Error::Ambiguous { run: id, agents })
     }
 
-    pub(crate) fn agent_of_number(
-        &self,
-        core: &Core,
-        run_no: RunNo,
-        run: &str,
-    ) -> Result<AgentId> {
+    pub(crate) fn agent_of_number(&self, core: &Core, run_no: RunNo, run: &str) -> Result<AgentId> {
         match core.hot.get(run_no) {
             Some(run) => Ok(run.agent.clone()),
             None => Ok(core.catalog.find(run)?.row(&core.catalog, run_no)?.agent.clone()),
@@ -119,11 +114,11 @@ impl Engine {
         {
             return Ok(row);
         }
-        let row = self.catalog_row(&core.catalog, run_no)?;
-        if core.deleted.contains(&run_no) {
-            return Err(Error::Evicted { run: row.run });
+        // A number that was given out once and is not known any more was evicted.
+        match core.catalog.ask(|catalog| catalog.row(run_no))? {
+            Some(row) if !core.deleted.contains(&run_no) => Ok(row),
+            row => Err(Error::Evicted { run: row.map(|row| row.run) }),
         }
-        Ok(row)
     }
 
     /// The START frame of a run, if it has one.

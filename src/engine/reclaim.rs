@@ -126,15 +126,6 @@ impl Engine {
         core.suspects.extend(with_evictions.map(|segment| segment.id()));
         Ok(free.len())
     }
-
-    /// Gives a segment back that was set aside and never used.
-    pub(crate) fn give_back(&self, segment: &Segment) -> Result<()> {
-        let extent = segment.extent();
-        self.keeper.lock().commit_durably(&[Change::Retire { extent }])?;
-        self.disk.write(segment.file_offset(), &[0; SEGMENT_HEADER_LEN as usize])?;
-        self.disk.sync()?;
-        self.keeper.lock().commit(&[Change::Free { extent }])
-    }
 }
 
 fn open_directory(segment: &Arc<Segment>) -> Result<Directory<'_>> {

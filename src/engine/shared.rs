@@ -1,7 +1,7 @@
 //! What all handles of one open store share, and the steps that touch several parts of it.
 //!
-//! Locks are taken in this order: index, core, keeper; then those within the disk and the commit
-//! queue.
+//! Locks are taken in this order: index, noting, core, ahead, keeper; then
+//! those within the disk and the commit queue.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +36,11 @@ pub(crate) struct Engine {
     pub(crate) uuid: [u8; 16],
     pub(crate) extent_size: ExtentSize,
     pub(crate) index: Mutex<IndexSlot>,
+    /// Held by the one who tells the manifest of sealed segments.
+    pub(crate) noting: Mutex<()>,
     pub(crate) core: Mutex<Core>,
+    /// A segment that was set aside in the background; locked while that is under way.
+    pub(crate) ahead: Mutex<Option<Arc<Segment>>>,
     pub(crate) keeper: Arc<Mutex<Keeper>>,
     pub(crate) commit: CommitQueue,
     pub(crate) upkeep: Upkeep,
@@ -118,6 +122,9 @@ impl Engine {
 
     /// See [`Engine::note_synced`].
     pub(crate) fn note_seals(&self) -> Result<()> {
+        // A second one would overtake: the manifest must know the older segments first, since
+        // recovery takes what it knows as sealed for older than everything else.
+        let _one_at_a_time = self.noting.lock();
         let durable = self.commit.durable();
         let mut core = self.core.lock();
         let covered = core.sealing.iter().take_while(|waits| waits.covered_at <= durable).count();
@@ -147,6 +154,13 @@ impl Engine {
 
     /// Sets the next segment aside while the core is locked; used when none was ready.
     pub(crate) fn reserve_now(&self, core: &mut Core) -> Result<Arc<Segment>> {
+        // One may be on its way. It must be used first: the order of the log is the order of the
+        // numbers, and an unused segment in front of a used one would look like a lost one.
+        if core::mem::take(&mut core.ahead)
+            && let Some(segment) = self.ahead.lock().take()
+        {
+            return Ok(segment);
+        }
         let id = core.next_segment;
         core.next_segment = SegmentId(id.0 + 1);
         self.reserve(id, core.next_run_no, core.next_lsn).inspect_err(|_| {
@@ -168,11 +182,17 @@ impl Engine {
         let entropy = &self.options.environment.entropy;
         entropy.fill(&mut salt).map_err(|source| Error::io(IoAction::Randomness, source))?;
         let key = SegmentKey { id, salt: u64::from_le_bytes(salt) };
+        let written = self.commit.written();
         let mut keeper = self.keeper.lock();
         let extent = keeper.manifest.claim();
         let prepared = self.prepare(&mut keeper, extent, key, next_run_no, next_lsn);
         if prepared.is_err() {
             keeper.manifest.unclaim(extent);
+        } else {
+            // The sync of the record covers the log too: so the seals of earlier segments become
+            // known soon, and an open after a crash reads few segments however fast appends are.
+            drop(keeper);
+            self.commit.cover(Some(written));
         }
         prepared
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -36,7 +36,10 @@ impl Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Wakes the thread that syncs and sets segments aside.
+    log_work: Condvar,
+    /// Wakes the thread that keeps the index and gives space back.
+    index_work: Condvar,
     /// Something was written since the last background sync.
     dirty: AtomicBool,
     threads: bool,
@@ -62,15 +65,19 @@ impl Upkeep {
         let mut state = self.state.lock();
         if state.wanted & work.0 != work.0 {
             state.wanted |= work.0;
-            self.changed.notify_all();
+            let waiting =
+                if work.has(Wanted::LOG_WORK) { &self.log_work } else { &self.index_work };
+            waiting.notify_one();
         }
     }
 
     /// Something was written that the background sync is to cover.
     pub(crate) fn wrote(&self) {
         if self.threads && !self.dirty.load(Ordering::Relaxed) {
+            // Under the lock, so that the thread is either before its look or already waiting.
+            let _state = self.state.lock();
             self.dirty.store(true, Ordering::Release);
-            self.changed.notify_all();
+            self.log_work.notify_one();
         }
     }
 
@@ -83,7 +90,8 @@ impl Upkeep {
 
     fn stop(&self) {
         self.state.lock().stop = true;
-        self.changed.notify_all();
+        self.log_work.notify_one();
+        self.index_work.notify_one();
     }
 }
 
@@ -124,25 +132,23 @@ impl Drop for Threads {
 impl Engine {
     /// Syncs every interval while there is something to sync, and sets segments aside.
     fn log_thread(&self) {
-        let interval = self.options.sync_interval;
-        let mut due = false;
+        let mut deadline = None;
         loop {
-            let work = {
+            let (work, due) = {
                 let mut state = self.upkeep.state.lock();
-                if !state.stop && state.wanted & Wanted::LOG_WORK.0 == 0 {
-                    due = self.await_log_work(&mut state, interval);
-                }
+                let due = self.await_log_work(&mut state, &mut deadline);
                 if state.stop {
                     return;
                 }
                 let taken = state.wanted & Wanted::LOG_WORK.0;
                 state.wanted &= !taken;
-                Wanted(taken)
+                (Wanted(taken), due)
             };
             if work.has(Wanted::RESERVE) {
                 let _ = self.reserve_ahead();
             }
-            if work.has(Wanted::SYNC) || core::mem::take(&mut due) {
+            if work.has(Wanted::SYNC) || due {
+                deadline = None;
                 self.upkeep.dirty.store(false, Ordering::Release);
                 // Whoever waits for it is told by the poison; the next call is too.
                 let _ = self.sync_all();
@@ -150,23 +156,26 @@ impl Engine {
         }
     }
 
-    /// Waits for work or for the interval to pass with something written; answers whether it did.
+    /// Waits for work, or until what was first written after the last sync is an interval old;
+    /// answers whether it is. Other work in between does not put the sync off.
+    #[expect(clippy::disallowed_methods, reason = "a real interval of a real thread")]
     fn await_log_work(
         &self,
         state: &mut parking_lot::MutexGuard<'_, State>,
-        interval: Option<Duration>,
+        deadline: &mut Option<Instant>,
     ) -> bool {
-        match interval {
-            Some(interval) if self.upkeep.dirty.load(Ordering::Acquire) => {
-                self.upkeep.changed.wait_for(state, interval);
-                true
+        loop {
+            if state.stop || state.wanted & Wanted::LOG_WORK.0 != 0 {
+                return false;
             }
-            _ => {
-                // A write that is noted between the look and the wait is seen at the next wake-up
-                // at the latest, which this bounds.
-                let longest = interval.unwrap_or(Duration::from_millis(250));
-                self.upkeep.changed.wait_for(state, longest);
-                false
+            match self.options.sync_interval {
+                Some(interval) if self.upkeep.dirty.load(Ordering::Acquire) => {
+                    let until = *deadline.get_or_insert_with(|| Instant::now() + interval);
+                    if self.upkeep.log_work.wait_until(state, until).timed_out() {
+                        return true;
+                    }
+                }
+                _ => self.upkeep.log_work.wait(state),
             }
         }
     }
@@ -179,7 +188,7 @@ impl Engine {
             let work = {
                 let mut state = self.upkeep.state.lock();
                 while !state.stop && state.wanted & Wanted::INDEX_WORK.0 == 0 {
-                    self.upkeep.changed.wait(&mut state);
+                    self.upkeep.index_work.wait(&mut state);
                 }
                 if state.stop {
                     return;
@@ -233,24 +242,20 @@ impl Engine {
 
     /// Sets a segment aside if none is, so that rolling costs no sync.
     fn reserve_ahead(&self) -> Result<()> {
-        let (id, next_run_no, next_lsn) = {
-            let mut core = self.core.lock();
-            if core.closed || !core.reserved.is_empty() {
-                return Ok(());
-            }
-            let id = core.next_segment;
-            core.next_segment = SegmentId(id.0 + 1);
-            (id, core.next_run_no, core.next_lsn)
-        };
-        let segment = self.reserve(id, next_run_no, next_lsn)?;
         let mut core = self.core.lock();
-        if core.tail.segment.id() > id || core.reserved.iter().any(|other| other.id() > id) {
-            // An append could not wait and went on with a later number. The order of the log is
-            // the order of the numbers, so this one can only be given back.
-            drop(core);
-            return self.give_back(&segment);
+        if core.closed || core.ahead || !core.reserved.is_empty() {
+            return Ok(());
         }
-        core.reserved.push_back(segment);
+        // Locked before the core is let go, so that a roll waits for this segment.
+        let mut ahead = self.ahead.lock();
+        let id = core.next_segment;
+        core.next_segment = SegmentId(id.0 + 1);
+        core.ahead = true;
+        let (next_run_no, next_lsn) = (core.next_run_no, core.next_lsn);
+        drop(core);
+        *ahead = Some(self.reserve(id, next_run_no, next_lsn)?);
+        drop(ahead);
+        self.note_synced();
         Ok(())
     }
 }

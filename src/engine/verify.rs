@@ -46,19 +46,17 @@ impl Engine {
         let mut report = VerifyReport::default();
         self.verify_front(&mut report)?;
         report.runs = self.stats()?.runs;
-        let (sealed, tail, catalog, deleted) = {
+        let (sealed, tail, end, catalog, deleted) = {
             let core = self.core.lock();
             self.check_open(&core)?;
             let (tail, catalog) = (Arc::clone(&core.tail.segment), Arc::clone(&core.catalog));
-            (sealed_segments(&core), tail, catalog, Arc::clone(&core.deleted))
+            (sealed_segments(&core), tail, core.tail.offset, catalog, Arc::clone(&core.deleted))
         };
         for segment in &sealed {
             verify_segment_header(segment, &mut report);
             report.add(check_sealed(segment)?);
         }
-        let end = self.commit.written();
         verify_segment_header(&tail, &mut report);
-        let end = if end.segment == tail.id() { end.offset } else { u32::MAX };
         let name_of = |run_no| {
             let core = self.core.lock();
             self.row(&core, run_no).ok().map(|row| row.run)

@@ -20,6 +20,8 @@ pub const AREA_HEADER_LEN: usize = 64;
 const AREA_CHECKED_LEN: usize = 60;
 /// The length of one record.
 pub const RECORD_LEN: usize = 40;
+/// What a device writes whole or not at all. Areas start at multiples of it.
+const SECTOR_LEN: usize = 512;
 /// The record closes its batch.
 pub const LAST_OF_BATCH: u8 = 1;
 
@@ -351,7 +353,8 @@ pub struct AreaContents {
     pub extents: Extents,
     /// How many records are in whole batches.
     pub records: u64,
-    /// A record that does not check is followed by one that does: damage, not a torn tail.
+    /// What follows the last whole batch is damage, not a batch that was being written: a later
+    /// batch follows, or bytes that no torn write leaves.
     pub hole: bool,
 }
 
@@ -364,19 +367,36 @@ pub fn read_area(bytes: &[u8], uuid: [u8; 16], generation: u64) -> Decoded<AreaC
     let records = bytes.get(AREA_HEADER_LEN..).unwrap_or_default().chunks_exact(RECORD_LEN);
     let decode =
         |(index, record): (u64, &[u8])| Change::decode(record, RecordKey { generation, index });
-    let mut decoded = (0..).zip(records).map(decode);
-    let (mut extents, mut batch, mut whole) = (Extents::default(), Vec::new(), 0);
-    for (change, index) in decoded.by_ref().map_while(Result::ok).zip(1..) {
+    let mut decoded = (0..).zip(records.clone()).map(decode);
+    let (mut extents, mut batch) = (Extents::default(), Vec::new());
+    let (mut whole, mut good) = (0_usize, 0_usize);
+    for (change, index) in decoded.by_ref().map_while(Result::ok).zip(1_usize..) {
+        good = index;
         batch.push(change.0);
         if change.1 {
             batch.drain(..).try_for_each(|change| extents.apply(change))?;
             whole = index;
         }
     }
-    if whole < u64::from(header.snapshot) {
+    if whole < header.snapshot as usize {
         return Err(Damage::Truncated);
     }
-    Ok(AreaContents { header, extents, records: whole, hole: decoded.any(|record| record.is_ok()) })
+    // Of one batch, and at most one is not synced, a power cut may leave any sectors.
+    let later = decoded.filter_map(Result::ok).skip_while(|(_, last)| !last).nth(1).is_some();
+    let hole = later || !is_torn(bytes, AREA_HEADER_LEN + good * RECORD_LEN);
+    Ok(AreaContents { header, extents, records: whole as u64, hole })
+}
+
+/// Whether a write that was torn may have left the record at this place of its area, which does
+/// not check: a killed process left the first bytes and nothing behind them, or a power cut left
+/// the part in one sector unwritten. What was never written is zero.
+fn is_torn(area: &[u8], at: usize) -> bool {
+    let unwritten = |part: &[u8]| part.iter().all(|&byte| byte == 0);
+    let (record, behind) =
+        area.get(at..).unwrap_or_default().split_at_checked(RECORD_LEN).unwrap_or_default();
+    let (first, second) = record.split_at(record.len().min(SECTOR_LEN - at % SECTOR_LEN));
+    let whole_sector = first.is_empty() || second.is_empty();
+    unwritten(behind) || unwritten(first) || (!whole_sector && unwritten(second))
 }
 
 /// How many records an area of this length holds.
@@ -437,10 +457,29 @@ mod tests {
         let second = [reserve(1, 2), reserve(2, 3)];
         let mut bytes = area(1, &[&first, &second]);
         let torn_at = AREA_HEADER_LEN + 2 * RECORD_LEN;
-        bytes[torn_at + 9] ^= 1;
+        let mut flipped = bytes.clone();
+        flipped[torn_at - RECORD_LEN + 9] ^= 1;
+        assert!(read_area(&flipped, [1; 16], 1).unwrap().hole);
+        bytes[torn_at..torn_at + RECORD_LEN].fill(0);
         let read = read_area(&bytes, [1; 16], 1).unwrap();
         assert_eq!((read.records, read.hole), (1, false));
         assert_eq!(read.extents.uses.len(), 1);
+    }
+
+    #[test]
+    fn a_batch_torn_between_its_sectors_is_no_hole() {
+        let first: Vec<Change> = (0..8).map(|number| reserve(number, number + 1)).collect();
+        let second: Vec<Change> = (8..16).map(|number| reserve(number, number + 1)).collect();
+        let whole = area(1, &[&first, &second]);
+        let start = AREA_HEADER_LEN + 8 * RECORD_LEN;
+        let mut torn = whole.clone();
+        torn[start..SECTOR_LEN].fill(0);
+        let read = read_area(&torn, [1; 16], 1).unwrap();
+        assert_eq!((read.records, read.hole), (8, false));
+        let mut torn = whole;
+        torn[SECTOR_LEN..].fill(0);
+        let read = read_area(&torn, [1; 16], 1).unwrap();
+        assert_eq!((read.records, read.hole), (8, false));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! - [`manifest`]: who owns each extent.
 //! - [`segment`]: the header of a log segment.
 //! - [`frame`]: the frames of the log.
-//! - [`directory`]: what a sealed segment says of its runs.
+//! - [`directory`], [`directory_builder`]: what a sealed segment says of its runs.
 //! - [`codec`]: reading and writing of fields.
 //!
 //! ```text
@@ -18,6 +18,7 @@
 
 pub mod codec;
 pub mod directory;
+pub mod directory_builder;
 pub mod frame;
 pub mod header;
 pub mod manifest;
@@ -25,7 +26,8 @@ pub mod owner;
 pub mod segment;
 pub mod superblock;
 
-pub use directory::{Directory, DirectoryBuilder, RunEntry};
+pub use directory::{Directory, RunEntry};
+pub use directory_builder::DirectoryBuilder;
 pub use frame::{FrameHeader, FrameKind, SegmentKey};
 
 use crate::types::ExtentNo;

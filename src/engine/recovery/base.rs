@@ -6,7 +6,7 @@ use crate::engine::disk::Disk;
 use crate::engine::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::SegmentKey;
-use crate::format::header::{HeaderFault, MAGIC, StaticHeader};
+use crate::format::header::{HeaderFault, KNOWN_OPTIONAL, MAGIC, StaticHeader};
 use crate::format::manifest::{Change, Extents, Use, read_area};
 use crate::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::superblock::{ManifestAt, Superblock};
@@ -75,7 +75,11 @@ fn identify(
 ) -> Result<([u8; 16], ExtentSize)> {
     let known = slots.iter().max_by_key(|block| block.epoch);
     let damage = match StaticHeader::decode(page) {
-        Ok(header) => return Ok((header.uuid, header.extent_size)),
+        // A store is always opened to be written.
+        Ok(header) => match header.optional & !KNOWN_OPTIONAL {
+            0 => return Ok((header.uuid, header.extent_size)),
+            unknown => return Err(Error::UnsupportedFeatures { unknown }),
+        },
         Err(HeaderFault::Newer { min_reader }) => {
             return Err(Error::UnsupportedVersion { found: min_reader, supported: FORMAT_VERSION });
         }

@@ -31,6 +31,8 @@ pub(crate) struct Recovered {
     pub(crate) torn: bool,
     /// It has no frames at all.
     pub(crate) unused: bool,
+    /// The log ended in a segment in front of it.
+    pub(crate) beyond: bool,
 }
 
 /// What the unsealed segments give together.
@@ -109,6 +111,7 @@ fn recover_segment(
     report: &mut RecoveryReport,
 ) -> Result<Recovered> {
     let extent = cut.segment.read_all()?;
+    let beyond = *ended;
     let blank = match cut.items.as_slice() {
         [Item::Gap { to: None, blank, .. }] => *blank,
         _ => false,
@@ -151,6 +154,7 @@ fn recover_segment(
         sealed: walk.sealed,
         torn: walk.torn || walk.islands > 0 || (open_batch && walk.sealed.is_none()),
         unused: blank,
+        beyond,
     })
 }
 
@@ -193,7 +197,8 @@ impl Walk<'_> {
                     *ended = true;
                 }
                 Action::Island => self.islands += 1,
-                Action::Ignore => {}
+                // Nothing may be written over it: it would look like a torn tail behind that.
+                Action::Ignore => self.torn |= !matches!(item, Item::Gap { blank: true, .. }),
             }
         }
     }

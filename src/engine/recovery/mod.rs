@@ -45,7 +45,7 @@ use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
 use crate::format::{DirectoryBuilder, ExtentSize};
 use crate::index::{Catalog as _, DirectoryScan};
-use crate::types::{LogPosition, Lsn, RunNo, SegmentId};
+use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
 /// All segments that the manifest knows, by number.
 struct Known {
@@ -194,49 +194,10 @@ fn build(
         (true, false) => IndexRecovery::Dropped,
         (false, false) => IndexRecovery::None,
     };
-    let fresh = fresh_numbers(&base, &known, &log);
-    let mut deleted = HashSet::new();
-    let mut suspects = BTreeSet::new();
-    for segment in catalog.segments() {
-        if segment.sealed().is_some_and(|sealed| sealed.has_evictions) {
-            gather_evictions(segment, &mut deleted)?;
-        }
-    }
-    let new_evictions = log.segments.iter().flat_map(|found| found.builder.evictions());
-    deleted.extend(new_evictions);
-    if !deleted.is_empty() {
-        suspects.extend(catalog.segments().iter().map(|segment| segment.id()));
-    }
     let extent_size = base.extent_size;
     let (manifest, keeper_disk) = (manifest_log(&disk, &base), disk.clone());
     let keeper = Keeper { manifest, superblock: base.superblock, disk: keeper_disk };
-    let nowhere = Arc::new(Segment::new(
-        disk.clone(),
-        extent_size,
-        crate::types::ExtentNo(0),
-        SegmentKey { id: SegmentId(0), salt: 0 },
-    ));
-    let core = Core {
-        tail: Tail {
-            segment: nowhere,
-            offset: 0,
-            allocated: 0,
-            builder: DirectoryBuilder::default(),
-        },
-        reserved: VecDeque::new(),
-        sealing: VecDeque::new(),
-        unapplied: VecDeque::new(),
-        catalog: Arc::new(catalog),
-        hot: HotRuns::default(),
-        deleted: Arc::new(deleted),
-        suspects,
-        retired: known.retired,
-        next_segment: fresh.segment,
-        next_run_no: fresh.run_no,
-        next_lsn: fresh.lsn,
-        closed: false,
-        buffer: Vec::new(),
-    };
+    let core = first_core(&disk, &base, known, catalog, &log)?;
     let slot = match (options.index, keep_index) {
         (false, _) => IndexSlot::Off,
         (true, true) => IndexSlot::Stored,
@@ -250,7 +211,9 @@ fn build(
         uuid: base.uuid,
         extent_size,
         index: Mutex::new(slot),
+        noting: Mutex::new(()),
         core: Mutex::new(core),
+        ahead: Mutex::new(None),
         keeper: Arc::new(Mutex::new(keeper)),
         commit: CommitQueue::default(),
         report: RecoveryReport::default(),
@@ -263,6 +226,49 @@ fn build(
         keeper.commit(&[])?;
     }
     Ok((engine, log.segments))
+}
+
+/// The core as recovery begins: the catalog, and a tail that is nowhere yet.
+fn first_core(
+    disk: &Disk,
+    base: &Base,
+    known: Known,
+    catalog: Catalog,
+    log: &RecoveredLog,
+) -> Result<Core> {
+    let fresh = fresh_numbers(base, &known, log);
+    let mut deleted = HashSet::new();
+    let mut suspects = BTreeSet::new();
+    for segment in catalog.segments() {
+        if segment.sealed().is_some_and(|sealed| sealed.has_evictions) {
+            gather_evictions(segment, &mut deleted)?;
+        }
+    }
+    deleted.extend(log.segments.iter().flat_map(|found| found.builder.evictions()));
+    if !deleted.is_empty() {
+        suspects.extend(catalog.segments().iter().map(|segment| segment.id()));
+    }
+    let key = SegmentKey { id: SegmentId(0), salt: 0 };
+    let nowhere = Segment::new(disk.clone(), base.extent_size, ExtentNo(0), key);
+    let builder = DirectoryBuilder::default();
+    let tail = Tail { segment: Arc::new(nowhere), offset: 0, allocated: 0, builder };
+    Ok(Core {
+        tail,
+        reserved: VecDeque::new(),
+        ahead: false,
+        sealing: VecDeque::new(),
+        unapplied: VecDeque::new(),
+        catalog: Arc::new(catalog),
+        hot: HotRuns::default(),
+        deleted: Arc::new(deleted),
+        suspects,
+        retired: known.retired,
+        next_segment: fresh.segment,
+        next_run_no: fresh.run_no,
+        next_lsn: fresh.lsn,
+        closed: false,
+        buffer: Vec::new(),
+    })
 }
 
 fn has_index(extents: &Extents) -> bool {
@@ -287,11 +293,12 @@ fn gather_evictions(segment: &Arc<Segment>, deleted: &mut HashSet<RunNo>) -> Res
 
 /// Closes what is torn, finds the tail, and makes everything durable (R5, R7).
 fn finish(
-    (mut engine, found): (Engine, Vec<Recovered>),
+    (mut engine, mut found): (Engine, Vec<Recovered>),
     mut report: RecoveryReport,
 ) -> Result<Arc<Engine>> {
     {
         let mut core = engine.core.lock();
+        core.close_beyond(&engine, &mut found)?;
         let last_used = found.iter().rposition(|found| !found.unused);
         let mut open = None;
         for (number, recovered) in found.into_iter().enumerate() {
@@ -356,7 +363,8 @@ impl Core {
         if found.builder.is_empty() && !keep {
             self.suspects.insert(found.segment.id());
         }
-        if found.segment.header().is_err() && found.unused {
+        // Without its header it was never used: what else is there is an earlier owner's.
+        if found.end == SEGMENT_HEADER_LEN && found.segment.header().is_err() {
             engine.write_segment_header(&found.segment, self.next_run_no, self.next_lsn)?;
         }
         self.remember(engine, &found)?;
@@ -372,20 +380,38 @@ impl Core {
             return Ok(());
         }
         let Some(at) = found.sealed else {
-            // Behind all evidence: room for the directory was always kept there.
-            let len = crate::format::frame::frame_len(self.tail.builder.encoded_len());
-            let len = u32::try_from(len).unwrap_or(u32::MAX);
-            let end = engine.extent_size.bytes_u32();
-            let seal = if found.torn { end.saturating_sub(len) } else { found.end };
-            if !found.torn {
-                return self.seal_tail(engine, seal);
-            }
-            let at = found.segment.file_offset();
-            engine.disk.allocate(at + u64::from(seal), u64::from(end - seal))?;
-            return self.seal_tail(engine, seal.max(found.end));
+            let seal = if found.torn { self.seal_behind(engine)? } else { found.end };
+            return self.seal_tail(engine, seal);
         };
         self.adopt_seal(engine, &found.segment, at);
         Ok(())
+    }
+
+    /// Where the SEAL frame of a torn segment goes: behind all evidence. Room for the directory was
+    /// always kept there.
+    fn seal_behind(&self, engine: &Engine) -> Result<u32> {
+        let len = crate::format::frame::frame_len(self.tail.builder.encoded_len());
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let end = engine.extent_size.bytes_u32();
+        let seal = end.saturating_sub(len);
+        let at = self.tail.segment.file_offset() + u64::from(seal);
+        engine.disk.allocate(at, u64::from(end - seal))?;
+        Ok(seal.max(self.tail.offset))
+    }
+
+    /// Closes the segments behind the one in which the log ends, durably, before that one is
+    /// closed: once that is closed, a recovery after a crash would go on behind it, and take
+    /// frames that do not count for the log.
+    fn close_beyond(&mut self, engine: &Engine, found: &mut [Recovered]) -> Result<()> {
+        let mut any = false;
+        for found in found.iter_mut().filter(|found| found.beyond && !found.unused) {
+            self.tail.segment = Arc::clone(&found.segment);
+            self.tail.offset = found.end;
+            let seal = self.seal_behind(engine)?;
+            found.sealed = Some(self.write_seal(engine, &found.segment, seal)?);
+            any = true;
+        }
+        if any { engine.disk.sync() } else { Ok(()) }
     }
 
     /// A segment whose SEAL frame is there, but of which the manifest does not know.

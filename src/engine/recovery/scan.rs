@@ -34,7 +34,7 @@ pub(crate) enum Item {
         from: u32,
         /// Where the next frame starts.
         to: Option<u32>,
-        /// The bytes where a header would be are all zero: nothing was written there.
+        /// All bytes are zero: nothing was written there.
         blank: bool,
     },
 }
@@ -59,8 +59,9 @@ pub(crate) fn lex(extent: &[u8], key: SegmentKey) -> Vec<Item> {
             at = at.saturating_add(u32::try_from(lexed.header.frame_len()).unwrap_or(u32::MAX));
         } else {
             let to = next_valid(extent, key, at);
-            let head = extent.get(at as usize..).unwrap_or_default();
-            let blank = head.iter().take(FRAME_HEADER_LEN).all(|&byte| byte == 0);
+            let end = to.map_or(extent.len(), |to| to as usize);
+            let blank = extent.get(at as usize..end).unwrap_or_default();
+            let blank = blank.iter().all(|&byte| byte == 0);
             items.push(Item::Gap { from: at, to, blank });
             let Some(next) = to else { return items };
             at = next;

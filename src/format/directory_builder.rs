@@ -1,0 +1,144 @@
+//! Making a directory: entries are collected while frames are appended or scanned, and encoded when
+//! the segment is sealed. The layout is that of [`directory`](super::directory).
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::codec::{Writer, len_u32};
+use super::directory::{
+    DIRECTORY_HEADER_LEN, DIRECTORY_MAGIC, EVICTION_LEN, HASH_LEN, OFFSET_LEN, RUN_ENTRY_LEN,
+    RunEntry, hash_id,
+};
+use crate::types::{AgentId, Lsn, RunId, RunNo};
+
+/// Collects what a segment's directory will say.
+#[derive(Debug, Default, Clone)]
+pub struct DirectoryBuilder {
+    runs: Vec<BuiltRun>,
+    by_no: HashMap<RunNo, usize>,
+    evictions: BTreeSet<RunNo>,
+    offsets: usize,
+    id_bytes: usize,
+    first_lsn: Option<Lsn>,
+    last_lsn: Lsn,
+}
+
+/// One run of a directory in the making.
+#[derive(Debug, Clone)]
+pub struct BuiltRun {
+    /// What the directory will say.
+    pub entry: RunEntry,
+    /// The offsets of the run's records, ascending.
+    pub offsets: Vec<u32>,
+}
+
+impl DirectoryBuilder {
+    /// How many bytes the encoded directory has as of now.
+    pub fn encoded_len(&self) -> usize {
+        DIRECTORY_HEADER_LEN
+            + self.runs.len() * (RUN_ENTRY_LEN + HASH_LEN)
+            + self.evictions.len() * EVICTION_LEN
+            + self.offsets * OFFSET_LEN
+            + self.id_bytes
+    }
+
+    /// Whether nothing was collected.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.evictions.is_empty()
+    }
+
+    /// The run, if it has an entry.
+    pub fn run(&self, run_no: RunNo) -> Option<&BuiltRun> {
+        self.by_no.get(&run_no).and_then(|&slot| self.runs.get(slot))
+    }
+
+    /// The entry of a run that has one.
+    pub fn run_mut(&mut self, run_no: RunNo) -> Option<&mut RunEntry> {
+        let slot = *self.by_no.get(&run_no)?;
+        self.runs.get_mut(slot).map(|built| &mut built.entry)
+    }
+
+    /// All runs, in the order of their first frames here.
+    pub fn runs(&self) -> &[BuiltRun] {
+        &self.runs
+    }
+
+    /// The runs whose eviction this segment records.
+    pub fn evictions(&self) -> impl Iterator<Item = RunNo> + '_ {
+        self.evictions.iter().copied()
+    }
+
+    /// Adds a run that has no entry yet.
+    pub fn bind(&mut self, run_no: RunNo, agent: AgentId, run: RunId) {
+        if self.by_no.contains_key(&run_no) {
+            return;
+        }
+        self.id_bytes += agent.as_str().len() + run.as_str().len();
+        self.by_no.insert(run_no, self.runs.len());
+        self.runs.push(BuiltRun { entry: RunEntry::new(run_no, agent, run), offsets: Vec::new() });
+    }
+
+    /// Adds the offset of a record of a run that has an entry.
+    pub fn push_record(&mut self, run_no: RunNo, offset: u32) {
+        if let Some(built) = self.by_no.get(&run_no).and_then(|&slot| self.runs.get_mut(slot)) {
+            built.offsets.push(offset);
+            self.offsets += 1;
+        }
+    }
+
+    /// Adds an eviction.
+    pub fn push_eviction(&mut self, run_no: RunNo) {
+        self.evictions.insert(run_no);
+    }
+
+    /// Takes note of the order of a frame.
+    pub fn note_lsn(&mut self, lsn: Lsn) {
+        self.first_lsn.get_or_insert(lsn);
+        self.last_lsn = self.last_lsn.max(lsn);
+    }
+
+    /// The directory's bytes. `next_run_no` is stored so that numbers are not reused even if every
+    /// other trace of them is gone.
+    pub fn encode(&self, next_run_no: RunNo) -> Vec<u8> {
+        let mut order: Vec<&BuiltRun> = self.runs.iter().collect();
+        order.sort_by_key(|built| built.entry.run_no);
+        let mut out = Vec::with_capacity(self.encoded_len());
+        Writer::new(&mut out)
+            .bytes(&DIRECTORY_MAGIC)
+            .u32(len_u32(order.len()))
+            .u32(len_u32(self.evictions.len()))
+            .u32(len_u32(self.offsets))
+            .u32(len_u32(self.id_bytes))
+            .u64(self.first_lsn.unwrap_or(Lsn(0)).0)
+            .u64(self.last_lsn.0)
+            .u64(next_run_no.0)
+            .zeros(16);
+        let (mut offset_at, mut id_at) = (0, 0);
+        for built in &order {
+            built.entry.encode(&mut out, offset_at, id_at);
+            offset_at += len_u32(built.offsets.len());
+            id_at += len_u32(built.entry.run.as_str().len() + built.entry.agent.as_str().len());
+        }
+        let mut hashes: Vec<(u32, u32)> = order
+            .iter()
+            .enumerate()
+            .map(|(slot, built)| (hash_id(built.entry.run.as_str()), len_u32(slot)))
+            .collect();
+        hashes.sort_unstable();
+        let mut writer = Writer::new(&mut out);
+        for (hash, slot) in hashes {
+            writer.u32(hash).u32(slot);
+        }
+        for eviction in &self.evictions {
+            writer.u64(eviction.0);
+        }
+        for offset in order.iter().flat_map(|built| &built.offsets) {
+            writer.u32(*offset);
+        }
+        for built in &order {
+            writer.bytes(built.entry.run.as_str().as_bytes());
+            writer.bytes(built.entry.agent.as_str().as_bytes());
+        }
+        assert_eq!(out.len(), self.encoded_len(), "room was kept for exactly this many bytes");
+        out
+    }
+}
