@@ -39,11 +39,17 @@ fn what_was_appended_comes_back_after_closing_and_opening() {
     assert_eq!(payloads(&log, "run"), expected);
     let summary = log.run("run").unwrap();
     assert_eq!((summary.records, summary.status), (2000, RunStatus::Completed));
-    let mut back: Vec<_> = log.trace("run").unwrap().rev().map(|r| r.unwrap().payload().to_vec()).collect();
+    let mut back: Vec<_> =
+        log.trace("run").unwrap().rev().map(|r| r.unwrap().payload().to_vec()).collect();
     back.reverse();
     assert_eq!(back, expected);
-    let some: Vec<_> =
-        log.trace("run").unwrap().range(Seq(500)..Seq(1500)).unwrap().map(|r| r.unwrap().seq().0).collect();
+    let some: Vec<_> = log
+        .trace("run")
+        .unwrap()
+        .range(Seq(500)..Seq(1500))
+        .unwrap()
+        .map(|r| r.unwrap().seq().0)
+        .collect();
     assert_eq!(some, (500..1500).collect::<Vec<_>>());
     assert!(log.verify().unwrap().is_clean(), "{:?}", log.verify());
 }
@@ -90,7 +96,10 @@ fn a_run_id_that_two_agents_use_is_ambiguous_without_the_agent() {
     log.start_run("a", "run", ()).unwrap();
     match log.agent_of("run") {
         Err(Error::Ambiguous { agents, .. }) => {
-            assert_eq!(agents.iter().map(|a| a.as_str().to_owned()).collect::<Vec<_>>(), ["a", "b"]);
+            assert_eq!(
+                agents.iter().map(|a| a.as_str().to_owned()).collect::<Vec<_>>(),
+                ["a", "b"]
+            );
         }
         other => panic!("{other:?}"),
     }

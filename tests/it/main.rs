@@ -1,11 +1,15 @@
 //! Behaviour of the store through its public API. The list of modules is the index.
 
-mod basics;
-mod format_golden;
-mod readme;
-mod kill;
 mod bad_input;
+mod basics;
+#[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod durability;
+mod format_golden;
+mod kill;
 mod lists;
+mod locking;
 mod reading;
+mod readme;
+#[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod scale;
+mod tidy;

@@ -1,16 +1,18 @@
 //! Reading a run: views, ranges, both directions, snapshots, pins, and damage that stays confined.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
+use std::thread;
 
 use runlog::format::frame::{FRAME_HEADER_LEN, SegmentKey};
 use runlog::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, ContentType, Corruption, Error, LogPosition, NewRecord, Options, Outcome, Payload,
-    Place, Record, RunId, RunLog, Seq, Timestamp, Trace,
+    Allow, ContentType, Corruption, Durability, Error, LogPosition, Metadata, NewRecord, Options,
+    Outcome, Payload, Place, Record, RunId, RunLog, Seq, Timestamp, Trace,
 };
 use runlog_sim::SplitMix64;
 use tempfile::TempDir;
@@ -531,4 +533,145 @@ fn records_of_runs_without_a_start_and_after_the_end_are_marked() {
     let summary = log.run("never").unwrap();
     assert!(!summary.started && summary.status.is_ended());
     assert_eq!(log.trace("never").unwrap().count(), 0);
+}
+
+#[test]
+fn whoever_still_uses_a_deleted_run_is_told_that_it_is_gone() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage).unwrap();
+    for checkpoint in [false, true] {
+        let run = log.start_run("agent", "run", ()).unwrap();
+        run.append(b"x").unwrap();
+        let trace = log.trace("run").unwrap();
+        run.end(&Outcome::completed()).unwrap();
+        if checkpoint {
+            interleaved_as(&log, 1);
+            log.checkpoint().unwrap();
+        }
+        log.delete_run("run").unwrap();
+        let gone = |error: Error| assert!(error.is_not_found(), "{error:?}");
+        gone(run.append(b"y").unwrap_err());
+        gone(run.append(&[0; 20_000]).unwrap_err());
+        gone(run.append_batch(&[NewRecord::new(b"y"); 2]).unwrap_err());
+        gone(run.end(&Outcome::completed()).unwrap_err());
+        gone(log.delete_run("run").unwrap_err());
+        gone(log.writer("run").unwrap_err());
+        gone(log.outcome("run").unwrap_err());
+        assert_eq!(trace.count(), 1);
+        // The id is free again, for another run.
+        let again = log.start_run("agent", "run", b"again").unwrap();
+        again.append(b"again").unwrap();
+        gone(run.append(b"y").unwrap_err());
+        assert_eq!(log.run("run").unwrap().records, 1);
+        again.end(&Outcome::completed()).unwrap();
+        log.delete_run("run").unwrap();
+    }
+    assert!(log.verify().unwrap().is_clean());
+}
+
+/// Goal: whatever is done at once, nobody sees damage, and nothing but its own deletion takes a
+/// run away. Method: writers with runs of their own, readers of everything, and one thread that
+/// checkpoints, reclaims, verifies and adopts, on the smallest extents.
+#[test]
+fn threads_that_write_read_delete_and_reclaim_at_once_never_see_damage() {
+    let folder = TempDir::new().unwrap();
+    let log = Options::new().extent_size(EXTENT).create(folder.path().join("store")).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..3)
+            .map(|writer| {
+                let log = &log;
+                scope.spawn(move || write_and_delete(log, writer))
+            })
+            .collect();
+        for reader in 0..2 {
+            let (log, done) = (&log, &done);
+            scope.spawn(move || {
+                let mut random = SplitMix64::new(reader);
+                while !done.load(Ordering::SeqCst) {
+                    read_anything(log, &mut random);
+                }
+            });
+        }
+        let (log, finished) = (&log, &done);
+        scope.spawn(move || {
+            while !finished.load(Ordering::SeqCst) {
+                log.checkpoint().unwrap();
+                log.reclaim().unwrap();
+                assert_eq!(log.adopt_orphans().unwrap().runs, []);
+                let report = log.verify().unwrap();
+                assert!(report.is_clean(), "{:?}", report.problems);
+                log.stats().unwrap();
+            }
+        });
+        let results: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        done.store(true, Ordering::SeqCst);
+        for result in results {
+            result.unwrap();
+        }
+    });
+    assert_eq!(log.all_runs(None, 1000).unwrap().runs.len(), 3 * 10);
+    assert!(log.verify().unwrap().is_clean());
+}
+
+/// Starts runs, appends to them, ends them, and deletes all but the last ten.
+fn write_and_delete(log: &RunLog, writer: u64) {
+    let agent = format!("agent-{writer}");
+    let unsynced = || Metadata::default().durability(Durability::Process);
+    let outcome = Outcome::completed().durability(Durability::Process);
+    for number in 0..150 {
+        let id = format!("{writer}-{number}");
+        let run = log.start_run(&agent, &id, unsynced()).unwrap();
+        for seq in 0..20 {
+            run.append(&payload(writer << 16 | number, seq)).unwrap();
+        }
+        run.end(&outcome).unwrap();
+        assert_eq!(log.run(&id).unwrap().records, 20);
+        for (seq, record) in (0..).zip(log.trace(&id).unwrap()) {
+            assert!(record.unwrap().payload() == payload(writer << 16 | number, seq));
+        }
+        if number >= 10 {
+            let old = format!("{writer}-{}", number - 10);
+            log.delete_run(&old).unwrap();
+            assert!(log.run(&old).unwrap_err().is_not_found());
+        }
+    }
+}
+
+/// Looks at runs of others, which may go at any time.
+fn read_anything(log: &RunLog, random: &mut SplitMix64) {
+    let mut cursor = None;
+    let mut seen = BTreeSet::new();
+    loop {
+        let page = log.all_runs(cursor.as_ref(), 7).unwrap();
+        for run in &page.runs {
+            assert!(seen.insert(run.run.clone()), "{} was listed twice", run.run);
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    let ids: Vec<&RunId> = seen.iter().collect();
+    if ids.is_empty() {
+        return;
+    }
+    let id = ids[random.index(ids.len())];
+    match log.trace(id) {
+        Ok(trace) => {
+            let (writer, number) = id.as_str().split_once('-').unwrap();
+            let run: u64 = writer.parse::<u64>().unwrap() << 16 | number.parse::<u64>().unwrap();
+            for (seq, record) in (0..).zip(trace) {
+                assert!(record.unwrap().payload() == payload(run, seq));
+            }
+        }
+        Err(error) => assert!(error.is_not_found(), "{error:?}"),
+    }
+    if let Err(error) = log.outcome(id) {
+        assert!(error.is_not_found(), "{error:?}");
+    }
+    for agent in log.agents(None, 10).unwrap() {
+        log.runs(agent.as_str(), None, 5).unwrap();
+    }
+    log.in_progress(None, 10).unwrap();
 }

@@ -7,21 +7,15 @@ use crate::world::World;
 /// A store of one run of five records; one bit of the third is flipped.
 fn damaged_world() -> World {
     let world = World::new();
-    let lines = (0..5)
-        .map(|n| format!("\"the text of record {n}\"\n"))
-        .collect::<Vec<_>>()
-        .concat();
+    let lines =
+        (0..5).map(|n| format!("\"the text of record {n}\"\n")).collect::<Vec<_>>().concat();
     world.write("a/r.jsonl", lines);
     world.write("a/other.jsonl", "\"another run\"\n");
     world.good(&["import", "a"]);
     let mut bytes = fs::read(world.store()).expect("the store");
     let text = b"the text of record 2";
-    let at: Vec<usize> = (0..bytes.len())
-        .filter(|at| bytes[*at..].starts_with(text))
-        .collect();
-    let [at] = at[..] else {
-        panic!("the record is in the file once, not at {at:?}")
-    };
+    let at: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
+    let [at] = at[..] else { panic!("the record is in the file once, not at {at:?}") };
     bytes[at] ^= 1;
     fs::write(world.store(), bytes).expect("the store");
     world
@@ -32,23 +26,13 @@ fn verify_names_the_run_and_the_record() {
     let world = damaged_world();
     let ran = world.run(&["verify"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert!(
-        ran.text().contains("(run \"r\", record 2)"),
-        "{}",
-        ran.text()
-    );
+    assert!(ran.text().contains("(run \"r\", record 2)"), "{}", ran.text());
     assert!(ran.text().contains("1 problem"), "{}", ran.text());
     let events = world.run(&["verify", "--json"]).json();
     assert_eq!(events.len(), 2);
-    assert_eq!(
-        (&events[0]["event"], &events[0]["run"]),
-        (&"problem".into(), &"r".into())
-    );
+    assert_eq!((&events[0]["event"], &events[0]["run"]), (&"problem".into(), &"r".into()));
     assert_eq!(events[0]["seq"], 2);
-    assert_eq!(
-        (&events[1]["event"], &events[1]["problems"]),
-        (&"summary".into(), &1.into())
-    );
+    assert_eq!((&events[1]["event"], &events[1]["problems"]), (&"summary".into(), &1.into()));
 }
 
 #[test]
@@ -63,10 +47,7 @@ fn show_gives_every_other_record() {
         .concat();
     assert_eq!(ran.text(), texts);
     assert!(ran.stderr.contains("record 2"), "{}", ran.stderr);
-    assert_eq!(
-        world.good(&["show", "other", "--raw"]).text(),
-        "\"another run\"\n"
-    );
+    assert_eq!(world.good(&["show", "other", "--raw"]).text(), "\"another run\"\n");
 }
 
 #[test]

@@ -17,45 +17,17 @@ fn awkward_files() -> Vec<(&'static str, Vec<u8>, Vec<u64>)> {
     vec![
         ("plain", b"{\"a\":1}\n{\"b\":2}\n".to_vec(), vec![]),
         ("crlf", b"{\"a\":1}\r\n{\"b\":2}\r\n".to_vec(), vec![]),
-        (
-            "mixed-ends",
-            b"{\"a\":1}\r\n{\"b\":2}\n\r{\"c\":3}\n".to_vec(),
-            vec![],
-        ),
-        (
-            "blank",
-            b"\n\n{\"a\":1}\n\n \t\n\r\n{\"b\":2}\n\n".to_vec(),
-            vec![],
-        ),
+        ("mixed-ends", b"{\"a\":1}\r\n{\"b\":2}\n\r{\"c\":3}\n".to_vec(), vec![]),
+        ("blank", b"\n\n{\"a\":1}\n\n \t\n\r\n{\"b\":2}\n\n".to_vec(), vec![]),
         ("no-final-newline", b"{\"a\":1}\n{\"b\":2}".to_vec(), vec![]),
         ("one-without-newline", b"{\"a\":1}".to_vec(), vec![]),
-        (
-            "carriage-return-at-the-end",
-            b"{\"a\":1}\r".to_vec(),
-            vec![],
-        ),
+        ("carriage-return-at-the-end", b"{\"a\":1}\r".to_vec(), vec![]),
         ("empty", vec![], vec![]),
         ("newline", b"\n".to_vec(), vec![]),
-        (
-            "welded",
-            b"{\"a\":1}{\"b\":2}\n{\"c\":3}\n".to_vec(),
-            vec![1],
-        ),
-        (
-            "torn",
-            b"{\"a\":1}\n{\"b\":\"xy\n{\"c\":3}\n{\"d\":".to_vec(),
-            vec![2, 4],
-        ),
-        (
-            "not-utf8",
-            b"{\"a\":\"\xff\xfe\"}\n\x80\n{\"b\":2}\n".to_vec(),
-            vec![1, 2],
-        ),
-        (
-            "nul",
-            b"{\"a\":1}\n\0\0\0\0\0\0\n{\"b\":2}\n\0".to_vec(),
-            vec![2, 4],
-        ),
+        ("welded", b"{\"a\":1}{\"b\":2}\n{\"c\":3}\n".to_vec(), vec![1]),
+        ("torn", b"{\"a\":1}\n{\"b\":\"xy\n{\"c\":3}\n{\"d\":".to_vec(), vec![2, 4]),
+        ("not-utf8", b"{\"a\":\"\xff\xfe\"}\n\x80\n{\"b\":2}\n".to_vec(), vec![1, 2]),
+        ("nul", b"{\"a\":1}\n\0\0\0\0\0\0\n{\"b\":2}\n\0".to_vec(), vec![2, 4]),
         ("bom", b"\xef\xbb\xbf{\"a\":1}\n".to_vec(), vec![1]),
         ("not-jsonl", b"{\n  \"a\": 1\n}\n".to_vec(), vec![1, 2, 3]),
         ("scalars", b"1\n\"x\"\nnull\n[1]\n".to_vec(), vec![]),
@@ -79,11 +51,7 @@ fn every_file_comes_back_byte_for_byte() {
     world.good(&["verify"]);
     for (name, bytes, _) in awkward_files() {
         let shown = world.good(&["show", name, "--raw"]);
-        assert!(
-            shown.stdout == bytes,
-            "{name} came back as {} bytes",
-            shown.stdout.len()
-        );
+        assert!(shown.stdout == bytes, "{name} came back as {} bytes", shown.stdout.len());
     }
 }
 
@@ -106,11 +74,7 @@ fn damaged_lines_are_kept_and_reported_with_their_place() {
         total += damaged.len();
         let kinds = world.good(&["show", name, "--json"]).json();
         for (line, record) in (1..).zip(&kinds) {
-            let content_type = if damaged.contains(&line) {
-                "bytes"
-            } else {
-                "json_line"
-            };
+            let content_type = if damaged.contains(&line) { "bytes" } else { "json_line" };
             assert_eq!(record["content_type"], content_type, "{name}:{line}");
         }
     }
@@ -127,18 +91,9 @@ fn people_are_told_of_damaged_lines_as_well() {
     let report = world.good(&["import", "a"]);
     let text = report.text();
     assert!(text.contains("imported a/torn: 3 records"), "{text}");
-    assert!(
-        text.contains("a/torn.jsonl:2: torn off within a JSON value"),
-        "{text}"
-    );
-    assert!(
-        text.contains("a/torn.jsonl:3: more than one JSON value"),
-        "{text}"
-    );
-    assert!(
-        text.contains("2 damaged lines kept as raw records"),
-        "{text}"
-    );
+    assert!(text.contains("a/torn.jsonl:2: torn off within a JSON value"), "{text}");
+    assert!(text.contains("a/torn.jsonl:3: more than one JSON value"), "{text}");
+    assert!(text.contains("2 damaged lines kept as raw records"), "{text}");
 }
 
 #[test]
@@ -153,12 +108,7 @@ fn lines_become_records_with_kind_time_and_content_type() {
     let kinds: Vec<&Value> = rows.iter().map(|row| &row["kind"]).collect();
     assert_eq!(
         kinds,
-        [
-            &json!("message"),
-            &Value::Null,
-            &json!("raw"),
-            &json!("unterminated-line")
-        ]
+        [&json!("message"), &Value::Null, &json!("raw"), &json!("unterminated-line")]
     );
     let types: Vec<&Value> = rows.iter().map(|row| &row["content_type"]).collect();
     assert_eq!(types, ["json_line", "json_line", "bytes", "json_line"]);
@@ -177,31 +127,14 @@ fn the_files_of_the_car_daemon_say_how_their_runs_ended() {
     };
     let world = World::new();
     let files = [
-        (
-            "done",
-            Some(r#"{"kind":"outcome","status":"success","outcome":{}}"#),
-            "completed",
-        ),
-        (
-            "failed",
-            Some(r#"{"kind":"outcome","status":"failure","outcome":{}}"#),
-            "failed",
-        ),
-        (
-            "incomplete",
-            Some(r#"{"kind":"incomplete"}"#),
-            "interrupted",
-        ),
+        ("done", Some(r#"{"kind":"outcome","status":"success","outcome":{}}"#), "completed"),
+        ("failed", Some(r#"{"kind":"outcome","status":"failure","outcome":{}}"#), "failed"),
+        ("incomplete", Some(r#"{"kind":"incomplete"}"#), "interrupted"),
         ("orphan", None, "interrupted"),
     ];
     for (name, termination, _) in files {
-        let end = termination
-            .map(|termination| ended(termination) + "\n")
-            .unwrap_or_default();
-        world.write(
-            &format!("car/runs/agent/{name}.jsonl"),
-            format!("{started}\n{turn}\n{end}"),
-        );
+        let end = termination.map(|termination| ended(termination) + "\n").unwrap_or_default();
+        world.write(&format!("car/runs/agent/{name}.jsonl"), format!("{started}\n{turn}\n{end}"));
     }
     world.good(&["import", "car"]);
     let runs = world.good(&["ls", "--json"]).json();
@@ -226,10 +159,7 @@ fn importing_again_adds_nothing() {
     let again = world.good(&["import", ".", "--json"]).json();
     let sums = again.last().expect("a summary");
     assert_eq!(sums["already_there"], awkward_files().len());
-    assert_eq!(
-        (&sums["imported"], &sums["records"]),
-        (&json!(0), &json!(0))
-    );
+    assert_eq!((&sums["imported"], &sums["records"]), (&json!(0), &json!(0)));
     assert_eq!(world.good(&["ls", "--all", "--json"]).stdout, before);
 }
 
@@ -238,25 +168,13 @@ fn a_file_that_differs_from_its_run_is_refused_and_the_others_go_on() {
     let world = World::new();
     world.write("a/r.jsonl", "{}\n{\"x\":1}\n");
     world.good(&["import", "a"]);
-    for changed in [
-        "{}\n{\"x\":2}\n",
-        "{}\n",
-        "{}\n{\"x\":1}\n{}\n",
-        "{}\n{\"x\":1}",
-    ] {
+    for changed in ["{}\n{\"x\":2}\n", "{}\n", "{}\n{\"x\":1}\n{}\n", "{}\n{\"x\":1}"] {
         world.write("a/r.jsonl", changed);
         world.write("a/s.jsonl", "{}\n");
         let ran = world.run(&["import", "a"]);
         assert_eq!(ran.code, Some(1), "{changed:?}");
-        assert!(
-            ran.stderr
-                .contains("run \"r\" of agent \"a\" is there already"),
-            "{ran:?}"
-        );
-        assert_eq!(
-            world.good(&["show", "r", "--raw"]).stdout,
-            b"{}\n{\"x\":1}\n"
-        );
+        assert!(ran.stderr.contains("run \"r\" of agent \"a\" is there already"), "{ran:?}");
+        assert_eq!(world.good(&["show", "r", "--raw"]).stdout, b"{}\n{\"x\":1}\n");
         assert_eq!(world.good(&["show", "s", "--raw"]).stdout, b"{}\n");
     }
 }
@@ -273,19 +191,9 @@ fn an_import_that_was_cut_short_is_gone_on_with() {
     drop(writer);
     log.close().expect("closed");
     let ran = world.good(&["import", "a"]);
-    assert!(
-        ran.text().contains("continued a/r: 3 records"),
-        "{}",
-        ran.text()
-    );
-    assert_eq!(
-        world.good(&["show", "r", "--raw"]).stdout,
-        b"{\"n\":0}\n{\"n\":1}\n{\"n\":2}\n"
-    );
-    assert_eq!(
-        world.good(&["ls", "--json"]).json()[0]["status"],
-        "completed"
-    );
+    assert!(ran.text().contains("continued a/r: 3 records"), "{}", ran.text());
+    assert_eq!(world.good(&["show", "r", "--raw"]).stdout, b"{\"n\":0}\n{\"n\":1}\n{\"n\":2}\n");
+    assert_eq!(world.good(&["ls", "--json"]).json()[0]["status"], "completed");
 }
 
 #[test]
@@ -308,18 +216,12 @@ fn a_growing_file_can_be_imported_again_where_its_run_is_kept_open() {
     let world = World::new();
     world.write("a/r.jsonl", "{}\n");
     world.good(&["import", "a", "--keep-open"]);
-    assert_eq!(
-        world.good(&["ls", "--json"]).json()[0]["status"],
-        "in_progress"
-    );
+    assert_eq!(world.good(&["ls", "--json"]).json()[0]["status"], "in_progress");
     world.write("a/r.jsonl", "{}\n[]\n");
     world.good(&["import", "a", "--keep-open"]);
     assert_eq!(world.good(&["show", "r", "--raw"]).stdout, b"{}\n[]\n");
     world.good(&["import", "a"]);
-    assert_eq!(
-        world.good(&["ls", "--json"]).json()[0]["status"],
-        "completed"
-    );
+    assert_eq!(world.good(&["ls", "--json"]).json()[0]["status"], "completed");
 }
 
 #[test]
@@ -331,12 +233,7 @@ fn a_line_above_the_limit_refuses_its_file_only() {
     world.write("a/short.jsonl", "{}\n");
     let ran = world.run(&["import", "a", "--json"]);
     assert_eq!(ran.code, Some(1));
-    assert!(
-        ran.stderr
-            .contains("a/long.jsonl: line 2 has 67,108,865 bytes"),
-        "{}",
-        ran.stderr
-    );
+    assert!(ran.stderr.contains("a/long.jsonl: line 2 has 67,108,865 bytes"), "{}", ran.stderr);
     let runs = world.good(&["ls", "--json"]).json();
     assert_eq!(runs.len(), 1);
     assert_eq!(runs[0]["run"], "short");
@@ -347,20 +244,13 @@ fn a_line_above_the_limit_refuses_its_file_only() {
 fn a_record_that_the_store_refuses_leaves_nothing_of_its_file() {
     let world = World::new();
     let options = Options::new().extent_size(64 << 10);
-    options
-        .create(world.store())
-        .and_then(RunLog::close)
-        .expect("a store");
+    options.create(world.store()).and_then(RunLog::close).expect("a store");
     let long = "{}\n".repeat(300) + &"x".repeat(32 << 20) + "\n{}\n";
     world.write("a/long.jsonl", long);
     world.write("a/short.jsonl", "{}\n");
     let ran = world.run(&["import", "a"]);
     assert_eq!(ran.code, Some(1));
-    assert!(
-        ran.stderr
-            .contains("a/long.jsonl: a record of 33554432 bytes"),
-        "{ran:?}"
-    );
+    assert!(ran.stderr.contains("a/long.jsonl: a record of 33554432 bytes"), "{ran:?}");
     let runs = world.good(&["ls", "--json"]).json();
     assert_eq!((runs.len(), &runs[0]["run"]), (1, &json!("short")));
     world.write("a/long.jsonl", "{}\n{}\n");
@@ -378,10 +268,7 @@ fn single_files_belong_to_the_named_agent() {
     world.good(&["import", "two.log", "--agent", "me"]);
     let agents = world.good(&["ls", "--agents"]);
     assert_eq!(agents.text(), "imported\nme\n");
-    assert_eq!(
-        world.good(&["ls", "--agent", "me", "--json"]).json()[0]["run"],
-        "two"
-    );
+    assert_eq!(world.good(&["ls", "--agent", "me", "--json"]).json()[0]["run"], "two");
 }
 
 #[test]
@@ -406,12 +293,7 @@ fn links_in_folders_are_skipped_and_named() {
     std::os::unix::fs::symlink(world.path("secret.jsonl"), world.path("runs/a/s.jsonl"))
         .expect("a link");
     let ran = world.good(&["import", "runs"]);
-    assert!(
-        ran.text()
-            .contains("skipped runs/a/s.jsonl: a symbolic link"),
-        "{}",
-        ran.text()
-    );
+    assert!(ran.text().contains("skipped runs/a/s.jsonl: a symbolic link"), "{}", ran.text());
     assert_eq!(world.good(&["ls", "--json"]).json().len(), 1);
 }
 

@@ -14,9 +14,7 @@ fn payloads_are_shown_by_their_content_type() {
     let log = world.open();
     let writer = log.start_run("a", "r", ()).expect("a run");
     let records = [
-        NewRecord::new(b"{\"n\": 1.50}")
-            .content_type(ContentType::JSON)
-            .kind("turn"),
+        NewRecord::new(b"{\"n\": 1.50}").content_type(ContentType::JSON).kind("turn"),
         NewRecord::new(b"[1,\n2]").content_type(ContentType::JSON),
         NewRecord::new(b"{\"n\": 1}"),
         NewRecord::new("caf\u{e9}\x1b[2J".as_bytes()).content_type(ContentType::TEXT),
@@ -31,17 +29,10 @@ fn payloads_are_shown_by_their_content_type() {
     log.close().expect("closed");
 
     let ran = world.good(&["show", "r", "--json"]);
-    assert!(
-        ran.text().contains("\"payload\":{\"n\": 1.50}}\n"),
-        "digits are kept: {}",
-        ran.text()
-    );
+    assert!(ran.text().contains("\"payload\":{\"n\": 1.50}}\n"), "digits are kept: {}", ran.text());
     let rows = ran.json();
     for row in &rows {
-        assert_eq!(
-            keys(row),
-            ["content_type", "kind", "payload", "seq", "timestamp"]
-        );
+        assert_eq!(keys(row), ["content_type", "kind", "payload", "seq", "timestamp"]);
     }
     let payloads: Vec<_> = rows.iter().map(|row| row["payload"].clone()).collect();
     assert_eq!(
@@ -61,27 +52,15 @@ fn payloads_are_shown_by_their_content_type() {
     );
 
     let text = world.good(&["show", "r"]);
-    assert!(
-        text.text().contains("caf\u{e9}\\u{1b}[2J"),
-        "{}",
-        text.text()
-    );
+    assert!(text.text().contains("caf\u{e9}\\u{1b}[2J"), "{}", text.text());
     assert!(text.text().contains("\\xff\\u{0}"), "{}", text.text());
-    assert!(
-        text.text()
-            .starts_with("run r of agent a: completed, started "),
-        "{}",
-        text.text()
-    );
+    assert!(text.text().starts_with("run r of agent a: completed, started "), "{}", text.text());
 }
 
 #[test]
 fn parts_of_a_run_can_be_asked_for() {
     let world = World::new();
-    let lines = (0..10)
-        .map(|n| format!("{n}\n"))
-        .collect::<Vec<_>>()
-        .concat();
+    let lines = (0..10).map(|n| format!("{n}\n")).collect::<Vec<_>>().concat();
     world.write("a/r.jsonl", lines);
     world.good(&["import", "a"]);
     for (args, expected) in [
@@ -120,10 +99,7 @@ fn a_run_id_of_two_agents_needs_the_agent() {
     let ran = world.run(&["show", "r"]);
     assert_eq!((ran.code, ran.text()), (Some(1), ""));
     assert!(ran.stderr.contains("\"a\", \"b\""), "{}", ran.stderr);
-    assert_eq!(
-        world.good(&["show", "r", "--agent", "b", "--raw"]).text(),
-        "2\n"
-    );
+    assert_eq!(world.good(&["show", "r", "--agent", "b", "--raw"]).text(), "2\n");
 }
 
 #[test]
@@ -150,11 +126,8 @@ fn a_closed_pipe_is_no_error() {
     world.good(&["import", "a"]);
     for form in ["--raw", "--json", "--full"] {
         let mut command = world.command(&["show", "r", form]);
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let mut first = [0; 100];
         let mut stdout = child.stdout.take().expect("a pipe");
         stdout.read_exact(&mut first).expect("some output");

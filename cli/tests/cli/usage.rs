@@ -61,13 +61,7 @@ fn a_store_that_is_open_elsewhere_is_code_4() {
     let world = World::new();
     world.write("a/r.jsonl", "{}\n");
     let log = world.open();
-    for args in [
-        &["ls"][..],
-        &["show", "r"],
-        &["verify"],
-        &["stat"],
-        &["import", "a"],
-    ] {
+    for args in [&["ls"][..], &["show", "r"], &["verify"], &["stat"], &["import", "a"]] {
         let ran = world.run(args);
         assert_eq!(ran.code, Some(4), "{args:?}: {ran:?}");
         let owner = format!("process {}", std::process::id());
@@ -83,10 +77,7 @@ fn the_store_is_the_option_else_the_variable_else_the_default() {
     world.write("a/one.jsonl", "{}\n");
     world.good(&["import", "a", "--store", "option.runlog"]);
     let mut command = world.command(&["import", "a"]);
-    assert_eq!(
-        Ran::of(command.env("RUNLOG_STORE", "variable.runlog")).code,
-        Some(0)
-    );
+    assert_eq!(Ran::of(command.env("RUNLOG_STORE", "variable.runlog")).code, Some(0));
     let mut command = world.command(&["ls", "--json", "--store", "option.runlog"]);
     let ran = Ran::of(command.env("RUNLOG_STORE", "none.runlog"));
     assert_eq!(ran.json().len(), 1);

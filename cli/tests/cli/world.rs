@@ -24,9 +24,7 @@ pub(crate) struct Ran {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self {
-            folder: tempfile::tempdir().expect("a temporary folder"),
-        }
+        Self { folder: tempfile::tempdir().expect("a temporary folder") }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -52,10 +50,7 @@ impl World {
     /// The command, not started yet.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_runlog"));
-        command
-            .args(args)
-            .current_dir(self.folder.path())
-            .env_remove("RUNLOG_STORE");
+        command.args(args).current_dir(self.folder.path()).env_remove("RUNLOG_STORE");
         command.stdin(Stdio::null());
         command
     }
@@ -68,11 +63,7 @@ impl World {
     /// Runs a command that must succeed and say nothing on standard error.
     pub(crate) fn good(&self, args: &[&str]) -> Ran {
         let ran = self.run(args);
-        assert_eq!(
-            (ran.code, ran.stderr.as_str()),
-            (Some(0), ""),
-            "{args:?}: {ran:?}"
-        );
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{args:?}: {ran:?}");
         ran
     }
 }
@@ -94,9 +85,7 @@ impl Ran {
     /// The output as JSON Lines.
     pub(crate) fn json(&self) -> Vec<Value> {
         let lines = self.text().lines();
-        lines
-            .map(|line| serde_json::from_str(line).expect("a JSON object per line"))
-            .collect()
+        lines.map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
     }
 }
 
@@ -109,12 +98,8 @@ impl fmt::Debug for Ran {
 
 /// The keys of an object, sorted.
 pub(crate) fn keys(object: &Value) -> Vec<&str> {
-    let mut keys: Vec<&str> = object
-        .as_object()
-        .expect("an object")
-        .keys()
-        .map(String::as_str)
-        .collect();
+    let mut keys: Vec<&str> =
+        object.as_object().expect("an object").keys().map(String::as_str).collect();
     keys.sort_unstable();
     keys
 }

@@ -1,0 +1,326 @@
+//! Every bit of a small store, flipped: found out, or in bytes that mean nothing.
+//!
+//! A store with a sealed segment and a tail, closed in order, is opened once for each bit with
+//! that bit flipped. Opening, the report, `verify` or reading must find the damage, unless all
+//! answers are as before. A flip in the frame of a record costs that record and no other, and is
+//! told by its place or its name. No flip makes anything panic, or any answer wrong.
+//!
+//! `RUNLOG_FLIP_STRIDE=1` flips every bit; a plain `cargo test` takes one bit in 997.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use runlog::format::frame::{FLAG_PIECES, FRAME_HEADER_LEN, decode_ids, decode_pieces};
+use runlog::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{FrameHeader, FrameKind};
+use runlog::{Corruption, Error, LogPosition, Place, RunLog, RunNo};
+use runlog_sim::SimDisk;
+
+use super::support::campaign::variable;
+use super::support::cuts::open;
+use super::support::world::{EXTENT, Machine, World};
+
+type Name = (String, String);
+
+/// Everything that a store says, and what it says is damaged.
+#[derive(Debug, Default, PartialEq)]
+struct Answers {
+    runs: BTreeMap<Name, Run>,
+    damage: Vec<Corruption>,
+    errors: Vec<String>,
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Run {
+    summary: String,
+    ends: String,
+    records: BTreeMap<u64, Vec<u8>>,
+}
+
+/// A piece of the file, and what a flip in it may cost.
+#[derive(Debug)]
+struct Part {
+    start: usize,
+    end: usize,
+    cost: Cost,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Cost {
+    /// Nothing but speed.
+    Nothing,
+    /// This record; the position of its frame, and of the damaged frame.
+    Record { run: Name, seq: u64, at: LogPosition },
+    /// Something of this run besides its records, or a batch of it: END, START, COMMIT.
+    OfRun { run: Name },
+    /// Any deletion.
+    Deletions,
+}
+
+#[test]
+fn each_flipped_bit_of_a_small_store_is_found_or_means_nothing() {
+    flip_all(11, false);
+}
+
+#[test]
+fn each_flipped_bit_of_a_store_with_an_index_is_found_or_means_nothing() {
+    flip_all(12, true);
+}
+
+fn flip_all(seed: u64, index: bool) {
+    let machine = Machine::new(seed, 1);
+    let image = small_store(seed, &machine, index);
+    let original = answers(&open(&SimDisk::untracked(image.clone()), &machine).unwrap().1);
+    assert!(original.damage.is_empty() && original.errors.is_empty(), "{original:?}");
+    let parts = layout(&image);
+    let stride = usize::try_from(variable("RUNLOG_FLIP_STRIDE", 997)).unwrap();
+    let used = used_bytes(&image, &parts);
+    let bits: Vec<usize> = (0..used.len() * 8)
+        .step_by(stride)
+        .map(|bit| used[bit / 8] * 8 + bit % 8)
+        .chain((0..image.len()).step_by(stride).map(|at| at * 8 + at % 8))
+        .collect();
+    let (next, undetected, refused) =
+        (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, |count| count.get().min(8)) {
+            scope.spawn(|| {
+                let mut flipped = image.clone();
+                while let Some(&bit) = bits.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    flipped[bit / 8] ^= 1 << (bit % 8);
+                    let cost =
+                        parts.iter().find(|part| (part.start..part.end).contains(&(bit / 8)));
+                    let cost = cost.map_or(&Cost::Nothing, |part| &part.cost);
+                    let check = || check_flip(&flipped, &machine, &original, cost);
+                    match catch_unwind(AssertUnwindSafe(check)) {
+                        Ok(Ok(Verdict::Detected)) => {}
+                        Ok(Ok(Verdict::Refused)) => _ = refused.fetch_add(1, Ordering::Relaxed),
+                        Ok(Ok(Verdict::NoEffect)) => _ = undetected.fetch_add(1, Ordering::Relaxed),
+                        Ok(Err(error)) => {
+                            panic!("bit {} of byte {:#x}, {cost:?}: {error}", bit % 8, bit / 8)
+                        }
+                        Err(_) => panic!("bit {} of byte {:#x}: panic", bit % 8, bit / 8),
+                    }
+                    flipped[bit / 8] ^= 1 << (bit % 8);
+                }
+            });
+        }
+    });
+    let (undetected, refused) = (undetected.into_inner(), refused.into_inner());
+    println!("{} flips, {refused} refused to open, {undetected} without effect", bits.len());
+    assert!(refused < bits.len() / 20, "opening is refused too easily");
+}
+
+/// A store with a sealed segment and a tail, closed in order.
+fn small_store(seed: u64, machine: &Machine, index: bool) -> Vec<u8> {
+    let mut world = World::create(seed, machine.clone(), index);
+    for _ in 0..4 {
+        world.start_run();
+    }
+    while world.log().stats().unwrap().sealed_segments == 0 {
+        world.step();
+    }
+    for _ in 0..10 {
+        world.step();
+    }
+    world.close()
+}
+
+enum Verdict {
+    Detected,
+    Refused,
+    NoEffect,
+}
+
+fn check_flip(
+    image: &[u8],
+    machine: &Machine,
+    original: &Answers,
+    cost: &Cost,
+) -> Result<Verdict, String> {
+    let gate_and_log = {
+        let gate = super::support::gate::Gate::new(&SimDisk::untracked(image.to_vec()));
+        let opened = machine.options().open_storage(std::sync::Arc::new(gate.clone()));
+        opened.map(|log| (gate, log))
+    };
+    let (gate, log) = match gate_and_log {
+        Ok(opened) => opened,
+        Err(
+            Error::Corrupt(_)
+            | Error::NotAStore { .. }
+            | Error::UnsupportedVersion { .. }
+            | Error::UnsupportedFeatures { .. }
+            | Error::Truncated { .. },
+        ) if *cost == Cost::Nothing => return Ok(Verdict::Refused),
+        Err(error) => return Err(format!("not opened: {error}")),
+    };
+    let report = log.recovery_report().clone();
+    let mut found = answers(&log);
+    found.damage.extend(report.damaged.iter().cloned());
+    let lost = compare(&found, original, cost)?;
+    let mut detected = !report.is_clean() || !found.damage.is_empty();
+    let named = |found: &Answers| match cost {
+        Cost::Record { run, seq, at } => found.damage.iter().any(|damage| {
+            damage.place == Place::Frame(*at)
+                || damage.run.as_ref().is_some_and(|name| *name.as_str() == *run.1)
+                    && damage.seq.is_some_and(|found| found.0 == *seq)
+        }),
+        _ => true,
+    };
+    if !detected || !named(&found) {
+        let verified = log.verify().map_err(|error| format!("verify: {error}"))?;
+        detected |= !verified.is_clean();
+        found.damage.extend(verified.problems);
+    }
+    gate.shut();
+    match (detected, lost) {
+        (false, false) => Ok(Verdict::NoEffect),
+        (false, true) => Err("an answer is missing and nobody says so".to_owned()),
+        (true, _) if named(&found) => Ok(Verdict::Detected),
+        (true, _) => Err(format!("the record is not named: {:?}", found.damage)),
+    }
+}
+
+/// Refuses every wrong answer, and every missing one that the flip must not cost; answers whether
+/// anything is missing or other than it was.
+fn compare(found: &Answers, original: &Answers, cost: &Cost) -> Result<bool, String> {
+    let mut lost = false;
+    let costs = |run: &Name| match cost {
+        Cost::Nothing => false,
+        Cost::Record { run: hit, .. } | Cost::OfRun { run: hit } => run == hit,
+        Cost::Deletions => true,
+    };
+    for (name, run) in &original.runs {
+        let none = Run::default();
+        let other = found.runs.get(name).unwrap_or(&none);
+        if other == run {
+            continue;
+        }
+        lost = true;
+        if !costs(name) {
+            return Err(format!("{name:?} is hit too: {other:?}"));
+        }
+        for (seq, payload) in &run.records {
+            match (other.records.get(seq), cost) {
+                (Some(same), _) if same == payload => {}
+                (Some(_), _) => return Err(format!("{name:?} record {seq} is another one")),
+                (None, Cost::Record { seq: hit, .. }) if hit == seq => {}
+                (None, Cost::OfRun { .. } | Cost::Deletions) => {}
+                (None, _) => return Err(format!("{name:?} record {seq} is lost too")),
+            }
+        }
+        if other.records.keys().any(|seq| !run.records.contains_key(seq)) {
+            return Err(format!("{name:?} has more records than it had"));
+        }
+    }
+    let more = found.runs.keys().find(|name| !original.runs.contains_key(*name));
+    match more {
+        Some(name) if *cost != Cost::Deletions => Err(format!("{name:?} came up")),
+        more => Ok(lost || more.is_some() || !found.errors.is_empty()),
+    }
+}
+
+/// Asks for everything.
+fn answers(log: &RunLog) -> Answers {
+    let mut answers = Answers::default();
+    let mut note = |answers: &mut Answers, error: Error| match error {
+        Error::Corrupt(corruption) => answers.damage.push(corruption),
+        error => answers.errors.push(error.to_string()),
+    };
+    let page = match log.all_runs(None, 1000) {
+        Ok(page) => page.runs,
+        Err(error) => {
+            note(&mut answers, error);
+            Vec::new()
+        }
+    };
+    for summary in page {
+        let name = (summary.agent.to_string(), summary.run.to_string());
+        let reference = (summary.agent.as_str(), summary.run.as_str());
+        let mut run = Run { summary: format!("{summary:?}"), ..Run::default() };
+        match log.metadata(reference) {
+            Ok(metadata) => run.ends = format!("{metadata:?}"),
+            Err(error) => note(&mut answers, error),
+        }
+        match log.outcome(reference) {
+            Ok(outcome) => {
+                run.ends += &format!("{:?}", outcome.map(|found| found.payload().to_vec()))
+            }
+            Err(error) => note(&mut answers, error),
+        }
+        match log.trace(reference) {
+            Ok(trace) => {
+                for record in trace {
+                    match record {
+                        Ok(record) => {
+                            run.records.insert(record.seq().0, record.payload().to_vec());
+                        }
+                        Err(error) => note(&mut answers, error),
+                    }
+                }
+            }
+            Err(error) => note(&mut answers, error),
+        }
+        answers.runs.insert(name, run);
+    }
+    answers
+}
+
+/// Finds the frames of the log in the file.
+fn layout(image: &[u8]) -> Vec<Part> {
+    let extent_len = usize::try_from(EXTENT).unwrap();
+    let mut frames: Vec<(usize, FrameHeader)> = Vec::new();
+    for base in (64 << 10..image.len()).step_by(extent_len) {
+        let extent = &image[base..(base + extent_len).min(image.len())];
+        let Ok(header) = SegmentHeader::decode(extent) else { continue };
+        let mut at = SEGMENT_HEADER_LEN;
+        while let Ok(frame) = FrameHeader::decode(&extent[at as usize..], header.key, at) {
+            frames.push((base + at as usize, frame));
+            at += u32::try_from(frame.frame_len()).unwrap();
+        }
+    }
+    let payload = |at: usize, header: &FrameHeader| {
+        &image[at + FRAME_HEADER_LEN..][..header.payload_len as usize]
+    };
+    let mut names: BTreeMap<RunNo, Name> = BTreeMap::new();
+    let mut owners: BTreeMap<LogPosition, (Name, u64)> = BTreeMap::new();
+    for (at, header) in &frames {
+        if matches!(header.kind, FrameKind::Bind | FrameKind::Start) {
+            let (agent, run, _) = decode_ids(payload(*at, header)).unwrap();
+            names.insert(header.run_no, (agent.to_string(), run.to_string()));
+        }
+        if header.kind == FrameKind::Record && header.flags & FLAG_PIECES != 0 {
+            let references = &payload(*at, header)[usize::from(header.name_len)..];
+            for piece in decode_pieces(references).unwrap() {
+                owners.insert(piece.at, (names[&header.run_no].clone(), header.seq.0));
+            }
+        }
+    }
+    let part = |(at, header): &(usize, FrameHeader)| {
+        let run = || names[&header.run_no].clone();
+        let cost = match header.kind {
+            FrameKind::Record => {
+                Cost::Record { run: run(), seq: header.seq.0, at: header.position }
+            }
+            FrameKind::Piece => match owners.get(&header.position) {
+                Some((run, seq)) => {
+                    Cost::Record { run: run.clone(), seq: *seq, at: header.position }
+                }
+                None => Cost::Nothing,
+            },
+            FrameKind::Start | FrameKind::End | FrameKind::Commit => Cost::OfRun { run: run() },
+            FrameKind::Evict => Cost::Deletions,
+            _ => Cost::Nothing,
+        };
+        Part { start: *at, end: at + header.frame_len(), cost }
+    };
+    frames.iter().map(part).collect()
+}
+
+/// The bytes that mean something: those of frames, and all others that are not zero.
+fn used_bytes(image: &[u8], parts: &[Part]) -> Vec<usize> {
+    let framed = parts.iter().flat_map(|part| part.start..part.end);
+    let written = (0..image.len()).filter(|at| image[*at] != 0);
+    framed.chain(written).collect::<BTreeSet<_>>().into_iter().collect()
+}

@@ -1,0 +1,371 @@
+//! Crashes of a recorded workload, and what must hold after each.
+//!
+//! [`check_cut`] asserts, by the names of the design:
+//!
+//! - I1: each extent has one owner; the numbers of the store add up to its file.
+//! - I2: what is there is a prefix of what was appended, over all runs, with everything that was
+//!   acknowledged at the level that the crash left whole; no stale and no foreign byte.
+//! - I3: recovering twice gives the same, also when a crash interrupts the recovery.
+//! - I4: the index says what the directories say (`verify` compares them).
+//! - I7: deleted runs stay deleted, ended ones ended, others in progress.
+//! - I9: nothing panics.
+
+use core::fmt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use runlog::{Durability, IndexRecovery, NewRecord, Outcome, Place, RunLog};
+use runlog_sim::{CrashImages, Op, Recording, SimDisk, SplitMix64, Survivors};
+
+use super::gate::Gate;
+use super::model::{Found, Model};
+use super::world::Machine;
+
+/// A recorded stretch of a store's life, and the model of it.
+#[derive(Debug)]
+pub(crate) struct Epoch {
+    pub(crate) recording: Recording,
+    pub(crate) model: Model,
+    pub(crate) machine: Machine,
+    /// The store exists from this operation on.
+    pub(crate) first: usize,
+    /// Where the index was in order.
+    pub(crate) ready: Vec<Range<usize>>,
+}
+
+/// What is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The power went.
+    Power(Survivors),
+    /// The process was killed; of the next write a part was stored.
+    Kill,
+}
+
+/// The losses that each boundary is tried with.
+pub(crate) const LOSSES: [Loss; 11] = [
+    Loss::Power(Survivors::Nothing),
+    Loss::Power(Survivors::Everything),
+    Loss::Power(Survivors::Half),
+    Loss::Power(Survivors::OnlyLast),
+    Loss::Power(Survivors::AllButOneSector),
+    Loss::Power(Survivors::AllButOneOp),
+    Loss::Power(Survivors::TornLast),
+    Loss::Power(Survivors::Half),
+    Loss::Power(Survivors::AllButOneSector),
+    Loss::Kill,
+    Loss::Kill,
+];
+
+/// A crash: where, and what of it survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) epoch: usize,
+    pub(crate) boundary: usize,
+    /// The place in [`LOSSES`].
+    pub(crate) loss: usize,
+    pub(crate) seed: u64,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.epoch, self.boundary, self.loss)
+    }
+}
+
+/// How much was done for a cut besides opening and reading everything.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) cuts: u64,
+    pub(crate) nested: u64,
+    pub(crate) continued: u64,
+}
+
+/// Opens the store that a crash left, and checks everything.
+pub(crate) fn check_cut(
+    epoch: &Epoch,
+    images: &mut CrashImages<'_>,
+    cut: Cut,
+    buffer: &mut Vec<u8>,
+    tally: &mut Tally,
+) -> Result<Found, String> {
+    let loss = LOSSES[cut.loss];
+    let mut random = SplitMix64::new(cut.seed);
+    let mut machine = Machine { activities: Arc::default(), ..epoch.machine.clone() };
+    let (least, most) = match loss {
+        Loss::Power(survivors) => {
+            machine.boot += 1 + random.below(1000);
+            images.image_into(survivors, random.next_u64(), buffer);
+            epoch.model.after_power_loss(cut.boundary)
+        }
+        Loss::Kill => {
+            let stored = match images.next_op() {
+                Some(Op::Write { data, .. }) => random.index(data.len() + 1),
+                _ => 0,
+            };
+            images.killed_into(stored, buffer);
+            epoch.model.after_kill(cut.boundary, stored > 0)
+        }
+    };
+    tally.cuts += 1;
+    let checked = catch_unwind(AssertUnwindSafe(|| {
+        let crash = Crash {
+            model: &epoch.model,
+            machine: &machine,
+            loss,
+            limits: (least, most),
+            index: epoch.ready.iter().any(|stretch| stretch.contains(&cut.boundary)),
+        };
+        check_image(&crash, buffer, &mut random, tally)
+    }));
+    match checked {
+        Ok(result) => result,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+            Err(format!("panic: {}", text.unwrap_or_default()))
+        }
+    }
+}
+
+/// What is known of a crash.
+struct Crash<'a> {
+    model: &'a Model,
+    machine: &'a Machine,
+    loss: Loss,
+    /// How many events must be there, and how many may.
+    limits: (usize, usize),
+    /// There was an index in order, and so there must be.
+    index: bool,
+}
+
+fn check_image(
+    crash: &Crash<'_>,
+    image: &[u8],
+    random: &mut SplitMix64,
+    tally: &mut Tally,
+) -> Result<Found, String> {
+    let Crash { model, machine, loss, limits: (least, most), index } = *crash;
+    let nested = random.below(8) == 0;
+    let disk = match nested {
+        true => SimDisk::recording_from(image.to_vec()),
+        false => SimDisk::untracked(image.to_vec()),
+    };
+    let (gate, log) = open(&disk, machine)?;
+    let found = model.check(&log, least, most)?;
+    check_report(&log, loss)?;
+    let kept = log.recovery_report().index == IndexRecovery::Kept;
+    let rebuilt = machine.activities.rebuilds.load(Ordering::Relaxed) > 0;
+    if index && (rebuilt || !kept) {
+        return Err(format!("the crash cost the index: {}", log.recovery_report()));
+    }
+    check_whole(&log)?;
+    if random.below(8) == 0 {
+        check_reversed(&log, model, &found)?;
+    }
+    let go_on = random.below(4) == 0;
+    if go_on {
+        tally.continued += 1;
+        go_on_appending(&log, model, &found)?;
+    }
+    gate.shut();
+    drop(log);
+    if go_on {
+        // I3 once more: what was appended then is there too, and nothing else changed.
+        let (gate, log) = open(&disk, machine)?;
+        check_continued(&log, model, &found, "killed after appending")?;
+        log.close().map_err(|error| format!("close: {error}"))?;
+        drop(gate);
+        let (gate, log) = open(&disk, machine)?;
+        if !log.recovery_report().is_clean() || !log.recovery_report().clean {
+            return Err(format!("after closing in order: {}", log.recovery_report()));
+        }
+        check_continued(&log, model, &found, "closed and opened")?;
+        gate.shut();
+    } else {
+        recover_again(&disk, model, machine, &found, "recovered twice")?;
+    }
+    if nested {
+        let recording = disk.take_recording();
+        let mut images = CrashImages::new(&recording);
+        let mut boundaries: Vec<usize> =
+            (0..3).map(|_| random.index(recording.ops.len() + 1)).collect();
+        boundaries.sort_unstable();
+        for boundary in boundaries {
+            if go_on {
+                break;
+            }
+            tally.nested += 1;
+            images.seek(boundary);
+            let survivors = Survivors::ALL[random.index(Survivors::ALL.len())];
+            let image = images.image(survivors, random.next_u64());
+            let mut machine = machine.clone();
+            machine.boot += 1;
+            let what = format!("crashed at {boundary} of its recovery with {survivors:?}");
+            recover_again(&SimDisk::untracked(image), model, &machine, &found, &what)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Opens the store, with a gate to let go of it.
+pub(crate) fn open(disk: &SimDisk, machine: &Machine) -> Result<(Gate, RunLog), String> {
+    let gate = Gate::new(disk);
+    let log = machine.options().open_storage(Arc::new(gate.clone()));
+    log.map(|log| (gate, log)).map_err(|error| format!("open: {error}"))
+}
+
+/// Opens the store and sees to it that it holds what was found before.
+fn recover_again(
+    disk: &SimDisk,
+    model: &Model,
+    machine: &Machine,
+    found: &Found,
+    what: &str,
+) -> Result<(), String> {
+    let fail = |error: String| format!("{what}: {error}");
+    let (gate, log) = open(disk, machine).map_err(fail)?;
+    let again = model.check(&log, 0, model.events.len()).map_err(fail)?;
+    if again.seen != found.seen {
+        return Err(format!("{what}: not the same any more: {:?}, {:?}", found.seen, again.seen));
+    }
+    check_whole(&log).map_err(fail)?;
+    gate.shut();
+    Ok(())
+}
+
+/// A crash damages nothing that was there: it tears what was being written, no more.
+fn check_report(log: &RunLog, loss: Loss) -> Result<(), String> {
+    let report = log.recovery_report();
+    let mut damage = report.damaged.iter().filter(|damage| {
+        // A superblock, the owner page and the last batch of the manifest can be torn.
+        !matches!(damage.place, Place::Superblock { .. } | Place::OwnerPage)
+    });
+    let damage = match loss {
+        Loss::Power(_) => damage.next(),
+        // The one frame that was in flight is told as damage.
+        Loss::Kill => damage.nth(1),
+    };
+    match damage {
+        Some(damage) => Err(format!("{loss:?} was taken for damage: {damage}")),
+        None => Ok(()),
+    }
+}
+
+/// Whatever `verify` and the numbers say of a store that was just recovered.
+pub(crate) fn check_whole(log: &RunLog) -> Result<(), String> {
+    let verified = log.verify().map_err(|error| format!("verify: {error}"))?;
+    if let Some(problem) = verified.problems.first() {
+        let count = verified.problems.len();
+        return Err(format!("verify found {count} problems, the first: {problem}"));
+    }
+    let stats = log.stats().map_err(|error| format!("stats: {error}"))?;
+    let owned =
+        stats.log_extents + stats.index_extents + stats.meta_extents + stats.retired_extents;
+    let extents = stats.file_len.saturating_sub(64 << 10).div_ceil(stats.extent_len);
+    if owned + stats.free_extents < extents {
+        return Err(format!("{extents} extents: {stats:?}"));
+    }
+    Ok(())
+}
+
+/// Reads each run backwards and in a range.
+fn check_reversed(log: &RunLog, model: &Model, found: &Found) -> Result<(), String> {
+    for (run, seen) in model.runs.iter().zip(&found.seen) {
+        let Some((count, _)) = *seen else { continue };
+        let name = (run.agent.as_str(), run.run.as_str());
+        let fail = |error: runlog::Error| format!("{name:?} backwards: {error}");
+        let mut next = count;
+        for record in log.trace(name).map_err(fail)?.rev() {
+            let record = record.map_err(fail)?;
+            next -= 1;
+            if record.seq().0 != next as u64 || *record.payload() != *run.records[next].payload {
+                return Err(format!("{name:?} backwards: record {next} is {record:?}"));
+            }
+        }
+        if next != 0 {
+            return Err(format!("{name:?} backwards: ends at {next}"));
+        }
+    }
+    Ok(())
+}
+
+const LATER: (&str, &str) = ("later", "later");
+const LATER_RECORDS: usize = 12;
+
+fn later_payload(number: usize) -> Vec<u8> {
+    vec![u8::try_from(number % 251).unwrap_or(0); 3000 + number]
+}
+
+/// Appends to the recovered store: to a run that is in progress and to a new one.
+fn go_on_appending(log: &RunLog, model: &Model, found: &Found) -> Result<(), String> {
+    let fail = |error: runlog::Error| format!("appending after recovery: {error}");
+    let writer = log.start_run(LATER.0, LATER.1, b"later").map_err(fail)?;
+    for number in 0..LATER_RECORDS {
+        let payload = later_payload(number);
+        let mut record = NewRecord::new(&payload);
+        if number + 1 == LATER_RECORDS {
+            record = record.durability(Durability::Disk);
+        }
+        let appended = writer.append_record(&record).map_err(fail)?;
+        if appended.seq.0 != number as u64 {
+            return Err(format!("the new run goes on at {}", appended.seq));
+        }
+    }
+    writer.end(&Outcome::completed()).map_err(fail)?;
+    drop(writer);
+    for (run, seen) in model.runs.iter().zip(&found.seen) {
+        let Some((count, status)) = *seen else { continue };
+        if status.is_ended() {
+            continue;
+        }
+        let writer = log.writer((run.agent.as_str(), run.run.as_str())).map_err(fail)?;
+        let appended = writer.append(b"more").map_err(fail)?;
+        if appended.seq.0 != count as u64 {
+            return Err(format!("{} goes on at {} instead of {count}", run.run, appended.seq));
+        }
+        break;
+    }
+    Ok(())
+}
+
+/// What [`go_on_appending`] appended is there, besides everything that was found before.
+fn check_continued(log: &RunLog, model: &Model, found: &Found, what: &str) -> Result<(), String> {
+    let fail = |error: runlog::Error| format!("{what}: {error}");
+    let later: Vec<Vec<u8>> = log
+        .trace(LATER)
+        .map_err(fail)?
+        .map(|record| record.map(|record| record.payload().to_vec()))
+        .collect::<Result<_, _>>()
+        .map_err(fail)?;
+    if later != (0..LATER_RECORDS).map(later_payload).collect::<Vec<_>>() {
+        return Err(format!("{what}: the new run has {} other records", later.len()));
+    }
+    let mut continued = false;
+    for (run, seen) in model.runs.iter().zip(&found.seen) {
+        let name = (run.agent.as_str(), run.run.as_str());
+        let summary = log.run(name);
+        let Some((count, status)) = *seen else {
+            if !matches!(summary, Err(runlog::Error::RunNotFound { .. })) {
+                return Err(format!("{what}: {name:?} came back: {summary:?}"));
+            }
+            continue;
+        };
+        let summary = summary.map_err(fail)?;
+        let more = u64::from(!continued && !status.is_ended());
+        continued |= more == 1;
+        if summary.status != status || summary.records != count as u64 + more {
+            return Err(format!("{what}: {name:?} is {summary:?}, not {count} + {more}"));
+        }
+        for (place, record) in log.trace(name).map_err(fail)?.enumerate() {
+            let record = record.map_err(fail)?;
+            let expected = run.records[..count].get(place).map_or(&b"more"[..], |rec| &rec.payload);
+            if *record.payload() != *expected {
+                return Err(format!("{what}: {name:?} record {place} is another one"));
+            }
+        }
+    }
+    check_whole(log).map_err(|error| format!("{what}: {error}"))
+}

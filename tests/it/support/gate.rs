@@ -1,0 +1,68 @@
+//! A way to let go of a store as a killed process does: without a last write.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use runlog::storage::Storage;
+use runlog_sim::SimDisk;
+
+/// A simulated disk behind a gate. Once the gate is shut, nothing reaches the disk any more, not
+/// even as a failed operation.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate {
+    disk: SimDisk,
+    shut: Arc<AtomicBool>,
+}
+
+impl Gate {
+    pub(crate) fn new(disk: &SimDisk) -> Self {
+        Self { disk: disk.clone(), shut: Arc::default() }
+    }
+
+    pub(crate) fn shut(&self) {
+        self.shut.store(true, Ordering::SeqCst);
+    }
+
+    fn pass(&self) -> io::Result<()> {
+        if self.shut.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the process is gone"));
+        }
+        Ok(())
+    }
+}
+
+impl Storage for Gate {
+    fn len(&self) -> io::Result<u64> {
+        self.disk.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.disk.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.pass()?;
+        self.disk.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.pass()?;
+        self.disk.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.pass()?;
+        self.disk.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.pass()?;
+        self.disk.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.pass()?;
+        self.disk.punch(offset, len)
+    }
+}

@@ -1,0 +1,635 @@
+//! A store on a simulated disk, a workload for it that follows from a seed, and the trace of both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use runlog::env::{BootId, Environment};
+use runlog::format::{FrameHeader, FrameKind};
+use runlog::{
+    Activity, Allow, Appended, ContentType, Durability, LogPosition, Lsn, Metadata, NewRecord,
+    Observer, Options, Outcome, Phase, RunLog, RunNo, RunStatus, RunWriter, Ticket, Timestamp,
+};
+use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
+
+use super::gate::Gate;
+use super::model::{Change, Event, Model, Rec, Run};
+
+/// The extents of all simulated stores: the smallest, so that much happens in little time.
+pub(crate) const EXTENT: u64 = 64 << 10;
+/// A quarter of the time no more than this many runs are alive.
+const MANY_RUNS: usize = 24;
+
+/// Time, randomness and the boot of a simulated machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Machine {
+    pub(crate) clock: SimClock,
+    pub(crate) entropy: SimEntropy,
+    pub(crate) boot: u64,
+    pub(crate) activities: Arc<Activities>,
+}
+
+/// How often the engine did what.
+#[derive(Debug, Default)]
+pub(crate) struct Activities {
+    pub(crate) rolls: AtomicUsize,
+    pub(crate) checkpoints: AtomicUsize,
+    pub(crate) rebuilds: AtomicUsize,
+}
+
+impl Observer for Activities {
+    fn observe(&self, activity: Activity, phase: Phase) {
+        let count = match activity {
+            Activity::Roll => &self.rolls,
+            Activity::IndexCheckpoint => &self.checkpoints,
+            Activity::IndexRebuild => &self.rebuilds,
+            _ => return,
+        };
+        count.fetch_add(usize::from(phase == Phase::Begin), Ordering::Relaxed);
+    }
+}
+
+impl Machine {
+    pub(crate) fn new(seed: u64, boot: u64) -> Self {
+        let clock = SimClock::new(Timestamp(1_000_000_000));
+        Self { clock, entropy: SimEntropy::new(seed), boot, activities: Arc::default() }
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        let mut boot = [0xb0; 16];
+        boot[..8].copy_from_slice(&self.boot.to_le_bytes());
+        Options::new()
+            .extent_size(EXTENT)
+            .background(false)
+            .sync_interval(None)
+            .index_cache(1 << 20)
+            .observer(self.activities.clone())
+            .environment(Environment {
+                clock: Arc::new(self.clock.clone()),
+                entropy: Arc::new(self.entropy.clone()),
+                boot_id: Some(BootId(boot)),
+            })
+    }
+}
+
+/// What a run may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Now {
+    running: bool,
+    deleted: bool,
+    explicit: bool,
+    touched: bool,
+}
+
+/// What is left of a world.
+#[derive(Debug)]
+pub(crate) struct Abandoned {
+    pub(crate) disk: SimDisk,
+    pub(crate) model: Model,
+    pub(crate) machine: Machine,
+    pub(crate) ready: Vec<Range<usize>>,
+}
+
+/// An open store, and all that was done to it.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) disk: SimDisk,
+    pub(crate) machine: Machine,
+    pub(crate) model: Model,
+    gate: Gate,
+    log: Option<RunLog>,
+    random: SplitMix64,
+    seed: u64,
+    now: Vec<Now>,
+    writers: BTreeMap<usize, RunWriter>,
+    /// Events that are not durable yet as far as was told, with their tickets.
+    tickets: Vec<(usize, Ticket)>,
+    index: bool,
+    /// The index is open and has been committed since this operation.
+    ready_since: Option<usize>,
+    /// The stretches of operations in which the index was in order, so that no crash may cost it.
+    pub(crate) ready: Vec<Range<usize>>,
+    /// What makes the ids of runs longer.
+    pub(crate) padding: usize,
+    /// Calls may fail, and the last failure.
+    pub(crate) may_fail: bool,
+    pub(crate) failure: Option<runlog::Error>,
+}
+
+impl World {
+    /// A new store on a disk that records.
+    pub(crate) fn create(seed: u64, machine: Machine, index: bool) -> Self {
+        let disk = SimDisk::recording();
+        let gate = Gate::new(&disk);
+        let options = machine.options().index(index);
+        let log = options.create_storage(Arc::new(gate.clone())).expect("the disk is fine");
+        Self::around(seed, machine, Model::default(), disk, gate, log, index)
+    }
+
+    /// Goes on with a store that was recovered; the model says what is in it.
+    pub(crate) fn resume(seed: u64, machine: Machine, model: Model, image: Vec<u8>) -> Self {
+        let disk = SimDisk::recording_from(image);
+        let gate = Gate::new(&disk);
+        let log = machine.options().open_storage(Arc::new(gate.clone())).expect("it was checked");
+        let mut world = Self::around(seed, machine, model, disk, gate, log, true);
+        world.now = world.model.runs.iter().map(|run| world.state_of(run)).collect();
+        world
+    }
+
+    fn around(
+        seed: u64,
+        machine: Machine,
+        model: Model,
+        disk: SimDisk,
+        gate: Gate,
+        log: RunLog,
+        index: bool,
+    ) -> Self {
+        Self {
+            disk,
+            machine,
+            model,
+            gate,
+            log: Some(log),
+            random: SplitMix64::new(seed),
+            seed,
+            now: Vec::new(),
+            writers: BTreeMap::new(),
+            tickets: Vec::new(),
+            index,
+            ready_since: None,
+            ready: Vec::new(),
+            padding: 0,
+            may_fail: false,
+            failure: None,
+        }
+    }
+
+    pub(crate) fn log(&self) -> &RunLog {
+        self.log.as_ref().expect("the store is open")
+    }
+
+    fn state_of(&self, run: &Run) -> Now {
+        // A run of which nothing is left was never started, or was deleted: it is not used again.
+        let mut now = Now { running: false, deleted: true, explicit: false, touched: false };
+        let mut ended = false;
+        for at in &run.events {
+            match &self.model.events[*at].change {
+                Change::Start { implicit, .. } => {
+                    now.explicit |= !implicit;
+                    now.deleted = false;
+                }
+                Change::End { .. } => ended = true,
+                Change::Delete => now.deleted = true,
+                Change::Records { .. } => {}
+            }
+        }
+        now.running = !now.deleted && !ended;
+        now
+    }
+
+    /// Begins a call: time goes on; answers the operations done so far.
+    fn begin(&self) -> (usize, i64) {
+        self.machine.clock.advance(1_000_000);
+        (self.disk.op_count(), runlog::env::Clock::now(&self.machine.clock).0)
+    }
+
+    fn note(&mut self, run: usize, change: Change, begin: (usize, i64)) -> usize {
+        let event = Event {
+            run,
+            change,
+            at: begin.1,
+            begin: begin.0,
+            process: usize::MAX,
+            disk: usize::MAX,
+        };
+        let place = self.model.events.len();
+        self.model.events.push(event);
+        self.model.runs[run].events.push(place);
+        place
+    }
+
+    /// Ends a call that succeeded: everything so far is acknowledged, at Disk level if the call
+    /// says so or a ticket does.
+    fn acknowledge(&mut self, durable: bool) {
+        let done = self.disk.op_count();
+        let mut through = if durable { self.model.events.len() } else { 0 };
+        for (event, ticket) in &self.tickets {
+            if ticket.is_durable() {
+                through = through.max(event + 1);
+            }
+        }
+        for event in &mut self.model.events {
+            event.process = event.process.min(done);
+        }
+        for event in &mut self.model.events[..through] {
+            event.disk = event.disk.min(done);
+        }
+        self.tickets.retain(|(event, _)| *event >= through);
+        if self.ready_since.is_none() && self.log().stats().is_ok_and(|stats| stats.index_open) {
+            self.ready_since = Some(done);
+        }
+    }
+
+    /// The store is about to be opened, which may cost the index if it is interrupted.
+    fn close_stretch(&mut self) {
+        let done = self.disk.op_count();
+        self.ready.extend(self.ready_since.take().map(|since| since..done + 1));
+    }
+
+    /// What a call gave, or nothing if it failed and may fail. Its event is noted by then, and
+    /// stays: it was begun, and never acknowledged.
+    fn succeeded<T>(&mut self, result: runlog::Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) if self.may_fail => {
+                self.failure = Some(error);
+                None
+            }
+            Err(error) => panic!("on a disk without faults: {error}"),
+        }
+    }
+
+    /// Takes back the last event, which failed without a trace.
+    pub(crate) fn take_back(&mut self) {
+        let event = self.model.events.pop().expect("there is one");
+        let run = &mut self.model.runs[event.run];
+        run.events.pop();
+        if let Change::Records { count } = event.change {
+            run.records.truncate(run.records.len() - count);
+        }
+    }
+
+    fn appended(&mut self, appended: Appended, durable: bool) {
+        let last = self.model.events.len() - 1;
+        self.tickets.push((last, appended.ticket));
+        self.acknowledge(durable);
+    }
+
+    pub(crate) fn running(&self) -> Vec<usize> {
+        (0..self.now.len()).filter(|run| self.now[*run].running).collect()
+    }
+
+    fn pick(&mut self, runs: &[usize]) -> Option<usize> {
+        (!runs.is_empty()).then(|| runs[self.random.index(runs.len())])
+    }
+
+    /// One step of the workload, whatever the dice say.
+    pub(crate) fn step(&mut self) {
+        let alive = self.now.iter().filter(|now| !now.deleted).count();
+        match self.random.below(100) {
+            0..=8 if alive < MANY_RUNS => self.start_run(),
+            9..=10 if alive < MANY_RUNS => self.append_unstarted(),
+            11..=54 => self.append_small(),
+            55..=59 => self.append_large(),
+            60..=69 => self.append_batch(),
+            70..=71 => self.append_late(),
+            72..=74 => self.append_forgery(),
+            75..=83 => self.end_run(),
+            84..=92 => self.delete_run(),
+            93..=95 => self.sync(),
+            96..=97 => self.checkpoint(),
+            98 => self.start_again(),
+            _ => self.reclaim(),
+        }
+    }
+
+    fn new_run(&mut self, explicit: bool) -> usize {
+        let run = self.model.runs.len();
+        let agent = format!("agent-{}", self.random.below(3));
+        let name = format!("run-{run}{}", "-".repeat(self.padding));
+        let (records, events) = (Vec::new(), Vec::new());
+        self.model.runs.push(Run { agent, run: name, records, events });
+        self.now.push(Now { running: true, deleted: false, explicit, touched: true });
+        run
+    }
+
+    fn name(&self, run: usize) -> (String, String) {
+        let run = &self.model.runs[run];
+        (run.agent.clone(), run.run.clone())
+    }
+
+    pub(crate) fn start_run(&mut self) {
+        let run = self.new_run(true);
+        let (agent, name) = self.name(run);
+        let mut metadata = vec![0; self.random.index(200)];
+        self.random.fill(&mut metadata);
+        let durable = self.random.below(3) == 0;
+        let level = if durable { Durability::Disk } else { Durability::Process };
+        let begin = self.begin();
+        self.note(run, Change::Start { metadata: metadata.clone(), implicit: false }, begin);
+        let metadata = Metadata::new(&metadata).durability(level);
+        let started = self.log().start_run(&agent, &name, metadata);
+        let Some(writer) = self.succeeded(started) else { return };
+        self.acknowledge(durable);
+        self.writers.insert(run, writer);
+    }
+
+    /// A run that records come to without a start gets one after all.
+    fn start_again(&mut self) {
+        let runs = self.running().into_iter().filter(|run| !self.now[*run].explicit);
+        let Some(run) = self.pick(&runs.collect::<Vec<_>>()) else { return };
+        let (agent, name) = self.name(run);
+        let begin = self.begin();
+        self.note(run, Change::Start { metadata: b"late".to_vec(), implicit: false }, begin);
+        let started = self.log().start_run(&agent, &name, b"late");
+        let Some(writer) = self.succeeded(started) else { return };
+        self.acknowledge(true);
+        (self.now[run].explicit, self.now[run].touched) = (true, true);
+        self.writers.insert(run, writer);
+    }
+
+    /// A payload that tells whose it is, and nothing else could be.
+    fn payload(&mut self, run: usize, len: usize) -> Arc<[u8]> {
+        let mut payload = vec![0; len];
+        self.random.fill(&mut payload);
+        let mut head = Vec::new();
+        let seq = self.model.runs[run].records.len();
+        let _ = write!(head, "{run}/{seq}/{}/{:016x};", self.machine.boot, self.seed);
+        let keep = head.len().min(len);
+        payload[..keep].copy_from_slice(&head[..keep]);
+        payload.into()
+    }
+
+    fn push_record(&mut self, run: usize, len: usize, at: i64) -> Rec {
+        let kind = ["", "turn", "tool_call"][self.random.index(3)];
+        let rec = Rec { payload: self.payload(run, len), kind, at };
+        self.model.runs[run].records.push(rec.clone());
+        rec
+    }
+
+    /// Appends one record to a run, by its writer or by its ids.
+    pub(crate) fn append(&mut self, run: usize, len: usize, durable: bool) {
+        let begin = self.begin();
+        let rec = self.push_record(run, len, begin.1);
+        self.append_rec(run, &rec, begin, durable);
+    }
+
+    fn append_rec(&mut self, run: usize, rec: &Rec, begin: (usize, i64), durable: bool) {
+        let level = if durable { Durability::Disk } else { Durability::Process };
+        let record = NewRecord::new(&rec.payload).kind(rec.kind).durability(level);
+        self.note(run, Change::Records { count: 1 }, begin);
+        let (agent, name) = self.name(run);
+        let appended = match self.writers.get(&run) {
+            Some(writer) if self.now[run].running => writer.append_record(&record),
+            _ => self.log().append_to(&agent, &name, &record, Allow::everything()),
+        };
+        self.now[run].touched = true;
+        let Some(appended) = self.succeeded(appended) else { return };
+        self.appended(appended, durable);
+    }
+
+    fn append_small(&mut self) {
+        let Some(run) = self.pick(&self.running()) else { return self.start_run() };
+        let len = match self.random.below(10) {
+            0 => self.random.index(24),
+            1..=5 => 40 + self.random.index(400),
+            _ => 400 + self.random.index(5000),
+        };
+        let durable = self.random.below(8) == 0;
+        self.append(run, len, durable);
+    }
+
+    fn append_large(&mut self) {
+        let Some(run) = self.pick(&self.running()) else { return };
+        let len = 8200 + self.random.index(24_000);
+        let durable = self.random.below(4) == 0;
+        self.append(run, len, durable);
+    }
+
+    fn append_unstarted(&mut self) {
+        let run = self.new_run(false);
+        let begin = self.begin();
+        self.note(run, Change::Start { metadata: Vec::new(), implicit: true }, begin);
+        let rec = self.push_record(run, 300, begin.1);
+        self.append_rec(run, &rec, begin, false);
+    }
+
+    fn append_late(&mut self) {
+        let ended: Vec<usize> = (0..self.now.len())
+            .filter(|run| !self.now[*run].running && !self.now[*run].deleted)
+            .collect();
+        let Some(run) = self.pick(&ended) else { return };
+        self.append(run, 100, false);
+    }
+
+    fn append_batch(&mut self) {
+        let Some(run) = self.pick(&self.running()) else { return };
+        let begin = self.begin();
+        let count = 2 + self.random.index(4);
+        let recs: Vec<Rec> = (0..count)
+            .map(|_| {
+                let long = self.random.below(6) == 0;
+                let len = self.random.index(if long { 12_000 } else { 900 });
+                self.push_record(run, len, begin.1)
+            })
+            .collect();
+        self.note(run, Change::Records { count }, begin);
+        let (agent, name) = self.name(run);
+        let durable = self.random.below(6) == 0;
+        let level = if durable { Durability::Disk } else { Durability::Process };
+        let records: Vec<NewRecord<'_>> = recs
+            .iter()
+            .map(|rec| NewRecord::new(&rec.payload).kind(rec.kind).durability(level))
+            .collect();
+        let appended = match self.writers.get(&run) {
+            Some(writer) => writer.append_batch(&records),
+            None => self.log().append_batch_to(&agent, &name, &records, Allow::everything()),
+        };
+        self.now[run].touched = true;
+        let Some(appended) = self.succeeded(appended) else { return };
+        self.appended(appended, durable);
+    }
+
+    /// Appends a record that holds frames: made for the very place where they will stand, but
+    /// without knowing the salt of the segment. They must never be taken for the store's own,
+    /// whatever a power loss leaves of the record around them.
+    fn append_forgery(&mut self) {
+        let Some(run) = self.pick(&self.running()) else { return };
+        // The run has its entry in the segment then, so that the next frame is the record's.
+        self.append(run, 30, false);
+        if self.failure.is_some() {
+            return;
+        }
+        let end = self.log().stats().expect("stats").end;
+        let begin = self.begin();
+        let payload = forgery(end, 1500 + self.random.index(2000));
+        let rec = Rec { payload: payload.into(), kind: "", at: begin.1 };
+        self.model.runs[run].records.push(rec.clone());
+        self.append_rec(run, &rec, begin, false);
+    }
+
+    pub(crate) fn end_run(&mut self) {
+        let Some(run) = self.pick(&self.running()) else { return };
+        let durable = self.random.below(3) != 0;
+        self.end(run, durable);
+    }
+
+    pub(crate) fn end(&mut self, run: usize, durable: bool) {
+        let level = if durable { Durability::Disk } else { Durability::Process };
+        let statuses = [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled];
+        let status = statuses[self.random.index(3)];
+        let mut payload = vec![0; self.random.index(100)];
+        self.random.fill(&mut payload);
+        let outcome =
+            Outcome::new(status).with_payload(&payload, ContentType::BYTES).durability(level);
+        let (agent, name) = self.name(run);
+        let begin = self.begin();
+        self.note(run, Change::End { status, payload }, begin);
+        let appended = match self.writers.remove(&run) {
+            Some(writer) => writer.end(&outcome),
+            None => self.log().end_run(&agent, &name, &outcome, Allow::nothing()),
+        };
+        let Some(appended) = self.succeeded(appended) else { return };
+        self.now[run].running = false;
+        self.appended(appended, durable);
+    }
+
+    pub(crate) fn delete_run(&mut self) {
+        let ended: Vec<usize> = (0..self.now.len())
+            .filter(|run| !self.now[*run].running && !self.now[*run].deleted)
+            .collect();
+        // Mostly the oldest, so that whole segments die.
+        let oldest = ended.first().copied().filter(|_| self.random.below(4) != 0);
+        let Some(run) = oldest.or_else(|| self.pick(&ended)) else { return };
+        let (agent, name) = self.name(run);
+        let begin = self.begin();
+        self.note(run, Change::Delete, begin);
+        let deleted = self.log().delete_run((agent.as_str(), name.as_str()));
+        let Some(_) = self.succeeded(deleted) else { return };
+        self.now[run].deleted = true;
+        self.acknowledge(true);
+    }
+
+    /// Ends the runs that have been going on for longest.
+    pub(crate) fn end_oldest(&mut self, keep: usize) {
+        let running = self.running();
+        for run in &running[..running.len().saturating_sub(keep)] {
+            self.end(*run, false);
+        }
+    }
+
+    pub(crate) fn sync(&mut self) {
+        let done = self.log().sync();
+        let Some(()) = self.succeeded(done) else { return };
+        self.acknowledge(true);
+    }
+
+    pub(crate) fn checkpoint(&mut self) {
+        let done = self.log().checkpoint();
+        let Some(()) = self.succeeded(done) else { return };
+        self.acknowledge(true);
+    }
+
+    pub(crate) fn reclaim(&mut self) {
+        let done = self.log().reclaim();
+        let Some(()) = self.succeeded(done) else { return };
+        self.acknowledge(false);
+    }
+
+    /// Closes the store in order and opens it again.
+    pub(crate) fn reopen(&mut self) {
+        self.let_go();
+        self.log.take().expect("open").close().expect("close");
+        self.closed_through(self.disk.op_count());
+        self.open();
+        assert!(self.log().recovery_report().clean);
+    }
+
+    /// Dies without a word, and opens the store again on the same boot of the machine.
+    pub(crate) fn kill(&mut self) {
+        self.let_go();
+        self.gate.shut();
+        self.log = None;
+        self.gate = Gate::new(&self.disk);
+        self.open();
+    }
+
+    fn let_go(&mut self) {
+        self.writers.clear();
+        self.tickets.clear();
+    }
+
+    /// Everything is durable since the store was closed in order.
+    fn closed_through(&mut self, done: usize) {
+        for event in &mut self.model.events {
+            (event.process, event.disk) = (event.process.min(done), event.disk.min(done));
+        }
+    }
+
+    fn open(&mut self) {
+        self.close_stretch();
+        let options = self.machine.options().index(self.index);
+        let log = options.open_storage(Arc::new(self.gate.clone())).expect("reopen");
+        self.log = Some(log);
+        // Opening syncs what it found before it returns.
+        self.acknowledge(true);
+        for now in &mut self.now {
+            now.touched = false;
+        }
+    }
+
+    /// Ends the runs that nobody touched since the store was opened.
+    pub(crate) fn adopt(&mut self) {
+        let expected: BTreeSet<(String, String)> = (0..self.now.len())
+            .filter(|run| self.now[*run].running && !self.now[*run].touched)
+            .map(|run| self.name(run))
+            .collect();
+        let begin = self.begin();
+        let adopted = self.log().adopt_orphans().expect("adopt").runs;
+        let names: Vec<(String, String)> =
+            adopted.iter().map(|(agent, run)| (agent.to_string(), run.to_string())).collect();
+        assert_eq!(names.iter().cloned().collect::<BTreeSet<_>>(), expected);
+        for name in names {
+            let run =
+                self.model.runs.iter().position(|run| (&run.agent, &run.run) == (&name.0, &name.1));
+            let run = run.expect("it was expected");
+            let change = Change::End { status: RunStatus::Interrupted, payload: Vec::new() };
+            self.note(run, change, begin);
+            self.now[run].running = false;
+        }
+        self.acknowledge(true);
+    }
+
+    /// Closes the store in order; answers the file.
+    pub(crate) fn close(mut self) -> Vec<u8> {
+        self.let_go();
+        self.log.take().expect("open").close().expect("close");
+        self.disk.image()
+    }
+
+    /// Goes away without a word; the recording stays.
+    pub(crate) fn abandon(mut self) -> Abandoned {
+        self.let_go();
+        self.close_stretch();
+        self.gate.shut();
+        self.log = None;
+        let Self { disk, model, machine, ready, .. } = self;
+        Abandoned { disk, model, machine, ready }
+    }
+}
+
+/// Bytes for a payload behind the header of a record at `end`, full of frames for their places,
+/// with the checks that a segment without a salt would have: each raises the floor beyond them
+/// all, and deletes every run.
+fn forgery(end: LogPosition, len: usize) -> Vec<u8> {
+    let runs: Vec<RunNo> = (1..40).map(RunNo).collect();
+    let mut body = Vec::new();
+    runlog::format::frame::encode_evictions(&runs, &mut body);
+    let mut payload = Vec::new();
+    while payload.len() < len {
+        let header_len = runlog::format::frame::FRAME_HEADER_LEN;
+        let at = end.offset + u32::try_from(header_len + payload.len()).expect("short");
+        let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), Timestamp(0));
+        header.position = LogPosition { segment: end.segment, offset: at };
+        header.durable = LogPosition { segment: end.segment, offset: end.offset + 50_000 };
+        header.lsn = Lsn(1_000_000);
+        header.payload_len = u32::try_from(body.len()).expect("short");
+        header.payload_crc = crc32fast::hash(&body);
+        payload.extend_from_slice(&header.encode(0));
+        payload.extend_from_slice(&body);
+    }
+    payload
+}
