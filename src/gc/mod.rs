@@ -48,7 +48,9 @@ mod tests {
             let (agent, id) = (AgentId::new("a").unwrap(), RunId::new(&run.to_string()).unwrap());
             builder.bind(RunNo(run), agent, id);
         }
-        evictions.iter().for_each(|&run| builder.push_eviction(RunNo(run)));
+        for &run in evictions {
+            builder.push_eviction(RunNo(run));
+        }
         builder.encode(RunNo(100))
     }
 

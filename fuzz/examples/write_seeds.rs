@@ -1,0 +1,51 @@
+//! Writes the seed inputs anew: `cargo run --example write_seeds` in the folder `fuzz`.
+
+use std::path::Path;
+
+use runlog::format::{EXTENTS_AT, MANIFEST_AT, OWNER_AT, SUPERBLOCK_AT};
+use runlog_fuzz::sample::sample;
+
+fn main() -> std::io::Result<()> {
+    let file = &sample().closed;
+    let part = |at: u64, len: usize| file[at as usize..at as usize + len].to_vec();
+    let pages = [
+        part(0, 84),
+        part(SUPERBLOCK_AT, 180),
+        part(OWNER_AT, 284),
+        part(MANIFEST_AT, 64),
+        part(EXTENTS_AT, 64),
+        part(MANIFEST_AT + 64, 40),
+        part(MANIFEST_AT, 64 + 12 * 40),
+        part(EXTENTS_AT + 64, 400),
+        part(EXTENTS_AT + 64 + 72, 200),
+    ];
+    for (number, page) in (0_u8..).zip(&pages) {
+        write("decoders", &format!("structure-{number}"), number << 1, page)?;
+        write("decoders", &format!("repaired-{number}"), number << 1 | 1, page)?;
+    }
+    for (number, block) in (0_u8..).zip([0_usize, 1, 2, 4, 10]) {
+        let page = part(block as u64 * 4096, 300);
+        write("open_any", &format!("front-{number}"), (block as u8) << 4 | 3, &page)?;
+    }
+    write("open_any", "whole-front", 0, &file[..(MANIFEST_AT + 400) as usize])?;
+    let mut state = 7_u64;
+    for target in ["ops", "open_mutated"] {
+        for number in 0..12 {
+            let mut bytes = vec![0; 40 + 30 * number];
+            for byte in &mut bytes {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = (state >> 56) as u8;
+            }
+            write(target, &format!("random-{number}"), number as u8 & 1, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+fn write(target: &str, name: &str, first: u8, rest: &[u8]) -> std::io::Result<()> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
+    std::fs::create_dir_all(&dir)?;
+    let mut bytes = vec![first];
+    bytes.extend_from_slice(rest);
+    std::fs::write(dir.join(name), bytes)
+}

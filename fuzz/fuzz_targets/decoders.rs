@@ -1,0 +1,145 @@
+//! Any bytes for each decoder, as they are and with their checksum made right. What is decoded and
+//! encoded again is the same value.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use runlog::RunNo;
+use runlog::format::frame::{FRAME_HEADER_LEN, FrameHeader, SegmentKey};
+use runlog::format::header::StaticHeader;
+use runlog::format::manifest::{AREA_HEADER_LEN, AreaHeader, Change, RECORD_LEN, RecordKey};
+use runlog::format::segment::SegmentHeader;
+use runlog::format::superblock::Superblock;
+use runlog::format::{Directory, directory, frame, manifest, owner};
+use runlog_fuzz::checks::{repair, repair_change, repair_frame};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&choice, rest)) = data.split_first() else { return };
+    let (repaired, mut bytes) = (choice & 1 != 0, rest.to_vec());
+    let mut checked = |len: usize| {
+        if repaired {
+            repair(&mut bytes, 0, len);
+        }
+        bytes.clone()
+    };
+    match choice >> 1 {
+        0 => {
+            if let Ok(header) = StaticHeader::decode(&checked(80)) {
+                assert_eq!(StaticHeader::decode(&header.encode()), Ok(header));
+            }
+        }
+        1 => {
+            if let Ok(block) = Superblock::decode(&checked(176)) {
+                assert_eq!(Superblock::decode(&block.encode()), Ok(block));
+            }
+        }
+        2 => {
+            if let Ok(who) = owner::decode(&checked(280)) {
+                assert_eq!(owner::decode(&owner::encode(&who)), Ok(who));
+            }
+        }
+        3 => {
+            if let Ok(header) = AreaHeader::decode(&checked(AREA_HEADER_LEN - 4)) {
+                assert_eq!(AreaHeader::decode(&header.encode()), Ok(header));
+            }
+        }
+        4 => {
+            if let Ok(header) = SegmentHeader::decode(&checked(60)) {
+                assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+            }
+        }
+        5 => change(bytes, repaired),
+        6 => area(bytes, repaired),
+        7 => frame_header(bytes, repaired),
+        8 => payloads(&bytes),
+        _ => read_directory(&bytes),
+    }
+});
+
+fn change(mut bytes: Vec<u8>, repaired: bool) {
+    let key = RecordKey { generation: 3, index: 5 };
+    if let (true, Some(record)) = (repaired, bytes.get_mut(..RECORD_LEN)) {
+        repair_change(record, key.generation, key.index);
+    }
+    if let Ok((change, last)) = Change::decode(&bytes, key) {
+        assert_eq!(Change::decode(&change.encode(key, last), key), Ok((change, last)));
+    }
+}
+
+fn area(mut bytes: Vec<u8>, repaired: bool) {
+    if repaired && bytes.len() >= AREA_HEADER_LEN {
+        // The identity and the generation that are asked for below.
+        bytes[8..24].fill(0);
+        bytes[24..32].copy_from_slice(&1_u64.to_le_bytes());
+        repair(&mut bytes, 0, AREA_HEADER_LEN - 4);
+        let records = bytes[AREA_HEADER_LEN..].chunks_exact_mut(RECORD_LEN);
+        for (index, record) in (0..).zip(records) {
+            repair_change(record, 1, index);
+        }
+    }
+    if let Ok(area) = manifest::read_area(&bytes, [0; 16], 1) {
+        let _ = area.extents.index_map();
+        let mut again = manifest::Extents::default();
+        for change in area.extents.snapshot() {
+            again.apply(change).expect("a snapshot can be applied");
+        }
+        assert_eq!(again, area.extents);
+    }
+}
+
+fn frame_header(mut bytes: Vec<u8>, repaired: bool) {
+    // The position that the bytes claim, so that it is not what they are refused for.
+    let Some(position) = bytes.get(16..24) else { return };
+    let position = u64::from_le_bytes(position.try_into().unwrap_or_default());
+    let position = runlog::LogPosition::from_u64(position);
+    let key = SegmentKey { id: position.segment, salt: 11 };
+    if repaired && bytes.len() >= FRAME_HEADER_LEN {
+        repair_frame(&mut bytes, key.salt);
+    }
+    let _ = frame::claims_position(&bytes, position);
+    if let Ok(header) = FrameHeader::decode(&bytes, key, position.offset) {
+        let again = FrameHeader::decode(&header.encode(key.salt), key, position.offset);
+        assert_eq!(again, Ok(header));
+        let _ = header.frame_len();
+        let _ = header.check_payload(&bytes[FRAME_HEADER_LEN..]);
+    }
+}
+
+fn payloads(bytes: &[u8]) {
+    if let Ok((agent, run, rest)) = frame::decode_ids(bytes) {
+        let mut again = Vec::new();
+        frame::encode_ids(&agent, &run, &mut again);
+        again.extend_from_slice(rest);
+        assert_eq!(again, bytes);
+    }
+    if let Ok(pieces) = frame::decode_pieces(bytes) {
+        let mut again = Vec::new();
+        frame::encode_pieces(&pieces, &mut again);
+        assert_eq!(frame::decode_pieces(&again), Ok(pieces));
+    }
+    if let Ok(runs) = frame::decode_evictions(bytes) {
+        let mut again = Vec::new();
+        frame::encode_evictions(&runs, &mut again);
+        assert_eq!(frame::decode_evictions(&again), Ok(runs));
+    }
+}
+
+fn read_directory(bytes: &[u8]) {
+    let Ok(view) = Directory::new(bytes) else { return };
+    for slot in 0..view.run_count().min(64) {
+        let _ = (view.run(slot), view.run_no(slot), view.record_list(slot));
+        let _ = (view.record_offset(slot, 0), view.record_offset(slot, u32::MAX));
+        if let Ok((_, run)) = view.ids(slot) {
+            let _ = view.find_id(run);
+        }
+        if let Ok(run_no) = view.run_no(slot) {
+            let _ = view.find_no(run_no);
+        }
+    }
+    let _ = (view.find_no(RunNo(u64::MAX)), view.find_id("run"), view.run(u32::MAX));
+    for index in 0..view.eviction_count().min(64) {
+        let _ = view.eviction(index);
+    }
+    let _ = (view.first_lsn(), view.last_lsn(), view.next_run_no());
+    let _ = directory::offset_in_list(bytes, 0, 0);
+}

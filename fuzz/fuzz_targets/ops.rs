@@ -1,0 +1,229 @@
+//! Any order of calls against a model of plain collections: what was acknowledged is there after
+//! kills and reopenings, and nothing else is.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use runlog::storage::MemoryStorage;
+use runlog::{Allow, Durability, Error, NewRecord, Outcome, RunLog, RunStatus};
+use runlog_fuzz::surroundings::options;
+
+const AGENT: &str = "agent";
+/// The most calls of one input.
+const CALLS: usize = 200;
+
+#[derive(Debug, Arbitrary)]
+enum Op {
+    Start {
+        run: u8,
+    },
+    Append {
+        run: u8,
+        len: u16,
+        fill: u8,
+        disk: bool,
+    },
+    AppendUnstarted {
+        run: u8,
+        fill: u8,
+    },
+    Batch {
+        run: u8,
+        lens: [u8; 3],
+        fill: u8,
+    },
+    Large {
+        run: u8,
+        len: u16,
+    },
+    End {
+        run: u8,
+    },
+    Delete {
+        run: u8,
+    },
+    Adopt,
+    Sync,
+    Checkpoint,
+    Reclaim,
+    Verify,
+    /// The process is killed.
+    Crash,
+    Reopen,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Run {
+    payloads: Vec<Vec<u8>>,
+    ended: Option<RunStatus>,
+    touched: bool,
+}
+
+struct Store {
+    storage: Arc<MemoryStorage>,
+    log: RunLog,
+    runs: BTreeMap<u8, Run>,
+}
+
+fn id(run: u8) -> String {
+    format!("run {}", run % 12)
+}
+
+impl Store {
+    fn new() -> Self {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = options().create_storage(storage.clone()).expect("memory can be written");
+        Self { storage, log, runs: BTreeMap::new() }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Start { run } => self.start(run),
+            Op::Append { run, len, fill, disk } => {
+                let payload = vec![fill; usize::from(len % 3_000)];
+                let level = if disk { Durability::Disk } else { Durability::Process };
+                self.append(run, payload, level, Allow::nothing());
+            }
+            Op::AppendUnstarted { run, fill } => {
+                self.append(run, vec![fill; 9], Durability::Process, Allow::everything());
+            }
+            Op::Large { run, len } => {
+                let payload = vec![3; 8_000 + usize::from(len)];
+                self.append(run, payload, Durability::Process, Allow::nothing());
+            }
+            Op::Batch { run, lens, fill } => self.batch(run, lens, fill),
+            Op::End { run } => self.end(run),
+            Op::Delete { run } => self.delete(run),
+            Op::Adopt => self.adopt(),
+            Op::Sync => self.log.sync().expect("memory can be synced"),
+            Op::Checkpoint => self.log.checkpoint().expect("a checkpoint works"),
+            Op::Reclaim => self.log.reclaim().expect("reclaiming works"),
+            Op::Verify => self.verify(),
+            Op::Crash => {
+                let image = self.storage.to_bytes();
+                self.open(Arc::new(MemoryStorage::from_bytes(image)));
+            }
+            Op::Reopen => {
+                self.log.clone().close().expect("closing works");
+                self.open(self.storage.clone());
+            }
+        }
+    }
+
+    fn open(&mut self, storage: Arc<MemoryStorage>) {
+        self.log = options().open_storage(storage.clone()).expect("what was written opens");
+        self.storage = storage;
+        assert!(self.log.recovery_report().is_clean(), "{:?}", self.log.recovery_report());
+        self.runs.values_mut().for_each(|run| run.touched = false);
+        self.compare();
+    }
+
+    fn start(&mut self, run: u8) {
+        let started = self.log.start_run(AGENT, &id(run), b"metadata");
+        match self.runs.get_mut(&(run % 12)) {
+            Some(Run { ended: Some(_), .. }) => {
+                assert!(matches!(started, Err(Error::RunEnded { .. })), "{started:?}");
+            }
+            // One without a start may refuse or accept other metadata; it is there either way.
+            Some(known) => known.touched = true,
+            None => {
+                started.expect("a new run can be started");
+                self.runs.insert(run % 12, Run { touched: true, ..Run::default() });
+            }
+        }
+    }
+
+    fn append(&mut self, run: u8, payload: Vec<u8>, level: Durability, allow: Allow) {
+        let record = NewRecord::new(&payload).durability(level);
+        let appended = self.log.append_to(AGENT, &id(run), &record, allow);
+        let known = self.runs.get(&(run % 12));
+        let accepted = known.map_or(allow.unstarted, |run| run.ended.is_none() || allow.after_end);
+        assert_eq!(appended.is_ok(), accepted, "{appended:?}");
+        if accepted {
+            let known = self.runs.entry(run % 12).or_default();
+            known.payloads.push(payload);
+            known.touched = true;
+        }
+    }
+
+    fn batch(&mut self, run: u8, lens: [u8; 3], fill: u8) {
+        let payloads = lens.map(|len| vec![fill; usize::from(len)]);
+        let records: Vec<NewRecord<'_>> =
+            payloads.iter().map(|payload| NewRecord::new(payload)).collect();
+        let appended = self.log.append_batch_to(AGENT, &id(run), &records, Allow::nothing());
+        let known = self.runs.get_mut(&(run % 12)).filter(|run| run.ended.is_none());
+        assert_eq!(appended.is_ok(), known.is_some(), "{appended:?}");
+        if let Some(known) = known {
+            known.payloads.extend(payloads);
+            known.touched = true;
+        }
+    }
+
+    fn end(&mut self, run: u8) {
+        let ended = self.log.end_run(AGENT, &id(run), &Outcome::failed(), Allow::nothing());
+        let known = self.runs.get_mut(&(run % 12));
+        let accepted = known
+            .as_ref()
+            .is_some_and(|run| run.ended.is_none() || run.ended == Some(RunStatus::Failed));
+        assert_eq!(ended.is_ok(), accepted, "{ended:?}");
+        if let (true, Some(known)) = (accepted, known) {
+            known.ended = Some(RunStatus::Failed);
+        }
+    }
+
+    fn delete(&mut self, run: u8) {
+        let deleted = self.log.delete_run((AGENT, id(run).as_str()));
+        let ended = self.runs.get(&(run % 12)).is_some_and(|run| run.ended.is_some());
+        assert_eq!(deleted.is_ok(), ended, "{deleted:?}");
+        if ended {
+            self.runs.remove(&(run % 12));
+        }
+    }
+
+    fn adopt(&mut self) {
+        let adopted = self.log.adopt_orphans().expect("adopting works");
+        let orphans = self.runs.values_mut().filter(|run| run.ended.is_none() && !run.touched);
+        let mut count = 0;
+        for run in orphans {
+            run.ended = Some(RunStatus::Interrupted);
+            count += 1;
+        }
+        assert_eq!(adopted.runs.len(), count, "{adopted:?}");
+    }
+
+    fn verify(&self) {
+        let report = self.log.verify().expect("memory can be read");
+        assert!(report.is_clean(), "{:?}", report.problems);
+    }
+
+    fn compare(&self) {
+        let listed = self.log.all_runs(None, 100).expect("a list").runs;
+        assert_eq!(listed.len(), self.runs.len());
+        for (number, run) in &self.runs {
+            let ids = (AGENT, id(*number));
+            let ids = (ids.0, ids.1.as_str());
+            let summary = self.log.run(ids).expect("the run is there");
+            assert_eq!(summary.status, run.ended.unwrap_or(RunStatus::InProgress));
+            assert_eq!(summary.records, run.payloads.len() as u64);
+            let records = self.log.trace(ids).expect("the run is there");
+            let back: Vec<Vec<u8>> =
+                records.map(|record| record.expect("a record").payload().to_vec()).collect();
+            assert!(back == run.payloads, "run {number} is as it was appended");
+        }
+    }
+}
+
+fuzz_target!(|ops: Vec<Op>| {
+    let mut store = Store::new();
+    for op in ops.iter().take(CALLS) {
+        store.apply(op);
+    }
+    store.compare();
+    store.verify();
+    store.apply(&Op::Crash);
+    store.apply(&Op::Reopen);
+});

@@ -1,0 +1,83 @@
+//! Makes the checksums of a damaged file right again, so that the damage gets behind them. The
+//! places are those of the format's specification.
+
+use runlog::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN};
+use runlog::format::manifest::{AREA_HEADER_LEN, RECORD_LEN};
+use runlog::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, SUPERBLOCK_AT};
+
+const PAGE: usize = 4096;
+const EXTENT: usize = 64 << 10;
+
+/// Writes the checksum of what starts at `at` behind it.
+pub fn repair(bytes: &mut [u8], at: usize, len: usize) {
+    let Some(checked) = bytes.get(at..at + len) else { return };
+    let crc = crc32fast::hash(checked).to_le_bytes();
+    if let Some(place) = bytes.get_mut(at + len..at + len + 4) {
+        place.copy_from_slice(&crc);
+    }
+}
+
+/// Repairs a record of a manifest area.
+pub fn repair_change(record: &mut [u8], generation: u64, index: u64) {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&generation.to_le_bytes());
+    crc.update(&index.to_le_bytes());
+    crc.update(&record[4..]);
+    record[..4].copy_from_slice(&crc.finalize().to_le_bytes());
+}
+
+/// Repairs the header of a frame.
+pub fn repair_frame(header: &mut [u8], salt: u64) {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&salt.to_le_bytes());
+    crc.update(&header[4..FRAME_HEADER_LEN]);
+    header[..4].copy_from_slice(&crc.finalize().to_le_bytes());
+}
+
+/// Repairs a whole file with extents of 64 KiB.
+pub fn repair_file(bytes: &mut [u8]) {
+    repair(bytes, 0, 80);
+    for slot in 0..2 {
+        repair(bytes, SUPERBLOCK_AT as usize + slot * PAGE, 176);
+    }
+    repair(bytes, OWNER_AT as usize, 280);
+    for area in 0..2 {
+        let start = (MANIFEST_AT + area * MANIFEST_AREA_LEN) as usize;
+        let Some(area) = bytes.get_mut(start..start + MANIFEST_AREA_LEN as usize) else { return };
+        repair(area, 0, AREA_HEADER_LEN - 4);
+        let generation = word(area, 24);
+        let records = area[AREA_HEADER_LEN..].chunks_exact_mut(RECORD_LEN);
+        for (index, record) in (0..).zip(records).take_while(|(_, record)| record[..4] != [0; 4]) {
+            repair_change(record, generation, index);
+        }
+    }
+    for extent in bytes.get_mut(EXTENTS_AT as usize..).unwrap_or_default().chunks_mut(EXTENT) {
+        repair_segment(extent);
+    }
+}
+
+fn repair_segment(extent: &mut [u8]) {
+    if extent.len() < 64 || extent[..8] == [0; 8] {
+        return;
+    }
+    repair(extent, 0, 60);
+    let salt = word(extent, 32);
+    let mut at = 64;
+    while let Some(frame) = extent.get_mut(at..) {
+        if frame.len() < FRAME_HEADER_LEN || frame[..4] == [0; 4] {
+            return;
+        }
+        let len = u32::from_le_bytes([frame[8], frame[9], frame[10], frame[11]]) as usize;
+        if let Some(payload) = frame.get(FRAME_HEADER_LEN..FRAME_HEADER_LEN + len) {
+            let crc = crc32fast::hash(payload).to_le_bytes();
+            frame[4..8].copy_from_slice(&crc);
+        }
+        repair_frame(frame, salt);
+        at += (FRAME_HEADER_LEN + len).next_multiple_of(FRAME_ALIGN);
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok());
+    u64::from_le_bytes(word.unwrap_or_default())
+}

@@ -1,0 +1,97 @@
+//! Everything a caller can do to a store, in memory that stays bounded.
+
+use std::sync::Arc;
+
+use runlog::storage::MemoryStorage;
+use runlog::{NewRecord, Outcome, RunLog, RunSummary};
+
+use crate::surroundings::options;
+
+/// The most runs that are looked at.
+const RUNS: usize = 256;
+const AGENT: &str = "fuzz agent";
+const RUN: &str = "fuzz run";
+
+/// Opens a file of these bytes, reads, writes, closes and opens again. Whatever the bytes are,
+/// nothing panics; and what was acknowledged after they were opened comes back.
+///
+/// `seen` is told of each record that is read: the agent, the run, the sequence, the payload.
+pub fn open_and_use(bytes: Vec<u8>, mut seen: impl FnMut(&str, &str, u64, &[u8])) {
+    let storage = Arc::new(MemoryStorage::from_bytes(bytes));
+    let Ok(log) = options().open_storage(storage.clone()) else { return };
+    let _ = log.recovery_report().to_string();
+    read_all(&log, &mut seen);
+    let _ = log.verify();
+    let _ = log.stats();
+    let written = write(&log);
+    let closed = log.close();
+    let reopened = options().open_storage(storage);
+    let (Ok(written), Ok(())) = (written, closed) else { return };
+    let log = reopened.expect("what was closed in order can be opened");
+    let trace = log.trace((AGENT, RUN)).expect("the run was acknowledged");
+    let back: Vec<Vec<u8>> =
+        trace.map(|record| record.expect("an acknowledged record").payload().to_vec()).collect();
+    assert_eq!(back, written, "what was acknowledged comes back");
+    read_all(&log, &mut seen);
+}
+
+/// Reads whatever can be read; an error ends what it is about.
+pub fn read_all(log: &RunLog, seen: &mut impl FnMut(&str, &str, u64, &[u8])) {
+    let mut runs: Vec<RunSummary> = Vec::new();
+    let mut after = None;
+    while let Ok(page) = log.all_runs(after.as_ref(), 16) {
+        runs.extend(page.runs);
+        after = page.next;
+        if after.is_none() || runs.len() >= RUNS {
+            break;
+        }
+    }
+    for agent in log.agents(None, 16).unwrap_or_default() {
+        let _ = log.runs(agent.as_str(), None, 16);
+    }
+    let _ = log.in_progress(None, 16);
+    for summary in runs {
+        let (agent, run) = (summary.agent.as_str(), summary.run.as_str());
+        let _ = (log.agent_of(run), log.run((agent, run)), log.metadata((agent, run)));
+        let _ = log.outcome((agent, run));
+        let Ok(trace) = log.trace((agent, run)) else { continue };
+        for record in trace.take(RUNS).flatten() {
+            let _ = (record.kind(), record.timestamp(), record.content_type());
+            seen(agent, run, record.seq().0, record.payload());
+        }
+        let Ok(trace) = log.trace((agent, run)) else { continue };
+        for record in trace.rev().take(4).flatten() {
+            seen(agent, run, record.seq().0, record.payload());
+        }
+    }
+}
+
+/// Does what a writer does; the payloads that were acknowledged, if all of it was.
+fn write(log: &RunLog) -> runlog::Result<Vec<Vec<u8>>> {
+    let writer = log.start_run(AGENT, RUN, b"metadata")?;
+    let mut payloads: Vec<Vec<u8>> = Vec::new();
+    if let Ok(trace) = log.trace((AGENT, RUN)) {
+        for record in trace {
+            payloads.push(record?.payload().to_vec());
+        }
+    }
+    let large = vec![9; 30_000];
+    for payload in [&b"one"[..], b"", &large, b"four"] {
+        let _ = writer.append(payload)?;
+        payloads.push(payload.to_vec());
+    }
+    let batch = [NewRecord::new(b"five"), NewRecord::new(b"six")];
+    let _ = writer.append_batch(&batch)?;
+    payloads.extend([b"five".to_vec(), b"six".to_vec()]);
+    log.sync()?;
+    let _ = writer.end(&Outcome::completed())?;
+    let _ = log.adopt_orphans();
+    if let Ok(page) = log.all_runs(None, 3) {
+        for summary in page.runs.iter().filter(|summary| summary.run != RUN) {
+            let _ = log.delete_run((summary.agent.as_str(), summary.run.as_str()));
+        }
+    }
+    log.checkpoint()?;
+    log.reclaim()?;
+    Ok(payloads)
+}

@@ -1,0 +1,34 @@
+//! What the fuzz targets share: a deterministic surrounding, a store to damage, checks that are
+//! made right again after damage, and everything a caller can do to a store.
+
+pub mod checks;
+pub mod exercise;
+pub mod sample;
+pub mod surroundings;
+
+use std::backtrace::Backtrace;
+
+/// Lets panics of the index library through to where the engine catches them. It may panic on
+/// damaged pages; the fuzzer aborts on any panic otherwise.
+pub fn allow_panics_of_the_index_library() {
+    let abort = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let file = panic.location().map_or("", |location| location.file());
+        if !file.contains("redb-") && !comes_from_the_index_library(file) {
+            abort(panic);
+        }
+    }));
+}
+
+/// A panic that the standard library raised on behalf of somebody: whose function is the first
+/// that is not its own.
+fn comes_from_the_index_library(file: &str) -> bool {
+    if !file.contains("/library/") {
+        return false;
+    }
+    let trace = Backtrace::force_capture().to_string();
+    let callers = trace.lines().filter_map(|line| line.split_once(": ").map(|(_, name)| name));
+    let mut ours = callers.skip_while(|name| !name.contains("panic"));
+    ours.find(|name| name.contains("redb::") || name.contains("runlog::"))
+        .is_some_and(|name| name.contains("redb::") && !name.contains("runlog::"))
+}

@@ -1,0 +1,40 @@
+//! Time and randomness that follow from nothing but the order of the calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use runlog::env::{BootId, Clock, Entropy, Environment};
+use runlog::{Options, Timestamp};
+
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+impl Clock for Counter {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.fetch_add(1_000, Ordering::Relaxed) as i64)
+    }
+}
+
+impl Entropy for Counter {
+    fn fill(&self, out: &mut [u8]) -> std::io::Result<()> {
+        for byte in out {
+            let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+            *byte = (count.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+        }
+        Ok(())
+    }
+}
+
+/// Small extents, no threads, and nothing that differs between two executions.
+pub fn options() -> Options {
+    let environment = Environment {
+        clock: Arc::new(Counter::default()),
+        entropy: Arc::new(Counter::default()),
+        boot_id: Some(BootId([7; 16])),
+    };
+    Options::new()
+        .extent_size(64 << 10)
+        .index_cache(1 << 20)
+        .background(false)
+        .environment(environment)
+}
