@@ -2,11 +2,16 @@
 
 use std::path::Path;
 
-use runlog::format::{EXTENTS_AT, MANIFEST_AT, OWNER_AT, SUPERBLOCK_AT};
+use runlog::format::{EXTENTS_AT, MANIFEST_AT, OWNER_AT, SUPERBLOCK_AT, owner};
+use runlog::{Owner, Timestamp};
 use runlog_fuzz::sample::sample;
 
 fn main() -> std::io::Result<()> {
-    let file = &sample().closed;
+    let mut file = sample().closed.clone();
+    // Whatever machine this runs on, the seeds are the same.
+    let owner = Owner { pid: 1, host: "host".to_owned(), since: Timestamp(0) };
+    let page = owner::encode(&owner);
+    file[OWNER_AT as usize..][..page.len()].copy_from_slice(&page);
     let part = |at: u64, len: usize| file[at as usize..at as usize + len].to_vec();
     let pages = [
         part(0, 84),
