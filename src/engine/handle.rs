@@ -81,7 +81,8 @@ impl RunLog {
     }
 
     /// Starts a run. Started again with the same metadata it is the same run, so that a caller who
-    /// does not know whether a start succeeded can repeat it.
+    /// does not know whether a start succeeded can repeat it; if the run has ended meanwhile, it
+    /// stays ended.
     ///
     /// # Durability
     /// [`crate::Durability::Disk`] unless the metadata says otherwise.
@@ -354,7 +355,7 @@ impl RunLog {
 
     /// Makes everything durable, brings the index up to date, and marks the file as closed in
     /// order. Other handles get [`Error::Closed`] from then on. The lock is released when the last
-    /// handle, and the last payload that is a view of the file, is dropped.
+    /// handle, writer, ticket, trace, record and payload that refers to the store is dropped.
     ///
     /// # Errors
     /// What made a write or sync fail; reopening recovers whatever was acknowledged.
