@@ -61,6 +61,7 @@ struct Run {
     payloads: Vec<Vec<u8>>,
     ended: Option<RunStatus>,
     touched: bool,
+    started: bool,
 }
 
 struct Store {
@@ -125,14 +126,17 @@ impl Store {
     fn start(&mut self, run: u8) {
         let started = self.log.start_run(AGENT, &id(run), b"metadata");
         match self.runs.get_mut(&(run % 12)) {
-            Some(Run { ended: Some(_), .. }) => {
+            Some(Run { ended: Some(_), started: false, .. }) => {
                 assert!(matches!(started, Err(Error::RunEnded { .. })), "{started:?}");
             }
-            // One without a start may refuse or accept other metadata; it is there either way.
-            Some(known) => known.touched = true,
+            Some(known) => {
+                started.expect("a run can be started again with the same metadata");
+                (known.touched, known.started) = (true, true);
+            }
             None => {
                 started.expect("a new run can be started");
-                self.runs.insert(run % 12, Run { touched: true, ..Run::default() });
+                let new = Run { touched: true, started: true, ..Run::default() };
+                self.runs.insert(run % 12, new);
             }
         }
     }

@@ -224,7 +224,7 @@ fn compare(found: &Answers, original: &Answers, cost: &Cost) -> Result<bool, Str
 /// Asks for everything.
 fn answers(log: &RunLog) -> Answers {
     let mut answers = Answers::default();
-    let mut note = |answers: &mut Answers, error: Error| match error {
+    let note = |answers: &mut Answers, error: Error| match error {
         Error::Corrupt(corruption) => answers.damage.push(corruption),
         error => answers.errors.push(error.to_string()),
     };

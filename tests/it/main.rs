@@ -12,14 +12,42 @@
 
 mod bad_input;
 mod basics;
+#[allow(
+    clippy::pedantic,
+    clippy::style,
+    clippy::complexity,
+    reason = "a simulation counts and compares, for tests only"
+)]
+mod bit_flips;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod durability;
 mod format_golden;
+#[allow(
+    clippy::pedantic,
+    clippy::style,
+    clippy::complexity,
+    reason = "a simulation counts and compares, for tests only"
+)]
+mod io_faults;
 mod kill;
 mod lists;
 mod locking;
+#[allow(
+    clippy::pedantic,
+    clippy::style,
+    clippy::complexity,
+    reason = "a simulation counts and compares, for tests only"
+)]
+mod power_cuts;
 mod reading;
 mod readme;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod scale;
+#[allow(
+    clippy::pedantic,
+    clippy::style,
+    clippy::complexity,
+    reason = "a simulation counts and compares, for tests only"
+)]
+mod support;
 mod tidy;

@@ -13,6 +13,9 @@ use crate::format::superblock::{ManifestAt, Superblock};
 use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
 use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
+/// No store gets to write this many manifests.
+const LAST_GENERATION: u64 = 1 << 62;
+
 /// What the file says of itself in front of its extents.
 #[derive(Debug)]
 pub(crate) struct Base {
@@ -130,6 +133,10 @@ fn read_manifest(
     let place = Place::Manifest { offset };
     let sane = at.len <= 1 << 32
         && at.offset.checked_add(at.len).is_some_and(|end| end <= disk.len().unwrap_or(0));
+    if !sane || at.generation > LAST_GENERATION {
+        // Nothing of such a pointer may size or place what is written next.
+        base.manifest = ManifestAt::default();
+    }
     let contents = if pointed && sane {
         let bytes = disk.read_padded(at.offset, usize::try_from(at.len).unwrap_or(0))?;
         let torn = |records: u64| tail_is_torn(&bytes, records);

@@ -162,7 +162,10 @@ pub(crate) fn growing_index(seed: u64) -> (Epoch, Vec<usize>) {
     let Abandoned { disk, model, machine, ready } = world.abandon();
     let recording = disk.take_recording();
     // Between two pages of a row nothing is decided.
-    let page = |at: usize| matches!(recording.ops.get(at), Some(Op::Write { data, .. }) if [1, 4096].contains(&data.len()));
+    let page = |at: usize| match recording.ops.get(at) {
+        Some(Op::Write { data, .. }) => [1, 4096].contains(&data.len()),
+        _ => false,
+    };
     boundaries.retain(|&at| !page(at) || !page(at.saturating_sub(1)));
     (Epoch { recording, model, machine, first, ready }, boundaries)
 }
