@@ -22,6 +22,7 @@ mod bit_flips;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod durability;
 mod format_golden;
+mod hostile;
 #[allow(
     clippy::pedantic,
     clippy::style,
