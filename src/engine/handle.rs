@@ -133,7 +133,7 @@ impl RunLog {
         allow: Allow,
     ) -> Result<Appended> {
         self.engine().check_record(record)?;
-        let run_no = self.engine().ensure_run(agent, run, allow)?;
+        let run_no = self.engine().ensure_run(agent, run, allow, record.time())?;
         self.engine().append(run_no, record, allow)
     }
 
@@ -149,7 +149,8 @@ impl RunLog {
         allow: Allow,
     ) -> Result<Appended> {
         self.engine().check_batch(records)?;
-        let run_no = self.engine().ensure_run(agent, run, allow)?;
+        let first = records.first().and_then(NewRecord::time);
+        let run_no = self.engine().ensure_run(agent, run, allow, first)?;
         self.engine().append_batch(run_no, records, allow)
     }
 
@@ -165,7 +166,7 @@ impl RunLog {
         allow: Allow,
     ) -> Result<Appended> {
         check_outcome(outcome)?;
-        let run_no = self.engine().ensure_run(agent, run, allow)?;
+        let run_no = self.engine().ensure_run(agent, run, allow, outcome.time())?;
         self.engine().end(run_no, outcome)
     }
 

@@ -16,7 +16,9 @@ use crate::format::frame::{
     self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES, PieceRef, frame_len,
 };
 use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
-use crate::types::{AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunRef, RunStatus, Seq};
+use crate::types::{
+    AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunRef, RunStatus, Seq, Timestamp,
+};
 
 /// The payload of a record as it will stand in its frame.
 struct Body<'a> {
@@ -116,12 +118,13 @@ impl Engine {
         Ok(stored == metadata.payload && header.content == metadata.content)
     }
 
-    /// The number of the run, which is created if that is allowed.
+    /// The number of the run, which is created, as of this time, if that is allowed.
     pub(crate) fn ensure_run(
         self: &Arc<Self>,
         agent: &str,
         run: &str,
         allow: Allow,
+        at: Option<Timestamp>,
     ) -> Result<RunNo> {
         let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
         let mut core = self.core.lock();
@@ -135,7 +138,7 @@ impl Engine {
         }
         let mut payload = Vec::new();
         frame::encode_ids(&agent, &run, &mut payload);
-        let metadata = Metadata::default();
+        let metadata = Metadata { at, ..Metadata::default() };
         Ok(self.create_run(&mut core, &agent, &run, &metadata, &payload, true)?.0)
     }
 
@@ -179,7 +182,8 @@ impl Engine {
             .zip(&bodies)
             .map(|(record, body)| draft_record(run_no, record, body, record.time().unwrap_or(now)))
             .collect();
-        let mut commit = Draft::empty(FrameKind::Commit, run_no, now);
+        let latest = drafts.iter().map(|draft| draft.header.at).max().unwrap_or(now);
+        let mut commit = Draft::empty(FrameKind::Commit, run_no, latest);
         commit.header.extra = u32::try_from(records.len()).unwrap_or(u32::MAX);
         drafts.push(commit);
         let mut core = self.core.lock();
@@ -246,7 +250,8 @@ impl Engine {
         }
         let mut pieces = Vec::new();
         for (number, part) in (0..).zip(payload.chunks(self.piece_len())) {
-            let mut header = FrameHeader::new(FrameKind::Piece, run_no, self.now());
+            let at = record.time().unwrap_or_else(|| self.now());
+            let mut header = FrameHeader::new(FrameKind::Piece, run_no, at);
             header.extra = number;
             let mut draft = Draft::new(header, &[], part);
             let mut core = self.core.lock();
@@ -479,7 +484,7 @@ fn draft_record<'a>(
     run_no: RunNo,
     record: &NewRecord<'a>,
     body: &'a Body<'_>,
-    at: crate::types::Timestamp,
+    at: Timestamp,
 ) -> Draft<'a> {
     let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
     header.content = record.content();

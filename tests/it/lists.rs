@@ -329,6 +329,32 @@ fn a_clock_that_jumps_back_does_not_lose_a_run_from_the_lists() {
     world.check();
 }
 
+#[test]
+fn a_run_without_a_start_is_listed_at_the_time_of_its_first_record() {
+    let mut world = World::new(true);
+    world.clock.set(Timestamp(1_000));
+    let all = Allow::everything();
+    let imported = |at: i64| NewRecord::new(b"imported").at(Timestamp(at));
+    let log = world.log();
+    log.append_to("agent", "middle", &imported(50), all).unwrap();
+    log.append_batch_to("agent", "oldest", &[imported(10), imported(90)], all).unwrap();
+    let large = vec![1; 20_000];
+    log.append_to("agent", "oldest", &NewRecord::new(&large).at(Timestamp(80)), all).unwrap();
+    log.end_run("agent", "newest", &Outcome::failed().at(Timestamp(70)), all).unwrap();
+    log.append_to("agent", "now", &NewRecord::new(b"x"), all).unwrap();
+    for reopened in [false, true] {
+        if reopened {
+            world.reopen(true);
+        }
+        let page = world.log().runs("agent", None, 10).unwrap();
+        let found: Vec<_> =
+            page.runs.iter().map(|run| (run.run.as_str(), run.started_at.0)).collect();
+        assert_eq!(found, [("now", 1_000), ("newest", 70), ("middle", 50), ("oldest", 10)]);
+        assert!(page.runs.iter().all(|run| !run.started));
+        assert_eq!(page.runs[3].last_at, Timestamp(90));
+    }
+}
+
 /// Goal: a cursor neither repeats nor skips a run that was there all along, whatever is started,
 /// ended, deleted or checkpointed between two pages.
 #[test]
