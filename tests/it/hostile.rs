@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use runlog::Options;
 use runlog::format::SUPERBLOCK_AT;
 use runlog::format::superblock::Superblock;
 use runlog::storage::MemoryStorage;
+use runlog::{Epoch, Error, Lsn, Options, RunNo, SegmentId};
 
 const PAGE: usize = 4096;
 
@@ -48,5 +48,22 @@ fn a_superblock_that_points_to_no_possible_manifest_costs_neither_memory_nor_rec
             assert!(log.verify().unwrap().is_clean(), "{:?}", log.verify());
             log.close().unwrap();
         }
+    }
+}
+
+#[test]
+fn a_superblock_that_leaves_no_numbers_is_refused_and_the_file_stays_as_it_was() {
+    let changes: [fn(&mut Superblock); 4] = [
+        |block| block.next_run_no = RunNo(u64::MAX),
+        |block| block.next_lsn = Lsn(u64::MAX),
+        |block| block.next_segment = SegmentId(u32::MAX),
+        |block| block.epoch = Epoch(u64::MAX),
+    ];
+    for change in changes {
+        let storage = with_superblocks(change);
+        let before = storage.to_bytes();
+        let refused = Options::new().background(false).open_storage(storage.clone());
+        assert!(refused.as_ref().is_err_and(Error::is_corruption), "{refused:?}");
+        assert!(storage.to_bytes() == before);
     }
 }

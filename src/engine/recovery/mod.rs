@@ -38,7 +38,7 @@ use super::report::{IndexRecovery, RecoveryReport};
 use super::segment::Segment;
 use super::shared::{Engine, Keeper};
 use super::upkeep::{Upkeep, Wanted};
-use crate::error::{Corruption, Error, Place, Result};
+use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::SegmentKey;
 use crate::format::manifest::{Extents, Use};
 use crate::format::segment::SEGMENT_HEADER_LEN;
@@ -142,7 +142,10 @@ struct Fresh {
     lsn: Lsn,
 }
 
-fn fresh_numbers(base: &Base, known: &Known, log: &RecoveredLog) -> Fresh {
+/// Numbers that a store gives end below this one; those of segments at half of theirs.
+const LAST_NUMBER: u64 = 1 << 62;
+
+fn fresh_numbers(base: &Base, known: &Known, log: &RecoveredLog) -> Result<Fresh> {
     let block = &base.superblock;
     let mut fresh = Fresh {
         segment: block.next_segment.max(SegmentId(1)),
@@ -165,7 +168,15 @@ fn fresh_numbers(base: &Base, known: &Known, log: &RecoveredLog) -> Fresh {
             fresh.lsn = fresh.lsn.max(header.next_lsn);
         }
     }
-    fresh
+    // Nobody writes that much: the file only says so, and going on would come to the end.
+    let segments = u64::from(fresh.segment.0) << 31;
+    let largest = block.epoch.0.max(fresh.run_no.0).max(fresh.lsn.0).max(segments);
+    if largest >= LAST_NUMBER {
+        let place = Place::Superblock { slot: u8::from(block.epoch.0 % 2 == 1) };
+        let damage = Damage::OutOfRange { found: largest, max: LAST_NUMBER - 1 };
+        return Err(Error::corrupt(place, damage));
+    }
+    Ok(fresh)
 }
 
 /// The engine as recovery found it; nothing was written yet.
@@ -236,7 +247,7 @@ fn first_core(
     catalog: Catalog,
     log: &RecoveredLog,
 ) -> Result<Core> {
-    let fresh = fresh_numbers(base, &known, log);
+    let fresh = fresh_numbers(base, &known, log)?;
     let mut deleted = HashSet::new();
     let mut suspects = BTreeSet::new();
     for segment in catalog.segments() {
