@@ -52,7 +52,7 @@ enum Cost {
     Nothing,
     /// This record; the position of its frame, and of the damaged frame.
     Record { run: Name, seq: u64, at: LogPosition },
-    /// Something of this run besides its records, or a batch of it: END, START, COMMIT.
+    /// Something of this run besides its records: END, START, COMMIT.
     OfRun { run: Name },
     /// Any deletion.
     Deletions,
@@ -175,7 +175,8 @@ fn check_flip(
     }
     gate.shut();
     match (detected, lost) {
-        (false, false) => Ok(Verdict::NoEffect),
+        (false, false) if *cost == Cost::Nothing => Ok(Verdict::NoEffect),
+        (false, false) => Err("nobody sees the damage".to_owned()),
         (false, true) => Err("an answer is missing and nobody says so".to_owned()),
         (true, _) if named(&found) => Ok(Verdict::Detected),
         (true, _) => Err(format!("the record is not named: {:?}", found.damage)),
@@ -206,7 +207,7 @@ fn compare(found: &Answers, original: &Answers, cost: &Cost) -> Result<bool, Str
                 (Some(same), _) if same == payload => {}
                 (Some(_), _) => return Err(format!("{name:?} record {seq} is another one")),
                 (None, Cost::Record { seq: hit, .. }) if hit == seq => {}
-                (None, Cost::OfRun { .. } | Cost::Deletions) => {}
+                (None, Cost::Deletions) => {}
                 (None, _) => return Err(format!("{name:?} record {seq} is lost too")),
             }
         }
