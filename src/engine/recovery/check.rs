@@ -74,7 +74,7 @@ pub(crate) fn check_tail(
     });
     let named: Names = named.collect();
     let frames = check.walk(segment, &items, end, &named);
-    check.run_parts = replay(&extent, &frames, &mut |_| None).builder.runs().len() as u64;
+    check.run_parts = replay(&extent, &frames, end, &mut |_| None).builder.runs().len() as u64;
     check.bytes = u64::from(end.min(u32::try_from(extent.len()).unwrap_or(u32::MAX)));
     Ok(check)
 }
@@ -148,7 +148,7 @@ impl SegmentCheck {
             return;
         }
         let place = Place::Directory { segment: segment.id() };
-        let rebuilt = replay(extent, frames, &mut |_| None).builder;
+        let rebuilt = replay(extent, frames, u32::MAX, &mut |_| None).builder;
         let evictions: Vec<RunNo> = rebuilt.evictions().collect();
         let stored = (0..directory.eviction_count()).map(|index| directory.eviction(index));
         let same_evictions = stored.eq(evictions.into_iter().map(Ok));

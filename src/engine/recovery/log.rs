@@ -10,6 +10,7 @@ use super::scan::{
 use crate::engine::report::{RecoveryReport, TornTail};
 use crate::engine::segment::Segment;
 use crate::error::{Corruption, Damage, Place, Result};
+use crate::format::frame::FLAG_BATCH;
 use crate::format::manifest::SealedAt;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, FrameKind};
@@ -138,12 +139,15 @@ fn recover_segment(
         let at = cut.segment.position(walk.end);
         report.torn.push(TornTail { at, islands: walk.islands });
     }
-    let last = walk.frames.last().map(|lexed| &lexed.header);
-    // Members of a batch whose commit never came: what follows must not be taken for it.
-    let open_batch = last.is_some_and(|last| {
-        last.kind == FrameKind::Record && last.flags & crate::format::frame::FLAG_BATCH != 0
-    });
-    let replayed = replay(&extent, &walk.frames, name_of);
+    let whole = match floor.segment.cmp(&cut.segment.id()) {
+        core::cmp::Ordering::Less => 0,
+        core::cmp::Ordering::Equal => floor.offset,
+        core::cmp::Ordering::Greater => u32::MAX,
+    };
+    let open_batch = walk.sealed.is_none() && walk.drop_open_batch(whole);
+    // In a sealed segment all batches are whole: what was open when it was closed was left out.
+    let whole = if walk.sealed.is_some() { u32::MAX } else { whole };
+    let replayed = replay(&extent, &walk.frames, whole, name_of);
     report.damaged.extend(replayed.damaged);
     report.frames += walk.frames.len() as u64;
     report.scanned_segments += 1;
@@ -152,7 +156,7 @@ fn recover_segment(
         builder: replayed.builder,
         end: walk.end,
         sealed: walk.sealed,
-        torn: walk.torn || walk.islands > 0 || (open_batch && walk.sealed.is_none()),
+        torn: walk.torn || walk.islands > 0 || open_batch,
         unused: blank,
         beyond,
     })
@@ -227,6 +231,21 @@ impl Walk<'_> {
             digest: header.payload_crc,
             has_evictions: self.frames.iter().any(|lexed| lexed.header.kind == FrameKind::Evict),
         });
+    }
+
+    /// Ends the segment in front of a batch whose COMMIT never came; answers whether there was one.
+    fn drop_open_batch(&mut self, whole: u32) -> bool {
+        let is_open = |lexed: &Lexed| {
+            let header = &lexed.header;
+            let member = header.kind == FrameKind::Record && header.flags & FLAG_BATCH != 0;
+            member && header.position.offset >= whole
+        };
+        let mut dropped = false;
+        while let Some(last) = self.frames.pop_if(|lexed| is_open(lexed)) {
+            self.end = last.header.position.offset;
+            dropped = true;
+        }
+        dropped
     }
 
     /// Bytes that are no frame, with frames behind them that count.

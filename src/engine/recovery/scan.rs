@@ -104,9 +104,13 @@ pub(crate) struct Replayed {
 
 /// Folds the frames that count, in order. `name_of` knows runs from elsewhere, for the case that a
 /// segment's own BIND and START of a run are both damaged.
+///
+/// Batches in front of `whole` were written whole: their records count even if the COMMIT is
+/// damaged, so that the damage costs no record.
 pub(crate) fn replay(
     extent: &[u8],
     frames: &[Lexed],
+    whole: u32,
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
 ) -> Replayed {
     let mut names = names(extent, frames);
@@ -115,7 +119,9 @@ pub(crate) fn replay(
     for lexed in frames {
         let header = &lexed.header;
         match header.kind {
-            FrameKind::Record if header.flags & FLAG_BATCH != 0 => {
+            FrameKind::Record
+                if header.flags & FLAG_BATCH != 0 && header.position.offset >= whole =>
+            {
                 // A batch of another run cannot be under way: its members are neighbours.
                 if batch.last().is_some_and(|last| last.header.run_no != header.run_no) {
                     batch.clear();
@@ -207,7 +213,7 @@ pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
     let items = lex(&extent, segment.key());
     let end = segment.sealed().map_or(u32::MAX, |sealed| sealed.end);
     let frames = frames_below(&items, end);
-    let replayed = replay(&extent, &frames, &mut |_| None);
+    let replayed = replay(&extent, &frames, end, &mut |_| None);
     let next = frames.iter().map(|lexed| lexed.header.run_no.0).max().unwrap_or(0) + 1;
     Ok(replayed.builder.encode(RunNo(next)))
 }
