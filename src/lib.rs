@@ -39,6 +39,9 @@
 //! what comes back of a run is always a prefix of what was appended to it, with every
 //! acknowledged record of the level that the crash left whole.
 //!
+//! Sealed parts of the file are read through a map: a program that ignores the writer lock and cuts
+//! the file off while it is open can end this process with SIGBUS.
+//!
 //! # Layers
 //!
 //! `error <- format <- index <- gc <- engine`. [`format`](mod@format) says what the bytes mean and
