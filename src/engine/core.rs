@@ -187,7 +187,7 @@ impl Core {
         drafts: &mut [Draft<'_>],
         binds: &[(RunNo, Vec<u8>)],
     ) -> Result<LogPosition> {
-        let key = self.tail.segment.key();
+        let (id, salt) = (self.tail.segment.id(), self.tail.segment.salt());
         let durable = engine.commit.durable();
         let start = self.tail.offset;
         let (mut offset, mut lsn) = (start, self.next_lsn);
@@ -199,10 +199,10 @@ impl Core {
             Draft::new(FrameHeader::new(FrameKind::Bind, *run_no, at), &[], ids)
         });
         let mut encode = |header: &mut FrameHeader, name: &[u8], body: &[u8]| {
-            header.position = LogPosition { segment: key.id, offset };
+            header.position = LogPosition { segment: id, offset };
             header.lsn = lsn;
             header.durable = durable;
-            buffer.extend_from_slice(&header.encode(key.salt));
+            buffer.extend_from_slice(&header.encode_salted(salt));
             buffer.extend_from_slice(name);
             buffer.extend_from_slice(body);
             buffer.resize(buffer.len().next_multiple_of(frame::FRAME_ALIGN), 0);
@@ -300,7 +300,7 @@ impl Core {
         draft.header.position = segment.position(seal);
         draft.header.lsn = self.next_lsn;
         draft.header.durable = engine.commit.durable();
-        let mut bytes = draft.header.encode(segment.key().salt).to_vec();
+        let mut bytes = draft.header.encode_salted(segment.salt()).to_vec();
         bytes.extend_from_slice(&directory);
         bytes.resize(draft.header.frame_len(), 0);
         engine.disk.write(segment.file_offset() + u64::from(seal), &bytes)?;

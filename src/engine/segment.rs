@@ -14,7 +14,7 @@ use super::disk::Disk;
 use super::storage::Region;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::directory::offset_in_list;
-use crate::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, SegmentKey, claims_position};
+use crate::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, SaltCheck, SegmentKey, claims_position};
 use crate::format::manifest::SealedAt;
 use crate::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{Directory, ExtentSize, FrameHeader, FrameKind};
@@ -27,6 +27,7 @@ const _: () = assert!(HEADER as usize == FRAME_HEADER_LEN);
 /// A segment of an open store.
 pub(crate) struct Segment {
     key: SegmentKey,
+    salt: SaltCheck,
     extent: ExtentNo,
     at: u64,
     extent_size: ExtentSize,
@@ -54,6 +55,7 @@ impl Segment {
     ) -> Self {
         Self {
             key,
+            salt: SaltCheck::new(key.salt),
             extent,
             at: extent_size.offset_of(extent),
             extent_size,
@@ -81,6 +83,11 @@ impl Segment {
 
     pub(crate) fn key(&self) -> SegmentKey {
         self.key
+    }
+
+    /// What the check of each header begins with.
+    pub(crate) fn salt(&self) -> SaltCheck {
+        self.salt
     }
 
     pub(crate) fn extent(&self) -> ExtentNo {

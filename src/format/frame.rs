@@ -96,6 +96,18 @@ pub struct SegmentKey {
     pub salt: u64,
 }
 
+/// What the check of each header of a segment begins with: the crc32 of the segment's salt. Whoever
+/// reads or writes many frames of a segment computes it once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SaltCheck(u32);
+
+impl SaltCheck {
+    /// That of this salt.
+    pub fn new(salt: u64) -> Self {
+        Self(crc32fast::hash(&salt.to_le_bytes()))
+    }
+}
+
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
@@ -154,6 +166,11 @@ impl FrameHeader {
 
     /// The bytes of the header, keyed by the segment's salt.
     pub fn encode(&self, salt: u64) -> [u8; FRAME_HEADER_LEN] {
+        self.encode_salted(SaltCheck::new(salt))
+    }
+
+    /// As [`FrameHeader::encode`], where the salt's part of the check is known.
+    pub fn encode_salted(&self, salt: SaltCheck) -> [u8; FRAME_HEADER_LEN] {
         let mut out = [0; FRAME_HEADER_LEN];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
         put(4, &self.payload_crc.to_le_bytes());
@@ -177,7 +194,7 @@ impl FrameHeader {
         let head = bytes.first_chunk::<FRAME_HEADER_LEN>().ok_or(Damage::Truncated)?;
         let mut reader = Reader::new(head);
         let check = reader.u32()?;
-        check_crc(check, header_check(head, key.salt))?;
+        check_crc(check, header_check(head, SaltCheck::new(key.salt)))?;
         let (payload_crc, payload_len) = (reader.u32()?, reader.u32()?);
         let code = reader.u8()?;
         let kind =
@@ -236,9 +253,8 @@ impl FrameHeader {
 }
 
 /// The keyed check of a header: the crc32 of the salt and everything behind the check itself.
-fn header_check(header: &[u8; FRAME_HEADER_LEN], salt: u64) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(&salt.to_le_bytes());
+fn header_check(header: &[u8; FRAME_HEADER_LEN], salt: SaltCheck) -> u32 {
+    let mut crc = crc32fast::Hasher::new_with_initial(salt.0);
     crc.update(header.get(4..).unwrap_or_default());
     crc.finalize()
 }
@@ -351,6 +367,14 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(FrameHeader::decode(&flipped, KEY, 64).is_err(), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn the_check_is_the_crc32_of_salt_and_header() {
+        let bytes = sample().encode(KEY.salt);
+        let mut summed = KEY.salt.to_le_bytes().to_vec();
+        summed.extend_from_slice(&bytes[4..]);
+        assert_eq!(bytes[..4], crc32fast::hash(&summed).to_le_bytes());
     }
 
     #[test]
