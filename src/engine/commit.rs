@@ -45,7 +45,10 @@ impl CommitQueue {
 
     /// Everything in front of this position was written. Called under the lock of the core.
     pub(crate) fn wrote(&self, end: LogPosition) {
-        self.written.fetch_max(end.to_u64(), Ordering::AcqRel);
+        // That lock orders the callers, so nobody else moves the mark in between.
+        if end > self.written() {
+            self.written.store(end.to_u64(), Ordering::Release);
+        }
     }
 
     pub(crate) fn written(&self) -> LogPosition {

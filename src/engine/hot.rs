@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::format::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{RunRow, Span};
 use crate::types::{AgentId, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
@@ -97,7 +98,7 @@ struct SameId {
 /// All runs in memory.
 #[derive(Debug, Default)]
 pub(crate) struct HotRuns {
-    runs: HashMap<RunNo, HotRun>,
+    runs: RunMap<HotRun>,
     by_id: HashMap<RunId, SameId>,
     by_agent: BTreeSet<(AgentId, Timestamp, RunNo)>,
     by_time: BTreeSet<(Timestamp, RunNo)>,

@@ -1,20 +1,21 @@
 //! Making a directory: entries are collected while frames are appended or scanned, and encoded when
 //! the segment is sealed. The layout is that of [`directory`](super::directory).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::codec::{Writer, len_u32};
 use super::directory::{
     DIRECTORY_HEADER_LEN, DIRECTORY_MAGIC, EVICTION_LEN, HASH_LEN, OFFSET_LEN, RUN_ENTRY_LEN,
     RunEntry, hash_id,
 };
+use super::run_map::RunMap;
 use crate::types::{AgentId, Lsn, RunId, RunNo};
 
 /// Collects what a segment's directory will say.
 #[derive(Debug, Default, Clone)]
 pub struct DirectoryBuilder {
     runs: Vec<BuiltRun>,
-    by_no: HashMap<RunNo, usize>,
+    by_no: RunMap<usize>,
     evictions: BTreeSet<RunNo>,
     offsets: usize,
     id_bytes: usize,

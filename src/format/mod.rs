@@ -23,6 +23,7 @@ pub mod frame;
 pub mod header;
 pub mod manifest;
 pub mod owner;
+pub(crate) mod run_map;
 pub mod segment;
 pub mod superblock;
 

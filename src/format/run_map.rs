@@ -1,0 +1,83 @@
+//! Maps by run number, which each append asks several times.
+//!
+//! Run numbers are given out one after the other, so the hash need not be strong; but a file from
+//! elsewhere can hold any numbers, so each map mixes a random key of its own in, and nobody can
+//! choose numbers that collide.
+
+use core::hash::{BuildHasher, Hasher};
+use std::collections::HashMap;
+use std::hash::RandomState;
+
+use crate::types::RunNo;
+
+/// A map by run number.
+pub(crate) type RunMap<V> = HashMap<RunNo, V, RunHash>;
+
+/// Hashes run numbers with a key.
+#[derive(Debug, Clone)]
+pub(crate) struct RunHash {
+    key: u64,
+}
+
+impl Default for RunHash {
+    fn default() -> Self {
+        Self { key: RandomState::new().hash_one(0_u64) }
+    }
+}
+
+impl BuildHasher for RunHash {
+    type Hasher = RunHasher;
+
+    fn build_hasher(&self) -> RunHasher {
+        RunHasher { state: self.key }
+    }
+}
+
+/// A hash under way.
+#[derive(Debug)]
+pub(crate) struct RunHasher {
+    state: u64,
+}
+
+impl Hasher for RunHasher {
+    /// Two rounds of multiplying and shifting: each bit of the number reaches each of the hash.
+    fn write_u64(&mut self, number: u64) {
+        let mut mixed = (self.state ^ number).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        mixed ^= mixed >> 32;
+        mixed = mixed.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        self.state = mixed ^ mixed >> 29;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn numbers_in_steps_of_any_power_of_two_spread_over_the_low_and_the_high_bits() {
+        let hash = RunHash { key: 0x0123_4567_89ab_cdef };
+        for step in 0..54 {
+            let hashes: Vec<u64> = (0..1024).map(|no| hash.hash_one(RunNo(no << step))).collect();
+            let low: BTreeSet<u64> = hashes.iter().map(|hash| hash & 0x3ff).collect();
+            let high: BTreeSet<u64> = hashes.iter().map(|hash| hash >> 54).collect();
+            // Of 1024 places about 647 are hit by 1024 numbers that are thrown at random.
+            assert!(low.len() > 500 && high.len() > 500, "{step}: {} {}", low.len(), high.len());
+        }
+    }
+
+    #[test]
+    fn each_map_has_a_key_of_its_own() {
+        assert_ne!(RunHash::default().key, RunHash::default().key);
+    }
+}
