@@ -1,23 +1,28 @@
 //! Appending: one record of 256 bytes and of real sizes, by one and by eight threads, at each
-//! durability level; batches; and the same in the JSONL layout.
+//! durability level, with stores into a map where that is possible and with writes; batches; and
+//! the same in the JSONL layout.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use runlog::{Durability, NewRecord, Options, RunLog, RunWriter};
+use runlog::{Durability, NewRecord, Options, RunLog, RunWriter, TailWriter};
 
 use self::jsonl::Jsonl;
 
 mod jsonl;
 mod workload;
 
-const LEVELS: [(&str, Durability); 2] =
-    [("process", Durability::Process), ("disk", Durability::Disk)];
+const WAYS: [(&str, Durability, TailWriter); 3] = [
+    ("process", Durability::Process, TailWriter::Auto),
+    ("process by writes", Durability::Process, TailWriter::Pwrite),
+    ("disk", Durability::Disk, TailWriter::Auto),
+];
 
-fn store() -> (tempfile::TempDir, RunLog) {
+fn store(writer: TailWriter) -> (tempfile::TempDir, RunLog) {
     let folder = workload::folder();
-    let log = Options::new().create(folder.path().join("bench.runlog")).unwrap();
+    let options = Options::new().tail_writer(writer);
+    let log = options.create(folder.path().join("bench.runlog")).unwrap();
     (folder, log)
 }
 
@@ -47,8 +52,8 @@ fn single(criterion: &mut Criterion) {
     for (size, payloads) in &sizes {
         let mut group = criterion.benchmark_group(format!("append {size}"));
         group.throughput(Throughput::Elements(1));
-        for (name, level) in LEVELS {
-            let (_folder, log) = store();
+        for (name, level, way) in WAYS {
+            let (_folder, log) = store(way);
             let writer = start(&log, 0);
             let mut next = payloads.iter().cycle();
             group.bench_function(format!("{name}, 1 thread"), |bencher| {
@@ -85,8 +90,8 @@ fn batches(criterion: &mut Criterion) {
     let records = [NewRecord::json(&payload); 16];
     let mut group = criterion.benchmark_group("append a batch of 16 x 256 B");
     group.throughput(Throughput::Elements(16));
-    for (name, level) in LEVELS {
-        let (_folder, log) = store();
+    for (name, level, way) in WAYS {
+        let (_folder, log) = store(way);
         let writer = start(&log, 0);
         let records = records.map(|record| record.durability(level));
         group.bench_function(name, |bencher| {

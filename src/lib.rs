@@ -32,15 +32,19 @@
 //!
 //! | level | survives | cost | default for |
 //! |---|---|---|---|
-//! | [`Durability::Process`] | the death of the process, SIGKILL included | one write | records |
+//! | [`Durability::Process`] | the death of the process, SIGKILL included | a copy | records |
 //! | [`Durability::Disk`] | power loss | a share of one sync | starts, ends, deletions |
 //!
 //! A background sync makes everything survive power loss within 250 ms by default. After a crash,
 //! what comes back of a run is always a prefix of what was appended to it, with every
 //! acknowledged record of the level that the crash left whole.
 //!
+//! Where nobody waits for a sync, records are stored through a map of the file on Linux with ext4
+//! or tmpfs, and written with a system call elsewhere; see [`TailWriter`]. Space is allocated, and
+//! filled with zeros, in front of that: a full disk is an error of a call.
+//!
 //! Sealed parts of the file are read through a map: a program that ignores the writer lock and cuts
-//! the file off while it is open can end this process with SIGBUS.
+//! the file off while it is open can end this process with SIGBUS, and so can a device that fails.
 //!
 //! # Layers
 //!
@@ -61,7 +65,7 @@ mod types;
 pub use engine::{
     Activity, Adopted, Allow, Appended, Cursor, Deleted, IndexRecovery, IoCounters, Metadata,
     NewRecord, Observer, Options, Outcome, Payload, Phase, Record, RecoveryReport, RunLog, RunPage,
-    RunSummary, RunWriter, Stats, Ticket, TornTail, Trace, VerifyReport,
+    RunSummary, RunWriter, Stats, TailWriter, Ticket, TornTail, Trace, VerifyReport,
 };
 pub use error::{
     Corruption, Damage, Error, IdKind, IoAction, Owner, Place, Result, Sized as SizedThing,
@@ -78,5 +82,5 @@ pub mod env {
 
 /// The door to the file, for simulated disks and other storages.
 pub mod storage {
-    pub use crate::engine::storage::{FileStorage, MemoryStorage, Region, Storage};
+    pub use crate::engine::storage::{FileStorage, MemoryStorage, Region, Storage, TailWindow};
 }

@@ -1,6 +1,8 @@
 //! The images that crashes of a recording leave, boundary by boundary.
 
+use crate::WORD_LEN;
 use crate::durable::{Durable, Survivors};
+use crate::random::SplitMix64;
 use crate::record::{Op, Recording, write_into};
 
 /// A place in a recording, and the images of a crash at that place.
@@ -93,7 +95,7 @@ impl<'a> CrashImages<'a> {
     }
 
     /// The file after the process was killed here, with the first `stored` bytes of the next
-    /// operation if that is a write.
+    /// operation if that is a write or a store.
     #[must_use]
     pub fn killed(&self, stored: usize) -> Vec<u8> {
         let mut out = Vec::new();
@@ -104,8 +106,43 @@ impl<'a> CrashImages<'a> {
     /// As [`CrashImages::killed`], into a buffer that is used again.
     pub fn killed_into(&self, stored: usize, out: &mut Vec<u8>) {
         self.durable.volatile_into(out);
-        if let Some(Op::Write { offset, data }) = self.next_op() {
+        if let Some(Op::Write { offset, data } | Op::Store { offset, data }) = self.next_op() {
             write_into(out, *offset, &data[..stored.min(data.len())]);
+        }
+    }
+
+    /// The file after the process was killed within the next operation: with some of its first
+    /// bytes if it is a write, with any of its words if it is a store. Answers whether anything of
+    /// it is there.
+    pub fn killed_within_into(&self, random: &mut SplitMix64, out: &mut Vec<u8>) -> bool {
+        match self.next_op() {
+            Some(Op::Write { data, .. }) => {
+                let stored = random.index(data.len() + 1);
+                self.killed_into(stored, out);
+                stored > 0
+            }
+            Some(Op::Store { offset, data }) => {
+                self.killed_into(0, out);
+                let mut any = false;
+                // All but one word, three of four, or every other.
+                let (way, but) = (random.index(4), random.index(data.len() / WORD_LEN));
+                for (place, word) in data.chunks(WORD_LEN).enumerate() {
+                    let kept = match way {
+                        0 => place != but,
+                        1 => random.below(4) != 0,
+                        _ => random.coin(),
+                    };
+                    if kept {
+                        write_into(out, offset + place * WORD_LEN, word);
+                        any = true;
+                    }
+                }
+                any
+            }
+            _ => {
+                self.killed_into(0, out);
+                false
+            }
         }
     }
 }

@@ -6,8 +6,9 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use runlog::storage::Storage;
+use runlog::storage::{Storage, TailWindow};
 
+use crate::WORD_LEN;
 use crate::crash::CrashImages;
 use crate::durable::{Durable, Survivors};
 use crate::fault::{Fault, Plan};
@@ -36,6 +37,8 @@ pub struct Counts {
     pub writes: u64,
     /// Bytes that were written.
     pub written_bytes: u64,
+    /// Stores through windows.
+    pub stores: u64,
     /// Syncs.
     pub syncs: u64,
 }
@@ -221,6 +224,7 @@ impl SimDisk {
         state.op_count += 1;
         match kind {
             OpKind::Write => state.counts.writes += 1,
+            OpKind::Store => state.counts.stores += 1,
             OpKind::Sync => state.counts.syncs += 1,
             _ => {}
         }
@@ -351,6 +355,44 @@ impl Storage for SimDisk {
         state.space.give_back(range.start, range.end);
         state.commit(Op::Punch { offset: range.start, end: range.end });
         Ok(())
+    }
+
+    fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
+        let range = range_of(offset, len as u64)?;
+        Ok(Some(Arc::new(Window { disk: self.clone(), range })))
+    }
+}
+
+/// A part of the file for stores.
+#[derive(Debug)]
+struct Window {
+    disk: SimDisk,
+    range: Range<usize>,
+}
+
+impl TailWindow for Window {
+    fn store(&self, at: usize, data: &[u8]) -> io::Result<()> {
+        let (mut state, fault) = self.disk.begin(OpKind::Store);
+        let offset = self.range.start + at;
+        let end = offset + data.len();
+        if end > self.range.end
+            || !offset.is_multiple_of(WORD_LEN)
+            || !data.len().is_multiple_of(WORD_LEN)
+        {
+            return state.refuse(io::ErrorKind::InvalidInput);
+        }
+        // A real process would be gone: what has no space or lies behind the end is a SIGBUS.
+        let there = end <= state.image.len() && state.space.has(offset, end);
+        assert!(there, "a store into {offset:#x}..{end:#x}, where the file has no space");
+        let stored = fault.map_or(data.len(), |fault| fault.stored.min(data.len()));
+        let stored = &data[..stored / WORD_LEN * WORD_LEN];
+        write_into(&mut state.image, offset, stored);
+        if stored.is_empty() {
+            state.remember(Op::Refused);
+        } else if !matches!(state.history, History::Nothing) {
+            state.remember(Op::Store { offset, data: stored.into() });
+        }
+        fault.map_or(Ok(()), |fault| Err(fault.error.into()))
     }
 }
 

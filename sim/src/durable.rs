@@ -4,15 +4,17 @@
 //! - `pending` are the unsynced operations. Those that change the length remember it.
 //! - `lost` are sectors that a failed sync dropped: reads still see this content, but no sync
 //!   brings it to the disk. An operation that touches such a sector again makes all of it pending.
+//! - `missing` are words of pending stores that the choice at hand leaves out, although it keeps
+//!   the sectors that they are in.
 //! - A *version* is a place in `pending`: version `n` of a sector, or of the length, is what it was
 //!   after the first `n` pending operations; version 0 is the durable one.
 
 use core::ops::Range;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::SECTOR_LEN;
 use crate::random::SplitMix64;
 use crate::record::{Op, write_into};
+use crate::{SECTOR_LEN, WORD_LEN};
 
 /// What chooses the outcome of a failed sync, together with the number of the operation.
 const FAILED_SYNC_SEED: u64 = 0x6661_696c_6564_0001;
@@ -29,11 +31,13 @@ pub enum Survivors {
     Half,
     /// Those of the last operation alone.
     OnlyLast,
-    /// All but one sector, chosen at random, which stays as it was before one of its operations.
+    /// All but one sector, chosen at random, which stays as it was before one of its operations;
+    /// all but some words of it if that operation is a store.
     AllButOneSector,
     /// All but those of one operation, chosen at random.
     AllButOneOp,
-    /// All before the last operation, and a random number of its first sectors.
+    /// All before the last operation, and a random number of its first sectors; any of its words
+    /// if it is a store.
     TornLast,
 }
 
@@ -61,7 +65,9 @@ struct Pending {
 impl Pending {
     fn new(op: Op, before: usize) -> Self {
         let after = match &op {
-            Op::Write { offset, data } if !data.is_empty() => before.max(offset + data.len()),
+            Op::Write { offset, data } | Op::Store { offset, data } if !data.is_empty() => {
+                before.max(offset + data.len())
+            }
             Op::SetLen { len } => *len,
             Op::Allocate { end } => before.max(*end),
             _ => before,
@@ -72,7 +78,7 @@ impl Pending {
     /// The bytes that the operation gives a new content.
     fn touched(&self) -> Range<usize> {
         match &self.op {
-            Op::Write { offset, data } => *offset..offset + data.len(),
+            Op::Write { offset, data } | Op::Store { offset, data } => *offset..offset + data.len(),
             Op::Punch { offset, end } => *offset..(*end).min(self.before),
             Op::SetLen { len } => *len..self.before,
             _ => 0..0,
@@ -107,9 +113,22 @@ enum Keep {
     None,
     All,
     Half,
-    Only { place: usize },
-    AllBut { place: usize, sectors: Range<usize> },
-    Torn { place: usize, end: usize },
+    Only {
+        place: usize,
+    },
+    AllBut {
+        place: usize,
+        sectors: Range<usize>,
+    },
+    /// All, but for some words of a store within a sector.
+    Words {
+        place: usize,
+        sector: usize,
+    },
+    Torn {
+        place: usize,
+        end: usize,
+    },
 }
 
 /// The durable image and everything that is not durable yet.
@@ -122,6 +141,9 @@ pub(crate) struct Durable {
     op_count: u64,
     /// For each sector the version that is kept; all zero between calls.
     versions: Vec<usize>,
+    /// Words of stores that are left out, by the place of the store and that of the word in the
+    /// file; empty between calls.
+    missing: BTreeSet<(usize, usize)>,
 }
 
 impl Durable {
@@ -134,6 +156,7 @@ impl Durable {
             lost: BTreeMap::new(),
             op_count: 0,
             versions: Vec::new(),
+            missing: BTreeSet::new(),
         }
     }
 
@@ -239,7 +262,9 @@ impl Durable {
     ) {
         let choice = self.choose(survivors, random);
         self.mark_versions(&choice, random);
+        self.tear_stores(&choice, random);
         self.replay(choice.length, out);
+        self.missing.clear();
         for pending in &self.pending {
             self.versions[pending.sectors()].fill(0);
         }
@@ -264,9 +289,11 @@ impl Durable {
                 Choice { length: if lost { 0 } else { count }, sectors: Keep::Only { place } }
             }
             Survivors::AllButOneSector => {
-                let sectors = self.pick_sector(random).map_or(Keep::All, |(place, sector)| {
-                    Keep::AllBut { place, sectors: sector..sector + 1 }
-                });
+                let sectors = match self.pick_sector(random) {
+                    None => Keep::All,
+                    Some((place, sector)) if self.is_store(place) => Keep::Words { place, sector },
+                    Some((place, sector)) => Keep::AllBut { place, sectors: sector..sector + 1 },
+                };
                 Choice { length: latest, sectors }
             }
             Survivors::AllButOneOp => {
@@ -281,12 +308,21 @@ impl Durable {
             Survivors::TornLast => {
                 let place = count.saturating_sub(1);
                 let sectors = self.pending.last().map_or(0..0, Pending::sectors);
-                let end = sectors.start + random.index(sectors.len());
+                // A store is torn by words.
+                let end = if self.is_store(place) {
+                    sectors.end
+                } else {
+                    sectors.start + random.index(sectors.len())
+                };
                 let upto = count - usize::from(count > 0 && random.coin());
                 let length = self.length_version_up_to(upto);
                 Choice { length, sectors: Keep::Torn { place, end } }
             }
         }
+    }
+
+    fn is_store(&self, place: usize) -> bool {
+        self.pending.get(place).is_some_and(|pending| matches!(pending.op, Op::Store { .. }))
     }
 
     /// The last version up to `version` that changed the length, or 0.
@@ -326,7 +362,7 @@ impl Durable {
             }
             match &choice.sectors {
                 Keep::None => {}
-                Keep::All => self.versions[sectors].fill(version),
+                Keep::All | Keep::Words { .. } => self.versions[sectors].fill(version),
                 Keep::Half => {
                     for chunk in self.versions[sectors].chunks_mut(64) {
                         let mut coins = random.next_u64();
@@ -358,6 +394,25 @@ impl Durable {
         }
     }
 
+    /// Leaves words of stores out where the choice leaves something open: of each store at random,
+    /// of the last one, or of the sector that is not to be whole.
+    fn tear_stores(&mut self, choice: &Choice, random: &mut SplitMix64) {
+        for (place, pending) in self.pending.iter().enumerate() {
+            let Op::Store { offset, data } = &pending.op else { continue };
+            let words = *offset / WORD_LEN..(offset + data.len()) / WORD_LEN;
+            let torn = match &choice.sectors {
+                Keep::Half if random.coin() => words,
+                Keep::Torn { place: last, .. } if place == *last => words,
+                Keep::Words { place: victim, sector } if place == *victim => {
+                    let first = sector * SECTOR_LEN / WORD_LEN;
+                    words.start.max(first)..words.end.min(first + SECTOR_LEN / WORD_LEN)
+                }
+                _ => continue,
+            };
+            self.missing.extend(torn.filter(|_| random.coin()).map(|word| (place, word)));
+        }
+    }
+
     /// Builds the image in which each sector and the length have the version that was chosen.
     fn replay(&self, length: usize, out: &mut Vec<u8>) {
         let longest = self.pending.iter().map(|pending| pending.after.max(pending.before)).max();
@@ -382,6 +437,14 @@ impl Durable {
                         out[run.clone()].copy_from_slice(source);
                         if version > length {
                             len = len.max(run.end);
+                        }
+                    }
+                    Op::Store { offset, data } => {
+                        for at in run.step_by(WORD_LEN) {
+                            if !self.missing.contains(&(place, at / WORD_LEN)) {
+                                let word = &data[at - offset..at - offset + WORD_LEN];
+                                out[at..at + WORD_LEN].copy_from_slice(word);
+                            }
                         }
                     }
                     _ => out[run].fill(0),

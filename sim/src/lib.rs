@@ -6,17 +6,19 @@
 //!
 //! # The fault model
 //!
-//! **Operations.** Each write, change of length, allocation, punch and sync is an operation with a
-//! number: 0, 1, 2, ... in the order in which they were done, failed ones included. Boundary `k`
-//! is the moment at which the first `k` operations are done. Reads have no number. Operations are
-//! atomic towards each other: of two threads one comes first.
+//! **Operations.** Each write, store, change of length, allocation, punch and sync is an operation
+//! with a number: 0, 1, 2, ... in the order in which they were done, failed ones included.
+//! Boundary `k` is the moment at which the first `k` operations are done. Reads have no number.
+//! Operations are atomic towards each other: of two threads one comes first.
 //!
 //! **Images.** The *volatile* image is what reads see: all operations. The *durable* image is what
 //! is certain to survive: all operations up to the last sync that succeeded. The operations behind
 //! that are *unsynced*.
 //!
 //! **Process kill** at boundary `k`: the volatile image survives, and of the write in flight
-//! (operation `k`) the first `n` bytes, for any `n`. See [`CrashImages::killed`].
+//! (operation `k`) the first `n` bytes, for any `n`. Of a store in flight any of its words may be
+//! there and others not; those before it are there as a whole. See [`CrashImages::killed`] and
+//! [`CrashImages::killed_within_into`].
 //!
 //! **Power loss** at boundary `k`: the durable image survives, and of the unsynced operations
 //! whatever the device happened to store. See [`CrashImages::image`].
@@ -27,6 +29,10 @@
 //!   after *some* of the operations that touched it: after none (the durable content), after the
 //!   first, after the first two, and so on. Sectors of later operations may be stored although
 //!   those of earlier operations are not.
+//! - A store through a window ([`Storage::map_tail`](runlog::storage::Storage::map_tail)) is torn
+//!   between words of 8 bytes at multiples of 8, not between sectors: the device may take a sector
+//!   while the process stores into it. So of an unsynced store any words may be missing, also where
+//!   those of a later store into the same sector are there.
 //! - A punch is a write of zeros in this respect.
 //! - The length fares on its own too: it is the length after some of the operations that changed
 //!   it, in their order, and it may have been stored before the bytes that it covers; those read
@@ -47,7 +53,8 @@
 //!
 //! **Space.** [`SimDisk::set_capacity`] bounds the space in blocks of 4096 bytes. Writes and
 //! allocations take the blocks that the file does not have yet; punches and shorter lengths give
-//! whole blocks back; a longer length alone takes none. An allocation that does not fit changes
+//! whole blocks back; a longer length alone takes none. A store into a block that has no space
+//! would end a real process with SIGBUS, so it panics. An allocation that does not fit changes
 //! nothing; a write that does not fit stores the part that fits. Both report `StorageFull`. All
 //! of a given image counts as taken.
 //!
@@ -99,3 +106,6 @@ pub use record::{Op, OpKind, Recording};
 
 /// The bytes that a device stores whole or not at all.
 pub const SECTOR_LEN: usize = 512;
+
+/// The bytes of a store that are there whole or not at all.
+pub const WORD_LEN: usize = 8;

@@ -13,6 +13,13 @@ pub enum Op {
         /// What.
         data: Arc<[u8]>,
     },
+    /// Bytes were stored through a window; of a failed store those that were.
+    Store {
+        /// Where.
+        offset: usize,
+        /// What.
+        data: Arc<[u8]>,
+    },
     /// The length was set.
     SetLen {
         /// The new length.
@@ -46,6 +53,8 @@ pub enum OpKind {
     Read,
     /// A write.
     Write,
+    /// A store through a window.
+    Store,
     /// A change of length.
     SetLen,
     /// A reservation of space.
@@ -69,7 +78,9 @@ impl Op {
     /// Does the operation to an image.
     pub(crate) fn apply(&self, image: &mut Vec<u8>) {
         match self {
-            Self::Write { offset, data } => write_into(image, *offset, data),
+            Self::Write { offset, data } | Self::Store { offset, data } => {
+                write_into(image, *offset, data);
+            }
             Self::SetLen { len } => image.resize(*len, 0),
             Self::Allocate { end } => {
                 if image.len() < *end {

@@ -48,6 +48,12 @@ impl Space {
         end
     }
 
+    /// Whether all blocks of `start..end` are taken.
+    pub(crate) fn has(&self, start: usize, end: usize) -> bool {
+        let mut blocks = start / BLOCK_LEN..end.div_ceil(BLOCK_LEN);
+        blocks.all(|block| self.taken.get(block).is_some_and(|taken| *taken))
+    }
+
     /// Takes all blocks of `start..end`, or none and returns false.
     pub(crate) fn take_all(&mut self, start: usize, end: usize) -> bool {
         let blocks = start / BLOCK_LEN..end.div_ceil(BLOCK_LEN);
@@ -80,6 +86,8 @@ mod tests {
         assert_eq!(space.taken(), 8192);
         assert_eq!(space.take(0, 3 * BLOCK_LEN), 3 * BLOCK_LEN);
         assert_eq!(space.taken(), 3 * 4096);
+        assert!(space.has(5, 3 * BLOCK_LEN));
+        assert!(!space.has(5, 3 * BLOCK_LEN + 1));
         space.give_back(1, 3 * BLOCK_LEN - 1);
         assert_eq!(space.taken(), 2 * 4096);
         space.give_back(0, usize::MAX);

@@ -20,13 +20,14 @@ use super::draft::{Draft, note_frame};
 use super::hot::HotRuns;
 use super::segment::Segment;
 use super::shared::Engine;
+use super::stores::Stores;
 use crate::error::{Error, Result, Sized};
 use crate::format::directory::MAX_RUN_ENTRY_COST;
 use crate::format::frame::{self, frame_len};
 use crate::format::manifest::SealedAt;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, ExtentSize, FrameHeader, FrameKind};
-use crate::types::{LogPosition, Lsn, RunNo, SegmentId, Timestamp};
+use crate::types::{Durability, LogPosition, Lsn, RunNo, SegmentId, Timestamp};
 
 /// The end of the log.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ pub(crate) struct Tail {
     pub(crate) offset: u32,
     /// Space is had up to here.
     pub(crate) allocated: u32,
+    pub(crate) stores: Stores,
     pub(crate) builder: DirectoryBuilder,
 }
 
@@ -99,7 +101,8 @@ impl Core {
         self.tail.segment.position(self.tail.offset)
     }
 
-    /// Writes frames next to one another, with one write, each behind a BIND if its run has no
+    /// Puts frames into the file next to one another, with one write or stored one by one if they
+    /// are at Process level, each behind a BIND if its run has no
     /// entry in the segment yet. Sets the drafts' positions and order. Answers the position behind
     /// the last frame.
     pub(crate) fn place(
@@ -107,22 +110,36 @@ impl Core {
         engine: &Engine,
         drafts: &mut [Draft<'_>],
         urgency: Urgency,
+        level: Durability,
     ) -> Result<LogPosition> {
         if self.closed {
             return Err(Error::Closed);
         }
         engine.disk.check()?;
         let mut binds = self.binds(drafts)?;
-        if !self.fits(engine, room_for(drafts, &binds), urgency)? {
+        let mut need = room_for(drafts, &binds);
+        if !self.fits(engine, need, urgency)? {
             self.roll(engine)?;
             binds = self.binds(drafts)?;
-            let need = room_for(drafts, &binds);
+            need = room_for(drafts, &binds);
             if !self.fits(engine, need, urgency)? {
                 let max = u64::from(engine.extent_size.max_batch());
                 return Err(Error::TooLarge { what: Sized::Batch, len: need.0 as u64, max });
             }
         }
-        self.write(engine, drafts, &binds)
+        let stored = self.tail.stores_next(engine, need.0, level)?;
+        self.write(engine, drafts, &binds, stored)
+    }
+
+    /// As [`Core::place`], for one frame.
+    pub(crate) fn place_one(
+        &mut self,
+        engine: &Engine,
+        draft: &mut Draft<'_>,
+        urgency: Urgency,
+        level: Durability,
+    ) -> Result<LogPosition> {
+        self.place(engine, core::slice::from_mut(draft), urgency, level)
     }
 
     /// The BIND payloads that the drafts need in the segment as it is.
@@ -186,6 +203,7 @@ impl Core {
         engine: &Engine,
         drafts: &mut [Draft<'_>],
         binds: &[(RunNo, Vec<u8>)],
+        stored: bool,
     ) -> Result<LogPosition> {
         let (id, salt) = (self.tail.segment.id(), self.tail.segment.salt());
         let durable = engine.commit.durable();
@@ -216,8 +234,9 @@ impl Core {
         for draft in drafts.iter_mut() {
             encode(&mut draft.header, draft.name, draft.body);
         }
-        let written =
-            engine.disk.write(self.tail.segment.file_offset() + u64::from(start), &buffer);
+        let lens = binds.iter().map(|(_, ids)| frame_len(ids.len()));
+        let lens = lens.chain(drafts.iter().map(|draft| draft.header.frame_len()));
+        let written = self.tail.put(engine, &buffer, lens, stored);
         self.buffer = buffer;
         written?;
         (self.tail.offset, self.next_lsn) = (offset, lsn);
@@ -266,6 +285,7 @@ impl Core {
             segment,
             offset: SEGMENT_HEADER_LEN,
             allocated,
+            stores: Stores::default(),
             builder: DirectoryBuilder::default(),
         };
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::storage::{Region, Storage};
+use super::storage::{Region, Storage, TailWindow};
 use crate::error::{Error, IoAction, Result};
 
 /// How often the storage was asked for something since the store was opened.
@@ -28,9 +28,14 @@ pub struct IoCounters {
     pub writes: u64,
     /// Bytes written.
     pub bytes_written: u64,
+    /// Frames that were stored through a map of the file, without a system call.
+    pub stores: u64,
     /// Syncs.
     pub syncs: u64,
 }
+
+/// Zeros to write in front of the tail.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 #[derive(Debug, Default)]
 struct Counters {
@@ -39,6 +44,7 @@ struct Counters {
     mapped_reads: AtomicU64,
     writes: AtomicU64,
     bytes_written: AtomicU64,
+    stores: AtomicU64,
     syncs: AtomicU64,
 }
 
@@ -111,6 +117,41 @@ impl Disk {
             .map_err(|source| Error::io(IoAction::Write { offset }, source))
     }
 
+    /// Writes zeros to where nothing was written yet. A failure changes nothing.
+    pub(crate) fn zero(&self, offset: u64, len: usize) -> Result<()> {
+        self.check()?;
+        let mut at = 0;
+        while at < len {
+            let zeros = ZEROS.get(..len - at).unwrap_or(&ZEROS);
+            self.write_unguarded(offset + at as u64, zeros)?;
+            at += zeros.len();
+        }
+        Ok(())
+    }
+
+    /// A window for stores, or `None` where the storage has none.
+    pub(crate) fn map_tail(&self, offset: u64, len: usize) -> Option<Arc<dyn TailWindow>> {
+        self.storage.map_tail(offset, len).ok().flatten()
+    }
+
+    /// Stores a frame that must not be lost, at a place of a window that is at `offset` of the
+    /// file: a failure poisons the store. One thread at a time.
+    pub(crate) fn store(
+        &self,
+        window: &dyn TailWindow,
+        offset: u64,
+        at: usize,
+        data: &[u8],
+    ) -> Result<()> {
+        self.check()?;
+        let stores = &self.shared.counters.stores;
+        stores.store(stores.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        window.store(at, data).map_err(|source| {
+            self.poison();
+            Error::io(IoAction::Write { offset: offset + at as u64 }, source)
+        })
+    }
+
     /// Makes everything durable that was written before the call. A failure poisons the store.
     pub(crate) fn sync(&self) -> Result<()> {
         let _one_at_a_time = self.shared.syncing.lock();
@@ -151,6 +192,7 @@ impl Disk {
             mapped_reads: load(&self.shared.counters.mapped_reads),
             writes: load(&self.shared.counters.writes),
             bytes_written: load(&self.shared.counters.bytes_written),
+            stores: load(&self.shared.counters.stores),
             syncs: load(&self.shared.counters.syncs),
         }
     }

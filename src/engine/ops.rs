@@ -106,7 +106,8 @@ impl Engine {
         header.content = metadata.content;
         header.extra = mark & CREATES;
         header.flags = if mark >> 8 != 0 { FLAG_IMPLICIT } else { 0 };
-        core.place(self, &mut [Draft::new(header, &[], payload)], Urgency::Normal)
+        let mut draft = Draft::new(header, &[], payload);
+        core.place_one(self, &mut draft, Urgency::Normal, metadata.durability)
     }
 
     /// Whether the run was started with this metadata.
@@ -153,12 +154,12 @@ impl Engine {
         let inline = self.extent_size.inline_limit() as usize;
         let body = self.body(run_no, record, allow, inline)?;
         let at = record.time().unwrap_or_else(|| self.now());
-        let mut draft = draft_record(run_no, record, &body, at);
+        let mut draft = alonerecord(run_no, record, &body, at);
         let mut core = self.core.lock();
         let (seq, late) = self.next_seq(&mut core, run_no, allow)?;
         draft.header.seq = seq;
         draft.header.flags |= late;
-        let end = core.place(self, core::slice::from_mut(&mut draft), Urgency::Normal)?;
+        let end = core.place_one(self, &mut draft, Urgency::Normal, record.level())?;
         advance(&mut core, run_no, 1);
         self.finish(core, end, record.level())?;
         Ok(self.appended(seq, draft.header.lsn, end))
@@ -180,7 +181,7 @@ impl Engine {
         let mut drafts: Vec<Draft<'_>> = records
             .iter()
             .zip(&bodies)
-            .map(|(record, body)| draft_record(run_no, record, body, record.time().unwrap_or(now)))
+            .map(|(record, body)| alonerecord(run_no, record, body, record.time().unwrap_or(now)))
             .collect();
         let latest = drafts.iter().map(|draft| draft.header.at).max().unwrap_or(now);
         let mut commit = Draft::empty(FrameKind::Commit, run_no, latest);
@@ -192,10 +193,10 @@ impl Engine {
             draft.header.seq = Seq(first_seq.0 + place);
             draft.header.flags |= FLAG_BATCH | late;
         }
-        let end = core.place(self, &mut drafts, Urgency::Normal)?;
+        let level = records.iter().map(NewRecord::level).max().unwrap_or(Durability::Process);
+        let end = core.place(self, &mut drafts, Urgency::Normal, level)?;
         let count = records.len() as u64;
         advance(&mut core, run_no, count);
-        let level = records.iter().map(NewRecord::level).max().unwrap_or(Durability::Process);
         self.finish(core, end, level)?;
         let lsn = drafts.last().map_or(Lsn(0), |draft| draft.header.lsn);
         Ok(self.appended(Seq(first_seq.0 + count - 1), lsn, end))
@@ -256,7 +257,7 @@ impl Engine {
             let mut draft = Draft::new(header, &[], part);
             let mut core = self.core.lock();
             self.next_seq(&mut core, run_no, allow)?;
-            core.place(self, core::slice::from_mut(&mut draft), Urgency::Normal)?;
+            core.place_one(self, &mut draft, Urgency::Normal, record.level())?;
             drop(core);
             let (at, crc) = (draft.header.position, draft.header.payload_crc);
             pieces.push(PieceRef { at, len: draft.header.payload_len, crc });
@@ -340,7 +341,7 @@ impl Engine {
         let mut header = FrameHeader::new(FrameKind::End, run_no, at);
         header.content = crate::types::ContentType::from_code(outcome.status().code());
         let mut draft = Draft::new(header, &[], body);
-        let end = core.place(self, core::slice::from_mut(&mut draft), Urgency::Reserve)?;
+        let end = core.place_one(self, &mut draft, Urgency::Reserve, outcome.level())?;
         core.hot.set_status(run_no, outcome.status());
         if let Some(run) = core.hot.get_mut(run_no) {
             run.touched = true;
@@ -363,7 +364,7 @@ impl Engine {
         let header = FrameHeader::new(FrameKind::Evict, RunNo(0), self.now());
         let mut draft = Draft::new(header, &[], &body);
         let spans = core.catalog.ask(|catalog| catalog.spans(run_no))?;
-        let end = core.place(self, core::slice::from_mut(&mut draft), Urgency::Reserve)?;
+        let end = core.place_one(self, &mut draft, Urgency::Reserve, Durability::Disk)?;
         let hot = core.hot.get(run_no).map(|run| run.spans.clone()).unwrap_or_default();
         core.suspects.extend(spans.iter().chain(&hot).map(|span| span.segment));
         if core.tail.builder.run(run_no).is_some() {
@@ -480,7 +481,7 @@ fn end_body(outcome: &Outcome) -> Vec<u8> {
     body
 }
 
-fn draft_record<'a>(
+fn alonerecord<'a>(
     run_no: RunNo,
     record: &NewRecord<'a>,
     body: &'a Body<'_>,

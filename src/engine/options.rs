@@ -15,6 +15,25 @@ use super::storage::{Creation, FileStorage, OpenedFile, Storage};
 use crate::error::{Error, Owner, Result};
 use crate::format::{OWNER_AT, PAGE_LEN, owner};
 
+/// How frames reach the file when nobody waits for a sync. The bytes are the same either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum TailWriter {
+    /// What suits the file: [`TailWriter::Mapped`] where that is possible.
+    #[default]
+    Auto,
+    /// With a system call for each append.
+    Pwrite,
+    /// By stores into a map of the file, which is several times faster for small records. Only on
+    /// 64-bit Linux, and only where allocated space is sure to be had, on ext4 and tmpfs;
+    /// everywhere else the store is opened all the same, and uses [`TailWriter::Pwrite`].
+    /// [`crate::Stats::tail_writer`] tells which.
+    ///
+    /// A device that fails, or a file that somebody cuts off despite the lock, can end the process
+    /// with SIGBUS here, where a system call would have given an error.
+    Mapped,
+}
+
 /// How a store is opened: a builder whose defaults suit a daemon.
 ///
 /// ```
@@ -38,6 +57,7 @@ pub struct Options {
     pub(crate) index: bool,
     pub(crate) index_cache: usize,
     pub(crate) max_record_len: u64,
+    pub(crate) tail_writer: TailWriter,
     pub(crate) environment: Environment,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
@@ -59,6 +79,7 @@ impl Options {
             index: true,
             index_cache: 48 << 20,
             max_record_len: 64 << 20,
+            tail_writer: TailWriter::Auto,
             environment: Environment::system(),
             observer: None,
         }
@@ -108,6 +129,14 @@ impl Options {
     #[must_use]
     pub fn max_record_len(mut self, bytes: u64) -> Self {
         self.max_record_len = bytes;
+        self
+    }
+
+    /// How frames reach the file: by stores into a map of it, where that is possible, or by
+    /// system calls.
+    #[must_use]
+    pub fn tail_writer(mut self, writer: TailWriter) -> Self {
+        self.tail_writer = writer;
         self
     }
 
@@ -211,6 +240,7 @@ impl fmt::Debug for Options {
             .field("index", &self.index)
             .field("index_cache", &self.index_cache)
             .field("max_record_len", &self.max_record_len)
+            .field("tail_writer", &self.tail_writer)
             .finish_non_exhaustive()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::disk::IoCounters;
 use super::index_slot::IndexSlot;
+use super::options::TailWriter;
 use super::shared::Engine;
 use crate::error::Result;
 use crate::format::manifest::Use;
@@ -43,6 +44,8 @@ pub struct Stats {
     pub durable: LogPosition,
     /// The end of the log.
     pub end: LogPosition,
+    /// How frames reach the file: [`TailWriter::Mapped`] or [`TailWriter::Pwrite`].
+    pub tail_writer: TailWriter,
     /// What the storage was asked for since the store was opened.
     pub io: IoCounters,
 }
@@ -55,8 +58,8 @@ impl Engine {
             _ => (false, 0),
         };
         drop(index);
-        let (catalog, hot_only, hot_runs, deleted_runs, unsealed, end) = {
-            let core = self.core.lock();
+        let (catalog, hot_only, hot_runs, deleted_runs, unsealed, end, tail_writer) = {
+            let mut core = self.core.lock();
             self.check_open(&core)?;
             (
                 core.catalog.clone(),
@@ -65,6 +68,7 @@ impl Engine {
                 core.deleted.clone(),
                 core.unapplied.len(),
                 core.end_of_log(),
+                core.tail.writer(self),
             )
         };
         let mut runs = catalog.ask(|catalog| catalog.count_runs())?;
@@ -103,6 +107,7 @@ impl Engine {
             index_page_reads,
             durable: self.commit.durable(),
             end,
+            tail_writer,
             io: self.disk.counters(),
         })
     }

@@ -24,4 +24,5 @@ mod readme;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod scale;
 mod support;
+mod tail_writers;
 mod tidy;

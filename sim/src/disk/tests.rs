@@ -191,3 +191,53 @@ fn the_image_can_be_taken_without_a_copy() {
     assert_eq!(disk.allocated(), 0);
     assert_eq!(SimDisk::untracked(vec![2; 3]).durable(), [2; 3]);
 }
+
+#[test]
+fn stores_are_operations_that_reads_see_and_faults_hit() {
+    let disk = SimDisk::recording();
+    disk.allocate(0, 8192).unwrap();
+    let window = disk.map_tail(4096, 4096).unwrap().unwrap();
+    window.store(8, &[1; 16]).unwrap();
+    for (at, len) in [(4096, 8), (4, 8), (0, 4)] {
+        assert_eq!(window.store(at, &[2; 16][..len]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+    disk.fail_next(OpKind::Store, Fault::short(ErrorKind::Other, 12));
+    assert!(window.store(24, &[3; 16]).is_err());
+    let mut found = [9; 24];
+    disk.read_at(4104, &mut found).unwrap();
+    assert_eq!((found[..16].to_vec(), found[16..].to_vec()), (vec![1; 16], vec![3; 8]));
+    assert_eq!((disk.counts().stores, disk.op_count()), (5, 6));
+    let recording = disk.take_recording();
+    assert_eq!(recording.ops[1], Op::Store { offset: 4104, data: [1; 16].into() });
+    assert_eq!(recording.ops.len(), 6);
+}
+
+#[test]
+#[should_panic(expected = "no space")]
+fn a_store_where_nothing_was_allocated_ends_the_process() {
+    let disk = SimDisk::new();
+    disk.set_len(8192).unwrap();
+    let _ = disk.map_tail(0, 8192).unwrap().unwrap().store(0, &[1; 8]);
+}
+
+#[test]
+fn a_kill_within_a_store_leaves_any_of_its_words_and_all_of_earlier_stores() {
+    let disk = SimDisk::recording();
+    disk.allocate(0, 4096).unwrap();
+    let window = disk.map_tail(0, 4096).unwrap().unwrap();
+    window.store(0, &[1; 16]).unwrap();
+    window.store(16, &[2; 16]).unwrap();
+    let recording = disk.take_recording();
+    let mut crashes = CrashImages::new(&recording);
+    crashes.seek(2);
+    let mut found = std::collections::BTreeSet::new();
+    let mut random = SplitMix64::new(1);
+    for _ in 0..100 {
+        let mut image = Vec::new();
+        let any = crashes.killed_within_into(&mut random, &mut image);
+        assert_eq!(image[..16], [1; 16]);
+        assert_eq!(any, image[16..32] != [0; 16]);
+        found.insert((image[16], image[24]));
+    }
+    assert_eq!(found, [(0, 0), (0, 2), (2, 0), (2, 2)].into());
+}

@@ -218,3 +218,56 @@ fn all_images_follow_the_fault_model() {
         }
     }
 }
+
+fn store(offset: usize, data: &[u8]) -> Op {
+    Op::Store { offset, data: data.into() }
+}
+
+/// The words of an image that the stores of an unsynced sector left, as many seeds give them.
+fn words(ops: &[Op], survivors: Survivors) -> BTreeSet<[u8; 3]> {
+    let mut durable = durable(&[0; 1024], ops);
+    let picked = |image: Vec<u8>| {
+        assert!(image.chunks(WORD_LEN).all(|word| word.iter().all(|byte| *byte == word[0])));
+        [image[0], image[WORD_LEN], image[512]]
+    };
+    (0..300).map(|seed| picked(image(&mut durable, survivors, seed))).collect()
+}
+
+#[test]
+fn words_of_unsynced_stores_are_kept_or_lost_each_on_its_own() {
+    let ops = [store(0, &[1; 16]), store(512, &[2; 16])];
+    let half = words(&ops, Survivors::Half);
+    for first in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+        for second in [0, 2] {
+            assert!(half.contains(&[first[0], first[1], second]), "{first:?} {second}: {half:?}");
+        }
+    }
+    assert_eq!(words(&ops, Survivors::Nothing), [[0, 0, 0]].into());
+    assert_eq!(words(&ops, Survivors::Everything), [[1, 1, 2]].into());
+    assert_eq!(words(&ops, Survivors::OnlyLast), [[0, 0, 2]].into());
+    assert_eq!(words(&ops, Survivors::AllButOneOp), [[0, 0, 2], [1, 1, 0]].into());
+    assert_eq!(words(&ops, Survivors::TornLast), [[1, 1, 0], [1, 1, 2]].into());
+    let but_some = words(&ops, Survivors::AllButOneSector);
+    assert!(but_some.contains(&[1, 0, 2]) && but_some.contains(&[0, 1, 2]), "{but_some:?}");
+    assert!(but_some.iter().all(|found| found[2] == 2 || found[..2] == [1, 1]), "{but_some:?}");
+}
+
+#[test]
+fn a_store_may_be_torn_although_a_later_one_into_the_same_sector_is_whole() {
+    let ops = [store(0, &[1; 16]), store(16, &[2; 16])];
+    let mut durable = durable(&[0; 512], &ops);
+    let torn = (0..200).any(|seed| {
+        let image = image(&mut durable, Survivors::AllButOneSector, seed);
+        image[16..32] == [2; 16] && image[..16].contains(&0)
+    });
+    assert!(torn);
+}
+
+#[test]
+fn a_store_that_was_synced_is_whole() {
+    let mut durable = durable(&[0; 512], &[store(0, &[1; 64]), Op::Sync]);
+    for survivors in Survivors::ALL {
+        assert_eq!(image(&mut durable, survivors, 7)[..64], [1; 64]);
+    }
+    assert_eq!(volatile(&durable)[..64], [1; 64]);
+}

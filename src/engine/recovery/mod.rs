@@ -37,6 +37,7 @@ use super::options::Options;
 use super::report::{IndexRecovery, RecoveryReport};
 use super::segment::Segment;
 use super::shared::{Engine, Keeper};
+use super::stores::Stores;
 use super::upkeep::{Upkeep, Wanted};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::SegmentKey;
@@ -262,7 +263,8 @@ fn first_core(
     let key = SegmentKey { id: SegmentId(0), salt: 0 };
     let nowhere = Segment::new(disk.clone(), base.extent_size, ExtentNo(0), key);
     let builder = DirectoryBuilder::default();
-    let tail = Tail { segment: Arc::new(nowhere), offset: 0, allocated: 0, builder };
+    let (segment, stores) = (Arc::new(nowhere), Stores::default());
+    let tail = Tail { segment, offset: 0, allocated: 0, stores, builder };
     Ok(Core {
         tail,
         reserved: VecDeque::new(),
@@ -385,6 +387,7 @@ impl Core {
             segment: Arc::clone(&found.segment),
             offset: found.end,
             allocated,
+            stores: Stores::default(),
             builder: found.builder,
         };
         if keep {

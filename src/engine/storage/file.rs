@@ -22,6 +22,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use self::lock::WriterLock;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+use super::TailWindow;
 use super::map::Windows;
 use super::{Region, Storage};
 use crate::error::{Error, IoAction, Result};
@@ -39,7 +41,8 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 pub struct FileStorage {
     handle: Arc<Handle>,
     windows: Windows,
-    known_len: AtomicU64,
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    tails: super::tail::TailMaps,
     resizing: Mutex<()>,
 }
 
@@ -48,11 +51,17 @@ pub struct FileStorage {
 pub(super) struct Handle {
     lock: Option<WriterLock>,
     file: File,
+    known_len: AtomicU64,
 }
 
 impl Handle {
     pub(super) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The file is at least this long, as long as the lock is held.
+    pub(super) fn known_len(&self) -> u64 {
+        self.known_len.load(Ordering::Acquire)
     }
 }
 
@@ -97,9 +106,10 @@ impl FileStorage {
 
     fn new(file: File, len: u64, lock: Option<WriterLock>) -> Self {
         Self {
-            handle: Arc::new(Handle { lock, file }),
+            handle: Arc::new(Handle { lock, file, known_len: AtomicU64::new(len) }),
             windows: Windows::default(),
-            known_len: AtomicU64::new(len),
+            #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+            tails: super::tail::TailMaps::default(),
             resizing: Mutex::new(()),
         }
     }
@@ -129,25 +139,27 @@ impl Storage for FileStorage {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let file = self.writable()?;
         let end = end_of(offset, data.len() as u64)?;
-        if data.is_empty() || end <= self.known_len.load(Ordering::Acquire) {
+        if data.is_empty() || end <= self.handle.known_len() {
             return write_all_at(file, offset, data);
         }
         let _resizing = self.resizing.lock();
         write_all_at(file, offset, data)?;
-        self.known_len.fetch_max(end, Ordering::Release);
+        self.handle.known_len.fetch_max(end, Ordering::Release);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
+        // On Linux this covers stores through maps too: the first store into a page that is clean
+        // meets a write-protected page, and makes it dirty like a write does.
         self.writable()?.sync_data()
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let file = self.writable()?;
         let _resizing = self.resizing.lock();
-        self.known_len.fetch_min(len, Ordering::AcqRel);
+        self.handle.known_len.fetch_min(len, Ordering::AcqRel);
         file.set_len(len)?;
-        self.known_len.store(len, Ordering::Release);
+        self.handle.known_len.store(len, Ordering::Release);
         Ok(())
     }
 
@@ -170,7 +182,7 @@ impl Storage for FileStorage {
             file.set_len(before)?;
             return Err(error);
         }
-        self.known_len.fetch_max(end, Ordering::Release);
+        self.handle.known_len.fetch_max(end, Ordering::Release);
         Ok(())
     }
 
@@ -196,10 +208,10 @@ impl Storage for FileStorage {
             return Ok(None);
         }
         let end = end_of(offset, len as u64)?;
-        if end > self.known_len.load(Ordering::Acquire) {
+        if end > self.handle.known_len() {
             let _resizing = self.resizing.lock();
             let file_len = self.file().metadata()?.len();
-            self.known_len.store(file_len, Ordering::Release);
+            self.handle.known_len.store(file_len, Ordering::Release);
             if end > file_len {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -208,6 +220,15 @@ impl Storage for FileStorage {
             return Ok(Region::new(Arc::new([0; 0]), 0..0));
         }
         Ok(self.windows.view(&self.handle, offset, len))
+    }
+
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
+        if self.handle.lock.is_none() {
+            return Ok(None);
+        }
+        end_of(offset, len as u64)?;
+        Ok(self.tails.window(&self.handle, offset, len))
     }
 }
 

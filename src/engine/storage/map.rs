@@ -1,4 +1,5 @@
-//! Read-only views of the file through memory maps. The only file of the crate with `unsafe`.
+//! Read-only views of the file through memory maps. Besides `tail.rs` the only file of the crate
+//! with `unsafe`.
 //!
 //! The file is mapped in windows of 256 MiB at multiples of 256 MiB, each when it is first asked
 //! for, and kept as long as the storage lives: a map for each segment would meet the kernel's
@@ -26,7 +27,7 @@ use super::Region;
 use super::file::Handle;
 
 /// How much of the file one window covers.
-const WINDOW_LEN: u64 = 256 << 20;
+pub(super) const WINDOW_LEN: u64 = 256 << 20;
 
 /// How many windows are kept: 4 TiB of file. What lies behind is read, not mapped.
 const MAX_WINDOWS: usize = 1 << 14;

@@ -4,6 +4,7 @@
 //!   implementation, memory another, a simulated disk in a test a third; engine and index run
 //!   unmodified on each.
 //! - [`Region`]: a read-only view of bytes that stays valid as long as somebody holds it.
+//! - [`TailWindow`]: a range of the file that bytes can be stored into without a call.
 //!
 //! What an implementation must promise:
 //!
@@ -11,10 +12,15 @@
 //! - After [`Storage::sync`] returned `Ok`, all writes, lengths, allocations and punches that had
 //!   returned before it was called survive a power loss. After it returned `Err`, nothing is known.
 //! - Without a sync, a power loss may keep or lose each 512-byte sector of a write on its own.
+//! - A store that returned is like a write that returned: reads see it, a sync covers it, the death
+//!   of the process does not touch it. But each 8 bytes of it fare on their own, also when the
+//!   process dies within it.
 
 mod file;
 mod map;
 mod memory;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod tail;
 
 use core::fmt;
 use core::ops::{Deref, Range};
@@ -71,6 +77,28 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         let _ = (offset, len);
         Ok(None)
     }
+
+    /// A window for stores into a range, or `None` where that is not supported. The range may
+    /// reach behind the end of the file; the stores may not.
+    ///
+    /// The caller stores only into bytes that it allocated and then wrote since the file was
+    /// opened, so that the space is had, and lets nobody look at them before the store returned.
+    /// The file is not cut off while the window lives.
+    fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
+        let _ = (offset, len);
+        Ok(None)
+    }
+}
+
+/// A range of a file for stores, which cost no call of the system.
+pub trait TailWindow: fmt::Debug + Send + Sync + 'static {
+    /// Stores all of `data` at `at` within the window. Both are multiples of 8. Stores of one
+    /// thread reach the file in their order.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the range does not lie within the window or is not made of whole words,
+    /// `UnexpectedEof` when it does not lie within the file.
+    fn store(&self, at: usize, data: &[u8]) -> io::Result<()>;
 }
 
 /// Read-only bytes that stay valid as long as the region or a clone of it lives.

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use runlog::{Activity, Durability, NewRecord, Observer, Options, Phase, RunLog, RunStatus};
+use runlog::{
+    Activity, Durability, NewRecord, Observer, Options, Phase, RunLog, RunStatus, TailWriter,
+};
 use runlog_sim::SplitMix64;
 
 use super::script::{LONGEST_BATCH, Message, Op, RunKey, Stall, THREADS, agent};
@@ -21,9 +23,12 @@ use super::script::{LONGEST_BATCH, Message, Op, RunKey, Stall, THREADS, agent};
 /// The ended runs that a thread keeps.
 const KEPT: usize = 3;
 
-/// Small extents, so that segments are full soon.
+/// Small extents, so that segments are full soon. The parent says when the tail is to be written.
 pub(crate) fn options() -> Options {
-    Options::new().extent_size(256 << 10).sync_interval(Some(Duration::from_millis(20)))
+    let writes = std::env::var_os("RUNLOG_KILL_WRITES").is_some();
+    let writer = if writes { TailWriter::Pwrite } else { TailWriter::Auto };
+    let options = Options::new().extent_size(256 << 10).tail_writer(writer);
+    options.sync_interval(Some(Duration::from_millis(20)))
 }
 
 /// Appends until the process is killed.

@@ -137,6 +137,9 @@ fn live(mut world: World, first: bool) -> Epoch {
     let recycled = recording.ops.iter().filter(|op| matches!(op, Op::Punch { .. })).count();
     let counts = (done(rolls), done(checkpoints), recycled);
     assert!(counts.0 >= 6 && counts.1 >= 3 && counts.2 >= 3, "too little to do: {counts:?}");
+    let stores = recording.ops.iter().filter(|op| matches!(op, Op::Store { .. })).count();
+    let mapped = machine.tail_writer == runlog::TailWriter::Mapped;
+    assert!(if mapped { stores > 100 } else { stores == 0 }, "{stores} stores");
     Epoch { recording, model, machine, first: created, ready }
 }
 
@@ -306,6 +309,10 @@ fn describe(epoch: &Epoch, boundary: usize) -> String {
                 let len = data.len();
                 let extent = (*offset as u64).checked_sub(64 << 10).map(|at| at / EXTENT);
                 write!(text, "\n  {place}: write {len} at {offset:#x}, extent {extent:?}{cut}")
+            }
+            Op::Store { offset, data } => {
+                let len = data.len();
+                write!(text, "\n  {place}: store {len} at {offset:#x}{cut}")
             }
             other => write!(text, "\n  {place}: {other:?}{cut}"),
         };

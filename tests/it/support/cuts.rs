@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use runlog::{Durability, IndexRecovery, NewRecord, Outcome, Place, RunLog};
-use runlog_sim::{CrashImages, Op, Recording, SimDisk, SplitMix64, Survivors};
+use runlog_sim::{CrashImages, Recording, SimDisk, SplitMix64, Survivors};
 
 use super::gate::Gate;
 use super::model::{Found, Model};
@@ -40,7 +40,7 @@ pub(crate) struct Epoch {
 pub(crate) enum Loss {
     /// The power went.
     Power(Survivors),
-    /// The process was killed; of the next write a part was stored.
+    /// The process was killed; of the next write or store a part was stored.
     Kill,
 }
 
@@ -101,12 +101,8 @@ pub(crate) fn check_cut(
             epoch.model.after_power_loss(cut.boundary)
         }
         Loss::Kill => {
-            let stored = match images.next_op() {
-                Some(Op::Write { data, .. }) => random.index(data.len() + 1),
-                _ => 0,
-            };
-            images.killed_into(stored, buffer);
-            epoch.model.after_kill(cut.boundary, stored > 0)
+            let torn = images.killed_within_into(&mut random, buffer);
+            epoch.model.after_kill(cut.boundary, torn)
         }
     };
     tally.cuts += 1;

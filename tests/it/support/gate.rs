@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use runlog::storage::Storage;
+use runlog::storage::{Storage, TailWindow};
 use runlog_sim::SimDisk;
 
 /// A simulated disk behind a gate. Once the gate is shut, nothing reaches the disk any more, not
@@ -64,5 +64,25 @@ impl Storage for Gate {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.pass()?;
         self.disk.punch(offset, len)
+    }
+
+    fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
+        let window = self.disk.map_tail(offset, len)?;
+        let window = window.map(|window| GatedWindow { gate: self.clone(), window });
+        Ok(window.map(|window| Arc::new(window) as Arc<dyn TailWindow>))
+    }
+}
+
+/// Stores through a gate.
+#[derive(Debug)]
+struct GatedWindow {
+    gate: Gate,
+    window: Arc<dyn TailWindow>,
+}
+
+impl TailWindow for GatedWindow {
+    fn store(&self, at: usize, data: &[u8]) -> io::Result<()> {
+        self.gate.pass()?;
+        self.window.store(at, data)
     }
 }

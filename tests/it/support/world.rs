@@ -10,7 +10,8 @@ use runlog::env::{BootId, Environment};
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::{
     Activity, Allow, Appended, ContentType, Durability, LogPosition, Lsn, Metadata, NewRecord,
-    Observer, Options, Outcome, Phase, RunLog, RunNo, RunStatus, RunWriter, Ticket, Timestamp,
+    Observer, Options, Outcome, Phase, RunLog, RunNo, RunStatus, RunWriter, TailWriter, Ticket,
+    Timestamp,
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
 
@@ -28,6 +29,8 @@ pub(crate) struct Machine {
     pub(crate) clock: SimClock,
     pub(crate) entropy: SimEntropy,
     pub(crate) boot: u64,
+    /// How frames reach the disk.
+    pub(crate) tail_writer: TailWriter,
     pub(crate) activities: Arc<Activities>,
 }
 
@@ -54,7 +57,10 @@ impl Observer for Activities {
 impl Machine {
     pub(crate) fn new(seed: u64, boot: u64) -> Self {
         let clock = SimClock::new(Timestamp(1_000_000_000));
-        Self { clock, entropy: SimEntropy::new(seed), boot, activities: Arc::default() }
+        // Both ways into the file, by turns.
+        let tail_writer = if seed % 2 == 0 { TailWriter::Pwrite } else { TailWriter::Mapped };
+        let (entropy, activities) = (SimEntropy::new(seed), Arc::default());
+        Self { clock, entropy, boot, tail_writer, activities }
     }
 
     pub(crate) fn options(&self) -> Options {
@@ -63,6 +69,7 @@ impl Machine {
         Options::new()
             .extent_size(EXTENT)
             .background(false)
+            .tail_writer(self.tail_writer)
             .sync_interval(None)
             .index_cache(1 << 20)
             .observer(self.activities.clone())
@@ -214,6 +221,10 @@ impl World {
     /// Ends a call that succeeded: everything so far is acknowledged, at Disk level if the call
     /// says so or a ticket does.
     fn acknowledge(&mut self, durable: bool) {
+        // What failed stays unacknowledged, even if a later call has nothing to do.
+        if self.failure.is_some() {
+            return;
+        }
         let done = self.disk.op_count();
         let mut through = if durable { self.model.events.len() } else { 0 };
         for (event, ticket) in &self.tickets {

@@ -301,3 +301,48 @@ fn a_failing_allocation_cuts_no_concurrent_write() {
         assert_eq!(u64::from_le_bytes(found), n);
     }
 }
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn stores_are_read_back_and_stay_within_window_and_file() {
+    let (_dir, path, storage) = store(&[7; 4096]);
+    storage.allocate(0, 64 << 10).unwrap();
+    let Some(window) = storage.map_tail(4096, 128 << 10).unwrap() else { return };
+    storage.write_at(4096, &[0; 4096]).unwrap();
+    let view = storage.map(0, 8192).unwrap().unwrap();
+    window.store(16, b"12345678abcdefgh").unwrap();
+    assert_eq!(view[4096 + 16..4096 + 32], *b"12345678abcdefgh");
+    let mut read = [0; 32];
+    storage.read_at(4096, &mut read).unwrap();
+    assert_eq!(read, *b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0012345678abcdefgh");
+    storage.sync().unwrap();
+    let kind = |at, len| window.store(at, &[1; 64][..len]).unwrap_err().kind();
+    assert_eq!(kind(0, 7), io::ErrorKind::InvalidInput);
+    assert_eq!(kind(4, 8), io::ErrorKind::InvalidInput);
+    assert_eq!(kind(128 << 10, 8), io::ErrorKind::InvalidInput);
+    assert_eq!(kind(usize::MAX - 7, 16), io::ErrorKind::InvalidInput);
+    assert_eq!(kind(60 << 10, 8), io::ErrorKind::UnexpectedEof);
+    assert_eq!(kind((60 << 10) - 8, 16), io::ErrorKind::UnexpectedEof);
+    storage.allocate(64 << 10, 4096).unwrap();
+    storage.write_at(64 << 10, &[0; 4096]).unwrap();
+    window.store(60 << 10, &[1; 8]).unwrap();
+    drop((storage, view));
+    assert!(is_busy(&path), "a window keeps the lock");
+    drop(window);
+    assert!(!is_busy(&path));
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn windows_for_stores_cross_those_of_the_map() {
+    let (_dir, _path, storage) = store(&[]);
+    let at = (256 << 20) - 4096;
+    storage.allocate(at, 8192).unwrap();
+    let Some(window) = storage.map_tail(at, 8192).unwrap() else { return };
+    storage.write_at(at, &[0; 8192]).unwrap();
+    window.store(4088, b"in frontbehind..").unwrap();
+    let mut read = [0; 16];
+    storage.read_at(at + 4088, &mut read).unwrap();
+    assert_eq!(&read, b"in frontbehind..");
+    assert!(storage.map_tail(3, 8).unwrap().is_none(), "words are aligned in the file");
+}

@@ -1,0 +1,144 @@
+//! Stores into the file through writable maps, for the tail of the log.
+//!
+//! One window of 256 MiB is mapped at a time, the one that the tail lies in; an older one lives on
+//! until nobody refers to it. A range that crosses two windows gets an exact map of its own.
+//!
+//! - No `&mut [u8]` is ever made. Words of 8 bytes are stored one by one, as atomics: whoever
+//!   stores concurrently, and whoever looks through a [`Region`](super::Region), never makes this
+//!   undefined, and a kill tears a store between words only.
+//! - A store reaches only what the window was made for, and never behind the end of the file,
+//!   which would be a SIGBUS. That the range has space on the disk is the duty that
+//!   [`Storage::map_tail`](super::Storage::map_tail) puts on its caller.
+//! - A window holds the file handle and with it the writer lock, as views do.
+//! - Only on Linux, and only on ext4 and tmpfs: there space that was allocated is space that is
+//!   had. Elsewhere (btrfs, zfs, xfs after a reflink copy) a store may meet a full disk, which is
+//!   a SIGBUS. The answer is `None` there, and the caller writes.
+
+#![allow(unsafe_code, reason = "a store through a raw pointer; the block says what it needs")]
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::io;
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+use parking_lot::Mutex;
+
+use super::TailWindow;
+use super::file::Handle;
+use super::map::WINDOW_LEN;
+
+/// The bytes of one store.
+const WORD: usize = 8;
+
+/// What `statfs` calls the file systems on which allocated space is had: ext4 (and its elders,
+/// which write zeros instead of allocating) and tmpfs.
+const KEEP_SPACE: [i128; 2] = [0xEF53, 0x0102_1994];
+
+/// The writable map of one file that is in use.
+#[derive(Debug, Default)]
+pub(super) struct TailMaps {
+    current: Mutex<Option<(u64, Arc<Writable>)>>,
+}
+
+/// One writable map and what keeps it sound.
+struct Writable {
+    map: MmapRaw,
+    handle: Arc<Handle>,
+}
+
+/// A part of a map: what the tail's segment may take.
+#[derive(Debug)]
+struct Window {
+    writable: Arc<Writable>,
+    /// Where the part starts in the map, and in the file.
+    start: usize,
+    offset: u64,
+    len: usize,
+}
+
+impl TailMaps {
+    /// A window for stores into `offset..offset + len`, or `None` where that is not to be had.
+    pub(super) fn window(
+        &self,
+        handle: &Arc<Handle>,
+        offset: u64,
+        len: usize,
+    ) -> Option<Arc<dyn TailWindow>> {
+        if !keeps_space(handle) || !offset.is_multiple_of(WORD as u64) {
+            return None;
+        }
+        let last = offset.checked_add(len as u64)?.checked_sub(1)?;
+        let number = offset / WINDOW_LEN;
+        let (writable, start) = if last / WINDOW_LEN == number {
+            let writable = self.numbered(handle, number)?;
+            (writable, usize::try_from(offset % WINDOW_LEN).ok()?)
+        } else {
+            (Arc::new(Writable::map(handle, offset, len)?), 0)
+        };
+        Some(Arc::new(Window { writable, start, offset, len }))
+    }
+
+    fn numbered(&self, handle: &Arc<Handle>, number: u64) -> Option<Arc<Writable>> {
+        let mut current = self.current.lock();
+        if let Some((mapped, writable)) = &*current
+            && *mapped == number
+        {
+            return Some(Arc::clone(writable));
+        }
+        let len = usize::try_from(WINDOW_LEN).ok()?;
+        let writable = Arc::new(Writable::map(handle, number * WINDOW_LEN, len)?);
+        *current = Some((number, Arc::clone(&writable)));
+        Some(writable)
+    }
+}
+
+impl Writable {
+    fn map(handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Self> {
+        let map = MmapOptions::new().offset(offset).len(len).map_raw(handle.file()).ok()?;
+        (map.as_mut_ptr().align_offset(WORD) == 0 && map.len() >= len)
+            .then(|| Self { map, handle: Arc::clone(handle) })
+    }
+}
+
+impl fmt::Debug for Writable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writable").field("len", &self.map.len()).finish_non_exhaustive()
+    }
+}
+
+impl TailWindow for Window {
+    fn store(&self, at: usize, data: &[u8]) -> io::Result<()> {
+        let whole = at.is_multiple_of(WORD) && data.len().is_multiple_of(WORD);
+        let end = at.checked_add(data.len()).filter(|end| whole && *end <= self.len);
+        let end = end.ok_or(io::ErrorKind::InvalidInput)?;
+        if self.offset.saturating_add(end as u64) > self.writable.handle.known_len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let first = self.writable.map.as_mut_ptr().wrapping_add(self.start + at);
+        for (place, word) in data.as_chunks::<WORD>().0.iter().enumerate() {
+            let word = u64::from_le_bytes(*word).to_le();
+            // SAFETY: the map is writable and shared, and lives as long as `self` does. The word
+            // lies within it: `start + len` does by construction, and `at + data.len() <= len`
+            // was checked above. It is aligned: the map, `start` and `at` are. It lies within the
+            // file, whose length only grows beyond `known_len` while the writer lock is held,
+            // which `handle` does. In this process the bytes are changed through atomics of this
+            // size alone; the views of `map.rs` are other maps, in which nobody looks at bytes
+            // of the tail before the store is over, as `Storage::map_tail` demands.
+            let target = unsafe { AtomicU64::from_ptr(first.wrapping_add(place * WORD).cast()) };
+            target.store(word, Ordering::Relaxed);
+        }
+        // A kill finds the words of this call stored before those of the next: a thread's stores
+        // are stopped in the order of its program, and the compiler keeps to that order here.
+        compiler_fence(Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// Whether space that was allocated in this file is had.
+fn keeps_space(handle: &Handle) -> bool {
+    rustix::fs::fstatfs(handle.file()).is_ok_and(|found| {
+        // The type of the field is not the same on all machines.
+        KEEP_SPACE.contains(&i128::from(found.f_type))
+    })
+}

@@ -1,0 +1,133 @@
+//! The other way into the file: frames of the tail that are stored into a map of it.
+//!
+//! A store costs no system call, which is most of what an append costs. Three rules make it as good
+//! as a write:
+//!
+//! - **Space is had before.** Only bytes that were allocated, and then written as zeros by this
+//!   process, are stored into. So a full disk is met by the zeros, as an error of a call, and
+//!   the pages are in memory and up to date when the store comes.
+//! - **Zeros go in front of the tail**, never onto a byte that was written: from where the log
+//!   ends, or where the zeros ended last. In small steps: more at once lands in large folios of the
+//!   page cache, of which the kernel writes the whole at each sync.
+//! - **One frame is one store, in the order of the log.** A kill tears one frame then, the last,
+//!   and what was acknowledged is in front of it. (All frames of a batch in one store could leave
+//!   its COMMIT without a record.)
+//!
+//! What waits for a sync goes by a write all the same: a sync write-protects the pages that it
+//! stores, and the next store into one of them costs a fault. So do long frames: the zeros would
+//! cost more than the call.
+
+use std::sync::Arc;
+
+use super::core::Tail;
+use super::options::TailWriter;
+use super::shared::Engine;
+use super::storage::TailWindow;
+use crate::error::Result;
+use crate::format::ExtentSize;
+use crate::types::Durability;
+
+/// Frames that are longer together are written.
+const MAX_STORED: usize = 16 << 10;
+
+/// Whether the tail's segment can be stored into.
+#[derive(Debug, Default)]
+pub(crate) enum Stores {
+    /// Nobody has asked yet.
+    #[default]
+    Unasked,
+    /// It cannot, or is not to be.
+    Refused,
+    /// It can.
+    Window {
+        /// The segment's extent.
+        window: Arc<dyn TailWindow>,
+        /// Between the end of the log and here there are zeros that this process wrote.
+        zeroed: u32,
+    },
+}
+
+/// How far zeros go ahead at a time.
+fn zero_step(extent_size: ExtentSize) -> u32 {
+    (extent_size.bytes_u32() / 16).clamp(4 << 10, 64 << 10)
+}
+
+impl Tail {
+    /// Whether the next `len` bytes of the tail, which are allocated, are to be stored. Sees to it
+    /// that there are zeros. A failure has changed nothing.
+    pub(crate) fn stores_next(
+        &mut self,
+        engine: &Engine,
+        len: usize,
+        level: Durability,
+    ) -> Result<bool> {
+        if level != Durability::Process || len > MAX_STORED {
+            return Ok(false);
+        }
+        self.ask_for_window(engine);
+        let Stores::Window { zeroed, .. } = &mut self.stores else { return Ok(false) };
+        let end = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+        if end <= *zeroed {
+            return Ok(true);
+        }
+        let from = self.offset.max(*zeroed);
+        let goal = end.next_multiple_of(zero_step(engine.extent_size)).min(self.allocated);
+        if goal < end {
+            return Ok(false);
+        }
+        let at = self.segment.file_offset() + u64::from(from);
+        engine.disk.zero(at, (goal - from) as usize)?;
+        *zeroed = goal;
+        Ok(true)
+    }
+
+    fn ask_for_window(&mut self, engine: &Engine) {
+        if !matches!(self.stores, Stores::Unasked) {
+            return;
+        }
+        let len = engine.extent_size.bytes_u32() as usize;
+        let window = match engine.options.tail_writer {
+            TailWriter::Pwrite => None,
+            _ => engine.disk.map_tail(self.segment.file_offset(), len),
+        };
+        self.stores = match window {
+            Some(window) => Stores::Window { window, zeroed: 0 },
+            None => Stores::Refused,
+        };
+    }
+
+    /// Puts frames into the file at the end of the log, frame by frame if they are to be stored.
+    pub(crate) fn put(
+        &self,
+        engine: &Engine,
+        bytes: &[u8],
+        lens: impl Iterator<Item = usize>,
+        stored: bool,
+    ) -> Result<()> {
+        let offset = self.segment.file_offset();
+        let Stores::Window { window, zeroed } = &self.stores else {
+            return engine.disk.write(offset + u64::from(self.offset), bytes);
+        };
+        if !stored {
+            return engine.disk.write(offset + u64::from(self.offset), bytes);
+        }
+        assert!(self.offset as usize + bytes.len() <= *zeroed as usize, "zeros went ahead");
+        let (mut at, mut rest) = (self.offset as usize, bytes);
+        for len in lens {
+            let (frame, behind) = rest.split_at(len);
+            engine.disk.store(&**window, offset, at, frame)?;
+            (at, rest) = (at + len, behind);
+        }
+        assert!(rest.is_empty(), "the frames are all of the bytes");
+        Ok(())
+    }
+
+    /// How frames of the tail reach the file.
+    pub(crate) fn writer(&mut self, engine: &Engine) -> TailWriter {
+        self.ask_for_window(engine);
+        match self.stores {
+            Stores::Window { .. } => TailWriter::Mapped,
+            _ => TailWriter::Pwrite,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The two ways into the file: writes, and stores into a map. The bytes are the same.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use runlog::env::Environment;
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{Durability, Error, NewRecord, Options, Outcome, RunLog, TailWriter, Timestamp};
+use runlog_sim::{OpKind, SimClock, SimDisk, SimEntropy};
+
+const EXTENT: u64 = 64 << 10;
+
+/// No threads, and nothing from outside.
+fn options(writer: TailWriter) -> Options {
+    Options::new().extent_size(EXTENT).background(false).tail_writer(writer).environment(
+        Environment {
+            clock: Arc::new(SimClock::new(Timestamp(1_000_000))),
+            entropy: Arc::new(SimEntropy::new(1)),
+            boot_id: None,
+        },
+    )
+}
+
+/// Records of many sizes, at both levels, batches, and starts and ends, over several segments.
+fn some_of_everything(log: &RunLog) {
+    for number in 0..12 {
+        let run = log.start_run("agent", &format!("run-{number}"), b"metadata").unwrap();
+        for len in [0, 1, 7, 8, 300, 4000, 17_000] {
+            let payload = vec![number; len];
+            let _ = run.append(&payload).unwrap();
+            if len == 300 {
+                let record = NewRecord::new(&payload).kind("turn");
+                let _ = run.append_batch(&[record; 5]).unwrap();
+                let _ = run.append_record(&record.durability(Durability::Disk)).unwrap();
+            }
+        }
+        let level = if number % 2 == 0 { Durability::Disk } else { Durability::Process };
+        let _ = run.end(&Outcome::completed().durability(level)).unwrap();
+    }
+}
+
+fn writer_of(log: &RunLog) -> TailWriter {
+    log.stats().unwrap().tail_writer
+}
+
+#[test]
+fn both_writers_leave_the_same_bytes() {
+    let bytes = |writer| {
+        let disk = SimDisk::untracked(Vec::new());
+        let log = options(writer).create_storage(Arc::new(disk.clone())).unwrap();
+        some_of_everything(&log);
+        assert_eq!(writer_of(&log), writer);
+        assert!(log.stats().unwrap().sealed_segments > 3);
+        let image = disk.image();
+        log.close().unwrap();
+        assert_eq!(disk.counts().stores > 0, writer == TailWriter::Mapped);
+        (image, disk.image())
+    };
+    assert!(bytes(TailWriter::Mapped) == bytes(TailWriter::Pwrite));
+}
+
+#[test]
+fn both_writers_leave_the_same_bytes_in_a_real_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = |writer, name: &str| {
+        let path = folder.path().join(name);
+        let log = options(writer).create(&path).unwrap();
+        some_of_everything(&log);
+        let stats = log.stats().unwrap();
+        // Mapped is asked for, and not to be had everywhere.
+        assert!(writer == TailWriter::Mapped || stats.tail_writer == TailWriter::Pwrite);
+        assert_eq!(stats.io.stores > 0, stats.tail_writer == TailWriter::Mapped);
+        log.close().unwrap();
+        std::fs::read(path).unwrap()
+    };
+    assert!(bytes(TailWriter::Mapped, "mapped") == bytes(TailWriter::Pwrite, "written"));
+}
+
+#[test]
+fn a_storage_without_windows_is_written_whatever_was_asked_for() {
+    for writer in [TailWriter::Auto, TailWriter::Mapped] {
+        let log = options(writer).create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        some_of_everything(&log);
+        assert_eq!(writer_of(&log), TailWriter::Pwrite);
+        assert_eq!(log.stats().unwrap().io.stores, 0);
+    }
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn shared_memory_is_stored_into_by_default() {
+    let shared = Path::new("/dev/shm");
+    let Ok(folder) = tempfile::tempdir_in(shared) else { return };
+    let log = Options::new().create(folder.path().join("store")).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let stores = log.stats().unwrap().io.stores;
+    let _ = run.append(b"record").unwrap();
+    assert_eq!(writer_of(&log), TailWriter::Mapped);
+    assert_eq!(log.stats().unwrap().io.stores, stores + 1);
+}
+
+#[test]
+fn only_what_nobody_waits_for_is_stored() {
+    let disk = SimDisk::new();
+    let log = options(TailWriter::Mapped).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    assert_eq!(disk.counts().stores, 0);
+    let _ = run.append(b"stored").unwrap();
+    assert_eq!(disk.counts().stores, 1);
+    let record = NewRecord::new(b"written").durability(Durability::Disk);
+    let _ = run.append_record(&record).unwrap();
+    assert_eq!(disk.counts().stores, 1);
+    let _ = run.append_batch(&[NewRecord::new(b"stored"); 3]).unwrap();
+    assert_eq!(disk.counts().stores, 5, "three records and a commit, one by one");
+}
+
+#[test]
+fn zeros_that_cannot_be_written_refuse_the_append_and_change_nothing() {
+    let disk = SimDisk::new();
+    let log = options(TailWriter::Mapped).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    for (kind, full) in [(ErrorKind::StorageFull, true), (ErrorKind::Other, false)] {
+        disk.fail_next(OpKind::Write, kind);
+        // Zeros go ahead sooner or later.
+        let refused = (0..20).find_map(|_| run.append(&[1; 1000]).err()).unwrap();
+        assert_eq!(refused.is_disk_full(), full, "{refused}");
+        assert!(full || matches!(refused, Error::Io { .. }), "{refused}");
+        let before = log.run("run").unwrap().records;
+        assert_eq!(run.append(b"after").unwrap().seq.0, before);
+    }
+    assert!(log.verify().unwrap().is_clean());
+    let all = log.run("run").unwrap().records;
+    drop(run);
+    drop(log);
+    let image = MemoryStorage::from_bytes(disk.image());
+    let log = options(TailWriter::Pwrite).open_storage(Arc::new(image)).unwrap();
+    assert_eq!(log.trace("run").unwrap().map(Result::unwrap).count() as u64, all);
+}
+
+#[test]
+fn a_failed_store_ends_all_writing() {
+    let disk = SimDisk::new();
+    let log = options(TailWriter::Mapped).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let _ = run.append(b"whole").unwrap();
+    disk.fail_next(OpKind::Store, ErrorKind::Other);
+    assert!(matches!(run.append(b"torn"), Err(Error::Io { .. })));
+    assert!(matches!(run.append(b"more"), Err(Error::Poisoned)));
+    assert!(matches!(log.sync(), Err(Error::Poisoned)));
+    assert_eq!(log.trace("run").unwrap().map(Result::unwrap).count(), 1);
+}
+
+#[test]
+fn a_ticket_of_a_stored_record_is_durable_after_a_sync_and_not_before() {
+    let disk = SimDisk::new();
+    let log = options(TailWriter::Mapped).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let appended = run.append(b"record").unwrap();
+    assert!(!appended.ticket.is_durable());
+    let count = |image: Vec<u8>| {
+        let storage = Arc::new(MemoryStorage::from_bytes(image));
+        let log = options(TailWriter::Auto).open_storage(storage).unwrap();
+        log.run("run").unwrap().records
+    };
+    assert_eq!(count(disk.durable()), 0);
+    assert_eq!(count(disk.image()), 1);
+    appended.ticket.wait().unwrap();
+    assert!(appended.ticket.is_durable());
+    assert_eq!(count(disk.durable()), 1);
+    assert!(disk.len().unwrap() > 0);
+}
