@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use runlog::TailWriter;
 use runlog_sim::{CrashImages, Op, SplitMix64};
 
 use super::cuts::{Cut, Epoch, LOSSES, Tally, check_cut};
@@ -74,7 +75,12 @@ pub(crate) fn round_of(seed: u64, round: u64) -> Vec<Epoch> {
     let mut random = SplitMix64::for_case(seed, round ^ 0x726f_756e_6400);
     let mut epochs: Vec<Epoch> = Vec::new();
     for number in 0..EPOCHS {
-        let machine = Machine::new(random.next_u64(), number as u64 * 10_000);
+        let mut machine = Machine::new(random.next_u64(), number as u64 * 10_000);
+        // Both ways into the file in each round; what one left, the other goes on with.
+        machine.tail_writer = match (round + number as u64) % 2 {
+            0 => TailWriter::Mapped,
+            _ => TailWriter::Pwrite,
+        };
         let world = match epochs.last() {
             None => World::create(random.next_u64(), machine, round % 4 != 3),
             Some(before) => {
@@ -138,7 +144,7 @@ fn live(mut world: World, first: bool) -> Epoch {
     let counts = (done(rolls), done(checkpoints), recycled);
     assert!(counts.0 >= 6 && counts.1 >= 3 && counts.2 >= 3, "too little to do: {counts:?}");
     let stores = recording.ops.iter().filter(|op| matches!(op, Op::Store { .. })).count();
-    let mapped = machine.tail_writer == runlog::TailWriter::Mapped;
+    let mapped = machine.tail_writer == TailWriter::Mapped;
     assert!(if mapped { stores > 100 } else { stores == 0 }, "{stores} stores");
     Epoch { recording, model, machine, first: created, ready }
 }
