@@ -15,7 +15,8 @@
 //!
 //! What waits for a sync goes by a write all the same: a sync write-protects the pages that it
 //! stores, and the next store into one of them costs a fault. So do long frames: the zeros would
-//! cost more than the call.
+//! cost more than the call. Zeros that are written over are work for nothing, so they go far ahead
+//! only while nothing is written.
 
 use std::sync::Arc;
 
@@ -28,7 +29,10 @@ use crate::format::ExtentSize;
 use crate::types::Durability;
 
 /// Frames that are longer together are written.
-const MAX_STORED: usize = 16 << 10;
+const MAX_STORED: usize = 2 << 10;
+
+/// How far zeros go ahead at least.
+const FIRST_ZEROS: u32 = 4 << 10;
 
 /// Whether the tail's segment can be stored into.
 #[derive(Debug, Default)]
@@ -44,12 +48,14 @@ pub(crate) enum Stores {
         window: Arc<dyn TailWindow>,
         /// Between the end of the log and here there are zeros that this process wrote.
         zeroed: u32,
+        /// How far zeros go ahead the next time: further each time, as long as all is stored.
+        ahead: u32,
     },
 }
 
-/// How far zeros go ahead at a time.
-fn zero_step(extent_size: ExtentSize) -> u32 {
-    (extent_size.bytes_u32() / 16).clamp(4 << 10, 64 << 10)
+/// How far zeros go ahead at most.
+fn most_zeros(extent_size: ExtentSize) -> u32 {
+    (extent_size.bytes_u32() / 16).clamp(FIRST_ZEROS, 64 << 10)
 }
 
 impl Tail {
@@ -62,22 +68,26 @@ impl Tail {
         level: Durability,
     ) -> Result<bool> {
         if level != Durability::Process || len > MAX_STORED {
+            if let Stores::Window { ahead, .. } = &mut self.stores {
+                *ahead = FIRST_ZEROS;
+            }
             return Ok(false);
         }
         self.ask_for_window(engine);
-        let Stores::Window { zeroed, .. } = &mut self.stores else { return Ok(false) };
+        let Stores::Window { zeroed, ahead, .. } = &mut self.stores else { return Ok(false) };
         let end = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
         if end <= *zeroed {
             return Ok(true);
         }
         let from = self.offset.max(*zeroed);
-        let goal = end.next_multiple_of(zero_step(engine.extent_size)).min(self.allocated);
+        let goal = end.next_multiple_of(*ahead).min(self.allocated);
         if goal < end {
             return Ok(false);
         }
         let at = self.segment.file_offset() + u64::from(from);
         engine.disk.zero(at, (goal - from) as usize)?;
         *zeroed = goal;
+        *ahead = (*ahead * 2).min(most_zeros(engine.extent_size));
         Ok(true)
     }
 
@@ -91,7 +101,7 @@ impl Tail {
             _ => engine.disk.map_tail(self.segment.file_offset(), len),
         };
         self.stores = match window {
-            Some(window) => Stores::Window { window, zeroed: 0 },
+            Some(window) => Stores::Window { window, zeroed: 0, ahead: FIRST_ZEROS },
             None => Stores::Refused,
         };
     }
@@ -105,7 +115,7 @@ impl Tail {
         stored: bool,
     ) -> Result<()> {
         let offset = self.segment.file_offset();
-        let Stores::Window { window, zeroed } = &self.stores else {
+        let Stores::Window { window, zeroed, .. } = &self.stores else {
             return engine.disk.write(offset + u64::from(self.offset), bytes);
         };
         if !stored {
