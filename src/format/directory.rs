@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! header 64 B | runs 128 B each, by run number | hashes 8 B each, by hash of the run id
-//!             | evictions 8 B each, by run number | record offsets 4 B each | id bytes
+//!             | evictions 16 B each, by run number | record offsets 4 B each | id bytes
 //! ```
 
 use super::codec::{Decoded, Reader, Writer, u32_at, u64_at};
@@ -24,9 +24,10 @@ pub const DIRECTORY_MAGIC: [u8; 8] = *b"RLOGDIR1";
 pub const DIRECTORY_HEADER_LEN: usize = 64;
 /// The size of one run in the directory.
 pub const RUN_ENTRY_LEN: usize = 128;
-/// The size of one hash, of one eviction.
-pub(super) const HASH_LEN: usize = 8;
-pub(super) const EVICTION_LEN: usize = 8;
+/// The size of one hash of a run id.
+pub const HASH_LEN: usize = 8;
+/// The size of one eviction.
+pub(super) const EVICTION_LEN: usize = 16;
 pub(super) const OFFSET_LEN: usize = 4;
 
 /// The most a run that is new to the segment adds to its directory.
@@ -40,7 +41,12 @@ const CREATED: u16 = 1;
 const STARTED: u16 = 1 << 1;
 const ENDED: u16 = 1 << 2;
 const RECORDS: u16 = 1 << 3;
-const KNOWN_FLAGS: u16 = CREATED | STARTED | ENDED | RECORDS;
+/// There is a HOLD frame; with [`HELD`] the latest one holds, without it that one releases.
+const HOLD: u16 = 1 << 4;
+const HELD: u16 = 1 << 5;
+const KNOWN_FLAGS: u16 = CREATED | STARTED | ENDED | RECORDS | HOLD | HELD;
+/// The eviction has a receipt.
+const WITH_RECEIPT: u32 = 1;
 
 /// Where an explicit START is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +70,35 @@ pub struct EndAt {
     pub lsn: Lsn,
 }
 
+/// Where the latest HOLD of a run in a segment is, and what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldAt {
+    /// The offset of the HOLD frame in its segment.
+    pub offset: u32,
+    /// Its order; of several HOLDs of a run the latest wins.
+    pub lsn: Lsn,
+    /// It holds the run; else it releases it.
+    pub held: bool,
+}
+
+/// One eviction that a segment records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EvictionAt {
+    /// The run that is deleted.
+    pub run_no: RunNo,
+    /// The offset of the EVICT frame.
+    pub offset: u32,
+    /// The frame has a receipt for it.
+    pub with_receipt: bool,
+}
+
+impl EvictionAt {
+    pub(super) fn encode(self, out: &mut Vec<u8>) {
+        let flags = if self.with_receipt { WITH_RECEIPT } else { 0 };
+        Writer::new(out).u64(self.run_no.0).u32(self.offset).u32(flags);
+    }
+}
+
 /// What one segment says of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunEntry {
@@ -79,6 +114,8 @@ pub struct RunEntry {
     pub start: Option<StartAt>,
     /// The END, if it is in this segment.
     pub end: Option<EndAt>,
+    /// The latest HOLD, if there is one in this segment.
+    pub hold: Option<HoldAt>,
     /// The sequence of the first record here, if there is one.
     pub first_seq: Option<Seq>,
     /// One above the sequence of the last record here.
@@ -105,6 +142,7 @@ impl RunEntry {
             created_at: None,
             start: None,
             end: None,
+            hold: None,
             first_seq: None,
             next_seq: Seq(0),
             records: 0,
@@ -121,6 +159,9 @@ impl RunEntry {
         flags |= if self.start.is_some() { STARTED } else { 0 };
         flags |= if self.end.is_some() { ENDED } else { 0 };
         flags |= if self.first_seq.is_some() { RECORDS } else { 0 };
+        flags |= if self.hold.is_some() { HOLD } else { 0 };
+        flags |= if self.hold.is_some_and(|hold| hold.held) { HELD } else { 0 };
+        let hold = self.hold.unwrap_or(HoldAt { offset: 0, lsn: Lsn(0), held: false });
         let start = self.start.unwrap_or(StartAt { offset: 0, at: Timestamp(0) });
         let end = self.end.unwrap_or(EndAt {
             offset: 0,
@@ -151,7 +192,9 @@ impl RunEntry {
             .u32(id_offset)
             .u16(id_len(self.run.as_str().len()))
             .u16(id_len(self.agent.as_str().len()))
-            .zeros(16);
+            .u32(hold.offset)
+            .u64(hold.lsn.0)
+            .zeros(4);
     }
 }
 
@@ -242,6 +285,11 @@ impl<'a> Directory<'a> {
         Ok(RunNo(u64_at(self.bytes, self.entry_at(slot)?)?))
     }
 
+    /// The bytes of the frames of the run in `slot`, without decoding the rest.
+    pub fn stored(&self, slot: u32) -> Decoded<u64> {
+        u64_at(self.bytes, self.entry_at(slot)? + 88)
+    }
+
     /// What the directory says of the run in `slot`.
     pub fn run(&self, slot: u32) -> Decoded<RunEntry> {
         let mut reader = Reader::new(self.bytes.get(self.entry_at(slot)?..).unwrap_or_default());
@@ -263,6 +311,9 @@ impl<'a> Directory<'a> {
         let end_lsn = Lsn(reader.u64()?);
         let (bytes, stored) = (reader.u64()?, reader.u64()?);
         let last_at = Timestamp(reader.i64()?);
+        reader.array::<8>()?;
+        let (hold_offset, hold_lsn) = (reader.u32()?, Lsn(reader.u64()?));
+        reader.zeros(4)?;
         let (run, agent) = self.ids(slot)?;
         Ok(RunEntry {
             run_no,
@@ -276,6 +327,11 @@ impl<'a> Directory<'a> {
                 at: ended_at,
                 status,
                 lsn: end_lsn,
+            }),
+            hold: (flags & HOLD != 0).then_some(HoldAt {
+                offset: hold_offset,
+                lsn: hold_lsn,
+                held: flags & HELD != 0,
             }),
             first_seq: (flags & RECORDS != 0).then_some(first_seq),
             next_seq,
@@ -335,11 +391,25 @@ impl<'a> Directory<'a> {
     }
 
     /// The eviction at `index`, in the order of the run numbers.
-    pub fn eviction(&self, index: u32) -> Decoded<RunNo> {
+    pub fn eviction(&self, index: u32) -> Decoded<EvictionAt> {
         if index >= self.evictions {
             return Err(Damage::OutOfRange { found: index.into(), max: self.evictions.into() });
         }
-        Ok(RunNo(u64_at(self.bytes, self.evictions_at + index as usize * EVICTION_LEN)?))
+        let at = self.evictions_at + index as usize * EVICTION_LEN;
+        let flags = u32_at(self.bytes, at + 12)?;
+        if flags & !WITH_RECEIPT != 0 {
+            return Err(Damage::UnknownCode { found: flags });
+        }
+        Ok(EvictionAt {
+            run_no: RunNo(u64_at(self.bytes, at)?),
+            offset: u32_at(self.bytes, at + 8)?,
+            with_receipt: flags & WITH_RECEIPT != 0,
+        })
+    }
+
+    /// All evictions that the segment records, in the order of the run numbers.
+    pub fn evictions(&self) -> impl Iterator<Item = Decoded<EvictionAt>> + '_ {
+        (0..self.evictions).map(|index| self.eviction(index))
     }
 
     /// Where in the directory's bytes the record offsets of the run in `slot` are, and how many it

@@ -1,12 +1,12 @@
 //! Making a directory: entries are collected while frames are appended or scanned, and encoded when
 //! the segment is sealed. The layout is that of [`directory`](super::directory).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::codec::{Writer, len_u32};
 use super::directory::{
-    DIRECTORY_HEADER_LEN, DIRECTORY_MAGIC, EVICTION_LEN, HASH_LEN, OFFSET_LEN, RUN_ENTRY_LEN,
-    RunEntry, hash_id,
+    DIRECTORY_HEADER_LEN, DIRECTORY_MAGIC, EVICTION_LEN, EvictionAt, HASH_LEN, OFFSET_LEN,
+    RUN_ENTRY_LEN, RunEntry, hash_id,
 };
 use super::run_map::RunMap;
 use crate::types::{AgentId, Lsn, RunId, RunNo};
@@ -16,7 +16,7 @@ use crate::types::{AgentId, Lsn, RunId, RunNo};
 pub struct DirectoryBuilder {
     runs: Vec<BuiltRun>,
     by_no: RunMap<usize>,
-    evictions: BTreeSet<RunNo>,
+    evictions: BTreeMap<RunNo, EvictionAt>,
     offsets: usize,
     id_bytes: usize,
     first_lsn: Option<Lsn>,
@@ -63,9 +63,9 @@ impl DirectoryBuilder {
         &self.runs
     }
 
-    /// The runs whose eviction this segment records.
-    pub fn evictions(&self) -> impl Iterator<Item = RunNo> + '_ {
-        self.evictions.iter().copied()
+    /// The evictions that this segment records, by run number.
+    pub fn evictions(&self) -> impl Iterator<Item = EvictionAt> + '_ {
+        self.evictions.values().copied()
     }
 
     /// Adds a run that has no entry yet.
@@ -87,13 +87,13 @@ impl DirectoryBuilder {
     }
 
     /// Adds an eviction.
-    pub fn push_eviction(&mut self, run_no: RunNo) {
-        self.evictions.insert(run_no);
+    pub fn push_eviction(&mut self, eviction: EvictionAt) {
+        self.evictions.insert(eviction.run_no, eviction);
     }
 
     /// Takes note of the order of a frame.
     pub fn note_lsn(&mut self, lsn: Lsn) {
-        self.first_lsn.get_or_insert(lsn);
+        self.first_lsn = Some(self.first_lsn.map_or(lsn, |first| first.min(lsn)));
         self.last_lsn = self.last_lsn.max(lsn);
     }
 
@@ -129,9 +129,10 @@ impl DirectoryBuilder {
         for (hash, slot) in hashes {
             writer.u32(hash).u32(slot);
         }
-        for eviction in &self.evictions {
-            writer.u64(eviction.0);
+        for eviction in self.evictions.values() {
+            eviction.encode(&mut out);
         }
+        let mut writer = Writer::new(&mut out);
         for offset in order.iter().flat_map(|built| &built.offsets) {
             writer.u32(*offset);
         }

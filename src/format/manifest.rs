@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
+use super::segment::Purpose;
 use crate::error::Damage;
 use crate::types::{ExtentNo, SegmentId};
 
@@ -97,8 +98,11 @@ pub enum Change {
         segment: SegmentId,
         /// The segment's salt.
         salt: u64,
+        /// What the segment is for.
+        purpose: Purpose,
     },
-    /// The segment in the extent is sealed, and known to be durable.
+    /// The segment in the extent is sealed, and known to be durable. An output of a compaction
+    /// counts from here on; the batch that says so retires what it replaces.
     Seal {
         /// The extent.
         extent: ExtentNo,
@@ -158,8 +162,8 @@ impl Change {
     /// The bytes that are written.
     pub fn encode(&self, key: RecordKey, last: bool) -> [u8; RECORD_LEN] {
         let (op, detail, extent, number, wide, [a, b, c]) = match *self {
-            Self::Reserve { extent, segment, salt } => {
-                (RESERVE, 0, extent.0, segment.0, salt, [0, 0, 0])
+            Self::Reserve { extent, segment, salt, purpose } => {
+                (RESERVE, purpose as u8, extent.0, segment.0, salt, [0, 0, 0])
             }
             Self::Seal { extent, segment, at } => {
                 let detail = if at.has_evictions { HAS_EVICTIONS } else { 0 };
@@ -201,7 +205,11 @@ impl Change {
         }
         let segment = SegmentId(number);
         let change = match op {
-            RESERVE => Self::Reserve { extent, segment, salt: wide },
+            RESERVE => {
+                let code = Damage::UnknownCode { found: detail.into() };
+                let purpose = Purpose::from_code(detail).ok_or(code)?;
+                Self::Reserve { extent, segment, salt: wide, purpose }
+            }
             SEAL => {
                 let has_evictions = detail & HAS_EVICTIONS != 0;
                 Self::Seal { extent, segment, at: SealedAt { end, seal, digest, has_evictions } }
@@ -234,6 +242,8 @@ pub enum Use {
         segment: SegmentId,
         /// The segment's salt.
         salt: u64,
+        /// What the segment is for.
+        purpose: Purpose,
         /// Its end and directory, once sealed.
         sealed: Option<SealedAt>,
     },
@@ -262,8 +272,8 @@ impl Extents {
     /// Applies one change. A change that does not fit the state is damage.
     pub fn apply(&mut self, change: Change) -> Decoded<()> {
         match change {
-            Change::Reserve { extent, segment, salt } => {
-                self.claim(extent, Use::Log { segment, salt, sealed: None })
+            Change::Reserve { extent, segment, salt, purpose } => {
+                self.claim(extent, Use::Log { segment, salt, purpose, sealed: None })
             }
             Change::Seal { extent, segment, at } => match self.uses.get_mut(&extent) {
                 Some(Use::Log { segment: found, sealed: sealed @ None, .. })
@@ -305,14 +315,15 @@ impl Extents {
         let mut changes = Vec::with_capacity(self.uses.len() * 2 + 1);
         for (&extent, &used) in &self.uses {
             match used {
-                Use::Log { segment, salt, sealed } => {
-                    changes.push(Change::Reserve { extent, segment, salt });
+                Use::Log { segment, salt, purpose, sealed } => {
+                    changes.push(Change::Reserve { extent, segment, salt, purpose });
                     if let Some(at) = sealed {
                         changes.push(Change::Seal { extent, segment, at });
                     }
                 }
                 Use::Retired => {
-                    changes.push(Change::Reserve { extent, segment: SegmentId(0), salt: 0 });
+                    let (segment, purpose) = (SegmentId(0), Purpose::Log);
+                    changes.push(Change::Reserve { extent, segment, salt: 0, purpose });
                     changes.push(Change::Retire { extent });
                 }
                 Use::Index { slot } => changes.push(Change::Map { extent, slot }),
@@ -425,7 +436,12 @@ mod tests {
     }
 
     fn reserve(extent: u32, segment: u32) -> Change {
-        Change::Reserve { extent: ExtentNo(extent), segment: SegmentId(segment), salt: 8 }
+        Change::Reserve {
+            extent: ExtentNo(extent),
+            segment: SegmentId(segment),
+            salt: 8,
+            purpose: Purpose::Log,
+        }
     }
 
     #[test]

@@ -19,9 +19,11 @@
 pub mod codec;
 pub mod directory;
 pub mod directory_builder;
+pub mod eviction;
 pub mod frame;
 pub mod header;
 pub mod manifest;
+pub mod origin;
 pub mod owner;
 pub(crate) mod run_map;
 pub mod segment;
@@ -29,7 +31,7 @@ pub mod superblock;
 
 pub use directory::{Directory, RunEntry};
 pub use directory_builder::DirectoryBuilder;
-pub use frame::{FrameHeader, FrameKind, SegmentKey};
+pub use frame::{FrameCheck, FrameHeader, FrameKind, SegmentKey};
 
 use crate::types::ExtentNo;
 

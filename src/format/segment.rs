@@ -14,8 +14,27 @@ const CHECKED_LEN: usize = 60;
 /// The length of a segment header; the first frame follows it.
 pub const SEGMENT_HEADER_LEN: u32 = 64;
 
-/// The segment takes part in the order of the log. Compaction outputs will not.
-pub const PURPOSE_LOG: u8 = 0;
+/// What a segment is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum Purpose {
+    /// It takes part in the order of the log.
+    #[default]
+    Log = 0,
+    /// Compaction copies frames into it. It counts once the manifest has it as sealed.
+    Output = 1,
+}
+
+impl Purpose {
+    /// The purpose with this code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Log),
+            1 => Some(Self::Output),
+            _ => None,
+        }
+    }
+}
 
 /// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +43,8 @@ pub struct SegmentHeader {
     pub uuid: [u8; 16],
     /// Its number and salt.
     pub key: SegmentKey,
-    /// What it is for; only [`PURPOSE_LOG`] so far.
-    pub purpose: u8,
+    /// What it is for.
+    pub purpose: Purpose,
     /// No run had this number or a larger one when the segment was reserved.
     pub next_run_no: RunNo,
     /// No frame had this order or a larger one when the segment was reserved.
@@ -40,7 +59,7 @@ impl SegmentHeader {
             .bytes(&MAGIC)
             .bytes(&self.uuid)
             .u32(self.key.id.0)
-            .u8(self.purpose)
+            .u8(self.purpose as u8)
             .zeros(3)
             .u64(self.key.salt)
             .u64(self.next_run_no.0)
@@ -62,10 +81,8 @@ impl SegmentHeader {
         check_crc(u32_at(bytes, CHECKED_LEN)?, crc32fast::hash(checked))?;
         let uuid = reader.array()?;
         let id = SegmentId(reader.u32()?);
-        let purpose = reader.u8()?;
-        if purpose != PURPOSE_LOG {
-            return Err(Damage::UnknownCode { found: purpose.into() });
-        }
+        let code = reader.u8()?;
+        let purpose = Purpose::from_code(code).ok_or(Damage::UnknownCode { found: code.into() })?;
         reader.zeros(3)?;
         let salt = reader.u64()?;
         let (next_run_no, next_lsn) = (RunNo(reader.u64()?), Lsn(reader.u64()?));
@@ -80,10 +97,15 @@ mod tests {
 
     #[test]
     fn what_was_encoded_is_decoded_and_each_flipped_bit_is_found() {
+        flip_each_bit(Purpose::Log);
+        flip_each_bit(Purpose::Output);
+    }
+
+    fn flip_each_bit(purpose: Purpose) {
         let header = SegmentHeader {
             uuid: [9; 16],
             key: SegmentKey { id: SegmentId(3), salt: 0x1234_5678_9abc_def0 },
-            purpose: PURPOSE_LOG,
+            purpose,
             next_run_no: RunNo(17),
             next_lsn: Lsn(99),
         };

@@ -1,0 +1,92 @@
+//! The payload of ORIGIN: what the frames of a compaction output were copied from.
+//!
+//! Outputs of one compaction form a group. They count, and the segments that they were copied from
+//! do not, once the manifest says so. Without a manifest the group says it itself: it counts if it
+//! is complete and any of the segments that it replaces is gone, since these go only after it
+//! counted. As long as all of them are there, they say the same as the group.
+//!
+//! ```text
+//! 0 u32 first segment of the group   4 u16 place in the group   6 u8 1 in the last one   7 u8 zero
+//! 8 u32 count   12 u32 zero   16 u32[count] the segments that are replaced, ascending
+//! ```
+
+use super::codec::{Decoded, Reader, Writer, len_u32};
+use crate::error::Damage;
+use crate::types::SegmentId;
+
+/// What a compaction output came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The first output of the group.
+    pub group: SegmentId,
+    /// The place of this output in the group, from 0.
+    pub ordinal: u16,
+    /// It is the last one.
+    pub last: bool,
+    /// The segments that the group replaces, ascending; the same in each output of it.
+    pub victims: Vec<SegmentId>,
+}
+
+impl Origin {
+    /// Appends the payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer
+            .u32(self.group.0)
+            .u16(self.ordinal)
+            .u8(u8::from(self.last))
+            .zeros(1)
+            .u32(len_u32(self.victims.len()))
+            .zeros(4);
+        for victim in &self.victims {
+            writer.u32(victim.0);
+        }
+    }
+
+    /// Reads the payload.
+    pub fn decode(payload: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(payload);
+        let (group, ordinal) = (SegmentId(reader.u32()?), reader.u16()?);
+        let last = reader.u8()?;
+        reader.zeros(1)?;
+        let count = reader.u32()? as usize;
+        reader.zeros(4)?;
+        if last > 1 {
+            return Err(Damage::UnknownCode { found: last.into() });
+        }
+        if Some(reader.rest().len()) != count.checked_mul(4) {
+            return Err(Damage::Truncated);
+        }
+        let mut victims = Vec::with_capacity(count);
+        for _ in 0..count {
+            victims.push(SegmentId(reader.u32()?));
+        }
+        if !victims.is_sorted_by(|left, right| left < right) {
+            return Err(Damage::Mismatch);
+        }
+        Ok(Self { group, ordinal, last: last == 1, victims })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_comes_back_and_a_cut_one_does_not() {
+        let origin = Origin {
+            group: SegmentId(9),
+            ordinal: 2,
+            last: true,
+            victims: vec![SegmentId(3), SegmentId(4), SegmentId(8)],
+        };
+        let mut bytes = Vec::new();
+        origin.encode(&mut bytes);
+        assert_eq!(Origin::decode(&bytes), Ok(origin));
+        for len in 0..bytes.len() {
+            assert!(Origin::decode(&bytes[..len]).is_err(), "{len}");
+        }
+        bytes.swap(16, 20);
+        assert_eq!(Origin::decode(&bytes), Err(Damage::Mismatch));
+    }
+}
