@@ -2,7 +2,7 @@
 //! the directories themselves.
 
 use super::fence::IndexError;
-use super::row::{RunRow, Span};
+use super::row::{RowSummary, RunRow, RunState, Span};
 use crate::types::{AgentId, RunNo, RunRef, Timestamp};
 
 /// Which runs a list is of.
@@ -15,7 +15,7 @@ pub(crate) enum RunFilter<'a> {
 }
 
 /// Answers from sealed segments. [`super::IndexSnapshot`] and [`super::DirectoryScan`] give the
-/// same answers to every question here, as of the same segment.
+/// same answers to every question here, as of the same segments.
 pub(crate) trait Catalog {
     /// The numbers of the runs that are named so: none, one, or one for each agent that uses the
     /// id. Sorted by agent.
@@ -24,8 +24,11 @@ pub(crate) trait Catalog {
     /// What is known of a run.
     fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError>;
 
-    /// Which segments hold frames of a run, in the order of the log.
+    /// Which segments hold frames of a run, in the order of its records ([`Span::order`]).
     fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError>;
+
+    /// Both at once, for less than two questions.
+    fn run_state(&self, run_no: RunNo) -> Result<RunState, IndexError>;
 
     /// Up to `limit` runs, newest first, strictly older than `before`.
     fn runs_page(
@@ -47,4 +50,8 @@ pub(crate) trait Catalog {
 
     /// How many runs there are.
     fn count_runs(&self) -> Result<u64, IndexError>;
+
+    /// Calls `visit` for each run, by number. After an error, what it was called for is not an
+    /// answer.
+    fn each_summary(&self, visit: &mut dyn FnMut(RowSummary<'_>)) -> Result<(), IndexError>;
 }

@@ -1,16 +1,19 @@
 //! Walks the directories of many segments at once, run by run.
 //!
 //! Each directory lists its runs and its evictions by run number. Merging these lists gives, for
-//! one run after the other in ascending order, everything the log says of it, in the order of the
-//! log, with memory for one position per directory.
+//! one run after the other in ascending order, where the log speaks of it, with memory for one
+//! position per directory. A run that is evicted in any of these directories is left out, wherever
+//! its entries are.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-use super::row::RunState;
+use super::row::{RunState, Span};
+use crate::error::Damage;
 use crate::format::Directory;
 use crate::format::codec::Decoded;
+use crate::format::segment::Purpose;
 use crate::types::{RunNo, SegmentId};
 
 /// The directories of the sealed segments, however they are kept.
@@ -18,124 +21,212 @@ pub(crate) trait Directories {
     /// The segments that have a directory, ascending.
     fn segments(&self) -> &[SegmentId];
 
+    /// What the segment at `index` of [`Directories::segments`] is for.
+    fn purpose(&self, index: usize) -> Purpose;
+
     /// Reads the directory of the segment at `index` of [`Directories::segments`]. None when it
     /// cannot be read; the answers then leave out what only this segment says.
     fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> R) -> Option<R>;
 }
 
-/// Which of a directory's two lists. Entries come before evictions of the same segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum List {
-    Runs,
-    Evictions,
+/// How far an index goes. Outputs of compaction are counted for themselves, since their numbers
+/// say nothing about the order of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Applied {
+    /// The last segment of the log that was applied.
+    pub(crate) log: Option<SegmentId>,
+    /// The largest number of an output that it knows.
+    pub(crate) outputs: Option<SegmentId>,
 }
 
-/// One thing that the log says of a run.
+impl Applied {
+    /// Whether a segment is within.
+    pub(crate) fn covers(self, segment: SegmentId, purpose: Purpose) -> bool {
+        let last = match purpose {
+            Purpose::Log => self.log,
+            Purpose::Output => self.outputs,
+        };
+        Some(segment) <= last
+    }
+}
+
+/// Which directories are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// All.
+    All,
+    /// Those of the segments that an index covers.
+    UpTo(Applied),
+}
+
+impl Reach {
+    /// The places of the directories in [`Directories::segments`].
+    pub(super) fn places<D: Directories>(self, directories: &D) -> impl Iterator<Item = usize> {
+        let segments = directories.segments().iter().enumerate();
+        segments.filter_map(move |(index, &segment)| match self {
+            Self::UpTo(applied) if !applied.covers(segment, directories.purpose(index)) => None,
+            _ => Some(index),
+        })
+    }
+}
+
+/// Which of a directory's two lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum List {
+    Evictions,
+    Runs,
+}
+
+/// A place in a list of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    directory: usize,
+    list: List,
+    index: u32,
+}
+
+/// The entry of a run in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Said {
     /// The place of the segment in [`Directories::segments`].
     pub(super) directory: usize,
-    pub(super) list: List,
-    /// The place in the list.
-    pub(super) index: u32,
+    /// The place in the run table.
+    pub(super) slot: u32,
 }
 
 /// Walks runs by number.
 #[derive(Debug)]
 pub(super) struct Merge<'a, D> {
     directories: &'a D,
-    heap: BinaryHeap<Reverse<(RunNo, Said)>>,
+    heap: BinaryHeap<Reverse<(RunNo, Place)>>,
 }
 
 impl<'a, D: Directories> Merge<'a, D> {
-    /// The runs above `after` in the first `count` directories.
-    pub(super) fn new(directories: &'a D, count: usize, after: Option<RunNo>) -> Decoded<Self> {
+    /// The runs above `after`.
+    pub(super) fn new(directories: &'a D, reach: Reach, after: Option<RunNo>) -> Decoded<Self> {
         let mut heap = BinaryHeap::new();
-        for directory in 0..count {
-            for list in [List::Runs, List::Evictions] {
+        for directory in reach.places(directories) {
+            for list in [List::Evictions, List::Runs] {
                 let first = directories.with(directory, |view| first_above(&view, list, after));
                 if let Some((run_no, index)) = first.transpose()?.flatten() {
-                    heap.push(Reverse((run_no, Said { directory, list, index })));
+                    heap.push(Reverse((run_no, Place { directory, list, index })));
                 }
             }
         }
         Ok(Self { directories, heap })
     }
 
-    /// Puts what the log says of the next run into `said`, and returns the run.
+    /// Puts the entries of the next run that was not evicted into `said`, and returns the run.
     pub(super) fn next_run(&mut self, said: &mut Vec<Said>) -> Decoded<Option<RunNo>> {
-        said.clear();
-        let mut current = None;
-        while let Some(mut top) = self.heap.peek_mut() {
-            let Reverse((run_no, found)) = *top;
-            if *current.get_or_insert(run_no) != run_no {
-                break;
+        loop {
+            said.clear();
+            let mut current = None;
+            let mut evicted = false;
+            while let Some(mut top) = self.heap.peek_mut() {
+                let Reverse((run_no, found)) = *top;
+                if *current.get_or_insert(run_no) != run_no {
+                    break;
+                }
+                match found.list {
+                    List::Evictions => evicted = true,
+                    List::Runs => {
+                        said.push(Said { directory: found.directory, slot: found.index });
+                    }
+                }
+                let next = Place { index: found.index + 1, ..found };
+                let next_no = self
+                    .directories
+                    .with(found.directory, |view| number(&view, next.list, next.index))
+                    .transpose()?
+                    .flatten();
+                match next_no {
+                    Some(next_no) => *top = Reverse((next_no, next)),
+                    None => drop(PeekMut::pop(top)),
+                }
             }
-            said.push(found);
-            let next = Said { index: found.index + 1, ..found };
-            let next_no = self
-                .directories
-                .with(found.directory, |view| number(&view, next.list, next.index))
-                .transpose()?
-                .flatten();
-            match next_no {
-                Some(next_no) => *top = Reverse((next_no, next)),
-                None => drop(PeekMut::pop(top)),
+            if current.is_none() || !evicted {
+                return Ok(current);
             }
         }
-        Ok(current)
     }
 }
 
-/// What the log says of one run in the first `count` directories, in the order of the log.
+/// The entries of one run; none if it is evicted in one of the directories.
 pub(super) fn said_of<D: Directories>(
     directories: &D,
-    count: usize,
+    reach: Reach,
     run_no: RunNo,
 ) -> Decoded<Vec<Said>> {
     let mut said = Vec::new();
-    for directory in 0..count {
+    for directory in reach.places(directories) {
         let found = directories.with(directory, |view| {
-            let run = view.find_no(run_no)?;
             let after = run_no.0.checked_sub(1).map(RunNo);
             let eviction = first_above(&view, List::Evictions, after)?;
-            let eviction = eviction.filter(|(evicted, _)| *evicted == run_no);
-            Ok((run, eviction.map(|(_, index)| index)))
+            let evicted = eviction.is_some_and(|(evicted, _)| evicted == run_no);
+            Ok((evicted, if evicted { None } else { view.find_no(run_no)? }))
         });
-        let Some((run, eviction)) = found.transpose()? else {
-            continue;
-        };
-        said.extend(run.map(|index| Said { directory, list: List::Runs, index }));
-        said.extend(eviction.map(|index| Said { directory, list: List::Evictions, index }));
+        match found.transpose()? {
+            Some((true, _)) => return Ok(Vec::new()),
+            Some((false, slot)) => said.extend(slot.map(|slot| Said { directory, slot })),
+            None => {}
+        }
     }
     Ok(said)
 }
 
-/// Folds what the log says of one run.
+/// Folds the entries of one run.
 pub(super) fn fold<D: Directories>(directories: &D, said: &[Said]) -> Decoded<RunState> {
     let mut state = RunState::default();
     for found in said {
         let Some(&segment) = directories.segments().get(found.directory) else {
             continue;
         };
-        match found.list {
-            List::Evictions => state.evict(),
-            List::Runs => {
-                let entry = directories.with(found.directory, |view| view.run(found.index));
-                if let Some(entry) = entry.transpose()? {
-                    state.apply(segment, found.index, &entry);
-                }
-            }
+        let entry = directories.with(found.directory, |view| view.run(found.slot));
+        if let Some(entry) = entry.transpose()? {
+            state.apply(segment, found.slot, &entry);
         }
     }
-    Ok(state)
+    Ok(state.sorted())
+}
+
+/// What all directories say of a run: nothing if it is evicted in one of them.
+#[cfg(test)]
+pub(crate) fn run_state<D: Directories>(directories: &D, run_no: RunNo) -> Decoded<RunState> {
+    fold(directories, &said_of(directories, Reach::All, run_no)?)
+}
+
+/// What the directories of these spans say of a run; evictions are not looked for. The slots of
+/// the spans are hints.
+///
+/// # Errors
+/// [`Damage::Missing`] when a segment, its directory or the entry in it is not there.
+pub(crate) fn fold_spans<D: Directories>(
+    directories: &D,
+    run_no: RunNo,
+    spans: &[Span],
+) -> Decoded<RunState> {
+    let mut state = RunState::default();
+    for span in spans {
+        let directory = directories.segments().binary_search(&span.segment);
+        let directory = directory.map_err(|_| Damage::Missing)?;
+        let found = directories.with(directory, |view| {
+            let slot = match view.run_no(span.slot) {
+                Ok(found) if found == run_no => span.slot,
+                _ => view.find_no(run_no)?.ok_or(Damage::Missing)?,
+            };
+            Ok((slot, view.run(slot)?))
+        });
+        let (slot, entry) = found.ok_or(Damage::Missing)??;
+        state.apply(span.segment, slot, &entry);
+    }
+    Ok(state.sorted())
 }
 
 /// The run number at a place of a list; none behind its end.
 fn number(view: &Directory<'_>, list: List, index: u32) -> Decoded<Option<RunNo>> {
     let (len, read): (_, fn(&Directory<'_>, u32) -> Decoded<RunNo>) = match list {
         List::Runs => (view.run_count(), |view, index| view.run_no(index)),
-        List::Evictions => (view.eviction_count(), |view, index| view.eviction(index)),
+        List::Evictions => (view.eviction_count(), |view, index| Ok(view.eviction(index)?.run_no)),
     };
     if index < len { read(view, index).map(Some) } else { Ok(None) }
 }

@@ -1,8 +1,8 @@
 //! Where a run lives: a cache over the directories of the sealed segments, and the same answers
 //! without it.
 //!
-//! The index is built by applying whole sealed segments in the order of the log, and can be
-//! dropped and rebuilt from their directories at any time. It knows runs and spans, never
+//! The index is built by applying whole sealed segments and compactions, and can be dropped and
+//! rebuilt from the directories at any time. It knows runs and spans, never
 //! records: within a segment the directory leads on to the frames.
 //!
 //! | table | key | value |
@@ -14,7 +14,7 @@
 //! | `in_progress` | run number | |
 //! | `agents` | agent id | the number of its runs |
 //! | `spans` | run number, segment | [`Span`] |
-//! | `meta` | `index` | identity, schema version, last segment applied, number of runs |
+//! | `meta` | `index` | identity, schema version, how far it goes, number of runs |
 //!
 //! Invariants:
 //!
@@ -22,8 +22,11 @@
 //!   durable. What is younger is in the engine's memory, and the engine merges both.
 //! - One fold ([`RunRow::apply`]) makes rows, whoever needs them; so the rebuilt index equals the
 //!   one that grew (I4), and [`check()`] can tell.
-//! - A segment's entries are applied before its evictions. A run number is never used again, so
-//!   nothing follows an eviction; if something did, it would count as a new run.
+//! - A run that is evicted in a directory does not exist, wherever its entries are. A run number is
+//!   never used again. Entries of a run whose eviction was applied before are left out by whoever
+//!   reads them ([`SegmentChange::read`]), since the index forgets evictions.
+//! - Rows do not depend on the order of segments, and spans are read in that of their records: the
+//!   numbers of compaction's outputs say nothing about the order of the log.
 //! - Every value carries a checksum of its table, its key and itself. A wrong entry is an error
 //!   that makes the engine rebuild, never a wrong answer. A missing or outdated one shows in
 //!   [`RunRow::is_covered_by`] and in [`check()`].
@@ -32,7 +35,7 @@
 //! Overview:
 //!
 //! - [`Catalog`]: the questions; answered by [`IndexSnapshot`] and by [`DirectoryScan`].
-//! - [`IndexStore`]: the tables in redb; applies each [`SegmentChange`].
+//! - [`IndexStore`]: the tables in redb; applies each [`SegmentChange`] and [`Relocation`].
 //! - `RunState`, [`RunRow`], [`Span`]: what is known of a run, and the fold.
 //! - [`Directories`]: how the engine lends the directories.
 //! - `key`, `value`: the bytes of keys and values.
@@ -53,9 +56,11 @@ mod value;
 pub(crate) use catalog::{Catalog, RunFilter};
 pub(crate) use check::{Subject, check};
 pub(crate) use fence::IndexError;
-pub(crate) use merge::Directories;
-pub(crate) use plan::SegmentChange;
-pub(crate) use row::{RunRow, Span};
+#[cfg(test)]
+pub(crate) use merge::run_state;
+pub(crate) use merge::{Applied, Directories, fold_spans};
+pub(crate) use plan::{Relocation, SegmentChange};
+pub(crate) use row::{RowSummary, RunRow, RunState, Span};
 pub(crate) use scan::DirectoryScan;
 pub(crate) use snapshot::IndexSnapshot;
 pub(crate) use store::{IndexIdentity, IndexStore};

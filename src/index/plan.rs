@@ -5,14 +5,15 @@
 //! segments of the batch name its run; and each table gets its changes in the order of its keys,
 //! since unordered ones are what a B-tree is slow at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::fence::IndexError;
 use super::key;
-use super::row::{RunRow, RunState};
+use super::row::{RunRow, RunState, Span};
 use super::table::Table;
 use super::value;
 use crate::format::codec::Decoded;
+use crate::format::segment::Purpose;
 use crate::format::{Directory, RunEntry};
 use crate::types::{AgentId, RunNo, SegmentId};
 
@@ -21,23 +22,43 @@ use crate::types::{AgentId, RunNo, SegmentId};
 pub(crate) struct SegmentChange {
     /// The segment.
     pub(crate) segment: SegmentId,
-    /// The run table of its directory, in the order of the slots.
-    pub(crate) runs: Vec<RunEntry>,
-    /// The runs that it evicts. They are evicted after its entries were applied.
+    /// What it is for.
+    pub(crate) purpose: Purpose,
+    /// The run table of its directory with the slots, ascending, without runs that are deleted.
+    pub(crate) runs: Vec<(u32, RunEntry)>,
+    /// The runs that it evicts, wherever their entries are.
     pub(crate) evicted: Vec<RunNo>,
 }
 
 impl SegmentChange {
-    /// What a directory says.
-    pub(crate) fn read(segment: SegmentId, directory: &Directory<'_>) -> Decoded<Self> {
-        let runs = (0..directory.run_count()).map(|slot| directory.run(slot));
-        let evicted = (0..directory.eviction_count()).map(|index| directory.eviction(index));
-        Ok(Self {
-            segment,
-            runs: runs.collect::<Decoded<_>>()?,
-            evicted: evicted.collect::<Decoded<_>>()?,
-        })
+    /// What a directory says, without the entries of runs that are known to be deleted. It must
+    /// name at least the runs whose evictions were applied in an earlier batch: their entries would
+    /// otherwise bring them back.
+    pub(crate) fn read(
+        segment: SegmentId,
+        purpose: Purpose,
+        directory: &Directory<'_>,
+        is_deleted: &dyn Fn(RunNo) -> bool,
+    ) -> Decoded<Self> {
+        let mut runs = Vec::new();
+        for slot in 0..directory.run_count() {
+            if !is_deleted(directory.run_no(slot)?) {
+                runs.push((slot, directory.run(slot)?));
+            }
+        }
+        let evicted = directory.evictions().map(|found| found.map(|found| found.run_no));
+        Ok(Self { segment, purpose, runs, evicted: evicted.collect::<Decoded<_>>()? })
     }
+}
+
+/// What a compaction changes in the index: runs move from victims to outputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Relocation {
+    /// The largest number of an output.
+    pub(crate) compacted: SegmentId,
+    /// Each run that has frames in a victim or in an output: its row and all its spans as the
+    /// directories say them now, as far as the index goes in the log.
+    pub(crate) runs: Vec<(RunRow, Vec<Span>)>,
 }
 
 /// What the plan needs to know of the index as it is.
@@ -58,7 +79,7 @@ pub(super) type KeyChange = (Vec<u8>, Option<Vec<u8>>);
 struct RunChange {
     run_no: RunNo,
     old: Option<RunRow>,
-    /// Spans that are there and must go.
+    /// Spans that are there and must go, unless they are among the new ones.
     old_spans: Vec<SegmentId>,
     new: RunState,
 }
@@ -77,18 +98,41 @@ enum Step<'a> {
 }
 
 impl Plan {
-    /// Folds `changes`, which are in the order of the log, into what is there.
+    /// Folds `changes` into what is there.
     pub(super) fn new(
-        changes: &[SegmentChange],
+        changes: &[&SegmentChange],
         current: &impl Current,
     ) -> Result<Self, IndexError> {
         let mut steps = steps(changes);
-        // Stable: the steps of a run stay in the order of the log.
+        // Stable: entries of one segment stay together.
         steps.sort_by_key(|(run_no, _)| *run_no);
         let mut runs = Vec::new();
         for steps in steps.chunk_by(|(left, _), (right, _)| left == right) {
             runs.extend(fold(steps, current)?);
         }
+        Self::of_runs(runs, current)
+    }
+
+    /// Gives each of these runs the row and the spans that it has now. Runs that are not there were
+    /// evicted meanwhile, and stay so.
+    pub(super) fn relocation(
+        moved: &[(RunRow, Vec<Span>)],
+        current: &impl Current,
+    ) -> Result<Self, IndexError> {
+        let mut runs = Vec::new();
+        for (row, spans) in moved {
+            let run_no = row.run_no;
+            if let Some(old) = current.row(run_no)? {
+                let old_spans = current.span_segments(run_no)?;
+                let new = RunState { row: Some(row.clone()), spans: spans.clone() };
+                runs.push(RunChange { run_no, old: Some(old), old_spans, new });
+            }
+        }
+        runs.sort_by_key(|change| change.run_no);
+        Self::of_runs(runs, current)
+    }
+
+    fn of_runs(runs: Vec<RunChange>, current: &impl Current) -> Result<Self, IndexError> {
         let mut deltas: BTreeMap<&AgentId, i64> = BTreeMap::new();
         for change in &runs {
             if let Some(row) = &change.old {
@@ -172,7 +216,9 @@ impl Plan {
 
     fn spans(&self, out: &mut Vec<KeyChange>) {
         for change in &self.runs {
-            for &segment in &change.old_spans {
+            let new: BTreeSet<SegmentId> =
+                change.new.spans.iter().map(|span| span.segment).collect();
+            for &segment in change.old_spans.iter().filter(|segment| !new.contains(segment)) {
                 out.push((key::span_key(change.run_no, segment).to_vec(), None));
             }
             for span in &change.new.spans {
@@ -183,11 +229,11 @@ impl Plan {
     }
 }
 
-fn steps(changes: &[SegmentChange]) -> Vec<(RunNo, Step<'_>)> {
+fn steps<'a>(changes: &[&'a SegmentChange]) -> Vec<(RunNo, Step<'a>)> {
     let mut steps = Vec::new();
     for change in changes {
-        for (slot, entry) in (0_u32..).zip(&change.runs) {
-            steps.push((entry.run_no, Step::Entry(change.segment, slot, entry)));
+        for (slot, entry) in &change.runs {
+            steps.push((entry.run_no, Step::Entry(change.segment, *slot, entry)));
         }
         steps.extend(change.evicted.iter().map(|&run_no| (run_no, Step::Evict)));
     }
@@ -203,21 +249,18 @@ fn fold(
         return Ok(None);
     };
     let old = current.row(run_no)?;
+    if steps.iter().any(|(_, step)| matches!(step, Step::Evict)) {
+        if old.is_none() {
+            return Ok(None);
+        }
+        let old_spans = current.span_segments(run_no)?;
+        return Ok(Some(RunChange { run_no, old, old_spans, new: RunState::default() }));
+    }
     let mut new = RunState { row: old.clone(), spans: Vec::new() };
-    let mut evicted = false;
     for (_, step) in steps {
-        match step {
-            Step::Entry(segment, slot, entry) => new.apply(*segment, *slot, entry),
-            Step::Evict => {
-                evicted = true;
-                new.evict();
-            }
+        if let Step::Entry(segment, slot, entry) = step {
+            new.apply(*segment, *slot, entry);
         }
     }
-    if old.is_none() && new.row.is_none() {
-        return Ok(None);
-    }
-    let gone = evicted && old.is_some();
-    let old_spans = if gone { current.span_segments(run_no)? } else { Vec::new() };
-    Ok(Some(RunChange { run_no, old, old_spans, new }))
+    Ok(Some(RunChange { run_no, old, old_spans: Vec::new(), new }))
 }

@@ -3,16 +3,20 @@
 //!
 //! - [`RunRow`]: everything the store knows of a run without reading its frames.
 //! - [`Span`]: that a segment holds frames of the run, and where its directory says so.
-//! - [`RunState`]: the row and the spans of one run; entries and evictions are applied to it in
-//!   the order of the log.
+//! - [`RunState`]: the row and the spans of one run.
+//! - [`RowSummary`]: what retention asks of each run, without the cost of a row.
 //!
-//! Rules of the fold:
+//! Rules of the fold. None of them depends on the order of the entries, since compaction moves
+//! frames to segments whose numbers say nothing about the order of the log:
 //!
 //! - counts add up; `next_seq` and `last_at` are the largest seen;
-//! - the first explicit start wins; of several ends the one with the largest order wins;
-//! - `created_at` is said by the segment with the run's first frame. Where that segment is lost,
-//!   the latest timestamp of the first segment that is left stands in for it;
-//! - an eviction removes all that came before it.
+//! - of several explicit starts the one with the smallest timestamp wins; of several ends, and of
+//!   several holds, the one with the largest order wins. Where these are equal, which only damage
+//!   or two clocks give, the position decides: the smallest for a start, else the largest;
+//! - `created_at` is said by the entry with the run's first frame. As long as none says it, the
+//!   smallest of the entries' latest timestamps stands in for it;
+//! - a run that is evicted anywhere does not exist, so an eviction is not a step of the fold:
+//!   whoever folds leaves the run out.
 
 use crate::format::RunEntry;
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
@@ -28,6 +32,8 @@ pub(crate) struct RunRow {
     pub(crate) run: RunId,
     /// When the run came into being: the timestamp of its first frame.
     pub(crate) created_at: Timestamp,
+    /// An entry says so; else `created_at` stands in for what is lost.
+    pub(crate) created_said: bool,
     /// When it was explicitly started.
     pub(crate) started_at: Option<Timestamp>,
     /// Where the explicit START is.
@@ -38,6 +44,8 @@ pub(crate) struct RunRow {
     pub(crate) end: Option<LogPosition>,
     /// The order of the END; zero without one.
     pub(crate) end_lsn: Lsn,
+    /// The latest HOLD.
+    pub(crate) hold: Option<Hold>,
     /// Where the run stands.
     pub(crate) status: RunStatus,
     /// How many records it has.
@@ -54,19 +62,32 @@ pub(crate) struct RunRow {
     pub(crate) last_at: Timestamp,
 }
 
+/// The latest HOLD of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hold {
+    /// Where the HOLD frame is.
+    pub(crate) at: LogPosition,
+    /// Its order.
+    pub(crate) lsn: Lsn,
+    /// It holds the run; else it releases it.
+    pub(crate) held: bool,
+}
+
 impl RunRow {
-    /// The row of a run of which `entry` is the first that is known.
+    /// The row of a run of which `entry` is the first that is applied.
     pub(crate) fn first(segment: SegmentId, entry: &RunEntry) -> Self {
         let mut row = Self {
             run_no: entry.run_no,
             agent: entry.agent.clone(),
             run: entry.run.clone(),
             created_at: entry.created_at.unwrap_or(entry.last_at),
+            created_said: entry.created_at.is_some(),
             started_at: None,
             start: None,
             ended_at: None,
             end: None,
             end_lsn: Lsn(0),
+            hold: None,
             status: RunStatus::InProgress,
             records: 0,
             late: 0,
@@ -79,24 +100,33 @@ impl RunRow {
         row
     }
 
-    /// Adds what one more segment says of the run. Segments come in the order of the log.
+    /// Adds what one more segment says of the run, in any order.
     ///
     /// Counts stop at the largest number instead of overflowing, since a directory is input.
     pub(crate) fn apply(&mut self, segment: SegmentId, entry: &RunEntry) {
-        if let Some(created_at) = entry.created_at {
-            self.created_at = self.created_at.min(created_at);
+        self.apply_creation(entry);
+        let position = |offset| LogPosition { segment, offset };
+        if let Some(start) = entry.start {
+            let found = (start.at, position(start.offset));
+            if self.started_at.zip(self.start).is_none_or(|known| found < known) {
+                self.started_at = Some(found.0);
+                self.start = Some(found.1);
+            }
         }
-        if let (None, Some(start)) = (self.start, entry.start) {
-            self.start = Some(LogPosition { segment, offset: start.offset });
-            self.started_at = Some(start.at);
+        if let Some(end) = entry.end {
+            let found = (end.lsn, position(end.offset));
+            if self.end.is_none_or(|known| found > (self.end_lsn, known)) {
+                self.end_lsn = found.0;
+                self.end = Some(found.1);
+                self.ended_at = Some(end.at);
+                self.status = end.status;
+            }
         }
-        if let Some(end) = entry.end
-            && (self.end.is_none() || end.lsn > self.end_lsn)
-        {
-            self.end = Some(LogPosition { segment, offset: end.offset });
-            self.ended_at = Some(end.at);
-            self.end_lsn = end.lsn;
-            self.status = end.status;
+        if let Some(hold) = entry.hold {
+            let found = Hold { at: position(hold.offset), lsn: hold.lsn, held: hold.held };
+            if self.hold.is_none_or(|known| (found.lsn, found.at) > (known.lsn, known.at)) {
+                self.hold = Some(found);
+            }
         }
         self.records = self.records.saturating_add(u64::from(entry.records));
         self.late = self.late.saturating_add(u64::from(entry.late));
@@ -104,6 +134,36 @@ impl RunRow {
         self.stored = self.stored.saturating_add(entry.stored);
         self.next_seq = self.next_seq.max(entry.next_seq);
         self.last_at = self.last_at.max(entry.last_at);
+    }
+
+    fn apply_creation(&mut self, entry: &RunEntry) {
+        match entry.created_at {
+            Some(at) if self.created_said => self.created_at = self.created_at.min(at),
+            Some(at) => (self.created_at, self.created_said) = (at, true),
+            None if self.created_said => {}
+            None => self.created_at = self.created_at.min(entry.last_at),
+        }
+    }
+
+    /// Whether the run is held, so that retention leaves it alone.
+    pub(crate) fn is_held(&self) -> bool {
+        self.hold.is_some_and(|hold| hold.held)
+    }
+
+    /// What retention asks of the run.
+    pub(crate) fn summary(&self) -> RowSummary<'_> {
+        RowSummary {
+            run_no: self.run_no,
+            agent: self.agent.as_str(),
+            run: self.run.as_str(),
+            status: self.status,
+            created_at: self.created_at,
+            ended_at: self.ended_at,
+            last_at: self.last_at,
+            bytes: self.bytes,
+            stored: self.stored,
+            held: self.is_held(),
+        }
     }
 
     /// Whether these are all spans of the run: a lookup that finds fewer records than the row
@@ -120,6 +180,32 @@ impl RunRow {
     pub(crate) fn time_key(&self) -> (Timestamp, RunNo) {
         (self.created_at, self.run_no)
     }
+}
+
+/// What retention asks of each run: a [`RunRow`] without its positions, and without a copy of the
+/// ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowSummary<'a> {
+    /// The number of the run.
+    pub(crate) run_no: RunNo,
+    /// The agent's id.
+    pub(crate) agent: &'a str,
+    /// The run's id.
+    pub(crate) run: &'a str,
+    /// Where the run stands.
+    pub(crate) status: RunStatus,
+    /// When the run came into being.
+    pub(crate) created_at: Timestamp,
+    /// When it ended.
+    pub(crate) ended_at: Option<Timestamp>,
+    /// The latest timestamp of a frame of it.
+    pub(crate) last_at: Timestamp,
+    /// The payload bytes of its records.
+    pub(crate) bytes: u64,
+    /// The bytes of all its frames, headers included.
+    pub(crate) stored: u64,
+    /// Whether it is held.
+    pub(crate) held: bool,
 }
 
 /// That a segment holds frames of a run.
@@ -151,14 +237,20 @@ impl Span {
             stored: entry.stored,
         }
     }
+
+    /// The place of the span among those of its run. Spans of a run never interleave, so reading
+    /// them in this order reads its records in the order of their sequence.
+    pub(crate) fn order(&self) -> (Seq, SegmentId) {
+        (self.first_seq.unwrap_or(Seq(0)), self.segment)
+    }
 }
 
-/// The row and the spans of one run while entries and evictions are applied to it.
+/// The row and the spans of one run while entries are applied to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RunState {
-    /// The row; absent when nothing was applied, or an eviction was the last.
+    /// The row; absent when nothing was applied.
     pub(crate) row: Option<RunRow>,
-    /// The spans that were applied since the last eviction, by segment.
+    /// The spans, in the order of [`Span::order`] once [`RunState::sorted`].
     pub(crate) spans: Vec<Span>,
 }
 
@@ -171,21 +263,25 @@ impl RunState {
         }
         let span = Span::new(segment, slot, entry);
         match self.spans.last_mut() {
+            // A directory that names a run twice is damaged; the index has one span of it too.
             Some(last) if last.segment == segment => *last = span,
             _ => self.spans.push(span),
         }
     }
 
-    /// Removes everything that was applied.
-    pub(crate) fn evict(&mut self) {
-        *self = Self::default();
+    /// The same, with the spans in their order.
+    pub(crate) fn sorted(mut self) -> Self {
+        self.spans.sort_by_key(Span::order);
+        self
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::format::directory::{EndAt, StartAt};
+    use crate::format::directory::{EndAt, HoldAt, StartAt};
 
     fn entry(last_at: i64) -> RunEntry {
         let mut entry =
@@ -239,6 +335,36 @@ mod tests {
     }
 
     #[test]
+    fn a_start_that_is_met_first_gives_way_to_an_earlier_one() {
+        let mut late = entry(30);
+        late.start = Some(StartAt { offset: 64, at: Timestamp(12) });
+        let mut early = entry(20);
+        early.start = Some(StartAt { offset: 128, at: Timestamp(11) });
+        let mut row = RunRow::first(SegmentId(3), &late);
+        row.apply(SegmentId(9), &early);
+        assert_eq!(row.start, Some(LogPosition { segment: SegmentId(9), offset: 128 }));
+        assert_eq!(row.started_at, Some(Timestamp(11)));
+    }
+
+    #[test]
+    fn a_run_is_held_until_a_later_hold_releases_it() {
+        let hold = |lsn, held| {
+            let mut entry = entry(20);
+            entry.hold = Some(HoldAt { offset: 64, lsn: Lsn(lsn), held });
+            entry
+        };
+        let mut row = RunRow::first(SegmentId(3), &hold(5, true));
+        assert!(row.is_held());
+        row.apply(SegmentId(2), &hold(9, false));
+        assert!(!row.is_held());
+        row.apply(SegmentId(7), &hold(7, true));
+        assert!(!row.is_held());
+        let at = LogPosition { segment: SegmentId(2), offset: 64 };
+        assert_eq!(row.hold, Some(Hold { at, lsn: Lsn(9), held: false }));
+        assert!(!RunRow::first(SegmentId(1), &entry(1)).is_held());
+    }
+
+    #[test]
     fn of_several_ends_the_latest_by_order_wins() {
         let mut late = entry(20);
         late.end = Some(end(9, RunStatus::Failed));
@@ -263,8 +389,15 @@ mod tests {
 
     #[test]
     fn a_run_whose_first_segment_is_lost_was_created_when_it_was_first_seen() {
-        let row = RunRow::first(SegmentId(5), &entry(77));
-        assert_eq!(row.created_at, Timestamp(77));
+        let mut row = RunRow::first(SegmentId(5), &entry(77));
+        assert_eq!((row.created_at, row.created_said), (Timestamp(77), false));
+        row.apply(SegmentId(4), &entry(70));
+        assert_eq!((row.created_at, row.created_said), (Timestamp(70), false));
+        let mut first = entry(90);
+        first.created_at = Some(Timestamp(80));
+        row.apply(SegmentId(9), &first);
+        row.apply(SegmentId(2), &entry(60));
+        assert_eq!((row.created_at, row.created_said), (Timestamp(80), true));
     }
 
     #[test]
@@ -281,14 +414,60 @@ mod tests {
         assert!(!row.is_covered_by(&state.spans[1..]));
     }
 
-    #[test]
-    fn an_eviction_removes_what_came_before_it_only() {
+    /// Few different numbers, so that the same ones meet.
+    fn any_entry() -> impl Strategy<Value = RunEntry> {
+        let at = || (0..4_i64).prop_map(Timestamp);
+        let start = (0..3_u32, at()).prop_map(|(offset, at)| StartAt { offset, at });
+        let codes = [RunStatus::Completed, RunStatus::Failed];
+        let end =
+            (0..3_u32, at(), 0..2_usize, 0..3_u64).prop_map(move |(offset, at, code, lsn)| EndAt {
+                offset,
+                at,
+                status: codes[code],
+                lsn: Lsn(lsn),
+            });
+        let hold = (0..3_u32, 0..3_u64, any::<bool>()).prop_map(|(offset, lsn, held)| HoldAt {
+            offset,
+            lsn: Lsn(lsn),
+            held,
+        });
+        let marks = (
+            proptest::option::of(at()),
+            proptest::option::of(start),
+            proptest::option::of(end),
+            proptest::option::of(hold),
+        );
+        let first_seq = proptest::option::of((0..9_u64).prop_map(Seq));
+        let huge = || prop_oneof![0..9_u64, Just(u64::MAX)];
+        let counts = (first_seq, 0..9_u64, 0..9_u32, 0..9_u32, huge(), huge(), 0..9_i64);
+        (marks, counts).prop_map(|(marks, counts)| {
+            let mut entry = entry(counts.6);
+            (entry.created_at, entry.start, entry.end, entry.hold) = marks;
+            (entry.first_seq, entry.next_seq) = (counts.0, Seq(counts.1));
+            (entry.records, entry.late) = (counts.2, counts.3);
+            (entry.bytes, entry.stored) = (counts.4, counts.5);
+            entry
+        })
+    }
+
+    fn folded(entries: &[(SegmentId, RunEntry)]) -> RunState {
         let mut state = RunState::default();
-        state.apply(SegmentId(1), 4, &entry(1));
-        state.evict();
-        assert_eq!(state, RunState::default());
-        state.apply(SegmentId(2), 5, &entry(2));
-        assert_eq!(state.spans.len(), 1);
-        assert_eq!(state.row.unwrap().last_at, Timestamp(2));
+        for (segment, entry) in entries {
+            state.apply(*segment, 0, entry);
+        }
+        state.sorted()
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_the_entries_does_not_matter(
+            (entries, shuffled) in proptest::collection::vec(any_entry(), 1..7)
+                .prop_map(|entries| {
+                    (1_u32..).map(SegmentId).zip(entries).collect::<Vec<_>>()
+                })
+                .prop_flat_map(|entries| (Just(entries.clone()), Just(entries).prop_shuffle()))
+        ) {
+            prop_assert_eq!(folded(&entries), folded(&shuffled));
+        }
     }
 }

@@ -8,34 +8,33 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use super::catalog::{Catalog, RunFilter};
 use super::fence::IndexError;
-use super::merge::{Directories, List, Merge, Said, fold, said_of};
-use super::row::{RunRow, RunState, Span};
+use super::merge::{Applied, Directories, Merge, Reach, Said, fold, said_of};
+use super::row::{RowSummary, RunRow, RunState, Span};
 use crate::error::Damage;
 use crate::format::codec::Decoded;
-use crate::types::{AgentId, RunNo, RunRef, SegmentId, Timestamp};
+use crate::types::{AgentId, RunNo, RunRef, Timestamp};
 
 /// Answers from directories.
 #[derive(Debug)]
 pub(crate) struct DirectoryScan<'a, D> {
     directories: &'a D,
-    count: usize,
+    reach: Reach,
 }
 
 impl<'a, D: Directories> DirectoryScan<'a, D> {
     /// Answers from all directories.
     pub(crate) fn new(directories: &'a D) -> Self {
-        Self { directories, count: directories.segments().len() }
+        Self { directories, reach: Reach::All }
     }
 
-    /// Answers from the directories of segments up to `last`; from none without one.
-    pub(crate) fn up_to(directories: &'a D, last: Option<SegmentId>) -> Self {
-        let count = directories.segments().partition_point(|id| Some(*id) <= last);
-        Self { directories, count }
+    /// Answers from the directories of the segments that an index covers.
+    pub(crate) fn up_to(directories: &'a D, applied: Applied) -> Self {
+        Self { directories, reach: Reach::UpTo(applied) }
     }
 
     /// The row and the spans of a run.
     pub(super) fn state(&self, run_no: RunNo) -> Decoded<RunState> {
-        fold(self.directories, &said_of(self.directories, self.count, run_no)?)
+        fold(self.directories, &said_of(self.directories, self.reach, run_no)?)
     }
 
     /// Calls `visit` for what is said of each run above `after` that was not evicted, by number,
@@ -45,11 +44,10 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
         after: Option<RunNo>,
         mut visit: impl FnMut(&[Said]) -> Decoded<bool>,
     ) -> Decoded<()> {
-        let mut merge = Merge::new(self.directories, self.count, after)?;
+        let mut merge = Merge::new(self.directories, self.reach, after)?;
         let mut said = Vec::new();
         while merge.next_run(&mut said)?.is_some() {
-            let alive = said.last().is_some_and(|last| last.list == List::Runs);
-            if alive && !visit(&said)? {
+            if !visit(&said)? {
                 break;
             }
         }
@@ -77,7 +75,7 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
         let Some(last) = said.last() else {
             return Ok(None);
         };
-        let read = |view: crate::format::Directory<'_>| Ok(read(view.ids(last.index)?.1));
+        let read = |view: crate::format::Directory<'_>| Ok(read(view.ids(last.slot)?.1));
         self.directories.with(last.directory, read).transpose()
     }
 }
@@ -85,7 +83,7 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
 impl<D: Directories> Catalog for DirectoryScan<'_, D> {
     fn run_numbers(&self, run: RunRef<'_>) -> Result<Vec<RunNo>, IndexError> {
         let mut candidates = BTreeSet::new();
-        for directory in 0..self.count {
+        for directory in self.reach.places(self.directories) {
             let found = self.directories.with(directory, |view| -> Decoded<()> {
                 for slot in view.find_id(run.run())? {
                     let (_, agent) = view.ids(slot)?;
@@ -112,6 +110,10 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
 
     fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError> {
         Ok(self.state(run_no)?.spans)
+    }
+
+    fn run_state(&self, run_no: RunNo) -> Result<RunState, IndexError> {
+        Ok(self.state(run_no)?)
     }
 
     fn runs_page(
@@ -184,5 +186,12 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
             Ok(true)
         })?;
         Ok(count)
+    }
+
+    fn each_summary(&self, visit: &mut dyn FnMut(RowSummary<'_>)) -> Result<(), IndexError> {
+        self.each_state(|row, _| {
+            visit(row.summary());
+            Ok(())
+        })
     }
 }

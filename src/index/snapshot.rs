@@ -12,12 +12,13 @@ use core::fmt;
 use core::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use redb::{Range, ReadTransaction, ReadableTableMetadata};
+use redb::{Range, ReadTransaction, ReadableTable, ReadableTableMetadata};
 
 use super::catalog::{Catalog, RunFilter};
 use super::fence::{Fenced, IndexError};
 use super::key;
-use super::row::{RunRow, Span};
+use super::merge::Applied;
+use super::row::{RowSummary, RunRow, RunState, Span};
 use super::store::META_KEY;
 use super::table::{Bytes, Table};
 use super::value::{self, Meta};
@@ -77,9 +78,20 @@ impl IndexSnapshot {
         })
     }
 
-    /// The last segment that was applied.
-    pub(crate) fn applied(&self) -> Option<SegmentId> {
+    /// How far the index goes.
+    pub(crate) fn applied(&self) -> Applied {
         self.tables.meta.applied
+    }
+
+    /// The spans in the segments with the start and the end of a run: most runs have no other,
+    /// and an entry costs one descent where a range costs two.
+    fn spans_at_ends(&self, row: &RunRow) -> Result<Vec<Span>, IndexError> {
+        let (Some(start), Some(end)) = (row.start, row.end) else { return Ok(Vec::new()) };
+        let mut segments = vec![start.segment, end.segment];
+        segments.dedup();
+        let span =
+            |segment| self.tables.spans.find(&key::span_key(row.run_no, segment), value::read_span);
+        segments.into_iter().filter_map(|segment| span(segment).transpose()).collect()
     }
 
     /// The runs of an agent, newest first, strictly older than `before`.
@@ -159,7 +171,23 @@ impl Catalog for IndexSnapshot {
     fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError> {
         let start = Bound::Included(key::span_key(run_no, SegmentId(0)).to_vec());
         let end = Bound::Included(key::span_key(run_no, SegmentId(u32::MAX)).to_vec());
-        self.tables.spans.rows(start, end, Order::Ascending, value::read_span)?.collect()
+        let rows = self.tables.spans.rows(start, end, Order::Ascending, value::read_span)?;
+        let mut spans = rows.collect::<Result<Vec<_>, _>>()?;
+        spans.sort_by_key(Span::order);
+        Ok(spans)
+    }
+
+    fn run_state(&self, run_no: RunNo) -> Result<RunState, IndexError> {
+        let row = self.row(run_no)?;
+        let mut spans = match &row {
+            Some(row) => self.spans_at_ends(row)?,
+            None => Vec::new(),
+        };
+        if !row.as_ref().is_some_and(|row| row.is_covered_by(&spans)) {
+            spans = self.spans(run_no)?;
+        }
+        spans.sort_by_key(Span::order);
+        Ok(RunState { row, spans })
     }
 
     fn runs_page(
@@ -189,6 +217,13 @@ impl Catalog for IndexSnapshot {
 
     fn count_runs(&self) -> Result<u64, IndexError> {
         Ok(self.tables.meta.runs)
+    }
+
+    fn each_summary(&self, visit: &mut dyn FnMut(RowSummary<'_>)) -> Result<(), IndexError> {
+        self.tables.runs.each(|key, value| {
+            visit(value::read_summary(key, value)?);
+            Ok(())
+        })
     }
 }
 
@@ -228,6 +263,26 @@ impl TableView {
     /// How many entries the table has, as it says itself.
     pub(super) fn len(&self) -> Result<u64, IndexError> {
         self.0.call(|table| Ok(table.len()?))
+    }
+
+    /// Calls `visit` for each entry, ascending, without copies. Keys must ascend: damaged branch
+    /// pages can lead in circles.
+    fn each(&self, mut visit: impl FnMut(&[u8], &[u8]) -> Decoded<()>) -> Result<(), IndexError> {
+        self.0.call(|table| {
+            let mut last: Option<Vec<u8>> = None;
+            for entry in table.iter()? {
+                let (key, value) = entry?;
+                let key = key.value();
+                if last.as_deref().is_some_and(|last| last >= key) {
+                    return Err(Damage::Misplaced.into());
+                }
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(key);
+                visit(key, value.value())?;
+            }
+            Ok(())
+        })
     }
 
     /// The entries between two keys.

@@ -2,10 +2,11 @@
 //!
 //! Invariants:
 //!
-//! - One transaction per batch: the index is always exactly what the segments up to
-//!   [`IndexStore::applied`] say.
-//! - Segments are applied in the order of the log; those that were applied before are skipped, so
-//!   that applying again after a crash is the same as applying once.
+//! - One transaction per batch, and per compaction: the index is always exactly what the segments
+//!   up to [`IndexStore::applied`] say.
+//! - Segments of the log are applied in its order, outputs of compaction by their numbers; those
+//!   that were applied before are skipped, so that applying again after a crash is the same as
+//!   applying once.
 //! - After a failure nothing more is applied. What was committed can still be read.
 
 use std::sync::OnceLock;
@@ -16,12 +17,14 @@ use redb::{
 
 use super::fence::{Fenced, IndexError, guarded};
 use super::key;
-use super::plan::{Current, KeyChange, Plan, SegmentChange};
+use super::merge::Applied;
+use super::plan::{Current, KeyChange, Plan, Relocation, SegmentChange};
 use super::row::RunRow;
 use super::snapshot::IndexSnapshot;
 use super::table::{Bytes, Table};
 use super::value::{self, Meta, SCHEMA_VERSION};
 use crate::error::Damage;
+use crate::format::segment::Purpose;
 use crate::types::{AgentId, RunNo, SegmentId};
 
 /// The key of the one entry of the table `meta`.
@@ -65,7 +68,8 @@ impl IndexStore {
             for table in Table::ALL {
                 transaction.open_table(table.definition())?;
             }
-            let meta = Meta { uuid: identity.uuid, schema: SCHEMA_VERSION, applied: None, runs: 0 };
+            let (uuid, schema) = (identity.uuid, SCHEMA_VERSION);
+            let meta = Meta { uuid, schema, applied: Applied::default(), runs: 0 };
             write_meta(&transaction, &meta)?;
             Ok(transaction.commit()?)
         })?;
@@ -103,26 +107,50 @@ impl IndexStore {
         Ok(store)
     }
 
-    /// The last segment that was applied.
-    pub(crate) fn applied(&self) -> Result<Option<SegmentId>, IndexError> {
+    /// How far the index goes.
+    pub(crate) fn applied(&self) -> Result<Applied, IndexError> {
         Ok(self.snapshot()?.applied())
     }
 
-    /// Applies sealed segments, given in the order of the log, in one transaction. It is durable
-    /// when this returns. Segments at or below [`IndexStore::applied`] are skipped.
+    /// Applies sealed segments in one transaction. It is durable when this returns. Those of the
+    /// log are given in its order, outputs by their numbers, in a rebuild before the log. What
+    /// [`IndexStore::applied`] covers is skipped.
     ///
     /// The cost is in transactions (two syncs each) and in random keys (sorted per batch), so a
     /// rebuild should give some dozens of segments at once. All changes of a batch are held in
     /// memory, about 1 KB per run.
     pub(crate) fn apply(&self, changes: &[SegmentChange]) -> Result<(), IndexError> {
+        for purpose in [Purpose::Log, Purpose::Output] {
+            let segments = changes.iter().filter(|change| change.purpose == purpose);
+            assert!(
+                segments.is_sorted_by(|left, right| left.segment < right.segment),
+                "segments are applied in the order of the log"
+            );
+        }
+        self.change(|database| apply(database, changes))
+    }
+
+    /// Tells the index that a compaction moved runs, in one transaction. It is durable when this
+    /// returns. Doing it again changes nothing.
+    ///
+    /// All victims that are segments of the log must have been applied before: a run that has no
+    /// row is taken for one that was evicted.
+    pub(crate) fn relocate(&self, relocation: &Relocation) -> Result<(), IndexError> {
         assert!(
-            changes.is_sorted_by(|left, right| left.segment < right.segment),
-            "segments are applied in the order of the log"
+            relocation.runs.iter().all(|(_, spans)| !spans.is_empty()),
+            "a run that has a row has a span"
         );
+        self.change(|database| relocate(database, relocation))
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&Database) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
         if let Some(&failure) = self.failed.get() {
             return Err(failure);
         }
-        let outcome = self.database.call(|database| apply(database, changes));
+        let outcome = self.database.call(change);
         if let Err(failure) = outcome {
             let _ = self.failed.set(failure);
         }
@@ -154,16 +182,35 @@ fn begin(database: &Database) -> Result<WriteTransaction, IndexError> {
 fn apply(database: &Database, changes: &[SegmentChange]) -> Result<(), IndexError> {
     let transaction = begin(database)?;
     let mut meta = read_meta(&transaction)?;
-    let from = changes.partition_point(|change| Some(change.segment) <= meta.applied);
-    let changes = changes.get(from..).unwrap_or_default();
-    let Some(last) = changes.last() else {
+    let known = meta.applied;
+    let is_new = |change: &&SegmentChange| !known.covers(change.segment, change.purpose);
+    let changes: Vec<&SegmentChange> = changes.iter().filter(is_new).collect();
+    if changes.is_empty() {
         return Ok(transaction.abort()?);
-    };
-    let plan = Plan::new(changes, &Tables::open(&transaction)?)?;
+    }
+    let plan = Plan::new(&changes, &Tables::open(&transaction)?)?;
+    for change in changes {
+        let last = match change.purpose {
+            Purpose::Log => &mut meta.applied.log,
+            Purpose::Output => &mut meta.applied.outputs,
+        };
+        *last = (*last).max(Some(change.segment));
+    }
+    commit(transaction, &plan, meta)
+}
+
+fn relocate(database: &Database, relocation: &Relocation) -> Result<(), IndexError> {
+    let transaction = begin(database)?;
+    let mut meta = read_meta(&transaction)?;
+    let plan = Plan::relocation(&relocation.runs, &Tables::open(&transaction)?)?;
+    meta.applied.outputs = meta.applied.outputs.max(Some(relocation.compacted));
+    commit(transaction, &plan, meta)
+}
+
+fn commit(transaction: WriteTransaction, plan: &Plan, mut meta: Meta) -> Result<(), IndexError> {
     for table in Table::ALL {
         write(&transaction, table, plan.changes(table))?;
     }
-    meta.applied = Some(last.segment);
     meta.runs = meta.runs.saturating_add_signed(plan.new_runs());
     write_meta(&transaction, &meta)?;
     Ok(transaction.commit()?)

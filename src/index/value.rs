@@ -19,7 +19,8 @@ use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Encode};
 
 use super::key;
-use super::row::{RunRow, Span};
+use super::merge::Applied;
+use super::row::{Hold, RowSummary, RunRow, Span};
 use super::table::Table;
 use crate::error::Damage;
 use crate::format::codec::{Decoded, check_crc};
@@ -32,7 +33,7 @@ pub(crate) const MAX_BODY_LEN: usize = 2048;
 /// The length of the checksum behind a body.
 pub(crate) const CHECKSUM_LEN: usize = 4;
 /// The version of the tables, keys and values. An index of another version is dropped and rebuilt.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
+pub(crate) const SCHEMA_VERSION: u32 = 2;
 
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<MAX_BODY_LEN>> =
     bincode::config::legacy().with_limit::<MAX_BODY_LEN>();
@@ -46,8 +47,8 @@ pub(crate) struct Meta {
     pub(crate) uuid: [u8; 16],
     /// The version of tables, keys and values.
     pub(crate) schema: u32,
-    /// The last segment that was applied.
-    pub(crate) applied: Option<SegmentId>,
+    /// How far the index goes.
+    pub(crate) applied: Applied,
     /// How many runs there are.
     pub(crate) runs: u64,
 }
@@ -57,11 +58,13 @@ struct RowBody<'a> {
     agent: &'a str,
     run: &'a str,
     created_at: i64,
+    created_said: bool,
     started_at: Option<i64>,
     start: Option<u64>,
     ended_at: Option<i64>,
     end: Option<u64>,
     end_lsn: u64,
+    hold: Option<HoldBody>,
     status: u8,
     records: u64,
     late: u64,
@@ -69,6 +72,13 @@ struct RowBody<'a> {
     stored: u64,
     next_seq: u64,
     last_at: i64,
+}
+
+#[derive(Encode, BorrowDecode)]
+struct HoldBody {
+    at: u64,
+    lsn: u64,
+    held: bool,
 }
 
 #[derive(Encode, BorrowDecode)]
@@ -90,6 +100,7 @@ struct MetaBody {
     uuid: [u8; 16],
     schema: u32,
     applied: Option<u32>,
+    compacted: Option<u32>,
     runs: u64,
 }
 
@@ -99,11 +110,17 @@ pub(crate) fn row_value(row: &RunRow) -> Vec<u8> {
         agent: row.agent.as_str(),
         run: row.run.as_str(),
         created_at: row.created_at.0,
+        created_said: row.created_said,
         started_at: row.started_at.map(|at| at.0),
         start: row.start.map(LogPosition::to_u64),
         ended_at: row.ended_at.map(|at| at.0),
         end: row.end.map(LogPosition::to_u64),
         end_lsn: row.end_lsn.0,
+        hold: row.hold.map(|hold| HoldBody {
+            at: hold.at.to_u64(),
+            lsn: hold.lsn.0,
+            held: hold.held,
+        }),
         status: row.status.code(),
         records: row.records,
         late: row.late,
@@ -124,13 +141,18 @@ pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
         agent: AgentId::new(body.agent).map_err(|_| id_damage(body.agent.len()))?,
         run: RunId::new(body.run).map_err(|_| id_damage(body.run.len()))?,
         created_at: Timestamp(body.created_at),
+        created_said: body.created_said,
         started_at: body.started_at.map(Timestamp),
         start: body.start.map(LogPosition::from_u64),
         ended_at: body.ended_at.map(Timestamp),
         end: body.end.map(LogPosition::from_u64),
         end_lsn: Lsn(body.end_lsn),
-        status: RunStatus::from_code(body.status)
-            .ok_or(Damage::UnknownCode { found: u32::from(body.status) })?,
+        hold: body.hold.map(|hold| Hold {
+            at: LogPosition::from_u64(hold.at),
+            lsn: Lsn(hold.lsn),
+            held: hold.held,
+        }),
+        status: read_status(body.status)?,
         records: body.records,
         late: body.late,
         bytes: body.bytes,
@@ -138,6 +160,27 @@ pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
         next_seq: Seq(body.next_seq),
         last_at: Timestamp(body.last_at),
     })
+}
+
+/// What retention asks of an entry of `runs`, without copies.
+pub(crate) fn read_summary<'a>(key: &[u8], value: &'a [u8]) -> Decoded<RowSummary<'a>> {
+    let body: RowBody<'a> = decode(Table::Runs, key, value)?;
+    Ok(RowSummary {
+        run_no: key::read_run_key(key)?,
+        agent: body.agent,
+        run: body.run,
+        status: read_status(body.status)?,
+        created_at: Timestamp(body.created_at),
+        ended_at: body.ended_at.map(Timestamp),
+        last_at: Timestamp(body.last_at),
+        bytes: body.bytes,
+        stored: body.stored,
+        held: body.hold.is_some_and(|hold| hold.held),
+    })
+}
+
+fn read_status(code: u8) -> Decoded<RunStatus> {
+    RunStatus::from_code(code).ok_or(Damage::UnknownCode { found: u32::from(code) })
 }
 
 /// The value of a span of a run in `spans`.
@@ -181,7 +224,8 @@ pub(crate) fn meta_value(key: &[u8], meta: &Meta) -> Vec<u8> {
     let body = MetaBody {
         uuid: meta.uuid,
         schema: meta.schema,
-        applied: meta.applied.map(|id| id.0),
+        applied: meta.applied.log.map(|id| id.0),
+        compacted: meta.applied.outputs.map(|id| id.0),
         runs: meta.runs,
     };
     encode(Table::Meta, key, &body)
@@ -193,7 +237,10 @@ pub(crate) fn read_meta(key: &[u8], value: &[u8]) -> Decoded<Meta> {
     Ok(Meta {
         uuid: body.uuid,
         schema: body.schema,
-        applied: body.applied.map(SegmentId),
+        applied: Applied {
+            log: body.applied.map(SegmentId),
+            outputs: body.compacted.map(SegmentId),
+        },
         runs: body.runs,
     })
 }
@@ -269,11 +316,13 @@ mod tests {
             agent: AgentId::new("planner").unwrap(),
             run: RunId::new("run-7").unwrap(),
             created_at: Timestamp(-2),
+            created_said: true,
             started_at: Some(Timestamp(1)),
             start: Some(LogPosition { segment: SegmentId(3), offset: 64 }),
             ended_at: None,
             end: None,
             end_lsn: Lsn(0),
+            hold: Some(HOLD),
             status: RunStatus::InProgress,
             records: 5,
             late: 1,
@@ -283,6 +332,9 @@ mod tests {
             last_at: Timestamp(40),
         }
     }
+
+    const HOLD: Hold =
+        Hold { at: LogPosition { segment: SegmentId(4), offset: 128 }, lsn: Lsn(6), held: true };
 
     const SPAN: Span = Span {
         segment: SegmentId(3),
@@ -307,8 +359,9 @@ mod tests {
             "0700000000000000",
             "706c616e6e6572", // agent
             "0500000000000000",
-            "72756e2d37",       // run
-            "feffffffffffffff", // created_at
+            "72756e2d37", // run
+            "feffffffffffffff",
+            "01", // created_at, created_said
             "01",
             "0100000000000000", // started_at
             "01",
@@ -316,7 +369,11 @@ mod tests {
             "00",
             "00",               // ended_at, end
             "0000000000000000", // end_lsn
-            "00",               // status
+            "01",
+            "8000000004000000",
+            "0600000000000000",
+            "01", // hold: at, lsn, held
+            "00", // status
             "0500000000000000",
             "0100000000000000", // records, late
             "5e01000000000000",
@@ -329,7 +386,7 @@ mod tests {
         assert_eq!(hex(body), expected.concat());
         let covered = [&[2], &[0, 0, 0, 0, 0, 0, 1, 2][..], body].concat();
         assert_eq!(u32::from_le_bytes(*stored), crc32fast::hash(&covered));
-        assert_eq!(hex(stored), "bdaf7f86");
+        assert_eq!(hex(stored), "d9fa6da8");
     }
 
     #[test]
@@ -346,9 +403,18 @@ mod tests {
         ];
         assert_eq!(span, expected.concat());
         assert_eq!(hex(&agent_value("planner", 3)), "03000000000000006ec4ee68");
-        let meta = Meta { uuid: [0xAB; 16], schema: 1, applied: Some(SegmentId(9)), runs: 2 };
-        let expected =
-            [&"ab".repeat(16), "01000000", "01", "09000000", "0200000000000000", "3b9d07a8"];
+        let applied = Applied { log: Some(SegmentId(9)), outputs: Some(SegmentId(12)) };
+        let meta = Meta { uuid: [0xAB; 16], schema: 2, applied, runs: 2 };
+        let expected = [
+            &"ab".repeat(16),
+            "02000000",
+            "01",
+            "09000000",
+            "01",
+            "0c000000",
+            "0200000000000000",
+            "e5ecf5ff",
+        ];
         assert_eq!(hex(&meta_value(b"index", &meta)), expected.concat());
         assert_eq!(hex(&mark(Table::InProgress, &key::run_key(RunNo(258)))), "8c018b5b");
     }
@@ -357,17 +423,21 @@ mod tests {
     fn values_come_back() {
         let key = key::run_key(RunNo(258));
         assert_eq!(read_row(&key, &row_value(&row())), Ok(row()));
+        assert_eq!(read_summary(&key, &row_value(&row())), Ok(row().summary()));
         let mut ended = row();
         ended.status = RunStatus::Failed;
         ended.end = Some(LogPosition { segment: SegmentId(u32::MAX), offset: u32::MAX });
         (ended.ended_at, ended.end_lsn) = (Some(Timestamp(i64::MAX)), Lsn(u64::MAX));
+        (ended.created_said, ended.hold) = (false, None);
         ended.agent = AgentId::new(&"a".repeat(MAX_ID_LEN)).unwrap();
         ended.run = RunId::new(&"r".repeat(MAX_ID_LEN)).unwrap();
+        assert_eq!(read_summary(&key, &row_value(&ended)), Ok(ended.summary()));
         assert_eq!(read_row(&key, &row_value(&ended)), Ok(ended));
         let key = key::span_key(RunNo(258), SPAN.segment);
         assert_eq!(read_span(&key, &span_value(RunNo(258), &SPAN)), Ok(SPAN));
         assert_eq!(read_agent(b"x", &agent_value("x", 7)), Ok(7));
-        let meta = Meta { uuid: [7; 16], schema: SCHEMA_VERSION, applied: None, runs: 0 };
+        let (uuid, schema) = ([7; 16], SCHEMA_VERSION);
+        let meta = Meta { uuid, schema, applied: Applied::default(), runs: 0 };
         assert_eq!(read_meta(b"index", &meta_value(b"index", &meta)), Ok(meta));
     }
 
@@ -418,7 +488,7 @@ mod tests {
         let mut wrong = body.to_vec();
         wrong[status_at] = 200;
         assert_eq!(forge(&wrong), Err(Damage::UnknownCode { found: 200 }));
-        let started_at = 8 + 7 + 8 + 5 + 8;
+        let started_at = 8 + 7 + 8 + 5 + 8 + 1;
         let mut wrong = body.to_vec();
         wrong[started_at] = 2;
         assert_eq!(forge(&wrong), Err(Damage::UnknownCode { found: 2 }));
@@ -429,6 +499,7 @@ mod tests {
         #[test]
         fn any_bytes_as_a_value_are_refused(key: Vec<u8>, value: Vec<u8>) {
             prop_assert!(read_row(&key, &value).is_err());
+            prop_assert!(read_summary(&key, &value).is_err());
             prop_assert!(read_span(&key, &value).is_err());
             prop_assert!(read_agent(&key, &value).is_err());
             prop_assert!(read_meta(&key, &value).is_err());
@@ -437,6 +508,7 @@ mod tests {
         #[test]
         fn any_body_with_a_good_checksum_is_read_or_refused(key: [u8; 8], body: Vec<u8>) {
             let _ = read_row(&key, &seal(Table::Runs, &key, body.clone()));
+            let _ = read_summary(&key, &seal(Table::Runs, &key, body.clone()));
             let _ = read_span(&key, &seal(Table::Spans, &key, body.clone()));
             let _ = read_agent(&key, &seal(Table::Agents, &key, body.clone()));
             let _ = read_meta(&key, &seal(Table::Meta, &key, body));

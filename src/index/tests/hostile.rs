@@ -7,6 +7,7 @@
 //! everything is asked again.
 
 use super::log::{AGENTS, CACHE, IDENTITY, Log, Model, RUNS, Random, Shape, SharedBytes};
+use crate::format::segment::Purpose;
 use crate::index::{
     Catalog, IndexError, IndexSnapshot, IndexStore, RunFilter, RunRow, SegmentChange, check,
 };
@@ -134,8 +135,8 @@ fn torment(good: &Good, bytes: Vec<u8>, extra: &SegmentChange, tally: &mut Tally
         return;
     };
     // A flip in the header may bring back an older commit, which lags but is right.
-    if snapshot.applied() != good.log.segments.last().copied() {
-        assert!(snapshot.applied() < good.log.segments.last().copied());
+    if snapshot.applied() != good.log.applied() {
+        assert!(snapshot.applied().log < good.log.applied().log);
         return;
     }
     tally.ask(&snapshot, good);
@@ -153,6 +154,7 @@ fn extra_of(good: &Good) -> SegmentChange {
     let last = good.log.segments.last().unwrap();
     SegmentChange {
         segment: crate::types::SegmentId(last.0 + 1),
+        purpose: Purpose::Log,
         runs: Vec::new(),
         evicted: vec![crate::types::RunNo(u64::MAX)],
     }

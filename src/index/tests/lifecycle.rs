@@ -2,15 +2,17 @@
 
 use redb::Database;
 
-use super::log::{CACHE, IDENTITY, Log, Shape, SharedBytes};
+use super::compaction::Eager;
+use super::log::{CACHE, IDENTITY, Log, Shape, SharedBytes, Writer};
 use crate::error::Damage;
+use crate::format::segment::Purpose;
 use crate::index::check::{Difference, DifferenceKind};
 use crate::index::fence::RedbFailure;
 use crate::index::table::Table;
 use crate::index::value::{self, SCHEMA_VERSION};
 use crate::index::{
-    Catalog, IndexError, IndexIdentity, IndexSnapshot, IndexStore, RunFilter, SegmentChange,
-    Subject, check, key,
+    Applied, Catalog, IndexError, IndexIdentity, IndexSnapshot, IndexStore, Relocation, RunFilter,
+    SegmentChange, Span, Subject, check, key,
 };
 use crate::types::{RunNo, SegmentId};
 
@@ -30,7 +32,7 @@ fn sample() -> Log {
 fn an_index_opens_again_with_what_was_applied() {
     let log = sample();
     let store = IndexStore::open(built(&log), CACHE, IDENTITY).unwrap();
-    assert_eq!(store.applied().unwrap(), log.segments.last().copied());
+    assert_eq!(store.applied().unwrap(), log.applied());
 }
 
 #[test]
@@ -43,8 +45,8 @@ fn an_index_of_another_store_is_foreign() {
 #[test]
 fn an_index_of_another_version_is_foreign() {
     let bytes = built(&sample());
-    let meta =
-        value::Meta { uuid: IDENTITY.uuid, schema: SCHEMA_VERSION + 1, applied: None, runs: 0 };
+    let (uuid, schema) = (IDENTITY.uuid, SCHEMA_VERSION + 1);
+    let meta = value::Meta { uuid, schema, applied: Applied::default(), runs: 0 };
     put(&bytes, Table::Meta, b"index", Some(&value::meta_value(b"index", &meta)));
     let opened = IndexStore::open(bytes, CACHE, IDENTITY);
     assert_eq!(opened.unwrap_err(), IndexError::Foreign);
@@ -69,7 +71,7 @@ fn segments_that_were_applied_are_skipped() {
     store.apply(&changes[..6]).unwrap();
     store.apply(&[]).unwrap();
     assert_eq!(store.snapshot().unwrap().count_runs(), count);
-    assert_eq!(store.applied().unwrap(), Some(changes[5].segment));
+    assert_eq!(store.applied().unwrap().log, Some(changes[5].segment));
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn a_snapshot_stays_as_it_was_and_outlives_the_store() {
     assert!(!rows.is_empty());
     store.apply(&changes[4..]).unwrap();
     assert_eq!(old.runs_page(RunFilter::All, None, usize::MAX).unwrap(), rows);
-    assert_eq!(old.applied(), Some(changes[3].segment));
+    assert_eq!(old.applied().log, Some(changes[3].segment));
     drop(store);
     // What it answers now is redb's matter; it must only not panic.
     let _ = old.runs_page(RunFilter::All, None, usize::MAX);
@@ -109,9 +111,10 @@ fn a_snapshot_can_be_shared_between_threads() {
 #[test]
 fn an_eviction_of_an_unknown_run_changes_nothing() {
     let store = IndexStore::create(SharedBytes::default(), CACHE, IDENTITY).unwrap();
-    let change = SegmentChange { segment: SegmentId(3), runs: Vec::new(), evicted: vec![RunNo(9)] };
+    let (segment, purpose) = (SegmentId(3), Purpose::Log);
+    let change = SegmentChange { segment, purpose, runs: Vec::new(), evicted: vec![RunNo(9)] };
     store.apply(&[change]).unwrap();
-    assert_eq!(store.applied().unwrap(), Some(SegmentId(3)));
+    assert_eq!(store.applied().unwrap().log, Some(SegmentId(3)));
     assert_eq!(store.snapshot().unwrap().count_runs(), Ok(0));
 }
 
@@ -133,7 +136,7 @@ fn a_failed_write_fails_all_later_applies_and_keeps_what_was_applied() {
 
     let survivor = SharedBytes::new(bytes.copy());
     let store = IndexStore::open(survivor, CACHE, IDENTITY).unwrap();
-    assert_eq!(store.applied().unwrap(), Some(changes[3].segment));
+    assert_eq!(store.applied().unwrap().log, Some(changes[3].segment));
     assert_eq!(all(&store.snapshot().unwrap()).unwrap(), rows);
 }
 
@@ -273,7 +276,7 @@ fn check_finds_agents_with_another_number_of_runs() {
 fn check_finds_what_was_never_applied() {
     let log = sample();
     let mut changes = log.changes();
-    let gone = changes.iter_mut().rev().find_map(|change| change.runs.pop()).unwrap();
+    let gone = changes.iter_mut().rev().find_map(|change| change.runs.pop()).unwrap().1;
     let store = IndexStore::create(SharedBytes::default(), CACHE, IDENTITY).unwrap();
     store.apply(&changes).unwrap();
     let mut found = Vec::new();
@@ -287,4 +290,74 @@ fn check_finds_what_was_never_applied() {
         _ => None,
     });
     assert!(runs.into_iter().all(|run_no| run_no == gone.run_no), "{found:?}");
+}
+
+/// An index of a log that is about to be compacted, and what to tell the index of it.
+fn compacted() -> (Log, SharedBytes, Relocation) {
+    let mut writer = Writer::new(11, 30, Shape::Proper);
+    for _ in 0..12 {
+        writer.seal();
+    }
+    let bytes = built(&writer.log);
+    let relocation = writer.compact(writer.log.applied(), Eager::No).unwrap();
+    (writer.log, bytes, relocation)
+}
+
+fn relocated(bytes: SharedBytes, relocation: &Relocation) {
+    let store = IndexStore::open(bytes, CACHE, IDENTITY).unwrap();
+    store.relocate(relocation).unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn check_finds_an_index_that_was_not_told_of_a_compaction() {
+    let (log, bytes, relocation) = compacted();
+    let found = differences(SharedBytes::new(bytes.copy()), &log);
+    let spans = found.iter().filter(|found| found.table == Table::Spans).count();
+    assert!(spans >= relocation.runs.len(), "{found:?}");
+    relocated(bytes.clone(), &relocation);
+    assert_eq!(differences(bytes, &log), []);
+}
+
+#[test]
+fn check_finds_a_span_that_was_left_at_a_victim() {
+    let (log, bytes, relocation) = compacted();
+    relocated(bytes.clone(), &relocation);
+    let (row, spans) = &relocation.runs[0];
+    let victim = (1..100).map(SegmentId).find(|id| !log.segments.contains(id)).unwrap();
+    let stale = Span { segment: victim, ..spans[0] };
+    let (key, value) = (key::span_key(row.run_no, victim), value::span_value(row.run_no, &stale));
+    put(&bytes, Table::Spans, &key, Some(&value));
+    let subject = Some(Subject::Run(row.run_no));
+    let kinds = [DifferenceKind::Wrong, DifferenceKind::Extra];
+    let expected =
+        kinds.map(|kind| Difference { table: Table::Spans, subject: subject.clone(), kind });
+    assert_eq!(differences(bytes, &log), expected);
+}
+
+#[test]
+fn a_run_that_was_evicted_meanwhile_is_not_brought_back_by_a_relocation() {
+    let (_, bytes, relocation) = compacted();
+    let store = IndexStore::open(bytes, CACHE, IDENTITY).unwrap();
+    let run_no = relocation.runs[0].0.run_no;
+    let count = store.snapshot().unwrap().count_runs().unwrap();
+    let (segment, purpose) = (SegmentId(1 << 20), Purpose::Log);
+    let change = SegmentChange { segment, purpose, runs: Vec::new(), evicted: vec![run_no] };
+    store.apply(&[change]).unwrap();
+    store.relocate(&relocation).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(snapshot.row(run_no), Ok(None));
+    assert_eq!(snapshot.spans(run_no), Ok(Vec::new()));
+    assert_eq!(snapshot.count_runs(), Ok(count - 1));
+    let expected = Applied { log: Some(segment), outputs: Some(relocation.compacted) };
+    assert_eq!(snapshot.applied(), expected);
+}
+
+#[test]
+#[should_panic(expected = "a run that has a row has a span")]
+fn a_run_without_spans_is_a_bug_of_the_caller() {
+    let (_, bytes, mut relocation) = compacted();
+    relocation.runs[0].1.clear();
+    let store = IndexStore::open(bytes, CACHE, IDENTITY).unwrap();
+    let _ = store.relocate(&relocation);
 }

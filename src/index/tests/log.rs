@@ -1,16 +1,18 @@
-//! A generated log: directories with random runs, records, starts, ends and evictions.
+//! A generated log: directories with random runs, records, starts, ends, holds and evictions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use redb::StorageBackend;
 
-use crate::format::directory::{EndAt, StartAt};
+use crate::format::directory::{EndAt, EvictionAt, HoldAt, StartAt};
+use crate::format::segment::Purpose;
 use crate::format::{Directory, DirectoryBuilder, RunEntry};
 use crate::index::row::RunState;
 use crate::index::{
-    Catalog, Directories, IndexError, IndexIdentity, RunFilter, RunRow, SegmentChange, Span,
+    Applied, Catalog, Directories, IndexError, IndexIdentity, RowSummary, RunFilter, RunRow,
+    SegmentChange, Span,
 };
 use crate::types::{AgentId, Lsn, RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp};
 
@@ -102,7 +104,7 @@ impl Random {
         self.below(times) == 0
     }
 
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         let at = self.below(of.len() as u64);
         of[usize::try_from(at).unwrap()]
     }
@@ -123,59 +125,72 @@ pub(super) enum Shape {
 /// A log as its directories.
 #[derive(Debug, Default)]
 pub(super) struct Log {
+    /// By number.
     pub(super) segments: Vec<SegmentId>,
+    pub(super) purposes: Vec<Purpose>,
     pub(super) directories: Vec<Vec<u8>>,
 }
 
 impl Log {
+    /// A log that was never compacted.
     pub(super) fn generate(seed: u64, segments: u32, runs: u64, shape: Shape) -> Self {
-        let mut random = Random(seed);
-        let mut log = Self::default();
-        let mut alive: BTreeMap<RunNo, (AgentId, RunId)> = BTreeMap::new();
-        let (mut clock, mut next_no, mut lsn) = (-500_i64, 1, 1);
-        let mut id = 0;
+        let mut writer = Writer::new(seed, runs, shape);
         for _ in 0..segments {
-            id += 1 + u32::try_from(random.below(2)).unwrap();
-            let mut builder = DirectoryBuilder::default();
-            for _ in 0..random.below(runs) {
-                let known: Vec<RunNo> = alive.keys().copied().collect();
-                let is_new = known.is_empty() || random.once_in(2);
-                let run_no = if is_new { RunNo(next_no) } else { random.pick(&known) };
-                if is_new {
-                    next_no += 1 + random.below(3);
-                    let agent = AgentId::new(random.pick(&AGENTS)).unwrap();
-                    alive.insert(run_no, (agent, RunId::new(random.pick(&RUNS)).unwrap()));
-                }
-                let (agent, run) = alive[&run_no].clone();
-                builder.bind(run_no, agent, run);
-                clock += i64::try_from(random.below(3)).unwrap();
-                let entry = builder.run_mut(run_no).unwrap();
-                fill(entry, &mut random, is_new, clock, &mut lsn);
-            }
-            let known: Vec<RunNo> = alive.keys().copied().collect();
-            for run_no in known {
-                if random.once_in(9) {
-                    builder.push_eviction(run_no);
-                    if shape == Shape::Proper || random.once_in(2) {
-                        alive.remove(&run_no);
-                    }
-                }
-            }
-            if shape == Shape::Wild && random.once_in(4) {
-                continue;
-            }
-            log.segments.push(SegmentId(id));
-            log.directories.push(builder.encode(RunNo(next_no)));
+            writer.seal();
         }
-        log
+        writer.log
     }
 
-    pub(super) fn changes(&self) -> Vec<SegmentChange> {
-        let read = |(index, &segment): (usize, &SegmentId)| {
-            let change = self.with(index, |view| SegmentChange::read(segment, &view));
-            change.unwrap().unwrap()
+    pub(super) fn insert(&mut self, segment: SegmentId, purpose: Purpose, directory: Vec<u8>) {
+        let at = self.segments.partition_point(|id| *id < segment);
+        self.segments.insert(at, segment);
+        self.purposes.insert(at, purpose);
+        self.directories.insert(at, directory);
+    }
+
+    pub(super) fn remove(&mut self, segment: SegmentId) {
+        let at = self.segments.binary_search(&segment).unwrap();
+        self.segments.remove(at);
+        self.purposes.remove(at);
+        self.directories.remove(at);
+    }
+
+    pub(super) fn view(&self, index: usize) -> Directory<'_> {
+        Directory::new(&self.directories[index]).unwrap()
+    }
+
+    /// Everything that it covers.
+    pub(super) fn applied(&self) -> Applied {
+        let last = |purpose| {
+            let of = self.segments.iter().zip(&self.purposes).rev();
+            of.filter(|(_, found)| **found == purpose).map(|(id, _)| *id).next()
         };
-        self.segments.iter().enumerate().map(read).collect()
+        Applied { log: last(Purpose::Log), outputs: last(Purpose::Output) }
+    }
+
+    /// The runs that are evicted in directories that `applied` covers.
+    pub(super) fn evicted(&self, applied: Applied) -> BTreeSet<RunNo> {
+        (0..self.segments.len())
+            .filter(|index| applied.covers(self.segments[*index], self.purposes[*index]))
+            .flat_map(|index| self.view(index).evictions().collect::<Vec<_>>())
+            .map(|eviction| eviction.unwrap().run_no)
+            .collect()
+    }
+
+    /// Outputs first, as in a rebuild.
+    pub(super) fn changes(&self) -> Vec<SegmentChange> {
+        self.changes_without(&BTreeSet::new())
+    }
+
+    pub(super) fn changes_without(&self, deleted: &BTreeSet<RunNo>) -> Vec<SegmentChange> {
+        let read = |index: usize| {
+            let (segment, purpose) = (self.segments[index], self.purposes[index]);
+            let is_deleted = |run_no: RunNo| deleted.contains(&run_no);
+            SegmentChange::read(segment, purpose, &self.view(index), &is_deleted).unwrap()
+        };
+        let mut changes: Vec<_> = (0..self.segments.len()).map(read).collect();
+        changes.sort_by_key(|change| change.purpose == Purpose::Log);
+        changes
     }
 }
 
@@ -184,36 +199,138 @@ impl Directories for Log {
         &self.segments
     }
 
+    fn purpose(&self, index: usize) -> Purpose {
+        self.purposes[index]
+    }
+
     fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> R) -> Option<R> {
         self.directories.get(index).map(|bytes| read(Directory::new(bytes).unwrap()))
     }
 }
 
-fn fill(entry: &mut RunEntry, random: &mut Random, is_new: bool, clock: i64, lsn: &mut u64) {
-    if is_new {
-        entry.created_at = Some(Timestamp(clock));
+/// A run that was not evicted.
+#[derive(Debug, Clone)]
+struct Alive {
+    agent: AgentId,
+    run: RunId,
+    next_seq: u64,
+}
+
+/// What makes a log, segment by segment. The number of the next one is taken before, as that of
+/// the tail is, so that numbers of outputs lie on both sides of it.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) log: Log,
+    pub(super) random: Random,
+    pub(super) shape: Shape,
+    runs: u64,
+    alive: BTreeMap<RunNo, Alive>,
+    clock: i64,
+    pub(super) next_no: u64,
+    lsn: u64,
+    last_id: u32,
+    tail: SegmentId,
+}
+
+impl Writer {
+    pub(super) fn new(seed: u64, runs: u64, shape: Shape) -> Self {
+        Self {
+            log: Log::default(),
+            random: Random(seed),
+            shape,
+            runs,
+            alive: BTreeMap::new(),
+            clock: -500,
+            next_no: 1,
+            lsn: 1,
+            last_id: 1,
+            tail: SegmentId(1),
+        }
     }
+
+    pub(super) fn next_id(&mut self) -> SegmentId {
+        self.last_id += 1 + u32::try_from(self.random.below(2)).unwrap();
+        SegmentId(self.last_id)
+    }
+
+    /// Adds a segment of the log.
+    pub(super) fn seal(&mut self) {
+        let mut builder = DirectoryBuilder::default();
+        for _ in 0..self.random.below(self.runs) {
+            self.append(&mut builder);
+        }
+        for run_no in self.alive.keys().copied().collect::<Vec<_>>() {
+            if self.random.once_in(9) {
+                builder.push_eviction(EvictionAt { run_no, offset: 64, with_receipt: false });
+                if self.shape == Shape::Proper || self.random.once_in(2) {
+                    self.alive.remove(&run_no);
+                }
+            }
+        }
+        let segment = self.tail;
+        self.tail = self.next_id();
+        if self.shape == Shape::Proper || !self.random.once_in(4) {
+            self.log.insert(segment, Purpose::Log, builder.encode(RunNo(self.next_no)));
+        }
+    }
+
+    fn append(&mut self, builder: &mut DirectoryBuilder) {
+        let random = &mut self.random;
+        let known: Vec<RunNo> = self.alive.keys().copied().collect();
+        let is_new = known.is_empty() || random.once_in(2);
+        let run_no = if is_new { RunNo(self.next_no) } else { random.pick(&known) };
+        if is_new {
+            self.next_no += 1 + random.below(3);
+            let agent = AgentId::new(random.pick(&AGENTS)).unwrap();
+            let run = RunId::new(random.pick(&RUNS)).unwrap();
+            self.alive.insert(run_no, Alive { agent, run, next_seq: 0 });
+        }
+        let alive = self.alive.get_mut(&run_no).unwrap();
+        builder.bind(run_no, alive.agent.clone(), alive.run.clone());
+        self.clock += i64::try_from(random.below(3)).unwrap();
+        let entry = builder.run_mut(run_no).unwrap();
+        if is_new {
+            entry.created_at = Some(Timestamp(self.clock));
+        }
+        fill(entry, random, alive, self.clock, &mut self.lsn);
+    }
+}
+
+/// Adds some frames to what a segment says of a run.
+fn fill(entry: &mut RunEntry, random: &mut Random, alive: &mut Alive, clock: i64, lsn: &mut u64) {
+    let mut order = |random: &mut Random| {
+        *lsn += 1;
+        // Now and then an older frame is met behind a newer one, as compaction may have it.
+        let older = random.once_in(5);
+        Lsn(if older { 4 * (*lsn / 2) + 1 + *lsn % 2 } else { 4 * *lsn })
+    };
     if random.once_in(3) {
-        entry.start = Some(StartAt { offset: 64, at: Timestamp(clock) });
+        let start = StartAt { offset: 64, at: Timestamp(clock) };
+        entry.start.get_or_insert(start);
     }
     if random.once_in(3) {
         let codes = [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled];
-        *lsn += 1;
-        // Now and then an older end is met behind a newer one, as compaction may have it.
-        let order = if random.once_in(5) { *lsn / 2 } else { *lsn };
-        entry.end = Some(EndAt {
-            offset: 128,
-            at: Timestamp(clock),
-            status: random.pick(&codes),
-            lsn: Lsn(order),
-        });
+        let (at, lsn) = (Timestamp(clock), order(random));
+        let end = EndAt { offset: 128, at, status: random.pick(&codes), lsn };
+        if entry.end.is_none_or(|known| known.lsn < lsn) {
+            entry.end = Some(end);
+        }
         entry.late = u32::try_from(random.below(2)).unwrap();
     }
-    let records = u32::try_from(random.below(4)).unwrap();
+    if random.once_in(6) {
+        let hold = HoldAt { offset: 192, lsn: order(random), held: random.once_in(2) };
+        if entry.hold.is_none_or(|known| known.lsn < hold.lsn) {
+            entry.hold = Some(hold);
+        }
+    }
+    let records = random.below(4);
     if records > 0 {
-        entry.first_seq.get_or_insert(Seq(random.below(100)));
-        entry.next_seq = Seq(entry.next_seq.0.max(random.below(100)) + u64::from(records));
-        entry.records += records;
+        // Some records may be lost.
+        let first = alive.next_seq + random.below(2);
+        alive.next_seq = first + records;
+        entry.first_seq.get_or_insert(Seq(first));
+        entry.next_seq = Seq(alive.next_seq);
+        entry.records += u32::try_from(records).unwrap();
         entry.bytes += random.below(1000);
     }
     entry.stored += 64 + random.below(1000);
@@ -227,9 +344,23 @@ pub(super) struct Model {
 }
 
 impl Model {
+    /// What the directories say that `applied` covers.
+    pub(super) fn of(log: &Log, applied: Applied) -> Self {
+        let evicted = log.evicted(applied);
+        let mut model = Self::default();
+        for change in log.changes_without(&evicted) {
+            if applied.covers(change.segment, change.purpose) {
+                model.apply(&change);
+            }
+        }
+        model
+    }
+
     pub(super) fn apply(&mut self, change: &SegmentChange) {
-        for (slot, entry) in (0..).zip(&change.runs) {
-            self.runs.entry(entry.run_no).or_default().apply(change.segment, slot, entry);
+        for (slot, entry) in &change.runs {
+            let state = self.runs.entry(entry.run_no).or_default();
+            state.apply(change.segment, *slot, entry);
+            *state = core::mem::take(state).sorted();
         }
         for run_no in &change.evicted {
             self.runs.remove(run_no);
@@ -257,7 +388,11 @@ impl Catalog for Model {
     }
 
     fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError> {
-        Ok(self.runs.get(&run_no).map(|state| state.spans.clone()).unwrap_or_default())
+        Ok(self.run_state(run_no)?.spans)
+    }
+
+    fn run_state(&self, run_no: RunNo) -> Result<RunState, IndexError> {
+        Ok(self.runs.get(&run_no).cloned().unwrap_or_default())
     }
 
     fn runs_page(
@@ -298,5 +433,10 @@ impl Catalog for Model {
 
     fn count_runs(&self) -> Result<u64, IndexError> {
         Ok(self.rows().count() as u64)
+    }
+
+    fn each_summary(&self, visit: &mut dyn FnMut(RowSummary<'_>)) -> Result<(), IndexError> {
+        self.rows().for_each(|row| visit(row.summary()));
+        Ok(())
     }
 }
