@@ -2,10 +2,19 @@
 //!
 //! - A segment is dead when every run with frames in it is deleted.
 //! - An eviction must outlive the frames that it covers: a segment whose directory lists one is
-//!   needed as long as any older segment still has frames of that run, else a rebuild from the
+//!   needed as long as any other segment still has frames of that run, else a rebuild from the
 //!   directories would bring the run back.
-//!
-//! Policies of retention will live here too.
+//! - What an owner wants to keep is a [`Retention`]; what goes by it is a [`Plan`].
+//! - Which segments a compaction takes is [`choose`]'s.
+
+pub(crate) mod choose;
+mod plan;
+mod retention;
+
+pub use self::plan::{
+    Candidate, Going, Inventory, Plan, Protected, Protection, Rule, Totals, plan,
+};
+pub use self::retention::{Limits, Retention};
 
 use crate::format::Directory;
 use crate::format::codec::Decoded;
@@ -26,11 +35,15 @@ pub(crate) fn is_dead(
     Ok(true)
 }
 
-/// Whether a younger directory lists an eviction of a run that has frames in an older segment.
-pub(crate) fn evicts_from(younger: &Directory<'_>, older: &Directory<'_>) -> Decoded<bool> {
-    for index in 0..younger.eviction_count() {
-        if older.find_no(younger.eviction(index)?)?.is_some() {
-            return Ok(true);
+/// Whether a directory lists an eviction of a run that has frames in another segment.
+pub(crate) fn evicts_from(evicting: &Directory<'_>, other: &Directory<'_>) -> Decoded<bool> {
+    // Both lists are in the order of the run numbers.
+    let (mut eviction, mut slot) = (0, 0);
+    while eviction < evicting.eviction_count() && slot < other.run_count() {
+        match evicting.eviction(eviction)?.run_no.cmp(&other.run_no(slot)?) {
+            core::cmp::Ordering::Less => eviction += 1,
+            core::cmp::Ordering::Greater => slot += 1,
+            core::cmp::Ordering::Equal => return Ok(true),
         }
     }
     Ok(false)
@@ -40,6 +53,7 @@ pub(crate) fn evicts_from(younger: &Directory<'_>, older: &Directory<'_>) -> Dec
 mod tests {
     use super::*;
     use crate::format::DirectoryBuilder;
+    use crate::format::directory::EvictionAt;
     use crate::types::{AgentId, RunId};
 
     fn directory(runs: &[u64], evictions: &[u64]) -> Vec<u8> {
@@ -49,7 +63,11 @@ mod tests {
             builder.bind(RunNo(run), agent, id);
         }
         for &run in evictions {
-            builder.push_eviction(RunNo(run));
+            builder.push_eviction(EvictionAt {
+                run_no: RunNo(run),
+                offset: 64,
+                with_receipt: false,
+            });
         }
         builder.encode(RunNo(100))
     }
@@ -65,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_is_needed_while_an_older_segment_has_the_run() {
+    fn an_eviction_is_needed_while_another_segment_has_the_run() {
         let (older, other) = (directory(&[1, 2], &[]), directory(&[3], &[]));
         let younger = directory(&[], &[2]);
         let view = Directory::new(&younger).unwrap();

@@ -1,0 +1,147 @@
+//! Which segments a compaction should take: pure, from what each has that lives.
+
+use crate::types::{ExtentNo, SegmentId};
+
+/// What a sealed segment has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentUse {
+    pub(crate) id: SegmentId,
+    pub(crate) extent: ExtentNo,
+    /// Compaction made it.
+    pub(crate) is_output: bool,
+    /// The bytes of frames of living runs.
+    pub(crate) live: u64,
+}
+
+/// How much one compaction may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// The bytes of an extent.
+    pub(crate) extent: u64,
+    /// The most bytes that are copied.
+    pub(crate) bytes: u64,
+    /// The most segments that are taken.
+    pub(crate) segments: usize,
+}
+
+/// Segments of which at least `waste` bytes are not worth their place, and that fit fewer outputs
+/// together; the emptiest first. None if nothing is to be gained.
+pub(crate) fn for_space(segments: &[SegmentUse], waste: u64, bound: Bound) -> Vec<SegmentUse> {
+    let mut wasteful: Vec<SegmentUse> = segments
+        .iter()
+        .filter(|segment| bound.extent.saturating_sub(segment.live) >= waste.max(1))
+        .copied()
+        .collect();
+    wasteful.sort_by_key(|segment| (segment.live, segment.id));
+    let (mut taken, mut bytes, mut gains) = (0, 0_u64, 0);
+    for segment in wasteful.iter().take(bound.segments) {
+        bytes = bytes.saturating_add(segment.live);
+        if bytes > bound.bytes && taken > 0 {
+            break;
+        }
+        taken += 1;
+        if outputs(bytes, bound.extent) < taken as u64 {
+            gains = taken;
+        }
+    }
+    wasteful.truncate(gains);
+    wasteful
+}
+
+/// How many outputs so many bytes of frames need, with room for their directories.
+fn outputs(bytes: u64, extent: u64) -> u64 {
+    bytes.div_ceil((extent - extent / 16).max(1))
+}
+
+/// The next segments, in the order of the log, that no compaction has put in order yet.
+pub(crate) fn for_order(
+    segments: &[SegmentUse],
+    carried: &[SegmentId],
+    bound: Bound,
+) -> Vec<SegmentUse> {
+    let mut fresh: Vec<SegmentUse> =
+        segments.iter().filter(|segment| !segment.is_output).copied().collect();
+    if fresh.is_empty() {
+        return Vec::new();
+    }
+    fresh.sort_by_key(|segment| segment.id);
+    let carried = segments.iter().filter(|segment| carried.contains(&segment.id)).copied();
+    let mut bytes = 0_u64;
+    let mut taken: Vec<SegmentUse> = Vec::new();
+    for segment in carried.chain(fresh).take(bound.segments) {
+        bytes = bytes.saturating_add(segment.live);
+        if bytes > bound.bytes && !taken.is_empty() {
+            break;
+        }
+        taken.push(segment);
+    }
+    taken
+}
+
+/// The segments at the end of the file that fit free extents in front of them; `free` counts those
+/// in front of `end`.
+pub(crate) fn for_shrinking(segments: &[SegmentUse], free: u64, bound: Bound) -> Vec<SegmentUse> {
+    let mut last: Vec<SegmentUse> = segments.to_vec();
+    last.sort_by_key(|segment| core::cmp::Reverse(segment.extent));
+    let (mut bytes, mut taken) = (0_u64, Vec::new());
+    for segment in last.into_iter().take(bound.segments) {
+        bytes = bytes.saturating_add(segment.live);
+        let too_much = bytes > bound.bytes && !taken.is_empty();
+        if too_much || outputs(bytes, bound.extent) + 1 > free {
+            break;
+        }
+        taken.push(segment);
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUND: Bound = Bound { extent: 1000, bytes: 4000, segments: 8 };
+
+    fn used(id: u32, live: u64) -> SegmentUse {
+        SegmentUse { id: SegmentId(id), extent: ExtentNo(id), is_output: false, live }
+    }
+
+    fn ids(chosen: &[SegmentUse]) -> Vec<u32> {
+        chosen.iter().map(|segment| segment.id.0).collect()
+    }
+
+    #[test]
+    fn segments_are_taken_only_where_that_saves_an_extent() {
+        assert_eq!(ids(&for_space(&[used(1, 600), used(2, 700)], 100, BOUND)), Vec::<u32>::new());
+        assert_eq!(ids(&for_space(&[used(1, 400), used(2, 500)], 100, BOUND)), [1, 2]);
+        assert_eq!(ids(&for_space(&[used(1, 900), used(2, 0)], 100, BOUND)), [2, 1]);
+        assert_eq!(ids(&for_space(&[used(1, 950)], 100, BOUND)), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn the_emptiest_come_first_and_the_bound_holds() {
+        let many: Vec<SegmentUse> = (1..=20).map(|id| used(id, 800 - u64::from(id))).collect();
+        let chosen = for_space(&many, 100, Bound { bytes: 7000, ..BOUND });
+        assert!(chosen.len() <= 8 && !chosen.is_empty());
+        assert_eq!(chosen[0].id, SegmentId(20));
+        assert!(chosen.iter().map(|segment| segment.live).sum::<u64>() <= 7000);
+    }
+
+    #[test]
+    fn what_was_put_in_order_is_not_taken_again_unless_it_was_carried() {
+        let mut segments = vec![used(1, 500), used(2, 500), used(3, 500)];
+        segments[0].is_output = true;
+        assert_eq!(ids(&for_order(&segments, &[], BOUND)), [2, 3]);
+        assert_eq!(ids(&for_order(&segments, &[SegmentId(1)], BOUND)), [1, 2, 3]);
+        segments[1].is_output = true;
+        segments[2].is_output = true;
+        assert_eq!(ids(&for_order(&segments, &[SegmentId(1)], BOUND)), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn the_end_of_the_file_moves_only_into_free_extents() {
+        let segments = [used(1, 500), used(8, 900), used(9, 900)];
+        assert_eq!(ids(&for_shrinking(&segments, 9, BOUND)), [9, 8, 1]);
+        assert_eq!(ids(&for_shrinking(&segments, 2, BOUND)), [9]);
+        assert_eq!(ids(&for_shrinking(&segments, 0, BOUND)), Vec::<u32>::new());
+    }
+}

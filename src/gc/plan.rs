@@ -1,0 +1,495 @@
+//! What goes by a [`Retention`], and what stays although it was due. Pure: runs in, plan out.
+//!
+//! 1. The runs are put into the order of their ends.
+//! 2. Number and age are each run's own matter: the place of the last that stays is found for each
+//!    group of runs that are counted together, and each run is compared with it.
+//! 3. Bytes are a matter of what the others leave. The budgets are kept one after the other, from
+//!    the narrowest scope to the whole store, each by one walk from the first end on.
+
+use core::fmt;
+use std::collections::HashMap;
+
+use super::retention::{Resolved, Retention, STATUSES};
+use crate::error::Result;
+use crate::types::{AgentId, RunNo, RunStatus, Timestamp};
+
+/// Why a run went, or was due to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Rule {
+    /// Its agent has enough newer ones.
+    NewestN,
+    /// It ended too long ago.
+    Age,
+    /// There were too many bytes, and it had ended first.
+    Bytes,
+    /// Somebody deleted this run.
+    Deleted,
+    /// Somebody erased this run: no byte of it is left in the file.
+    Erased,
+}
+
+impl Rule {
+    /// The code that is stored.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::NewestN => 1,
+            Self::Age => 2,
+            Self::Bytes => 3,
+            Self::Deleted => 4,
+            Self::Erased => 5,
+        }
+    }
+
+    /// The rule with this code, if there is one.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::NewestN,
+            2 => Self::Age,
+            3 => Self::Bytes,
+            4 => Self::Deleted,
+            5 => Self::Erased,
+            _ => return None,
+        })
+    }
+
+    /// The rule as one lower-case word, the same as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NewestN => "newest_n",
+            Self::Age => "age",
+            Self::Bytes => "bytes",
+            Self::Deleted => "deleted",
+            Self::Erased => "erased",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Why a run stays although a limit says otherwise. Of several reasons the first here is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Protection {
+    /// It has not ended.
+    InProgress,
+    /// Somebody holds it.
+    Held,
+    /// It is the newest completed run of its agent, and the policy protects those.
+    Newest,
+}
+
+impl Protection {
+    /// The reason as one lower-case word, the same as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InProgress => "in_progress",
+            Self::Held => "held",
+            Self::Newest => "newest",
+        }
+    }
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A run as a policy sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its number.
+    pub run_no: RunNo,
+    /// Where it stands.
+    pub status: RunStatus,
+    /// When it came into being: its place in the lists of runs.
+    pub created_at: Timestamp,
+    /// When it ended. Of a run in progress, when something was last appended to it: that is what
+    /// it would be judged by, if it were not protected.
+    pub ended_at: Timestamp,
+    /// The bytes that it has in the store.
+    pub bytes: u64,
+    /// Somebody holds it.
+    pub held: bool,
+}
+
+/// All runs that a policy is to judge.
+///
+/// ```
+/// use runlog::retention::{Candidate, Inventory, plan};
+/// use runlog::{AgentId, Retention, Rule, RunNo, RunStatus, Timestamp};
+///
+/// # fn main() -> runlog::Result<()> {
+/// let planner = AgentId::new("planner")?;
+/// let mut runs = Inventory::new();
+/// for number in 1..=3 {
+///     runs.push(&planner, Candidate {
+///         run_no: RunNo(number),
+///         status: RunStatus::Completed,
+///         created_at: Timestamp(number as i64),
+///         ended_at: Timestamp(number as i64 + 10),
+///         bytes: 1000,
+///         held: false,
+///     });
+/// }
+/// let plan = plan(&Retention::new().keep_newest(2), Timestamp(20), &runs)?;
+/// assert_eq!(plan.going.len(), 1);
+/// assert_eq!((plan.going[0].run_no, plan.going[0].rule), (RunNo(1), Rule::NewestN));
+/// assert_eq!(plan.totals.going_bytes, 1000);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Inventory {
+    agents: Vec<AgentId>,
+    numbers: HashMap<AgentId, usize>,
+    runs: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    run: Candidate,
+    /// The place of the agent in the list of agents.
+    agent: usize,
+}
+
+impl Inventory {
+    /// No runs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// No runs, with room for so many.
+    pub fn with_capacity(runs: usize) -> Self {
+        Self { runs: Vec::with_capacity(runs), ..Self::default() }
+    }
+
+    /// Adds a run. It is cheapest to add the runs of one agent behind each other.
+    pub fn push(&mut self, agent: &AgentId, run: Candidate) {
+        let last = self.runs.last().map(|entry| entry.agent);
+        let agent = match last {
+            Some(last) if self.agents[last] == *agent => last,
+            _ => self.number(agent),
+        };
+        self.runs.push(Entry { run, agent });
+    }
+
+    fn number(&mut self, agent: &AgentId) -> usize {
+        if let Some(number) = self.numbers.get(agent) {
+            return *number;
+        }
+        let number = self.agents.len();
+        self.agents.push(agent.clone());
+        self.numbers.insert(agent.clone(), number);
+        number
+    }
+
+    /// How many runs there are.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+}
+
+/// A run that goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Going {
+    /// Its number.
+    pub run_no: RunNo,
+    /// Its place among the candidates, in the order in which they were added.
+    pub place: usize,
+    /// Why. Of several rules the first is told, in the order number, age, bytes.
+    pub rule: Rule,
+    /// The bytes that it has in the store.
+    pub bytes: u64,
+}
+
+/// A run that was due to go, and stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Protected {
+    /// Its number.
+    pub run_no: RunNo,
+    /// Its place among the candidates, in the order in which they were added.
+    pub place: usize,
+    /// Why it was due.
+    pub rule: Rule,
+    /// Why it stays.
+    pub protection: Protection,
+    /// The bytes that it has in the store.
+    pub bytes: u64,
+}
+
+/// The numbers of a plan, for the runs that the policy covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Totals {
+    /// How many runs go.
+    pub going: u64,
+    /// Their bytes.
+    pub going_bytes: u64,
+    /// How many runs stay, those in progress included.
+    pub kept: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// How many runs are in progress.
+    pub in_progress: u64,
+    /// Their bytes.
+    pub in_progress_bytes: u64,
+    /// How much larger than the maximum for the whole store `kept_bytes` is, since no more runs
+    /// may go.
+    pub excess_bytes: u64,
+}
+
+/// What goes and why, and what was due and stays. The order is that of the ends, the first first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What goes.
+    pub going: Vec<Going>,
+    /// What was due and stays.
+    pub protected: Vec<Protected>,
+    /// The numbers.
+    pub totals: Totals,
+}
+
+/// Plans what goes at the time `now`. Nothing is changed by that; the same runs, in whatever order
+/// they were added, make the same plan.
+///
+/// # Errors
+/// What [`Retention::check`] refuses.
+pub fn plan(policy: &Retention, now: Timestamp, runs: &Inventory) -> Result<Plan> {
+    policy.check()?;
+    let mut planning = Planning::new(policy, runs);
+    planning.judge_each(now);
+    planning.judge_bytes(policy);
+    Ok(planning.finish(policy.bytes_of_all()))
+}
+
+/// What a place in the list of runs newest first is compared by; larger is newer.
+type Newness = (Timestamp, RunNo);
+
+/// What was found about a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    Due(Rule),
+}
+
+/// A plan in the making.
+struct Planning<'a> {
+    runs: &'a [Entry],
+    agents: Vec<[Resolved; STATUSES]>,
+    names: &'a [AgentId],
+    /// The newest completed run of each agent, if those are protected.
+    newest: Vec<Option<Newness>>,
+    /// The places of the runs that the policy covers, in the order of their ends. Only what needs
+    /// that order walks in it: in memory the runs are in the order of their places.
+    order: Vec<usize>,
+    /// By place.
+    fates: Vec<Fate>,
+}
+
+impl<'a> Planning<'a> {
+    fn new(policy: &Retention, runs: &'a Inventory) -> Self {
+        let covered: Vec<bool> = runs.agents.iter().map(|agent| policy.covers(agent)).collect();
+        let mut planning = Self {
+            runs: &runs.runs,
+            agents: runs.agents.iter().map(|agent| policy.resolve(agent)).collect(),
+            names: &runs.agents,
+            newest: vec![None; runs.agents.len()],
+            order: in_order_of_ends(&runs.runs, &covered),
+            fates: vec![Fate::Stays; runs.runs.len()],
+        };
+        if policy.protects_newest() {
+            planning.find_newest();
+        }
+        planning
+    }
+
+    fn find_newest(&mut self) {
+        for entry in self.runs.iter().filter(|entry| entry.run.status.is_ended()) {
+            let newest = &mut self.newest[entry.agent];
+            *newest = (*newest).max(Some(newness(&entry.run)));
+        }
+    }
+
+    /// Number and age.
+    fn judge_each(&mut self, now: Timestamp) {
+        let last_kept = self.last_kept();
+        for (place, entry) in self.runs.iter().enumerate() {
+            let limits = self.limits(entry);
+            let outnumbered =
+                last_kept[self.group(entry)].is_some_and(|last| newness(&entry.run) < last);
+            let too_old = limits.max_age.is_some_and(|max_age| age(&entry.run, now) > max_age);
+            if outnumbered {
+                self.fates[place] = Fate::Due(Rule::NewestN);
+            } else if too_old {
+                self.fates[place] = Fate::Due(Rule::Age);
+            }
+        }
+    }
+
+    /// For each group of runs that are counted together the last one that stays, where the number
+    /// of those that stay is limited and reached.
+    fn last_kept(&self) -> Vec<Option<Newness>> {
+        let mut groups: Vec<Vec<Newness>> = vec![Vec::new(); self.agents.len() * STATUSES];
+        for entry in self.runs {
+            if entry.run.status.is_ended() && self.limits(entry).keep_newest.is_some() {
+                groups[self.group(entry)].push(newness(&entry.run));
+            }
+        }
+        let limits = self.agents.iter().flatten().map(|limits| limits.keep_newest);
+        groups.into_iter().zip(limits).map(|(group, limit)| nth_newest(group, limit?)).collect()
+    }
+
+    /// The group that a run is counted in: its agent's, or one of its agent and status.
+    fn group(&self, entry: &Entry) -> usize {
+        let status = usize::from(entry.run.status.code());
+        let within = if self.limits(entry).apart { status } else { 0 };
+        entry.agent * STATUSES + within
+    }
+
+    fn limits(&self, entry: &Entry) -> &Resolved {
+        &self.agents[entry.agent][usize::from(entry.run.status.code())]
+    }
+
+    /// Bytes, from the narrowest scope to the widest.
+    fn judge_bytes(&mut self, policy: &Retention) {
+        let by_both: Vec<_> =
+            self.names.iter().flat_map(|agent| policy.bytes_of_agent_statuses(agent)).collect();
+        let by_agent: Vec<_> =
+            self.names.iter().map(|agent| policy.bytes_of_agent(agent)).collect();
+        self.keep_budgets(&by_both, |agent, status| agent * STATUSES + status);
+        self.keep_budgets(&by_agent, |agent, _| agent);
+        self.keep_budgets(&policy.bytes_of_statuses(), |_, status| status);
+        self.keep_budgets(&[policy.bytes_of_all()], |_, _| 0);
+    }
+
+    /// Finds runs due, in the order of their ends, until each budget is kept. Which one a run
+    /// belongs to is said by its agent and its status.
+    fn keep_budgets(&mut self, budgets: &[Option<u64>], of: impl Fn(usize, usize) -> usize) {
+        if budgets.iter().all(Option::is_none) {
+            return;
+        }
+        let budget_of = |entry: &Entry| of(entry.agent, usize::from(entry.run.status.code()));
+        let mut spent = vec![0_u128; budgets.len()];
+        for &place in self.order.iter().filter(|place| !self.goes(**place)) {
+            let entry = &self.runs[place];
+            spent[budget_of(entry)] += u128::from(entry.run.bytes);
+        }
+        for index in 0..self.order.len() {
+            let place = self.order[index];
+            let entry = &self.runs[place];
+            let budget = budget_of(entry);
+            let exceeded = budgets[budget].is_some_and(|most| spent[budget] > u128::from(most));
+            if !exceeded || self.fates[place] != Fate::Stays {
+                continue;
+            }
+            self.fates[place] = Fate::Due(Rule::Bytes);
+            if self.goes(place) {
+                spent[budget] -= u128::from(entry.run.bytes);
+            }
+        }
+    }
+
+    fn goes(&self, place: usize) -> bool {
+        self.fates[place] != Fate::Stays && self.protection(&self.runs[place]).is_none()
+    }
+
+    fn protection(&self, entry: &Entry) -> Option<Protection> {
+        if !entry.run.status.is_ended() {
+            Some(Protection::InProgress)
+        } else if entry.run.held {
+            Some(Protection::Held)
+        } else if self.newest[entry.agent] == Some(newness(&entry.run)) {
+            Some(Protection::Newest)
+        } else {
+            None
+        }
+    }
+
+    fn finish(self, most: Option<u64>) -> Plan {
+        let mut plan = Plan::default();
+        for &place in &self.order {
+            let entry = &self.runs[place];
+            let Candidate { run_no, bytes, .. } = entry.run;
+            let protection = self.protection(entry);
+            plan.totals.add(&entry.run, protection.is_none() && self.goes(place));
+            match (self.fates[place], protection) {
+                (Fate::Stays, _) => {}
+                (Fate::Due(rule), None) => plan.going.push(Going { run_no, place, rule, bytes }),
+                (Fate::Due(rule), Some(protection)) => {
+                    plan.protected.push(Protected { run_no, place, rule, protection, bytes });
+                }
+            }
+        }
+        let kept = plan.totals.kept_bytes;
+        plan.totals.excess_bytes = most.map_or(0, |most| kept.saturating_sub(most));
+        plan
+    }
+}
+
+impl Totals {
+    fn add(&mut self, run: &Candidate, goes: bool) {
+        let (count, bytes) = if goes {
+            (&mut self.going, &mut self.going_bytes)
+        } else {
+            (&mut self.kept, &mut self.kept_bytes)
+        };
+        *count += 1;
+        *bytes = bytes.saturating_add(run.bytes);
+        if !run.status.is_ended() {
+            self.in_progress += 1;
+            self.in_progress_bytes = self.in_progress_bytes.saturating_add(run.bytes);
+        }
+    }
+}
+
+fn newness(run: &Candidate) -> Newness {
+    (run.created_at, run.run_no)
+}
+
+/// How many nanoseconds ago a run ended, at most; negative for a clock that stands before its end.
+fn age(run: &Candidate, now: Timestamp) -> i64 {
+    now.0.saturating_sub(run.ended_at.0)
+}
+
+/// The places of the runs of covered agents, by their ends.
+fn in_order_of_ends(runs: &[Entry], covered: &[bool]) -> Vec<usize> {
+    let places = runs.iter().enumerate().filter(|(_, entry)| covered[entry.agent]);
+    let mut keyed: Vec<(u128, usize)> =
+        places.map(|(place, entry)| (order_of_end(&entry.run), place)).collect();
+    keyed.sort_unstable_by_key(|(order, _)| *order);
+    keyed.into_iter().map(|(_, place)| place).collect()
+}
+
+/// Time and number in one number, which sorts several times faster than a pair of them.
+fn order_of_end(run: &Candidate) -> u128 {
+    let since_first = run.ended_at.0.abs_diff(i64::MIN);
+    u128::from(since_first) << 64 | u128::from(run.run_no.0)
+}
+
+/// The last of the newest `count`, if there are so many.
+fn nth_newest(mut group: Vec<Newness>, count: u64) -> Option<Newness> {
+    let nth = usize::try_from(count).ok()?.checked_sub(1)?;
+    if nth >= group.len() {
+        return None;
+    }
+    let (_, last, _) = group.select_nth_unstable_by(nth, |left, right| right.cmp(left));
+    Some(*last)
+}
+
+#[cfg(test)]
+mod tests;
