@@ -132,6 +132,13 @@ pub enum Error {
         /// The run.
         run: RunId,
     },
+    /// The run is held, and cannot be deleted. The caller should release it first.
+    RunHeld {
+        /// The agent of the run.
+        agent: AgentId,
+        /// The run.
+        run: RunId,
+    },
     /// The run was deleted or evicted while it was used. The caller should stop using it.
     Evicted {
         /// The run, where it is known.
@@ -369,6 +376,9 @@ impl fmt::Display for Error {
             }
             Self::RunInProgress { agent, run } => {
                 write!(f, "run {run:?} of agent {agent:?} is in progress; end it first")
+            }
+            Self::RunHeld { agent, run } => {
+                write!(f, "run {run:?} of agent {agent:?} is held; release it first")
             }
             Self::Evicted { run: Some(run) } => write!(f, "run {run:?} was deleted"),
             Self::Evicted { run: None } => f.write_str("the run was deleted"),

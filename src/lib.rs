@@ -63,13 +63,16 @@ mod index;
 mod types;
 
 pub use engine::{
-    Activity, Adopted, Allow, Appended, Cursor, Deleted, IndexRecovery, IoCounters, Metadata,
-    NewRecord, Observer, Options, Outcome, Payload, Phase, Record, RecoveryReport, RunLog, RunPage,
-    RunSummary, RunWriter, Stats, TailWriter, Ticket, TornTail, Trace, VerifyReport,
+    Activity, Adopted, Allow, Appended, Collected, Compacted, Compaction, Cursor, Deleted, Erased,
+    GcPlan, HeldRun, IndexRecovery, IoCounters, Metadata, NewRecord, Observer, Options, Outcome,
+    Payload, Phase, PlannedEviction, ProtectedRun, Receipt, Record, RecoveryReport, RunLog,
+    RunPage, RunSummary, RunWriter, SpaceReturn, Stats, TailWriter, Ticket, TornTail, Trace,
+    VerifyReport,
 };
 pub use error::{
     Corruption, Damage, Error, IdKind, IoAction, Owner, Place, Result, Sized as SizedThing,
 };
+pub use gc::{Limits, Protection, Retention, Rule};
 pub use types::{
     AgentId, ContentType, Durability, Epoch, ExtentNo, LogPosition, Lsn, MAX_ID_LEN, MAX_KIND_LEN,
     RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp,
@@ -78,6 +81,11 @@ pub use types::{
 /// What the engine takes from its surroundings: time, randomness, the boot id.
 pub mod env {
     pub use crate::engine::env::{BootId, Clock, Entropy, Environment, SystemClock, SystemEntropy};
+}
+
+/// Planning what goes, by itself: a [`Retention`] can be tried on any runs, without a store.
+pub mod retention {
+    pub use crate::gc::{Candidate, Going, Inventory, Plan, Protected, Totals, plan};
 }
 
 /// The door to the file, for simulated disks and other storages.

@@ -30,10 +30,16 @@ macro_rules! id {
             /// # Errors
             /// [`Error::InvalidId`] when the string is empty or too long.
             pub fn new(id: &str) -> Result<Self> {
+                Self::check(id)?;
+                Ok(Self(Arc::from(id)))
+            }
+
+            /// Whether [`Self::new`] would take this string.
+            pub(crate) fn check(id: &str) -> Result<()> {
                 if id.is_empty() || id.len() > MAX_ID_LEN {
                     return Err(Error::InvalidId { kind: $kind, len: id.len(), max: MAX_ID_LEN });
                 }
-                Ok(Self(Arc::from(id)))
+                Ok(())
             }
 
             /// The id as the caller gave it.

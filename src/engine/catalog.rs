@@ -13,7 +13,10 @@ use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
-use crate::index::{self, Directories, DirectoryScan, IndexError, IndexSnapshot, Span, Subject};
+use crate::format::segment::Purpose;
+use crate::index::{
+    self, Applied, Directories, DirectoryScan, IndexError, IndexSnapshot, RunState, Subject,
+};
 use crate::types::{RunNo, SegmentId};
 
 /// The answers for everything up to a sealed segment.
@@ -48,7 +51,12 @@ impl Catalog {
         &self.lookups
     }
 
-    /// The last segment that is covered.
+    /// Whether an index that goes so far knows all segments.
+    pub(crate) fn is_covered_by(&self, applied: Applied) -> bool {
+        self.segments.iter().all(|segment| applied.covers(segment.id(), segment.purpose()))
+    }
+
+    /// The last segment of the log that is covered.
     pub(crate) fn through(&self) -> Option<SegmentId> {
         self.through
     }
@@ -82,25 +90,19 @@ impl Catalog {
         self.ask_directories(question)
     }
 
-    /// The spans of a run. The index is believed only if its spans add up to its row: one that is
-    /// missing would otherwise go unnoticed.
-    pub(crate) fn all_spans(&self, run_no: RunNo) -> Result<Vec<Span>> {
-        if self.index.is_none() {
-            return self.ask(|catalog| catalog.spans(run_no));
-        }
-        let (spans, whole) = self.ask(|catalog| {
-            let spans = catalog.spans(run_no)?;
-            let whole = match catalog.row(run_no)? {
-                Some(row) => row.is_covered_by(&spans),
-                None => spans.is_empty(),
-            };
-            Ok((spans, whole))
-        })?;
-        if whole {
-            return Ok(spans);
+    /// The row and the spans of a run. The index is believed only if its spans add up to its row:
+    /// one that is missing would otherwise go unnoticed.
+    pub(crate) fn run_state(&self, run_no: RunNo) -> Result<RunState> {
+        let state = self.ask(|catalog| catalog.run_state(run_no))?;
+        let whole = match &state.row {
+            Some(row) => row.is_covered_by(&state.spans),
+            None => state.spans.is_empty(),
+        };
+        if whole || self.index.is_none() || self.index_failed() {
+            return Ok(state);
         }
         self.failed.store(true, Ordering::Release);
-        self.ask(|catalog| catalog.spans(run_no))
+        self.ask(|catalog| catalog.run_state(run_no))
     }
 
     /// Asks the directories, whatever the index may know.
@@ -136,6 +138,10 @@ impl Catalog {
 impl Directories for Catalog {
     fn segments(&self) -> &[SegmentId] {
         &self.ids
+    }
+
+    fn purpose(&self, index: usize) -> Purpose {
+        self.segments.get(index).map(|segment| segment.purpose()).unwrap_or_default()
     }
 
     fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> R) -> Option<R> {

@@ -12,7 +12,7 @@
 //!    leave frames in an extent that nobody owns.
 //! 3. Room for the directory is kept *before* a frame is placed: the segment could not be sealed.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
@@ -23,6 +23,7 @@ use super::shared::Engine;
 use super::stores::Stores;
 use crate::error::{Error, Result, Sized};
 use crate::format::directory::MAX_RUN_ENTRY_COST;
+use crate::format::eviction;
 use crate::format::frame::{self, frame_len};
 use crate::format::manifest::SealedAt;
 use crate::format::segment::SEGMENT_HEADER_LEN;
@@ -78,12 +79,16 @@ pub(crate) struct Core {
     pub(crate) deleted: Arc<HashSet<RunNo>>,
     /// Segments that may have died since the last look.
     pub(crate) suspects: BTreeSet<SegmentId>,
+    /// Segments of which less may live than compaction thinks.
+    pub(crate) shrunk: BTreeSet<SegmentId>,
     /// Segments that do not count any more, but may still be read by somebody.
     pub(crate) retired: Vec<Arc<Segment>>,
     pub(crate) next_segment: SegmentId,
     pub(crate) next_run_no: RunNo,
     pub(crate) next_lsn: Lsn,
     pub(crate) closed: bool,
+    /// The first segments with pieces of large records that are still being written.
+    pub(crate) writing_pieces: BTreeMap<u64, SegmentId>,
     pub(crate) buffer: Vec<u8>,
 }
 
@@ -99,6 +104,14 @@ impl Core {
     /// Where the next frame will end up at the earliest: everything in front of it was written.
     pub(crate) fn end_of_log(&self) -> LogPosition {
         self.tail.segment.position(self.tail.offset)
+    }
+
+    /// Segments that may have less that lives than before.
+    pub(crate) fn suspect(&mut self, segments: impl IntoIterator<Item = SegmentId>) {
+        for id in segments {
+            self.suspects.insert(id);
+            self.shrunk.insert(id);
+        }
     }
 
     /// Puts frames into the file next to one another, with one write or stored one by one if they
@@ -205,7 +218,7 @@ impl Core {
         binds: &[(RunNo, Vec<u8>)],
         stored: bool,
     ) -> Result<LogPosition> {
-        let (id, salt) = (self.tail.segment.id(), self.tail.segment.salt());
+        let (id, check) = (self.tail.segment.id(), self.tail.segment.frames().clone());
         let durable = engine.commit.durable();
         let start = self.tail.offset;
         let (mut offset, mut lsn) = (start, self.next_lsn);
@@ -220,7 +233,7 @@ impl Core {
             header.position = LogPosition { segment: id, offset };
             header.lsn = lsn;
             header.durable = durable;
-            buffer.extend_from_slice(&header.encode_salted(salt));
+            buffer.extend_from_slice(&header.encode_with(&check));
             buffer.extend_from_slice(name);
             buffer.extend_from_slice(body);
             buffer.resize(buffer.len().next_multiple_of(frame::FRAME_ALIGN), 0);
@@ -254,7 +267,7 @@ impl Core {
         }
         for draft in drafts {
             let evicted = match draft.header.kind {
-                FrameKind::Evict => frame::decode_evictions(draft.body).unwrap_or_default(),
+                FrameKind::Evict => eviction::evicted_runs(draft.body).unwrap_or_default(),
                 _ => Vec::new(),
             };
             note_frame(&mut self.tail.builder, &draft.header, &evicted);
@@ -320,7 +333,7 @@ impl Core {
         draft.header.position = segment.position(seal);
         draft.header.lsn = self.next_lsn;
         draft.header.durable = engine.commit.durable();
-        let mut bytes = draft.header.encode_salted(segment.salt()).to_vec();
+        let mut bytes = draft.header.encode_with(segment.frames()).to_vec();
         bytes.extend_from_slice(&directory);
         bytes.resize(draft.header.frame_len(), 0);
         engine.disk.write(segment.file_offset() + u64::from(seal), &bytes)?;

@@ -9,7 +9,7 @@ use crate::error::{Error, IoAction, Result};
 use crate::format::frame::SegmentKey;
 use crate::format::header::StaticHeader;
 use crate::format::manifest::{AreaHeader, Change, RecordKey};
-use crate::format::segment::{PURPOSE_LOG, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::superblock::{FLAG_CLEAN, ManifestAt, Superblock};
 use crate::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE, SUPERBLOCK_AT};
 use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
@@ -30,7 +30,10 @@ pub(crate) fn write_store(storage: &dyn Storage, options: &Options) -> Result<()
     let extent = ExtentNo(0);
 
     let mut front = StaticHeader::new(uuid, extent_size, environment.clock.now()).encode();
-    let records = [Change::Reserve { extent, segment: key.id, salt }, Change::IndexLen { len: 0 }];
+    let records = [
+        Change::Reserve { extent, segment: key.id, salt, purpose: Purpose::Log },
+        Change::IndexLen { len: 0 },
+    ];
     let generation = 1;
     let superblock = Superblock {
         uuid,
@@ -61,7 +64,7 @@ pub(crate) fn write_store(storage: &dyn Storage, options: &Options) -> Result<()
     }
     front.resize(usize::try_from(EXTENTS_AT).unwrap_or(0), 0);
     let (next_run_no, next_lsn) = (RunNo(1), Lsn(1));
-    let header = SegmentHeader { uuid, key, purpose: PURPOSE_LOG, next_run_no, next_lsn };
+    let header = SegmentHeader { uuid, key, purpose: Purpose::Log, next_run_no, next_lsn };
     front.extend(header.encode());
     let io = |action| move |source| Error::io(action, source);
     let step = EXTENTS_AT + u64::from(FIRST_STEP);

@@ -22,7 +22,8 @@ pub struct IoCounters {
     pub reads: u64,
     /// Bytes read by system call.
     pub bytes_read: u64,
-    /// Frames and directories looked at through a map of the file.
+    /// Frames and directories looked at through a map of the file. A trace adds its own when it
+    /// is dropped.
     pub mapped_reads: u64,
     /// Writes.
     pub writes: u64,
@@ -97,9 +98,9 @@ impl Disk {
         self.storage.map(offset, len).map_err(|source| Error::io(IoAction::Read { offset }, source))
     }
 
-    /// Counts a look at bytes through a map.
-    pub(crate) fn count_mapped(&self) {
-        self.shared.counters.mapped_reads.fetch_add(1, Ordering::Relaxed);
+    /// Counts looks at bytes through a map.
+    pub(crate) fn count_mapped(&self, looks: u64) {
+        self.shared.counters.mapped_reads.fetch_add(looks, Ordering::Relaxed);
     }
 
     /// Writes what must not be lost: a failure poisons the store.
@@ -176,6 +177,12 @@ impl Disk {
         self.storage
             .allocate(offset, len)
             .map_err(|source| Error::io(IoAction::Allocate { offset: offset + len }, source))
+    }
+
+    pub(crate) fn set_len(&self, len: u64) -> Result<()> {
+        self.storage
+            .set_len(len)
+            .map_err(|source| Error::io(IoAction::Release { offset: len }, source))
     }
 
     pub(crate) fn punch(&self, offset: u64, len: u64) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Frames before they have a place: what can be done outside of the lock is done here.
 
 use crate::error::{Error, IdKind, Result};
-use crate::format::directory::{EVICTION_COST, EndAt, RECORD_COST, StartAt};
+use crate::format::directory::{EVICTION_COST, EndAt, EvictionAt, HoldAt, RECORD_COST, StartAt};
 use crate::format::frame::{FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES};
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{ContentType, Durability, MAX_KIND_LEN, RunNo, RunStatus, Timestamp};
@@ -146,7 +146,7 @@ impl<'a> Draft<'a> {
     pub(crate) fn directory_cost(&self) -> usize {
         match self.header.kind {
             FrameKind::Record => RECORD_COST,
-            FrameKind::Evict => self.body.len() / 8 * EVICTION_COST,
+            FrameKind::Evict => self.header.extra as usize * EVICTION_COST,
             _ => 0,
         }
     }
@@ -154,10 +154,15 @@ impl<'a> Draft<'a> {
 
 /// Notes a frame that counts in the directory of its segment. The run must have an entry. Append
 /// and recovery both come through here.
-pub(crate) fn note_frame(builder: &mut DirectoryBuilder, header: &FrameHeader, evicted: &[RunNo]) {
+pub(crate) fn note_frame(
+    builder: &mut DirectoryBuilder,
+    header: &FrameHeader,
+    evicted: &[(RunNo, bool)],
+) {
     builder.note_lsn(header.lsn);
-    for &run_no in evicted {
-        builder.push_eviction(run_no);
+    for &(run_no, with_receipt) in evicted {
+        let offset = header.position.offset;
+        builder.push_eviction(EvictionAt { run_no, offset, with_receipt });
     }
     // A BIND only names its run; the entry says the same.
     if header.kind == FrameKind::Bind {
@@ -165,8 +170,9 @@ pub(crate) fn note_frame(builder: &mut DirectoryBuilder, header: &FrameHeader, e
     }
     let Some(entry) = builder.run_mut(header.run_no) else { return };
     entry.stored += header.frame_len() as u64;
-    // A piece is nothing by itself: the record that refers to it may never have come.
-    if header.kind != FrameKind::Piece {
+    // A piece is nothing by itself: the record that refers to it may never have come. A hold is
+    // not part of the run's story.
+    if !matches!(header.kind, FrameKind::Piece | FrameKind::Hold) {
         entry.last_at = entry.last_at.max(header.at);
     }
     let offset = header.position.offset;
@@ -193,6 +199,12 @@ pub(crate) fn note_frame(builder: &mut DirectoryBuilder, header: &FrameHeader, e
             let end = EndAt { offset, at: header.at, status, lsn: header.lsn };
             if entry.end.is_none_or(|known| known.lsn <= end.lsn) {
                 entry.end = Some(end);
+            }
+        }
+        FrameKind::Hold => {
+            let hold = HoldAt { offset, lsn: header.lsn, held: header.extra != 0 };
+            if entry.hold.is_none_or(|known| known.lsn <= hold.lsn) {
+                entry.hold = Some(hold);
             }
         }
         _ => {}

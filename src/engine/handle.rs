@@ -1,23 +1,28 @@
-//! The handles of the public API: [`RunLog`], the store, and [`RunWriter`], a run in progress.
+//! The handle of the public API: [`RunLog`], the store.
 
 use core::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::compact::Compacted;
 use super::draft::NewRecord;
 use super::ops::check_outcome;
-use super::pages::{Adopted, Cursor, Deleted, RunPage};
+use super::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
+use super::receipts::Receipt;
 use super::report::RecoveryReport;
+use super::retain::{Collected, GcPlan, HeldRun};
 use super::shared::Engine;
 use super::stats::Stats;
 use super::trace::Trace;
 use super::upkeep::Threads;
 use super::values::{Allow, Appended, Metadata, Outcome, RunSummary};
 use super::verify::VerifyReport;
+use super::writer::RunWriter;
 use crate::error::{Error, Result};
 use crate::format::frame;
-use crate::types::{AgentId, ContentType, RunId, RunNo, RunRef, RunStatus};
+use crate::gc::{Retention, Rule};
+use crate::types::{AgentId, ContentType, RunRef, RunStatus};
 
 /// An open store. Cheap to clone; all clones are the same store. The last one that is dropped
 /// closes it, like [`RunLog::close`], but cannot tell whether that worked.
@@ -71,7 +76,7 @@ impl RunLog {
         Ok(Self { open: Arc::new(Open { engine, threads: Mutex::new(threads) }) })
     }
 
-    fn engine(&self) -> &Arc<Engine> {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.open.engine
     }
 
@@ -97,7 +102,7 @@ impl RunLog {
         metadata: impl Into<Metadata<'m>>,
     ) -> Result<RunWriter> {
         let (run_no, agent, run) = self.engine().start(agent, run, &metadata.into())?;
-        Ok(RunWriter { log: self.clone(), run_no, agent, run })
+        Ok(RunWriter::new(self.clone(), run_no, agent, run))
     }
 
     /// A writer of a run in progress, to go on with it.
@@ -117,7 +122,7 @@ impl RunLog {
         }
         hot.touched = true;
         drop(core);
-        Ok(RunWriter { log: self.clone(), run_no, agent, run })
+        Ok(RunWriter::new(self.clone(), run_no, agent, run))
     }
 
     /// Appends a record by ids. What [`Allow`] permits beyond a writer's rights is marked in the
@@ -300,7 +305,103 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunInProgress`].
     pub fn delete_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Deleted> {
-        Ok(Deleted { bytes: self.engine().delete(run.into())? })
+        Ok(Deleted { bytes: self.engine().delete(run.into(), Rule::Deleted)? })
+    }
+
+    /// Deletes an ended run, and rewrites what is stored near it, until no byte of its payloads is
+    /// left in the file: not in free extents, nor behind a torn tail, nor in the index. What is
+    /// kept to tell of the deletion has the ids of the run.
+    ///
+    /// Takes as long as copying the segments that had records of the run. Extents that somebody
+    /// still reads keep their bytes until they are let go: [`Erased::pinned_extents`] counts them,
+    /// and the next call of [`RunLog::reclaim`] frees them.
+    ///
+    /// # Durability
+    /// Disk.
+    ///
+    /// # Errors
+    /// As [`RunLog::delete_run`]; [`Error::Corrupt`] when a segment with records of the run is
+    /// damaged, since a copy would hide what is missing: the run is deleted, and its bytes remain.
+    pub fn erase_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Erased> {
+        let (bytes, pinned_extents) = self.engine().erase(run.into())?;
+        Ok(Erased { bytes, pinned_extents })
+    }
+
+    /// Holds a run: no policy evicts it and nobody deletes it until it is released. Answers
+    /// whether that is new; holding it for another reason replaces the reason.
+    ///
+    /// # Durability
+    /// Disk.
+    ///
+    /// # Errors
+    /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::DiskFull`];
+    /// [`Error::InvalidArgument`] for a reason of more than 4,096 bytes.
+    pub fn hold<'r>(&self, run: impl Into<RunRef<'r>>, reason: &str) -> Result<bool> {
+        self.engine().hold(run.into(), Some(reason))
+    }
+
+    /// Releases a run. Answers whether it was held.
+    ///
+    /// # Durability
+    /// Disk.
+    ///
+    /// # Errors
+    /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::DiskFull`].
+    pub fn release<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<bool> {
+        self.engine().hold(run.into(), None)
+    }
+
+    /// All runs that are held. Looks at every run.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Corrupt`].
+    pub fn held_runs(&self) -> Result<Vec<HeldRun>> {
+        self.engine().held_runs()
+    }
+
+    /// What a policy would evict now and why, and what it would not. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a policy that cannot be meant; [`Error::Corrupt`].
+    pub fn gc_plan(&self, policy: &Retention) -> Result<GcPlan> {
+        Ok(self.engine().gc_plan(policy)?.0)
+    }
+
+    /// Evicts what a policy does not keep, and frees what is dead then. A run in progress is never
+    /// evicted, nor is one that is held.
+    ///
+    /// Segments without living runs are free when this returns; living runs move out of the others
+    /// in the background, see [`Compaction`](crate::Compaction).
+    ///
+    /// # Durability
+    /// Disk.
+    ///
+    /// # Errors
+    /// As [`RunLog::gc_plan`]; what made a write or sync fail. Runs that were evicted before it
+    /// stay so.
+    pub fn gc(&self, policy: &Retention) -> Result<Collected> {
+        self.engine().gc(policy)
+    }
+
+    /// Receipts of deleted runs, the latest first, as far as they are kept; see
+    /// [`Options::receipts`](crate::Options::receipts).
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Corrupt`].
+    pub fn receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
+        self.check_open()?;
+        self.engine().list_receipts(limit)
+    }
+
+    /// Compacts all full segments: the records of each ended run come to lie next to one another,
+    /// and the space of deleted ones becomes free. Appends and reads go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] when there is no room for a copy: nothing has changed then. What made a
+    /// write or sync fail.
+    pub fn compact(&self) -> Result<Compacted> {
+        self.check_open()?;
+        self.engine().compact_all()
     }
 
     /// Returns once everything that was appended so far survives power loss.
@@ -323,13 +424,18 @@ impl RunLog {
     }
 
     /// Gives the space of deleted runs back, as far as possible, which otherwise happens in the
-    /// background.
+    /// background: frees what is dead and, unless the options say otherwise, moves what lives out
+    /// of segments that are mostly dead.
     ///
     /// # Errors
     /// What made a write or sync fail.
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
-        self.engine().reclaim()
+        self.engine().reclaim()?;
+        if self.engine().options.compaction.automatic {
+            self.engine().compact_for_space(None, &|| false)?;
+        }
+        Ok(())
     }
 
     /// What opening the store found.
@@ -367,133 +473,8 @@ impl RunLog {
     }
 }
 
-impl Engine {
-    /// See [`RunLog::close`]. Closing twice is fine.
-    pub(crate) fn close(&self) -> Result<()> {
-        {
-            let mut core = self.core.lock();
-            if core.closed {
-                return Ok(());
-            }
-            core.closed = true;
-        }
-        self.sync_all()?;
-        self.note_seals()?;
-        self.checkpoint()?;
-        self.close_index();
-        self.disk.sync()?;
-        let (end, next) = {
-            let core = self.core.lock();
-            (core.end_of_log(), (core.next_segment, core.next_run_no, core.next_lsn))
-        };
-        self.keeper.lock().write_superblock(|block| {
-            block.durable = end;
-            block.flags = crate::format::superblock::FLAG_CLEAN;
-            (block.next_segment, block.next_run_no, block.next_lsn) = next;
-        })
-    }
-}
-
 impl fmt::Debug for RunLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunLog").field("path", &self.engine().path).finish_non_exhaustive()
-    }
-}
-
-/// A run in progress. Dropping it without an end leaves the run in progress.
-///
-/// Several writers of one run are possible (each by [`RunLog::start_run`] with the same metadata
-/// or by [`RunLog::writer`]); their records are in the order of the appends.
-pub struct RunWriter {
-    log: RunLog,
-    run_no: RunNo,
-    agent: AgentId,
-    run: RunId,
-}
-
-impl RunWriter {
-    /// The agent of the run.
-    pub fn agent(&self) -> &AgentId {
-        &self.agent
-    }
-
-    /// The id of the run.
-    pub fn run(&self) -> &RunId {
-        &self.run
-    }
-
-    /// Appends bytes of which nothing is said.
-    ///
-    /// # Durability
-    /// [`crate::Durability::Process`].
-    ///
-    /// # Errors
-    /// As [`RunWriter::append_record`].
-    pub fn append(&self, payload: &[u8]) -> Result<Appended> {
-        self.append_record(&NewRecord::new(payload))
-    }
-
-    /// Appends a value as JSON.
-    ///
-    /// # Durability
-    /// [`crate::Durability::Process`].
-    ///
-    /// # Errors
-    /// [`Error::Json`] if the value cannot be JSON; else as [`RunWriter::append_record`].
-    pub fn append_json<T: serde::Serialize + ?Sized>(&self, value: &T) -> Result<Appended> {
-        let payload =
-            serde_json::to_vec(value).map_err(|source| Error::Json { source: Arc::new(source) })?;
-        self.append_record(&NewRecord::json(&payload))
-    }
-
-    /// Appends a record. Returns once it has reached the durability that the record asks for.
-    ///
-    /// # Errors
-    /// [`Error::RunEnded`], [`Error::Evicted`] if the run was deleted, [`Error::TooLarge`],
-    /// [`Error::DiskFull`] (nothing was stored, later appends work when space returns),
-    /// [`Error::Poisoned`] after a failed write or sync.
-    pub fn append_record(&self, record: &NewRecord<'_>) -> Result<Appended> {
-        let appended = self.log.engine().append(self.run_no, record, Allow::nothing());
-        appended.map_err(|error| self.explain(error))
-    }
-
-    /// Appends records so that after any crash all of them are there or none. They are next to one
-    /// another. The strictest durability that one of them asks for holds for all.
-    ///
-    /// # Errors
-    /// As [`RunWriter::append_record`]; [`Error::TooLarge`] when the batch is longer than a quarter
-    /// of an extent, not counting payloads above 256 bytes; [`Error::InvalidArgument`] when it is
-    /// empty.
-    pub fn append_batch(&self, records: &[NewRecord<'_>]) -> Result<Appended> {
-        let appended = self.log.engine().append_batch(self.run_no, records, Allow::nothing());
-        appended.map_err(|error| self.explain(error))
-    }
-
-    /// Ends the run. Ending it again in the same way is fine.
-    ///
-    /// # Durability
-    /// [`crate::Durability::Disk`] unless the outcome says otherwise.
-    ///
-    /// # Errors
-    /// [`Error::RunEnded`] if it was ended in another way; as [`RunWriter::append_record`].
-    pub fn end(&self, outcome: &Outcome) -> Result<Appended> {
-        self.log.engine().end(self.run_no, outcome).map_err(|error| self.explain(error))
-    }
-
-    /// The engine knows a deleted run by its number only.
-    fn explain(&self, error: Error) -> Error {
-        match error {
-            Error::Evicted { run: None } => Error::Evicted { run: Some(self.run.clone()) },
-            other => other,
-        }
-    }
-}
-
-impl fmt::Debug for RunWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunWriter")
-            .field("agent", &self.agent)
-            .field("run", &self.run)
-            .finish_non_exhaustive()
     }
 }

@@ -192,6 +192,17 @@ impl HotRuns {
         }
     }
 
+    /// The run's row in the catalog changed, since its records moved: folds what `entries` of
+    /// segments behind the catalog say of it anew.
+    pub(crate) fn rebase(&mut self, row: RunRow, entries: &[(SegmentId, RunEntry)]) {
+        let run_no = row.run_no;
+        let Some(run) = self.runs.get_mut(&run_no) else { return };
+        run.row = Some(row);
+        for (segment, entry) in entries.iter().filter(|(_, entry)| entry.run_no == run_no) {
+            run.fold(*segment, entry);
+        }
+    }
+
     /// The catalog covers everything through `through`: forgets spans up to there, and runs of
     /// which nothing is left to remember.
     pub(crate) fn settle(&mut self, through: SegmentId, builder: &DirectoryBuilder) {

@@ -7,6 +7,7 @@
 //! - A durable flag in the superblock says that the index is about to be opened. Found set after
 //!   a crash, opening it may have been the crash, so the index is dropped unseen.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::catalog::Catalog;
@@ -19,7 +20,7 @@ use crate::error::{Error, Place, Result};
 use crate::format::manifest::{Change, Use};
 use crate::format::superblock::FLAG_INDEX_OPENING;
 use crate::index::{IndexIdentity, IndexSnapshot, IndexStore, SegmentChange};
-use crate::types::ExtentNo;
+use crate::types::{ExtentNo, RunNo};
 
 /// Segments that are applied in one transaction of the index.
 const BATCH: usize = 32;
@@ -80,9 +81,13 @@ impl Engine {
         let identity = IndexIdentity { uuid: self.uuid };
         let store = IndexStore::open(host.clone(), self.options.index_cache, identity).ok()?;
         let applied = store.applied().ok()?;
-        let tail = self.core.lock().tail.segment.id();
+        let core = self.core.lock();
         // An index that leads the log was not built from it.
-        applied.is_none_or(|applied| applied < tail).then_some((store, host))
+        let leads = applied.log.is_some_and(|applied| applied >= core.tail.segment.id());
+        // One that does not know an output has the records where they were before.
+        let known = |segment: &Arc<Segment>| applied.covers(segment.id(), segment.purpose());
+        let mut outputs = core.catalog.segments().iter().filter(|segment| segment.is_output());
+        (!leads && outputs.all(known)).then_some((store, host))
     }
 
     fn index_host(&self, map: Vec<ExtentNo>, len: u64) -> IndexHost {
@@ -90,7 +95,7 @@ impl Engine {
     }
 
     /// Gives up the index; the directories answer from now on.
-    fn drop_index(&self, slot: &mut IndexSlot) -> Result<()> {
+    pub(crate) fn drop_index(&self, slot: &mut IndexSlot) -> Result<()> {
         let old = core::mem::replace(slot, IndexSlot::Absent);
         {
             let mut core = self.core.lock();
@@ -127,15 +132,16 @@ impl Engine {
             let durable = core.unapplied.iter().take_while(|segment| segment.is_durable());
             (Arc::clone(&core.catalog), durable.cloned().collect::<Vec<_>>())
         };
-        let behind = catalog.index().map(IndexSnapshot::applied) != Some(catalog.through());
+        let behind = catalog.index().is_none_or(|index| !catalog.is_covered_by(index.applied()));
         let wanted = !matches!(*slot, IndexSlot::Off);
         if fresh.is_empty() && !(wanted && (behind || catalog.index_failed())) {
             return Ok(());
         }
         let _watch = self.watch(Activity::IndexCheckpoint);
         let mut segments = catalog.segments().to_vec();
+        let through = fresh.last().map(|segment| segment.id()).max(catalog.through());
         segments.extend(fresh);
-        let through = segments.last().map(|segment| segment.id()).max(catalog.through());
+        segments.sort_by_key(|segment| segment.id());
         if catalog.index_failed() {
             self.drop_index(&mut slot)?;
         }
@@ -181,10 +187,18 @@ impl Engine {
         }
         let IndexSlot::Open { store, .. } = slot else { return None };
         let applied = store.applied().ok()?;
-        let lacking = segments.iter().filter(|segment| Some(segment.id()) > applied);
+        let mut lacking: Vec<&Arc<Segment>> = segments
+            .iter()
+            .filter(|segment| !applied.covers(segment.id(), segment.purpose()))
+            .collect();
+        // Outputs have numbers of their own kind: they come first, so that the numbers of the log
+        // stay in order.
+        lacking.sort_by_key(|segment| (!segment.is_output(), segment.id()));
+        let outputs = segments.iter().filter(|segment| segment.is_output());
+        let evicted = evicted_by(outputs.chain(lacking.iter().copied())).ok()?;
         let (mut changes, mut runs) = (Vec::new(), 0);
         for segment in lacking {
-            let change = segment_change(segment).ok()?;
+            let change = segment_change(segment, &evicted).ok()?;
             runs += change.runs.len();
             changes.push(change);
             if changes.len() >= BATCH || runs >= BATCH_RUNS {
@@ -215,9 +229,26 @@ impl Engine {
     }
 }
 
+/// The runs that these segments evict.
+fn evicted_by<'a>(segments: impl Iterator<Item = &'a Arc<Segment>>) -> Result<HashSet<RunNo>> {
+    let mut evicted = HashSet::new();
+    for segment in segments {
+        if segment.sealed().is_some_and(|sealed| sealed.has_evictions) {
+            let directory = segment.directory(rebuild_directory)?;
+            let place = Place::Directory { segment: segment.id() };
+            for found in directory.evictions() {
+                evicted.insert(found.map_err(|damage| Error::corrupt(place, damage))?.run_no);
+            }
+        }
+    }
+    Ok(evicted)
+}
+
 /// What the directory of a sealed segment says, for the index.
-fn segment_change(segment: &Arc<Segment>) -> Result<SegmentChange> {
+fn segment_change(segment: &Arc<Segment>, evicted: &HashSet<RunNo>) -> Result<SegmentChange> {
     let directory = segment.directory(rebuild_directory)?;
     let place = Place::Directory { segment: segment.id() };
-    SegmentChange::read(segment.id(), &directory).map_err(|damage| Error::corrupt(place, damage))
+    let is_evicted = |run_no| evicted.contains(&run_no);
+    SegmentChange::read(segment.id(), segment.purpose(), &directory, &is_evicted)
+        .map_err(|damage| Error::corrupt(place, damage))
 }

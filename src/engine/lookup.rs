@@ -14,8 +14,8 @@ use crate::error::{Damage, Error, Place, Result};
 use crate::index::RunRow;
 use crate::types::{RunNo, RunRef};
 
-/// The most run ids that are kept, about 300 bytes each.
-const KEPT: usize = 64 << 10;
+/// The most run ids that are kept, about 700 bytes each.
+const KEPT: usize = 128 << 10;
 
 /// Run ids that were looked up.
 #[derive(Debug, Default)]
@@ -29,17 +29,27 @@ pub(crate) struct Found {
     /// The runs with this id, evicted ones included if their eviction is younger than the catalog.
     pub(crate) numbers: Vec<RunNo>,
     row: OnceLock<Arc<RunRow>>,
-    parts: OnceLock<Vec<Part>>,
+    parts: OnceLock<Arc<[Part]>>,
 }
 
 impl Catalog {
-    /// What is known of a run id.
+    /// What is known of a run id. That nothing is known is not kept: ids that never were would
+    /// take the place of others.
     pub(crate) fn find(&self, run: &str) -> Result<Arc<Found>> {
+        self.find_and_keep(run, false)
+    }
+
+    /// What is known of the id of a run that memory has; often nothing, which is kept too.
+    pub(crate) fn find_of_known(&self, run: &str) -> Result<Arc<Found>> {
+        self.find_and_keep(run, true)
+    }
+
+    fn find_and_keep(&self, run: &str, keep_none: bool) -> Result<Arc<Found>> {
         if let Some(found) = self.lookups().found.lock().get(run) {
             return Ok(Arc::clone(found));
         }
         let numbers = self.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
-        let keep = !numbers.is_empty();
+        let keep = keep_none || !numbers.is_empty();
         let found = Arc::new(Found { numbers, row: OnceLock::new(), parts: OnceLock::new() });
         if keep {
             let mut kept = self.lookups().found.lock();
@@ -56,27 +66,34 @@ impl Catalog {
         row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
     }
 
-    fn parts_of(&self, run_no: RunNo) -> Result<Vec<Part>> {
-        let spans = self.all_spans(run_no)?;
-        let segments = spans.iter().map(|span| (self.segment(span.segment), span));
-        let parts = segments.filter_map(|(segment, span)| Some(Part::sealed(segment?, span)));
-        let mut parts: Vec<Part> = parts.collect();
-        for part in &mut parts {
-            part.confirm(run_no)?;
+    /// What sealed segments have of a run, and the row if the catalog has one.
+    fn parts_of(&self, run_no: RunNo) -> Result<(Option<RunRow>, Arc<[Part]>)> {
+        let state = self.run_state(run_no)?;
+        let mut parts = Vec::with_capacity(state.spans.len());
+        for span in &state.spans {
+            if let Some(segment) = self.segment(span.segment) {
+                let mut part = Part::sealed(segment, span);
+                part.confirm(run_no)?;
+                part.list();
+                parts.push(part);
+            }
         }
-        Ok(parts)
+        Ok((state.row, parts.into()))
     }
 }
 
 impl Found {
-    /// Whether this is the one run with the id.
-    fn is_only(&self, run_no: RunNo) -> bool {
-        self.numbers == [run_no]
+    /// The one run with the id, if it is one.
+    pub(crate) fn only(&self) -> Option<RunNo> {
+        match self.numbers.as_slice() {
+            [only] => Some(*only),
+            _ => None,
+        }
     }
 
     /// The row of a run with this id.
     pub(crate) fn row(&self, catalog: &Catalog, run_no: RunNo) -> Result<Arc<RunRow>> {
-        if !self.is_only(run_no) {
+        if self.only() != Some(run_no) {
             return catalog.row_of(run_no).map(Arc::new);
         }
         if let Some(row) = self.row.get() {
@@ -87,17 +104,20 @@ impl Found {
     }
 
     /// What sealed segments have of a run with this id; nothing if the catalog does not know it.
-    pub(crate) fn parts(&self, catalog: &Catalog, run_no: RunNo) -> Result<Vec<Part>> {
+    pub(crate) fn parts(&self, catalog: &Catalog, run_no: RunNo) -> Result<Arc<[Part]>> {
         if !self.numbers.contains(&run_no) {
-            return Ok(Vec::new());
+            return Ok(Arc::default());
         }
-        if !self.is_only(run_no) {
-            return catalog.parts_of(run_no);
+        if self.only() != Some(run_no) {
+            return Ok(catalog.parts_of(run_no)?.1);
         }
         if let Some(parts) = self.parts.get() {
-            return Ok(parts.clone());
+            return Ok(Arc::clone(parts));
         }
-        let parts = catalog.parts_of(run_no)?;
-        Ok(self.parts.get_or_init(|| parts).clone())
+        let (row, parts) = catalog.parts_of(run_no)?;
+        if let Some(row) = row {
+            self.row.get_or_init(|| Arc::new(row));
+        }
+        Ok(Arc::clone(self.parts.get_or_init(|| parts)))
     }
 }

@@ -110,6 +110,17 @@ impl ManifestLog {
         self.unsynced
     }
 
+    /// Whether nobody owns an extent or is about to.
+    pub(crate) fn is_free(&self, extent: ExtentNo) -> bool {
+        !self.extents.uses.contains_key(&extent) && !self.claimed.contains(&extent)
+    }
+
+    /// The last extent that somebody owns or is about to.
+    pub(crate) fn last_in_use(&self) -> Option<ExtentNo> {
+        let used = self.extents.uses.last_key_value().map(|(extent, _)| *extent);
+        used.max(self.claimed.last().copied())
+    }
+
     /// Chooses a free extent; nobody else gets it until it is committed or given back.
     pub(crate) fn claim(&mut self) -> ExtentNo {
         let free = self.extents.free().find(|extent| !self.claimed.contains(extent));

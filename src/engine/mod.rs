@@ -6,17 +6,20 @@
 //! - `ops`, `commit`: appending, and waiting for durability.
 //! - `segment`, `part`, `catalog`, `lookup`, `query`, `trace`: reading.
 //! - `index_host`, `index_slot`: the index within the file.
-//! - `upkeep`, `reclaim`: what happens now and then.
+//! - `retain`, `receipts`: what goes by a policy, and telling of it.
+//! - `upkeep`, `compact`, `reclaim`: what happens now and then.
 //! - `recovery`, `verify`: opening, and checking.
 //! - `handle`, `options`, `pages`, `values`: the public face.
 
 mod catalog;
 mod commit;
+mod compact;
 mod core;
 mod create;
 mod disk;
 mod draft;
 pub(crate) mod env;
+mod erase;
 mod handle;
 mod host;
 mod hot;
@@ -30,9 +33,11 @@ mod options;
 mod pages;
 mod part;
 mod query;
+mod receipts;
 mod reclaim;
 mod recovery;
 mod report;
+mod retain;
 mod segment;
 mod shared;
 mod stats;
@@ -42,17 +47,22 @@ mod trace;
 mod upkeep;
 mod values;
 mod verify;
+mod writer;
 
 pub use self::commit::Ticket;
+pub use self::compact::Compacted;
 pub use self::disk::IoCounters;
 pub use self::draft::NewRecord;
-pub use self::handle::{RunLog, RunWriter};
+pub use self::handle::RunLog;
 pub use self::observer::{Activity, Observer, Phase};
-pub use self::options::{Options, TailWriter};
-pub use self::pages::{Adopted, Cursor, Deleted, RunPage};
+pub use self::options::{Compaction, Options, SpaceReturn, TailWriter};
+pub use self::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
+pub use self::receipts::Receipt;
 pub use self::report::{IndexRecovery, RecoveryReport, TornTail};
+pub use self::retain::{Collected, GcPlan, HeldRun, PlannedEviction, ProtectedRun};
 pub use self::segment::Payload;
 pub use self::stats::Stats;
 pub use self::trace::Trace;
 pub use self::values::{Allow, Appended, Metadata, Outcome, Record, RunSummary};
 pub use self::verify::VerifyReport;
+pub use self::writer::RunWriter;

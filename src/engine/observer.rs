@@ -23,6 +23,8 @@ pub enum Activity {
     IndexRebuild,
     /// Giving the space of dead segments back.
     Reclaim,
+    /// Moving living runs out of segments that are mostly dead.
+    Compaction,
 }
 
 /// Whether an activity begins or ends.

@@ -17,7 +17,7 @@ use crate::format::frame::{
 };
 use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
 use crate::types::{
-    AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunRef, RunStatus, Seq, Timestamp,
+    AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp,
 };
 
 /// The payload of a record as it will stand in its frame.
@@ -25,6 +25,19 @@ struct Body<'a> {
     bytes: std::borrow::Cow<'a, [u8]>,
     /// The length of the payload, if `bytes` refers to pieces of it.
     in_pieces: Option<u32>,
+    _writing: Option<WritingPieces>,
+}
+
+/// A large record of which pieces are being written.
+struct WritingPieces {
+    engine: Arc<Engine>,
+    ticket: u64,
+}
+
+impl Drop for WritingPieces {
+    fn drop(&mut self) {
+        self.engine.core.lock().writing_pieces.remove(&self.ticket);
+    }
 }
 
 impl Engine {
@@ -247,9 +260,10 @@ impl Engine {
     ) -> Result<Body<'a>> {
         let payload = record.payload();
         if record.name().len() + payload.len() <= limit {
-            return Ok(Body { bytes: payload.into(), in_pieces: None });
+            return Ok(Body { bytes: payload.into(), in_pieces: None, _writing: None });
         }
         let mut pieces = Vec::new();
+        let writing = self.begin_pieces();
         for (number, part) in (0..).zip(payload.chunks(self.piece_len())) {
             let at = record.time().unwrap_or_else(|| self.now());
             let mut header = FrameHeader::new(FrameKind::Piece, run_no, at);
@@ -265,7 +279,17 @@ impl Engine {
         let mut bytes = Vec::new();
         frame::encode_pieces(&pieces, &mut bytes);
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        Ok(Body { bytes: bytes.into(), in_pieces: Some(len) })
+        Ok(Body { bytes: bytes.into(), in_pieces: Some(len), _writing: Some(writing) })
+    }
+
+    /// Until what this answers is dropped, no piece that is written from now on is taken for one
+    /// that no record will ever refer to.
+    fn begin_pieces(self: &Arc<Self>) -> WritingPieces {
+        let mut core = self.core.lock();
+        let ticket = core.writing_pieces.last_key_value().map_or(0, |(last, _)| last + 1);
+        let first = core.tail.segment.id();
+        core.writing_pieces.insert(ticket, first);
+        WritingPieces { engine: Arc::clone(self), ticket }
     }
 
     fn piece_len(&self) -> usize {
@@ -349,35 +373,6 @@ impl Engine {
         Ok((draft.header.lsn, end))
     }
 
-    /// Deletes an ended run; answers its payload bytes.
-    pub(crate) fn delete(self: &Arc<Self>, run: RunRef<'_>) -> Result<u64> {
-        let mut core = self.core.lock();
-        self.check_open(&core)?;
-        let run_no = self.resolve(&core, run)?;
-        self.load(&mut core, run_no)?;
-        let row = self.row(&core, run_no)?;
-        if !row.status.is_ended() {
-            return Err(Error::RunInProgress { agent: row.agent, run: row.run });
-        }
-        let mut body = Vec::new();
-        frame::encode_evictions(&[run_no], &mut body);
-        let header = FrameHeader::new(FrameKind::Evict, RunNo(0), self.now());
-        let mut draft = Draft::new(header, &[], &body);
-        let spans = core.catalog.ask(|catalog| catalog.spans(run_no))?;
-        let end = core.place_one(self, &mut draft, Urgency::Reserve, Durability::Disk)?;
-        let hot = core.hot.get(run_no).map(|run| run.spans.clone()).unwrap_or_default();
-        core.suspects.extend(spans.iter().chain(&hot).map(|span| span.segment));
-        if core.tail.builder.run(run_no).is_some() {
-            let tail = core.tail.segment.id();
-            core.suspects.insert(tail);
-        }
-        core.hot.remove(run_no);
-        Arc::make_mut(&mut core.deleted).insert(run_no);
-        self.upkeep.want(super::upkeep::Wanted::RECLAIM);
-        self.finish(core, end, Durability::Disk)?;
-        Ok(row.bytes)
-    }
-
     /// Ends, as interrupted, all runs in progress that nobody touched since the store was opened.
     pub(crate) fn adopt(self: &Arc<Self>) -> Result<Vec<(AgentId, RunId)>> {
         let mut adopted = Vec::new();
@@ -417,7 +412,7 @@ impl Engine {
     }
 
     /// Unlocks, waits for what was asked for, and does what is due.
-    fn finish(
+    pub(crate) fn finish(
         &self,
         core: parking_lot::MutexGuard<'_, Core>,
         end: LogPosition,

@@ -57,6 +57,8 @@ pub struct Options {
     pub(crate) index: bool,
     pub(crate) index_cache: usize,
     pub(crate) max_record_len: u64,
+    pub(crate) compaction: Compaction,
+    pub(crate) receipts: ReceiptLimits,
     pub(crate) tail_writer: TailWriter,
     pub(crate) environment: Environment,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -79,6 +81,8 @@ impl Options {
             index: true,
             index_cache: 48 << 20,
             max_record_len: 64 << 20,
+            compaction: Compaction::new(),
+            receipts: ReceiptLimits::default(),
             tail_writer: TailWriter::Auto,
             environment: Environment::system(),
             observer: None,
@@ -129,6 +133,21 @@ impl Options {
     #[must_use]
     pub fn max_record_len(mut self, bytes: u64) -> Self {
         self.max_record_len = bytes;
+        self
+    }
+
+    /// How the space of deleted runs comes back.
+    #[must_use]
+    pub fn compaction(mut self, compaction: Compaction) -> Self {
+        self.compaction = compaction;
+        self
+    }
+
+    /// How many receipts of deleted runs are kept at most, and for how long after the deletion;
+    /// 10,000 and 90 days by default. Older ones go with the next compaction.
+    #[must_use]
+    pub fn receipts(mut self, count: u64, age: Duration) -> Self {
+        self.receipts = ReceiptLimits { count, age };
         self
     }
 
@@ -228,6 +247,89 @@ impl Options {
         let page = owner::encode(&Owner { pid, host: host::host_name(), since });
         engine.disk.write(OWNER_AT, &page)?;
         RunLog::start(engine)
+    }
+}
+
+/// How the space of deleted runs comes back: whether living runs are moved out of segments that are
+/// mostly dead, how fast, and what becomes of the extents that this frees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compaction {
+    pub(crate) automatic: bool,
+    pub(crate) rate: Option<u64>,
+    pub(crate) space: SpaceReturn,
+    pub(crate) pin_age: Option<Duration>,
+}
+
+/// What becomes of extents that are free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum SpaceReturn {
+    /// They stay in the file, to be used again. The file never shrinks.
+    Keep,
+    /// Their blocks go back to the file system; the length of the file stays.
+    Punch,
+    /// Their blocks go back, and the file is made shorter, for which segments at its end move to
+    /// free extents in front of them.
+    #[default]
+    Shrink,
+}
+
+/// How long receipts are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReceiptLimits {
+    pub(crate) count: u64,
+    pub(crate) age: Duration,
+}
+
+impl Default for ReceiptLimits {
+    fn default() -> Self {
+        Self { count: 10_000, age: Duration::from_secs(90 * 24 * 3600) }
+    }
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Compaction {
+    /// The defaults: automatic, at most 64 MiB a second, and the file shrinks.
+    pub fn new() -> Self {
+        Self { automatic: true, rate: Some(64 << 20), space: SpaceReturn::default(), pin_age: None }
+    }
+
+    /// Whether segments are compacted whenever that frees space, by a thread of its own or, in a
+    /// store without threads, by the calls that delete. Otherwise only `RunLog::compact` does it.
+    /// Segments of which all runs are deleted are freed in any case.
+    #[must_use]
+    pub fn automatic(mut self, automatic: bool) -> Self {
+        self.automatic = automatic;
+        self
+    }
+
+    /// How many bytes a second the thread writes at most; `None` means as fast as it can. Calls of
+    /// `RunLog::compact` are not held up.
+    #[must_use]
+    pub fn bytes_per_second(mut self, rate: impl Into<Option<u64>>) -> Self {
+        self.rate = rate.into().filter(|rate| *rate > 0);
+        self
+    }
+
+    /// What becomes of free extents.
+    #[must_use]
+    pub fn space_return(mut self, space: SpaceReturn) -> Self {
+        self.space = space;
+        self
+    }
+
+    /// How long a trace may hold up that extents are used again. The next step of an older one is
+    /// an error if its records have moved or were deleted meanwhile. `None`, the default, means
+    /// as long as it likes. Records that were handed out hold their extents as long as they live.
+    #[must_use]
+    pub fn max_pin_age(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.pin_age = age.into();
+        self
     }
 }
 

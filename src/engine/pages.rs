@@ -65,6 +65,16 @@ pub struct Adopted {
     pub runs: Vec<(AgentId, RunId)>,
 }
 
+/// What an erasure did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Erased {
+    /// The bytes of all payloads of the run.
+    pub bytes: u64,
+    /// Extents that may have bytes of the run and that somebody still reads.
+    pub pinned_extents: u64,
+}
+
 /// What a deletion did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deleted {

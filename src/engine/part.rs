@@ -7,6 +7,9 @@ use super::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::types::{RunNo, Seq};
 
+/// The longest list of offsets that is kept in memory.
+const MAX_LISTED: u32 = 64;
+
 /// What one segment has of the run.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
@@ -22,7 +25,7 @@ pub(crate) struct Part {
 pub(crate) enum Offsets {
     /// In the directory of a sealed segment: the run's slot, and where its first offset is.
     Slot { slot: u32, first: u32 },
-    /// In memory, of the segment that is being written.
+    /// In memory: of the segment that is being written, and of runs that were looked up.
     Listed(Arc<[u32]>),
 }
 
@@ -53,12 +56,24 @@ impl Part {
         Ok(())
     }
 
+    /// Copies a short list of offsets out of the directory, for those who keep the part.
+    pub(crate) fn list(&mut self) {
+        if matches!(self.offsets, Offsets::Slot { .. }) && self.records <= MAX_LISTED {
+            let offsets: Result<Arc<[u32]>> =
+                (0..self.records).map(|index| self.offset(index)).collect();
+            if let Ok(offsets) = offsets {
+                self.offsets = Offsets::Listed(offsets);
+            }
+        }
+    }
+
+    #[inline]
     pub(crate) fn offset(&self, index: u32) -> Result<u32> {
         match &self.offsets {
             Offsets::Listed(offsets) => {
                 let place = Place::Directory { segment: self.segment.id() };
                 let offset = offsets.get(index as usize).copied();
-                offset.ok_or(Error::corrupt(place, Damage::Missing))
+                offset.ok_or_else(|| Error::corrupt(place, Damage::Missing))
             }
             Offsets::Slot { first, .. } => self.segment.listed_offset(*first, index),
         }

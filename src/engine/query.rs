@@ -37,7 +37,7 @@ impl Engine {
 
     /// The one run that is meant.
     pub(crate) fn resolve(&self, core: &Core, run: RunRef<'_>) -> Result<RunNo> {
-        let id = RunId::new(run.run())?;
+        RunId::check(run.run())?;
         let agent = run.agent().map(AgentId::new).transpose()?;
         let numbers = self.numbers(core, run.run())?;
         if agent.is_none()
@@ -53,6 +53,7 @@ impl Engine {
             }
             agents.push(found);
         }
+        let id = RunId::new(run.run())?;
         if agent.is_some() || agents.is_empty() {
             return Err(Error::RunNotFound { run: id, agent });
         }
@@ -139,15 +140,16 @@ impl Engine {
         self.frame_at(core, self.row(core, run_no)?.end)
     }
 
-    fn frame_at(
+    pub(crate) fn frame_at(
         &self,
         core: &Core,
         at: Option<LogPosition>,
     ) -> Result<Option<(FrameHeader, Payload)>> {
         let Some(at) = at else { return Ok(None) };
         let Some(segment) = segment(core, at.segment) else { return Ok(None) };
-        let (header, payload) = segment.read_frame(at.offset)?;
-        Ok(Some((header, payload.pinned(&segment))))
+        let read = segment.keep_frame(at.offset, |_, error| error)?;
+        segment.count_mapped(u64::from(read.1.is_view()));
+        Ok(Some(read))
     }
 
     /// A page of runs, newest first, strictly older than `before`.

@@ -1,21 +1,27 @@
-//! Giving the extents of dead segments back, so that new segments use them again.
+//! Giving the extents of dead segments back: to new segments, and to the file system.
 //!
 //! Ordering, with what breaks otherwise:
 //!
 //! 1. The evictions are durable *before* RETIRED (O8): a power cut would bring runs back of which
 //!    some segments are gone.
-//! 2. RETIRED is durable *before* anything of the segment is touched (O6): a power cut would bring
+//! 2. The numbers that are in use are durable *before* RETIRED: what said so may be in a segment
+//!    that goes, and a run number would be given out again.
+//! 3. RETIRED is durable *before* anything of the segment is touched (O6): a power cut would bring
 //!    back a segment whose bytes are already somebody else's.
-//! 3. Nobody holds the segment *before* its header is zeroed: a reader would see the bytes change.
-//! 4. The zeroed header is durable *before* the extent counts as free: without a manifest, salvage
+//! 4. Nobody holds the segment *before* its header is zeroed: a reader would see the bytes change.
+//! 5. The zeroed header is durable *before* the extent counts as free: without a manifest, salvage
 //!    would take the old segment for a living one.
-//! 5. A segment with evictions is freed only *after* all older ones with frames of those runs: a
+//! 6. A segment with evictions is freed only *after* all others with frames of those runs: a
 //!    rebuild would bring the runs back.
+//! 7. FREE is durable *before* the file is cut off: the manifest would name extents that are gone.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::catalog::Catalog;
 use super::observer::Activity;
+use super::options::SpaceReturn;
+use super::receipts::ReceiptBound;
 use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use super::shared::Engine;
@@ -24,18 +30,25 @@ use crate::format::Directory;
 use crate::format::manifest::Change;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::gc;
-use crate::types::RunNo;
+use crate::types::{ExtentNo, RunNo, SegmentId};
 
 impl Engine {
     /// Frees every segment that is dead and not needed, as far as nobody reads it.
     pub(crate) fn reclaim(&self) -> Result<()> {
-        let _one_at_a_time = self.index.lock();
+        let _one_at_a_time = self.compacting.lock();
+        self.free_dead()
+    }
+
+    /// See [`Engine::reclaim`]; for whoever compacts.
+    pub(crate) fn free_dead(&self) -> Result<()> {
         let _watch = self.watch(Activity::Reclaim);
+        let mut any = false;
         loop {
             let freed = self.free_retired()?;
             let retired = self.retire_dead()?;
+            any |= freed > 0;
             if retired == 0 && freed == 0 {
-                return Ok(());
+                return if any { self.cut_off() } else { Ok(()) };
             }
         }
     }
@@ -48,10 +61,11 @@ impl Engine {
             (Arc::clone(&core.catalog), Arc::clone(&core.deleted), core.suspects.clone(), waiting)
         };
         let mut dead = Vec::new();
+        let bound = self.receipt_bound()?;
         for segment in catalog.segments() {
             if suspects.contains(&segment.id())
                 && is_dead(segment, |run_no| deleted.contains(&run_no))?
-                && !is_needed(segment, catalog.segments(), &waiting)?
+                && !self.is_needed(segment, catalog.segments(), &waiting, &bound)?
             {
                 dead.push(Arc::clone(segment));
             }
@@ -59,7 +73,7 @@ impl Engine {
         drop(waiting);
         let mut core = self.core.lock();
         for id in &suspects {
-            if Some(*id) <= catalog.through() {
+            if catalog.segment(*id).is_some() || Some(*id) <= catalog.through() {
                 core.suspects.remove(id);
             }
         }
@@ -67,24 +81,35 @@ impl Engine {
             return Ok(0);
         }
         drop(core);
+        drop(catalog);
         self.sync_all()?;
+        self.secure_numbers()?;
         let changes: Vec<Change> =
             dead.iter().map(|segment| Change::Retire { extent: segment.extent() }).collect();
         self.keeper.lock().commit_durably(&changes)?;
+        Ok(self.forget(&mut dead))
+    }
+
+    /// Takes segments that are retired out of the catalog; answers how many.
+    fn forget(&self, dead: &mut Vec<Arc<Segment>>) -> usize {
+        let gone: BTreeSet<SegmentId> = dead.iter().map(|segment| segment.id()).collect();
+        // Nobody else replaces the catalog while the index is locked.
+        let _index = self.index.lock();
         let mut core = self.core.lock();
-        // The index lock is held, so that nobody else replaced the catalog.
-        let living = catalog.segments().iter();
-        let living = living.filter(|segment| dead.iter().all(|other| other.id() != segment.id()));
+        let living = core.catalog.segments().iter();
+        let living = living.filter(|segment| !gone.contains(&segment.id()));
         let living: Vec<Arc<Segment>> = living.cloned().collect();
-        let index = catalog.index().cloned();
-        core.catalog = Arc::new(Catalog::new(living, catalog.through(), index));
-        let count = dead.len();
-        core.retired.append(&mut dead);
-        Ok(count)
+        let (through, index) = (core.catalog.through(), core.catalog.index().cloned());
+        core.catalog = Arc::new(Catalog::new(living, through, index));
+        for segment in dead.iter() {
+            segment.note_retired();
+        }
+        core.retired.append(dead);
+        gone.len()
     }
 
     /// Frees retired segments that nobody holds; answers how many.
-    fn free_retired(&self) -> Result<usize> {
+    pub(crate) fn free_retired(&self) -> Result<usize> {
         let free: Vec<Arc<Segment>> = {
             let mut core = self.core.lock();
             let (free, held) =
@@ -98,24 +123,31 @@ impl Engine {
         let mut forgotten = Vec::new();
         for segment in &free {
             self.disk.write(segment.file_offset(), &[0; SEGMENT_HEADER_LEN as usize])?;
-            if segment.sealed().is_none() {
-                // Retired before the store was opened: what it said is not known any more.
-                continue;
-            }
-            let directory = open_directory(segment)?;
-            for index in 0..directory.eviction_count() {
-                let run_no = directory.eviction(index);
-                forgotten.push(run_no.map_err(|damage| directory_damage(segment, damage))?);
+            // What was retired before the store was opened says nothing any more.
+            if segment.sealed().is_some_and(|sealed| sealed.has_evictions) {
+                let directory = open_directory(segment)?;
+                for found in directory.evictions() {
+                    let found = found.map_err(|damage| directory_damage(segment, damage))?;
+                    forgotten.push(found.run_no);
+                }
             }
         }
         self.disk.sync()?;
         let changes: Vec<Change> =
             free.iter().map(|segment| Change::Free { extent: segment.extent() }).collect();
         self.keeper.lock().commit(&changes)?;
+        if self.options.compaction.space != SpaceReturn::Keep {
+            for segment in &free {
+                self.give_back(segment)?;
+            }
+        }
+        let still = self.still_evicted(&forgotten)?;
         let mut core = self.core.lock();
         let deleted = Arc::make_mut(&mut core.deleted);
         for run_no in forgotten {
-            deleted.remove(&run_no);
+            if !still.contains(&run_no) {
+                deleted.remove(&run_no);
+            }
         }
         // An eviction in one of these may have been needed for what was just freed.
         let catalog = Arc::clone(&core.catalog);
@@ -125,6 +157,99 @@ impl Engine {
             .filter(|segment| segment.sealed().is_some_and(|sealed| sealed.has_evictions));
         core.suspects.extend(with_evictions.map(|segment| segment.id()));
         Ok(free.len())
+    }
+
+    /// Which of these runs are evicted by a segment that is left: evictions are copied.
+    fn still_evicted(&self, runs: &[RunNo]) -> Result<BTreeSet<RunNo>> {
+        let mut still = BTreeSet::new();
+        if runs.is_empty() {
+            return Ok(still);
+        }
+        let catalog = Arc::clone(&self.core.lock().catalog);
+        for segment in catalog.segments() {
+            if segment.sealed().is_some_and(|sealed| sealed.has_evictions) {
+                let directory = open_directory(segment)?;
+                for found in directory.evictions() {
+                    still.insert(found.map_err(|damage| directory_damage(segment, damage))?.run_no);
+                }
+            }
+        }
+        Ok(still)
+    }
+
+    /// Gives the space of an extent back to the file system, unless somebody owns it by now.
+    fn give_back(&self, segment: &Segment) -> Result<()> {
+        let mut keeper = self.keeper.lock();
+        if keeper.manifest.is_free(segment.extent()) {
+            // Locked all the while: nobody may begin to use it in between.
+            keeper.sync()?;
+            let len = self.disk.len()?;
+            let (at, size) = (segment.file_offset(), self.extent_size.bytes());
+            let there = len.saturating_sub(at).min(size);
+            if there > 0 {
+                self.disk.punch(at, there)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the blocks of all free extents back, whatever the options say.
+    pub(crate) fn give_back_all(&self) -> Result<()> {
+        let mut keeper = self.keeper.lock();
+        keeper.sync()?;
+        let len = self.disk.len()?;
+        let count = u32::try_from(self.extent_size.extents_in(len)).unwrap_or(u32::MAX);
+        for extent in (0..count).map(ExtentNo) {
+            if keeper.manifest.is_free(extent) {
+                let at = self.extent_size.offset_of(extent);
+                let there = len.saturating_sub(at).min(self.extent_size.bytes());
+                self.disk.punch(at, there)?;
+            }
+        }
+        self.disk.sync()
+    }
+
+    /// Cuts off the free extents at the end of the file.
+    pub(crate) fn cut_off(&self) -> Result<()> {
+        if self.options.compaction.space != SpaceReturn::Shrink {
+            return Ok(());
+        }
+        let mut keeper = self.keeper.lock();
+        let end = keeper.manifest.last_in_use().map_or(0, |extent| extent.0 + 1);
+        let end = self.extent_size.offset_of(ExtentNo(end));
+        if self.disk.len()? > end {
+            keeper.sync()?;
+            self.disk.set_len(end)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a segment lists an eviction that is worth keeping: of a run that another segment
+    /// has frames of, or with a receipt that is not too old.
+    fn is_needed(
+        &self,
+        segment: &Arc<Segment>,
+        living: &[Arc<Segment>],
+        retired: &[Arc<Segment>],
+        bound: &ReceiptBound,
+    ) -> Result<bool> {
+        if segment.sealed().is_none_or(|sealed| !sealed.has_evictions) {
+            return Ok(false);
+        }
+        if self.has_receipts(segment, bound)? {
+            return Ok(true);
+        }
+        let evicting = open_directory(segment)?;
+        for other in living.iter().chain(retired).filter(|other| other.id() != segment.id()) {
+            if other.sealed().is_none() {
+                return Ok(true);
+            }
+            let needed = gc::evicts_from(&evicting, &open_directory(other)?);
+            if needed.map_err(|damage| directory_damage(segment, damage))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -139,26 +264,4 @@ fn directory_damage(segment: &Segment, damage: crate::error::Damage) -> Error {
 fn is_dead(segment: &Arc<Segment>, is_deleted: impl Fn(RunNo) -> bool) -> Result<bool> {
     gc::is_dead(&open_directory(segment)?, is_deleted)
         .map_err(|damage| directory_damage(segment, damage))
-}
-
-/// Whether a segment lists an eviction of a run that an older segment still has frames of.
-fn is_needed(
-    segment: &Arc<Segment>,
-    living: &[Arc<Segment>],
-    retired: &[Arc<Segment>],
-) -> Result<bool> {
-    if segment.sealed().is_none_or(|sealed| !sealed.has_evictions) {
-        return Ok(false);
-    }
-    let younger = open_directory(segment)?;
-    for older in living.iter().chain(retired).filter(|other| other.id() < segment.id()) {
-        if older.sealed().is_none() {
-            return Ok(true);
-        }
-        let needed = gc::evicts_from(&younger, &open_directory(older)?);
-        if needed.map_err(|damage| directory_damage(segment, damage))? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

@@ -2,7 +2,9 @@
 //!
 //! - Frames that were written never change, so that a payload can be a view of the file.
 //! - Whoever holds the `Arc` of a segment pins it: its extent is not reused before the last holder
-//!   lets go (I8).
+//!   lets go (I8). A segment holds the map of its extent, so that one count pins both.
+
+use std::borrow::Cow;
 
 use core::fmt;
 use core::ops::{Deref, Range};
@@ -11,13 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::disk::Disk;
-use super::storage::Region;
+use super::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::directory::offset_in_list;
-use crate::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, SaltCheck, SegmentKey, claims_position};
+use crate::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, claims_position};
 use crate::format::manifest::SealedAt;
-use crate::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::format::{Directory, ExtentSize, FrameHeader, FrameKind};
+use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::{Directory, ExtentSize, FrameCheck, FrameHeader, FrameKind, SegmentKey};
 use crate::types::{ExtentNo, LogPosition, SegmentId};
 
 /// The length of a frame's header as offsets count.
@@ -27,7 +29,8 @@ const _: () = assert!(HEADER as usize == FRAME_HEADER_LEN);
 /// A segment of an open store.
 pub(crate) struct Segment {
     key: SegmentKey,
-    salt: SaltCheck,
+    purpose: Purpose,
+    frames: FrameCheck,
     extent: ExtentNo,
     at: u64,
     extent_size: ExtentSize,
@@ -37,13 +40,19 @@ pub(crate) struct Segment {
     region: OnceLock<Region>,
     /// The manifest says that the segment is sealed, hence durable.
     durable: AtomicBool,
+    /// The segment does not count any more, and is held for its readers only.
+    retired: AtomicBool,
 }
 
+/// A directory that was checked.
 #[derive(Debug)]
-struct DirectoryBytes {
-    bytes: Payload,
-    /// The stored directory was damaged, and this one was rebuilt from the frames.
-    rebuilt: Option<Corruption>,
+enum DirectoryBytes {
+    /// These bytes of the view of the extent.
+    View(Range<usize>),
+    /// A copy of what is stored.
+    Copy(Vec<u8>),
+    /// The stored directory was damaged so; this one was rebuilt from the frames.
+    Rebuilt(Vec<u8>, Corruption),
 }
 
 impl Segment {
@@ -52,10 +61,12 @@ impl Segment {
         extent_size: ExtentSize,
         extent: ExtentNo,
         key: SegmentKey,
+        purpose: Purpose,
     ) -> Self {
         Self {
             key,
-            salt: SaltCheck::new(key.salt),
+            purpose,
+            frames: FrameCheck::new(key),
             extent,
             at: extent_size.offset_of(extent),
             extent_size,
@@ -64,6 +75,7 @@ impl Segment {
             directory: OnceLock::new(),
             region: OnceLock::new(),
             durable: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
         }
     }
 
@@ -85,9 +97,29 @@ impl Segment {
         self.key
     }
 
-    /// What the check of each header begins with.
-    pub(crate) fn salt(&self) -> SaltCheck {
-        self.salt
+    /// Whether the segment does not count any more, and is held for its readers only.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// See [`Segment::is_retired`].
+    pub(crate) fn note_retired(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// What the segment is for.
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    /// Whether compaction made it, so that its number says nothing about the order of the log.
+    pub(crate) fn is_output(&self) -> bool {
+        self.purpose == Purpose::Output
+    }
+
+    /// What checks its frames.
+    pub(crate) fn frames(&self) -> &FrameCheck {
+        &self.frames
     }
 
     pub(crate) fn extent(&self) -> ExtentNo {
@@ -115,7 +147,10 @@ impl Segment {
 
     /// The damage of the stored directory, if it had to be rebuilt.
     pub(crate) fn directory_damage(&self) -> Option<&Corruption> {
-        self.directory.get().and_then(|directory| directory.rebuilt.as_ref())
+        match self.directory.get() {
+            Some(DirectoryBytes::Rebuilt(_, damage)) => Some(damage),
+            _ => None,
+        }
     }
 
     /// The directory of a sealed segment. A damaged one is rebuilt from the frames by `rebuild`.
@@ -127,22 +162,33 @@ impl Segment {
             Some(kept) => kept,
             None => {
                 let loaded = match self.stored_directory() {
-                    Ok(bytes) => DirectoryBytes { bytes, rebuilt: None },
-                    Err(Error::Corrupt(damage)) => DirectoryBytes {
-                        bytes: Payload::owned(rebuild(self)?),
-                        rebuilt: Some(damage),
-                    },
+                    Ok(Cow::Borrowed(bytes)) => {
+                        let seal = self.sealed().map_or(0, |sealed| sealed.seal as usize);
+                        let start = seal + FRAME_HEADER_LEN;
+                        DirectoryBytes::View(start..start + bytes.len())
+                    }
+                    Ok(Cow::Owned(bytes)) => DirectoryBytes::Copy(bytes),
+                    Err(Error::Corrupt(damage)) => DirectoryBytes::Rebuilt(rebuild(self)?, damage),
                     Err(error) => return Err(error),
                 };
                 self.directory.get_or_init(|| loaded)
             }
         };
         let place = Place::Directory { segment: self.key.id };
-        Directory::new(&kept.bytes).map_err(|damage| Error::corrupt(place, damage))
+        Directory::new(self.bytes_of(kept)).map_err(|damage| Error::corrupt(place, damage))
+    }
+
+    fn bytes_of<'a>(&'a self, directory: &'a DirectoryBytes) -> &'a [u8] {
+        match directory {
+            DirectoryBytes::View(range) => {
+                self.mapped().and_then(|bytes| bytes.get(range.clone())).unwrap_or_default()
+            }
+            DirectoryBytes::Copy(bytes) | DirectoryBytes::Rebuilt(bytes, _) => bytes,
+        }
     }
 
     /// Reads and checks the directory in the file.
-    pub(crate) fn stored_directory(&self) -> Result<Payload> {
+    pub(crate) fn stored_directory(&self) -> Result<Cow<'_, [u8]>> {
         let place = Place::Directory { segment: self.key.id };
         let sealed = self.sealed().ok_or(Error::corrupt(place, Damage::Missing))?;
         let (header, payload) = self.read_frame(sealed.seal)?;
@@ -172,74 +218,95 @@ impl Segment {
     /// The header of the frame at `offset`, checked.
     pub(crate) fn read_header(&self, offset: u32) -> Result<FrameHeader> {
         let bytes = self.read(offset, FRAME_HEADER_LEN)?;
-        let header = FrameHeader::decode(&bytes, self.key, offset);
+        let header = FrameHeader::decode_with(&bytes, &self.frames, offset);
         header.map_err(|damage| self.damaged(offset, damage))
     }
 
     /// The frame at `offset`, checked whole.
-    pub(crate) fn read_frame(&self, offset: u32) -> Result<(FrameHeader, Payload)> {
+    pub(crate) fn read_frame(&self, offset: u32) -> Result<(FrameHeader, Cow<'_, [u8]>)> {
         let header = self.read_header(offset)?;
         let payload = self.read_payload(&header)?;
         Ok((header, payload))
     }
 
-    /// The frame at `offset`, checked whole; `named` adds what the header says to an error about
-    /// the payload. The fast way for whole traces: one look at the bytes where there is a view.
-    pub(crate) fn read_frame_named(
+    /// The frame at `offset`, checked whole, to be kept; `named` adds what the header says to an
+    /// error about the payload. One look at the bytes where there is a view, which the caller
+    /// counts ([`Segment::count_mapped`]), so that many can be counted at once.
+    #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
+    #[inline(always)]
+    pub(crate) fn keep_frame(
+        self: &Arc<Self>,
+        offset: u32,
+        named: impl Fn(&FrameHeader, Error) -> Error,
+    ) -> Result<(FrameHeader, Payload)> {
+        let Some(bytes) = self.mapped() else { return self.copy_frame(offset, named) };
+        let bytes = bytes.get(offset as usize..).unwrap_or_default();
+        let header = FrameHeader::decode_with(bytes, &self.frames, offset)
+            .map_err(|damage| self.damaged(offset, damage))?;
+        let padded = bytes.get(FRAME_HEADER_LEN..header.frame_len());
+        padded
+            .ok_or(Damage::Truncated)
+            .and_then(|padded| header.check_payload(&self.frames, padded))
+            .map_err(|damage| named(&header, self.damaged(offset, damage)))?;
+        let start = offset as usize + FRAME_HEADER_LEN;
+        Ok((header, Payload::view(self, start..start + header.payload_len as usize)))
+    }
+
+    /// The same where there is no view.
+    #[cold]
+    fn copy_frame(
         &self,
         offset: u32,
         named: impl Fn(&FrameHeader, Error) -> Error,
     ) -> Result<(FrameHeader, Payload)> {
-        let Some(region) = self.region() else {
-            let header = self.read_header(offset)?;
-            let payload = self.read_payload(&header).map_err(|error| named(&header, error))?;
-            return Ok((header, payload));
-        };
-        self.disk.count_mapped();
-        let bytes = region.get(offset as usize..).unwrap_or_default();
-        let header = FrameHeader::decode(bytes, self.key, offset)
-            .map_err(|damage| self.damaged(offset, damage))?;
-        let padded = bytes.get(FRAME_HEADER_LEN..header.frame_len());
-        let checked = padded.ok_or(Damage::Truncated).and_then(|all| header.check_payload(all));
-        checked.map_err(|damage| named(&header, self.damaged(offset, damage)))?;
-        let start = offset as usize + FRAME_HEADER_LEN;
-        let part = region.slice(start..start + header.payload_len as usize);
-        let part = part.ok_or_else(|| self.damaged(offset, Damage::Truncated))?;
-        Ok((header, Payload::view(part)))
+        let header = self.read_header(offset)?;
+        let payload = self.read_payload(&header).map_err(|error| named(&header, error))?;
+        Ok((header, Payload::owned(payload.into_owned())))
     }
 
     /// Item `index` of a list of offsets in the directory, which was opened before.
+    #[inline]
     pub(crate) fn listed_offset(&self, start: u32, index: u32) -> Result<u32> {
         let place = Place::Directory { segment: self.key.id };
-        let kept = self.directory.get().ok_or(Error::corrupt(place, Damage::Missing))?;
-        offset_in_list(&kept.bytes, start, index).map_err(|damage| Error::corrupt(place, damage))
+        let kept = self.directory.get().ok_or_else(|| Error::corrupt(place, Damage::Missing))?;
+        let offset = offset_in_list(self.bytes_of(kept), start, index);
+        offset.map_err(|damage| Error::corrupt(place, damage))
     }
 
     /// The payload behind a header that was checked.
-    pub(crate) fn read_payload(&self, header: &FrameHeader) -> Result<Payload> {
+    pub(crate) fn read_payload(&self, header: &FrameHeader) -> Result<Cow<'_, [u8]>> {
         let offset = header.position.offset;
         let padded = header.frame_len() - FRAME_HEADER_LEN;
         let bytes = self.read(offset.saturating_add(HEADER), padded)?;
-        header.check_payload(&bytes).map_err(|damage| self.damaged(offset, damage))?;
-        Ok(bytes.slice(0..header.payload_len as usize))
+        header
+            .check_payload(&self.frames, &bytes)
+            .map_err(|damage| self.damaged(offset, damage))?;
+        let len = header.payload_len as usize;
+        Ok(match bytes {
+            Cow::Borrowed(bytes) => Cow::Borrowed(bytes.get(..len).unwrap_or_default()),
+            Cow::Owned(mut bytes) => {
+                bytes.truncate(len);
+                Cow::Owned(bytes)
+            }
+        })
     }
 
-    /// The bytes at `offset` of the segment, as a view where the storage has views.
-    fn read(&self, offset: u32, len: usize) -> Result<Payload> {
+    /// The bytes at `offset` of the segment, out of the view where the storage has views.
+    fn read(&self, offset: u32, len: usize) -> Result<Cow<'_, [u8]>> {
         let end = u64::from(offset) + len as u64;
         if end > self.extent_size.bytes() {
             let max = self.extent_size.bytes();
             return Err(self.damaged(offset, Damage::OutOfRange { found: end, max }));
         }
-        if let Some(region) = self.region()
-            && let Some(part) = region.slice(offset as usize..offset as usize + len)
+        if let Some(bytes) = self.mapped()
+            && let Some(part) = bytes.get(offset as usize..offset as usize + len)
         {
-            self.disk.count_mapped();
-            return Ok(Payload::view(part));
+            self.count_mapped(1);
+            return Ok(Cow::Borrowed(part));
         }
         let mut bytes = vec![0; len];
         match self.disk.read(self.at + u64::from(offset), &mut bytes) {
-            Ok(()) => Ok(Payload::owned(bytes)),
+            Ok(()) => Ok(Cow::Owned(bytes)),
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(self.damaged(offset, Damage::Truncated))
             }
@@ -247,11 +314,35 @@ impl Segment {
         }
     }
 
-    /// A view of the whole extent, once all of it lies within the file.
-    fn region(&self) -> Option<&Region> {
-        if let Some(region) = self.region.get() {
-            return Some(region);
+    /// Counts so many looks at frames through the view.
+    pub(crate) fn count_mapped(&self, looks: u64) {
+        self.disk.count_mapped(looks);
+    }
+
+    /// The bytes of the whole extent as a view of the file, once all of it lies within the file.
+    /// Once there is a view, it stays.
+    #[inline]
+    pub(crate) fn mapped(&self) -> Option<&[u8]> {
+        match self.region.get() {
+            Some(region) => Some(region),
+            None => self.map(),
         }
+    }
+
+    /// Has the first bytes of the frame at `offset` fetched from memory, if there is a view.
+    pub(crate) fn foresee(&self, offset: u32) {
+        if let Some(bytes) = self.region.get().and_then(|region| region.get(offset as usize..)) {
+            prefetch(bytes);
+        }
+    }
+
+    /// Whether there is a view by now.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.region.get().is_some()
+    }
+
+    #[cold]
+    fn map(&self) -> Option<&[u8]> {
         let len = usize::try_from(self.extent_size.bytes()).ok()?;
         if self.disk.len().ok()? < self.at + len as u64 {
             return None;
@@ -261,14 +352,15 @@ impl Segment {
     }
 
     /// All bytes of the extent, zeros behind the end of the file.
-    pub(crate) fn read_all(&self) -> Result<Payload> {
-        if let Some(region) = self.region() {
-            return Ok(Payload::view(region.clone()));
+    pub(crate) fn read_all(&self) -> Result<Cow<'_, [u8]>> {
+        if let Some(bytes) = self.mapped() {
+            return Ok(Cow::Borrowed(bytes));
         }
         let len = usize::try_from(self.extent_size.bytes()).unwrap_or(usize::MAX);
-        Ok(Payload::owned(self.disk.read_padded(self.at, len)?))
+        Ok(Cow::Owned(self.disk.read_padded(self.at, len)?))
     }
 
+    #[cold]
     pub(crate) fn damaged(&self, offset: u32, damage: Damage) -> Error {
         Error::corrupt(Place::Frame(self.position(offset)), damage)
     }
@@ -285,13 +377,13 @@ impl fmt::Debug for Segment {
 }
 
 /// The first offset at or behind `from` where a valid frame header stands.
-pub(crate) fn next_frame(extent: &[u8], key: SegmentKey, from: u32) -> Option<u32> {
+pub(crate) fn next_frame(extent: &[u8], check: &FrameCheck, from: u32) -> Option<u32> {
     let start = (from.max(SEGMENT_HEADER_LEN) as usize).next_multiple_of(FRAME_ALIGN);
     (start..extent.len().saturating_sub(FRAME_HEADER_LEN - 1)).step_by(FRAME_ALIGN).find_map(|at| {
         let offset = u32::try_from(at).ok()?;
         let bytes = extent.get(at..)?;
-        let position = LogPosition { segment: key.id, offset };
-        (claims_position(bytes, position) && FrameHeader::decode(bytes, key, offset).is_ok())
+        let position = LogPosition { segment: check.segment(), offset };
+        (claims_position(bytes, position) && FrameHeader::decode_with(bytes, check, offset).is_ok())
             .then_some(offset)
     })
 }
@@ -300,66 +392,52 @@ pub(crate) fn next_frame(extent: &[u8], key: SegmentKey, from: u32) -> Option<u3
 /// clone; the extent that a view points into is not reused while the payload or a clone lives.
 #[derive(Clone)]
 pub struct Payload {
-    bytes: Bytes,
-    pin: Option<Arc<Segment>>,
+    owner: Owner,
+    /// Which of the owner's bytes; they lie within them.
+    range: Range<usize>,
 }
 
+/// Who has the bytes of a payload.
 #[derive(Clone)]
-enum Bytes {
-    Mapped(Region),
-    Owned { bytes: Arc<[u8]>, range: Range<usize> },
+enum Owner {
+    /// The segment, in its view of the extent, which holds the map and the writer lock too.
+    View(Arc<Segment>),
+    Copy(Arc<Vec<u8>>),
 }
 
 impl Payload {
-    fn view(region: Region) -> Self {
-        Self { bytes: Bytes::Mapped(region), pin: None }
+    fn view(segment: &Arc<Segment>, range: Range<usize>) -> Self {
+        Self { owner: Owner::View(Arc::clone(segment)), range }
     }
 
     pub(crate) fn owned(bytes: Vec<u8>) -> Self {
         let range = 0..bytes.len();
-        Self { bytes: Bytes::Owned { bytes: bytes.into(), range }, pin: None }
+        Self { owner: Owner::Copy(Arc::new(bytes)), range }
     }
 
-    /// Holds the segment that the bytes lie in.
+    /// The bytes without the first `len`; none if they are fewer.
     #[must_use]
-    pub(crate) fn pinned(mut self, segment: &Arc<Segment>) -> Self {
-        if matches!(self.bytes, Bytes::Mapped(_)) {
-            self.pin = Some(Arc::clone(segment));
-        }
+    pub(crate) fn without_first(mut self, len: usize) -> Self {
+        self.range.start = self.range.end.min(self.range.start.saturating_add(len));
         self
-    }
-
-    /// A part of the bytes; empty if the range does not lie within them.
-    #[must_use]
-    pub(crate) fn slice(&self, range: Range<usize>) -> Self {
-        let bytes = match &self.bytes {
-            Bytes::Mapped(region) => region.slice(range).map(Bytes::Mapped),
-            Bytes::Owned { bytes, range: outer } => {
-                let (start, end) = (outer.start + range.start, outer.start + range.end);
-                (start <= end && end <= outer.end)
-                    .then(|| Bytes::Owned { bytes: Arc::clone(bytes), range: start..end })
-            }
-        };
-        match bytes {
-            Some(bytes) => Self { bytes, pin: self.pin.clone() },
-            None => Self::owned(Vec::new()),
-        }
     }
 
     /// Whether the bytes are a view of the file rather than a copy.
     pub fn is_view(&self) -> bool {
-        matches!(self.bytes, Bytes::Mapped(_))
+        matches!(self.owner, Owner::View(_))
     }
 }
 
 impl Deref for Payload {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Mapped(region) => region,
-            Bytes::Owned { bytes, range } => bytes.get(range.clone()).unwrap_or_default(),
-        }
+        let bytes = match &self.owner {
+            Owner::View(segment) => segment.mapped().unwrap_or_default(),
+            Owner::Copy(bytes) => bytes,
+        };
+        bytes.get(self.range.clone()).unwrap_or_default()
     }
 }
 

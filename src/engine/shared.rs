@@ -1,7 +1,7 @@
 //! What all handles of one open store share, and the steps that touch several parts of it.
 //!
-//! Locks are taken in this order: index, noting, core, ahead, keeper; then
-//! those within the disk and the commit queue.
+//! Locks are taken in this order: compacting, index, noting, core, ahead, keeper; then those within
+//! the disk and the commit queue.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::commit::CommitQueue;
+use super::compact::Compacting;
 use super::core::{Core, Sealing};
 use super::disk::Disk;
 use super::index_slot::IndexSlot;
@@ -22,8 +23,8 @@ use super::upkeep::{Upkeep, Wanted};
 use crate::error::{Error, IoAction, Result};
 use crate::format::frame::SegmentKey;
 use crate::format::manifest::Change;
-use crate::format::segment::{PURPOSE_LOG, SegmentHeader};
-use crate::format::superblock::Superblock;
+use crate::format::segment::{Purpose, SegmentHeader};
+use crate::format::superblock::{FLAG_CLEAN, Superblock};
 use crate::format::{ExtentSize, PAGE, SUPERBLOCK_AT};
 use crate::types::{Epoch, ExtentNo, Lsn, RunNo, SegmentId, Timestamp};
 
@@ -35,6 +36,8 @@ pub(crate) struct Engine {
     pub(crate) path: Option<PathBuf>,
     pub(crate) uuid: [u8; 16],
     pub(crate) extent_size: ExtentSize,
+    /// Held by the one who moves, retires or frees segments.
+    pub(crate) compacting: Mutex<Compacting>,
     pub(crate) index: Mutex<IndexSlot>,
     /// Held by the one who tells the manifest of sealed segments.
     pub(crate) noting: Mutex<()>,
@@ -178,10 +181,7 @@ impl Engine {
         next_lsn: Lsn,
     ) -> Result<Arc<Segment>> {
         let _watch = self.watch(Activity::Reserve);
-        let mut salt = [0; 8];
-        let entropy = &self.options.environment.entropy;
-        entropy.fill(&mut salt).map_err(|source| Error::io(IoAction::Randomness, source))?;
-        let key = SegmentKey { id, salt: u64::from_le_bytes(salt) };
+        let key = SegmentKey { id, salt: self.new_salt()? };
         let written = self.commit.written();
         let mut keeper = self.keeper.lock();
         let extent = keeper.manifest.claim();
@@ -197,6 +197,26 @@ impl Engine {
         prepared
     }
 
+    /// A random number that keys the frames of a segment.
+    pub(crate) fn new_salt(&self) -> Result<u64> {
+        let mut salt = [0; 8];
+        let entropy = &self.options.environment.entropy;
+        entropy.fill(&mut salt).map_err(|source| Error::io(IoAction::Randomness, source))?;
+        Ok(u64::from_le_bytes(salt))
+    }
+
+    /// Makes an extent ready for a segment: nothing of an earlier owner is left in it, and its
+    /// space is had.
+    pub(crate) fn prepare_extent(&self, extent: ExtentNo) -> Result<()> {
+        let (at, len) = (self.extent_size.offset_of(extent), self.extent_size.bytes());
+        let there = self.disk.len()?.saturating_sub(at).min(len);
+        if there > 0 {
+            // What an earlier owner left would not check, but it would look like a torn tail.
+            self.disk.punch(at, there)?;
+        }
+        self.disk.allocate(at, len)
+    }
+
     fn prepare(
         &self,
         keeper: &mut Keeper,
@@ -205,16 +225,13 @@ impl Engine {
         next_run_no: RunNo,
         next_lsn: Lsn,
     ) -> Result<Arc<Segment>> {
-        let (at, len) = (self.extent_size.offset_of(extent), self.extent_size.bytes());
-        let there = self.disk.len()?.saturating_sub(at).min(len);
-        if there > 0 {
-            // What an earlier owner left would not check, but it would look like a torn tail.
-            self.disk.punch(at, there)?;
-        }
-        self.disk.allocate(at, len)?;
-        let segment = Arc::new(Segment::new(self.disk.clone(), self.extent_size, extent, key));
+        self.prepare_extent(extent)?;
+        let purpose = Purpose::Log;
+        let segment = Segment::new(self.disk.clone(), self.extent_size, extent, key, purpose);
+        let segment = Arc::new(segment);
         self.write_segment_header(&segment, next_run_no, next_lsn)?;
-        keeper.commit_durably(&[Change::Reserve { extent, segment: key.id, salt: key.salt }])?;
+        let SegmentKey { id, salt } = key;
+        keeper.commit_durably(&[Change::Reserve { extent, segment: id, salt, purpose }])?;
         Ok(segment)
     }
 
@@ -224,8 +241,33 @@ impl Engine {
         next_run_no: RunNo,
         next_lsn: Lsn,
     ) -> Result<()> {
-        let (uuid, key, purpose) = (self.uuid, segment.key(), PURPOSE_LOG);
+        let (uuid, key, purpose) = (self.uuid, segment.key(), segment.purpose());
         let header = SegmentHeader { uuid, key, purpose, next_run_no, next_lsn };
         self.disk.write(segment.file_offset(), &header.encode())
+    }
+
+    /// Makes everything durable and marks the file as closed in order. Closing twice is fine.
+    pub(crate) fn close(&self) -> Result<()> {
+        {
+            let mut core = self.core.lock();
+            if core.closed {
+                return Ok(());
+            }
+            core.closed = true;
+        }
+        self.sync_all()?;
+        self.note_seals()?;
+        self.checkpoint()?;
+        self.close_index();
+        self.disk.sync()?;
+        let (end, next) = {
+            let core = self.core.lock();
+            (core.end_of_log(), (core.next_segment, core.next_run_no, core.next_lsn))
+        };
+        self.keeper.lock().write_superblock(|block| {
+            block.durable = end;
+            block.flags = FLAG_CLEAN;
+            (block.next_segment, block.next_run_no, block.next_lsn) = next;
+        })
     }
 }

@@ -103,7 +103,7 @@ impl Engine {
             hot_runs,
             deleted_runs: deleted_runs.len() as u64,
             index_open,
-            index_applied: catalog.index().and_then(crate::index::IndexSnapshot::applied),
+            index_applied: catalog.index().and_then(|index| index.applied().log),
             index_page_reads,
             durable: self.commit.durable(),
             end,

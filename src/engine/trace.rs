@@ -6,8 +6,12 @@
 
 use core::fmt;
 use core::ops::{Bound, RangeBounds};
+use core::time::Duration;
 use std::sync::Arc;
 
+use super::core::Core;
+use super::env::Clock;
+use super::lookup::Found;
 use super::part::{Offsets, Part};
 use super::segment::Payload;
 use super::shared::Engine;
@@ -15,7 +19,7 @@ use super::values::Record;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::{FLAG_LATE, FLAG_PIECES, PieceRef, decode_pieces};
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, Seq};
+use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, Seq, Timestamp};
 
 /// A place between records: the part, and the record within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,62 +36,128 @@ pub struct Trace {
     agent: AgentId,
     run: RunId,
     run_no: RunNo,
-    parts: Vec<Part>,
+    parts: Arc<[Part]>,
     front: Spot,
     back: Spot,
     /// The sequence that is due at the front; a larger one means that records are missing.
     expected: Option<Seq>,
+    /// Looks at frames through a view, to be counted at the end.
+    looks: u64,
+    /// How long it may hold up that extents are used again.
+    pin: Option<Pin>,
 }
+
+/// Since when a trace holds its segments, and for how long it may once they do not count any more.
+struct Pin {
+    clock: Arc<dyn Clock>,
+    since: Timestamp,
+    most: Duration,
+}
+
+impl Pin {
+    fn is_too_old(&self) -> bool {
+        let age = self.clock.now().0.saturating_sub(self.since.0);
+        u64::try_from(age).is_ok_and(|age| Duration::from_nanos(age) > self.most)
+    }
+}
+
+/// How many records further on the bytes are fetched already.
+const AHEAD: u32 = 1;
 
 impl Engine {
     /// The trace of a run as of now.
     pub(crate) fn trace(&self, run: RunRef<'_>) -> Result<Trace> {
+        let mut trace = self.begin_trace(run)?;
+        trace.pin = self.options.compaction.pin_age.map(|most| Pin {
+            clock: Arc::clone(&self.options.environment.clock),
+            since: self.now(),
+            most,
+        });
+        Ok(trace)
+    }
+
+    fn begin_trace(&self, run: RunRef<'_>) -> Result<Trace> {
         let core = self.core.lock();
         self.check_open(&core)?;
-        let run_no = self.resolve(&core, run)?;
+        if let Some((run_no, found)) = self.only_in_catalog(&core, run)? {
+            let catalog = Arc::clone(&core.catalog);
+            drop(core);
+            let parts = found.parts(&catalog, run_no)?;
+            let row = found.row(&catalog, run_no)?;
+            return Ok(Trace::new(row.agent.clone(), row.run.clone(), run_no, parts));
+        }
         let id = RunId::new(run.run())?;
-        let mut spans = Vec::new();
-        let mut parts = Vec::new();
-        let mut agent = None;
-        if let Some(hot) = core.hot.get(run_no) {
-            spans.clone_from(&hot.spans);
-            agent = Some(hot.agent.clone());
-        }
-        for span in &spans {
-            let segment = core.unapplied.iter().find(|segment| segment.id() == span.segment);
-            let segment = segment.or_else(|| core.catalog.segment(span.segment));
-            parts.extend(segment.map(|segment| Part::sealed(segment, span)));
-        }
-        if let Some(built) = core.tail.builder.run(run_no) {
-            parts.push(Part {
-                segment: Arc::clone(&core.tail.segment),
-                records: built.entry.records,
-                first_seq: built.entry.first_seq,
-                next_seq: built.entry.next_seq,
-                offsets: Offsets::Listed(built.offsets.as_slice().into()),
-            });
-        }
+        let run_no = self.resolve(&core, run)?;
+        let agent = core.hot.get(run_no).map(|hot| hot.agent.clone());
+        let mut fresh = parts_in_memory(&core, run_no);
         let catalog = Arc::clone(&core.catalog);
         drop(core);
-        for part in &mut parts {
+        for part in &mut fresh {
             part.confirm(run_no)?;
         }
-        let found = catalog.find(run.run())?;
-        let mut all = found.parts(&catalog, run_no)?;
-        all.append(&mut parts);
+        let found = catalog.find_of_known(run.run())?;
+        let mut parts = found.parts(&catalog, run_no)?;
+        if !fresh.is_empty() {
+            parts = parts.iter().cloned().chain(fresh).collect();
+        }
         let agent = match agent {
             Some(agent) => agent,
             None => found.row(&catalog, run_no)?.agent.clone(),
         };
-        Ok(Trace::new(agent, id, run_no, all))
+        Ok(Trace::new(agent, id, run_no, parts))
+    }
+
+    /// The one run with an id of which memory knows nothing: the short way of most lookups.
+    fn only_in_catalog(&self, core: &Core, run: RunRef<'_>) -> Result<Option<(RunNo, Arc<Found>)>> {
+        RunId::check(run.run())?;
+        let (hot, complete) = core.hot.by_id(run.run());
+        if complete || !hot.is_empty() || run.agent().is_some() {
+            return Ok(None);
+        }
+        let found = core.catalog.find(run.run())?;
+        let only = found.only().filter(|run_no| !core.deleted.contains(run_no));
+        Ok(only.map(|run_no| (run_no, found)))
     }
 }
 
+/// What segments that the catalog does not cover have of a run.
+fn parts_in_memory(core: &Core, run_no: RunNo) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for span in core.hot.get(run_no).map_or(&[][..], |hot| &hot.spans) {
+        let segment = core.unapplied.iter().find(|segment| segment.id() == span.segment);
+        let segment = segment.or_else(|| core.catalog.segment(span.segment));
+        parts.extend(segment.map(|segment| Part::sealed(segment, span)));
+    }
+    if let Some(built) = core.tail.builder.run(run_no) {
+        parts.push(Part {
+            segment: Arc::clone(&core.tail.segment),
+            records: built.entry.records,
+            first_seq: built.entry.first_seq,
+            next_seq: built.entry.next_seq,
+            offsets: Offsets::Listed(built.offsets.as_slice().into()),
+        });
+    }
+    parts
+}
+
 impl Trace {
-    fn new(agent: AgentId, run: RunId, run_no: RunNo, parts: Vec<Part>) -> Self {
+    fn new(agent: AgentId, run: RunId, run_no: RunNo, parts: Arc<[Part]>) -> Self {
         let back = Spot { part: parts.len(), index: 0 };
         let front = Spot { part: 0, index: 0 };
-        Self { agent, run, run_no, parts, front, back, expected: Some(Seq(0)) }
+        Self { agent, run, run_no, parts, front, back, expected: Some(Seq(0)), looks: 0, pin: None }
+    }
+
+    /// Lets go of the segments if they moved or died and were held for too long; answers whether.
+    fn is_evicted(&mut self) -> bool {
+        let Some(pin) = &self.pin else { return false };
+        let too_old = self.front < self.back
+            && self.parts.iter().any(|part| part.segment.is_retired())
+            && pin.is_too_old();
+        if too_old {
+            self.parts = Arc::new([]);
+            (self.front, self.back) = (Spot { part: 0, index: 0 }, Spot { part: 0, index: 0 });
+        }
+        too_old
     }
 
     /// The agent of the run.
@@ -179,40 +249,57 @@ impl Trace {
         None
     }
 
-    fn read(&self, part: usize, index: u32) -> Result<Record> {
-        let part = self.parts.get(part).ok_or(Error::Poisoned)?;
-        let offset = part.offset(index)?;
-        self.read_record(part, offset).map_err(|error| match error {
+    #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
+    #[inline(always)]
+    fn read(&mut self, part: usize, index: u32) -> Result<Record> {
+        let Some(part) = self.parts.get(part) else { return Err(Error::Poisoned) };
+        let read = match part.offset(index) {
+            Ok(offset) => self.read_record(part, offset),
+            Err(error) => Err(error),
+        };
+        self.looks += u64::from(part.segment.is_mapped());
+        match read {
+            Ok(record) => Ok(record),
+            Err(error) => Err(self.named(error, part.presumed_seq(index))),
+        }
+    }
+
+    /// Has the bytes of a record fetched that will be read soon, while those in front of it are
+    /// checked: interleaved runs would wait for the memory at each record.
+    fn foresee(&self, part: usize, index: u32) {
+        if let Some(part) = self.parts.get(part)
+            && let Offsets::Listed(offsets) = &part.offsets
+            && let Some(&offset) = offsets.get(index as usize)
+        {
+            part.segment.foresee(offset);
+        }
+    }
+
+    /// The error with the run and the sequence, where it does not say them itself.
+    #[cold]
+    fn named(&self, error: Error, seq: Option<Seq>) -> Error {
+        match error {
             Error::Corrupt(mut corruption) => {
                 corruption.run.get_or_insert_with(|| self.run.clone());
-                corruption.seq = corruption.seq.or_else(|| part.presumed_seq(index));
+                corruption.seq = corruption.seq.or(seq);
                 Error::Corrupt(corruption)
             }
             other => other,
-        })
+        }
     }
 
+    #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
+    #[inline(always)]
     fn read_record(&self, part: &Part, offset: u32) -> Result<Record> {
         let segment = &part.segment;
-        let named = |header: &FrameHeader, error| match error {
-            Error::Corrupt(corruption) => Error::Corrupt(Corruption {
-                run: Some(self.run.clone()),
-                seq: Some(header.seq),
-                ..corruption
-            }),
-            other => other,
-        };
-        let (header, stored) = segment.read_frame_named(offset, named)?;
+        let named = |header: &FrameHeader, error| self.named(error, Some(header.seq));
+        let (header, mut stored) = segment.keep_frame(offset, named)?;
         if header.kind != FrameKind::Record || header.run_no != self.run_no {
             return Err(segment.damaged(offset, Damage::Mismatch));
         }
-        let stored = stored.pinned(segment);
-        let gathered = if header.flags & FLAG_PIECES == 0 {
-            None
-        } else {
-            let references = stored.get(usize::from(header.name_len)..).unwrap_or_default();
-            Some(self.gather(&header, references).map_err(|error| named(&header, error))?)
-        };
+        if header.flags & FLAG_PIECES != 0 {
+            stored = self.gather(&header, &stored).map_err(|error| named(&header, error))?;
+        }
         Ok(Record {
             seq: header.seq,
             lsn: header.lsn,
@@ -221,19 +308,23 @@ impl Trace {
             late: header.flags & FLAG_LATE != 0,
             stored,
             name_len: header.name_len,
-            gathered,
         })
     }
 
-    /// The payload of a record that lies in pieces.
-    fn gather(&self, header: &FrameHeader, references: &[u8]) -> Result<Payload> {
+    /// The kind and the payload of a record that lies in pieces.
+    #[cold]
+    fn gather(&self, header: &FrameHeader, stored: &[u8]) -> Result<Payload> {
         let at = |position: LogPosition, damage| Error::corrupt(Place::Frame(position), damage);
+        let (name, references) = stored
+            .split_at_checked(usize::from(header.name_len))
+            .ok_or_else(|| at(header.position, Damage::Truncated))?;
         let pieces = decode_pieces(references).map_err(|damage| at(header.position, damage))?;
         let total: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
         if total != u64::from(header.extra) {
             return Err(at(header.position, Damage::Mismatch));
         }
-        let mut bytes = Vec::with_capacity(header.extra as usize);
+        let mut bytes = Vec::with_capacity(name.len() + header.extra as usize);
+        bytes.extend_from_slice(name);
         for PieceRef { at: position, len, crc } in pieces {
             let part = self.parts.iter().find(|part| part.segment.id() == position.segment);
             let part = part.ok_or_else(|| at(position, Damage::Missing))?;
@@ -261,16 +352,26 @@ impl Trace {
     }
 }
 
+/// The sequence that an error is about.
+fn seq_of(error: &Error) -> Option<Seq> {
+    match error {
+        Error::Corrupt(corruption) => corruption.seq,
+        _ => None,
+    }
+}
+
 impl Iterator for Trace {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.is_evicted() {
+            return Some(Err(Error::Evicted { run: Some(self.run.clone()) }));
+        }
         let (part, index) = self.settle_front()?;
         let read = self.read(part, index);
         let seq = match &read {
             Ok(record) => Some(record.seq),
-            Err(Error::Corrupt(corruption)) => corruption.seq,
-            Err(_) => None,
+            Err(error) => seq_of(error),
         };
         if let (Some(expected), Some(seq)) = (self.expected, seq)
             && seq > expected
@@ -280,15 +381,27 @@ impl Iterator for Trace {
         }
         self.expected = seq.map(|seq| Seq(seq.0.saturating_add(1)));
         self.front.index += 1;
+        self.foresee(part, self.front.index + AHEAD);
         Some(read)
     }
 }
 
 impl DoubleEndedIterator for Trace {
     fn next_back(&mut self) -> Option<Self::Item> {
+        if self.is_evicted() {
+            return Some(Err(Error::Evicted { run: Some(self.run.clone()) }));
+        }
         let (part, index) = self.settle_back()?;
         self.back = Spot { part, index };
         Some(self.read(part, index))
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if let (Some(part), 1..) = (self.parts.first(), self.looks) {
+            part.segment.count_mapped(self.looks);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What must be done now and then: syncing, setting segments aside, checkpoints of the index,
-//! giving space back. Two threads do it by default, so that a long checkpoint never holds up a
-//! sync; without threads each call that changes the store does what is due before it returns.
+//! giving space back. Three threads do it by default, so that a long checkpoint never holds up a
+//! sync, nor a compaction a checkpoint; without threads each call that changes the store does what
+//! is due before it returns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +25,10 @@ impl Wanted {
     pub(crate) const CHECKPOINT: Self = Self(1 << 2);
     pub(crate) const RECLAIM: Self = Self(1 << 3);
     const OPEN_INDEX: Self = Self(1 << 4);
+    pub(crate) const COMPACT: Self = Self(1 << 5);
     const LOG_WORK: Self = Self(Self::SYNC.0 | Self::RESERVE.0);
-    const INDEX_WORK: Self = Self(Self::CHECKPOINT.0 | Self::RECLAIM.0 | Self::OPEN_INDEX.0);
+    const INDEX_WORK: Self = Self(Self::CHECKPOINT.0 | Self::OPEN_INDEX.0);
+    const SPACE_WORK: Self = Self(Self::RECLAIM.0 | Self::COMPACT.0);
 
     fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -38,8 +41,10 @@ pub(crate) struct Upkeep {
     state: Mutex<State>,
     /// Wakes the thread that syncs and sets segments aside.
     log_work: Condvar,
-    /// Wakes the thread that keeps the index and gives space back.
+    /// Wakes the thread that keeps the index.
     index_work: Condvar,
+    /// Wakes the thread that gives space back.
+    space_work: Condvar,
     /// Something was written since the last background sync.
     dirty: AtomicBool,
     threads: bool,
@@ -65,8 +70,13 @@ impl Upkeep {
         let mut state = self.state.lock();
         if state.wanted & work.0 != work.0 {
             state.wanted |= work.0;
-            let waiting =
-                if work.has(Wanted::LOG_WORK) { &self.log_work } else { &self.index_work };
+            let waiting = if work.has(Wanted::LOG_WORK) {
+                &self.log_work
+            } else if work.has(Wanted::SPACE_WORK) {
+                &self.space_work
+            } else {
+                &self.index_work
+            };
             waiting.notify_one();
         }
     }
@@ -92,6 +102,19 @@ impl Upkeep {
         self.state.lock().stop = true;
         self.log_work.notify_one();
         self.index_work.notify_one();
+        self.space_work.notify_all();
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.state.lock().stop
+    }
+
+    /// Waits for so long, or until the threads are to stop.
+    #[expect(clippy::disallowed_methods, reason = "a real pause of a real thread")]
+    pub(crate) fn pause(&self, duration: std::time::Duration) {
+        let until = Instant::now() + duration;
+        let mut state = self.state.lock();
+        while !state.stop && !self.space_work.wait_until(&mut state, until).timed_out() {}
     }
 }
 
@@ -109,6 +132,7 @@ impl Threads {
         for (name, run) in [
             ("runlog-sync", Engine::log_thread as fn(&Engine)),
             ("runlog-index", Engine::index_thread as fn(&Engine)),
+            ("runlog-space", Engine::space_thread as fn(&Engine)),
         ] {
             let engine = Arc::clone(engine);
             let spawned =
@@ -201,12 +225,37 @@ impl Engine {
         }
     }
 
+    /// Frees what is dead, and compacts what is mostly so.
+    fn space_thread(&self) {
+        loop {
+            let work = {
+                let mut state = self.upkeep.state.lock();
+                while !state.stop && state.wanted & Wanted::SPACE_WORK.0 == 0 {
+                    self.upkeep.space_work.wait(&mut state);
+                }
+                if state.stop {
+                    return;
+                }
+                let taken = state.wanted & Wanted::SPACE_WORK.0;
+                state.wanted &= !taken;
+                Wanted(taken)
+            };
+            self.space_work(work, self.options.compaction.rate);
+        }
+    }
+
     fn index_work(&self, work: Wanted) {
         if work.has(Wanted::CHECKPOINT) && self.checkpoint_is_due() {
             let _ = self.checkpoint();
         }
-        if work.has(Wanted::RECLAIM) {
+    }
+
+    fn space_work(&self, work: Wanted, rate: Option<u64>) {
+        if work.has(Wanted::SPACE_WORK) {
             let _ = self.reclaim();
+        }
+        if work.has(Wanted::COMPACT) && self.options.compaction.automatic {
+            let _ = self.compact_for_space(rate, &|| self.upkeep.is_stopping());
         }
     }
 
@@ -216,6 +265,9 @@ impl Engine {
         waiting >= CHECKPOINT_DUE
             || (waiting > 0 && core.hot.len() >= RUNS_DUE)
             || core.catalog.index_failed()
+            || (self.options.index
+                && core.catalog.index().is_none()
+                && !core.catalog.segments().is_empty())
     }
 
     /// Called by each call that changed the store, with no lock held: does what is due where there
@@ -230,6 +282,7 @@ impl Engine {
             let _ = self.reserve_ahead();
         }
         self.index_work(work);
+        self.space_work(work, None);
     }
 
     /// Helps with a checkpoint that is late, so that memory stays bounded.

@@ -240,6 +240,8 @@ pub struct RunSummary {
     pub late_records: u64,
     /// The bytes of all payloads.
     pub bytes: u64,
+    /// Somebody holds it, so that it is not evicted.
+    pub held: bool,
     pub(crate) key: (Timestamp, RunNo),
 }
 
@@ -256,6 +258,7 @@ impl RunSummary {
             records: row.records,
             late_records: row.late,
             bytes: row.bytes,
+            held: row.is_held(),
             key: (row.created_at, row.run_no),
         }
     }
@@ -269,11 +272,9 @@ pub struct Record {
     pub(crate) at: Timestamp,
     pub(crate) content: ContentType,
     pub(crate) late: bool,
-    /// The kind, and the payload unless that lay in pieces.
+    /// The kind and the payload.
     pub(crate) stored: Payload,
     pub(crate) name_len: u8,
-    /// The payload of a record that lay in pieces, put together.
-    pub(crate) gathered: Option<Payload>,
 }
 
 impl Record {
@@ -310,18 +311,12 @@ impl Record {
 
     /// The bytes exactly as they were appended.
     pub fn payload(&self) -> &[u8] {
-        match &self.gathered {
-            Some(payload) => payload,
-            None => self.stored.get(usize::from(self.name_len)..).unwrap_or_default(),
-        }
+        self.stored.get(usize::from(self.name_len)..).unwrap_or_default()
     }
 
     /// The bytes, to keep without copying.
     pub fn into_payload(self) -> Payload {
-        match self.gathered {
-            Some(payload) => payload,
-            None => self.stored.slice(usize::from(self.name_len)..self.stored.len()),
-        }
+        self.stored.without_first(usize::from(self.name_len))
     }
 
     /// Reads the payload as JSON.

@@ -2,15 +2,22 @@
 //!
 //! Nothing is written here: a file that is refused stays as it was.
 
+use std::collections::BTreeSet;
+
+use super::scan::{Item, lex, payload_of};
 use crate::engine::disk::Disk;
 use crate::engine::report::RecoveryReport;
+use crate::engine::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::SegmentKey;
 use crate::format::header::{HeaderFault, KNOWN_OPTIONAL, MAGIC, StaticHeader};
-use crate::format::manifest::{Change, Extents, Use, read_area};
-use crate::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::manifest::{Change, Extents, SealedAt, Use, read_area};
+use crate::format::origin::Origin;
+use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::superblock::{ManifestAt, Superblock};
-use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
+use crate::format::{
+    Directory, EXTENTS_AT, ExtentSize, FORMAT_VERSION, FrameKind, PAGE, PAGE_LEN, SUPERBLOCK_AT,
+};
 use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
 /// No store gets to write this many manifests.
@@ -189,8 +196,9 @@ fn tail_is_torn(area: &[u8], records: u64) -> bool {
 /// Takes over every segment of this store that sits in an extent nobody owns.
 fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
     let count = base.extent_size.extents_in(disk.len()?);
-    let mut known: std::collections::BTreeSet<SegmentId> =
+    let mut known: BTreeSet<SegmentId> =
         base.extents.uses.values().filter_map(segment_of).collect();
+    let mut outputs = Vec::new();
     for number in 0..u32::try_from(count).unwrap_or(u32::MAX) {
         let extent = ExtentNo(number);
         if base.extents.uses.contains_key(&extent) {
@@ -199,15 +207,90 @@ fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
         let at = base.extent_size.offset_of(extent);
         let head = disk.read_padded(at, SEGMENT_HEADER_LEN as usize)?;
         let Ok(header) = SegmentHeader::decode(&head) else { continue };
-        if header.uuid == base.uuid && header.key.id.0 != 0 && known.insert(header.key.id) {
-            let SegmentKey { id: segment, salt } = header.key;
-            let reserve = Change::Reserve { extent, segment, salt };
-            base.extents
-                .apply(reserve)
-                .map_err(|damage| Error::corrupt(Place::Extent { extent }, damage))?;
+        if header.uuid != base.uuid || header.key.id.0 == 0 || known.contains(&header.key.id) {
+            continue;
+        }
+        let SegmentKey { id: segment, salt } = header.key;
+        let purpose = header.purpose;
+        base.change(extent, Change::Reserve { extent, segment, salt, purpose })?;
+        match purpose {
+            Purpose::Log => _ = known.insert(segment),
+            Purpose::Output => outputs.push((extent, header.key)),
+        }
+    }
+    salvage_outputs(disk, base, known, &outputs)
+}
+
+/// Decides which outputs of compactions count: those of which a segment that they replace is gone.
+/// These go only after the outputs counted, and only when no output of a compaction that did not
+/// come to its end is left. As long as all of them are there, they say the same, and the outputs
+/// may not have been finished.
+fn salvage_outputs(
+    disk: &Disk,
+    base: &mut Base,
+    mut known: BTreeSet<SegmentId>,
+    found: &[(ExtentNo, SegmentKey)],
+) -> Result<()> {
+    let mut outputs = found.to_vec();
+    // What an output replaces was there before it.
+    outputs.sort_by_key(|(_, key)| key.id);
+    for (extent, key) in outputs {
+        let segment = Segment::new(disk.clone(), base.extent_size, extent, key, Purpose::Output);
+        let is_gone = |victim: &SegmentId| !known.contains(victim);
+        match read_output(&segment)? {
+            Some((at, origin)) if origin.victims.iter().any(is_gone) => {
+                base.change(extent, Change::Seal { extent, segment: key.id, at })?;
+                known.insert(key.id);
+                retire_all(base, &origin.victims)?;
+            }
+            _ => base.change(extent, Change::Retire { extent })?,
         }
     }
     Ok(())
+}
+
+fn retire_all(base: &mut Base, victims: &[SegmentId]) -> Result<()> {
+    let replaced = |used: &Use| segment_of(used).is_some_and(|id| victims.contains(&id));
+    let extents: Vec<ExtentNo> = base
+        .extents
+        .uses
+        .iter()
+        .filter_map(|(&extent, used)| replaced(used).then_some(extent))
+        .collect();
+    extents.into_iter().try_for_each(|extent| base.change(extent, Change::Retire { extent }))
+}
+
+/// The end and the origin of an output, if both are there and its directory is whole.
+fn read_output(segment: &Segment) -> Result<Option<(SealedAt, Origin)>> {
+    let extent = segment.read_all()?;
+    let items = lex(&extent, segment.frames());
+    let whole = |kind: FrameKind| {
+        items.iter().rev().find_map(move |item| match item {
+            Item::Frame(lexed) if lexed.header.kind == kind && lexed.payload.is_ok() => Some(lexed),
+            _ => None,
+        })
+    };
+    let (Some(seal), Some(origin)) = (whole(FrameKind::Seal), whole(FrameKind::Origin)) else {
+        return Ok(None);
+    };
+    let directory = Directory::new(payload_of(&extent, &seal.header));
+    let origin = Origin::decode(payload_of(&extent, &origin.header));
+    let (Ok(directory), Ok(origin)) = (directory, origin) else { return Ok(None) };
+    let header = &seal.header;
+    let sealed = SealedAt {
+        end: header.extra,
+        seal: header.position.offset,
+        digest: header.payload_crc,
+        has_evictions: directory.eviction_count() > 0,
+    };
+    Ok(Some((sealed, origin)))
+}
+
+impl Base {
+    fn change(&mut self, extent: ExtentNo, change: Change) -> Result<()> {
+        let place = Place::Extent { extent };
+        self.extents.apply(change).map_err(|damage| Error::corrupt(place, damage))
+    }
 }
 
 fn segment_of(used: &Use) -> Option<SegmentId> {

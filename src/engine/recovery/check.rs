@@ -24,7 +24,7 @@ pub(crate) fn check_sealed(segment: &Segment) -> Result<SegmentCheck> {
     let mut check = SegmentCheck::default();
     let Some(sealed) = segment.sealed() else { return Ok(check) };
     let extent = segment.read_all()?;
-    let items = lex(&extent, segment.key());
+    let items = lex(&extent, segment.frames());
     let stored = match segment.stored_directory() {
         Ok(bytes) => Some(bytes),
         Err(Error::Corrupt(corruption)) => {
@@ -55,7 +55,7 @@ pub(crate) fn check_tail(
 ) -> Result<SegmentCheck> {
     let mut check = SegmentCheck::default();
     let extent = segment.read_all()?;
-    let items = lex(&extent, segment.key());
+    let items = lex(&extent, segment.frames());
     let below = frames_below(&items, end);
     let runs = names(&extent, &below);
     let named = items.iter().filter_map(|item| {
@@ -149,9 +149,7 @@ impl SegmentCheck {
         }
         let place = Place::Directory { segment: segment.id() };
         let rebuilt = replay(extent, frames, u32::MAX, &mut |_| None).builder;
-        let evictions: Vec<RunNo> = rebuilt.evictions().collect();
-        let stored = (0..directory.eviction_count()).map(|index| directory.eviction(index));
-        let same_evictions = stored.eq(evictions.into_iter().map(Ok));
+        let same_evictions = directory.evictions().eq(rebuilt.evictions().map(Ok));
         let same_count = rebuilt.runs().len() == directory.run_count() as usize;
         let same_runs = rebuilt.runs().iter().all(|built| {
             let slot = directory.find_no(built.entry.run_no).ok().flatten();

@@ -61,7 +61,7 @@ pub(crate) fn recover_log(
     let mut cuts = Vec::new();
     for segment in unsealed.values() {
         let extent = segment.read_all()?;
-        cuts.push(Cut { segment: Arc::clone(segment), items: lex(&extent, segment.key()) });
+        cuts.push(Cut { segment: Arc::clone(segment), items: lex(&extent, segment.frames()) });
     }
     let floor = cuts.iter().flat_map(|cut| &cut.items).fold(floor, |floor, item| match item {
         Item::Frame(lexed) => floor.max(lexed.header.durable),

@@ -12,6 +12,7 @@ mod base;
 mod check;
 mod decide;
 mod log;
+mod numbers;
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -21,10 +22,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 pub(crate) use self::check::{SegmentCheck, check_sealed, check_tail};
-pub(crate) use self::scan::rebuild_directory;
+pub(crate) use self::scan::{Item, lex, payload_of, rebuild_directory};
 
 use self::base::{Base, drop_index, read_base};
 use self::log::{Recovered, RecoveredLog, recover_log};
+use self::numbers::fresh_numbers;
 use super::catalog::Catalog;
 use super::commit::CommitQueue;
 use super::core::{Core, Sealing, Tail};
@@ -39,20 +41,27 @@ use super::segment::Segment;
 use super::shared::{Engine, Keeper};
 use super::stores::Stores;
 use super::upkeep::{Upkeep, Wanted};
-use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::error::{Corruption, Error, Place, Result};
 use crate::format::frame::SegmentKey;
 use crate::format::manifest::{Extents, Use};
-use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::format::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
 use crate::format::{DirectoryBuilder, ExtentSize};
 use crate::index::{Catalog as _, DirectoryScan};
-use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
+use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
 
 /// All segments that the manifest knows, by number.
 struct Known {
     sealed: Vec<Arc<Segment>>,
     unsealed: BTreeMap<SegmentId, Arc<Segment>>,
     retired: Vec<Arc<Segment>>,
+}
+
+impl Known {
+    /// The sealed segment of this purpose with the largest number.
+    fn last_sealed(&self, purpose: Purpose) -> Option<&Arc<Segment>> {
+        self.sealed.iter().rev().find(|segment| segment.purpose() == purpose)
+    }
 }
 
 /// Opens the store in `disk`.
@@ -66,7 +75,7 @@ pub(crate) fn open(disk: Disk, options: Options, path: Option<PathBuf>) -> Resul
     let known = segments(&disk, &base);
     check_length(&disk, &base, &known)?;
     let floor = floor(&base, &known);
-    let through = known.sealed.last().map(|segment| segment.id());
+    let through = known.last_sealed(Purpose::Log).map(|segment| segment.id());
     let catalog = Catalog::new(known.sealed.clone(), through, None);
     report.sealed_segments = known.sealed.len() as u64;
     let same_boot = report.same_boot;
@@ -82,18 +91,22 @@ pub(crate) fn open(disk: Disk, options: Options, path: Option<PathBuf>) -> Resul
 /// The segments as the manifest has them. Retired ones keep their place until they are freed.
 fn segments(disk: &Disk, base: &Base) -> Known {
     let mut known = Known { sealed: Vec::new(), unsealed: BTreeMap::new(), retired: Vec::new() };
-    let new = |extent, key| Segment::new(disk.clone(), base.extent_size, extent, key);
+    let new = |extent, key, purpose| {
+        Arc::new(Segment::new(disk.clone(), base.extent_size, extent, key, purpose))
+    };
     let mut sealed = BTreeMap::new();
     for (&extent, used) in &base.extents.uses {
         match *used {
-            Use::Log { segment, salt, sealed: at } => {
-                let found = Arc::new(new(extent, SegmentKey { id: segment, salt }));
+            Use::Log { segment, salt, purpose, sealed: at } => {
+                let found = new(extent, SegmentKey { id: segment, salt }, purpose);
                 match at {
                     Some(at) => {
                         found.seal(at);
                         found.note_durable();
                         sealed.insert(segment, found);
                     }
+                    // A compaction that never counted: what it copied is where it was.
+                    None if purpose == Purpose::Output => known.retired.push(found),
                     None => {
                         known.unsealed.insert(segment, found);
                     }
@@ -101,7 +114,7 @@ fn segments(disk: &Disk, base: &Base) -> Known {
             }
             Use::Retired => {
                 let key = SegmentKey { id: SegmentId(0), salt: 0 };
-                known.retired.push(Arc::new(new(extent, key)));
+                known.retired.push(new(extent, key, Purpose::Log));
             }
             Use::Index { .. } | Use::Meta => {}
         }
@@ -132,52 +145,9 @@ fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
 
 /// R2, as far as it does not depend on frames: what superblocks and SEALED records say.
 fn floor(base: &Base, known: &Known) -> LogPosition {
-    let sealed = known.sealed.iter().map(|segment| segment.position(base.extent_size.bytes_u32()));
-    sealed.max().unwrap_or_default().max(base.durable)
-}
-
-/// Numbers that were never used.
-struct Fresh {
-    segment: SegmentId,
-    run_no: RunNo,
-    lsn: Lsn,
-}
-
-/// Numbers that a store gives end below this one; those of segments at half of theirs.
-const LAST_NUMBER: u64 = 1 << 62;
-
-fn fresh_numbers(base: &Base, known: &Known, log: &RecoveredLog) -> Result<Fresh> {
-    let block = &base.superblock;
-    let mut fresh = Fresh {
-        segment: block.next_segment.max(SegmentId(1)),
-        run_no: block.next_run_no.max(log.next_run_no).max(RunNo(1)),
-        lsn: block.next_lsn.max(log.next_lsn).max(Lsn(1)),
-    };
-    let ids = known.sealed.iter().map(|segment| segment.id());
-    for id in ids.chain(known.unsealed.keys().copied()) {
-        fresh.segment = fresh.segment.max(SegmentId(id.0.saturating_add(1)));
-    }
-    if let Some(directory) =
-        known.sealed.last().and_then(|last| last.directory(rebuild_directory).ok())
-    {
-        fresh.run_no = fresh.run_no.max(directory.next_run_no());
-        fresh.lsn = fresh.lsn.max(Lsn(directory.last_lsn().0.saturating_add(2)));
-    }
-    for segment in known.unsealed.values() {
-        if let Ok(header) = segment.header() {
-            fresh.run_no = fresh.run_no.max(header.next_run_no);
-            fresh.lsn = fresh.lsn.max(header.next_lsn);
-        }
-    }
-    // Nobody writes that much: the file only says so, and going on would come to the end.
-    let segments = u64::from(fresh.segment.0) << 31;
-    let largest = block.epoch.0.max(fresh.run_no.0).max(fresh.lsn.0).max(segments);
-    if largest >= LAST_NUMBER {
-        let place = Place::Superblock { slot: u8::from(block.epoch.0 % 2 == 1) };
-        let damage = Damage::OutOfRange { found: largest, max: LAST_NUMBER - 1 };
-        return Err(Error::corrupt(place, damage));
-    }
-    Ok(fresh)
+    let sealed = known.last_sealed(Purpose::Log);
+    let sealed = sealed.map(|segment| segment.position(base.extent_size.bytes_u32()));
+    sealed.unwrap_or_default().max(base.durable)
 }
 
 /// The engine as recovery found it; nothing was written yet.
@@ -224,6 +194,7 @@ fn build(
         extent_size,
         index: Mutex::new(slot),
         noting: Mutex::new(()),
+        compacting: Mutex::default(),
         core: Mutex::new(core),
         ahead: Mutex::new(None),
         keeper: Arc::new(Mutex::new(keeper)),
@@ -256,12 +227,14 @@ fn first_core(
             gather_evictions(segment, &mut deleted)?;
         }
     }
-    deleted.extend(log.segments.iter().flat_map(|found| found.builder.evictions()));
+    deleted.extend(
+        log.segments.iter().flat_map(|found| found.builder.evictions()).map(|found| found.run_no),
+    );
     if !deleted.is_empty() {
         suspects.extend(catalog.segments().iter().map(|segment| segment.id()));
     }
     let key = SegmentKey { id: SegmentId(0), salt: 0 };
-    let nowhere = Segment::new(disk.clone(), base.extent_size, ExtentNo(0), key);
+    let nowhere = Segment::new(disk.clone(), base.extent_size, ExtentNo(0), key, Purpose::Log);
     let builder = DirectoryBuilder::default();
     let (segment, stores) = (Arc::new(nowhere), Stores::default());
     let tail = Tail { segment, offset: 0, allocated: 0, stores, builder };
@@ -274,12 +247,14 @@ fn first_core(
         catalog: Arc::new(catalog),
         hot: HotRuns::default(),
         deleted: Arc::new(deleted),
+        shrunk: suspects.clone(),
         suspects,
         retired: known.retired,
         next_segment: fresh.segment,
         next_run_no: fresh.run_no,
         next_lsn: fresh.lsn,
         closed: false,
+        writing_pieces: BTreeMap::new(),
         buffer: Vec::new(),
     })
 }
@@ -296,10 +271,10 @@ fn manifest_log(disk: &Disk, base: &Base) -> ManifestLog {
 fn gather_evictions(segment: &Arc<Segment>, deleted: &mut HashSet<RunNo>) -> Result<()> {
     let directory = segment.directory(rebuild_directory)?;
     for index in 0..directory.eviction_count() {
-        let run_no = directory
+        let found = directory
             .eviction(index)
             .map_err(|damage| Error::corrupt(Place::Directory { segment: segment.id() }, damage))?;
-        deleted.insert(run_no);
+        deleted.insert(found.run_no);
     }
     Ok(())
 }

@@ -10,7 +10,8 @@ use crate::engine::draft::note_frame;
 use crate::engine::segment::{Segment, next_frame};
 use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::codec::Decoded;
-use crate::format::frame::{self, FLAG_BATCH, FRAME_HEADER_LEN, SegmentKey};
+use crate::format::eviction;
+use crate::format::frame::{self, FLAG_BATCH, FRAME_HEADER_LEN, FrameCheck};
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{AgentId, RunId, RunNo, Seq};
@@ -50,15 +51,15 @@ impl Item {
 
 /// Cuts a segment into pieces. It goes on behind a SEAL frame, since an earlier recovery may have
 /// put another one at the end of the extent. The last piece is a gap with nothing behind it.
-pub(crate) fn lex(extent: &[u8], key: SegmentKey) -> Vec<Item> {
+pub(crate) fn lex(extent: &[u8], check: &FrameCheck) -> Vec<Item> {
     let mut items = Vec::new();
     let mut at = SEGMENT_HEADER_LEN;
     loop {
-        if let Some(lexed) = lex_frame(extent, key, at) {
+        if let Some(lexed) = lex_frame(extent, check, at) {
             items.push(Item::Frame(lexed));
             at = at.saturating_add(u32::try_from(lexed.header.frame_len()).unwrap_or(u32::MAX));
         } else {
-            let to = next_valid(extent, key, at);
+            let to = next_valid(extent, check, at);
             let end = to.map_or(extent.len(), |to| to as usize);
             let blank = extent.get(at as usize..end).unwrap_or_default();
             let blank = blank.iter().all(|&byte| byte == 0);
@@ -70,26 +71,26 @@ pub(crate) fn lex(extent: &[u8], key: SegmentKey) -> Vec<Item> {
 }
 
 /// The next frame that lies within the extent as a whole.
-fn next_valid(extent: &[u8], key: SegmentKey, from: u32) -> Option<u32> {
+fn next_valid(extent: &[u8], check: &FrameCheck, from: u32) -> Option<u32> {
     let mut at = from.checked_add(1)?;
     loop {
-        let found = next_frame(extent, key, at)?;
-        if lex_frame(extent, key, found).is_some() {
+        let found = next_frame(extent, check, at)?;
+        if lex_frame(extent, check, found).is_some() {
             return Some(found);
         }
         at = found.checked_add(1)?;
     }
 }
 
-fn lex_frame(extent: &[u8], key: SegmentKey, at: u32) -> Option<Lexed> {
+fn lex_frame(extent: &[u8], check: &FrameCheck, at: u32) -> Option<Lexed> {
     let bytes = extent.get(at as usize..)?;
-    let header = FrameHeader::decode(bytes, key, at).ok()?;
+    let header = FrameHeader::decode_with(bytes, check, at).ok()?;
     let padded = bytes.get(FRAME_HEADER_LEN..header.frame_len())?;
-    Some(Lexed { header, payload: header.check_payload(padded) })
+    Some(Lexed { header, payload: header.check_payload(check, padded) })
 }
 
 /// The bytes of a frame's payload.
-fn payload_of<'a>(extent: &'a [u8], header: &FrameHeader) -> &'a [u8] {
+pub(crate) fn payload_of<'a>(extent: &'a [u8], header: &FrameHeader) -> &'a [u8] {
     let start = header.position.offset as usize + FRAME_HEADER_LEN;
     extent.get(start..start + header.payload_len as usize).unwrap_or_default()
 }
@@ -181,7 +182,7 @@ fn note(
     }
     let mut evicted = Vec::new();
     if header.kind == FrameKind::Evict && lexed.payload.is_ok() {
-        match frame::decode_evictions(payload_of(extent, header)) {
+        match eviction::evicted_runs(payload_of(extent, header)) {
             Ok(runs) => evicted = runs,
             Err(damage) => tell(damage),
         }
@@ -210,7 +211,7 @@ pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
 /// The directory of a sealed segment, made anew from its frames because the stored one is damaged.
 pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
     let extent = segment.read_all()?;
-    let items = lex(&extent, segment.key());
+    let items = lex(&extent, segment.frames());
     let end = segment.sealed().map_or(u32::MAX, |sealed| sealed.end);
     let frames = frames_below(&items, end);
     let replayed = replay(&extent, &frames, end, &mut |_| None);

@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 pub use file::FileStorage;
 pub(crate) use file::{Creation, OpenedFile};
+pub(crate) use map::prefetch;
 pub use memory::MemoryStorage;
 
 /// Positioned access to the bytes of one store.
@@ -130,6 +131,7 @@ impl Region {
 impl Deref for Region {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         (*self.owner).as_ref().get(self.range.clone()).unwrap_or_default()
     }

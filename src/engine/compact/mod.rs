@@ -1,0 +1,283 @@
+//! Compaction: living runs move out of segments that are mostly dead, each run in one piece, and
+//! the segments become free. Appends and reads go on meanwhile.
+//!
+//! One step, with what breaks if a crash comes in between:
+//!
+//! 1. C2: the outputs are reserved, written and synced. They do not count: recovery frees them.
+//! 2. C3: one batch of the manifest seals the outputs and retires the victims, synced. From here
+//!    on the outputs count and the victims do not; recovery sees one or the other.
+//! 3. C4: the index learns the new places, in one transaction. Recovery drops an index that does
+//!    not know all outputs.
+//! 4. C5 to C7: [`reclaim`](super::reclaim) frees the victims once nobody reads them.
+//!
+//! Rules:
+//!
+//! - The frames of a run never change their order: where several victims have frames of a run, no
+//!   segment in between has some that stay behind.
+//! - The numbers that are in use are made durable before C3: what said so may be in a victim.
+//! - A run that is evicted while it moves is dead in the output, and the output is looked at again.
+
+mod drive;
+mod gather;
+mod job;
+mod output;
+mod relocate;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+pub use self::drive::Compacted;
+
+use self::gather::Obstacle;
+use super::observer::Activity;
+use super::recovery::rebuild_directory;
+use super::segment::Segment;
+use super::shared::Engine;
+use crate::error::{Error, Place, Result};
+use crate::format::Directory;
+use crate::format::codec::Decoded;
+use crate::format::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
+use crate::format::frame::frame_len;
+use crate::gc::choose::{Bound, SegmentUse, for_order, for_shrinking, for_space};
+use crate::types::{ExtentNo, RunNo, SegmentId};
+
+/// What a step of a compaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// To gain extents.
+    Space,
+    /// To put the records of each run next to one another.
+    Order,
+    /// To make the file shorter.
+    Shrink,
+    /// To get rid of bytes that nobody may read any more.
+    Erase,
+}
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Step {
+    /// Segments that gave up their place.
+    pub(crate) victims: u64,
+    /// Segments that were written.
+    pub(crate) outputs: u64,
+    /// The bytes of frames that were copied.
+    pub(crate) bytes: u64,
+}
+
+/// What is remembered between steps; whoever holds the lock on it compacts.
+#[derive(Debug, Default)]
+pub(crate) struct Compacting {
+    /// Outputs with runs that went on behind the victims: the next step puts them in order.
+    carried: Vec<SegmentId>,
+    /// Segments that cannot move as things are.
+    unmovable: HashSet<SegmentId>,
+    /// Segments with which nothing was gained, and what lived in them then: they are left alone
+    /// until less of them lives.
+    settled: HashMap<SegmentId, u64>,
+    /// The bytes that live in segments, as far as they were counted.
+    live: HashMap<SegmentId, u64>,
+    /// The bytes a second that are written at most.
+    paced: Option<u64>,
+}
+
+/// Segments that one step takes at most, unless large records tie more together.
+const STEP_SEGMENTS: usize = 8;
+/// Segments that a step with large records takes at most: the longest record, and some.
+const MOST_SEGMENTS: usize = 96;
+
+impl Compacting {
+    /// Looks again at segments that could not move.
+    pub(crate) fn begin(&mut self, rate: Option<u64>) {
+        self.unmovable.clear();
+        self.carried.clear();
+        self.paced = rate;
+    }
+
+    /// Nothing is gained by these segments together: leaves the one alone of which most lives.
+    fn settle(&mut self, wanted: &[SegmentId]) {
+        let live = |id: &SegmentId| self.live.get(id).copied().unwrap_or(0);
+        if let Some(fullest) = wanted.iter().copied().max_by_key(live) {
+            self.settled.insert(fullest, live(&fullest));
+        }
+    }
+}
+
+/// How a step went.
+pub(crate) enum Attempt {
+    /// It was done.
+    Done(Step),
+    /// None of the segments can be moved as things are.
+    Nothing,
+    /// There would be as many outputs as victims.
+    NoGain,
+}
+
+impl Engine {
+    fn bound(&self) -> Bound {
+        let extent = self.extent_size.bytes();
+        let segments = STEP_SEGMENTS;
+        Bound { extent, bytes: (extent * segments as u64).max(extent), segments }
+    }
+
+    /// Does one step; nothing if there is nothing to gain.
+    pub(crate) fn compact_step(
+        &self,
+        compacting: &mut Compacting,
+        goal: Goal,
+    ) -> Result<Option<Step>> {
+        let uses = self.segment_uses(compacting)?;
+        loop {
+            let movable: Vec<SegmentUse> = uses
+                .iter()
+                .filter(|segment| !compacting.unmovable.contains(&segment.id))
+                .filter(|segment| {
+                    let settled = compacting.settled.get(&segment.id);
+                    goal != Goal::Space || settled.is_none_or(|live| segment.live < *live)
+                })
+                .copied()
+                .collect();
+            let chosen = match goal {
+                Goal::Space => {
+                    for_space(&movable, self.extent_size.bytes() / WASTE_PART, self.bound())
+                }
+                Goal::Order => for_order(&movable, &compacting.carried, self.bound()),
+                Goal::Shrink => self.last_segments(&movable),
+                Goal::Erase => Vec::new(),
+            };
+            let wanted: Vec<SegmentId> = chosen.iter().map(|segment| segment.id).collect();
+            let left_alone = compacting.unmovable.len();
+            match self.compact_segments(compacting, &wanted, goal)? {
+                Attempt::Done(step) => return Ok(Some(step)),
+                Attempt::Nothing if compacting.unmovable.len() == left_alone => return Ok(None),
+                // Other segments may do; those that cannot move are left alone from here on.
+                Attempt::Nothing => {}
+                Attempt::NoGain => compacting.settle(&wanted),
+            }
+        }
+    }
+
+    /// Moves what lives in these segments, and in as many others as belong to them.
+    pub(crate) fn compact_segments(
+        &self,
+        compacting: &mut Compacting,
+        seeds: &[SegmentId],
+        goal: Goal,
+    ) -> Result<Attempt> {
+        let Some(&seed) = seeds.first() else { return Ok(Attempt::Nothing) };
+        let _watch = self.watch(Activity::Compaction);
+        // Outputs that never counted go first: a segment that is gone must mean that those which
+        // replace it count.
+        self.free_retired()?;
+        let mut wanted: Vec<SegmentId> = seeds.to_vec();
+        // Each turn takes more segments, or is the last.
+        loop {
+            match self.plan_job(&wanted)? {
+                Ok(job) if goal == Goal::Order && job.is_in_order() => return Ok(Attempt::Nothing),
+                Ok(job) => {
+                    let layouts = self.lay_out(&job);
+                    let gains = layouts.1.len() < job.gathered.victims.len();
+                    if goal != Goal::Space || gains {
+                        return self.run_job(compacting, &job, goal, layouts).map(Attempt::Done);
+                    }
+                    return Ok(Attempt::NoGain);
+                }
+                Err(Obstacle::Missing(more)) => {
+                    let is_new = |id| !compacting.unmovable.contains(id) && !wanted.contains(id);
+                    let fits = wanted.len() + more.len() <= MOST_SEGMENTS;
+                    if !fits || !more.iter().all(is_new) {
+                        compacting.unmovable.insert(seed);
+                        return Ok(Attempt::Nothing);
+                    }
+                    wanted.extend(more);
+                }
+                Err(Obstacle::Unmovable(id)) => {
+                    // What needs it cannot move either.
+                    if !seeds.contains(&id) {
+                        compacting.unmovable.insert(seed);
+                    }
+                    compacting.unmovable.insert(id);
+                    return Ok(Attempt::Nothing);
+                }
+            }
+        }
+    }
+
+    /// What each sealed segment of the catalog has that lives.
+    fn segment_uses(&self, compacting: &mut Compacting) -> Result<Vec<SegmentUse>> {
+        let (catalog, deleted, shrunk) = {
+            let mut core = self.core.lock();
+            self.check_open(&core)?;
+            let catalog = Arc::clone(&core.catalog);
+            let shrunk = core::mem::take(&mut core.shrunk);
+            let (now, later): (BTreeSet<_>, BTreeSet<_>) =
+                shrunk.into_iter().partition(|id| catalog.segment(*id).is_some());
+            core.shrunk = later;
+            (catalog, Arc::clone(&core.deleted), now)
+        };
+        compacting.settled.retain(|id, _| catalog.segment(*id).is_some());
+        let bound = self.receipt_bound()?;
+        let mut uses = Vec::with_capacity(catalog.segments().len());
+        for segment in catalog.segments() {
+            let id = segment.id();
+            let known = compacting.live.get(&id).filter(|_| !shrunk.contains(&id)).copied();
+            let live = match known {
+                Some(live) => live,
+                None => {
+                    live_bytes(segment, |run_no| deleted.contains(&run_no))?
+                        + self.count_receipts(segment, &bound)?
+                }
+            };
+            compacting.live.insert(id, live);
+            let (extent, is_output) = (segment.extent(), segment.is_output());
+            uses.push(SegmentUse { id, extent, is_output, live });
+        }
+        compacting.live.retain(|id, _| catalog.segment(*id).is_some());
+        Ok(uses)
+    }
+
+    /// The segments at the end of the file for which there is room in front of them.
+    fn last_segments(&self, segments: &[SegmentUse]) -> Vec<SegmentUse> {
+        let keeper = self.keeper.lock();
+        let free: Vec<ExtentNo> =
+            keeper.manifest.extents().free().take(2 * STEP_SEGMENTS).collect();
+        drop(keeper);
+        let mut chosen = for_shrinking(segments, free.len() as u64, self.bound());
+        let in_front = |chosen: &[SegmentUse]| {
+            let lowest = chosen.iter().map(|segment| segment.extent).min();
+            free.get(chosen.len()).is_some_and(|extent| Some(*extent) < lowest)
+        };
+        while !chosen.is_empty() && !in_front(&chosen) {
+            chosen.pop();
+        }
+        chosen
+    }
+}
+
+/// The part of an extent that must be waste for a segment to be compacted.
+const WASTE_PART: u64 = 6;
+/// What a run takes in a segment: its frames, the one that names it, and its directory entry.
+fn cost(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
+    let (agent, run) = directory.ids(slot)?;
+    let ids = agent.len() + run.len();
+    let entry =
+        RUN_ENTRY_LEN + HASH_LEN + ids + RECORD_COST * directory.record_list(slot)?.1 as usize;
+    Ok(directory.stored(slot)?.saturating_add((entry + frame_len(4 + ids)) as u64))
+}
+
+/// The bytes that living runs take in a segment.
+pub(crate) fn live_bytes(
+    segment: &Arc<Segment>,
+    is_deleted: impl Fn(RunNo) -> bool,
+) -> Result<u64> {
+    let directory = segment.directory(rebuild_directory)?;
+    let place = Place::Directory { segment: segment.id() };
+    let mut live = 0_u64;
+    for slot in 0..directory.run_count() {
+        let stored = directory
+            .run_no(slot)
+            .and_then(|run_no| if is_deleted(run_no) { Ok(0) } else { cost(&directory, slot) });
+        live = live.saturating_add(stored.map_err(|damage| Error::corrupt(place, damage))?);
+    }
+    Ok(live)
+}

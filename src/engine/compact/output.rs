@@ -1,0 +1,341 @@
+//! Writing the outputs of a compaction: run by run, each in one piece where it fits.
+//!
+//! First everything gets a place, since a record in pieces names the places of its pieces; then
+//! the outputs are written one after the other.
+
+use super::gather::{Found, Gathered, Moved, Places};
+use crate::engine::draft::{Draft, note_frame};
+use crate::error::{Error, Place, Result};
+use crate::format::directory::{EVICTION_COST, HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
+use crate::format::eviction::Eviction;
+use crate::format::frame::{
+    self, FLAG_BATCH, FLAG_PIECES, FRAME_ALIGN, decode_pieces, encode_ids, encode_pieces, frame_len,
+};
+use crate::format::manifest::SealedAt;
+use crate::format::origin::Origin;
+use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::{
+    DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, SegmentKey,
+    directory::DIRECTORY_HEADER_LEN,
+};
+use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId, Timestamp};
+
+/// What goes into one output.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// Frames of runs: the place of the run among those that move, and of the frames among its.
+    pub(super) runs: Vec<(usize, core::ops::Range<usize>)>,
+    /// Items of evictions.
+    pub(super) evictions: core::ops::Range<usize>,
+}
+
+/// Room for frames and for the directory.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    frames: usize,
+    directory: usize,
+}
+
+impl Room {
+    fn new(origin: usize) -> Self {
+        let frames = SEGMENT_HEADER_LEN as usize + frame_len(origin);
+        Self { frames, directory: DIRECTORY_HEADER_LEN }
+    }
+
+    fn with(self, frames: usize, directory: usize) -> Self {
+        Self { frames: self.frames + frames, directory: self.directory + directory }
+    }
+
+    fn fits(self, extent_size: ExtentSize) -> bool {
+        self.frames + frame_len(self.directory) <= extent_size.bytes_u32() as usize
+    }
+}
+
+/// The names of the runs that move.
+pub(super) type Names = std::collections::HashMap<RunNo, (AgentId, RunId)>;
+
+/// The most bytes of evictions in one frame.
+const EVICT_FRAME: usize = 32 << 10;
+
+/// Divides what was gathered among outputs; `order` is the order of the runs. A run that fits an
+/// output is not divided.
+pub(super) fn lay_out(
+    gathered: &Gathered,
+    order: &[usize],
+    names: &Names,
+    extent_size: ExtentSize,
+) -> Vec<Layout> {
+    let origin = 16 + 4 * gathered.victims.len();
+    let mut outputs = Outputs::new(origin, extent_size);
+    for &number in order {
+        let Some(run) = gathered.runs.get(number) else { continue };
+        outputs.add_run(number, run, ids_len(names, run.run_no));
+    }
+    outputs.add_evictions(&gathered.evictions);
+    outputs.done
+}
+
+fn ids_len(names: &Names, run_no: RunNo) -> usize {
+    names.get(&run_no).map_or(0, |(agent, run)| agent.as_str().len() + run.as_str().len())
+}
+
+/// The length of the frame that names a run.
+fn bind_len(names: &Names, run_no: RunNo) -> usize {
+    frame_len(4 + ids_len(names, run_no))
+}
+
+struct Outputs {
+    done: Vec<Layout>,
+    room: Room,
+    origin: usize,
+    extent_size: ExtentSize,
+}
+
+impl Outputs {
+    fn new(origin: usize, extent_size: ExtentSize) -> Self {
+        Self { done: Vec::new(), room: Room::new(origin), origin, extent_size }
+    }
+
+    fn current(&mut self) -> &mut Layout {
+        if self.done.is_empty() {
+            self.done.push(Layout::default());
+        }
+        self.done.last_mut().expect("one was pushed")
+    }
+
+    fn next(&mut self) {
+        let evictions = self.done.last().map_or(0, |last| last.evictions.end);
+        self.done.push(Layout { evictions: evictions..evictions, ..Layout::default() });
+        self.room = Room::new(self.origin);
+    }
+
+    fn add_run(&mut self, number: usize, run: &Moved, ids: usize) {
+        let (bind, entry) = (frame_len(4 + ids), RUN_ENTRY_LEN + HASH_LEN + ids);
+        let cost = |found: &Found| {
+            let record = found.header.kind == FrameKind::Record;
+            (found.header.frame_len(), if record { RECORD_COST } else { 0 })
+        };
+        let whole = run
+            .frames
+            .iter()
+            .map(cost)
+            .fold(Room::new(self.origin).with(bind, entry), |room, (frames, directory)| {
+                room.with(frames, directory)
+            });
+        let fresh = Room::new(self.origin);
+        let added =
+            |room: Room| room.with(whole.frames - fresh.frames, whole.directory - fresh.directory);
+        self.current();
+        if !added(self.room).fits(self.extent_size) && whole.fits(self.extent_size) {
+            self.next();
+        }
+        let mut start = 0;
+        self.room = self.room.with(bind, entry);
+        for (place, found) in run.frames.iter().enumerate() {
+            let (frames, directory) = cost(found);
+            if !self.room.with(frames, directory).fits(self.extent_size) {
+                if place > start {
+                    self.current().runs.push((number, start..place));
+                }
+                start = place;
+                self.next();
+                self.room = self.room.with(bind, entry);
+            }
+            self.room = self.room.with(frames, directory);
+        }
+        self.current().runs.push((number, start..run.frames.len()));
+    }
+
+    fn add_evictions(&mut self, evictions: &[(Lsn, Eviction)]) {
+        for (place, (_, eviction)) in evictions.iter().enumerate() {
+            // Each may begin a frame of its own.
+            let cost = frame_len(eviction.encoded_len());
+            self.current();
+            if !self.room.with(cost, EVICTION_COST).fits(self.extent_size) {
+                self.next();
+            }
+            self.room = self.room.with(cost, EVICTION_COST);
+            self.current().evictions.end = place + 1;
+        }
+    }
+}
+
+/// One output as it is to be written: the frames behind the segment's header.
+pub(super) struct Written {
+    pub(super) bytes: Vec<u8>,
+    pub(super) sealed: SealedAt,
+}
+
+/// The bytes of outputs.
+pub(super) struct Writing<'a> {
+    pub(super) gathered: &'a Gathered,
+    pub(super) names: &'a Names,
+    pub(super) layouts: &'a [Layout],
+    pub(super) keys: &'a [SegmentKey],
+    pub(super) places: Places,
+    pub(super) next_run_no: RunNo,
+    pub(super) now: Timestamp,
+}
+
+/// Where everything goes.
+pub(super) fn places(
+    gathered: &Gathered,
+    names: &Names,
+    layouts: &[Layout],
+    keys: &[SegmentKey],
+) -> Places {
+    let mut places = Places::new();
+    for (layout, key) in layouts.iter().zip(keys) {
+        let mut offset = SEGMENT_HEADER_LEN as usize;
+        for (number, frames) in &layout.runs {
+            let Some(run) = gathered.runs.get(*number) else { continue };
+            offset += bind_len(names, run.run_no);
+            for found in run.frames.get(frames.clone()).unwrap_or_default() {
+                let at = u32::try_from(offset).unwrap_or(u32::MAX);
+                let to = LogPosition { segment: key.id, offset: at };
+                places.insert(found.header.position, to);
+                offset += found.header.frame_len();
+            }
+        }
+    }
+    places
+}
+
+impl Writing<'_> {
+    /// The bytes of output number `place`.
+    pub(super) fn write(&self, place: usize) -> Result<Written> {
+        let (Some(layout), Some(&key)) = (self.layouts.get(place), self.keys.get(place)) else {
+            return Err(Error::Poisoned);
+        };
+        let mut output = Output { key, bytes: Vec::new(), builder: DirectoryBuilder::default() };
+        let mut last_lsn = Lsn(0);
+        for (number, frames) in &layout.runs {
+            let Some(run) = self.gathered.runs.get(*number) else { continue };
+            let frames = run.frames.get(frames.clone()).unwrap_or_default();
+            let (Some(first), Some((agent, id))) = (frames.first(), self.names.get(&run.run_no))
+            else {
+                continue;
+            };
+            let mut ids = Vec::new();
+            encode_ids(agent, id, &mut ids);
+            output.builder.bind(run.run_no, agent.clone(), id.clone());
+            let mut bind = FrameHeader::new(FrameKind::Bind, run.run_no, first.header.at);
+            bind.lsn = first.header.lsn;
+            output.push(&Draft::new(bind, &[], &ids), &[]);
+            for found in frames {
+                last_lsn = last_lsn.max(found.header.lsn);
+                self.copy(found, &mut output)?;
+            }
+        }
+        let evictions = self.gathered.evictions.get(layout.evictions.clone()).unwrap_or_default();
+        self.write_evictions(evictions, &mut output);
+        self.finish(place, last_lsn, output)
+    }
+
+    fn copy(&self, found: &Found, output: &mut Output) -> Result<()> {
+        let mut header = found.header;
+        header.flags &= !FLAG_BATCH;
+        let place = Place::Frame(header.position);
+        let payload = self.gathered.victims.get(found.victim).map(|victim| victim.payload(&header));
+        let payload = payload.unwrap_or_default();
+        if header.kind != FrameKind::Record || header.flags & FLAG_PIECES == 0 {
+            output.push_copy(header, payload);
+            return Ok(());
+        }
+        let (name, references) = payload.split_at(usize::from(header.name_len).min(payload.len()));
+        let mut pieces =
+            decode_pieces(references).map_err(|damage| Error::corrupt(place, damage))?;
+        for piece in &mut pieces {
+            let moved = self.places.get(&piece.at).ok_or(Error::Poisoned)?;
+            piece.at = *moved;
+        }
+        let mut body = Vec::with_capacity(references.len());
+        encode_pieces(&pieces, &mut body);
+        output.push(&Draft::new(header, name, &body), &[]);
+        Ok(())
+    }
+
+    fn write_evictions(&self, evictions: &[(Lsn, Eviction)], output: &mut Output) {
+        let mut rest = evictions;
+        while !rest.is_empty() {
+            let (mut body, mut listed, mut lsn) = (Vec::new(), Vec::new(), Lsn(0));
+            for (order, eviction) in rest {
+                if !body.is_empty() && body.len() + eviction.encoded_len() > EVICT_FRAME {
+                    break;
+                }
+                eviction.encode(&mut body);
+                listed.push((eviction.run_no, eviction.receipt.is_some()));
+                lsn = lsn.max(*order);
+            }
+            rest = rest.get(listed.len()..).unwrap_or_default();
+            let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), self.now);
+            header.lsn = lsn;
+            header.extra = u32::try_from(listed.len()).unwrap_or(u32::MAX);
+            output.push(&Draft::new(header, &[], &body), &listed);
+        }
+    }
+
+    fn finish(&self, place: usize, last_lsn: Lsn, mut output: Output) -> Result<Written> {
+        let group = self.keys.first().map_or(SegmentId(0), |key| key.id);
+        let mut victims: Vec<SegmentId> =
+            self.gathered.victims.iter().map(|victim| victim.segment.id()).collect();
+        victims.sort_unstable();
+        let ordinal = u16::try_from(place).map_err(|_| Error::InvalidArgument {
+            what: "a compaction has at most 65,535 outputs",
+        })?;
+        let origin = Origin { group, ordinal, last: place + 1 == self.keys.len(), victims };
+        let mut body = Vec::new();
+        origin.encode(&mut body);
+        let mut header = FrameHeader::new(FrameKind::Origin, RunNo(0), self.now);
+        header.lsn = last_lsn;
+        output.push(&Draft::new(header, &[], &body), &[]);
+        let end = output.end();
+        let directory = output.builder.encode(self.next_run_no);
+        let mut header = FrameHeader::new(FrameKind::Seal, RunNo(0), self.now);
+        header.lsn = last_lsn;
+        header.extra = end;
+        let seal = Draft::new(header, &[], &directory);
+        let digest = seal.header.payload_crc;
+        let has_evictions = output.builder.evictions().next().is_some();
+        output.append(seal.header, &[], &directory);
+        let sealed = SealedAt { end, seal: end, digest, has_evictions };
+        Ok(Written { bytes: output.bytes, sealed })
+    }
+}
+
+/// One output while it is put together.
+struct Output {
+    key: SegmentKey,
+    bytes: Vec<u8>,
+    builder: DirectoryBuilder,
+}
+
+impl Output {
+    fn end(&self) -> u32 {
+        SEGMENT_HEADER_LEN + u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
+    }
+
+    fn push(&mut self, draft: &Draft<'_>, evicted: &[(RunNo, bool)]) {
+        let header = self.append(draft.header, draft.name, draft.body);
+        note_frame(&mut self.builder, &header, evicted);
+    }
+
+    /// A frame as it is: the checksum of its payload stays, whoever computed it.
+    fn push_copy(&mut self, header: FrameHeader, payload: &[u8]) {
+        let header = self.append(header, payload, &[]);
+        note_frame(&mut self.builder, &header, &[]);
+    }
+
+    fn append(&mut self, mut header: FrameHeader, name: &[u8], body: &[u8]) -> FrameHeader {
+        header.position = LogPosition { segment: self.key.id, offset: self.end() };
+        // An output is not part of the log's order: what it says of durability would mean nothing.
+        header.durable = LogPosition::default();
+        self.bytes.extend_from_slice(&header.encode(self.key.salt));
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(body);
+        self.bytes.resize(self.bytes.len().next_multiple_of(FRAME_ALIGN), 0);
+        header
+    }
+}
+
+const _: () = assert!(frame::PIECE_REF_LEN == 16, "references keep their length when they move");

@@ -1,0 +1,454 @@
+//! Retention: what a policy says is planned from the rows, and done by evictions.
+//!
+//! - A plan is made from one moment's rows, and done run by run under the lock: what is held, or
+//!   gone, by then is passed over.
+//! - Evictions are durable before anything is freed (O8).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::catalog::Catalog;
+use super::core::{Core, Urgency};
+use super::draft::Draft;
+use super::index_slot::IndexSlot;
+use super::shared::Engine;
+use super::upkeep::Wanted;
+use crate::error::{Error, Result};
+use crate::format::eviction::{Eviction, EvictionReceipt};
+use crate::format::{FrameHeader, FrameKind};
+use crate::gc::{Candidate, Inventory, Protection, Retention, Rule, Totals, plan};
+use crate::index::{RowSummary, RunRow};
+use crate::types::{AgentId, Durability, RunId, RunNo, RunRef, RunStatus, Timestamp};
+
+/// The most bytes of evictions that are placed under one lock.
+const EVICT_FRAME: usize = 32 << 10;
+/// The longest reason of a hold.
+const MAX_REASON: usize = 4 << 10;
+
+/// What a policy says of the runs as of one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GcPlan {
+    /// What goes, the run that ended first in front.
+    pub evict: Vec<PlannedEviction>,
+    /// What was due to go and stays.
+    pub protected: Vec<ProtectedRun>,
+    /// The numbers, for the runs that the policy covers.
+    pub totals: Totals,
+}
+
+/// A run that goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlannedEviction {
+    /// The agent.
+    pub agent: AgentId,
+    /// The run.
+    pub run: RunId,
+    /// How it ended.
+    pub status: RunStatus,
+    /// When it ended.
+    pub ended_at: Timestamp,
+    /// Why it goes; of several rules the first.
+    pub rule: Rule,
+    /// The bytes of its frames, headers included.
+    pub bytes: u64,
+    run_no: RunNo,
+}
+
+/// A run that a limit says should go, and that stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProtectedRun {
+    /// The agent.
+    pub agent: AgentId,
+    /// The run.
+    pub run: RunId,
+    /// Why it was due.
+    pub rule: Rule,
+    /// Why it stays.
+    pub protection: Protection,
+    /// The bytes of its frames, headers included.
+    pub bytes: u64,
+}
+
+/// What a collection did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Collected {
+    /// The plan as it was done: runs that were held or deleted in the meantime are not in it.
+    pub plan: GcPlan,
+    /// Extents that became free before the call returned. More may follow in the background, or
+    /// when nobody reads them any more.
+    pub freed_extents: u64,
+    /// The bytes of these extents.
+    pub freed_bytes: u64,
+}
+
+/// A run that is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldRun {
+    /// The agent.
+    pub agent: AgentId,
+    /// The run.
+    pub run: RunId,
+    /// Since when.
+    pub since: Timestamp,
+    /// Why, as the caller said.
+    pub reason: String,
+}
+
+/// All runs as of one moment.
+#[derive(Default)]
+struct Listed {
+    inventory: Inventory,
+    agents: HashMap<String, AgentId>,
+    runs: Vec<ListedRun>,
+    /// The run ids, one behind the other.
+    ids: String,
+}
+
+struct ListedRun {
+    agent: AgentId,
+    id: core::ops::Range<usize>,
+    status: RunStatus,
+    ended_at: Timestamp,
+    held: bool,
+}
+
+impl Listed {
+    fn add(&mut self, row: &RowSummary<'_>) {
+        let agent = match self.agents.get(row.agent) {
+            Some(agent) => agent.clone(),
+            None => {
+                // Ids in rows were checked when they were read.
+                let Ok(agent) = AgentId::new(row.agent) else { return };
+                self.agents.insert(row.agent.to_owned(), agent.clone());
+                agent
+            }
+        };
+        let start = self.ids.len();
+        self.ids.push_str(row.run);
+        let ended_at = row.ended_at.unwrap_or(row.last_at);
+        self.inventory.push(
+            &agent,
+            Candidate {
+                run_no: row.run_no,
+                status: row.status,
+                created_at: row.created_at,
+                ended_at,
+                bytes: row.stored,
+                held: row.held,
+            },
+        );
+        let id = start..self.ids.len();
+        let (status, held) = (row.status, row.held);
+        self.runs.push(ListedRun { agent, id, status, ended_at, held });
+    }
+
+    fn run_id(&self, run: &ListedRun) -> Result<RunId> {
+        RunId::new(self.ids.get(run.id.clone()).unwrap_or_default())
+    }
+}
+
+impl Engine {
+    /// All living runs as of now, and the catalog that knows most of them.
+    fn list_all(&self) -> Result<(Listed, Arc<Catalog>)> {
+        let (catalog, deleted, hot) = {
+            let core = self.core.lock();
+            self.check_open(&core)?;
+            let mut numbers = core.hot.numbers();
+            numbers.sort_unstable();
+            let rows: Result<Vec<_>> =
+                numbers.into_iter().map(|number| self.row(&core, number)).collect();
+            (Arc::clone(&core.catalog), Arc::clone(&core.deleted), rows?)
+        };
+        let in_memory: HashSet<RunNo> = hot.iter().map(|row| row.run_no).collect();
+        let listed = catalog.ask(|catalog| {
+            let mut listed = Listed::default();
+            catalog.each_summary(&mut |row| {
+                if !in_memory.contains(&row.run_no) && !deleted.contains(&row.run_no) {
+                    listed.add(&row);
+                }
+            })?;
+            Ok(listed)
+        });
+        let mut listed = listed?;
+        for row in &hot {
+            listed.add(&row.summary());
+        }
+        Ok((listed, catalog))
+    }
+
+    /// What a policy says.
+    pub(crate) fn gc_plan(&self, policy: &Retention) -> Result<(GcPlan, Arc<Catalog>)> {
+        policy.check()?;
+        let (listed, catalog) = self.list_all()?;
+        let planned = plan(policy, self.now(), &listed.inventory)?;
+        let mut found = GcPlan { evict: Vec::new(), protected: Vec::new(), totals: planned.totals };
+        for going in planned.going {
+            let Some(run) = listed.runs.get(going.place) else { continue };
+            found.evict.push(PlannedEviction {
+                agent: run.agent.clone(),
+                run: listed.run_id(run)?,
+                status: run.status,
+                ended_at: run.ended_at,
+                rule: going.rule,
+                bytes: going.bytes,
+                run_no: going.run_no,
+            });
+        }
+        for kept in planned.protected {
+            let Some(run) = listed.runs.get(kept.place) else { continue };
+            found.protected.push(ProtectedRun {
+                agent: run.agent.clone(),
+                run: listed.run_id(run)?,
+                rule: kept.rule,
+                protection: kept.protection,
+                bytes: kept.bytes,
+            });
+        }
+        Ok((found, catalog))
+    }
+
+    /// Does what a policy says.
+    pub(crate) fn gc(self: &Arc<Self>, policy: &Retention) -> Result<Collected> {
+        let (mut plan, catalog) = self.gc_plan(policy)?;
+        self.disk.check()?;
+        let before = self.free_count();
+        let evicted = self.evict_all(&plan.evict, &catalog)?;
+        // It holds its segments.
+        drop(catalog);
+        if evicted.len() < plan.evict.len() {
+            let passed: u64 = plan
+                .evict
+                .extract_if(.., |run| !evicted.contains(&run.run_no))
+                .map(|run| run.bytes)
+                .sum();
+            plan.totals.going = plan.evict.len() as u64;
+            plan.totals.going_bytes = plan.totals.going_bytes.saturating_sub(passed);
+        }
+        if !evicted.is_empty() {
+            self.sync_all()?;
+            self.note_seals()?;
+            // Only what the catalog covers can be freed.
+            self.checkpoint()?;
+            self.reclaim()?;
+            self.drop_stale_index()?;
+            self.upkeep.want(Wanted::COMPACT);
+            self.after_change();
+        }
+        let freed_extents = self.free_count().saturating_sub(before);
+        let freed_bytes = freed_extents * self.extent_size.bytes();
+        Ok(Collected { plan, freed_extents, freed_bytes })
+    }
+
+    /// Extents that are free or were cut off, compared with a file without end.
+    fn free_count(&self) -> u64 {
+        let keeper = self.keeper.lock();
+        (u64::from(u32::MAX)).saturating_sub(keeper.manifest.extents().uses.len() as u64)
+    }
+
+    /// Evicts what is neither held nor gone; answers what was evicted.
+    fn evict_all(
+        &self,
+        runs: &[PlannedEviction],
+        planned: &Arc<Catalog>,
+    ) -> Result<HashSet<RunNo>> {
+        let mut evicted = HashSet::with_capacity(runs.len());
+        let now = self.now();
+        let mut rest = runs;
+        while !rest.is_empty() {
+            let mut core = self.core.lock();
+            self.check_open(&core)?;
+            let (mut items, mut len, mut seen) = (Vec::new(), 0, 0);
+            for run in rest {
+                let item = eviction(run, now);
+                if len + item.encoded_len() > EVICT_FRAME && seen > 0 {
+                    break;
+                }
+                seen += 1;
+                if self.may_evict(&core, run.run_no, planned)? {
+                    len += item.encoded_len();
+                    items.push(item);
+                }
+            }
+            rest = rest.get(seen..).unwrap_or_default();
+            if items.is_empty() {
+                continue;
+            }
+            self.place_evictions(&mut core, &items)?;
+            evicted.extend(items.iter().map(|item| item.run_no));
+            let (waiting, hot) = (core.unapplied.len(), core.hot.len());
+            drop(core);
+            self.keep_up(waiting, hot);
+        }
+        let mut core = self.core.lock();
+        let all: Vec<_> = core.catalog.segments().iter().map(|segment| segment.id()).collect();
+        let fresh: Vec<_> = core.unapplied.iter().map(|segment| segment.id()).collect();
+        let tail = core.tail.segment.id();
+        core.suspect(all.into_iter().chain(fresh).chain([tail]));
+        Ok(evicted)
+    }
+
+    /// Whether a run that was planned to go is still there and not held by now.
+    fn may_evict(&self, core: &Core, run_no: RunNo, planned: &Arc<Catalog>) -> Result<bool> {
+        if core.deleted.contains(&run_no) {
+            return Ok(false);
+        }
+        let may = |row: &RunRow| row.status.is_ended() && !row.is_held();
+        match core.hot.get(run_no) {
+            Some(run) => {
+                let row = run.row(core.tail.segment.id(), &core.tail.builder);
+                Ok(run.status.is_ended() && row.as_ref().is_none_or(may))
+            }
+            // It has not changed since the plan was made.
+            None if Arc::ptr_eq(&core.catalog, planned) => Ok(true),
+            None => Ok(core.catalog.ask(|catalog| catalog.row(run_no))?.as_ref().is_some_and(may)),
+        }
+    }
+
+    /// Places an EVICT, and lets go of the runs.
+    pub(crate) fn place_evictions(
+        &self,
+        core: &mut Core,
+        items: &[Eviction],
+    ) -> Result<crate::types::LogPosition> {
+        let mut body = Vec::new();
+        for item in items {
+            item.encode(&mut body);
+        }
+        let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), self.now());
+        header.extra = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        let mut draft = Draft::new(header, &[], &body);
+        let end = core.place_one(self, &mut draft, Urgency::Reserve, Durability::Disk)?;
+        for item in items {
+            core.hot.remove(item.run_no);
+        }
+        Arc::make_mut(&mut core.deleted).extend(items.iter().map(|item| item.run_no));
+        Ok(end)
+    }
+
+    /// Deletes an ended run; answers its payload bytes.
+    pub(crate) fn delete(self: &Arc<Self>, run: RunRef<'_>, rule: Rule) -> Result<u64> {
+        let mut core = self.core.lock();
+        self.check_open(&core)?;
+        let run_no = self.resolve(&core, run)?;
+        self.load(&mut core, run_no)?;
+        let row = self.row(&core, run_no)?;
+        if !row.status.is_ended() {
+            return Err(Error::RunInProgress { agent: row.agent, run: row.run });
+        }
+        if row.is_held() {
+            return Err(Error::RunHeld { agent: row.agent, run: row.run });
+        }
+        let spans = core.catalog.ask(|catalog| catalog.spans(run_no))?;
+        let hot = core.hot.get(run_no).map(|run| run.spans.clone()).unwrap_or_default();
+        let in_tail = core.tail.builder.run(run_no).map(|_| core.tail.segment.id());
+        let (agent, run, bytes) = (row.agent.clone(), row.run.clone(), row.stored);
+        let receipt = EvictionReceipt { agent, run, at: self.now(), rule: rule.code(), bytes };
+        let end =
+            self.place_evictions(&mut core, &[Eviction { run_no, receipt: Some(receipt) }])?;
+        core.suspect(spans.iter().chain(&hot).map(|span| span.segment).chain(in_tail));
+        self.upkeep.want(Wanted::RECLAIM);
+        self.upkeep.want(Wanted::COMPACT);
+        self.finish(core, end, Durability::Disk)?;
+        Ok(row.bytes)
+    }
+
+    /// Gives up an index of which most runs are deleted: building it anew from what is left is
+    /// faster than removing them, and it becomes small.
+    fn drop_stale_index(&self) -> Result<()> {
+        let (catalog, deleted) = {
+            let core = self.core.lock();
+            (Arc::clone(&core.catalog), core.deleted.len() as u64)
+        };
+        if catalog.index().is_none() || deleted < 1000 {
+            return Ok(());
+        }
+        let known = catalog.ask(|catalog| catalog.count_runs())?;
+        if deleted * 2 < known {
+            return Ok(());
+        }
+        drop(catalog);
+        let mut slot = self.index.lock();
+        if matches!(*slot, IndexSlot::Open { .. }) {
+            self.drop_index(&mut slot)?;
+            self.upkeep.want(Wanted::CHECKPOINT);
+        }
+        Ok(())
+    }
+
+    /// Holds a run, so that no policy and nobody evicts it; or releases it. Answers whether that
+    /// changed anything.
+    pub(crate) fn hold(self: &Arc<Self>, run: RunRef<'_>, reason: Option<&str>) -> Result<bool> {
+        let body = reason.unwrap_or_default().as_bytes();
+        if body.len() > MAX_REASON {
+            let what = "the reason of a hold is at most 4,096 bytes long";
+            return Err(Error::InvalidArgument { what });
+        }
+        let mut core = self.core.lock();
+        self.check_open(&core)?;
+        let run_no = self.resolve(&core, run)?;
+        self.load(&mut core, run_no)?;
+        let row = self.row(&core, run_no)?;
+        let same = match reason {
+            None => !row.is_held(),
+            Some(_) => {
+                row.is_held() && self.hold_reason(&core, row.hold.map(|hold| hold.at))?.1 == body
+            }
+        };
+        if same {
+            let end = core.end_of_log();
+            self.finish(core, end, Durability::Disk)?;
+            return Ok(false);
+        }
+        let mut header = FrameHeader::new(FrameKind::Hold, run_no, self.now());
+        header.extra = u32::from(reason.is_some());
+        let mut draft = Draft::new(header, &[], body);
+        let end = core.place_one(self, &mut draft, Urgency::Reserve, Durability::Disk)?;
+        self.finish(core, end, Durability::Disk)?;
+        Ok(true)
+    }
+
+    /// The time and the bytes of the reason of a hold.
+    fn hold_reason(
+        &self,
+        core: &Core,
+        at: Option<crate::types::LogPosition>,
+    ) -> Result<(Timestamp, Vec<u8>)> {
+        match self.frame_at(core, at)? {
+            Some((header, payload)) => Ok((header.at, payload.to_vec())),
+            None => Ok((Timestamp(0), Vec::new())),
+        }
+    }
+
+    /// All runs that are held.
+    pub(crate) fn held_runs(&self) -> Result<Vec<HeldRun>> {
+        let (listed, _) = self.list_all()?;
+        let mut held = Vec::new();
+        for run in listed.runs.iter().filter(|run| run.held) {
+            let id = listed.run_id(run)?;
+            let core = self.core.lock();
+            let Ok(run_no) = self.resolve(&core, RunRef::from((run.agent.as_str(), id.as_str())))
+            else {
+                continue;
+            };
+            let row = self.row(&core, run_no)?;
+            if row.is_held() {
+                let (since, reason) = self.hold_reason(&core, row.hold.map(|hold| hold.at))?;
+                let reason = String::from_utf8_lossy(&reason).into_owned();
+                held.push(HeldRun { agent: run.agent.clone(), run: id, since, reason });
+            }
+        }
+        Ok(held)
+    }
+}
+
+/// The eviction of a run that was planned to go.
+fn eviction(run: &PlannedEviction, at: Timestamp) -> Eviction {
+    let (agent, id, rule) = (run.agent.clone(), run.run.clone(), run.rule.code());
+    let receipt = EvictionReceipt { agent, run: id, at, rule, bytes: run.bytes };
+    Eviction { run_no: run.run_no, receipt: Some(receipt) }
+}
