@@ -1,12 +1,21 @@
 //! The command line, as clap reads it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use runlog::RunRef;
+
+use crate::amount::{parse_age, parse_size};
 
 const EXIT_CODES: &str = "\
 The store is --store FILE, else $RUNLOG_STORE, else ./runs.runlog.
 Exit codes: 0 fine, 1 error, 2 usage, 3 damage found, 4 another process writes to the store.";
+
+const LIMITS: &str = "\
+A run goes if any limit says so. A run in progress never goes, and neither does one that is held.
+Without a limit nothing goes, and that is a dry run. 0 means no limit.
+Sizes: 1GiB (2^30 bytes), 500MB (500 * 10^6 bytes), 1024. Ages: 30d, 12h, 90m, 45s, 2w, 1d12h.";
 
 /// Keeps the run logs of AI agents in one file.
 #[derive(Debug, Parser)]
@@ -41,6 +50,42 @@ pub(crate) enum Command {
     Verify,
     /// Tell what is in the store and where its space goes.
     Stat,
+    /// Evict the runs that the limits do not keep; without a limit, only tell what is there.
+    #[command(after_help = LIMITS)]
+    Gc(GcArgs),
+    /// Hold a run: it is neither evicted nor deleted until it is released.
+    Hold(HoldArgs),
+    /// Release a run that is held.
+    Release(RunArgs),
+    /// Delete a run that has ended.
+    Rm(RunArgs),
+    /// Delete a run that has ended, and leave no byte of its payloads in the file.
+    Erase(RunArgs),
+    /// List what was deleted, when and why, the latest first.
+    Receipts(ReceiptsArgs),
+    /// Move the records of each run together, and give back the space of deleted ones.
+    Compact,
+}
+
+/// A run, for every command that takes one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The run.
+    pub(crate) run: String,
+
+    /// The agent of the run, needed where several agents have a run of this id.
+    #[arg(long)]
+    pub(crate) agent: Option<String>,
+}
+
+impl RunArgs {
+    /// The run as the store takes it.
+    pub(crate) fn named(&self) -> RunRef<'_> {
+        match &self.agent {
+            Some(agent) => RunRef::from((agent.as_str(), self.run.as_str())),
+            None => RunRef::from(self.run.as_str()),
+        }
+    }
 }
 
 /// What `demo` writes into a new store in the temporary folder, removed at the end.
@@ -135,12 +180,8 @@ pub(crate) enum Status {
 /// are escaped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
-    /// The run.
-    pub(crate) run: String,
-
-    /// The agent of the run, needed where several agents have a run of this id.
-    #[arg(long)]
-    pub(crate) agent: Option<String>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 
     /// Print the payloads as they are, each followed by a newline. The last line of an imported
     /// file that did not end with one gets none.
@@ -162,4 +203,48 @@ pub(crate) struct ShowArgs {
     /// Only the last N records.
     #[arg(long, value_name = "N", conflicts_with_all = ["from", "to"])]
     pub(crate) last: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GcArgs {
+    /// Only tell what would go.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Keep the newest N ended runs of each agent.
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: Option<u64>,
+
+    /// Keep runs until they ended longer ago than AGE.
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    pub(crate) max_age: Option<Duration>,
+
+    /// Keep at most SIZE; the runs that ended first go first.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) max_bytes: Option<u64>,
+
+    /// Only the runs of this agent, and of each other that is named so.
+    #[arg(long = "agent", value_name = "AGENT")]
+    pub(crate) agents: Vec<String>,
+
+    /// Keep the newest ended run of each agent, whatever the limits say.
+    #[arg(long)]
+    pub(crate) protect_newest: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HoldArgs {
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+
+    /// Why. It is kept with the run, and replaces an earlier reason.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReceiptsArgs {
+    /// How many at most.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) limit: usize,
 }

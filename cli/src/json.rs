@@ -19,6 +19,7 @@ pub(crate) struct RunRow<'a> {
     ended_at: Option<String>,
     records: u64,
     bytes: u64,
+    held: bool,
 }
 
 impl<'a> From<&'a RunSummary> for RunRow<'a> {
@@ -31,6 +32,7 @@ impl<'a> From<&'a RunSummary> for RunRow<'a> {
             ended_at: summary.ended_at.map(time::precise),
             records: summary.records,
             bytes: summary.bytes,
+            held: summary.held,
         }
     }
 }

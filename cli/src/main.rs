@@ -6,14 +6,20 @@
 //! Exit codes: 0 fine, 1 error, 2 usage, 3 damage found, 4 the store is busy.
 //! A reader that closes the pipe early ends the command quietly with 0.
 
+mod amount;
 mod args;
+mod compact;
 mod demo;
 mod escape;
 mod failure;
+mod gc;
+mod hold;
 mod import;
 mod json;
 mod ls;
 mod output;
+mod receipts;
+mod rm;
 mod show;
 mod stat;
 mod store;
@@ -56,5 +62,12 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::Show(show) => show::run(show, &store, out),
         Command::Verify => verify::run(&store, out),
         Command::Stat => stat::run(&store, out),
+        Command::Gc(gc) => gc::run(gc, &store, out),
+        Command::Hold(hold) => hold::hold(hold, &store, out),
+        Command::Release(release) => hold::release(release, &store, out),
+        Command::Rm(rm) => rm::delete(rm, &store, out),
+        Command::Erase(erase) => rm::erase(erase, &store, out),
+        Command::Receipts(receipts) => receipts::run(receipts, &store, out),
+        Command::Compact => compact::run(&store, out),
     }
 }

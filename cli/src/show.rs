@@ -26,10 +26,7 @@ pub(crate) fn run(args: &ShowArgs, path: &Path, out: &mut Output) -> Result<Exit
 }
 
 fn show(log: &RunLog, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let run = match &args.agent {
-        Some(agent) => RunRef::from((agent.as_str(), args.run.as_str())),
-        None => RunRef::from(args.run.as_str()),
-    };
+    let run = args.run.named();
     // The summary first: a run that is not there, or there twice, is an error before any output.
     let summary = log.run(run)?;
     let (from, to) = range(log, run, args)?;

@@ -36,7 +36,7 @@ fn the_fields_of_a_run_are_these() {
     let world = world();
     let rows = world.good(&["ls", "--json", "--limit", "5"]).json();
     for row in &rows {
-        let all = ["agent", "bytes", "ended_at", "records", "run", "started_at", "status"];
+        let all = ["agent", "bytes", "ended_at", "held", "records", "run", "started_at", "status"];
         assert_eq!(keys(row), all);
     }
     assert_eq!(rows[4]["started_at"], "2026-01-01T00:00:00.000000000Z");

@@ -2,12 +2,15 @@
 //!
 //! - [`import`]: files go in and come back byte for byte.
 //! - [`ls`], [`show`]: what is printed, for people and as JSON Lines.
+//! - [`gc`], [`deletion`]: what goes, what stays, and what is told of it.
 //! - [`damage`]: damaged stores.
 //! - [`demo`]: the demonstration.
 //! - [`usage`]: exit codes and the choice of the store.
 
 mod damage;
+mod deletion;
 mod demo;
+mod gc;
 mod import;
 mod ls;
 mod show;

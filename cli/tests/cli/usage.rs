@@ -15,6 +15,19 @@ fn wrong_usage_is_code_2() {
         &["ls", "--status", "odd"],
         &["ls", "--limit", "3", "--all"],
         &["show", "r", "--raw", "--json"],
+        &["gc", "--keep", "few"],
+        &["gc", "--keep=-1"],
+        &["gc", "--max-age", "30"],
+        &["gc", "--max-age=-1d"],
+        &["gc", "--max-age", "300000w"],
+        &["gc", "--max-bytes", "1 XB"],
+        &["gc", "--max-bytes=-1"],
+        &["gc", "--max-bytes", "16EiB"],
+        &["hold", "r"],
+        &["release"],
+        &["rm"],
+        &["erase"],
+        &["receipts", "--limit", "all"],
     ] {
         let ran = world.run(args);
         assert_eq!(ran.code, Some(2), "{args:?}");
@@ -29,12 +42,14 @@ fn help_tells_the_exit_codes_and_hides_the_inner_command() {
     assert!(help.text().contains("3 damage found"), "{}", help.text());
     assert!(!help.text().contains("demo-writer"), "{}", help.text());
     world.good(&["--version"]);
+    let help = world.good(&["gc", "--help"]);
+    assert!(help.text().contains("A run in progress never goes"), "{}", help.text());
 }
 
 #[test]
 fn a_missing_store_is_an_error_and_is_not_made() {
     let world = World::new();
-    for command in ["ls", "verify", "stat"] {
+    for command in ["ls", "verify", "stat", "gc", "receipts", "compact"] {
         let ran = world.run(&[command]);
         assert_eq!((ran.code, ran.text()), (Some(1), ""), "{command}");
         assert!(ran.stderr.contains("no store"), "{}", ran.stderr);
@@ -61,7 +76,20 @@ fn a_store_that_is_open_elsewhere_is_code_4() {
     let world = World::new();
     world.write("a/r.jsonl", "{}\n");
     let log = world.open();
-    for args in [&["ls"][..], &["show", "r"], &["verify"], &["stat"], &["import", "a"]] {
+    for args in [
+        &["ls"][..],
+        &["show", "r"],
+        &["verify"],
+        &["stat"],
+        &["import", "a"],
+        &["gc", "--keep", "1"],
+        &["hold", "r", "--reason", "audit"],
+        &["release", "r"],
+        &["rm", "r"],
+        &["erase", "r"],
+        &["receipts"],
+        &["compact"],
+    ] {
         let ran = world.run(args);
         assert_eq!(ran.code, Some(4), "{args:?}: {ran:?}");
         let owner = format!("process {}", std::process::id());

@@ -1,0 +1,40 @@
+//! `runlog compact`: the records of each run come to lie together, and dead space comes back.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::failure::{Exit, Failure};
+use crate::output::{Output, count, size};
+use crate::store;
+
+#[derive(Serialize)]
+struct Row {
+    segments: u64,
+    outputs: u64,
+    written_bytes: u64,
+    file_bytes_before: u64,
+    file_bytes: u64,
+}
+
+pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let log = store::open_existing(path)?;
+    let before = log.stats()?.file_len;
+    let done = log.compact()?;
+    let after = log.stats()?.file_len;
+    log.close()?;
+    if out.is_json() {
+        out.object(&Row {
+            segments: done.segments,
+            outputs: done.outputs,
+            written_bytes: done.bytes,
+            file_bytes_before: before,
+            file_bytes: after,
+        })?;
+    } else {
+        let (victims, outputs) = (count(done.segments, "segment"), count(done.outputs, "segment"));
+        out.line(format!("compacted {victims} into {outputs}, {} written", size(done.bytes)))?;
+        out.line(format!("the file had {}, and has {} now", size(before), size(after)))?;
+    }
+    Ok(Exit::Fine)
+}

@@ -1,0 +1,60 @@
+//! `runlog hold` and `runlog release`: a held run is neither evicted nor deleted.
+
+use std::path::Path;
+
+use runlog::RunSummary;
+use serde::Serialize;
+
+use crate::args::{HoldArgs, RunArgs};
+use crate::escape::escaped;
+use crate::failure::{Exit, Failure};
+use crate::output::Output;
+use crate::store;
+
+/// What was done.
+#[derive(Serialize)]
+struct Row<'a> {
+    action: &'static str,
+    run: &'a str,
+    agent: &'a str,
+    changed: bool,
+}
+
+pub(crate) fn hold(args: &HoldArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let log = store::open_existing(path)?;
+    let run = log.run(args.run.named())?;
+    let changed = log.hold((run.agent.as_str(), run.run.as_str()), &args.reason)?;
+    log.close()?;
+    let done = match (changed, run.held) {
+        (true, false) => "is held now",
+        (true, true) => "was held already, for another reason, which is replaced",
+        (false, _) => "was held already, for this reason",
+    };
+    print(&run, "hold", changed, done, out)
+}
+
+pub(crate) fn release(args: &RunArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let log = store::open_existing(path)?;
+    let run = log.run(args.named())?;
+    let changed = log.release((run.agent.as_str(), run.run.as_str()))?;
+    log.close()?;
+    let done = if changed { "is released" } else { "was not held" };
+    print(&run, "release", changed, done, out)
+}
+
+fn print(
+    summary: &RunSummary,
+    action: &'static str,
+    changed: bool,
+    done: &str,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let (run, agent) = (summary.run.as_str(), summary.agent.as_str());
+    if out.is_json() {
+        out.object(&Row { action, run, agent, changed })?;
+    } else {
+        let (run, agent) = (escaped(run.as_bytes()), escaped(agent.as_bytes()));
+        out.line(format!("run {run} of agent {agent} {done}"))?;
+    }
+    Ok(Exit::Fine)
+}
