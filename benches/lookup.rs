@@ -1,23 +1,76 @@
 //! Looking up: the trace and the agent of a run by its id and pages of lists, with 1,000, 10,000
 //! and (`RUNLOG_BENCH_RUNS=1000,10000,100000`) more runs; beside the least work that a trace could
 //! be, and the JSONL layout.
+//!
+//! A trace here reads each record of a run and looks at its sequence and its payload:
+//!
+//! - "runlog" finds the run by its id, and checks each frame: the header with the salt and the
+//!   place, the payload, the kind, the run, the sequence.
+//! - "bare" finds the run in a hash map, copies each payload out of a map of the same file, and
+//!   compares its CRC ([`Bare`]).
+//!
+//! Before the rows of criterion, which measures one after the other, both are measured in turns, so
+//! that what else goes on in the machine hits both; of all turns the medians are compared.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use runlog::RunLog;
 
 use self::jsonl::Jsonl;
-use self::workload::{Bare, INTERLEAVED, Picks, RECORDS};
+use self::workload::{Bare, INTERLEAVED, Picks, RECORDS, touch};
 
 mod jsonl;
 mod workload;
 
-/// Reads a trace to its end; the bytes of its payloads.
-fn read(log: &RunLog, run: &str) -> usize {
-    let records = log.trace(run).unwrap();
-    let lens = records.map(|record| record.unwrap().payload().len());
-    let (count, bytes) = lens.fold((0, 0), |(count, bytes), len| (count + 1, bytes + len));
+/// How long both are measured in turns, and the traces of one turn.
+const TURNS: Duration = Duration::from_secs(3);
+const TURN: usize = 20;
+
+/// Reads a trace to its end; the sum of what it touched of each record.
+fn read(log: &RunLog, run: &str) -> u64 {
+    let records = log.trace(run).unwrap().map(Result::unwrap);
+    let touched = records.map(|record| touch(record.seq().0, record.payload()));
+    let (count, sum) = touched.fold((0, 0), |(count, sum), touched| (count + 1, sum + touched));
     assert_eq!(count, RECORDS);
-    bytes
+    sum
+}
+
+/// The nanoseconds that a trace of these runs takes on average.
+fn turn(runs: &[String], read: impl Fn(&str) -> u64) -> f64 {
+    let began = Instant::now();
+    for run in runs {
+        black_box(read(run));
+    }
+    let each = began.elapsed() / u32::try_from(runs.len()).unwrap();
+    each.as_secs_f64() * 1e9
+}
+
+/// Measures in turns and prints the medians and how many times as long ours takes.
+fn compare(name: &str, log: &RunLog, bare: &Bare, runs: usize) {
+    // Each page of the file is touched by both beforehand, so that neither meets page faults.
+    for number in 0..runs {
+        let run = workload::ids(number).1;
+        assert_eq!(read(log, &run), bare.trace(&run));
+    }
+    let mut picks = Picks::new(runs);
+    let (mut ours, mut floor) = (Vec::new(), Vec::new());
+    let began = Instant::now();
+    while began.elapsed() < TURNS {
+        let runs: Vec<String> = (0..TURN).map(|_| picks.next().to_owned()).collect();
+        ours.push(turn(&runs, |run| read(log, run)));
+        let runs: Vec<String> = (0..TURN).map(|_| picks.next().to_owned()).collect();
+        floor.push(turn(&runs, |run| bare.trace(run)));
+    }
+    let [ours, floor] = [ours, floor].map(|mut turns| {
+        turns.sort_by(f64::total_cmp);
+        turns[turns.len() / 2]
+    });
+    let times = ours / floor;
+    println!("{runs} runs, {name}: {ours:.0} ns, bare {floor:.0} ns, {times:.2} times\n");
 }
 
 fn traces(criterion: &mut Criterion) {
@@ -26,11 +79,11 @@ fn traces(criterion: &mut Criterion) {
         for (layout, width) in [("contiguous", 1), ("interleaved", INTERLEAVED)] {
             let mut picks = Picks::new(runs);
             let (folder, log) = workload::store(runs, width);
+            let bare = Bare::of(&workload::path(&folder));
+            compare(layout, &log, &bare, runs);
             group.bench_function(BenchmarkId::new(layout, runs), |bencher| {
                 bencher.iter(|| read(&log, picks.next()));
             });
-            drop((log, folder));
-            let bare = Bare::new(runs, width);
             group.bench_function(BenchmarkId::new(format!("bare {layout}"), runs), |bencher| {
                 bencher.iter(|| bare.trace(picks.next()));
             });

@@ -4,10 +4,12 @@
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criterion::Criterion;
+use memmap2::Mmap;
 use runlog::{Durability, Metadata, NewRecord, Options, Outcome, RunLog};
 use runlog_sim::SplitMix64;
 
@@ -93,10 +95,15 @@ pub(crate) fn payload(run: usize, seq: usize) -> Vec<u8> {
     payload
 }
 
+/// The file of a [`store`].
+pub(crate) fn path(folder: &tempfile::TempDir) -> PathBuf {
+    folder.path().join("bench.runlog")
+}
+
 /// A store with so many runs, `width` of which are written at once, and the file's folder.
 pub(crate) fn store(runs: usize, width: usize) -> (tempfile::TempDir, RunLog) {
     let folder = folder();
-    let log = Options::new().create(folder.path().join("bench.runlog")).unwrap();
+    let log = Options::new().create(path(&folder)).unwrap();
     let numbers: Vec<usize> = (0..runs).collect();
     let process = Durability::Process;
     for group in numbers.chunks(width) {
@@ -118,41 +125,65 @@ pub(crate) fn store(runs: usize, width: usize) -> (tempfile::TempDir, RunLog) {
     (folder, log)
 }
 
-/// The least that a lookup could do: a hash map from the id to the places of the records, a copy
-/// of each, and its checksum.
+/// The least that a trace could do: a hash map from the id to the places of the records, a copy of
+/// each out of a map of the store's own file, and the CRC of its payload. So the bytes lie as they
+/// do for the engine, contiguous or interleaved, with the same headers between them; but nothing
+/// else is looked at: no header, no directory, no kind, no number.
 pub(crate) struct Bare {
-    bytes: Vec<u8>,
-    places: HashMap<String, Vec<usize>>,
+    file: Mmap,
+    places: HashMap<String, [Place; RECORDS]>,
+}
+
+/// Where a payload is, and its CRC.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    at: usize,
+    crc: u32,
 }
 
 impl Bare {
-    /// The same records in the same order as in [`store`].
-    pub(crate) fn new(runs: usize, width: usize) -> Self {
-        let mut bytes = Vec::with_capacity(runs * RECORDS * RECORD_LEN);
-        let mut places: HashMap<String, Vec<usize>> = HashMap::new();
-        let numbers: Vec<usize> = (0..runs).collect();
-        for group in numbers.chunks(width) {
-            for seq in 0..RECORDS {
-                for &number in group {
-                    places.entry(ids(number).1).or_default().push(bytes.len());
-                    bytes.extend_from_slice(&payload(number, seq));
-                }
-            }
+    /// Finds the payloads of a store that [`store`] made.
+    pub(crate) fn of(path: &Path) -> Self {
+        let file = File::open(path).unwrap();
+        // SAFETY: what is in the file already does not change, and nobody cuts it off.
+        #[allow(unsafe_code, reason = "the floor reads the same map as the engine")]
+        let file = unsafe { Mmap::map(&file) }.unwrap();
+        let mut places: HashMap<String, [Place; RECORDS]> = HashMap::new();
+        let mut at = 0;
+        while let Some(bytes) = file.get(at..at + RECORD_LEN) {
+            let Some((run, seq)) = numbers_of(bytes) else {
+                at += 8;
+                continue;
+            };
+            let found = Place { at, crc: crc32fast::hash(bytes) };
+            places.entry(ids(run).1).or_default()[seq] = found;
+            at += RECORD_LEN;
         }
-        Self { bytes, places }
+        Self { file, places }
     }
 
-    /// The records of a run, and a checksum over their checksums.
-    pub(crate) fn trace(&self, run: &str) -> (Vec<Vec<u8>>, u32) {
-        let mut sum = 0;
-        let copy = |&at: &usize| {
-            let record = self.bytes[at..at + RECORD_LEN].to_vec();
-            sum ^= crc32fast::hash(&record);
-            record
-        };
-        let records = self.places[run].iter().map(copy).collect();
-        (records, sum)
+    /// Reads all records of a run; the sum of what it touched of each.
+    pub(crate) fn trace(&self, run: &str) -> u64 {
+        let records = (0..).zip(&self.places[run]).map(|(seq, place)| {
+            let payload = self.file[place.at..place.at + RECORD_LEN].to_vec();
+            assert_eq!(crc32fast::hash(&payload), place.crc);
+            (seq, payload)
+        });
+        records.map(|(seq, payload)| touch(seq, &payload)).sum()
     }
+}
+
+/// What the benchmarks do with a record that they read.
+pub(crate) fn touch(seq: u64, payload: &[u8]) -> u64 {
+    seq + u64::from(payload[16]) + payload.len() as u64
+}
+
+/// The run and the sequence that a payload was made of, if these bytes are one.
+fn numbers_of(bytes: &[u8]) -> Option<(usize, usize)> {
+    let digits = bytes.get(1..17).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    let digits = std::str::from_utf8(digits).ok()?;
+    let (run, seq) = (digits[..10].parse().ok()?, digits[10..].parse().ok()?);
+    (bytes == payload(run, seq)).then_some((run, seq))
 }
 
 /// Run numbers in an order without any.

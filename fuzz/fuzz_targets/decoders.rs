@@ -5,11 +5,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use runlog::RunNo;
-use runlog::format::frame::{FRAME_HEADER_LEN, FrameHeader, SegmentKey};
+use runlog::format::frame::{FRAME_HEADER_LEN, FrameCheck, FrameHeader, SegmentKey};
 use runlog::format::header::StaticHeader;
 use runlog::format::manifest::{AREA_HEADER_LEN, AreaHeader, Change, RECORD_LEN, RecordKey};
 use runlog::format::segment::SegmentHeader;
 use runlog::format::superblock::Superblock;
+use runlog::format::eviction::{decode_evictions, evicted_runs};
+use runlog::format::origin::Origin;
 use runlog::format::{Directory, directory, frame, manifest, owner};
 use runlog_fuzz::checks::{repair, repair_change, repair_frame};
 
@@ -101,7 +103,7 @@ fn frame_header(mut bytes: Vec<u8>, repaired: bool) {
         let again = FrameHeader::decode(&header.encode(key.salt), key, position.offset);
         assert_eq!(again, Ok(header));
         let _ = header.frame_len();
-        let _ = header.check_payload(&bytes[FRAME_HEADER_LEN..]);
+        let _ = header.check_payload(&FrameCheck::new(key), &bytes[FRAME_HEADER_LEN..]);
     }
 }
 
@@ -117,10 +119,18 @@ fn payloads(bytes: &[u8]) {
         frame::encode_pieces(&pieces, &mut again);
         assert_eq!(frame::decode_pieces(&again), Ok(pieces));
     }
-    if let Ok(runs) = frame::decode_evictions(bytes) {
+    let numbers = evicted_runs(bytes);
+    if let Ok(evictions) = decode_evictions(bytes) {
+        let listed = evictions.iter().map(|found| (found.run_no, found.receipt.is_some()));
+        assert_eq!(numbers, Ok(listed.collect()));
         let mut again = Vec::new();
-        frame::encode_evictions(&runs, &mut again);
-        assert_eq!(frame::decode_evictions(&again), Ok(runs));
+        evictions.iter().for_each(|eviction| eviction.encode(&mut again));
+        assert_eq!(again, bytes);
+    }
+    if let Ok(origin) = Origin::decode(bytes) {
+        let mut again = Vec::new();
+        origin.encode(&mut again);
+        assert_eq!(again, bytes);
     }
 }
 

@@ -310,7 +310,9 @@ fn layout(image: &[u8]) -> Vec<Part> {
                 }
                 None => Cost::Nothing,
             },
-            FrameKind::Start | FrameKind::End | FrameKind::Commit => Cost::OfRun { run: run() },
+            FrameKind::Start | FrameKind::End | FrameKind::Commit | FrameKind::Hold => {
+                Cost::OfRun { run: run() }
+            }
             FrameKind::Evict => Cost::Deletions,
             _ => Cost::Nothing,
         };

@@ -21,6 +21,7 @@ mod locking;
 mod power_cuts;
 mod reading;
 mod readme;
+mod retention;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod scale;
 mod support;

@@ -9,7 +9,7 @@ pub(crate) const THREADS: u8 = 8;
 /// The most records that one call appends.
 pub(crate) const LONGEST_BATCH: u64 = 6;
 
-const ACTIVITIES: [Activity; 8] = [
+const ACTIVITIES: [Activity; 9] = [
     Activity::Recovery,
     Activity::Roll,
     Activity::Seal,
@@ -18,6 +18,7 @@ const ACTIVITIES: [Activity; 8] = [
     Activity::IndexCheckpoint,
     Activity::IndexRebuild,
     Activity::Reclaim,
+    Activity::Compaction,
 ];
 
 /// A run of the test: the child and the thread that started it, and a number.

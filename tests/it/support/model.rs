@@ -25,6 +25,7 @@ pub(crate) enum Change {
     Start { metadata: Vec<u8>, implicit: bool },
     Records { count: usize },
     End { status: RunStatus, payload: Vec<u8> },
+    Hold { held: bool },
     Delete,
 }
 
@@ -81,10 +82,15 @@ struct State {
     records: usize,
     late: u64,
     bytes: u64,
+    held: bool,
 }
 
 impl State {
     fn apply(&mut self, event: &Event, run: &Run) {
+        if let Change::Hold { held } = event.change {
+            self.held = held;
+            return;
+        }
         self.last_at = if self.exists { self.last_at.max(event.at) } else { event.at };
         match &event.change {
             Change::Start { implicit, .. } => {
@@ -108,6 +114,7 @@ impl State {
                 self.status = *status;
                 self.ended_at = Some(event.at);
             }
+            Change::Hold { .. } => {}
             Change::Delete => self.exists = false,
         }
     }
@@ -163,6 +170,7 @@ impl Model {
                 Change::Start { implicit, .. } => format!("start, implicit {implicit}"),
                 Change::Records { count } => format!("{count} records"),
                 Change::End { status, .. } => format!("end {status}"),
+                Change::Hold { held } => format!("hold {held}"),
                 Change::Delete => "delete".to_owned(),
             };
             let _ = write!(
@@ -192,12 +200,12 @@ impl Model {
                 gone.push(run);
                 continue;
             };
-            let (state, events) = self.find_state(run, &summary)?;
+            let (state, first, last) = self.find_state(run, &summary)?;
             compare_summary(run, &summary, &state)?;
             compare_records(log, run, state.records)?;
-            self.compare_ends(log, run, &run.events[..events])?;
-            low = low.max(run.events[..events].last().map_or(0, |last| last + 1));
-            high = high.min(run.events.get(events).copied().unwrap_or(usize::MAX));
+            self.compare_ends(log, run, &run.events[..first])?;
+            low = low.max(run.events[..first].last().map_or(0, |last| last + 1));
+            high = high.min(run.events.get(last).copied().unwrap_or(usize::MAX));
         }
         if let Some((foreign, _)) = listed.pop_first() {
             return Err(format!("run {foreign:?} was never started"));
@@ -220,20 +228,26 @@ impl Model {
         events.last().is_some_and(|at| !matches!(self.events[*at].change, Change::Delete))
     }
 
-    /// After how many of its events a run has the number of records and the status it has.
-    fn find_state(&self, run: &Run, summary: &RunSummary) -> Result<(State, usize), String> {
+    /// After how many of its events, at least and at most, a run is as it is: one that was held
+    /// and released is as it was before.
+    fn find_state(&self, run: &Run, summary: &RunSummary) -> Result<(State, usize, usize), String> {
         let mut state = State::default();
+        let mut found: Option<(State, usize, usize)> = None;
         for (place, at) in run.events.iter().enumerate() {
             state.apply(&self.events[*at], run);
             let same = state.exists
                 && state.records == count(summary.records)
                 && state.status == summary.status
-                && state.started_at.is_some() == summary.started;
+                && state.started_at.is_some() == summary.started
+                && state.held == summary.held;
             if same {
-                return Ok((state, place + 1));
+                let first = found.as_ref().map_or(place + 1, |found| found.1);
+                found = Some((state.clone(), first, place + 1));
             }
         }
-        Err(format!("{}/{} was never in this state: {summary:?}", run.agent, run.run))
+        found.ok_or_else(|| {
+            format!("{}/{} was never in this state: {summary:?}", run.agent, run.run)
+        })
     }
 
     /// Compares metadata and outcome.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runlog::env::{BootId, Environment};
+use runlog::format::eviction::Eviction;
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::{
     Activity, Allow, Appended, ContentType, Durability, LogPosition, Lsn, Metadata, NewRecord,
-    Observer, Options, Outcome, Phase, RunLog, RunNo, RunStatus, RunWriter, TailWriter, Ticket,
-    Timestamp,
+    Observer, Options, Outcome, Phase, Retention, RunLog, RunNo, RunStatus, RunWriter, TailWriter,
+    Ticket, Timestamp,
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
 
@@ -40,6 +41,7 @@ pub(crate) struct Activities {
     pub(crate) rolls: AtomicUsize,
     pub(crate) checkpoints: AtomicUsize,
     pub(crate) rebuilds: AtomicUsize,
+    pub(crate) compactions: AtomicUsize,
 }
 
 impl Observer for Activities {
@@ -48,6 +50,7 @@ impl Observer for Activities {
             Activity::Roll => &self.rolls,
             Activity::IndexCheckpoint => &self.checkpoints,
             Activity::IndexRebuild => &self.rebuilds,
+            Activity::Compaction => &self.compactions,
             _ => return,
         };
         count.fetch_add(usize::from(phase == Phase::Begin), Ordering::Relaxed);
@@ -88,6 +91,7 @@ struct Now {
     deleted: bool,
     explicit: bool,
     touched: bool,
+    held: bool,
 }
 
 /// What is left of a world.
@@ -116,6 +120,9 @@ pub(crate) struct World {
     index: bool,
     /// The index is open and has been committed since this operation.
     ready_since: Option<usize>,
+    /// Compactions so far, and operations when the last call ended: while records move, a crash may
+    /// cost the index.
+    compacted: (usize, usize),
     /// The stretches of operations in which the index was in order, so that no crash may cost it.
     pub(crate) ready: Vec<Range<usize>>,
     /// What makes the ids of runs longer.
@@ -167,6 +174,7 @@ impl World {
             tickets: Vec::new(),
             index,
             ready_since: None,
+            compacted: (0, 0),
             ready: Vec::new(),
             padding: 0,
             may_fail: false,
@@ -180,7 +188,8 @@ impl World {
 
     fn state_of(&self, run: &Run) -> Now {
         // A run of which nothing is left was never started, or was deleted: it is not used again.
-        let mut now = Now { running: false, deleted: true, explicit: false, touched: false };
+        let mut now =
+            Now { running: false, deleted: true, explicit: false, touched: false, held: false };
         let mut ended = false;
         for at in &run.events {
             match &self.model.events[*at].change {
@@ -190,6 +199,7 @@ impl World {
                 }
                 Change::End { .. } => ended = true,
                 Change::Delete => now.deleted = true,
+                Change::Hold { held } => now.held = *held,
                 Change::Records { .. } => {}
             }
         }
@@ -239,6 +249,12 @@ impl World {
             event.disk = event.disk.min(done);
         }
         self.tickets.retain(|(event, _)| *event >= through);
+        let compactions = self.machine.activities.compactions.load(Ordering::Relaxed);
+        if compactions != self.compacted.0 {
+            let before = self.compacted.1;
+            self.ready.extend(self.ready_since.take().map(|since| since..before + 1));
+        }
+        self.compacted = (compactions, done);
         if self.ready_since.is_none() && self.log().stats().is_ok_and(|stats| stats.index_open) {
             self.ready_since = Some(done);
         }
@@ -290,7 +306,7 @@ impl World {
     /// One step of the workload, whatever the dice say.
     pub(crate) fn step(&mut self) {
         let alive = self.now.iter().filter(|now| !now.deleted).count();
-        match self.random.below(100) {
+        match self.random.below(106) {
             0..=8 if alive < MANY_RUNS => self.start_run(),
             9..=10 if alive < MANY_RUNS => self.append_unstarted(),
             11..=54 => self.append_small(),
@@ -303,7 +319,10 @@ impl World {
             93..=95 => self.sync(),
             96..=97 => self.checkpoint(),
             98 => self.start_again(),
-            _ => self.reclaim(),
+            99..=100 => self.reclaim(),
+            101..=103 => self.hold(),
+            104 => self.compact(),
+            _ => self.collect(),
         }
     }
 
@@ -313,7 +332,7 @@ impl World {
         let name = format!("run-{run}{}", "-".repeat(self.padding));
         let (records, events) = (Vec::new(), Vec::new());
         self.model.runs.push(Run { agent, run: name, records, events });
-        self.now.push(Now { running: true, deleted: false, explicit, touched: true });
+        self.now.push(Now { running: true, deleted: false, explicit, touched: true, held: false });
         run
     }
 
@@ -500,7 +519,10 @@ impl World {
 
     pub(crate) fn delete_run(&mut self) {
         let ended: Vec<usize> = (0..self.now.len())
-            .filter(|run| !self.now[*run].running && !self.now[*run].deleted)
+            .filter(|run| {
+                let now = self.now[*run];
+                !now.running && !now.deleted && !now.held
+            })
             .collect();
         // Mostly the oldest, so that whole segments die.
         let oldest = ended.first().copied().filter(|_| self.random.below(4) != 0);
@@ -532,6 +554,59 @@ impl World {
         let done = self.log().checkpoint();
         let Some(()) = self.succeeded(done) else { return };
         self.acknowledge(true);
+    }
+
+    /// Holds a run, or releases it.
+    fn hold(&mut self) {
+        let alive: Vec<usize> = (0..self.now.len()).filter(|run| !self.now[*run].deleted).collect();
+        let Some(run) = self.pick(&alive) else { return };
+        let (agent, name) = self.name(run);
+        let held = !self.now[run].held;
+        let begin = self.begin();
+        self.note(run, Change::Hold { held }, begin);
+        let name = (agent.as_str(), name.as_str());
+        let changed = if held { self.log().hold(name, "why") } else { self.log().release(name) };
+        let Some(changed) = self.succeeded(changed) else { return };
+        assert!(changed, "{name:?} was {held} before");
+        self.now[run].held = held;
+        self.acknowledge(true);
+    }
+
+    /// Evicts what some policy does not keep.
+    pub(crate) fn collect(&mut self) {
+        let mut policy = Retention::new();
+        match self.random.below(3) {
+            0 => policy = policy.keep_newest(2 + self.random.below(4)),
+            1 => policy = policy.max_bytes(40_000 + self.random.below(200_000)),
+            _ => policy = policy.max_age(std::time::Duration::from_millis(100)),
+        }
+        let begin = self.begin();
+        let plan = self.log().gc_plan(&policy).expect("a plan changes nothing");
+        let first = self.model.events.len();
+        for evicted in &plan.evict {
+            let run = self.model.runs.iter().position(|run| {
+                (run.agent.as_str(), run.run.as_str())
+                    == (evicted.agent.as_str(), evicted.run.as_str())
+            });
+            let run = run.expect("it was started");
+            let now = self.now[run];
+            assert!(!now.running && !now.held && !now.deleted, "{evicted:?} is to go: {now:?}");
+            self.note(run, Change::Delete, begin);
+        }
+        let collected = self.log().gc(&policy);
+        let Some(collected) = self.succeeded(collected) else { return };
+        assert_eq!(collected.plan, plan);
+        for event in first..self.model.events.len() {
+            let run = self.model.events[event].run;
+            self.now[run].deleted = true;
+        }
+        self.acknowledge(!plan.evict.is_empty());
+    }
+
+    pub(crate) fn compact(&mut self) {
+        let done = self.log().compact();
+        let Some(_) = self.succeeded(done) else { return };
+        self.acknowledge(false);
     }
 
     pub(crate) fn reclaim(&mut self) {
@@ -626,9 +701,10 @@ impl World {
 /// with the checks that a segment without a salt would have: each raises the floor beyond them
 /// all, and deletes every run.
 fn forgery(end: LogPosition, len: usize) -> Vec<u8> {
-    let runs: Vec<RunNo> = (1..40).map(RunNo).collect();
     let mut body = Vec::new();
-    runlog::format::frame::encode_evictions(&runs, &mut body);
+    for run in 1..40 {
+        Eviction { run_no: RunNo(run), receipt: None }.encode(&mut body);
+    }
     let mut payload = Vec::new();
     while payload.len() < len {
         let header_len = runlog::format::frame::FRAME_HEADER_LEN;
@@ -637,6 +713,7 @@ fn forgery(end: LogPosition, len: usize) -> Vec<u8> {
         header.position = LogPosition { segment: end.segment, offset: at };
         header.durable = LogPosition { segment: end.segment, offset: end.offset + 50_000 };
         header.lsn = Lsn(1_000_000);
+        header.extra = 39;
         header.payload_len = u32::try_from(body.len()).expect("short");
         header.payload_crc = crc32fast::hash(&body);
         payload.extend_from_slice(&header.encode(0));

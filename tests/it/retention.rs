@@ -1,0 +1,389 @@
+//! What goes by a policy, what is held, what is told of it, and how the space comes back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runlog::storage::MemoryStorage;
+use runlog::{
+    Compaction, Error, NewRecord, Options, Outcome, Protection, Retention, Rule, RunLog, RunStatus,
+    Seq, SpaceReturn,
+};
+use runlog_sim::{SimClock, SimEntropy};
+
+fn clock() -> SimClock {
+    SimClock::new(runlog::Timestamp(1_000_000_000))
+}
+
+fn options(clock: &SimClock) -> Options {
+    Options::new().extent_size(64 << 10).background(false).environment(runlog::env::Environment {
+        clock: Arc::new(clock.clone()),
+        entropy: Arc::new(SimEntropy::new(1)),
+        boot_id: None,
+    })
+}
+
+fn by_hand() -> Compaction {
+    Compaction::new().automatic(false)
+}
+
+fn payload(run: &str, number: usize) -> Vec<u8> {
+    format!("{run}/{number}/").bytes().cycle().take(300 + number % 7).collect()
+}
+
+/// Runs that are written side by side, so that each is all over the segments.
+fn write_runs(log: &RunLog, clock: &SimClock, names: &[String], records: usize) {
+    let writers: Vec<_> =
+        names.iter().map(|name| log.start_run("agent", name, b"meta").unwrap()).collect();
+    for number in 0..records {
+        for writer in &writers {
+            let _ = writer.append(&payload(writer.run().as_str(), number)).unwrap();
+        }
+    }
+    for writer in &writers {
+        clock.advance(1_000_000);
+        let _ = writer.end(&Outcome::completed()).unwrap();
+    }
+}
+
+fn names(from: usize, to: usize) -> Vec<String> {
+    (from..to).map(|number| format!("run-{number:03}")).collect()
+}
+
+fn assert_whole(log: &RunLog, names: &[String], records: usize) {
+    for name in names {
+        let found: Vec<Vec<u8>> = log
+            .trace(name.as_str())
+            .unwrap()
+            .map(|record| record.unwrap().payload().to_vec())
+            .collect();
+        let expected: Vec<Vec<u8>> = (0..records).map(|number| payload(name, number)).collect();
+        assert!(found == expected, "{name}: {} records", found.len());
+        assert_eq!(log.metadata(name.as_str()).unwrap().unwrap().1, b"meta");
+        assert_eq!(log.outcome(name.as_str()).unwrap().unwrap().status(), RunStatus::Completed);
+        let middle = log.trace(name.as_str()).unwrap().range(Seq(3)..Seq(7)).unwrap();
+        let seqs: Vec<u64> = middle.map(|record| record.unwrap().seq().0).collect();
+        assert_eq!(seqs, (3..7).collect::<Vec<_>>());
+    }
+}
+
+fn assert_clean(log: &RunLog) {
+    let report = log.verify().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+#[test]
+fn a_collection_does_exactly_what_its_plan_says() {
+    let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
+    let log = options(&clock).create_storage(storage.clone()).unwrap();
+    write_runs(&log, &clock, &names(0, 20), 40);
+    let running = log.start_run("agent", "running", ()).unwrap();
+    let policy = Retention::new().keep_newest(5);
+    let plan = log.gc_plan(&policy).unwrap();
+    assert_eq!(plan.evict.len(), 15);
+    assert!(plan.evict.iter().all(|run| run.rule == Rule::NewestN));
+    let collected = log.gc(&policy).unwrap();
+    assert_eq!(collected.plan, plan);
+    assert!(collected.freed_extents > 0);
+    for name in names(0, 15) {
+        assert!(matches!(log.run(name.as_str()), Err(Error::RunNotFound { .. })), "{name}");
+    }
+    assert_whole(&log, &names(15, 20), 40);
+    assert_eq!(log.run("running").unwrap().status, RunStatus::InProgress);
+    assert!(log.gc(&policy).unwrap().plan.evict.is_empty());
+    assert_clean(&log);
+    drop(running);
+    log.close().unwrap();
+    let log = options(&clock).open_storage(storage).unwrap();
+    assert_whole(&log, &names(15, 20), 40);
+    assert_eq!(log.all_runs(None, 100).unwrap().runs.len(), 6);
+    assert_clean(&log);
+}
+
+#[test]
+fn a_held_run_stays_until_it_is_released_also_after_opening_again() {
+    let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
+    let log = options(&clock).create_storage(storage.clone()).unwrap();
+    write_runs(&log, &clock, &names(0, 6), 60);
+    assert!(log.hold("run-001", "evidence").unwrap());
+    assert!(!log.hold("run-001", "evidence").unwrap(), "it is held for that already");
+    assert!(log.hold("run-001", "case 7").unwrap());
+    assert!(matches!(log.delete_run("run-001"), Err(Error::RunHeld { .. })));
+    assert!(matches!(log.erase_run("run-001"), Err(Error::RunHeld { .. })));
+    log.close().unwrap();
+    let log = options(&clock).open_storage(storage.clone()).unwrap();
+    let held = log.held_runs().unwrap();
+    assert_eq!(
+        (held.len(), held[0].run.as_str(), held[0].reason.as_str()),
+        (1, "run-001", "case 7")
+    );
+    let policy = Retention::new().keep_newest(1);
+    let collected = log.gc(&policy).unwrap();
+    assert!(collected.plan.evict.iter().all(|run| run.run != "run-001"));
+    let why: Vec<Protection> =
+        collected.plan.protected.iter().map(|kept| kept.protection).collect();
+    assert_eq!(why, [Protection::Held]);
+    let _ = log.compact().unwrap();
+    assert_whole(&log, &["run-001".to_owned()], 60);
+    assert!(log.run("run-001").unwrap().held);
+    assert!(log.release("run-001").unwrap());
+    assert!(!log.release("run-001").unwrap());
+    let _ = log.compact().unwrap();
+    assert!(log.held_runs().unwrap().is_empty());
+    assert_eq!(log.gc(&policy).unwrap().plan.evict.len(), 1);
+    assert!(matches!(log.run("run-001"), Err(Error::RunNotFound { .. })));
+    assert_clean(&log);
+}
+
+#[test]
+fn each_deletion_leaves_a_receipt_and_receipts_are_bounded() {
+    let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
+    let options = options(&clock).receipts(8, Duration::from_secs(3600));
+    let log = options.create_storage(storage.clone()).unwrap();
+    write_runs(&log, &clock, &names(0, 12), 20);
+    let _ = log.delete_run("run-000").unwrap();
+    clock.advance(1_000_000);
+    let _ = log.gc(&Retention::new().keep_newest(6)).unwrap();
+    let receipts = log.receipts(100).unwrap();
+    let told: Vec<(&str, Rule)> =
+        receipts.iter().map(|receipt| (receipt.run.as_str(), receipt.rule)).collect();
+    assert_eq!(told.len(), 6);
+    assert_eq!(told[5], ("run-000", Rule::Deleted));
+    assert!(told[..5].iter().all(|(_, rule)| *rule == Rule::NewestN));
+    assert!(receipts.iter().all(|receipt| receipt.agent == "agent" && receipt.bytes > 20 * 300));
+    clock.advance(1_000_000);
+    let _ = log.gc(&Retention::new().keep_newest(1)).unwrap();
+    assert_eq!(log.receipts(100).unwrap().len(), 8, "the oldest are not kept");
+    let _ = log.compact().unwrap();
+    assert_eq!(log.receipts(100).unwrap().len(), 8);
+    assert_eq!(log.receipts(3).unwrap().len(), 3);
+    log.close().unwrap();
+    let log = options.open_storage(storage).unwrap();
+    assert_eq!(log.receipts(100).unwrap().len(), 8);
+    clock.advance(3601 * 1_000_000_000);
+    assert!(log.receipts(100).unwrap().is_empty(), "they are too old");
+}
+
+#[test]
+fn after_a_compaction_all_records_are_there_and_runs_are_in_one_piece() {
+    let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
+    let options = options(&clock).compaction(by_hand());
+    let log = options.create_storage(storage.clone()).unwrap();
+    write_runs(&log, &clock, &names(0, 30), 50);
+    let running = log.start_run("agent", "running", ()).unwrap();
+    let _ = running.append(b"one").unwrap();
+    for name in names(0, 30).iter().filter(|name| name.as_bytes()[6] % 3 != 0) {
+        let _ = log.delete_run(name.as_str()).unwrap();
+    }
+    let left: Vec<String> =
+        names(0, 30).into_iter().filter(|name| name.as_bytes()[6] % 3 == 0).collect();
+    let before = log.stats().unwrap();
+    let done = log.compact().unwrap();
+    assert!(done.segments > 0 && done.bytes > 0, "{done:?}");
+    let after = log.stats().unwrap();
+    assert!(after.sealed_segments < before.sealed_segments, "{before:?} {after:?}");
+    assert!(storage.to_bytes().len() as u64 == after.file_len);
+    assert!(after.file_len < before.file_len, "{before:?} {after:?}");
+    assert_whole(&log, &left, 50);
+    assert_clean(&log);
+    let _ = running.append(b"two").unwrap();
+    assert_eq!(log.trace("running").unwrap().count(), 2);
+    drop(running);
+    log.close().unwrap();
+    for index in [true, false] {
+        let log = options.clone().index(index).open_storage(storage.clone()).unwrap();
+        assert!(log.recovery_report().is_clean());
+        assert_whole(&log, &left, 50);
+        assert_clean(&log);
+        let rounds = (0..6).find(|_| {
+            let done = log.compact().unwrap();
+            assert_whole(&log, &left, 50);
+            done.segments == 0
+        });
+        assert!(rounds.is_some(), "there is always something left to do");
+        log.close().unwrap();
+    }
+}
+
+#[test]
+fn large_records_and_batches_move_with_their_runs() {
+    let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
+    let options = options(&clock).compaction(by_hand());
+    let log = options.create_storage(storage.clone()).unwrap();
+    let large: Vec<u8> = (0..200_000u32).map(|byte| (byte % 251) as u8).collect();
+    for name in names(0, 8) {
+        let run = log.start_run("agent", &name, ()).unwrap();
+        let _ = run.append(b"first").unwrap();
+        let _ = run.append(&large).unwrap();
+        let batch: Vec<NewRecord<'_>> = (0..5).map(|_| NewRecord::new(&large[..900])).collect();
+        let _ = run.append_batch(&batch).unwrap();
+        let _ = run.end(&Outcome::completed()).unwrap();
+    }
+    for name in names(0, 8).iter().step_by(2) {
+        let _ = log.delete_run(name.as_str()).unwrap();
+    }
+    assert!(log.compact().unwrap().segments > 0);
+    let check = |log: &RunLog| {
+        for name in names(0, 8).iter().skip(1).step_by(2) {
+            let lens: Vec<usize> = log
+                .trace(name.as_str())
+                .unwrap()
+                .map(|record| {
+                    let record = record.unwrap();
+                    assert!(large.starts_with(record.payload()) || *record.payload() == *b"first");
+                    record.payload().len()
+                })
+                .collect();
+            assert_eq!(lens, [5, 200_000, 900, 900, 900, 900, 900]);
+        }
+        assert_clean(log);
+    };
+    check(&log);
+    log.close().unwrap();
+    check(&options.open_storage(storage).unwrap());
+}
+
+#[test]
+fn a_trace_that_was_begun_sees_its_records_whatever_moves_or_goes() {
+    let clock = clock();
+    let log = options(&clock).create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    write_runs(&log, &clock, &names(0, 10), 60);
+    let mut moving = log.trace("run-009").unwrap();
+    let mut going = log.trace("run-001").unwrap();
+    for expected in 0..10 {
+        assert_eq!(*moving.next().unwrap().unwrap().payload(), *payload("run-009", expected));
+        assert_eq!(*going.next().unwrap().unwrap().payload(), *payload("run-001", expected));
+    }
+    let _ = log.gc(&Retention::new().keep_newest(2)).unwrap();
+    let _ = log.compact().unwrap();
+    write_runs(&log, &clock, &names(20, 30), 60);
+    for expected in 10..60 {
+        assert_eq!(*moving.next().unwrap().unwrap().payload(), *payload("run-009", expected));
+        assert_eq!(*going.next().unwrap().unwrap().payload(), *payload("run-001", expected));
+    }
+    assert!(moving.next().is_none() && going.next().is_none());
+    drop((moving, going));
+    log.reclaim().unwrap();
+    assert_eq!(log.stats().unwrap().retired_extents, 0);
+    assert_clean(&log);
+}
+
+#[test]
+fn a_trace_that_holds_extents_for_too_long_is_told_that_its_run_went() {
+    let clock = clock();
+    let compaction = Compaction::new().max_pin_age(Duration::from_secs(60));
+    let options = options(&clock).compaction(compaction);
+    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    write_runs(&log, &clock, &names(0, 10), 60);
+    let mut trace = log.trace("run-001").unwrap();
+    let mut quick = log.trace("run-002").unwrap();
+    let _ = trace.next().unwrap().unwrap();
+    let _ = log.gc(&Retention::new().keep_newest(2)).unwrap();
+    let _ = trace.next().unwrap().unwrap();
+    assert!(quick.by_ref().all(|record| record.is_ok()), "it ends in time");
+    assert!(log.stats().unwrap().retired_extents > 0, "{:?}", log.stats());
+    clock.advance(61_000_000_000);
+    assert!(
+        matches!(trace.next(), Some(Err(Error::Evicted { run: Some(run) })) if run == "run-001")
+    );
+    assert!(trace.next().is_none());
+    drop(quick);
+    log.reclaim().unwrap();
+    assert_eq!(log.stats().unwrap().retired_extents, 0, "the trace holds nothing any more");
+}
+
+#[test]
+fn a_run_over_more_segments_than_one_step_takes_does_not_keep_compaction_from_its_end() {
+    let clock = clock();
+    let options = options(&clock).compaction(by_hand());
+    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let long = log.start_run("agent", "long", ()).unwrap();
+    let filler = vec![7; 6000];
+    for number in 0..130 {
+        let run = log.start_run("agent", &format!("short-{number}"), ()).unwrap();
+        for part in 0..10 {
+            let _ = run.append(&filler).unwrap();
+            let _ = long.append(&payload("long", number * 10 + part)).unwrap();
+        }
+        let _ = run.end(&Outcome::completed()).unwrap();
+    }
+    log.checkpoint().unwrap();
+    assert!(log.stats().unwrap().sealed_segments > 100);
+    let _ = log.gc(&Retention::new().keep_newest(1)).unwrap();
+    let done = log.compact().unwrap();
+    assert!(done.segments > 0, "{done:?}");
+    for (number, record) in log.trace("long").unwrap().enumerate() {
+        assert_eq!(*record.unwrap().payload(), *payload("long", number));
+    }
+    assert_eq!(log.run("long").unwrap().records, 1300);
+    assert_clean(&log);
+}
+
+/// How often a text is in the bytes.
+fn occurrences(bytes: &[u8], text: &[u8]) -> usize {
+    bytes.windows(text.len()).filter(|window| *window == text).count()
+}
+
+#[test]
+fn of_an_erased_run_no_byte_is_left() {
+    for space in [SpaceReturn::Shrink, SpaceReturn::Keep] {
+        let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
+        let compaction = Compaction::new().space_return(space);
+        let options = options(&clock).compaction(compaction);
+        let log = options.create_storage(storage.clone()).unwrap();
+        let secret = b"the secret of the run";
+        let large: Vec<u8> = secret.iter().copied().cycle().take(30_000).collect();
+        write_runs(&log, &clock, &names(0, 4), 30);
+        let run = log.start_run("agent", "secret", secret.as_slice()).unwrap();
+        let other = log.start_run("agent", "other", ()).unwrap();
+        for _ in 0..40 {
+            let _ = run.append(secret).unwrap();
+            let _ = other.append(&payload("other", 1)).unwrap();
+        }
+        let _ = run.append(&large).unwrap();
+        let outcome = Outcome::failed().with_payload(secret, runlog::ContentType::BYTES);
+        let _ = run.end(&outcome).unwrap();
+        let _ = log.compact().unwrap();
+        assert!(occurrences(&storage.to_bytes(), secret) > 40);
+        drop(run);
+        let erased = log.erase_run("secret").unwrap();
+        assert_eq!(erased.pinned_extents, 0);
+        assert_eq!(occurrences(&storage.to_bytes(), secret), 0, "{space:?}");
+        assert_whole(&log, &names(0, 4), 30);
+        assert_eq!(log.trace("other").unwrap().count(), 40);
+        assert_eq!(log.receipts(10).unwrap()[0].rule, Rule::Erased);
+        assert_clean(&log);
+        drop(other);
+        log.close().unwrap();
+        let log = options.open_storage(storage.clone()).unwrap();
+        assert_eq!(occurrences(&storage.to_bytes(), secret), 0);
+        assert_clean(&log);
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_and_changes_nothing() {
+    let clock = clock();
+    let log = options(&clock).create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    write_runs(&log, &clock, &names(0, 3), 10);
+    let absurd = Retention::new().max_age(Duration::MAX);
+    assert!(matches!(log.gc(&absurd), Err(Error::InvalidArgument { .. })));
+    assert!(matches!(log.gc_plan(&absurd), Err(Error::InvalidArgument { .. })));
+    let none = Retention::new().keep_newest(0).max_bytes(0).max_age(Duration::ZERO);
+    assert!(log.gc(&none).unwrap().plan.evict.is_empty(), "0 means no limit");
+    assert!(matches!(log.hold("nobody", "why"), Err(Error::RunNotFound { .. })));
+    assert!(matches!(log.release("nobody"), Err(Error::RunNotFound { .. })));
+    assert!(matches!(log.erase_run("nobody"), Err(Error::RunNotFound { .. })));
+    let long = "x".repeat(4097);
+    assert!(matches!(log.hold("run-000", &long), Err(Error::InvalidArgument { .. })));
+    let running = log.start_run("agent", "running", ()).unwrap();
+    assert!(matches!(log.erase_run("running"), Err(Error::RunInProgress { .. })));
+    // A clock in front of the records: nothing is old.
+    clock.set(runlog::Timestamp(1));
+    let old = Retention::new().max_age(Duration::from_nanos(1));
+    assert!(log.gc(&old).unwrap().plan.evict.is_empty());
+    let left: BTreeSet<String> =
+        log.all_runs(None, 10).unwrap().runs.iter().map(|run| run.run.to_string()).collect();
+    assert_eq!(left.len(), 4);
+    drop(running);
+}
