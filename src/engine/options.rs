@@ -106,7 +106,7 @@ impl Options {
         self
     }
 
-    /// Whether two background threads sync, set space aside, keep the index and give space back.
+    /// Whether three background threads sync, set space aside, keep the index and give space back.
     /// Without them each call does what is due before it returns, and nothing is synced unless
     /// asked for.
     #[must_use]

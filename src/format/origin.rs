@@ -1,9 +1,9 @@
 //! The payload of ORIGIN: what the frames of a compaction output were copied from.
 //!
-//! Outputs of one compaction form a group. They count, and the segments that they were copied from
-//! do not, once the manifest says so. Without a manifest the group says it itself: it counts if it
-//! is complete and any of the segments that it replaces is gone, since these go only after it
-//! counted. As long as all of them are there, they say the same as the group.
+//! The outputs of one compaction count, and the segments that they were copied from do not, once
+//! the manifest says so. Without a manifest an output says it itself: it counts if any of the
+//! segments that it replaces is gone, since these go only after it counted. As long as all of them
+//! are there, they say the same.
 //!
 //! ```text
 //! 0 u32 first segment of the group   4 u16 place in the group   6 u8 1 in the last one   7 u8 zero
