@@ -5,12 +5,13 @@
 //! A trace here reads each record of a run and looks at its sequence and its payload:
 //!
 //! - "runlog" finds the run by its id, and checks each frame: the header with the salt and the
-//!   place, the payload, the kind, the run, the sequence.
+//!   place, the payload, the kind, the run, the sequence. The records can be kept.
+//! - "views" does the same; each record can be looked at until the next one (`Trace::next_view`).
 //! - "bare" finds the run in a hash map, copies each payload out of a map of the same file, and
 //!   compares its CRC ([`Bare`]).
 //!
-//! Before the rows of criterion, which measures one after the other, both are measured in turns, so
-//! that what else goes on in the machine hits both; of all turns the medians are compared.
+//! Before the rows of criterion, which measures one after the other, all are measured in turns, so
+//! that what else goes on in the machine hits all; of all turns the medians are compared.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
@@ -39,6 +40,18 @@ fn read(log: &RunLog, run: &str) -> u64 {
     sum
 }
 
+/// The same without keeping any record.
+fn look(log: &RunLog, run: &str) -> u64 {
+    let mut trace = log.trace(run).unwrap();
+    let (mut count, mut sum) = (0, 0);
+    while let Some(record) = trace.next_view() {
+        let record = record.unwrap();
+        (count, sum) = (count + 1, sum + touch(record.seq().0, record.payload()));
+    }
+    assert_eq!(count, RECORDS);
+    sum
+}
+
 /// The nanoseconds that a trace of these runs takes on average.
 fn turn(runs: &[String], read: impl Fn(&str) -> u64) -> f64 {
     let began = Instant::now();
@@ -57,20 +70,23 @@ fn compare(name: &str, log: &RunLog, bare: &Bare, runs: usize) {
         assert_eq!(read(log, &run), bare.trace(&run));
     }
     let mut picks = Picks::new(runs);
-    let (mut ours, mut floor) = (Vec::new(), Vec::new());
+    let [mut kept, mut seen, mut floor] = [const { Vec::new() }; 3];
     let began = Instant::now();
     while began.elapsed() < TURNS {
-        let runs: Vec<String> = (0..TURN).map(|_| picks.next().to_owned()).collect();
-        ours.push(turn(&runs, |run| read(log, run)));
-        let runs: Vec<String> = (0..TURN).map(|_| picks.next().to_owned()).collect();
-        floor.push(turn(&runs, |run| bare.trace(run)));
+        let mut next = || (0..TURN).map(|_| picks.next().to_owned()).collect::<Vec<String>>();
+        kept.push(turn(&next(), |run| read(log, run)));
+        seen.push(turn(&next(), |run| look(log, run)));
+        floor.push(turn(&next(), |run| bare.trace(run)));
     }
-    let [ours, floor] = [ours, floor].map(|mut turns| {
+    let [kept, seen, floor] = [kept, seen, floor].map(|mut turns| {
         turns.sort_by(f64::total_cmp);
         turns[turns.len() / 2]
     });
-    let times = ours / floor;
-    println!("{runs} runs, {name}: {ours:.0} ns, bare {floor:.0} ns, {times:.2} times\n");
+    let [of_kept, of_seen] = [kept / floor, seen / floor];
+    println!(
+        "{runs} runs, {name}: records {kept:.0} ns ({of_kept:.2} times), \
+         views {seen:.0} ns ({of_seen:.2} times), bare {floor:.0} ns\n"
+    );
 }
 
 fn traces(criterion: &mut Criterion) {
@@ -83,6 +99,9 @@ fn traces(criterion: &mut Criterion) {
             compare(layout, &log, &bare, runs);
             group.bench_function(BenchmarkId::new(layout, runs), |bencher| {
                 bencher.iter(|| read(&log, picks.next()));
+            });
+            group.bench_function(BenchmarkId::new(format!("views {layout}"), runs), |bencher| {
+                bencher.iter(|| look(&log, picks.next()));
             });
             group.bench_function(BenchmarkId::new(format!("bare {layout}"), runs), |bencher| {
                 bencher.iter(|| bare.trace(picks.next()));

@@ -1,7 +1,9 @@
 //! What the catalog knows of a run id, kept once it was asked.
 //!
 //! A catalog never changes, so neither does what was found in it; the next catalog starts without.
-//! What happened since is added by whoever asks: memory knows it.
+//! What happened since is added by whoever asks: memory knows it. Of some ids everything is kept
+//! ([`Found`]), of many more only where they are ([`Places`]): the directories say the rest, which
+//! is still much less work than asking the index.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -10,17 +12,46 @@ use parking_lot::Mutex;
 
 use super::catalog::Catalog;
 use super::part::Part;
+use super::places::Places;
+use super::recovery::rebuild_directory;
 use crate::error::{Damage, Error, Place, Result};
-use crate::index::RunRow;
-use crate::types::{RunNo, RunRef};
+use crate::index::{IndexSnapshot, RunRow, RunState, Span};
+use crate::types::{AgentId, RunId, RunNo, RunRef};
 
-/// The most run ids that are kept, about 700 bytes each.
-const KEPT: usize = 128 << 10;
+/// The most run ids of which everything is kept, about 700 bytes each.
+const KEPT: usize = if cfg!(test) { 8 } else { 128 << 10 };
+
+/// How many more ids are asked for before others take their place.
+const REFUSED: usize = 8 * KEPT;
 
 /// Run ids that were looked up.
 #[derive(Debug, Default)]
 pub(crate) struct Lookups {
-    found: Mutex<HashMap<Box<str>, Arc<Found>>>,
+    found: Mutex<Kept>,
+    places: OnceLock<Mutex<Places>>,
+}
+
+/// The ids of which everything is kept.
+#[derive(Debug, Default)]
+struct Kept {
+    found: HashMap<Box<str>, Arc<Found>>,
+    /// How many were not kept since there was no room.
+    refused: usize,
+}
+
+impl Kept {
+    /// Keeps what was found. While it is full it takes nothing for a while, and then begins anew:
+    /// keeping each of too many ids for a moment would be work for nothing.
+    fn insert(&mut self, run: &str, found: &Arc<Found>) {
+        if self.found.len() >= KEPT {
+            self.refused += 1;
+            if self.refused < REFUSED {
+                return;
+            }
+            *self = Self::default();
+        }
+        self.found.insert(run.into(), Arc::clone(found));
+    }
 }
 
 /// What the catalog knows of one run id.
@@ -28,6 +59,7 @@ pub(crate) struct Lookups {
 pub(crate) struct Found {
     /// The runs with this id, evicted ones included if their eviction is younger than the catalog.
     pub(crate) numbers: Vec<RunNo>,
+    ids: OnceLock<(AgentId, RunId)>,
     row: OnceLock<Arc<RunRow>>,
     parts: OnceLock<Arc<[Part]>>,
 }
@@ -45,20 +77,52 @@ impl Catalog {
     }
 
     fn find_and_keep(&self, run: &str, keep_none: bool) -> Result<Arc<Found>> {
-        if let Some(found) = self.lookups().found.lock().get(run) {
+        if let Some(found) = self.lookups().found.lock().found.get(run) {
             return Ok(Arc::clone(found));
+        }
+        if let Some(found) = self.find_at_place(run) {
+            return Ok(self.keep(run, found));
         }
         let numbers = self.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
         let keep = keep_none || !numbers.is_empty();
-        let found = Arc::new(Found { numbers, row: OnceLock::new(), parts: OnceLock::new() });
-        if keep {
-            let mut kept = self.lookups().found.lock();
-            if kept.len() >= KEPT {
-                kept.clear();
-            }
-            kept.insert(run.into(), Arc::clone(&found));
+        let found = Found::new(numbers);
+        Ok(if keep { self.keep(run, found) } else { Arc::new(found) })
+    }
+
+    fn keep(&self, run: &str, found: Found) -> Arc<Found> {
+        let found = Arc::new(found);
+        self.lookups().found.lock().insert(run, &found);
+        found
+    }
+
+    /// What the directories say of a run id, if it is known where they do. The place of another id
+    /// with the same hash shows by what stands there.
+    fn find_at_place(&self, run: &str) -> Option<Found> {
+        let places = self.lookups().places.get()?.lock().get(run)?;
+        let first = places.first()?;
+        let directory = self.segment(first.segment)?.directory(rebuild_directory).ok()?;
+        let (id, agent) = directory.ids(first.slot).ok()?;
+        if id != run {
+            return None;
         }
-        Ok(found)
+        let run_no = directory.run_no(first.slot).ok()?;
+        let part = |place: &Span| {
+            let mut part = Part::at_slot(self.segment(place.segment)?, place.slot, run_no).ok()?;
+            part.list();
+            Some(part)
+        };
+        let parts: Option<Arc<[Part]>> = places.as_slice().iter().map(part).collect();
+        let mut found = Found::new(vec![run_no]);
+        found.parts = OnceLock::from(parts?);
+        found.ids = OnceLock::from((AgentId::new(agent).ok()?, RunId::new(id).ok()?));
+        Some(found)
+    }
+
+    /// Keeps where the only run with its id is.
+    fn keep_place(&self, run: &str, spans: &[Span]) {
+        let count = || self.index().map_or(0, IndexSnapshot::run_count);
+        let places = self.lookups().places.get_or_init(|| Mutex::new(Places::for_runs(count())));
+        places.lock().keep(run, spans);
     }
 
     fn row_of(&self, run_no: RunNo) -> Result<RunRow> {
@@ -66,11 +130,10 @@ impl Catalog {
         row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
     }
 
-    /// What sealed segments have of a run, and the row if the catalog has one.
-    fn parts_of(&self, run_no: RunNo) -> Result<(Option<RunRow>, Arc<[Part]>)> {
-        let state = self.run_state(run_no)?;
-        let mut parts = Vec::with_capacity(state.spans.len());
-        for span in &state.spans {
+    /// What sealed segments have of a run, opened.
+    fn parts_of(&self, run_no: RunNo, spans: &[Span]) -> Result<Arc<[Part]>> {
+        let mut parts = Vec::with_capacity(spans.len());
+        for span in spans {
             if let Some(segment) = self.segment(span.segment) {
                 let mut part = Part::sealed(segment, span);
                 part.confirm(run_no)?;
@@ -78,11 +141,27 @@ impl Catalog {
                 parts.push(part);
             }
         }
-        Ok((state.row, parts.into()))
+        Ok(parts.into())
     }
 }
 
 impl Found {
+    fn new(numbers: Vec<RunNo>) -> Self {
+        let (ids, row, parts) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { numbers, ids, row, parts }
+    }
+
+    /// The ids of a run with this id.
+    pub(crate) fn ids(&self, catalog: &Catalog, run_no: RunNo) -> Result<(AgentId, RunId)> {
+        if self.only() == Some(run_no)
+            && let Some(ids) = self.ids.get()
+        {
+            return Ok(ids.clone());
+        }
+        let row = self.row(catalog, run_no)?;
+        Ok((row.agent.clone(), row.run.clone()))
+    }
+
     /// The one run with the id, if it is one.
     pub(crate) fn only(&self) -> Option<RunNo> {
         match self.numbers.as_slice() {
@@ -109,15 +188,89 @@ impl Found {
             return Ok(Arc::default());
         }
         if self.only() != Some(run_no) {
-            return Ok(catalog.parts_of(run_no)?.1);
+            return catalog.parts_of(run_no, &catalog.run_state(run_no)?.spans);
         }
         if let Some(parts) = self.parts.get() {
             return Ok(Arc::clone(parts));
         }
-        let (row, parts) = catalog.parts_of(run_no)?;
+        let RunState { row, spans } = catalog.run_state(run_no)?;
+        let parts = catalog.parts_of(run_no, &spans)?;
         if let Some(row) = row {
+            catalog.keep_place(row.run.as_str(), &spans);
             self.row.get_or_init(|| Arc::new(row));
         }
         Ok(Arc::clone(self.parts.get_or_init(|| parts)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::storage::MemoryStorage;
+    use crate::{Allow, Error, Metadata, NewRecord, Options, Outcome, RunLog};
+
+    fn records(log: &RunLog, run: &str) -> Vec<(u64, Vec<u8>)> {
+        let trace = log.trace(run).unwrap().map(Result::unwrap);
+        trace.map(|record| (record.seq().0, record.payload().to_vec())).collect()
+    }
+
+    /// Runs of one segment, of two and of many; more than are kept whole.
+    fn filled() -> (RunLog, Vec<String>) {
+        let options = Options::new().extent_size(64 << 10).background(false);
+        let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        let runs: Vec<String> = (0..60).map(|run| format!("run-{run}")).collect();
+        for (number, run) in runs.iter().enumerate() {
+            let writer = log.start_run(&format!("agent-{}", number % 7), run, ()).unwrap();
+            for record in 0..(number % 9) * 40 {
+                let bytes = format!("{run} {record} {}", "x".repeat(number * 5));
+                let _ = writer.append(bytes.as_bytes()).unwrap();
+            }
+            let _ = writer.end(&Outcome::completed()).unwrap();
+        }
+        log.checkpoint().unwrap();
+        (log, runs)
+    }
+
+    #[test]
+    fn runs_are_found_again_at_their_places_with_all_of_their_records() {
+        let (log, runs) = filled();
+        let first: Vec<_> = runs.iter().map(|run| records(&log, run)).collect();
+        assert_eq!(first[17].len(), 320);
+        for _ in 0..4 {
+            for (run, first) in runs.iter().zip(&first) {
+                assert_eq!(&records(&log, run), first, "{run}");
+                let summary = log.run(run).unwrap();
+                assert_eq!(summary.records, first.len() as u64, "{run}");
+                assert_eq!(log.agent_of(run).unwrap(), summary.agent);
+                assert_eq!(log.trace(run).unwrap().agent(), &summary.agent);
+            }
+        }
+    }
+
+    #[test]
+    fn what_happens_after_a_lookup_is_seen_by_the_next_one() {
+        let (log, runs) = filled();
+        for _ in 0..3 {
+            for run in &runs {
+                drop(records(&log, run));
+            }
+        }
+        log.delete_run(runs[20].as_str()).unwrap();
+        let _ = log.start_run("another", &runs[30], Metadata::new(b"{}")).unwrap();
+        let late = NewRecord::new(b"late");
+        let _ = log.append_to("agent-5", &runs[40], &late, Allow::everything()).unwrap();
+        for checkpointed in [false, true] {
+            if checkpointed {
+                log.checkpoint().unwrap();
+            }
+            for _ in 0..2 {
+                let gone = log.trace(runs[20].as_str()).unwrap_err();
+                assert!(matches!(gone, Error::RunNotFound { .. }), "{gone:?}");
+                let two = log.trace(runs[30].as_str()).unwrap_err();
+                assert!(matches!(two, Error::Ambiguous { .. }), "{two:?}");
+                assert_eq!(records(&log, &runs[40]).last().unwrap().1, b"late");
+            }
+        }
     }
 }

@@ -40,6 +40,20 @@ impl Part {
         }
     }
 
+    /// What the directory of a sealed segment has in this slot, if it is this run.
+    pub(crate) fn at_slot(segment: &Arc<Segment>, slot: u32, run_no: RunNo) -> Result<Self> {
+        let place = Place::Directory { segment: segment.id() };
+        let wrong = |damage| Error::corrupt(place, damage);
+        let directory = segment.directory(rebuild_directory)?;
+        if directory.run_no(slot).map_err(wrong)? != run_no {
+            return Err(wrong(Damage::Missing));
+        }
+        let (first_seq, next_seq) = directory.sequences(slot).map_err(wrong)?;
+        let (first, records) = directory.record_list(slot).map_err(wrong)?;
+        let offsets = Offsets::Slot { slot, first };
+        Ok(Self { segment: Arc::clone(segment), records, first_seq, next_seq, offsets })
+    }
+
     /// Checks a slot against the directory; a rebuilt directory may have the run elsewhere.
     pub(crate) fn confirm(&mut self, run_no: RunNo) -> Result<()> {
         let Offsets::Slot { slot, .. } = self.offsets else { return Ok(()) };

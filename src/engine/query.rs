@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::core::Core;
 use super::hot::HotRun;
-use super::segment::{Payload, Segment};
+use super::payload::Payload;
+use super::segment::Segment;
 use super::shared::Engine;
 use super::values::RunSummary;
 use crate::error::{Error, Result};
@@ -147,9 +148,10 @@ impl Engine {
     ) -> Result<Option<(FrameHeader, Payload)>> {
         let Some(at) = at else { return Ok(None) };
         let Some(segment) = segment(core, at.segment) else { return Ok(None) };
-        let read = segment.keep_frame(at.offset, |_, error| error)?;
-        segment.count_mapped(u64::from(read.1.is_view()));
-        Ok(Some(read))
+        let frame = segment.check_frame(at.offset, |_, error| error)?;
+        let (header, payload) = (frame.header, segment.keep(frame));
+        segment.count_mapped(u64::from(payload.is_view()));
+        Ok(Some((header, payload)))
     }
 
     /// A page of runs, newest first, strictly older than `before`.

@@ -7,12 +7,13 @@
 use std::borrow::Cow;
 
 use core::fmt;
-use core::ops::{Deref, Range};
+use core::ops::Range;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::disk::Disk;
+use super::payload::Payload;
 use super::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::directory::offset_in_list;
@@ -229,16 +230,16 @@ impl Segment {
         Ok((header, payload))
     }
 
-    /// The frame at `offset`, checked whole, to be kept; `named` adds what the header says to an
-    /// error about the payload. One look at the bytes where there is a view, which the caller
-    /// counts ([`Segment::count_mapped`]), so that many can be counted at once.
+    /// Checks the frame at `offset` whole; `named` adds what the header says to an error about the
+    /// payload. One look at the bytes where there is a view, which the caller counts
+    /// ([`Segment::count_mapped`]), so that many can be counted at once.
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
     #[inline(always)]
-    pub(crate) fn keep_frame(
-        self: &Arc<Self>,
+    pub(crate) fn check_frame(
+        &self,
         offset: u32,
         named: impl Fn(&FrameHeader, Error) -> Error,
-    ) -> Result<(FrameHeader, Payload)> {
+    ) -> Result<CheckedFrame> {
         let Some(bytes) = self.mapped() else { return self.copy_frame(offset, named) };
         let bytes = bytes.get(offset as usize..).unwrap_or_default();
         let header = FrameHeader::decode_with(bytes, &self.frames, offset)
@@ -248,8 +249,7 @@ impl Segment {
             .ok_or(Damage::Truncated)
             .and_then(|padded| header.check_payload(&self.frames, padded))
             .map_err(|damage| named(&header, self.damaged(offset, damage)))?;
-        let start = offset as usize + FRAME_HEADER_LEN;
-        Ok((header, Payload::view(self, start..start + header.payload_len as usize)))
+        Ok(CheckedFrame { header, copy: None })
     }
 
     /// The same where there is no view.
@@ -258,10 +258,35 @@ impl Segment {
         &self,
         offset: u32,
         named: impl Fn(&FrameHeader, Error) -> Error,
-    ) -> Result<(FrameHeader, Payload)> {
+    ) -> Result<CheckedFrame> {
         let header = self.read_header(offset)?;
         let payload = self.read_payload(&header).map_err(|error| named(&header, error))?;
-        Ok((header, Payload::owned(payload.into_owned())))
+        Ok(CheckedFrame { header, copy: Some(payload.into_owned()) })
+    }
+
+    /// The payload of a frame of this segment that was checked, to look at.
+    #[inline]
+    pub(crate) fn look(&self, frame: CheckedFrame) -> Cow<'_, [u8]> {
+        match frame.copy {
+            Some(copy) => Cow::Owned(copy),
+            None => Cow::Borrowed(self.viewed(frame.start(), frame.header.payload_len)),
+        }
+    }
+
+    /// The payload of a frame of this segment that was checked, to keep.
+    #[inline]
+    pub(crate) fn keep(self: &Arc<Self>, frame: CheckedFrame) -> Payload {
+        match frame.copy {
+            Some(copy) => Payload::owned(copy),
+            None => Payload::view(self, frame.start(), frame.header.payload_len),
+        }
+    }
+
+    /// These bytes out of the view; none if there is none.
+    #[inline]
+    pub(crate) fn viewed(&self, start: u32, len: u32) -> &[u8] {
+        let range = start as usize..start as usize + len as usize;
+        self.mapped().and_then(|bytes| bytes.get(range)).unwrap_or_default()
     }
 
     /// Item `index` of a list of offsets in the directory, which was opened before.
@@ -376,6 +401,21 @@ impl fmt::Debug for Segment {
     }
 }
 
+/// A frame that was checked whole, payload included.
+#[derive(Debug)]
+pub(crate) struct CheckedFrame {
+    pub(crate) header: FrameHeader,
+    /// The payload, where the segment has no view of it.
+    copy: Option<Vec<u8>>,
+}
+
+impl CheckedFrame {
+    /// Where in the segment the payload starts.
+    fn start(&self) -> u32 {
+        self.header.position.offset.saturating_add(HEADER)
+    }
+}
+
 /// The first offset at or behind `from` where a valid frame header stands.
 pub(crate) fn next_frame(extent: &[u8], check: &FrameCheck, from: u32) -> Option<u32> {
     let start = (from.max(SEGMENT_HEADER_LEN) as usize).next_multiple_of(FRAME_ALIGN);
@@ -386,70 +426,4 @@ pub(crate) fn next_frame(extent: &[u8], check: &FrameCheck, from: u32) -> Option
         (claims_position(bytes, position) && FrameHeader::decode_with(bytes, check, offset).is_ok())
             .then_some(offset)
     })
-}
-
-/// Bytes that were stored: a view of the file where that is possible, a copy elsewhere. Cheap to
-/// clone; the extent that a view points into is not reused while the payload or a clone lives.
-#[derive(Clone)]
-pub struct Payload {
-    owner: Owner,
-    /// Which of the owner's bytes; they lie within them.
-    range: Range<usize>,
-}
-
-/// Who has the bytes of a payload.
-#[derive(Clone)]
-enum Owner {
-    /// The segment, in its view of the extent, which holds the map and the writer lock too.
-    View(Arc<Segment>),
-    Copy(Arc<Vec<u8>>),
-}
-
-impl Payload {
-    fn view(segment: &Arc<Segment>, range: Range<usize>) -> Self {
-        Self { owner: Owner::View(Arc::clone(segment)), range }
-    }
-
-    pub(crate) fn owned(bytes: Vec<u8>) -> Self {
-        let range = 0..bytes.len();
-        Self { owner: Owner::Copy(Arc::new(bytes)), range }
-    }
-
-    /// The bytes without the first `len`; none if they are fewer.
-    #[must_use]
-    pub(crate) fn without_first(mut self, len: usize) -> Self {
-        self.range.start = self.range.end.min(self.range.start.saturating_add(len));
-        self
-    }
-
-    /// Whether the bytes are a view of the file rather than a copy.
-    pub fn is_view(&self) -> bool {
-        matches!(self.owner, Owner::View(_))
-    }
-}
-
-impl Deref for Payload {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        let bytes = match &self.owner {
-            Owner::View(segment) => segment.mapped().unwrap_or_default(),
-            Owner::Copy(bytes) => bytes,
-        };
-        bytes.get(self.range.clone()).unwrap_or_default()
-    }
-}
-
-impl AsRef<[u8]> for Payload {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
-impl fmt::Debug for Payload {
-    /// Shows the length only: payloads do not belong into logs.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Payload({} bytes)", self.len())
-    }
 }

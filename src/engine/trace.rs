@@ -7,17 +7,19 @@
 use core::fmt;
 use core::ops::{Bound, RangeBounds};
 use core::time::Duration;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::core::Core;
 use super::env::Clock;
 use super::lookup::Found;
 use super::part::{Offsets, Part};
-use super::segment::Payload;
+use super::payload::Payload;
+use super::segment::CheckedFrame;
 use super::shared::Engine;
-use super::values::Record;
+use super::values::{Record, RecordView};
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::frame::{FLAG_LATE, FLAG_PIECES, PieceRef, decode_pieces};
+use crate::format::frame::{FLAG_PIECES, PieceRef, decode_pieces};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, Seq, Timestamp};
 
@@ -64,6 +66,9 @@ impl Pin {
 /// How many records further on the bytes are fetched already.
 const AHEAD: u32 = 1;
 
+/// Records that start within so many bytes of one another are read as one stream.
+const NEAR: u32 = 2 << 10;
+
 impl Engine {
     /// The trace of a run as of now.
     pub(crate) fn trace(&self, run: RunRef<'_>) -> Result<Trace> {
@@ -83,8 +88,8 @@ impl Engine {
             let catalog = Arc::clone(&core.catalog);
             drop(core);
             let parts = found.parts(&catalog, run_no)?;
-            let row = found.row(&catalog, run_no)?;
-            return Ok(Trace::new(row.agent.clone(), row.run.clone(), run_no, parts));
+            let (agent, id) = found.ids(&catalog, run_no)?;
+            return Ok(Trace::new(agent, id, run_no, parts));
         }
         let id = RunId::new(run.run())?;
         let run_no = self.resolve(&core, run)?;
@@ -249,29 +254,129 @@ impl Trace {
         None
     }
 
-    #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
+    /// Checks the frame of a record.
+    #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
     #[inline(always)]
-    fn read(&mut self, part: usize, index: u32) -> Result<Record> {
+    fn check(&mut self, part: usize, index: u32) -> Result<CheckedFrame> {
         let Some(part) = self.parts.get(part) else { return Err(Error::Poisoned) };
-        let read = match part.offset(index) {
-            Ok(offset) => self.read_record(part, offset),
+        let checked = match part.offset(index) {
+            Ok(offset) => self.check_record(part, offset),
             Err(error) => Err(error),
         };
         self.looks += u64::from(part.segment.is_mapped());
-        match read {
-            Ok(record) => Ok(record),
+        match checked {
+            Ok(frame) => Ok(frame),
             Err(error) => Err(self.named(error, part.presumed_seq(index))),
         }
     }
 
+    #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
+    #[inline(always)]
+    fn check_record(&self, part: &Part, offset: u32) -> Result<CheckedFrame> {
+        let named = |header: &FrameHeader, error| self.named(error, Some(header.seq));
+        let frame = part.segment.check_frame(offset, named)?;
+        if frame.header.kind != FrameKind::Record || frame.header.run_no != self.run_no {
+            return Err(part.segment.damaged(offset, Damage::Mismatch));
+        }
+        Ok(frame)
+    }
+
+    /// Checks the next record from the front and goes on behind it; its part, and its frame.
+    #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
+    #[inline(always)]
+    fn step(&mut self) -> Option<Result<(usize, CheckedFrame)>> {
+        if self.is_evicted() {
+            return Some(Err(Error::Evicted { run: Some(self.run.clone()) }));
+        }
+        let (part, index) = self.settle_front()?;
+        let checked = self.check(part, index);
+        let seq = match &checked {
+            Ok(frame) => Some(frame.header.seq),
+            Err(error) => seq_of(error),
+        };
+        if let (Some(expected), Some(seq)) = (self.expected, seq)
+            && seq > expected
+        {
+            self.expected = Some(seq);
+            return Some(Err(self.missing(part, expected)));
+        }
+        self.expected = seq.map(|seq| Seq(seq.0.saturating_add(1)));
+        self.front.index += 1;
+        self.foresee(part, self.front.index + AHEAD);
+        match checked {
+            Ok(frame) => Some(Ok((part, frame))),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// The record in a frame that was checked, to keep.
+    #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
+    #[inline(always)]
+    fn keep(&self, part: usize, frame: CheckedFrame) -> Result<Record> {
+        let Some(part) = self.parts.get(part) else { return Err(Error::Poisoned) };
+        let header = frame.header;
+        let stored = part.segment.keep(frame);
+        if header.flags & FLAG_PIECES != 0 {
+            return Ok(Record::new(&header, Payload::owned(self.gather(&header, &stored)?)));
+        }
+        Ok(Record::new(&header, stored))
+    }
+
+    /// The next record, to look at before the next one is asked for. Nothing is copied and nothing
+    /// counted for it where the bytes lie in one piece of a mapped file, which makes this the
+    /// fastest way to read a run.
+    ///
+    /// Goes on where the iterator is, and the other way round.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-view-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// # let log = runlog::Options::new().open(&path)?;
+    /// # let run = log.start_run("agent", "run", ())?;
+    /// # for step in 0..10u8 { let _ = run.append(&[step])?; }
+    /// let mut trace = log.trace("run")?;
+    /// let mut bytes = 0;
+    /// while let Some(record) = trace.next_view() {
+    ///     bytes += record?.payload().len();
+    /// }
+    /// assert_eq!(bytes, 10);
+    /// # drop((trace, run)); log.close()?; let _ = std::fs::remove_file(&path);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As the items of the iterator: damage of one record, behind which it goes on, or
+    /// [`Error::Evicted`] at the end.
+    pub fn next_view(&mut self) -> Option<Result<RecordView<'_>>> {
+        let (part, frame) = match self.step()? {
+            Ok(checked) => checked,
+            Err(error) => return Some(Err(error)),
+        };
+        let part = self.parts.get(part)?;
+        let header = frame.header;
+        let stored = part.segment.look(frame);
+        if header.flags & FLAG_PIECES != 0 {
+            return Some(match self.gather(&header, &stored) {
+                Ok(bytes) => Ok(Record::new(&header, Cow::Owned(bytes))),
+                Err(error) => Err(error),
+            });
+        }
+        Some(Ok(Record::new(&header, stored)))
+    }
+
     /// Has the bytes of a record fetched that will be read soon, while those in front of it are
-    /// checked: interleaved runs would wait for the memory at each record.
+    /// checked: interleaved runs would wait for the memory at each record. What lies close is
+    /// fetched by the processor itself.
+    #[inline]
     fn foresee(&self, part: usize, index: u32) {
         if let Some(part) = self.parts.get(part)
             && let Offsets::Listed(offsets) = &part.offsets
-            && let Some(&offset) = offsets.get(index as usize)
+            && let [before, offset] =
+                offsets.get(index as usize - 1..=index as usize).unwrap_or(&[])
+            && offset.wrapping_sub(*before) > NEAR
         {
-            part.segment.foresee(offset);
+            part.segment.foresee(*offset);
         }
     }
 
@@ -288,32 +393,14 @@ impl Trace {
         }
     }
 
-    #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
-    #[inline(always)]
-    fn read_record(&self, part: &Part, offset: u32) -> Result<Record> {
-        let segment = &part.segment;
-        let named = |header: &FrameHeader, error| self.named(error, Some(header.seq));
-        let (header, mut stored) = segment.keep_frame(offset, named)?;
-        if header.kind != FrameKind::Record || header.run_no != self.run_no {
-            return Err(segment.damaged(offset, Damage::Mismatch));
-        }
-        if header.flags & FLAG_PIECES != 0 {
-            stored = self.gather(&header, &stored).map_err(|error| named(&header, error))?;
-        }
-        Ok(Record {
-            seq: header.seq,
-            lsn: header.lsn,
-            at: header.at,
-            content: header.content,
-            late: header.flags & FLAG_LATE != 0,
-            stored,
-            name_len: header.name_len,
-        })
-    }
-
     /// The kind and the payload of a record that lies in pieces.
     #[cold]
-    fn gather(&self, header: &FrameHeader, stored: &[u8]) -> Result<Payload> {
+    fn gather(&self, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
+        let gathered = self.gather_pieces(header, stored);
+        gathered.map_err(|error| self.named(error, Some(header.seq)))
+    }
+
+    fn gather_pieces(&self, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
         let at = |position: LogPosition, damage| Error::corrupt(Place::Frame(position), damage);
         let (name, references) = stored
             .split_at_checked(usize::from(header.name_len))
@@ -337,7 +424,7 @@ impl Trace {
             }
             bytes.extend_from_slice(&part.segment.read_payload(&piece)?);
         }
-        Ok(Payload::owned(bytes))
+        Ok(bytes)
     }
 
     /// An item for records that should be here and are not.
@@ -364,25 +451,10 @@ impl Iterator for Trace {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.is_evicted() {
-            return Some(Err(Error::Evicted { run: Some(self.run.clone()) }));
+        match self.step()? {
+            Ok((part, frame)) => Some(self.keep(part, frame)),
+            Err(error) => Some(Err(error)),
         }
-        let (part, index) = self.settle_front()?;
-        let read = self.read(part, index);
-        let seq = match &read {
-            Ok(record) => Some(record.seq),
-            Err(error) => seq_of(error),
-        };
-        if let (Some(expected), Some(seq)) = (self.expected, seq)
-            && seq > expected
-        {
-            self.expected = Some(seq);
-            return Some(Err(self.missing(part, expected)));
-        }
-        self.expected = seq.map(|seq| Seq(seq.0.saturating_add(1)));
-        self.front.index += 1;
-        self.foresee(part, self.front.index + AHEAD);
-        Some(read)
     }
 }
 
@@ -393,7 +465,10 @@ impl DoubleEndedIterator for Trace {
         }
         let (part, index) = self.settle_back()?;
         self.back = Spot { part, index };
-        Some(self.read(part, index))
+        Some(match self.check(part, index) {
+            Ok(frame) => self.keep(part, frame),
+            Err(error) => Err(error),
+        })
     }
 }
 

@@ -1,10 +1,14 @@
 //! The small values of the public API: what goes into a start and an end, and what comes back.
 
 use core::fmt;
+use core::ops::Deref;
+use std::borrow::Cow;
 
 use super::commit::Ticket;
-use super::segment::Payload;
+use super::payload::Payload;
 use crate::error::{Error, Result};
+use crate::format::FrameHeader;
+use crate::format::frame::FLAG_LATE;
 use crate::index::RunRow;
 use crate::types::{
     AgentId, ContentType, Durability, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp,
@@ -264,20 +268,39 @@ impl RunSummary {
     }
 }
 
-/// A record as it was stored.
+/// A record as it was stored: with its bytes as a [`Payload`], or as a [`RecordView`].
 #[derive(Clone)]
-pub struct Record {
+pub struct Record<B = Payload> {
     pub(crate) seq: Seq,
     pub(crate) lsn: Lsn,
     pub(crate) at: Timestamp,
     pub(crate) content: ContentType,
     pub(crate) late: bool,
     /// The kind and the payload.
-    pub(crate) stored: Payload,
+    pub(crate) stored: B,
     pub(crate) name_len: u8,
 }
 
-impl Record {
+/// A record to look at: its bytes are borrowed from the trace wherever that is possible.
+pub type RecordView<'t> = Record<Cow<'t, [u8]>>;
+
+impl<B> Record<B> {
+    /// The record with this header and these bytes, which were checked.
+    #[inline]
+    pub(crate) fn new(header: &FrameHeader, stored: B) -> Self {
+        Self {
+            seq: header.seq,
+            lsn: header.lsn,
+            at: header.at,
+            content: header.content,
+            late: header.flags & FLAG_LATE != 0,
+            stored,
+            name_len: header.name_len,
+        }
+    }
+}
+
+impl<B: Deref<Target = [u8]>> Record<B> {
     /// The place of the record in its run, from 0.
     pub fn seq(&self) -> Seq {
         self.seq
@@ -314,11 +337,6 @@ impl Record {
         self.stored.get(usize::from(self.name_len)..).unwrap_or_default()
     }
 
-    /// The bytes, to keep without copying.
-    pub fn into_payload(self) -> Payload {
-        self.stored.without_first(usize::from(self.name_len))
-    }
-
     /// Reads the payload as JSON.
     ///
     /// # Errors
@@ -329,7 +347,14 @@ impl Record {
     }
 }
 
-impl fmt::Debug for Record {
+impl Record {
+    /// The bytes, to keep without copying.
+    pub fn into_payload(self) -> Payload {
+        self.stored.without_first(self.name_len)
+    }
+}
+
+impl<B: Deref<Target = [u8]>> fmt::Debug for Record<B> {
     /// Shows the payload's length only: payloads do not belong into logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Record")

@@ -425,6 +425,16 @@ impl<'a> Directory<'a> {
         Ok((u32::try_from(start).map_err(|_| Damage::Truncated)?, records))
     }
 
+    /// The sequence of the first record of the run in `slot`, if it has records here, and one above
+    /// that of the last.
+    pub fn sequences(&self, slot: u32) -> Decoded<(Option<Seq>, Seq)> {
+        let at = self.entry_at(slot)?;
+        let mut reader = Reader::new(self.bytes.get(at + 8..).unwrap_or_default());
+        let (first, next) = (Seq(reader.u64()?), Seq(reader.u64()?));
+        reader.array::<8>()?;
+        Ok(((reader.u16()? & RECORDS != 0).then_some(first), next))
+    }
+
     /// The offset of record `index` of the run in `slot`; records count from 0 in this segment.
     pub fn record_offset(&self, slot: u32, index: u32) -> Decoded<u32> {
         let (start, records) = self.record_list(slot)?;

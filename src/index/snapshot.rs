@@ -83,6 +83,11 @@ impl IndexSnapshot {
         self.tables.meta.applied
     }
 
+    /// How many runs the index has.
+    pub(crate) fn run_count(&self) -> u64 {
+        self.tables.meta.runs
+    }
+
     /// The spans in the segments with the start and the end of a run: most runs have no other,
     /// and an entry costs one descent where a range costs two.
     fn spans_at_ends(&self, row: &RunRow) -> Result<Vec<Span>, IndexError> {
@@ -216,7 +221,7 @@ impl Catalog for IndexSnapshot {
     }
 
     fn count_runs(&self) -> Result<u64, IndexError> {
-        Ok(self.tables.meta.runs)
+        Ok(self.run_count())
     }
 
     fn each_summary(&self, visit: &mut dyn FnMut(RowSummary<'_>)) -> Result<(), IndexError> {

@@ -161,6 +161,32 @@ fn ranges_and_directions_agree_with_those_of_a_vector() {
 }
 
 #[test]
+fn views_are_the_same_records_and_go_on_where_the_iterator_is() {
+    let log = memory();
+    interleaved(&log, 3, 40);
+    let large = vec![7; 200 << 10];
+    let _ = log
+        .append_to("agent", "run-1", &NewRecord::new(&large).kind("large"), Allow::nothing())
+        .unwrap();
+    log.checkpoint().unwrap();
+    let records: Vec<Record> = log.trace("run-1").unwrap().map(Result::unwrap).collect();
+    let mut trace = log.trace("run-1").unwrap();
+    for (number, record) in records.iter().enumerate() {
+        if number % 3 == 0 {
+            assert_eq!(trace.next().unwrap().unwrap().payload(), record.payload());
+            continue;
+        }
+        let view = trace.next_view().unwrap().unwrap();
+        assert_eq!(view.seq(), record.seq());
+        assert_eq!(view.timestamp(), record.timestamp());
+        assert_eq!(view.kind(), record.kind());
+        assert_eq!(view.payload(), record.payload());
+    }
+    assert!(trace.next_view().is_none());
+    assert_eq!(records.last().unwrap().payload(), large);
+}
+
+#[test]
 fn a_trace_that_is_read_from_both_ends_meets_in_the_middle() {
     let log = memory();
     interleaved(&log, 2, 50);
