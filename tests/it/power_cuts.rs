@@ -30,3 +30,16 @@ fn an_index_that_grows_is_kept_whatever_a_crash_leaves() {
     let tally = campaign::cut_at(seed, &epoch, &boundaries, cuts);
     println!("{} boundaries, {} runs, {tally:?}", boundaries.len(), epoch.model.runs.len());
 }
+
+#[test]
+fn what_is_collected_and_compacted_is_whole_or_gone_whatever_a_crash_leaves() {
+    let seed = campaign::variable("RUNLOG_SIM_SEED", SEED);
+    let cuts = campaign::variable("RUNLOG_SIM_CUTS", CUTS) / 8;
+    println!("RUNLOG_SIM_SEED={seed}");
+    for turn in 0..6 {
+        let seed = seed.wrapping_add(turn);
+        let (epoch, boundaries) = campaign::collections(seed);
+        let tally = campaign::cut_at(seed, &epoch, &boundaries, cuts / 6);
+        println!("{} boundaries, {} runs, {tally:?}", boundaries.len(), epoch.model.runs.len());
+    }
+}

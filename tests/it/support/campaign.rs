@@ -149,6 +149,53 @@ fn live(mut world: World, first: bool) -> Epoch {
     Epoch { recording, model, machine, first: created, ready }
 }
 
+/// A store of which much is deleted, and the operations during which that was done and space given
+/// back: collections, compactions, and deletions with what follows them; readers pin some segments.
+pub(crate) fn collections(seed: u64) -> (Epoch, Vec<usize>) {
+    let mut world = World::create(seed, Machine::new(seed, 1), true);
+    let first = world.disk.op_count();
+    let mut boundaries = Vec::new();
+    let mut pin = None;
+    for turn in 0..12 {
+        fill(&mut world, turn);
+        let begin = world.disk.op_count();
+        match turn % 4 {
+            0 | 2 => world.collect(),
+            1 => world.compact(),
+            _ => {
+                (0..6).for_each(|_| world.delete_run());
+                world.reclaim();
+            }
+        }
+        // What was pinned in one turn is let go of in the next.
+        pin = if turn % 3 == 0 { world.pin() } else { None };
+        world.reclaim();
+        boundaries.extend(begin..=world.disk.op_count());
+    }
+    drop(pin);
+    let Abandoned { disk, model, machine, ready } = world.abandon();
+    (Epoch { recording: disk.take_recording(), model, machine, first, ready }, boundaries)
+}
+
+/// Some runs side by side that fill several segments; most of them end.
+fn fill(world: &mut World, turn: usize) {
+    for _ in 0..5 {
+        world.start_run();
+    }
+    for record in 0..60 {
+        for run in world.running() {
+            world.append(run, 40 + record * 13 % 700, false);
+        }
+    }
+    world.end_oldest(2);
+    if turn % 2 == 0 {
+        world.checkpoint();
+    }
+    if turn % 5 == 0 {
+        world.hold();
+    }
+}
+
 /// A store whose index grows, and the operations during which it did.
 pub(crate) fn growing_index(seed: u64) -> (Epoch, Vec<usize>) {
     let mut world = World::create(seed, Machine::new(seed, 1), true);

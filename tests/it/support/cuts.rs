@@ -6,7 +6,8 @@
 //! - I2: what is there is a prefix of what was appended, over all runs, with everything that was
 //!   acknowledged at the level that the crash left whole; no stale and no foreign byte.
 //! - I3: recovering twice gives the same, also when a crash interrupts the recovery.
-//! - I4: the index says what the directories say (`verify` compares them).
+//! - I4: the index says what the directories say (`verify` compares them), and without it the
+//!   same is found.
 //! - I7: deleted runs stay deleted, ended ones ended, others in progress.
 //! - I9: nothing panics.
 
@@ -182,6 +183,12 @@ fn check_image(
         gate.shut();
     } else {
         recover_again(&disk, model, machine, &found, "recovered twice")?;
+    }
+    if random.below(4) == 0 {
+        let mut machine = machine.clone();
+        machine.index = false;
+        let disk = SimDisk::untracked(image.to_vec());
+        recover_again(&disk, model, &machine, &found, "recovered without the index")?;
     }
     if nested {
         let recording = disk.take_recording();

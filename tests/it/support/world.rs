@@ -12,7 +12,7 @@ use runlog::format::{FrameHeader, FrameKind};
 use runlog::{
     Activity, Allow, Appended, ContentType, Durability, LogPosition, Lsn, Metadata, NewRecord,
     Observer, Options, Outcome, Phase, Retention, RunLog, RunNo, RunStatus, RunWriter, TailWriter,
-    Ticket, Timestamp,
+    Ticket, Timestamp, Trace,
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
 
@@ -32,6 +32,10 @@ pub(crate) struct Machine {
     pub(crate) boot: u64,
     /// How frames reach the disk.
     pub(crate) tail_writer: TailWriter,
+    /// How many receipts are kept: without them, evictions go as soon as they are not needed.
+    pub(crate) receipts: u64,
+    /// Whether there is an index.
+    pub(crate) index: bool,
     pub(crate) activities: Arc<Activities>,
 }
 
@@ -62,8 +66,9 @@ impl Machine {
         let clock = SimClock::new(Timestamp(1_000_000_000));
         // Both ways into the file, by turns.
         let tail_writer = if seed % 2 == 0 { TailWriter::Pwrite } else { TailWriter::Mapped };
+        let receipts = [0, 4, 10_000][usize::try_from(seed >> 1).unwrap_or(0) % 3];
         let (entropy, activities) = (SimEntropy::new(seed), Arc::default());
-        Self { clock, entropy, boot, tail_writer, activities }
+        Self { clock, entropy, boot, tail_writer, receipts, index: true, activities }
     }
 
     pub(crate) fn options(&self) -> Options {
@@ -73,6 +78,8 @@ impl Machine {
             .extent_size(EXTENT)
             .background(false)
             .tail_writer(self.tail_writer)
+            .index(self.index)
+            .receipts(self.receipts, std::time::Duration::from_secs(1 << 40))
             .sync_interval(None)
             .index_cache(1 << 20)
             .observer(self.activities.clone())
@@ -557,7 +564,7 @@ impl World {
     }
 
     /// Holds a run, or releases it.
-    fn hold(&mut self) {
+    pub(crate) fn hold(&mut self) {
         let alive: Vec<usize> = (0..self.now.len()).filter(|run| !self.now[*run].deleted).collect();
         let Some(run) = self.pick(&alive) else { return };
         let (agent, name) = self.name(run);
@@ -601,6 +608,15 @@ impl World {
             self.now[run].deleted = true;
         }
         self.acknowledge(!plan.evict.is_empty());
+    }
+
+    /// Begins to read some ended run, which pins its segments.
+    pub(crate) fn pin(&mut self) -> Option<Trace> {
+        let ended = (0..self.now.len()).filter(|run| !self.now[*run].running);
+        let ended = ended.filter(|run| !self.now[*run].deleted).collect::<Vec<_>>();
+        let run = self.pick(&ended)?;
+        let (agent, name) = self.name(run);
+        Some(self.log().trace((agent.as_str(), name.as_str())).expect("it was not deleted"))
     }
 
     pub(crate) fn compact(&mut self) {
