@@ -65,9 +65,9 @@ mod types;
 pub use engine::{
     Activity, Adopted, Allow, Appended, Collected, Compacted, Compaction, Cursor, Deleted, Erased,
     GcPlan, HeldRun, IndexRecovery, IoCounters, Metadata, NewRecord, Observer, Options, Outcome,
-    Payload, Phase, PlannedEviction, ProtectedRun, Receipt, Record, RecordView, RecoveryReport,
-    RunLog, RunPage, RunSummary, RunWriter, SpaceReturn, Stats, TailWriter, Ticket, TornTail,
-    Trace, VerifyReport,
+    Payload, Phase, Pinned, PlannedEviction, ProtectedRun, Receipt, Record, RecordView,
+    RecoveryReport, RunLog, RunPage, RunSummary, RunWriter, SpaceReturn, Stats, TailWriter, Ticket,
+    TornTail, Trace, VerifyReport,
 };
 pub use error::{
     Corruption, Damage, Error, IdKind, IoAction, Owner, Place, Result, Sized as SizedThing,

@@ -20,6 +20,10 @@ struct Row {
     meta_extents: u64,
     retired_extents: u64,
     free_extents: u64,
+    live_bytes: u64,
+    dead_bytes: u64,
+    free_bytes: u64,
+    pinned_bytes: u64,
     sealed_segments: u64,
     runs: u64,
     deleted_runs: u64,
@@ -50,6 +54,10 @@ fn row(path: &Path, stats: &Stats) -> Row {
         meta_extents: stats.meta_extents,
         retired_extents: stats.retired_extents,
         free_extents: stats.free_extents,
+        live_bytes: stats.live_bytes,
+        dead_bytes: stats.dead_bytes,
+        free_bytes: stats.free_bytes,
+        pinned_bytes: stats.pinned.iter().map(|pinned| pinned.bytes).sum(),
         sealed_segments: stats.sealed_segments,
         runs: stats.runs,
         deleted_runs: stats.deleted_runs,
@@ -75,6 +83,12 @@ fn text(path: &Path, stats: &Stats, out: &mut Output) -> Result<(), Failure> {
     out.line(format!(
         "log       {}, then the open one",
         count(stats.sealed_segments, "sealed segment")
+    ))?;
+    out.line(format!(
+        "space     {} living, {} dead, {} free",
+        size(stats.live_bytes),
+        size(stats.dead_bytes),
+        size(stats.free_bytes)
     ))?;
     out.line(format!("index     {index}"))?;
     out.line(format!("extents   of {}:", size(stats.extent_len)))?;

@@ -452,7 +452,8 @@ impl RunLog {
         self.engine().verify()
     }
 
-    /// Numbers about the store.
+    /// Numbers about the store. Reads the directories of all segments: a few milliseconds for
+    /// 100,000 runs.
     ///
     /// # Errors
     /// What keeps it from asking for the length of the file.

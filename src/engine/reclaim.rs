@@ -215,6 +215,7 @@ impl Engine {
             return Ok(());
         }
         let mut keeper = self.keeper.lock();
+        keeper.release_last_spare();
         let end = keeper.manifest.last_in_use().map_or(0, |extent| extent.0 + 1);
         let end = self.extent_size.offset_of(ExtentNo(end));
         if self.disk.len()? > end {

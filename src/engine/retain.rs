@@ -217,9 +217,23 @@ impl Engine {
         let (mut plan, catalog) = self.gc_plan(policy)?;
         self.disk.check()?;
         let before = self.free_count();
-        let evicted = self.evict_all(&plan.evict, &catalog)?;
+        let mut evicted = HashSet::with_capacity(plan.evict.len());
+        let mut done = self.evict_all(&plan.evict, Some(&catalog), &mut evicted);
         // It holds its segments.
         drop(catalog);
+        let mut count = 0;
+        while let Err(Error::DiskFull { .. }) = done
+            && evicted.len() > count
+        {
+            // What was evicted may give the space for the rest.
+            count = evicted.len();
+            self.free_evicted()?;
+            if self.options.compaction.automatic {
+                self.compact_for_space(None, &|| false)?;
+            }
+            done = self.evict_all(&plan.evict, None, &mut evicted);
+        }
+        done?;
         if evicted.len() < plan.evict.len() {
             let passed: u64 = plan
                 .evict
@@ -230,11 +244,7 @@ impl Engine {
             plan.totals.going_bytes = plan.totals.going_bytes.saturating_sub(passed);
         }
         if !evicted.is_empty() {
-            self.sync_all()?;
-            self.note_seals()?;
-            // Only what the catalog covers can be freed.
-            self.checkpoint()?;
-            self.reclaim()?;
+            self.free_evicted()?;
             self.drop_stale_index()?;
             self.upkeep.want(Wanted::COMPACT);
             self.after_change();
@@ -244,19 +254,44 @@ impl Engine {
         Ok(Collected { plan, freed_extents, freed_bytes })
     }
 
+    /// Frees what is dead since runs were evicted.
+    fn free_evicted(&self) -> Result<()> {
+        self.sync_all()?;
+        self.note_seals()?;
+        // Only what the catalog covers can be freed.
+        self.checkpoint()?;
+        self.reclaim()
+    }
+
     /// Extents that are free or were cut off, compared with a file without end.
     fn free_count(&self) -> u64 {
         let keeper = self.keeper.lock();
         (u64::from(u32::MAX)).saturating_sub(keeper.manifest.extents().uses.len() as u64)
     }
 
-    /// Evicts what is neither held nor gone; answers what was evicted.
+    /// Evicts what is neither held nor gone, and says in `evicted` what that was, also if it comes
+    /// to an error.
     fn evict_all(
         &self,
         runs: &[PlannedEviction],
-        planned: &Arc<Catalog>,
-    ) -> Result<HashSet<RunNo>> {
-        let mut evicted = HashSet::with_capacity(runs.len());
+        planned: Option<&Arc<Catalog>>,
+        evicted: &mut HashSet<RunNo>,
+    ) -> Result<()> {
+        let done = self.evict_each(runs, planned, evicted);
+        let mut core = self.core.lock();
+        let all: Vec<_> = core.catalog.segments().iter().map(|segment| segment.id()).collect();
+        let fresh: Vec<_> = core.unapplied.iter().map(|segment| segment.id()).collect();
+        let tail = core.tail.segment.id();
+        core.suspect(all.into_iter().chain(fresh).chain([tail]));
+        done
+    }
+
+    fn evict_each(
+        &self,
+        runs: &[PlannedEviction],
+        planned: Option<&Arc<Catalog>>,
+        evicted: &mut HashSet<RunNo>,
+    ) -> Result<()> {
         let now = self.now();
         let mut rest = runs;
         while !rest.is_empty() {
@@ -284,16 +319,16 @@ impl Engine {
             drop(core);
             self.keep_up(waiting, hot);
         }
-        let mut core = self.core.lock();
-        let all: Vec<_> = core.catalog.segments().iter().map(|segment| segment.id()).collect();
-        let fresh: Vec<_> = core.unapplied.iter().map(|segment| segment.id()).collect();
-        let tail = core.tail.segment.id();
-        core.suspect(all.into_iter().chain(fresh).chain([tail]));
-        Ok(evicted)
+        Ok(())
     }
 
     /// Whether a run that was planned to go is still there and not held by now.
-    fn may_evict(&self, core: &Core, run_no: RunNo, planned: &Arc<Catalog>) -> Result<bool> {
+    fn may_evict(
+        &self,
+        core: &Core,
+        run_no: RunNo,
+        planned: Option<&Arc<Catalog>>,
+    ) -> Result<bool> {
         if core.deleted.contains(&run_no) {
             return Ok(false);
         }
@@ -304,7 +339,7 @@ impl Engine {
                 Ok(run.status.is_ended() && row.as_ref().is_none_or(may))
             }
             // It has not changed since the plan was made.
-            None if Arc::ptr_eq(&core.catalog, planned) => Ok(true),
+            None if planned.is_some_and(|planned| Arc::ptr_eq(&core.catalog, planned)) => Ok(true),
             None => Ok(core.catalog.ask(|catalog| catalog.row(run_no))?.as_ref().is_some_and(may)),
         }
     }

@@ -59,6 +59,8 @@ pub(crate) struct Keeper {
     /// The superblock as it was last written.
     pub(crate) superblock: Superblock,
     pub(crate) disk: Disk,
+    /// The extent that is set aside for compaction.
+    pub(crate) spare: Option<ExtentNo>,
 }
 
 impl Keeper {

@@ -1,8 +1,12 @@
 //! Numbers about an open store.
 
+use std::sync::Arc;
+
+use super::compact::live_bytes;
 use super::disk::IoCounters;
 use super::index_slot::IndexSlot;
 use super::options::TailWriter;
+use super::segment::Segment;
 use super::shared::Engine;
 use crate::error::Result;
 use crate::format::manifest::Use;
@@ -26,6 +30,18 @@ pub struct Stats {
     pub retired_extents: u64,
     /// Extents within the file that are free.
     pub free_extents: u64,
+    /// The bytes of living runs in segments of the log: their frames, headers included, and what
+    /// the directories say of them. All of the segment that is being written counts as living.
+    pub live_bytes: u64,
+    /// The bytes of segments of the log that are not living: those of deleted runs, of receipts,
+    /// and what is left over at the ends of segments. Compaction gives most of it back once enough
+    /// of a segment is dead.
+    pub dead_bytes: u64,
+    /// The bytes of free extents within the file.
+    pub free_bytes: u64,
+    /// Dead segments that cannot be freed, since somebody holds a trace, a record or a payload of
+    /// them.
+    pub pinned: Vec<Pinned>,
     /// Sealed segments.
     pub sealed_segments: u64,
     /// Runs, living ones.
@@ -50,7 +66,51 @@ pub struct Stats {
     pub io: IoCounters,
 }
 
+/// A dead segment that somebody still holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pinned {
+    /// The segment.
+    pub segment: SegmentId,
+    /// The bytes of its extent, which cannot be used again.
+    pub bytes: u64,
+    /// How many traces, records and payloads hold it.
+    pub holders: u64,
+}
+
 impl Engine {
+    /// The bytes of living runs in the segments of the log.
+    fn live_bytes(&self) -> Result<u64> {
+        let (segments, deleted, tail) = {
+            let core = self.core.lock();
+            let fresh =
+                core.unapplied.iter().filter(|one| core.catalog.segment(one.id()).is_none());
+            let segments: Vec<Arc<Segment>> =
+                core.catalog.segments().iter().chain(fresh).cloned().collect();
+            (segments, Arc::clone(&core.deleted), u64::from(core.tail.offset))
+        };
+        let mut live = tail;
+        for segment in &segments {
+            live += match live_bytes(segment, |run_no| deleted.contains(&run_no)) {
+                // What cannot be told is not given back.
+                Err(error) if error.is_corruption() => self.extent_size.bytes(),
+                known => known?,
+            };
+        }
+        Ok(live)
+    }
+
+    /// Dead segments that somebody holds.
+    fn pinned(&self) -> Vec<Pinned> {
+        let core = self.core.lock();
+        let pin = |segment: &Arc<Segment>| Pinned {
+            segment: segment.id(),
+            bytes: self.extent_size.bytes(),
+            holders: Arc::strong_count(segment) as u64 - 1,
+        };
+        core.retired.iter().map(pin).filter(|pinned| pinned.holders > 0).collect()
+    }
+
     pub(crate) fn stats(&self) -> Result<Stats> {
         let index = self.index.lock();
         let (index_open, index_page_reads) = match &*index {
@@ -82,6 +142,11 @@ impl Engine {
                 runs = runs.saturating_sub(1);
             }
         }
+        let index_applied = catalog.index().and_then(|index| index.applied().log);
+        let sealed_segments = (catalog.segments().len() + unsealed) as u64;
+        // It may hold segments that are dead by now.
+        drop(catalog);
+        let (live_bytes, pinned) = (self.live_bytes()?, self.pinned());
         let keeper = self.keeper.lock();
         let count = |wanted: fn(&Use) -> bool| {
             keeper.manifest.extents().uses.values().filter(|used| wanted(used)).count() as u64
@@ -90,20 +155,26 @@ impl Engine {
         let used = keeper.manifest.extents().uses.keys();
         let in_file = self.extent_size.extents_in(file_len);
         let used_in_file = used.filter(|extent| u64::from(extent.0) < in_file).count() as u64;
+        let log_extents = count(|used| matches!(used, Use::Log { .. }));
+        let free_extents = in_file.saturating_sub(used_in_file);
         Ok(Stats {
             file_len,
             extent_len: self.extent_size.bytes(),
-            log_extents: count(|used| matches!(used, Use::Log { .. })),
+            log_extents,
             index_extents: count(|used| matches!(used, Use::Index { .. })),
             meta_extents: count(|used| matches!(used, Use::Meta)),
             retired_extents: count(|used| matches!(used, Use::Retired)),
-            free_extents: in_file.saturating_sub(used_in_file),
-            sealed_segments: (catalog.segments().len() + unsealed) as u64,
+            free_extents,
+            live_bytes,
+            dead_bytes: (log_extents * self.extent_size.bytes()).saturating_sub(live_bytes),
+            free_bytes: free_extents * self.extent_size.bytes(),
+            pinned,
+            sealed_segments,
             runs,
             hot_runs,
             deleted_runs: deleted_runs.len() as u64,
             index_open,
-            index_applied: catalog.index().and_then(|index| index.applied().log),
+            index_applied,
             index_page_reads,
             durable: self.commit.durable(),
             end,

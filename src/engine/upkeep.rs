@@ -170,6 +170,7 @@ impl Engine {
             };
             if work.has(Wanted::RESERVE) {
                 let _ = self.reserve_ahead();
+                let _ = self.keep_spare();
             }
             if work.has(Wanted::SYNC) || due {
                 deadline = None;
@@ -280,6 +281,7 @@ impl Engine {
         let work = self.upkeep.take(Wanted(u8::MAX));
         if work.has(Wanted::RESERVE) {
             let _ = self.reserve_ahead();
+            let _ = self.keep_spare();
         }
         self.index_work(work);
         self.space_work(work, None);

@@ -32,6 +32,8 @@ mod worker;
 /// What the engine does in the middle of which at least a fifth of the kills must land.
 const AIMS: [Activity; 4] =
     [Activity::Roll, Activity::Seal, Activity::IndexCheckpoint, Activity::Recovery];
+/// One kill in this many finds the child stopped within a compaction.
+const COMPACTION: u64 = 8;
 /// A child that did not come to where the parent waits for it is killed after this many messages.
 const PATIENCE: u64 = 200_000;
 /// The file stays below this length: deleted runs give their space back.
@@ -49,9 +51,13 @@ enum Plan {
 }
 
 impl Plan {
-    /// Of four kills one finds the child stopped within an activity, one is aimed at an activity,
-    /// and two are at any time.
+    /// Of eight kills two find the child stopped within an activity and one within a compaction,
+    /// one is aimed at an activity, and four are at any time.
     fn choose(kill: u64, random: &mut SplitMix64) -> Self {
+        if kill % COMPACTION == 3 {
+            let (activity, events) = (Activity::Compaction, random.below(4));
+            return Self::Stopped(Stall { activity, times: 1 + random.below(2), events });
+        }
         let activity = AIMS[random.index(AIMS.len())];
         let once = activity == Activity::Recovery;
         let times = if once { 1 } else { 1 + random.below(3) };
@@ -96,6 +102,7 @@ fn no_acknowledged_record_is_lost_or_changed_by_a_kill() {
         random: SplitMix64::new(seed),
     };
     let mut within = 0;
+    let mut compacting = 0;
     let mut by_activity = [0; AIMS.len()];
     let mut acknowledged = [0, 0];
     for kill in 0..kills {
@@ -103,6 +110,7 @@ fn no_acknowledged_record_is_lost_or_changed_by_a_kill() {
         let death = harness.run_child(kill, plan);
         let hit = death.open.iter().any(|open| aimed(*open));
         within += u64::from(hit);
+        compacting += u64::from(death.open.contains(&Activity::Compaction));
         for (count, activity) in by_activity.iter_mut().zip(AIMS) {
             *count += u64::from(death.open.contains(&activity));
         }
@@ -116,12 +124,13 @@ fn no_acknowledged_record_is_lost_or_changed_by_a_kill() {
     let stats = log.stats().unwrap();
     println!(
         "{within} of {kills} kills within a roll, seal, checkpoint or recovery ({AIMS:?}: \
-         {by_activity:?}); acknowledged at Process and Disk level: {acknowledged:?}; {} bytes",
+         {by_activity:?}), {compacting} within a compaction; acknowledged at Process and Disk level: {acknowledged:?}; {} bytes",
         stats.file_len
     );
     log.close().unwrap();
     assert!(stats.file_len < LONGEST_FILE, "the file grew to {} bytes", stats.file_len);
     assert!(acknowledged.iter().all(|count| *count > kills), "{acknowledged:?}");
+    assert!(compacting * 2 * COMPACTION >= kills, "{compacting} of {kills} kills in compactions");
     assert!(within * 5 >= kills, "only {within} of {kills} kills landed within");
 }
 

@@ -24,6 +24,7 @@ mod readme;
 mod retention;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod scale;
+mod space;
 mod support;
 mod tail_writers;
 mod tidy;

@@ -8,7 +8,7 @@ use crate::engine::observer::Activity;
 use crate::engine::options::SpaceReturn;
 use crate::engine::shared::Engine;
 use crate::engine::upkeep::Wanted;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::manifest::Use;
 
 /// What a compaction did.
@@ -28,6 +28,14 @@ impl Compacted {
         self.segments += step.victims;
         self.outputs += step.outputs;
         self.bytes += step.bytes;
+    }
+}
+
+impl core::ops::AddAssign for Compacted {
+    fn add_assign(&mut self, other: Self) {
+        self.segments += other.segments;
+        self.outputs += other.outputs;
+        self.bytes += other.bytes;
     }
 }
 
@@ -51,9 +59,10 @@ impl Engine {
         self.compacting.lock().begin(rate);
         while !stop() {
             let mut compacting = self.compacting.lock();
-            let Some(made) = self.compact_step(&mut compacting, Goal::Space)? else { break };
+            let Some(made) = self.compact_for_space_once(&mut compacting)? else { break };
             done.add(made);
             self.free_dead()?;
+            self.keep_spare()?;
         }
         if self.options.compaction.space == SpaceReturn::Shrink {
             self.shrink(stop, &mut done)?;
@@ -68,18 +77,32 @@ impl Engine {
         self.note_seals()?;
         self.checkpoint()?;
         let mut done = Compacted::default();
+        let is_full = match self.compact_for_order(&mut done) {
+            Err(Error::DiskFull { .. }) => true,
+            ordered => ordered.map(|()| false)?,
+        };
+        let freed = self.compact_for_space(None, &|| false)?;
+        done += freed;
+        if is_full && freed.segments > 0 {
+            // There may be room for it now; what stays in disorder for want of room is complete.
+            match self.compact_for_order(&mut done) {
+                Err(Error::DiskFull { .. }) => {}
+                again => again?,
+            }
+        }
+        Ok(done)
+    }
+
+    fn compact_for_order(&self, done: &mut Compacted) -> Result<()> {
         self.compacting.lock().begin(None);
         loop {
             let mut compacting = self.compacting.lock();
-            let Some(made) = self.compact_step(&mut compacting, Goal::Order)? else { break };
+            let Some(made) = self.compact_step(&mut compacting, Goal::Order)? else {
+                return Ok(());
+            };
             done.add(made);
             self.free_dead()?;
         }
-        let rest = self.compact_for_space(None, &|| false)?;
-        done.segments += rest.segments;
-        done.outputs += rest.outputs;
-        done.bytes += rest.bytes;
-        Ok(done)
     }
 
     /// Moves what is at the end of the file to free extents in front, as far as that is worth it.

@@ -203,8 +203,17 @@ impl Engine {
         };
         // The core is not locked from here on: whoever rolls locks it first.
         let mut keeper = self.keeper.lock();
-        let extents: Vec<ExtentNo> = ids.iter().map(|_| keeper.manifest.claim()).collect();
-        let prepared = self.prepare_outputs(&ids, &extents, next);
+        let mut extents: Vec<ExtentNo> = ids.iter().map(|_| keeper.manifest.claim()).collect();
+        let mut prepared = self.prepare_outputs(&ids, &extents, next, false);
+        if let (Err(Error::DiskFull { .. }), 1) = (&prepared, count)
+            && let Some(spare) = keeper.take_spare()
+        {
+            for extent in extents {
+                keeper.manifest.unclaim(extent);
+            }
+            extents = vec![spare];
+            prepared = self.prepare_outputs(&ids, &extents, next, true);
+        }
         let reserved = prepared.and_then(|segments| {
             let changes: Vec<Change> = segments.iter().map(|segment| reserve(segment)).collect();
             keeper.commit_durably(&changes)?;
@@ -223,11 +232,14 @@ impl Engine {
         ids: &[SegmentId],
         extents: &[ExtentNo],
         (next_run_no, next_lsn): (RunNo, Lsn),
+        prepared: bool,
     ) -> Result<Vec<Arc<Segment>>> {
         let mut segments = Vec::with_capacity(ids.len());
         for (&id, &extent) in ids.iter().zip(extents) {
             let key = SegmentKey { id, salt: self.new_salt()? };
-            self.prepare_extent(extent)?;
+            if !prepared {
+                self.prepare_extent(extent)?;
+            }
             let (disk, purpose) = (self.disk.clone(), Purpose::Output);
             segments.push(Arc::new(Segment::new(disk, self.extent_size, extent, key, purpose)));
         }

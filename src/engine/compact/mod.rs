@@ -46,12 +46,20 @@ use crate::types::{ExtentNo, RunNo, SegmentId};
 pub(crate) enum Goal {
     /// To gain extents.
     Space,
+    /// The same where there is space for one output only.
+    SpaceOnFullDisk,
     /// To put the records of each run next to one another.
     Order,
     /// To make the file shorter.
     Shrink,
     /// To get rid of bytes that nobody may read any more.
     Erase,
+}
+
+impl Goal {
+    fn is_for_space(self) -> bool {
+        matches!(self, Self::Space | Self::SpaceOnFullDisk)
+    }
 }
 
 /// What a step did.
@@ -114,10 +122,26 @@ pub(crate) enum Attempt {
 }
 
 impl Engine {
-    fn bound(&self) -> Bound {
-        let extent = self.extent_size.bytes();
-        let segments = STEP_SEGMENTS;
-        Bound { extent, bytes: (extent * segments as u64).max(extent), segments }
+    fn bound(&self, goal: Goal) -> Bound {
+        let (extent, segments) = (self.extent_size.bytes(), STEP_SEGMENTS);
+        let bytes = match goal {
+            Goal::SpaceOnFullDisk => extent - extent / 4,
+            _ => extent.saturating_mul(segments as u64),
+        };
+        Bound { extent, bytes, segments }
+    }
+
+    /// Does one step for space. On a full disk the extent that is set aside may do for a small one.
+    fn compact_for_space_once(&self, compacting: &mut Compacting) -> Result<Option<Step>> {
+        match self.compact_step(compacting, Goal::Space) {
+            Err(error @ Error::DiskFull { .. }) => {
+                let settled = compacting.settled.clone();
+                let step = self.compact_step(compacting, Goal::SpaceOnFullDisk);
+                compacting.settled = settled;
+                step?.map_or(Err(error), |step| Ok(Some(step)))
+            }
+            step => step,
+        }
     }
 
     /// Does one step; nothing if there is nothing to gain.
@@ -133,15 +157,15 @@ impl Engine {
                 .filter(|segment| !compacting.unmovable.contains(&segment.id))
                 .filter(|segment| {
                     let settled = compacting.settled.get(&segment.id);
-                    goal != Goal::Space || settled.is_none_or(|live| segment.live < *live)
+                    !goal.is_for_space() || settled.is_none_or(|live| segment.live < *live)
                 })
                 .copied()
                 .collect();
             let chosen = match goal {
-                Goal::Space => {
-                    for_space(&movable, self.extent_size.bytes() / WASTE_PART, self.bound())
+                Goal::Space | Goal::SpaceOnFullDisk => {
+                    for_space(&movable, self.extent_size.bytes() / WASTE_PART, self.bound(goal))
                 }
-                Goal::Order => for_order(&movable, &compacting.carried, self.bound()),
+                Goal::Order => for_order(&movable, &compacting.carried, self.bound(goal)),
                 Goal::Shrink => self.last_segments(&movable),
                 Goal::Erase => Vec::new(),
             };
@@ -177,7 +201,8 @@ impl Engine {
                 Ok(job) => {
                     let layouts = self.lay_out(&job);
                     let gains = layouts.1.len() < job.gathered.victims.len();
-                    if goal != Goal::Space || gains {
+                    let fits = goal != Goal::SpaceOnFullDisk || layouts.1.len() == 1;
+                    if !goal.is_for_space() || (gains && fits) {
                         return self.run_job(compacting, &job, goal, layouts).map(Attempt::Done);
                     }
                     return Ok(Attempt::NoGain);
@@ -242,7 +267,7 @@ impl Engine {
         let free: Vec<ExtentNo> =
             keeper.manifest.extents().free().take(2 * STEP_SEGMENTS).collect();
         drop(keeper);
-        let mut chosen = for_shrinking(segments, free.len() as u64, self.bound());
+        let mut chosen = for_shrinking(segments, free.len() as u64, self.bound(Goal::Shrink));
         let in_front = |chosen: &[SegmentUse]| {
             let lowest = chosen.iter().map(|segment| segment.extent).min();
             free.get(chosen.len()).is_some_and(|extent| Some(*extent) < lowest)

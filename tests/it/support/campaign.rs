@@ -152,7 +152,7 @@ fn live(mut world: World, first: bool) -> Epoch {
 /// A store of which much is deleted, and the operations during which that was done and space given
 /// back: collections, compactions, and deletions with what follows them; readers pin some segments.
 pub(crate) fn collections(seed: u64) -> (Epoch, Vec<usize>) {
-    let mut world = World::create(seed, Machine::new(seed, 1), true);
+    let mut world = World::create(seed, Machine::new(seed, 1), seed % 2 == 0);
     let first = world.disk.op_count();
     let mut boundaries = Vec::new();
     let mut pin = None;

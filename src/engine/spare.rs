@@ -1,0 +1,50 @@
+//! One extent that is set aside for compaction, so that a full disk can be cleaned up.
+//!
+//! Dead segments are freed without a copy. Where only parts of segments are dead, something must
+//! be written before anything is free: the spare extent has the space for it. It belongs to nobody
+//! in the manifest, so that nothing of it has to be recovered; its space is allocated, which no
+//! other extent that nobody owns can rely on.
+
+use super::shared::{Engine, Keeper};
+use crate::error::{Error, Result};
+use crate::types::ExtentNo;
+
+/// Stores with fewer extents in use go without: they would grow too much by it.
+const SPARE_FROM: usize = 8;
+
+impl Engine {
+    /// Sets an extent aside if none is and the store is large enough for it. That there is no
+    /// space is no failure: it is tried again with the next segment.
+    pub(crate) fn keep_spare(&self) -> Result<()> {
+        let mut keeper = self.keeper.lock();
+        if keeper.spare.is_some() || keeper.manifest.extents().uses.len() < SPARE_FROM {
+            return Ok(());
+        }
+        let extent = keeper.manifest.claim();
+        match self.prepare_extent(extent) {
+            Ok(()) => {
+                keeper.spare = Some(extent);
+                Ok(())
+            }
+            Err(error) => {
+                keeper.manifest.unclaim(extent);
+                if matches!(error, Error::DiskFull { .. }) { Ok(()) } else { Err(error) }
+            }
+        }
+    }
+}
+
+impl Keeper {
+    /// The extent that was set aside; it is claimed, and allocated.
+    pub(crate) fn take_spare(&mut self) -> Option<ExtentNo> {
+        self.spare.take()
+    }
+
+    /// Lets go of the extent that was set aside, if it keeps the file from getting shorter.
+    pub(crate) fn release_last_spare(&mut self) {
+        if let Some(spare) = self.spare.take_if(|spare| Some(*spare) == self.manifest.last_in_use())
+        {
+            self.manifest.unclaim(spare);
+        }
+    }
+}
