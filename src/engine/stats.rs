@@ -1,7 +1,9 @@
 //! Numbers about an open store.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::catalog::Catalog;
 use super::compact::live_bytes;
 use super::disk::IoCounters;
 use super::index_slot::IndexSlot;
@@ -10,7 +12,7 @@ use super::segment::Segment;
 use super::shared::Engine;
 use crate::error::Result;
 use crate::format::manifest::Use;
-use crate::types::{LogPosition, SegmentId};
+use crate::types::{LogPosition, RunNo, SegmentId};
 
 /// Numbers about an open store, as of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,17 +133,7 @@ impl Engine {
                 core.tail.writer(self),
             )
         };
-        let mut runs = catalog.ask(|catalog| catalog.count_runs())?;
-        for number in &hot_only {
-            if catalog.ask(|catalog| catalog.row(*number))?.is_none() {
-                runs += 1;
-            }
-        }
-        for number in deleted_runs.iter() {
-            if catalog.ask(|catalog| catalog.row(*number))?.is_some() {
-                runs = runs.saturating_sub(1);
-            }
-        }
+        let runs = count_runs(&catalog, &hot_only, &deleted_runs)?;
         let index_applied = catalog.index().and_then(|index| index.applied().log);
         let sealed_segments = (catalog.segments().len() + unsealed) as u64;
         // It may hold segments that are dead by now.
@@ -182,4 +174,20 @@ impl Engine {
             io: self.disk.counters(),
         })
     }
+}
+
+/// How many runs live: those of the catalog, and of memory those that it does not have.
+fn count_runs(catalog: &Catalog, hot: &[RunNo], deleted: &HashSet<RunNo>) -> Result<u64> {
+    let mut runs = catalog.ask(|catalog| catalog.count_runs())?;
+    for number in hot {
+        if catalog.ask(|catalog| catalog.row(*number))?.is_none() {
+            runs += 1;
+        }
+    }
+    for number in deleted {
+        if catalog.ask(|catalog| catalog.row(*number))?.is_some() {
+            runs = runs.saturating_sub(1);
+        }
+    }
+    Ok(runs)
 }

@@ -124,7 +124,8 @@ fn no_acknowledged_record_is_lost_or_changed_by_a_kill() {
     let stats = log.stats().unwrap();
     println!(
         "{within} of {kills} kills within a roll, seal, checkpoint or recovery ({AIMS:?}: \
-         {by_activity:?}), {compacting} within a compaction; acknowledged at Process and Disk level: {acknowledged:?}; {} bytes",
+         {by_activity:?}), {compacting} within a compaction; acknowledged at Process and Disk \
+         level: {acknowledged:?}; {} bytes",
         stats.file_len
     );
     log.close().unwrap();
