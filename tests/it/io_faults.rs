@@ -8,7 +8,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use runlog::{Allow, Error, NewRecord, Outcome, RunLog};
+use runlog::{Allow, Error, NewRecord, Outcome, Retention, RunLog};
 use runlog_sim::{Fault, SimDisk, SplitMix64, Survivors};
 
 use super::support::cuts::{check_whole, open};
@@ -42,6 +42,13 @@ fn fail_at(number: usize, fault: Fault, seed: u64) -> World {
 fn assert_poisoned(log: &RunLog) {
     let refused = |result: Result<(), Error>| matches!(result, Err(Error::Poisoned));
     let allow = Allow::everything();
+    // A policy can still be asked for its plan; nothing of it is done.
+    let policy = Retention::new().max_bytes(1);
+    let plan = log.gc_plan(&policy).unwrap();
+    let collected = log.gc(&policy).map(|_| ());
+    assert!(refused(collected));
+    assert_eq!(log.gc_plan(&policy).unwrap(), plan);
+    assert!(refused(log.compact().map(|_| ())));
     let started = log.start_run("agent-9", "started", ());
     assert!(refused(started.map(|_| ())));
     let appended = log.append_to("agent-9", "appended", &NewRecord::new(b"x"), allow);
@@ -56,6 +63,8 @@ fn assert_poisoned(log: &RunLog) {
         assert!(refused(appended.map(|_| ())), "{name:?}");
         if summary.status.is_ended() && !summary.held {
             assert!(refused(log.delete_run(name).map(|_| ())), "{name:?}");
+            assert!(refused(log.erase_run(name).map(|_| ())), "{name:?}");
+            assert!(refused(log.hold(name, "late").map(|_| ())), "{name:?}");
         }
     }
 }

@@ -73,6 +73,7 @@ impl Engine {
     /// Compacts everything there is, also where only order is gained: afterwards the records of
     /// each run that has ended are next to one another.
     pub(crate) fn compact_all(&self) -> Result<Compacted> {
+        self.disk.check()?;
         self.sync_all()?;
         self.note_seals()?;
         self.checkpoint()?;
