@@ -293,6 +293,26 @@ fn a_trace_that_holds_extents_for_too_long_is_told_that_its_run_went() {
 }
 
 #[test]
+fn a_trace_that_was_read_to_its_end_has_missed_nothing_however_late_it_is_asked() {
+    let clock = clock();
+    let compaction = Compaction::new().max_pin_age(Duration::from_secs(60));
+    let options = options(&clock).compaction(compaction);
+    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    write_runs(&log, &clock, &names(0, 10), 60);
+    let mut forwards = log.trace("run-001").unwrap();
+    let mut backwards = log.trace("run-001").unwrap();
+    for _ in 0..60 {
+        let _ = forwards.next().unwrap().unwrap();
+        let _ = backwards.next_back().unwrap().unwrap();
+    }
+    let _ = log.gc(&Retention::new().keep_newest(2)).unwrap();
+    assert!(log.stats().unwrap().retired_extents > 0, "{:?}", log.stats());
+    clock.advance(61_000_000_000);
+    assert!(forwards.next().is_none() && forwards.next_back().is_none());
+    assert!(backwards.next_back().is_none() && backwards.next().is_none());
+}
+
+#[test]
 fn a_run_over_more_segments_than_one_step_takes_does_not_keep_compaction_from_its_end() {
     let clock = clock();
     let options = options(&clock).compaction(by_hand());
