@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use super::compact::{Attempt, Goal};
+use super::compact::{Attempt, Compacting, Goal};
 use super::recovery::rebuild_directory;
 use super::shared::Engine;
 use crate::error::{Damage, Error, Place, Result};
 use crate::gc::Rule;
-use crate::types::RunRef;
+use crate::types::{RunRef, SegmentId};
+
+/// How often moving a segment is tried. It fails while large records are being written, again and
+/// again if there are always some.
+const TRIES: usize = 4;
 
 impl Engine {
     /// Deletes a run, and moves everything else out of the segments that have bytes of it, until
@@ -27,9 +31,7 @@ impl Engine {
                 core.roll(self)?;
             }
         }
-        self.sync_all()?;
-        self.note_seals()?;
-        self.checkpoint()?;
+        self.cover_seals()?;
         let catalog = Arc::clone(&self.core.lock().catalog);
         for segment in catalog.segments() {
             let directory = segment.directory(rebuild_directory)?;
@@ -39,14 +41,7 @@ impl Engine {
             let sealed = segment.sealed();
             let has_evidence = sealed.is_some_and(|sealed| sealed.seal > sealed.end);
             if found.is_some() || has_evidence || segment.directory_damage().is_some() {
-                let goal = Goal::Erase;
-                let still = self.core.lock().catalog.segment(segment.id()).is_some();
-                let wanted = [segment.id()];
-                let moved = !still
-                    || matches!(
-                        self.compact_segments(&mut compacting, &wanted, goal)?,
-                        Attempt::Done(_)
-                    );
+                let moved = self.vacate(&mut compacting, segment.id())?;
                 if !moved {
                     return Err(Error::corrupt(place, Damage::Mismatch));
                 }
@@ -57,5 +52,30 @@ impl Engine {
         self.give_back_all()?;
         let pinned = self.core.lock().retired.len() as u64;
         Ok((bytes, pinned))
+    }
+
+    /// Moves everything that lives out of a segment; answers whether that could be done.
+    fn vacate(&self, compacting: &mut Compacting, id: SegmentId) -> Result<bool> {
+        for _ in 0..TRIES {
+            if self.core.lock().catalog.segment(id).is_none() {
+                return Ok(true);
+            }
+            let attempt = self.compact_segments(compacting, &[id], Goal::Erase)?;
+            if matches!(attempt, Attempt::Done(_)) {
+                return Ok(true);
+            }
+            // Pieces cannot move while a record that the catalog does not know refers to them.
+            self.core.lock().roll(self)?;
+            self.cover_seals()?;
+            compacting.begin(None);
+        }
+        Ok(false)
+    }
+
+    /// Brings the catalog up to the last full segment.
+    fn cover_seals(&self) -> Result<()> {
+        self.sync_all()?;
+        self.note_seals()?;
+        self.checkpoint()
     }
 }

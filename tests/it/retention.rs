@@ -382,6 +382,26 @@ fn of_an_erased_run_no_byte_is_left() {
 }
 
 #[test]
+fn a_run_is_erased_also_while_a_large_record_near_it_is_not_in_a_full_segment_yet() {
+    let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
+    let log = options(&clock).create_storage(storage.clone()).unwrap();
+    let secret = b"the secret of the run";
+    let run = log.start_run("agent", "secret", ()).unwrap();
+    let _ = run.append(secret).unwrap();
+    let _ = run.end(&Outcome::completed()).unwrap();
+    drop(run);
+    // Its first pieces lie beside the run, and the record itself in the next segment.
+    let other = log.start_run("agent", "other", ()).unwrap();
+    let large: Vec<u8> = (0..100_000_u32).map(|byte| (byte % 251) as u8).collect();
+    let _ = other.append(&large).unwrap();
+    let erased = log.erase_run("secret").unwrap();
+    assert_eq!(erased.pinned_extents, 0);
+    assert_eq!(occurrences(&storage.to_bytes(), secret), 0);
+    assert!(*log.trace("other").unwrap().next().unwrap().unwrap().payload() == *large);
+    assert_clean(&log);
+}
+
+#[test]
 fn what_cannot_be_meant_is_refused_and_changes_nothing() {
     let clock = clock();
     let log = options(&clock).create_storage(Arc::new(MemoryStorage::new())).unwrap();
