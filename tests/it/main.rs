@@ -18,6 +18,7 @@ mod io_faults;
 mod kill;
 mod lists;
 mod locking;
+mod model;
 mod power_cuts;
 mod reading;
 mod readme;

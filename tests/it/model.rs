@@ -1,0 +1,72 @@
+//! A model test of retention and compaction: random operations against a store, and the same
+//! operations against plain collections.
+//!
+//! Goal: whatever is appended, held, deleted, evicted, moved, and lost in crashes, the store says
+//! what the model says; no run in progress and no held run ever goes, and each record keeps its
+//! bytes.
+//!
+//! Method: rounds of a few thousand operations, each on a fresh store with the smallest extents on
+//! a simulated disk. The answer of each operation is compared with the model's, and every few
+//! hundred operations everything that can be seen of the store. What a policy does is found by an
+//! oracle in `model/policy.rs`, which knows nothing of the engine.
+//!
+//! - `RUNLOG_MODEL_OPS`: how many operations there are to be.
+//! - `RUNLOG_MODEL_SEED`: where all choices come from.
+//! - `RUNLOG_MODEL_ROUND`: this round only, to look into a failure.
+
+use runlog_sim::SplitMix64;
+
+use self::session::{Session, Tally};
+use crate::support::campaign::variable;
+
+mod policy;
+mod session;
+mod state;
+
+/// Few enough for a plain `cargo test`; CI asks for 1,000,000.
+const OPERATIONS: u64 = 30_000;
+const SEED: u64 = 2026;
+/// The operations of one store.
+const ROUND: u64 = 5_000;
+
+/// Says where a failure was, and how to see it again.
+struct Place {
+    seed: u64,
+    round: u64,
+    step: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { seed, round, step } = self;
+            println!("round {round}, operation {step}");
+            println!("again: RUNLOG_MODEL_SEED={seed} RUNLOG_MODEL_ROUND={round}");
+        }
+    }
+}
+
+#[test]
+fn a_store_does_what_plain_collections_do() {
+    let seed = variable("RUNLOG_MODEL_SEED", SEED);
+    let operations = variable("RUNLOG_MODEL_OPS", OPERATIONS);
+    let only = std::env::var("RUNLOG_MODEL_ROUND").is_ok();
+    println!("RUNLOG_MODEL_SEED={seed} RUNLOG_MODEL_OPS={operations}");
+    let rounds = match variable("RUNLOG_MODEL_ROUND", 0) {
+        round if only => round..round + 1,
+        _ => 0..operations.div_ceil(ROUND),
+    };
+    let mut tally = Tally::default();
+    for round in rounds {
+        let steps = ROUND.min(operations.saturating_sub(round * ROUND).max(1));
+        let steps = if only { ROUND } else { steps };
+        let mut session = Session::new(SplitMix64::for_case(seed, round).next_u64(), tally);
+        let mut place = Place { seed, round, step: 0 };
+        for step in 0..steps {
+            place.step = step;
+            session.step();
+        }
+        tally = session.finish();
+    }
+    println!("{tally:#?}");
+}
