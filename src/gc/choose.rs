@@ -65,10 +65,22 @@ pub(crate) fn for_order(
         return Vec::new();
     }
     fresh.sort_by_key(|segment| segment.id);
+    // At most half of a step is what goes on from the last one: were it all, nothing fresh would
+    // ever be put in order where more runs lie side by side than a step takes.
     let carried = segments.iter().filter(|segment| carried.contains(&segment.id)).copied();
+    let half = Bound { bytes: bound.bytes / 2, segments: bound.segments / 2, ..bound };
+    let mut taken = within(carried, half);
+    let rest = bound.bytes.saturating_sub(taken.iter().map(|segment| segment.live).sum());
+    let segments = bound.segments.saturating_sub(taken.len());
+    taken.extend(within(fresh.into_iter(), Bound { bytes: rest, segments, ..bound }));
+    taken
+}
+
+/// The first segments that are within the bound; one at least.
+fn within(segments: impl Iterator<Item = SegmentUse>, bound: Bound) -> Vec<SegmentUse> {
     let mut bytes = 0_u64;
     let mut taken: Vec<SegmentUse> = Vec::new();
-    for segment in carried.chain(fresh).take(bound.segments) {
+    for segment in segments.take(bound.segments) {
         bytes = bytes.saturating_add(segment.live);
         if bytes > bound.bytes && !taken.is_empty() {
             break;
@@ -135,6 +147,18 @@ mod tests {
         segments[1].is_output = true;
         segments[2].is_output = true;
         assert_eq!(ids(&for_order(&segments, &[SegmentId(1)], BOUND)), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn what_is_carried_leaves_room_for_what_was_not_put_in_order_yet() {
+        let mut segments: Vec<SegmentUse> = (1..=12).map(|id| used(id, 500)).collect();
+        for segment in &mut segments[..8] {
+            segment.is_output = true;
+        }
+        let carried: Vec<SegmentId> = (1..=8).map(SegmentId).collect();
+        assert_eq!(ids(&for_order(&segments, &carried, BOUND)), [1, 2, 3, 4, 9, 10, 11, 12]);
+        let bound = Bound { bytes: 2000, ..BOUND };
+        assert_eq!(ids(&for_order(&segments, &carried, bound)), [1, 2, 9, 10]);
     }
 
     #[test]

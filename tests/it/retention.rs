@@ -1,13 +1,14 @@
 //! What goes by a policy, what is held, what is told of it, and how the space comes back.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Compaction, Error, NewRecord, Options, Outcome, Protection, Retention, Rule, RunLog, RunStatus,
-    Seq, SpaceReturn,
+    Activity, Compaction, Error, NewRecord, Observer, Options, Outcome, Phase, Protection,
+    Retention, Rule, RunLog, RunStatus, Seq, SpaceReturn,
 };
 use runlog_sim::{SimClock, SimEntropy};
 
@@ -203,6 +204,76 @@ fn after_a_compaction_all_records_are_there_and_runs_are_in_one_piece() {
         assert!(rounds.is_some(), "there is always something left to do");
         log.close().unwrap();
     }
+}
+
+#[test]
+fn a_compaction_goes_to_the_end_also_where_runs_lie_side_by_side_all_over_the_log() {
+    let clock = clock();
+    let options = options(&clock).compaction(by_hand());
+    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let running = log.start_run("agent", "running", ()).unwrap();
+    write_runs(&log, &clock, &names(0, 30), 100);
+    drop(running);
+    let before = log.stats().unwrap().sealed_segments;
+    assert!(before > 16, "{before}");
+    let done = log.compact().unwrap();
+    assert!(done.segments >= before, "{done:?} of {before}");
+    assert_eq!(log.compact().unwrap().segments, 0, "there was more to do");
+    assert_whole(&log, &names(0, 30), 100);
+    assert_clean(&log);
+}
+
+/// Has somebody append each time that a step of a compaction begins, and waits until they did.
+#[derive(Debug)]
+struct AppendFirst {
+    ask: Mutex<mpsc::Sender<bool>>,
+    answers: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Observer for AppendFirst {
+    fn observe(&self, activity: Activity, phase: Phase) {
+        if activity == Activity::Compaction && phase == Phase::Begin {
+            // Whoever appends has had enough at some time.
+            let _ = self.ask.lock().unwrap().send(true);
+            let _ = self.answers.lock().unwrap().recv();
+        }
+    }
+}
+
+#[test]
+fn a_compaction_comes_to_its_end_while_others_append() {
+    let clock = clock();
+    let ((ask, asked), (answer, answers)) = (mpsc::channel(), mpsc::channel());
+    let observer = AppendFirst { ask: Mutex::new(ask.clone()), answers: Mutex::new(answers) };
+    // With threads, since without them appends do what is due, and wait for the compaction.
+    let options = options(&clock).background(true).compaction(by_hand());
+    let options = options.observer(Arc::new(observer));
+    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    write_runs(&log, &clock, &names(0, 30), 50);
+    let before = log.stats().unwrap().sealed_segments;
+    thread::scope(|scope| {
+        let log = &log;
+        scope.spawn(move || {
+            let run = log.start_run("agent", "endless", ()).unwrap();
+            for _ in 0..50 {
+                if !asked.recv().unwrap() {
+                    return;
+                }
+                for _ in 0..100 {
+                    let _ = run.append(&[7; 6000]).unwrap();
+                }
+                log.checkpoint().unwrap();
+                answer.send(()).unwrap();
+            }
+        });
+        let done = log.compact().unwrap();
+        // There is nobody to tell if it went on for too long.
+        let _ = ask.send(false);
+        // What goes on from step to step counts again in each.
+        assert!(done.segments >= before && done.segments < 10 * before, "{done:?} of {before}");
+    });
+    assert_whole(&log, &names(0, 30), 50);
+    assert_clean(&log);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::engine::shared::Engine;
 use crate::engine::upkeep::Wanted;
 use crate::error::{Error, Result};
 use crate::format::manifest::Use;
+use crate::types::SegmentId;
 
 /// What a compaction did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,7 +79,8 @@ impl Engine {
         self.note_seals()?;
         self.checkpoint()?;
         let mut done = Compacted::default();
-        let is_full = match self.compact_for_order(&mut done) {
+        let end = self.core.lock().next_segment;
+        let is_full = match self.compact_for_order(end, &mut done) {
             Err(Error::DiskFull { .. }) => true,
             ordered => ordered.map(|()| false)?,
         };
@@ -86,7 +88,7 @@ impl Engine {
         done += freed;
         if is_full && freed.segments > 0 {
             // There may be room for it now; what stays in disorder for want of room is complete.
-            match self.compact_for_order(&mut done) {
+            match self.compact_for_order(end, &mut done) {
                 Err(Error::DiskFull { .. }) => {}
                 again => again?,
             }
@@ -94,11 +96,11 @@ impl Engine {
         Ok(done)
     }
 
-    fn compact_for_order(&self, done: &mut Compacted) -> Result<()> {
+    fn compact_for_order(&self, end: SegmentId, done: &mut Compacted) -> Result<()> {
         self.compacting.lock().begin(None);
         loop {
             let mut compacting = self.compacting.lock();
-            let Some(made) = self.compact_step(&mut compacting, Goal::Order)? else {
+            let Some(made) = self.compact_step(&mut compacting, Goal::Order(end))? else {
                 return Ok(());
             };
             done.add(made);

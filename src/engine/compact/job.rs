@@ -163,7 +163,7 @@ impl Engine {
         };
         self.commit_outputs(&gathered.victims, &outputs)?;
         self.relocate(job, &outputs)?;
-        if goal == Goal::Order {
+        if matches!(goal, Goal::Order(_)) {
             compacting.carried = carried(&layouts, &order, &keys);
         }
         Ok(Step { victims: gathered.victims.len() as u64, outputs: outputs.len() as u64, bytes })

@@ -48,8 +48,9 @@ pub(crate) enum Goal {
     Space,
     /// The same where there is space for one output only.
     SpaceOnFullDisk,
-    /// To put the records of each run next to one another.
-    Order,
+    /// To put the records of each run next to one another, in segments in front of this one: those
+    /// that become full meanwhile are the next call's, or none would ever return.
+    Order(SegmentId),
     /// To make the file shorter.
     Shrink,
     /// To get rid of bytes that nobody may read any more.
@@ -165,7 +166,11 @@ impl Engine {
                 Goal::Space | Goal::SpaceOnFullDisk => {
                     for_space(&movable, self.extent_size.bytes() / WASTE_PART, self.bound(goal))
                 }
-                Goal::Order => for_order(&movable, &compacting.carried, self.bound(goal)),
+                Goal::Order(end) => {
+                    let old = |segment: &&SegmentUse| segment.is_output || segment.id < end;
+                    let old: Vec<SegmentUse> = movable.iter().filter(old).copied().collect();
+                    for_order(&old, &compacting.carried, self.bound(goal))
+                }
                 Goal::Shrink => self.last_segments(&movable),
                 Goal::Erase => Vec::new(),
             };
@@ -197,7 +202,9 @@ impl Engine {
         // Each turn takes more segments, or is the last.
         loop {
             match self.plan_job(&wanted)? {
-                Ok(job) if goal == Goal::Order && job.is_in_order() => return Ok(Attempt::Nothing),
+                Ok(job) if matches!(goal, Goal::Order(_)) && job.is_in_order() => {
+                    return Ok(Attempt::Nothing);
+                }
                 Ok(job) => {
                     let layouts = self.lay_out(&job);
                     let gains = layouts.1.len() < job.gathered.victims.len();
