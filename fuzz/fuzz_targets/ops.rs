@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use runlog::storage::MemoryStorage;
-use runlog::{Allow, Durability, Error, NewRecord, Outcome, RunLog, RunStatus};
+use runlog::{Allow, Durability, Error, NewRecord, Outcome, Retention, RunLog, RunStatus};
 use runlog_fuzz::surroundings::options;
 
 const AGENT: &str = "agent";
@@ -50,6 +50,17 @@ enum Op {
     Sync,
     Checkpoint,
     Reclaim,
+    Compact,
+    Collect {
+        keep: u8,
+    },
+    Hold {
+        run: u8,
+        held: bool,
+    },
+    Erase {
+        run: u8,
+    },
     Verify,
     /// The process is killed.
     Crash,
@@ -62,6 +73,7 @@ struct Run {
     ended: Option<RunStatus>,
     touched: bool,
     started: bool,
+    held: bool,
 }
 
 struct Store {
@@ -103,6 +115,10 @@ impl Store {
             Op::Sync => self.log.sync().expect("memory can be synced"),
             Op::Checkpoint => self.log.checkpoint().expect("a checkpoint works"),
             Op::Reclaim => self.log.reclaim().expect("reclaiming works"),
+            Op::Compact => drop(self.log.compact().expect("compacting works")),
+            Op::Collect { keep } => self.collect(keep),
+            Op::Hold { run, held } => self.hold(run, held),
+            Op::Erase { run } => self.erase(run),
             Op::Verify => self.verify(),
             Op::Crash => {
                 let image = self.storage.to_bytes();
@@ -181,11 +197,51 @@ impl Store {
 
     fn delete(&mut self, run: u8) {
         let deleted = self.log.delete_run((AGENT, id(run).as_str()));
-        let ended = self.runs.get(&(run % 12)).is_some_and(|run| run.ended.is_some());
-        assert_eq!(deleted.is_ok(), ended, "{deleted:?}");
-        if ended {
+        assert_eq!(deleted.is_ok(), self.goes(run), "{deleted:?}");
+    }
+
+    /// Whether a run may be deleted; it is then.
+    fn goes(&mut self, run: u8) -> bool {
+        let known = self.runs.get(&(run % 12));
+        let goes = known.is_some_and(|run| run.ended.is_some() && !run.held);
+        if goes {
             self.runs.remove(&(run % 12));
         }
+        goes
+    }
+
+    fn erase(&mut self, run: u8) {
+        let erased = self.log.erase_run((AGENT, id(run).as_str()));
+        assert_eq!(erased.is_ok(), self.goes(run), "{erased:?}");
+    }
+
+    fn hold(&mut self, run: u8, held: bool) {
+        let name = id(run);
+        let changed = match held {
+            true => self.log.hold((AGENT, name.as_str()), "fuzzing"),
+            false => self.log.release((AGENT, name.as_str())),
+        };
+        match self.runs.get_mut(&(run % 12)) {
+            Some(known) => {
+                assert_eq!(changed.expect("a run that is there"), known.held != held);
+                known.held = held;
+            }
+            None => assert!(matches!(changed, Err(Error::RunNotFound { .. })), "{changed:?}"),
+        }
+    }
+
+    fn collect(&mut self, keep: u8) {
+        let keep = u64::from(keep % 4) + 1;
+        let policy = Retention::new().keep_newest(keep);
+        let collected = self.log.gc(&policy).expect("collecting works");
+        let completed = self.runs.values().filter(|run| run.ended.is_some()).count() as u64;
+        let mut gone = 0;
+        for evicted in &collected.plan.evict {
+            let number = (0..12).find(|run| evicted.run == id(*run).as_str());
+            assert!(self.goes(number.expect("it was started")), "{evicted:?}");
+            gone += 1;
+        }
+        assert!(gone <= completed.saturating_sub(keep), "{gone} of {completed}");
     }
 
     fn adopt(&mut self) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{NewRecord, Outcome, RunLog, RunSummary};
+use runlog::{NewRecord, Outcome, Retention, RunLog, RunSummary};
 
 use crate::surroundings::options;
 
@@ -55,6 +55,7 @@ pub fn read_all(log: &RunLog, seen: &mut impl FnMut(&str, &str, u64, &[u8])) {
         let _ = log.runs(agent.as_str(), None, 16);
     }
     let _ = log.in_progress(None, 16);
+    let _ = (log.receipts(16), log.held_runs(), log.gc_plan(&Retention::new().keep_newest(1)));
     for summary in runs {
         let (agent, run) = (summary.agent.as_str(), summary.run.as_str());
         let _ = (log.agent_of(run), log.run((agent, run)), log.metadata((agent, run)));
@@ -98,5 +99,12 @@ fn write(log: &RunLog) -> runlog::Result<Vec<Vec<u8>>> {
     }
     log.checkpoint()?;
     log.reclaim()?;
+    // Nothing of it may touch what is held; where the file is damaged it may be refused.
+    log.hold((AGENT, RUN), "a reason")?;
+    if let Some(summary) = log.all_runs(None, 2)?.runs.iter().find(|summary| summary.run != RUN) {
+        let _ = log.erase_run((summary.agent.as_str(), summary.run.as_str()));
+    }
+    let _ = log.gc(&Retention::new().keep_newest(1).max_bytes(1 << 20));
+    let _ = log.compact();
     Ok(payloads)
 }

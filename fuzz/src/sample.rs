@@ -1,5 +1,5 @@
-//! A small store with something of everything: sealed segments, an index, ended, deleted and
-//! unfinished runs, records in pieces, batches, records after the end.
+//! A small store with something of everything: sealed segments, outputs of a compaction, an index,
+//! ended, deleted, held and unfinished runs, records in pieces, batches, records after the end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -37,10 +37,20 @@ fn build() -> runlog::Result<Sample> {
             log.checkpoint()?;
         }
     }
+    for number in [6, 8] {
+        let (agent, run) = ids(number);
+        log.hold((agent.as_str(), run.as_str()), "kept")?;
+    }
+    let (agent, run) = ids(8);
+    log.release((agent.as_str(), run.as_str()))?;
     for number in (0..5).chain([13]) {
         let (agent, run) = ids(number);
         if log.run((agent.as_str(), run.as_str()))?.status.is_ended() {
             log.delete_run((agent.as_str(), run.as_str()))?;
+        }
+        if number == 2 {
+            // What lived beside them moves.
+            let _ = log.compact()?;
         }
     }
     let killed = storage.to_bytes();

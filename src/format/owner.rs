@@ -43,6 +43,9 @@ pub fn decode(page: &[u8]) -> Decoded<Owner> {
     let host_len = usize::from(reader.u16()?);
     reader.zeros(2)?;
     let since = Timestamp(reader.i64()?);
+    if host_len > MAX_HOST_LEN {
+        return Err(Damage::OutOfRange { found: host_len as u64, max: MAX_HOST_LEN as u64 });
+    }
     Ok(Owner { pid, host: reader.text(host_len)?.to_owned(), since })
 }
 
@@ -57,5 +60,14 @@ mod tests {
         owner.host = "\u{fc}".repeat(300);
         let read = decode(&encode(&owner)).unwrap();
         assert_eq!(read.host, "\u{fc}".repeat(127));
+    }
+
+    #[test]
+    fn a_host_that_is_longer_than_any_that_is_written_is_refused() {
+        let mut page = encode(&Owner { pid: 7, host: "box".into(), since: Timestamp(5) });
+        page[12..14].copy_from_slice(&256_u16.to_le_bytes());
+        let crc = crc32fast::hash(&page[..CHECKED_LEN]);
+        page[CHECKED_LEN..CHECKED_LEN + 4].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode(&page), Err(Damage::OutOfRange { found: 256, max: 255 }));
     }
 }

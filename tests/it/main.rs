@@ -20,6 +20,7 @@ mod lists;
 mod locking;
 mod model;
 mod power_cuts;
+mod readers;
 mod reading;
 mod readme;
 mod retention;
