@@ -437,8 +437,12 @@ impl Session {
             }
             self.create_by_ids(&name, end.at);
         }
-        let run = &self.now.runs[&name];
-        if run.end.is_some() {
+        if let Some(known) = &self.now.runs[&name].end {
+            let says = |end: &End| (end.status, end.content, Arc::clone(&end.payload));
+            if says(known) == says(&end) {
+                // Rare, but it happens: the same end once more.
+                return drop(ended.unwrap());
+            }
             return assert!(matches!(ended, Err(Error::RunEnded { .. })), "{ended:?}");
         }
         ended.unwrap();
