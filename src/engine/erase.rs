@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::compact::{Attempt, Compacting, Goal};
+use super::options::Rate;
 use super::recovery::rebuild_directory;
 use super::shared::Engine;
 use crate::error::{Damage, Error, Place, Result};
@@ -24,7 +25,7 @@ impl Engine {
         };
         let bytes = self.delete(run, Rule::Erased)?;
         let mut compacting = self.compacting.lock();
-        compacting.begin(None);
+        compacting.begin(Rate::Unlimited);
         {
             let mut core = self.core.lock();
             if core.tail.builder.run(run_no).is_some() {
@@ -67,7 +68,7 @@ impl Engine {
             // Pieces cannot move while a record that the catalog does not know refers to them.
             self.core.lock().roll(self)?;
             self.cover_seals()?;
-            compacting.begin(None);
+            compacting.begin(Rate::Unlimited);
         }
         Ok(false)
     }

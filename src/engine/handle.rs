@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::compact::Compacted;
 use super::draft::NewRecord;
 use super::ops::check_outcome;
+use super::options::Rate;
 use super::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
 use super::receipts::Receipt;
 use super::report::RecoveryReport;
@@ -433,7 +434,7 @@ impl RunLog {
         self.check_open()?;
         self.engine().reclaim()?;
         if self.engine().options.compaction.automatic {
-            self.engine().compact_for_space(None, &|| false)?;
+            self.engine().compact_for_space(Rate::Unlimited, &|| false)?;
         }
         Ok(())
     }

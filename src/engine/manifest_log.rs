@@ -35,6 +35,8 @@ pub(crate) struct ManifestLog {
     commits: u64,
     /// What follows the last whole batch in the area is not to be trusted.
     distrusted: bool,
+    /// The next snapshot goes to the lowest place where it fits.
+    to_front: bool,
 }
 
 /// What a commit needs from its caller.
@@ -69,12 +71,18 @@ impl ManifestLog {
             unsynced: false,
             commits: 0,
             distrusted: false,
+            to_front: false,
         }
     }
 
     /// The next commit writes a snapshot into another area, whatever room this one has.
     pub(crate) fn distrust_area(&mut self) {
         self.distrusted = true;
+    }
+
+    /// The next commit writes a snapshot to the lowest place where it fits.
+    pub(crate) fn move_to_front(&mut self) {
+        (self.distrusted, self.to_front) = (true, true);
     }
 
     /// Who owns what.
@@ -149,7 +157,7 @@ impl ManifestLog {
         let room = area_capacity(self.area.1);
         let fits = !self.distrusted && self.records + changes.len() as u64 <= room;
         let previous = core::mem::replace(&mut self.extents, next);
-        let written = if fits { self.append(changes) } else { self.move_on() };
+        let written = if fits { self.append(changes) } else { self.move_on(&previous) };
         match written {
             Ok(committed) => {
                 for change in changes {
@@ -186,8 +194,8 @@ impl ManifestLog {
     }
 
     /// Writes a snapshot into another area and syncs it.
-    fn move_on(&mut self) -> Result<Committed> {
-        let area = self.choose_area()?;
+    fn move_on(&mut self, before: &Extents) -> Result<Committed> {
+        let area = self.choose_area(before)?;
         let snapshot = self.extents.snapshot();
         let generation = self.generation + 1;
         let count = u32::try_from(snapshot.len()).expect("fewer records than extents times two");
@@ -210,17 +218,19 @@ impl ManifestLog {
     }
 
     /// The area for the next snapshot: the other one of the pair in use if the snapshot fills at
-    /// most half of it, else a new pair in extents at the end of the file.
-    fn choose_area(&mut self) -> Result<(u64, u64)> {
+    /// most half of it, else a new pair in extents.
+    fn choose_area(&mut self, before: &Extents) -> Result<(u64, u64)> {
         let needed = AREA_HEADER_LEN + 2 * (self.extents.snapshot().len() + 8) * RECORD_LEN;
-        let (offset, len) = self.area;
-        if len == 0 && needed as u64 <= MANIFEST_AREA_LEN {
+        let (needed, (offset, len)) = (needed as u64, self.area);
+        let anew = core::mem::take(&mut self.to_front) || len == 0;
+        if anew && needed <= MANIFEST_AREA_LEN {
+            self.extents.uses.retain(|_, used| *used != Use::Meta);
             return Ok((MANIFEST_AT, MANIFEST_AREA_LEN));
         }
-        if len != 0 && needed as u64 <= len {
+        if !anew && needed <= len {
             return Ok((self.sibling(offset, len), len));
         }
-        self.grow(needed as u64)
+        self.set_aside(if anew { needed } else { needed.max(2 * len) }, before)
     }
 
     /// The other area of a pair. A pair starts at a multiple of twice its length behind its base.
@@ -244,29 +254,26 @@ impl ManifestLog {
         crate::format::EXTENTS_AT + first * size.bytes()
     }
 
-    /// Sets a larger pair of areas aside, behind all extents in use, and frees the old one.
-    fn grow(&mut self, needed: u64) -> Result<(u64, u64)> {
+    /// Sets another pair of areas aside, and frees the old one. It takes the place of nothing that
+    /// was there `before` the changes that are being committed: they are not durable yet.
+    fn set_aside(&mut self, area: u64, before: &Extents) -> Result<(u64, u64)> {
         let size = self.extent_size.bytes();
-        let extents = (2 * needed.max(2 * self.area.1)).div_ceil(size).max(1);
-        let len = extents * size / 2;
-        let last = self.extents.uses.last_key_value().map(|(extent, _)| extent.0);
-        let claimed = self.claimed.last().map(|extent| extent.0);
-        // One extent stays unused in between, so that two pairs never look like one.
-        let first = last.max(claimed).map_or(0, |last| last + 2);
+        let count = u32::try_from((2 * area).div_ceil(size).max(1)).unwrap_or(u32::MAX);
+        let len = u64::from(count) * size / 2;
+        let mut first = 0_u32;
+        // One extent stays free in between, so that two pairs never look like one.
+        let is_taken = |extent: &u32| {
+            let extent = ExtentNo(*extent);
+            !self.is_free(extent) || before.uses.contains_key(&extent)
+        };
+        while let Some(taken) = (first..=first.saturating_add(count)).rev().find(is_taken) {
+            first = taken + 2;
+        }
         let base = self.extent_size.offset_of(ExtentNo(first));
-        self.disk.allocate(base, extents * size)?;
-        let old: Vec<ExtentNo> = self
-            .extents
-            .uses
-            .iter()
-            .filter_map(|(&extent, used)| (*used == Use::Meta).then_some(extent))
-            .collect();
-        for extent in old {
-            self.extents.uses.remove(&extent);
-        }
-        for extent in (first..).take(usize::try_from(extents).unwrap_or(usize::MAX)) {
-            self.extents.uses.insert(ExtentNo(extent), Use::Meta);
-        }
+        self.disk.allocate(base, u64::from(count) * size)?;
+        let uses = &mut self.extents.uses;
+        uses.retain(|_, used| *used != Use::Meta);
+        uses.extend((first..first.saturating_add(count)).map(|at| (ExtentNo(at), Use::Meta)));
         Ok((base, len))
     }
 }

@@ -255,9 +255,19 @@ impl Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compaction {
     pub(crate) automatic: bool,
-    pub(crate) rate: Option<u64>,
+    pub(crate) rate: Rate,
     pub(crate) space: SpaceReturn,
     pub(crate) pin_age: Option<Duration>,
+}
+
+/// How many bytes a second are written at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Rate {
+    #[default]
+    Unlimited,
+    /// So many while something is appended, and any number otherwise.
+    WhileAppending(u64),
+    AtMost(u64),
 }
 
 /// What becomes of extents that are free.
@@ -294,9 +304,11 @@ impl Default for Compaction {
 }
 
 impl Compaction {
-    /// The defaults: automatic, at most 64 MiB a second, and the file shrinks.
+    /// The defaults: automatic, at most 64 MiB a second while something is appended, and the file
+    /// shrinks.
     pub fn new() -> Self {
-        Self { automatic: true, rate: Some(64 << 20), space: SpaceReturn::default(), pin_age: None }
+        let rate = Rate::WhileAppending(64 << 20);
+        Self { automatic: true, rate, space: SpaceReturn::default(), pin_age: None }
     }
 
     /// Whether segments are compacted whenever that frees space, by a thread of its own or, in a
@@ -308,11 +320,12 @@ impl Compaction {
         self
     }
 
-    /// How many bytes a second the thread writes at most; `None` means as fast as it can. Calls of
-    /// `RunLog::compact` are not held up.
+    /// How many bytes a second the thread writes at most, whether something is appended or not;
+    /// `None` means as fast as it can. Calls of `RunLog::compact` are not held up.
     #[must_use]
     pub fn bytes_per_second(mut self, rate: impl Into<Option<u64>>) -> Self {
-        self.rate = rate.into().filter(|rate| *rate > 0);
+        let rate = rate.into().filter(|rate| *rate > 0);
+        self.rate = rate.map_or(Rate::Unlimited, Rate::AtMost);
         self
     }
 

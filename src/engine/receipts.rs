@@ -4,6 +4,7 @@
 //! goes when a compaction leaves it out. So it costs no frame of its own, and one that is too old
 //! may be listed no more before its bytes go.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use super::segment::Segment;
 use super::shared::Engine;
 use crate::error::{Error, Place, Result};
 use crate::format::FrameKind;
-use crate::format::eviction::{Eviction, EvictionReceipt, decode_evictions};
+use crate::format::codec::Decoded;
+use crate::format::eviction::{Eviction, EvictionReceipt, decode_evictions, receipts_at};
 use crate::gc::Rule;
 use crate::types::{AgentId, RunId, RunNo, Timestamp};
 
@@ -39,30 +41,59 @@ impl Receipt {
     }
 }
 
-/// Which receipts are kept.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ReceiptBound {
-    oldest: (Timestamp, RunNo),
+/// Which receipts are kept: those from the oldest on that is. All receipts are read to find that,
+/// so it is done once, when it is first asked for.
+#[derive(Debug)]
+pub(crate) struct KeptReceipts<'e> {
+    engine: &'e Engine,
+    oldest: Cell<Option<(Timestamp, RunNo)>>,
 }
 
-impl ReceiptBound {
-    pub(crate) fn keeps(&self, eviction: &Eviction) -> bool {
-        let kept = eviction.receipt.as_ref();
-        kept.is_some_and(|kept| (kept.at, eviction.run_no) >= self.oldest)
+impl KeptReceipts<'_> {
+    pub(crate) fn keeps(&self, eviction: &Eviction) -> Result<bool> {
+        match &eviction.receipt {
+            Some(kept) => Ok((kept.at, eviction.run_no) >= self.oldest()?),
+            None => Ok(false),
+        }
+    }
+
+    /// The bytes of the receipts of a segment that are kept.
+    pub(crate) fn bytes_in(&self, segment: &Arc<Segment>) -> Result<u64> {
+        let offsets = frames_of(segment)?;
+        if offsets.is_empty() {
+            return Ok(0);
+        }
+        let oldest = self.oldest()?;
+        let all = read_evictions(segment, &offsets, receipts_at)?;
+        let kept = all.iter().filter(|receipt| (receipt.at, receipt.run_no) >= oldest);
+        Ok(kept.map(|receipt| receipt.len as u64 + 16).sum())
+    }
+
+    fn oldest(&self) -> Result<(Timestamp, RunNo)> {
+        if let Some(oldest) = self.oldest.get() {
+            return Ok(oldest);
+        }
+        let oldest = self.engine.oldest_receipt()?;
+        self.oldest.set(Some(oldest));
+        Ok(oldest)
     }
 }
 
 impl Engine {
-    /// Which receipts are neither too old nor too many.
-    pub(crate) fn receipt_bound(&self) -> Result<ReceiptBound> {
+    /// Which receipts are neither too old nor too many, as of when that is asked for.
+    pub(crate) fn kept_receipts(&self) -> KeptReceipts<'_> {
+        KeptReceipts { engine: self, oldest: Cell::new(None) }
+    }
+
+    /// The oldest receipt that is kept, or would be.
+    fn oldest_receipt(&self) -> Result<(Timestamp, RunNo)> {
         let limits = self.options.receipts;
         let age = i64::try_from(limits.age.as_nanos()).unwrap_or(i64::MAX);
         let by_age = (Timestamp(self.now().0.saturating_sub(age)), RunNo(0));
         let mut all: Vec<(Timestamp, RunNo)> = Vec::new();
         for (segment, offsets) in self.receipt_frames()? {
-            for eviction in read_evictions(&segment, &offsets)? {
-                all.extend(eviction.receipt.map(|kept| (kept.at, eviction.run_no)));
-            }
+            let receipts = read_evictions(&segment, &offsets, receipts_at)?;
+            all.extend(receipts.iter().map(|receipt| (receipt.at, receipt.run_no)));
         }
         let limit = usize::try_from(limits.count).unwrap_or(usize::MAX);
         let by_count = if limit == 0 {
@@ -73,16 +104,16 @@ impl Engine {
         } else {
             by_age
         };
-        Ok(ReceiptBound { oldest: by_age.max(by_count) })
+        Ok(by_age.max(by_count))
     }
 
     /// Receipts of deleted runs, the latest first, as far as they are kept.
     pub(crate) fn list_receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
-        let bound = self.receipt_bound()?;
+        let receipts = self.kept_receipts();
         let mut kept: Vec<(RunNo, EvictionReceipt)> = Vec::new();
         for (segment, offsets) in self.receipt_frames()? {
-            for eviction in read_evictions(&segment, &offsets)? {
-                if bound.keeps(&eviction) {
+            for eviction in read_evictions(&segment, &offsets, decode_evictions)? {
+                if receipts.keeps(&eviction)? {
                     kept.extend(eviction.receipt.map(|receipt| (eviction.run_no, receipt)));
                 }
             }
@@ -90,26 +121,6 @@ impl Engine {
         kept.sort_by_key(|(run_no, receipt)| core::cmp::Reverse((receipt.at, *run_no)));
         kept.dedup_by_key(|(run_no, _)| *run_no);
         Ok(kept.into_iter().take(limit).map(|(_, receipt)| Receipt::new(receipt)).collect())
-    }
-
-    /// Whether a segment has receipts that are kept.
-    pub(crate) fn has_receipts(
-        &self,
-        segment: &Arc<Segment>,
-        bound: &ReceiptBound,
-    ) -> Result<bool> {
-        Ok(self.count_receipts(segment, bound)? > 0)
-    }
-
-    /// The bytes of the receipts of a segment that are kept.
-    pub(crate) fn count_receipts(
-        &self,
-        segment: &Arc<Segment>,
-        bound: &ReceiptBound,
-    ) -> Result<u64> {
-        let evictions = read_evictions(segment, &frames_of(segment)?)?;
-        let kept = evictions.iter().filter(|eviction| bound.keeps(eviction));
-        Ok(kept.map(|eviction| eviction.encoded_len() as u64 + 16).sum())
     }
 
     /// The frames with receipts, segment by segment.
@@ -149,14 +160,18 @@ fn frames_of(segment: &Arc<Segment>) -> Result<BTreeSet<u32>> {
     Ok(offsets)
 }
 
-/// The evictions of these frames. Damaged ones are left out: the directory says what they evict,
-/// and what they told of it is lost.
-fn read_evictions(segment: &Arc<Segment>, offsets: &BTreeSet<u32>) -> Result<Vec<Eviction>> {
+/// What `decode` finds in these frames. Damaged ones are left out: the directory says what they
+/// evict, and what they told of it is lost.
+fn read_evictions<T>(
+    segment: &Arc<Segment>,
+    offsets: &BTreeSet<u32>,
+    decode: impl Fn(&[u8]) -> Decoded<Vec<T>>,
+) -> Result<Vec<T>> {
     let mut evictions = Vec::new();
     for &offset in offsets {
         match segment.read_frame(offset) {
             Ok((header, payload)) if header.kind == FrameKind::Evict => {
-                evictions.extend(decode_evictions(&payload).unwrap_or_default());
+                evictions.extend(decode(&payload).unwrap_or_default());
             }
             Ok(_) => {}
             Err(error) if error.is_corruption() => {}

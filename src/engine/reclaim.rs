@@ -21,7 +21,7 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::observer::Activity;
 use super::options::SpaceReturn;
-use super::receipts::ReceiptBound;
+use super::receipts::KeptReceipts;
 use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use super::shared::Engine;
@@ -31,6 +31,10 @@ use crate::format::manifest::Change;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::gc;
 use crate::types::{ExtentNo, RunNo, SegmentId};
+
+/// Extents that are punched out with one call: it costs less than one for each, but appends may
+/// wait for it.
+const PUNCHED_AT_ONCE: usize = 4;
 
 impl Engine {
     /// Frees every segment that is dead and not needed, as far as nobody reads it.
@@ -61,11 +65,11 @@ impl Engine {
             (Arc::clone(&core.catalog), Arc::clone(&core.deleted), core.suspects.clone(), waiting)
         };
         let mut dead = Vec::new();
-        let bound = self.receipt_bound()?;
+        let receipts = self.kept_receipts();
         for segment in catalog.segments() {
             if suspects.contains(&segment.id())
                 && is_dead(segment, |run_no| deleted.contains(&run_no))?
-                && !self.is_needed(segment, catalog.segments(), &waiting, &bound)?
+                && !self.is_needed(segment, catalog.segments(), &waiting, &receipts)?
             {
                 dead.push(Arc::clone(segment));
             }
@@ -137,8 +141,14 @@ impl Engine {
             free.iter().map(|segment| Change::Free { extent: segment.extent() }).collect();
         self.keeper.lock().commit(&changes)?;
         if self.options.compaction.space != SpaceReturn::Keep {
-            for segment in &free {
-                self.give_back(segment)?;
+            // What is cut off need not be punched out.
+            self.cut_off()?;
+            let mut extents: Vec<ExtentNo> = free.iter().map(|segment| segment.extent()).collect();
+            extents.sort_unstable();
+            for neighbours in extents.chunk_by(|left, right| left.0 + 1 == right.0) {
+                for some in neighbours.chunks(PUNCHED_AT_ONCE) {
+                    self.give_back(some)?;
+                }
             }
         }
         let still = self.still_evicted(&forgotten)?;
@@ -177,17 +187,20 @@ impl Engine {
         Ok(still)
     }
 
-    /// Gives the space of an extent back to the file system, unless somebody owns it by now.
-    fn give_back(&self, segment: &Segment) -> Result<()> {
+    /// Gives the space of extents next to one another back to the file system, without those that
+    /// somebody owns by now.
+    fn give_back(&self, extents: &[ExtentNo]) -> Result<()> {
         let mut keeper = self.keeper.lock();
-        if keeper.manifest.is_free(segment.extent()) {
-            // Locked all the while: nobody may begin to use it in between.
-            keeper.sync()?;
-            let len = self.disk.len()?;
-            let (at, size) = (segment.file_offset(), self.extent_size.bytes());
-            let there = len.saturating_sub(at).min(size);
-            if there > 0 {
-                self.disk.punch(at, there)?;
+        // Locked all the while: nobody may begin to use one in between.
+        keeper.sync()?;
+        let len = self.disk.len()?;
+        let is_free = |extent: &ExtentNo| keeper.manifest.is_free(*extent);
+        for some in extents.chunk_by(|left, right| is_free(left) == is_free(right)) {
+            let (Some(first), Some(last)) = (some.first(), some.last()) else { continue };
+            let at = self.extent_size.offset_of(*first);
+            let end = self.extent_size.offset_of(ExtentNo(last.0 + 1)).min(len);
+            if is_free(first) && at < end {
+                self.disk.punch(at, end - at)?;
             }
         }
         Ok(())
@@ -232,12 +245,12 @@ impl Engine {
         segment: &Arc<Segment>,
         living: &[Arc<Segment>],
         retired: &[Arc<Segment>],
-        bound: &ReceiptBound,
+        receipts: &KeptReceipts<'_>,
     ) -> Result<bool> {
         if segment.sealed().is_none_or(|sealed| !sealed.has_evictions) {
             return Ok(false);
         }
-        if self.has_receipts(segment, bound)? {
+        if receipts.bytes_in(segment)? > 0 {
             return Ok(true);
         }
         let evicting = open_directory(segment)?;

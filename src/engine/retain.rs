@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::core::{Core, Urgency};
 use super::draft::Draft;
-use super::index_slot::IndexSlot;
+use super::options::Rate;
 use super::shared::Engine;
 use super::upkeep::Wanted;
 use crate::error::{Error, Result};
@@ -229,7 +229,7 @@ impl Engine {
             count = evicted.len();
             self.free_evicted()?;
             if self.options.compaction.automatic {
-                self.compact_for_space(None, &|| false)?;
+                self.compact_for_space(Rate::Unlimited, &|| false)?;
             }
             done = self.evict_all(&plan.evict, None, &mut evicted);
         }
@@ -245,7 +245,6 @@ impl Engine {
         }
         if !evicted.is_empty() {
             self.free_evicted()?;
-            self.drop_stale_index()?;
             self.upkeep.want(Wanted::COMPACT);
             self.after_change();
         }
@@ -256,8 +255,20 @@ impl Engine {
 
     /// Frees what is dead since runs were evicted.
     fn free_evicted(&self) -> Result<()> {
+        let is_stale = self.is_index_stale()?;
+        if is_stale {
+            // The evictions are sealed, so that the index to come has none of these runs.
+            match self.core.lock().roll(self) {
+                // They come to it with a later segment.
+                Err(Error::DiskFull { .. }) => {}
+                rolled => rolled?,
+            }
+        }
         self.sync_all()?;
         self.note_seals()?;
+        if is_stale {
+            self.drop_index(&mut self.index.lock())?;
+        }
         // Only what the catalog covers can be freed.
         self.checkpoint()?;
         self.reclaim()
@@ -392,27 +403,17 @@ impl Engine {
         Ok(row.bytes)
     }
 
-    /// Gives up an index of which most runs are deleted: building it anew from what is left is
-    /// faster than removing them, and it becomes small.
-    fn drop_stale_index(&self) -> Result<()> {
+    /// Whether most runs of the index are deleted: building it anew from what is left is faster
+    /// than removing them, and it becomes small.
+    fn is_index_stale(&self) -> Result<bool> {
         let (catalog, deleted) = {
             let core = self.core.lock();
             (Arc::clone(&core.catalog), core.deleted.len() as u64)
         };
         if catalog.index().is_none() || deleted < 1000 {
-            return Ok(());
+            return Ok(false);
         }
-        let known = catalog.ask(|catalog| catalog.count_runs())?;
-        if deleted * 2 < known {
-            return Ok(());
-        }
-        drop(catalog);
-        let mut slot = self.index.lock();
-        if matches!(*slot, IndexSlot::Open { .. }) {
-            self.drop_index(&mut slot)?;
-            self.upkeep.want(Wanted::CHECKPOINT);
-        }
-        Ok(())
+        Ok(deleted * 2 >= catalog.ask(|catalog| catalog.count_runs())?)
     }
 
     /// Holds a run, so that no policy and nobody evicts it; or releases it. Answers whether that

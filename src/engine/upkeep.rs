@@ -11,6 +11,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 use super::index_slot::{CHECKPOINT_DUE, CHECKPOINT_LATE, RUNS_DUE, RUNS_LATE};
+use super::options::Rate;
 use super::shared::Engine;
 use crate::error::{Error, IoAction, Result};
 use crate::types::SegmentId;
@@ -251,7 +252,7 @@ impl Engine {
         }
     }
 
-    fn space_work(&self, work: Wanted, rate: Option<u64>) {
+    fn space_work(&self, work: Wanted, rate: Rate) {
         if work.has(Wanted::SPACE_WORK) {
             let _ = self.reclaim();
         }
@@ -284,7 +285,7 @@ impl Engine {
             let _ = self.keep_spare();
         }
         self.index_work(work);
-        self.space_work(work, None);
+        self.space_work(work, Rate::Unlimited);
     }
 
     /// Helps with a checkpoint that is late, so that memory stays bounded.

@@ -98,6 +98,33 @@ pub fn evicted_runs(payload: &[u8]) -> Decoded<Vec<(RunNo, bool)>> {
     Ok(runs)
 }
 
+/// What there is to know of a receipt without the ids in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiptAt {
+    /// The run.
+    pub run_no: RunNo,
+    /// When it was deleted.
+    pub at: Timestamp,
+    /// How many bytes the item with the receipt has.
+    pub len: usize,
+}
+
+/// The receipts of an EVICT payload, without their ids.
+pub fn receipts_at(payload: &[u8]) -> Decoded<Vec<ReceiptAt>> {
+    let mut reader = Reader::new(payload);
+    let mut receipts = Vec::with_capacity(payload.len() / EVICTION_ITEM_LEN);
+    while !reader.rest().is_empty() {
+        let item = Item::read(&mut reader)?;
+        let ids = item.run_len + item.agent_len;
+        reader.bytes(ids)?;
+        if item.with_receipt {
+            let len = EVICTION_ITEM_LEN + ids;
+            receipts.push(ReceiptAt { run_no: item.run_no, at: item.at, len });
+        }
+    }
+    Ok(receipts)
+}
+
 /// The part of an item that has a fixed length.
 struct Item {
     run_no: RunNo,

@@ -209,7 +209,9 @@ fn after_a_compaction_all_records_are_there_and_runs_are_in_one_piece() {
 #[test]
 fn a_compaction_goes_to_the_end_also_where_runs_lie_side_by_side_all_over_the_log() {
     let clock = clock();
-    let options = options(&clock).compaction(by_hand());
+    // What moves to make the file shorter is another matter.
+    let kept = by_hand().space_return(SpaceReturn::Keep);
+    let options = options(&clock).compaction(kept);
     let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
     let running = log.start_run("agent", "running", ()).unwrap();
     write_runs(&log, &clock, &names(0, 30), 100);

@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::{Compacting, Goal, Step};
 use crate::engine::index_slot::IndexSlot;
 use crate::engine::observer::Activity;
-use crate::engine::options::SpaceReturn;
+use crate::engine::options::{Rate, SpaceReturn};
 use crate::engine::shared::Engine;
 use crate::engine::upkeep::Wanted;
 use crate::error::{Error, Result};
@@ -45,15 +45,15 @@ impl core::ops::AddAssign for Compacted {
 const SHRINK_FREE: u64 = 4;
 /// See [`SHRINK_FREE`].
 const SHRINK_PART: u64 = 10;
-/// How often the tail moves on at most to get away from the end of the file: over what was set
-/// aside there, and once more.
-const ROLLS: usize = 4;
+/// Turns of shrinking that may bring nothing nearer to the front: what gets out of the way may come
+/// back to the end, large records bring segments along, and others use free extents meanwhile.
+const MOST_IN_VAIN: usize = 6;
 
 impl Engine {
     /// Compacts until nothing is gained by it, or until `stop`.
     pub(crate) fn compact_for_space(
         &self,
-        rate: Option<u64>,
+        rate: Rate,
         stop: &dyn Fn() -> bool,
     ) -> Result<Compacted> {
         let mut done = Compacted::default();
@@ -84,7 +84,7 @@ impl Engine {
             Err(Error::DiskFull { .. }) => true,
             ordered => ordered.map(|()| false)?,
         };
-        let freed = self.compact_for_space(None, &|| false)?;
+        let freed = self.compact_for_space(Rate::Unlimited, &|| false)?;
         done += freed;
         if is_full && freed.segments > 0 {
             // There may be room for it now; what stays in disorder for want of room is complete.
@@ -97,7 +97,7 @@ impl Engine {
     }
 
     fn compact_for_order(&self, end: SegmentId, done: &mut Compacted) -> Result<()> {
-        self.compacting.lock().begin(None);
+        self.compacting.lock().begin(Rate::Unlimited);
         loop {
             let mut compacting = self.compacting.lock();
             let Some(made) = self.compact_step(&mut compacting, Goal::Order(end))? else {
@@ -110,27 +110,30 @@ impl Engine {
 
     /// Moves what is at the end of the file to free extents in front, as far as that is worth it.
     fn shrink(&self, stop: &dyn Fn() -> bool, done: &mut Compacted) -> Result<()> {
-        let mut rolls = 0;
-        let mut shortest = u32::MAX;
-        while !stop() && self.is_worth_shrinking() {
+        let (mut lowest, mut in_vain) = (u64::MAX, 0);
+        while !stop() && in_vain < MOST_IN_VAIN && self.is_worth_shrinking() {
             let mut compacting = self.compacting.lock();
-            let moved = match self.compact_step(&mut compacting, Goal::Shrink)? {
-                Some(made) => {
-                    done.add(made);
-                    true
-                }
-                None => rolls < ROLLS && self.move_last(&mut compacting)?,
-            };
-            rolls += 1;
+            match self.compact_step(&mut compacting, Goal::Shrink)? {
+                Some(made) => done.add(made),
+                None if self.move_last(&mut compacting)? => {}
+                None => break,
+            }
             self.free_dead()?;
             self.cut_off()?;
-            let last = self.keeper.lock().manifest.last_in_use().map_or(0, |extent| extent.0);
-            if !moved || (last >= shortest && rolls > ROLLS) {
-                break;
+            let height = self.height();
+            if height >= lowest {
+                in_vain += 1;
             }
-            shortest = shortest.min(last);
+            lowest = lowest.min(height);
         }
         Ok(())
+    }
+
+    /// How far from the front all extents in use are together: each turn of shrinking is to make
+    /// that less.
+    fn height(&self) -> u64 {
+        let keeper = self.keeper.lock();
+        keeper.manifest.extents().uses.keys().map(|extent| u64::from(extent.0)).sum()
     }
 
     fn is_worth_shrinking(&self) -> bool {
@@ -173,15 +176,27 @@ impl Engine {
                 self.upkeep.want(Wanted::CHECKPOINT);
                 Ok(true)
             }
+            Some(Use::Meta) => {
+                let mut keeper = self.keeper.lock();
+                let before = keeper.manifest.last_in_use();
+                keeper.manifest.move_to_front();
+                keeper.commit(&[])?;
+                Ok(keeper.manifest.last_in_use() < before)
+            }
             _ => Ok(false),
         }
     }
 
     /// Holds the thread up, so that it writes no faster than it may.
-    pub(super) fn pace(&self, compacting: &Compacting, bytes: usize) {
-        if let Some(rate) = compacting.paced {
-            let nanos = (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1);
-            self.upkeep.pause(Duration::from_nanos(nanos));
-        }
+    pub(super) fn pace(&self, compacting: &mut Compacting, bytes: usize) {
+        let end = self.commit.written();
+        let appended = core::mem::replace(&mut compacting.seen, end) != end;
+        let rate = match compacting.rate {
+            Rate::AtMost(rate) => rate,
+            Rate::WhileAppending(rate) if appended => rate,
+            Rate::WhileAppending(_) | Rate::Unlimited => return,
+        };
+        let nanos = (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1);
+        self.upkeep.pause(Duration::from_nanos(nanos));
     }
 }

@@ -54,6 +54,9 @@ impl Victim {
     }
 }
 
+/// Evictions and their places in the order of the log.
+pub(super) type Evictions = Vec<(Lsn, Eviction)>;
+
 /// Everything that the victims have and the outputs will.
 #[derive(Debug)]
 pub(super) struct Gathered {
@@ -63,7 +66,7 @@ pub(super) struct Gathered {
     /// Runs that the victims' directories list and that live, also those of which no frame is
     /// worth a copy.
     pub(super) listed: BTreeSet<RunNo>,
-    pub(super) evictions: Vec<(Lsn, Eviction)>,
+    pub(super) evictions: Evictions,
 }
 
 /// Why a set of victims does not do.
@@ -82,8 +85,8 @@ pub(super) struct Around<'a> {
     /// Whether a record that is in no segment of the catalog refers to a piece in this segment, or
     /// may come to do so.
     pub(super) is_awaited: &'a dyn Fn(RunNo, SegmentId) -> Result<bool>,
-    /// Whether an eviction is worth a copy.
-    pub(super) keeps: &'a dyn Fn(&mut Eviction) -> Result<bool>,
+    /// Leaves out the evictions, and the receipts, that are not worth a copy.
+    pub(super) keep_needed: &'a dyn Fn(&mut Evictions) -> Result<()>,
 }
 
 /// Reads the victims.
@@ -114,13 +117,7 @@ pub(super) fn gather(
             gathered.runs.push(Moved { run_no, frames });
         }
     }
-    let mut kept = Vec::new();
-    for (lsn, mut eviction) in core::mem::take(&mut gathered.evictions) {
-        if (around.keeps)(&mut eviction)? {
-            kept.push((lsn, eviction));
-        }
-    }
-    gathered.evictions = kept;
+    (around.keep_needed)(&mut gathered.evictions)?;
     Ok(Ok(gathered))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::gather::{Around, Gathered, Obstacle, Victim, gather, refers_to};
+use super::gather::{Around, Evictions, Gathered, Obstacle, Victim, gather, refers_to};
 use super::output::{Layout, Names, Writing, lay_out, places};
 use super::{Compacting, Goal, Step};
 use crate::engine::catalog::Catalog;
@@ -12,7 +12,6 @@ use crate::engine::segment::Segment;
 use crate::engine::shared::Engine;
 use crate::error::{Error, Place, Result};
 use crate::format::SegmentKey;
-use crate::format::eviction::Eviction;
 use crate::format::manifest::Change;
 use crate::format::segment::Purpose;
 use crate::index::Span;
@@ -66,16 +65,29 @@ impl Engine {
             .cloned()
             .collect();
         drop(retired);
-        let receipts = self.receipt_bound()?;
-        let keeps = |eviction: &mut Eviction| {
-            if !receipts.keeps(eviction) {
-                eviction.receipt = None;
+        let receipts = self.kept_receipts();
+        let keep_needed = |evictions: &mut Evictions| {
+            let mut asked = Vec::new();
+            for (_, eviction) in evictions.iter_mut() {
+                if !receipts.keeps(eviction)? {
+                    eviction.receipt = None;
+                    asked.push(eviction.run_no);
+                }
             }
-            Ok(eviction.receipt.is_some() || is_anywhere(&others, eviction.run_no)?)
+            asked.sort_unstable();
+            let elsewhere = runs_in(&others, &asked)?;
+            evictions.retain(|(_, eviction)| {
+                eviction.receipt.is_some() || elsewhere.contains(&eviction.run_no)
+            });
+            Ok(())
         };
         let is_awaited = |run_no, piece| self.is_piece_awaited(run_no, piece);
-        let around =
-            Around { catalog: &catalog, deleted: &deleted, is_awaited: &is_awaited, keeps: &keeps };
+        let around = Around {
+            catalog: &catalog,
+            deleted: &deleted,
+            is_awaited: &is_awaited,
+            keep_needed: &keep_needed,
+        };
         let gathered = match gather(&victims, &around)? {
             Ok(gathered) => gathered,
             Err(obstacle) => return Ok(Err(obstacle)),
@@ -252,7 +264,7 @@ impl Engine {
     /// C2: the outputs, each checked against what it is to be, and synced.
     fn write_outputs(
         &self,
-        compacting: &Compacting,
+        compacting: &mut Compacting,
         writing: &Writing<'_>,
         outputs: &[Arc<Segment>],
     ) -> Result<u64> {
@@ -339,21 +351,36 @@ fn stays_between(spans: &[Span], victims: &BTreeSet<SegmentId>) -> Option<Obstac
     (!stay.is_empty()).then_some(Obstacle::Missing(stay))
 }
 
-/// Whether any of the segments has frames of the run.
-fn is_anywhere(segments: &[Arc<Segment>], run_no: RunNo) -> Result<bool> {
+/// Which of these runs, sorted by their numbers, any of the segments has frames of, or may have.
+fn runs_in(segments: &[Arc<Segment>], asked: &[RunNo]) -> Result<HashSet<RunNo>> {
+    let mut found = HashSet::new();
+    if asked.is_empty() {
+        return Ok(found);
+    }
     for segment in segments {
         if segment.sealed().is_none() {
             // Retired before the store was opened: what it has is not known.
-            return Ok(true);
+            return Ok(asked.iter().copied().collect());
         }
         let directory = segment.directory(rebuild_directory)?;
         let place = Place::Directory { segment: segment.id() };
-        let found = directory.find_no(run_no).map_err(|damage| Error::corrupt(place, damage))?;
-        if found.is_some() {
-            return Ok(true);
+        let wrong = |damage| Error::corrupt(place, damage);
+        if asked.len() < directory.run_count() as usize {
+            for &run_no in asked {
+                if directory.find_no(run_no).map_err(wrong)?.is_some() {
+                    found.insert(run_no);
+                }
+            }
+            continue;
+        }
+        for slot in 0..directory.run_count() {
+            let run_no = directory.run_no(slot).map_err(wrong)?;
+            if asked.binary_search(&run_no).is_ok() {
+                found.insert(run_no);
+            }
         }
     }
-    Ok(false)
+    Ok(found)
 }
 
 fn names_of(victims: &[Arc<Segment>], gathered: &Gathered) -> Result<Names> {

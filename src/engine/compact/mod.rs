@@ -30,6 +30,7 @@ pub use self::drive::Compacted;
 
 use self::gather::Obstacle;
 use super::observer::Activity;
+use super::options::Rate;
 use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use super::shared::Engine;
@@ -39,7 +40,7 @@ use crate::format::codec::Decoded;
 use crate::format::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::format::frame::frame_len;
 use crate::gc::choose::{Bound, SegmentUse, for_order, for_shrinking, for_space};
-use crate::types::{ExtentNo, RunNo, SegmentId};
+use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
 
 /// What a step of a compaction is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,20 +88,24 @@ pub(crate) struct Compacting {
     /// The bytes that live in segments, as far as they were counted.
     live: HashMap<SegmentId, u64>,
     /// The bytes a second that are written at most.
-    paced: Option<u64>,
+    rate: Rate,
+    /// The end of the log when something was written last.
+    seen: LogPosition,
 }
 
 /// Segments that one step takes at most, unless large records tie more together.
-const STEP_SEGMENTS: usize = 8;
+const STEP_SEGMENTS: usize = 32;
+/// Extents that one step fills at most.
+const STEP_EXTENTS: u64 = 8;
 /// Segments that a step with large records takes at most: the longest record, and some.
 const MOST_SEGMENTS: usize = 96;
 
 impl Compacting {
     /// Looks again at segments that could not move.
-    pub(crate) fn begin(&mut self, rate: Option<u64>) {
+    pub(crate) fn begin(&mut self, rate: Rate) {
         self.unmovable.clear();
         self.carried.clear();
-        self.paced = rate;
+        self.rate = rate;
     }
 
     /// Nothing is gained by these segments together: leaves the one alone of which most lives.
@@ -127,7 +132,7 @@ impl Engine {
         let (extent, segments) = (self.extent_size.bytes(), STEP_SEGMENTS);
         let bytes = match goal {
             Goal::SpaceOnFullDisk => extent - extent / 4,
-            _ => extent.saturating_mul(segments as u64),
+            _ => extent.saturating_mul(STEP_EXTENTS),
         };
         Bound { extent, bytes, segments }
     }
@@ -248,7 +253,7 @@ impl Engine {
             (catalog, Arc::clone(&core.deleted), now)
         };
         compacting.settled.retain(|id, _| catalog.segment(*id).is_some());
-        let bound = self.receipt_bound()?;
+        let receipts = self.kept_receipts();
         let mut uses = Vec::with_capacity(catalog.segments().len());
         for segment in catalog.segments() {
             let id = segment.id();
@@ -257,7 +262,7 @@ impl Engine {
                 Some(live) => live,
                 None => {
                     live_bytes(segment, |run_no| deleted.contains(&run_no))?
-                        + self.count_receipts(segment, &bound)?
+                        + receipts.bytes_in(segment)?
                 }
             };
             compacting.live.insert(id, live);

@@ -1,0 +1,153 @@
+//! What compaction gains for traces: runs that were written 64 at a time, before their records lie
+//! next to one another and after.
+//!
+//! ```sh
+//! cargo bench --bench cluster                              # 10,000 runs of 30 x 1 KB
+//! RUNLOG_BENCH_RUNS=20000 cargo bench --bench cluster
+//! ```
+//!
+//! The same runs, picked at random, are read from two stores with the same content, one of which
+//! was compacted, in turns; of all turns the medians are told. Once with the file in the page
+//! cache, and once after the kernel was told to forget it, for which the stores are opened anew and
+//! each run is read once only.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use runlog::{Durability, Metadata, NewRecord, Options, Outcome, RunLog};
+
+use self::workload::{INTERLEAVED, Picks, RECORDS, touch};
+
+mod workload;
+
+/// Bytes of a record.
+const LEN: usize = 1024;
+/// Traces of one turn.
+const TURN: usize = 20;
+/// Turns with the file in the page cache, and without.
+const WARM: usize = 400;
+const COLD: usize = 15;
+
+fn main() {
+    let runs = std::env::var("RUNLOG_BENCH_RUNS").map_or(10_000, |text| text.parse().unwrap());
+    let folders = [workload::folder(), workload::folder()];
+    let paths = folders.each_ref().map(workload::path);
+    let logs = paths.each_ref().map(|path| fill(path, runs));
+    let began = Instant::now();
+    let compacted = logs[1].compact().unwrap();
+    println!(
+        "{runs} runs of {RECORDS} x {LEN} B, {INTERLEAVED} at a time, compacted in {:.1} s \
+         ({compacted:?}); load {}\n",
+        began.elapsed().as_secs_f64(),
+        std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim()
+    );
+    println!("| a trace, microseconds | as written | compacted | times |\n|---|---|---|---|");
+    for number in 0..runs {
+        let run = workload::ids(number).1;
+        assert_eq!(read(&logs[0], &run), read(&logs[1], &run));
+    }
+    print("in the page cache", warm(&logs, runs));
+    for log in logs {
+        log.close().unwrap();
+    }
+    print("not in the page cache", cold(&paths, runs));
+}
+
+/// A store with runs written in turns.
+fn fill(path: &Path, runs: usize) -> RunLog {
+    let log = Options::new().create(path).unwrap();
+    let process = Durability::Process;
+    let numbers: Vec<usize> = (0..runs).collect();
+    let mut payload = workload::text(LEN);
+    for group in numbers.chunks(INTERLEAVED) {
+        let start = |&number: &usize| {
+            let (agent, run) = workload::ids(number);
+            log.start_run(&agent, &run, Metadata::new(b"{}").durability(process)).unwrap()
+        };
+        let writers: Vec<_> = group.iter().map(start).collect();
+        for seq in 0..RECORDS {
+            for (writer, number) in writers.iter().zip(group) {
+                payload[1..17].copy_from_slice(format!("{number:010}{seq:06}").as_bytes());
+                let _ = writer.append_record(&NewRecord::json(&payload)).unwrap();
+            }
+        }
+        for writer in writers {
+            let _ = writer.end(&Outcome::completed().durability(process)).unwrap();
+        }
+    }
+    log.sync().unwrap();
+    log.checkpoint().unwrap();
+    log
+}
+
+/// Reads a trace to its end; the sum of what it touched of each record.
+fn read(log: &RunLog, run: &str) -> u64 {
+    let records = log.trace(run).unwrap().map(Result::unwrap);
+    let touched = records.map(|record| touch(record.seq().0, record.payload()));
+    let (count, sum) = touched.fold((0, 0), |(count, sum), touched| (count + 1, sum + touched));
+    assert_eq!(count, RECORDS);
+    sum
+}
+
+/// The microseconds of a trace, on average.
+fn turn(log: &RunLog, runs: &[String]) -> f64 {
+    let began = Instant::now();
+    for run in runs {
+        black_box(read(log, run));
+    }
+    began.elapsed().as_secs_f64() * 1e6 / f64::from(u32::try_from(runs.len()).unwrap())
+}
+
+fn warm(logs: &[RunLog; 2], runs: usize) -> [f64; 2] {
+    let mut picks = Picks::new(runs);
+    let mut turns = [Vec::new(), Vec::new()];
+    for round in 0..WARM {
+        // Each reads runs of its own, and begins as often as the other.
+        for place in [round % 2, 1 - round % 2] {
+            let next: Vec<String> = (0..TURN).map(|_| picks.next().to_owned()).collect();
+            turns[place].push(turn(&logs[place], &next));
+        }
+    }
+    turns.map(median)
+}
+
+/// As [`warm`], each turn with stores that were just opened and are not in the page cache.
+fn cold(paths: &[PathBuf; 2], runs: usize) -> [f64; 2] {
+    let mut picks = Picks::new(runs);
+    let mut turns = [Vec::new(), Vec::new()];
+    for round in 0..COLD {
+        for place in [round % 2, 1 - round % 2] {
+            forget(&paths[place]);
+            let log = Options::new().background(false).open(&paths[place]).unwrap();
+            // The index was opened for this one.
+            let _ = read(&log, picks.next());
+            let next: Vec<String> = (0..TURN).map(|_| picks.next().to_owned()).collect();
+            turns[place].push(turn(&log, &next));
+            log.close().unwrap();
+        }
+    }
+    turns.map(median)
+}
+
+/// Has the kernel forget the bytes of a file.
+#[cfg(target_os = "linux")]
+fn forget(path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+#[cfg(not(target_os = "linux"))]
+fn forget(_: &Path) {}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn print(name: &str, [as_written, compacted]: [f64; 2]) {
+    println!("| {name} | {as_written:.1} | {compacted:.1} | {:.2} |", as_written / compacted);
+}
