@@ -50,6 +50,7 @@ impl Engine {
         }
         drop(catalog);
         self.free_dead()?;
+        self.give_back_freed()?;
         self.give_back_all()?;
         let pinned = self.core.lock().retired.len() as u64;
         Ok((bytes, pinned))

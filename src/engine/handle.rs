@@ -371,8 +371,10 @@ impl RunLog {
     /// Evicts what a policy does not keep, and frees what is dead then. A run in progress is never
     /// evicted, nor is one that is held.
     ///
-    /// Segments without living runs are free when this returns; living runs move out of the others
-    /// in the background, see [`Compaction`](crate::Compaction).
+    /// Segments without living runs are free when this returns, so that what is appended next takes
+    /// their place. In the background, or in a store without threads before this returns, their
+    /// space goes back to the file system, and living runs move out of the other segments; see
+    /// [`Compaction`](crate::Compaction).
     ///
     /// # Durability
     /// Disk.
@@ -433,6 +435,7 @@ impl RunLog {
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
         self.engine().reclaim()?;
+        self.engine().give_back_freed()?;
         if self.engine().options.compaction.automatic {
             self.engine().compact_for_space(Rate::Unlimited, &|| false)?;
         }

@@ -46,13 +46,11 @@ impl Engine {
     /// See [`Engine::reclaim`]; for whoever compacts.
     pub(crate) fn free_dead(&self) -> Result<()> {
         let _watch = self.watch(Activity::Reclaim);
-        let mut any = false;
         loop {
             let freed = self.free_retired()?;
             let retired = self.retire_dead()?;
-            any |= freed > 0;
             if retired == 0 && freed == 0 {
-                return if any { self.cut_off() } else { Ok(()) };
+                return Ok(());
             }
         }
     }
@@ -139,17 +137,10 @@ impl Engine {
         self.disk.sync()?;
         let changes: Vec<Change> =
             free.iter().map(|segment| Change::Free { extent: segment.extent() }).collect();
-        self.keeper.lock().commit(&changes)?;
-        if self.options.compaction.space != SpaceReturn::Keep {
-            // What is cut off need not be punched out.
-            self.cut_off()?;
-            let mut extents: Vec<ExtentNo> = free.iter().map(|segment| segment.extent()).collect();
-            extents.sort_unstable();
-            for neighbours in extents.chunk_by(|left, right| left.0 + 1 == right.0) {
-                for some in neighbours.chunks(PUNCHED_AT_ONCE) {
-                    self.give_back(some)?;
-                }
-            }
+        {
+            let mut keeper = self.keeper.lock();
+            keeper.commit(&changes)?;
+            keeper.freed.extend(free.iter().map(|segment| segment.extent()));
         }
         let still = self.still_evicted(&forgotten)?;
         let mut core = self.core.lock();
@@ -185,6 +176,24 @@ impl Engine {
             }
         }
         Ok(still)
+    }
+
+    /// Gives the space of what was freed back to the file system, in small steps: it takes longer
+    /// than all else that it takes to free them, and who begins a segment may wait for one step.
+    pub(crate) fn give_back_freed(&self) -> Result<()> {
+        let freed = core::mem::take(&mut self.keeper.lock().freed);
+        if freed.is_empty() || self.options.compaction.space == SpaceReturn::Keep {
+            return Ok(());
+        }
+        // What is cut off need not be punched out.
+        self.cut_off()?;
+        let extents: Vec<ExtentNo> = freed.into_iter().collect();
+        for neighbours in extents.chunk_by(|left, right| left.0 + 1 == right.0) {
+            for some in neighbours.chunks(PUNCHED_AT_ONCE) {
+                self.give_back(some)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives the space of extents next to one another back to the file system, without those that
@@ -227,15 +236,19 @@ impl Engine {
         if self.options.compaction.space != SpaceReturn::Shrink {
             return Ok(());
         }
-        let mut keeper = self.keeper.lock();
-        keeper.release_last_spare();
-        let end = keeper.manifest.last_in_use().map_or(0, |extent| extent.0 + 1);
-        let end = self.extent_size.offset_of(ExtentNo(end));
-        if self.disk.len()? > end {
+        loop {
+            let mut keeper = self.keeper.lock();
+            keeper.release_last_spare();
+            let end = keeper.manifest.last_in_use().map_or(0, |extent| extent.0 + 1);
+            let end = self.extent_size.offset_of(ExtentNo(end));
+            let len = self.disk.len()?;
+            if len <= end {
+                return Ok(());
+            }
             keeper.sync()?;
-            self.disk.set_len(end)?;
+            let step = PUNCHED_AT_ONCE as u64 * self.extent_size.bytes();
+            self.disk.set_len(end.max(len.saturating_sub(step)))?;
         }
-        Ok(())
     }
 
     /// Whether a segment lists an eviction that is worth keeping: of a run that another segment

@@ -3,6 +3,7 @@
 //! Locks are taken in this order: compacting, index, noting, core, ahead, keeper; then those within
 //! the disk and the commit queue.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +62,8 @@ pub(crate) struct Keeper {
     pub(crate) disk: Disk,
     /// The extent that is set aside for compaction.
     pub(crate) spare: Option<ExtentNo>,
+    /// Extents that were freed and have blocks of the file system still.
+    pub(crate) freed: BTreeSet<ExtentNo>,
 }
 
 impl Keeper {
@@ -260,6 +263,7 @@ impl Engine {
         self.sync_all()?;
         self.note_seals()?;
         self.checkpoint()?;
+        self.give_back_freed()?;
         self.close_index();
         self.disk.sync()?;
         let (end, next) = {

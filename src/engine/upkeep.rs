@@ -255,6 +255,7 @@ impl Engine {
     fn space_work(&self, work: Wanted, rate: Rate) {
         if work.has(Wanted::SPACE_WORK) {
             let _ = self.reclaim();
+            let _ = self.give_back_freed();
         }
         if work.has(Wanted::COMPACT) && self.options.compaction.automatic {
             let _ = self.compact_for_space(rate, &|| self.upkeep.is_stopping());

@@ -63,6 +63,7 @@ impl Engine {
             let Some(made) = self.compact_for_space_once(&mut compacting)? else { break };
             done.add(made);
             self.free_dead()?;
+            self.give_back_freed()?;
             self.keep_spare()?;
         }
         if self.options.compaction.space == SpaceReturn::Shrink {
@@ -105,6 +106,7 @@ impl Engine {
             };
             done.add(made);
             self.free_dead()?;
+            self.give_back_freed()?;
         }
     }
 
@@ -119,6 +121,7 @@ impl Engine {
                 None => break,
             }
             self.free_dead()?;
+            self.give_back_freed()?;
             self.cut_off()?;
             let height = self.height();
             if height >= lowest {

@@ -178,7 +178,13 @@ fn build(
     };
     let extent_size = base.extent_size;
     let (manifest, keeper_disk) = (manifest_log(&disk, &base), disk.clone());
-    let keeper = Keeper { manifest, superblock: base.superblock, disk: keeper_disk, spare: None };
+    let keeper = Keeper {
+        manifest,
+        superblock: base.superblock,
+        disk: keeper_disk,
+        spare: None,
+        freed: BTreeSet::new(),
+    };
     let core = first_core(&disk, &base, known, catalog, &log)?;
     let slot = match (options.index, keep_index) {
         (false, _) => IndexSlot::Off,
