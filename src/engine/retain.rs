@@ -258,7 +258,9 @@ impl Engine {
         let is_stale = self.is_index_stale()?;
         if is_stale {
             // The evictions are sealed, so that the index to come has none of these runs.
-            match self.core.lock().roll(self) {
+            let mut core = self.core.lock();
+            self.check_open(&core)?;
+            match core.roll(self) {
                 // They come to it with a later segment.
                 Err(Error::DiskFull { .. }) => {}
                 rolled => rolled?,

@@ -500,3 +500,27 @@ fn what_cannot_be_meant_is_refused_and_changes_nothing() {
     assert_eq!(left.len(), 4);
     drop(running);
 }
+
+/// The latest runs are at the end of the file, where the manifest, which outgrew its first place,
+/// the index and the tail are too: all of them get out of the way.
+#[test]
+fn a_file_becomes_short_however_much_is_at_its_end() {
+    let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
+    let log = options(&clock).create_storage(storage.clone()).unwrap();
+    let all = names(0, 1600);
+    for some in all.chunks(8) {
+        write_runs(&log, &clock, some, 40);
+    }
+    let before = log.stats().unwrap();
+    assert!(before.meta_extents > 0 && before.log_extents > 150, "{before:?}");
+    let _ = log.gc(&Retention::new().keep_newest(200)).unwrap();
+    let after = log.stats().unwrap();
+    assert!(after.free_extents <= after.log_extents / 4, "{after:?}");
+    assert!(after.file_len < before.file_len / 2, "{after:?}");
+    assert_whole(&log, &all[1400..], 40);
+    assert_clean(&log);
+    log.close().unwrap();
+    let log = options(&clock).open_storage(storage).unwrap();
+    assert!(log.recovery_report().is_clean());
+    assert_whole(&log, &all[1400..], 40);
+}
