@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use runlog::{Durability, Metadata, NewRecord, Options, Outcome, RunLog};
 
-use self::workload::{INTERLEAVED, Picks, RECORDS, touch};
+use self::workload::{INTERLEAVED, Picks, RECORDS, read};
 
 mod workload;
 
@@ -81,15 +81,6 @@ fn fill(path: &Path, runs: usize) -> RunLog {
     log.sync().unwrap();
     log.checkpoint().unwrap();
     log
-}
-
-/// Reads a trace to its end; the sum of what it touched of each record.
-fn read(log: &RunLog, run: &str) -> u64 {
-    let records = log.trace(run).unwrap().map(Result::unwrap);
-    let touched = records.map(|record| touch(record.seq().0, record.payload()));
-    let (count, sum) = touched.fold((0, 0), |(count, sum), touched| (count + 1, sum + touched));
-    assert_eq!(count, RECORDS);
-    sum
 }
 
 /// The microseconds of a trace, on average.

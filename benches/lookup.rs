@@ -22,7 +22,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use runlog::RunLog;
 
 use self::jsonl::Jsonl;
-use self::workload::{Bare, INTERLEAVED, Picks, RECORDS, touch};
+use self::workload::{Bare, INTERLEAVED, Picks, RECORDS, read, touch};
 
 mod jsonl;
 mod workload;
@@ -30,15 +30,6 @@ mod workload;
 /// How long both are measured in turns, and the traces of one turn.
 const TURNS: Duration = Duration::from_secs(3);
 const TURN: usize = 20;
-
-/// Reads a trace to its end; the sum of what it touched of each record.
-fn read(log: &RunLog, run: &str) -> u64 {
-    let records = log.trace(run).unwrap().map(Result::unwrap);
-    let touched = records.map(|record| touch(record.seq().0, record.payload()));
-    let (count, sum) = touched.fold((0, 0), |(count, sum), touched| (count + 1, sum + touched));
-    assert_eq!(count, RECORDS);
-    sum
-}
 
 /// The same without keeping any record.
 fn look(log: &RunLog, run: &str) -> u64 {

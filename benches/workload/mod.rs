@@ -173,6 +173,15 @@ impl Bare {
     }
 }
 
+/// Reads a trace to its end; the sum of what it touched of each record.
+pub(crate) fn read(log: &RunLog, run: &str) -> u64 {
+    let records = log.trace(run).unwrap().map(Result::unwrap);
+    let touched = records.map(|record| touch(record.seq().0, record.payload()));
+    let (count, sum) = touched.fold((0, 0), |(count, sum), touched| (count + 1, sum + touched));
+    assert_eq!(count, RECORDS);
+    sum
+}
+
 /// What the benchmarks do with a record that they read.
 pub(crate) fn touch(seq: u64, payload: &[u8]) -> u64 {
     seq + u64::from(payload[16]) + payload.len() as u64
