@@ -60,6 +60,8 @@ mod error;
 pub mod format;
 mod gc;
 mod index;
+#[cfg(feature = "stores")]
+pub mod stores;
 mod types;
 
 pub use engine::{

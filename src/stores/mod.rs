@@ -1,0 +1,7 @@
+//! The typed stores of the systems that runlog replaces, on one engine and in one file.
+//!
+//! Each store is thin: it says what its records and calls mean, and leaves everything else to the
+//! public face of the engine. So all of them live in the same file at the same time, beside raw
+//! runs. What changes for who comes from one of those systems is in `docs/migrate/`.
+//!
+//! **Invariant:** a store knows the public API of this crate, and nothing of its layers.
