@@ -5,3 +5,5 @@
 //! runs. What changes for who comes from one of those systems is in `docs/migrate/`.
 //!
 //! **Invariant:** a store knows the public API of this crate, and nothing of its layers.
+
+pub mod trajectory;
