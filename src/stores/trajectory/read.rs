@@ -43,9 +43,8 @@ pub enum HoleCause {
     /// Stored records are damaged there; an error in front of this item told so. Others among the
     /// missing may never have been recorded.
     Damaged,
-    /// Nothing is missing: relatives of the run, or records without a run, have all of these
-    /// sequences, in between in the log, and the last of them directly in front of the record that
-    /// goes on. So one recorder is shared.
+    /// Nothing seems to be missing: relatives of the run, or records without a run, have all of
+    /// these sequences, in this place of the log, and count as one recorder does that is shared.
     Elsewhere,
 }
 
@@ -57,8 +56,8 @@ pub struct Restart {
     pub last: Option<u64>,
     /// Whether the record behind is a `run_started`, so that another trajectory of the same run
     /// begins. If not, the numbers went back: a recorder that is shared was set back when a
-    /// relative started, or a record came twice. What is missing in front of the record behind
-    /// cannot be told then.
+    /// relative started, or a sequence was given twice. What is missing in front of the record
+    /// behind cannot be told then.
     pub announced: bool,
 }
 
@@ -133,9 +132,10 @@ pub struct Trajectory {
     held: Option<StoredRecord>,
     /// The record in front: its sequence and where it is.
     last: Option<(u64, Lsn)>,
-    begun: bool,
+    /// A `run_started` was handed out.
+    started: bool,
     damaged: bool,
-    /// The hole in front of the held record was looked for.
+    /// What goes in front of the held record was told.
     judged: bool,
 }
 
@@ -152,7 +152,7 @@ impl Trajectory {
             family: None,
             held: None,
             last: None,
-            begun: false,
+            started: false,
             damaged: false,
             judged: false,
         }
@@ -174,21 +174,20 @@ impl Trajectory {
 
     /// What goes in front of this record, if anything still does.
     fn in_front(&mut self, record: &StoredRecord) -> Option<Item> {
-        let announced = self.begun && record.kind() == Some("run_started");
+        if !self.numbered || self.judged {
+            return None;
+        }
+        let announced = record.kind() == Some("run_started");
         let last = self.last.map(|(seq, _)| seq);
         let back = record.seq.zip(last).is_some_and(|(seq, last)| seq <= last);
-        if self.numbered && !self.judged && (announced || back) {
-            // What is in front of a start is judged once more, as at the beginning.
-            self.last = None;
-            self.begun = false;
+        if back || announced && self.started {
+            // What is in front of a start is looked for as at the beginning.
             self.judged = !announced;
+            (self.last, self.started) = (None, false);
             return Some(Item::Restart(Restart { last, announced }));
         }
-        if self.numbered && !self.judged {
-            self.judged = true;
-            return self.hole(record).map(Item::Hole);
-        }
-        None
+        self.judged = true;
+        self.hole(record).map(Item::Hole)
     }
 
     fn hole(&mut self, record: &StoredRecord) -> Option<Hole> {
@@ -222,7 +221,7 @@ impl Trajectory {
             self.last = Some((seq, record.lsn()));
             self.damaged = false;
         }
-        self.begun = true;
+        self.started |= record.kind() == Some("run_started");
         self.judged = false;
         Item::Record(record)
     }

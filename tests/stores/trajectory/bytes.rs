@@ -178,7 +178,8 @@ fn stored_bytes_of_any_sort_are_read_without_harm() {
     let store = Store::new();
     let deep =
         format!("{{\"seq\":3,\"run_id\":\"run\",\"a\":{}{}}}", "[".repeat(200), "]".repeat(200));
-    let odd: [(&[u8], Option<u64>, fn(&Why) -> bool); 6] = [
+    type Odd<'a> = (&'a [u8], Option<u64>, fn(&Why) -> bool);
+    let odd: [Odd<'_>; 6] = [
         (b"", None, |why| matches!(why, Why::NotJson { line: 1, column: 0 })),
         (b"{\"seq\":1,", None, |why| matches!(why, Why::NotJson { .. })),
         (b"\xc3\x28", None, |why| matches!(why, Why::NotJson { .. })),
