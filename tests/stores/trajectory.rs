@@ -224,7 +224,8 @@ fn every_payload() -> Vec<(TrajectoryPayload, Value)> {
             P::MessageAppended {
                 message: AgentMessage::System { content: "be kind".into(), timestamp: None },
             },
-            json!({"kind": "message_appended", "message": {"role": "system", "content": "be kind"}}),
+            json!({"kind": "message_appended",
+                "message": {"role": "system", "content": "be kind"}}),
         ),
         (
             P::MessageAppended {

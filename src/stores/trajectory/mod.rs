@@ -13,11 +13,14 @@
 //!
 //! | recorded | in the engine |
 //! |---|---|
-//! | a record of run R | a record of run R of the agent that the log was made for; its kind is the `kind` of the payload, its payload the JSON as it came |
-//! | the first `run_started` of R | R is started, with the identity as metadata, and gets the record |
-//! | `run_ended` | R gets the record and is ended: completed, unless the outcome is the name of another status; the outcome is the payload of the end |
+//! | a record of run R | a record of run R, with the `kind` of its payload as kind |
+//! | the first `run_started` of R | R is started with the identity as metadata, gets the record |
+//! | `run_ended` | R gets the record, and is ended with the outcome as payload |
 //! | that R is a child of P | one record of its own kind in P, which trajectories do not show |
 //! | a record without a run | a record of the run `<agent>` of the agent `\0unattributed` |
+//!
+//! All runs are of the agent that the log was made for. A run that ended is completed, unless its
+//! outcome is the name of another status: "failed", "cancelled", "interrupted".
 //!
 //! A record after the end is kept, marked as late. A `run_started` of a run that was started
 //! already is a record like any other; the trajectory has a [`Restart`] in front of it, so that the
@@ -40,11 +43,11 @@
 //!
 //! # Deleting
 //!
-//! Runs are deleted by the engine: [`RunLog::delete_run`], [`RunLog::gc`]. The links to the children
-//! of a run are part of it, and go with it. A child keeps the name of its parent; a parent keeps the
-//! names of its children. A run that only its children have named is in progress, without a start,
-//! until it is recorded, or until [`RunLog::adopt_orphans`] ends it. A run that was started again
-//! after its end counts as ended when it ended first, also for policies.
+//! Runs are deleted by the engine: [`RunLog::delete_run`], [`RunLog::gc`]. The links to the
+//! children of a run are part of it, and go with it. A child keeps the name of its parent; a parent
+//! keeps the names of its children. A run that only its children have named is in progress, without
+//! a start, until it is recorded, or until [`RunLog::adopt_orphans`] ends it. A run that was started
+//! again after its end counts as ended when it ended first, also for policies.
 
 mod envelope;
 mod holes;

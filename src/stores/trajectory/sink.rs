@@ -132,10 +132,10 @@ impl TrajectoryLog {
         self.store_record(&bytes, &Envelope::of(record))
     }
 
-    /// Records JSON that the caller has: of this version or a newer one, of any kind. The same bytes
-    /// come back, white space, order of keys and all. Of a record that is not of the usual shape,
-    /// what is where it should be counts: `run_id`, `parent_run_id`, `seq`, `recorded_at_unix_ms`,
-    /// `payload.kind`, `payload.identity`, `payload.outcome`.
+    /// Records JSON that the caller has: of this version or a newer one, of any kind. The same
+    /// bytes come back, white space, order of keys and all. Of a record that is not of the usual
+    /// shape, what is where it should be counts: `run_id`, `parent_run_id`, `seq`,
+    /// `recorded_at_unix_ms`, `payload.kind`, `payload.identity`, `payload.outcome`.
     ///
     /// # Durability
     /// As [`TrajectoryLog::record`].

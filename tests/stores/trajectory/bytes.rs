@@ -94,7 +94,8 @@ fn bytes_come_back_as_they_came_however_they_are_written() {
         br#"{"seq":1,"run_id":"r\u0075n","recorded_at_unix_ms":5,"payload":{"kind":"turn_started"},
             "extra":[1.10,1e400]}"#,
         br#"{"seq":2,"seq":2,"run_id":"run","recorded_at_unix_ms":5,"payload":{"kind":"x"}}"#,
-        "{\"seq\":3,\"run_id\":\"run\",\"payload\":{\"kind\":\"\u{e9}\"},\"big\":18446744073709551616}"
+        "{\"seq\":3,\"run_id\":\"run\",\"payload\":{\"kind\":\"\u{e9}\"},\
+            \"big\":18446744073709551616}"
             .as_bytes(),
     ];
     for (seq, json) in (0..).zip(written) {

@@ -1,6 +1,8 @@
 //! Parents and children: apart, linked, and what becomes of links when a relative is missing.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use runlog::{MAX_ID_LEN, Outcome, Retention};
@@ -302,6 +304,35 @@ fn ids_that_cannot_be_kept_are_refused_before_anything_is_stored() {
     assert_eq!(store.store.all_runs(None, 10).unwrap().runs, []);
     assert!(TrajectoryLog::new(&store.store, "").is_err());
     assert!(TrajectoryLog::new(&store.store, "\0mine").is_err());
+}
+
+#[test]
+fn who_sees_a_record_sees_all_that_came_before_it() {
+    let store = Store::new();
+    let recorder = Mutex::new(Recorder::root("run"));
+    store.log.record(&recorder.lock().unwrap().started()).unwrap();
+    let done = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let mut recorder = recorder.lock().unwrap();
+                    store.log.record(&recorder.turn()).unwrap();
+                }
+                done.fetch_add(1, Ordering::Release);
+            });
+        }
+        scope.spawn(|| {
+            let mut seen = 0;
+            while done.load(Ordering::Acquire) < 4 {
+                let records = whole(&store.log, "run");
+                assert!(records.len() >= seen, "nothing goes away");
+                assert!((0..).zip(&records).all(|(seq, record)| record.seq() == Some(seq)));
+                seen = records.len();
+            }
+        });
+    });
+    store.always(|log| assert_eq!(whole(log, "run").len(), 801));
 }
 
 #[test]

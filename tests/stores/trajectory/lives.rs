@@ -35,6 +35,18 @@ fn the_first_record_starts_a_run_and_the_last_one_ends_it() {
 }
 
 #[test]
+fn agents_have_trajectories_of_the_same_id_apart() {
+    let store = Store::new();
+    let other = TrajectoryLog::new(&store.store, "other").unwrap();
+    record_all(&store.log, &Recorder::root("run").whole(1));
+    record_all(&other, &Recorder::root("run").whole(2));
+    store.always(|log| {
+        let other = TrajectoryLog::new(log.store(), "other").unwrap();
+        assert_eq!((told(log, "run").as_str(), told(&other, "run").as_str()), ("0 1 2", "0 1 2 3"));
+    });
+}
+
+#[test]
 fn outcomes_that_are_named_like_a_status_become_it() {
     let store = Store::new();
     let long = "a long story ".repeat(1000);
