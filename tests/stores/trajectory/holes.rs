@@ -105,6 +105,19 @@ fn a_child_that_has_the_missing_number_at_the_right_moment_does_not_hide_it_eith
 }
 
 #[test]
+fn a_child_that_started_anew_and_goes_on_with_the_same_numbers_does_not_either() {
+    let store = Store::new();
+    let mut mother = Recorder::root("mother");
+    let mut child = mother.child("child");
+    record_all(&store.log, &[mother.started(), child.started(), child.turn()]);
+    let _dropped = mother.turn();
+    store.log.record(&mother.turn()).unwrap();
+    assert_eq!(told(&store.log, "mother"), "0 elsewhere1..2 2", "so far it looks like one recorder");
+    store.log.record(&child.turn()).unwrap();
+    store.always(|log| assert_eq!(told(log, "mother"), "0 lost1..2 2"));
+}
+
+#[test]
 fn sequences_that_records_without_a_run_have_are_no_holes() {
     let store = Store::new();
     for seq in 0..2 {
