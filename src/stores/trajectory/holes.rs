@@ -14,8 +14,8 @@
 //! - if none did, only relatives count that have no number in common with the run, since one
 //!   recorder gives no number twice.
 //!
-//! Where that is not so, a hole is reported, at the worst one too many. What cannot be told apart is
-//! a child with a recorder of its own that ended when it had counted to exactly what its parent
+//! Where that is not so, a hole is reported, at the worst one too many. What cannot be told apart
+//! is a child with a recorder of its own that ended when it had counted to exactly what its parent
 //! lost.
 
 use core::ops::Range;

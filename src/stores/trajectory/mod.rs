@@ -46,8 +46,8 @@
 //! Runs are deleted by the engine: [`RunLog::delete_run`], [`RunLog::gc`]. The links to the
 //! children of a run are part of it, and go with it. A child keeps the name of its parent; a parent
 //! keeps the names of its children. A run that only its children have named is in progress, without
-//! a start, until it is recorded, or until [`RunLog::adopt_orphans`] ends it. A run that was started
-//! again after its end counts as ended when it ended first, also for policies.
+//! a start, until it is recorded, or until [`RunLog::adopt_orphans`] ends it. A run that was
+//! started again after its end counts as ended when it ended first, also for policies.
 
 mod envelope;
 mod holes;

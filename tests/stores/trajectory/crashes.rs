@@ -41,7 +41,9 @@ fn everything(log: &TrajectoryLog) -> Vec<String> {
         let children = log.children(run).unwrap();
         all.push(format!("{run} has {:?}", names(&children.runs)));
         all.push(format!("{run} is of {:?}", log.parent(run).unwrap().map(|parent| parent.run)));
-        all.push(format!("{run} is {}", status(log, run)));
+        let started = log.store().metadata((AGENT, run)).unwrap();
+        let started = started.map(|(_, identity)| String::from_utf8(identity).unwrap());
+        all.push(format!("{run} is {}, started as {started:?}", status(log, run)));
     }
     // A call without a run cannot be known for a repetition, so how often it is there may differ.
     if log.unattributed().unwrap().next().is_some() {

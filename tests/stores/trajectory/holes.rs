@@ -112,7 +112,11 @@ fn a_child_that_started_anew_and_goes_on_with_the_same_numbers_does_not_either()
     record_all(&store.log, &[mother.started(), child.started(), child.turn()]);
     let _dropped = mother.turn();
     store.log.record(&mother.turn()).unwrap();
-    assert_eq!(told(&store.log, "mother"), "0 elsewhere1..2 2", "so far it looks like one recorder");
+    assert_eq!(
+        told(&store.log, "mother"),
+        "0 elsewhere1..2 2",
+        "so far it looks like one recorder"
+    );
     store.log.record(&child.turn()).unwrap();
     store.always(|log| assert_eq!(told(log, "mother"), "0 lost1..2 2"));
 }
