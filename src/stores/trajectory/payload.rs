@@ -8,6 +8,8 @@
 //! One thing differs: a message without a timestamp has none here, where the original takes the
 //! time of the read for one. So what is read twice is the same twice.
 
+use core::ops::Not;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -254,8 +256,7 @@ impl TrajectoryPayload {
 
 /// A message of the conversation: an object whose `role` says which of these it is.
 ///
-/// The timestamp is in the unit in which its writer gave it, and is not made up where there is
-/// none.
+/// Timestamps are in milliseconds since the Unix epoch, and are not made up where there are none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum AgentMessage {
@@ -280,7 +281,6 @@ pub enum AgentMessage {
         /// Text, thoughts and calls.
         content: Value,
         /// Why it stopped.
-        #[serde(default, skip_serializing_if = "Value::is_null")]
         stop_reason: Value,
         /// What went wrong, if anything did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -332,20 +332,15 @@ pub struct ToolResult {
     /// The answer, for the model.
     pub content: Value,
     /// Whether the call failed.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "Not::not")]
     pub is_error: bool,
     /// What the model is not told.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub details: Value,
     /// Whether the run should end here.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "Not::not")]
     pub terminate: bool,
     /// What a person is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narration: Option<String>,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_false(value: &bool) -> bool {
-    !*value
 }
