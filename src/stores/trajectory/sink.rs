@@ -125,7 +125,8 @@ impl TrajectoryLog {
     /// # Errors
     /// [`Error::InvalidId`] when the id of the run or of its parent is empty or longer than
     /// [`MAX_ID_LEN`](crate::MAX_ID_LEN); [`Error::TooLarge`]; [`Error::DiskFull`];
-    /// [`Error::Json`]; [`Error::Poisoned`]. The record was not stored then.
+    /// [`Error::Json`]; [`Error::Poisoned`]. The record was not stored then, unless it is a
+    /// `run_ended` and the end of the run failed; the same call once more completes it either way.
     pub fn record(&self, record: &TrajectoryRecord) -> Result<Recorded> {
         let bytes = serde_json::to_vec(record)
             .map_err(|source| Error::Json { source: Arc::new(source) })?;
