@@ -12,7 +12,7 @@ use super::options::Rate;
 use super::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
 use super::receipts::Receipt;
 use super::report::RecoveryReport;
-use super::retain::{Collected, GcPlan, HeldRun};
+use super::retain::{Collected, GcPlan};
 use super::shared::Engine;
 use super::stats::Stats;
 use super::trace::Trace;
@@ -23,7 +23,7 @@ use super::writer::RunWriter;
 use crate::error::{Error, Result};
 use crate::format::frame;
 use crate::gc::{Retention, Rule};
-use crate::types::{AgentId, ContentType, RunRef, RunStatus};
+use crate::types::{AgentId, ContentType, RunRef, RunStatus, Timestamp};
 
 /// An open store. Cheap to clone; all clones are the same store. The last one that is dropped
 /// closes it, like [`RunLog::close`], but cannot tell whether that worked.
@@ -328,38 +328,6 @@ impl RunLog {
         Ok(Erased { bytes, pinned_extents })
     }
 
-    /// Holds a run: no policy evicts it and nobody deletes it until it is released. Answers
-    /// whether that is new; holding it for another reason replaces the reason.
-    ///
-    /// # Durability
-    /// Disk.
-    ///
-    /// # Errors
-    /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::DiskFull`];
-    /// [`Error::InvalidArgument`] for a reason of more than 4,096 bytes.
-    pub fn hold<'r>(&self, run: impl Into<RunRef<'r>>, reason: &str) -> Result<bool> {
-        self.engine().hold(run.into(), Some(reason))
-    }
-
-    /// Releases a run. Answers whether it was held.
-    ///
-    /// # Durability
-    /// Disk.
-    ///
-    /// # Errors
-    /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::DiskFull`].
-    pub fn release<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<bool> {
-        self.engine().hold(run.into(), None)
-    }
-
-    /// All runs that are held. Looks at every run.
-    ///
-    /// # Errors
-    /// [`Error::Closed`], [`Error::Corrupt`].
-    pub fn held_runs(&self) -> Result<Vec<HeldRun>> {
-        self.engine().held_runs()
-    }
-
     /// What a policy would evict now and why, and what it would not. Changes nothing.
     ///
     /// # Errors
@@ -384,6 +352,21 @@ impl RunLog {
     /// stay so.
     pub fn gc(&self, policy: &Retention) -> Result<Collected> {
         self.engine().gc(policy)
+    }
+
+    /// Evicts these runs, each for the rule that is named with it, and frees what is dead then, as
+    /// [`RunLog::gc`] does for a policy: for owners whose plan no policy can say, since it looks
+    /// into records, made with [`retention::plan`](crate::retention::plan) or without. A run that
+    /// is in progress, held, or not there is passed over.
+    ///
+    /// # Durability
+    /// Disk; one sync serves many runs.
+    ///
+    /// # Errors
+    /// [`Error::Ambiguous`]; [`Error::InvalidArgument`] for [`Rule::Erased`], for which there is
+    /// [`RunLog::erase_run`]. Otherwise as [`RunLog::gc`].
+    pub fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
+        self.engine().evict(runs)
     }
 
     /// Receipts of deleted runs, the latest first, as far as they are kept; see
@@ -440,6 +423,11 @@ impl RunLog {
             self.engine().compact_for_space(Rate::Unlimited, &|| false)?;
         }
         Ok(())
+    }
+
+    /// What time it is by the clock that stamps records.
+    pub fn now(&self) -> Timestamp {
+        self.engine().now()
     }
 
     /// What opening the store found.

@@ -6,7 +6,7 @@
 //! - `ops`, `commit`: appending, and waiting for durability.
 //! - `segment`, `part`, `catalog`, `lookup`, `query`, `trace`: reading.
 //! - `index_host`, `index_slot`: the index within the file.
-//! - `retain`, `receipts`: what goes by a policy, and telling of it.
+//! - `retain`, `hold`, `receipts`: what goes by a policy, what stays, and telling of it.
 //! - `upkeep`, `compact`, `reclaim`: what happens now and then.
 //! - `recovery`, `verify`: opening, and checking.
 //! - `handle`, `options`, `pages`, `values`: the public face.
@@ -21,6 +21,7 @@ mod draft;
 pub(crate) mod env;
 mod erase;
 mod handle;
+mod hold;
 mod host;
 mod hot;
 mod index_host;
@@ -57,13 +58,14 @@ pub use self::compact::Compacted;
 pub use self::disk::IoCounters;
 pub use self::draft::NewRecord;
 pub use self::handle::RunLog;
+pub use self::hold::HeldRun;
 pub use self::observer::{Activity, Observer, Phase};
 pub use self::options::{Compaction, Options, SpaceReturn, TailWriter};
 pub use self::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
 pub use self::payload::Payload;
 pub use self::receipts::Receipt;
 pub use self::report::{IndexRecovery, RecoveryReport, TornTail};
-pub use self::retain::{Collected, GcPlan, HeldRun, PlannedEviction, ProtectedRun};
+pub use self::retain::{Collected, GcPlan, PlannedEviction, ProtectedRun};
 pub use self::stats::{Pinned, Stats};
 pub use self::trace::Trace;
 pub use self::values::{Allow, Appended, Metadata, Outcome, Record, RecordView, RunSummary};

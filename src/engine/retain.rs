@@ -22,8 +22,6 @@ use crate::types::{AgentId, Durability, RunId, RunNo, RunRef, RunStatus, Timesta
 
 /// The most bytes of evictions that are placed under one lock.
 const EVICT_FRAME: usize = 32 << 10;
-/// The longest reason of a hold.
-const MAX_REASON: usize = 4 << 10;
 
 /// What a policy says of the runs as of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,36 +83,22 @@ pub struct Collected {
     pub freed_bytes: u64,
 }
 
-/// A run that is held.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HeldRun {
-    /// The agent.
-    pub agent: AgentId,
-    /// The run.
-    pub run: RunId,
-    /// Since when.
-    pub since: Timestamp,
-    /// Why, as the caller said.
-    pub reason: String,
-}
-
 /// All runs as of one moment.
 #[derive(Default)]
-struct Listed {
+pub(super) struct Listed {
     inventory: Inventory,
     agents: HashMap<String, AgentId>,
-    runs: Vec<ListedRun>,
+    pub(super) runs: Vec<ListedRun>,
     /// The run ids, one behind the other.
     ids: String,
 }
 
-struct ListedRun {
-    agent: AgentId,
+pub(super) struct ListedRun {
+    pub(super) agent: AgentId,
     id: core::ops::Range<usize>,
     status: RunStatus,
     ended_at: Timestamp,
-    held: bool,
+    pub(super) held: bool,
 }
 
 impl Listed {
@@ -147,14 +131,14 @@ impl Listed {
         self.runs.push(ListedRun { agent, id, status, ended_at, held });
     }
 
-    fn run_id(&self, run: &ListedRun) -> Result<RunId> {
+    pub(super) fn run_id(&self, run: &ListedRun) -> Result<RunId> {
         RunId::new(self.ids.get(run.id.clone()).unwrap_or_default())
     }
 }
 
 impl Engine {
     /// All living runs as of now, and the catalog that knows most of them.
-    fn list_all(&self) -> Result<(Listed, Arc<Catalog>)> {
+    pub(super) fn list_all(&self) -> Result<(Listed, Arc<Catalog>)> {
         let (catalog, deleted, hot) = {
             let core = self.core.lock();
             self.check_open(&core)?;
@@ -214,11 +198,55 @@ impl Engine {
 
     /// Does what a policy says.
     pub(crate) fn gc(self: &Arc<Self>, policy: &Retention) -> Result<Collected> {
-        let (mut plan, catalog) = self.gc_plan(policy)?;
+        let (plan, catalog) = self.gc_plan(policy)?;
+        self.carry_out(plan, Some(catalog))
+    }
+
+    /// Evicts runs that a plan of the caller's names. What may not go is passed over.
+    pub(crate) fn evict(self: &Arc<Self>, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
+        let mut plan =
+            GcPlan { evict: Vec::new(), protected: Vec::new(), totals: Totals::default() };
+        for &(run, rule) in runs {
+            if rule == Rule::Erased {
+                let what = "an eviction leaves bytes behind, so it cannot say that it erases";
+                return Err(Error::InvalidArgument { what });
+            }
+            let core = self.core.lock();
+            self.check_open(&core)?;
+            let run_no = match self.resolve(&core, run) {
+                Ok(run_no) => run_no,
+                Err(Error::RunNotFound { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let row = self.row(&core, run_no)?;
+            if !row.status.is_ended() || row.is_held() {
+                continue;
+            }
+            plan.totals.going_bytes += row.stored;
+            plan.evict.push(PlannedEviction {
+                agent: row.agent.clone(),
+                run: row.run.clone(),
+                status: row.status,
+                ended_at: row.ended_at.unwrap_or(row.last_at),
+                rule,
+                bytes: row.stored,
+                run_no,
+            });
+        }
+        plan.totals.going = plan.evict.len() as u64;
+        self.carry_out(plan, None)
+    }
+
+    /// Does what a plan says, which was made with this catalog if it is a plan for all runs.
+    fn carry_out(
+        self: &Arc<Self>,
+        mut plan: GcPlan,
+        catalog: Option<Arc<Catalog>>,
+    ) -> Result<Collected> {
         self.disk.check()?;
         let before = self.free_count();
         let mut evicted = HashSet::with_capacity(plan.evict.len());
-        let mut done = self.evict_all(&plan.evict, Some(&catalog), &mut evicted);
+        let mut done = self.evict_all(&plan.evict, catalog.as_ref(), &mut evicted);
         // It holds its segments.
         drop(catalog);
         let mut count = 0;
@@ -416,71 +444,6 @@ impl Engine {
             return Ok(false);
         }
         Ok(deleted * 2 >= catalog.ask(|catalog| catalog.count_runs())?)
-    }
-
-    /// Holds a run, so that no policy and nobody evicts it; or releases it. Answers whether that
-    /// changed anything.
-    pub(crate) fn hold(self: &Arc<Self>, run: RunRef<'_>, reason: Option<&str>) -> Result<bool> {
-        let body = reason.unwrap_or_default().as_bytes();
-        if body.len() > MAX_REASON {
-            let what = "the reason of a hold is at most 4,096 bytes long";
-            return Err(Error::InvalidArgument { what });
-        }
-        let mut core = self.core.lock();
-        self.check_open(&core)?;
-        let run_no = self.resolve(&core, run)?;
-        self.load(&mut core, run_no)?;
-        let row = self.row(&core, run_no)?;
-        let same = match reason {
-            None => !row.is_held(),
-            Some(_) => {
-                row.is_held() && self.hold_reason(&core, row.hold.map(|hold| hold.at))?.1 == body
-            }
-        };
-        if same {
-            let end = core.end_of_log();
-            self.finish(core, end, Durability::Disk)?;
-            return Ok(false);
-        }
-        let mut header = FrameHeader::new(FrameKind::Hold, run_no, self.now());
-        header.extra = u32::from(reason.is_some());
-        let mut draft = Draft::new(header, &[], body);
-        let end = core.place_one(self, &mut draft, Urgency::Reserve, Durability::Disk)?;
-        self.finish(core, end, Durability::Disk)?;
-        Ok(true)
-    }
-
-    /// The time and the bytes of the reason of a hold.
-    fn hold_reason(
-        &self,
-        core: &Core,
-        at: Option<crate::types::LogPosition>,
-    ) -> Result<(Timestamp, Vec<u8>)> {
-        match self.frame_at(core, at)? {
-            Some((header, payload)) => Ok((header.at, payload.to_vec())),
-            None => Ok((Timestamp(0), Vec::new())),
-        }
-    }
-
-    /// All runs that are held.
-    pub(crate) fn held_runs(&self) -> Result<Vec<HeldRun>> {
-        let (listed, _) = self.list_all()?;
-        let mut held = Vec::new();
-        for run in listed.runs.iter().filter(|run| run.held) {
-            let id = listed.run_id(run)?;
-            let core = self.core.lock();
-            let Ok(run_no) = self.resolve(&core, RunRef::from((run.agent.as_str(), id.as_str())))
-            else {
-                continue;
-            };
-            let row = self.row(&core, run_no)?;
-            if row.is_held() {
-                let (since, reason) = self.hold_reason(&core, row.hold.map(|hold| hold.at))?;
-                let reason = String::from_utf8_lossy(&reason).into_owned();
-                held.push(HeldRun { agent: run.agent.clone(), run: id, since, reason });
-            }
-        }
-        Ok(held)
     }
 }
 

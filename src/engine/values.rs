@@ -250,6 +250,12 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
+    /// The number that the store gave this run: of no other, also once it is deleted and its ids
+    /// are used again. What a program remembers of a run is best remembered under it.
+    pub fn number(&self) -> RunNo {
+        self.key.1
+    }
+
     pub(crate) fn from_row(row: &RunRow) -> Self {
         Self {
             agent: row.agent.clone(),
