@@ -95,11 +95,7 @@ impl Engine {
     }
 
     /// The time and the bytes of the reason of a hold.
-    fn hold_reason(
-        &self,
-        core: &Core,
-        at: Option<LogPosition>,
-    ) -> Result<(Timestamp, Vec<u8>)> {
+    fn hold_reason(&self, core: &Core, at: Option<LogPosition>) -> Result<(Timestamp, Vec<u8>)> {
         match self.frame_at(core, at)? {
             Some((header, payload)) => Ok((header.at, payload.to_vec())),
             None => Ok((Timestamp(0), Vec::new())),

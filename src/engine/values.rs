@@ -256,6 +256,12 @@ impl RunSummary {
         self.key.1
     }
 
+    /// When the run came into being, which is its place in lists: its start, unless records came
+    /// before that.
+    pub fn created_at(&self) -> Timestamp {
+        self.key.0
+    }
+
     pub(crate) fn from_row(row: &RunRow) -> Self {
         Self {
             agent: row.agent.clone(),
