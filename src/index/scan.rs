@@ -165,7 +165,8 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
         self.walk(None, |said| {
             self.with_agent(said, |agent| {
                 let is_above = after.is_none_or(|after| agent > after);
-                let has_room = page.len() < limit || page.last().is_some_and(|last| agent < last);
+                let has_room =
+                    page.len() < limit || page.last().is_some_and(|last| agent < last.as_str());
                 if is_above && has_room && !page.contains(agent) {
                     page.insert(agent.to_owned());
                     if page.len() > limit {
