@@ -6,4 +6,5 @@
 //!
 //! **Invariant:** a store knows the public API of this crate, and nothing of its layers.
 
+pub mod run_store;
 pub mod trajectory;

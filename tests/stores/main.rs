@@ -2,4 +2,13 @@
 
 #![allow(clippy::pedantic, reason = "tests count and compare; the strict lints are for what ships")]
 
+mod evict;
+mod run_store;
+mod run_store_crash;
+mod run_store_folder;
+mod run_store_input;
+mod run_store_later;
+mod run_store_lines;
+mod run_store_tree;
+mod run_store_world;
 mod trajectory;

@@ -1,0 +1,300 @@
+//! What the records of a run say together: whether it started, how it ended, how many turns.
+//!
+//! The records alone are the truth. The engine's START and END are beside them for speed, and so
+//! that the engine's own lists and policies know of the run:
+//!
+//! - START goes in front of the first record of a run and has a [`Mark`]. Without a record behind
+//!   it, nothing has happened yet.
+//! - END goes behind a record `ended` and has a [`Checkpoint`]: the fold of all records up to then.
+//!   Only what came later has to be read, which is next to nothing.
+//!
+//! So a crash between any two frames leaves nothing that a reader could misunderstand, and whoever
+//! writes next, or adopts, completes it.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::error::Result;
+use super::line::{self, is_blank};
+use super::list::RunStatus;
+use super::open::Opened;
+use super::records::{RunCancellationStatus, RunRecord, RunTermination};
+use crate::{ContentType, Error, Outcome, RecordView, RunSummary, Seq};
+
+/// Runs of which more is remembered than that are few; beyond it all is forgotten.
+const MANY_FOLDS: usize = 1 << 16;
+
+/// The name by which START and END say whose they are.
+const STORE: &str = "run_store";
+
+/// What the records of a run say together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct Fold {
+    /// Records with a smaller sequence are in it.
+    pub(super) records: u64,
+    pub(super) turns: u64,
+    pub(super) model_turns: u64,
+    /// Of several starts the last.
+    pub(super) started: Option<Boundary>,
+    /// Of several ends the last.
+    pub(super) ended: Option<End>,
+    /// A cancellation was asked for, and nobody has said that it is over.
+    pub(super) pending: bool,
+    /// Lines that are no records, and records of which the bytes are damaged.
+    pub(super) damaged: u64,
+    /// The start was taken back.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub(super) rolled_back: bool,
+}
+
+/// A record that starts or ends a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Boundary {
+    pub(super) seq: u64,
+    pub(super) at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct End {
+    pub(super) record: Boundary,
+    pub(super) status: RunStatus,
+    /// What the engine calls that.
+    pub(super) code: u8,
+}
+
+/// The payload of an END.
+#[derive(Serialize, Deserialize)]
+struct Checkpoint {
+    store: String,
+    fold: Fold,
+}
+
+/// The metadata of a START.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    store: String,
+    /// There was a file without lines.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub(super) empty: bool,
+    /// The names of folder and file that the run came from, where they are not its ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) file: Option<(String, String)>,
+}
+
+impl Mark {
+    pub(super) fn new() -> Self {
+        Self { store: STORE.to_owned(), empty: false, file: None }
+    }
+
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    fn from_json(json: &[u8]) -> Option<Self> {
+        serde_json::from_slice(json).ok().filter(|mark: &Self| mark.store == STORE)
+    }
+}
+
+impl Fold {
+    /// Adds the next record.
+    fn add(&mut self, record: &RecordView<'_>) {
+        self.records = record.seq().0 + 1;
+        // What this store wrote as JSON was parsed before, so its kind can be trusted.
+        match record.kind() {
+            Some("turn") if record.content_type() == ContentType::JSON => self.turns += 1,
+            _ => self.add_line(record.seq().0, record.payload()),
+        }
+    }
+
+    fn add_line(&mut self, seq: u64, bytes: &[u8]) {
+        match line::parse(bytes) {
+            Ok(RunRecord::Turn(_)) => self.turns += 1,
+            Ok(RunRecord::ModelTurn(_)) => self.model_turns += 1,
+            Ok(RunRecord::Started(started)) => {
+                self.started = Some(Boundary { seq, at: started.started_at });
+            }
+            Ok(RunRecord::Ended(ended)) => {
+                let status = match ended.termination {
+                    RunTermination::Outcome { .. } => RunStatus::Completed,
+                    RunTermination::Incomplete => RunStatus::Incomplete,
+                    RunTermination::Cancelled { .. } => RunStatus::Cancelled,
+                };
+                let code = engine_status(&ended.termination).code();
+                let record = Boundary { seq, at: ended.ended_at };
+                self.ended = Some(End { record, status, code });
+            }
+            Ok(RunRecord::CancellationRequested(_)) => self.pending = true,
+            Ok(RunRecord::CancellationResult(result)) => {
+                self.pending = result.status != RunCancellationStatus::AlreadyTerminal;
+            }
+            Ok(_) => {}
+            Err(_) if is_blank(bytes) => {}
+            Err(_) => self.damaged += 1,
+        }
+    }
+
+    /// How the run ended for the engine, with this as a checkpoint.
+    pub(super) fn outcome(&self, end: &End) -> Outcome {
+        let status = crate::RunStatus::from_code(end.code).filter(|status| status.is_ended());
+        self.as_outcome(status.unwrap_or(crate::RunStatus::Interrupted))
+            .at(line::timestamp(end.record.at))
+    }
+
+    pub(super) fn as_outcome(&self, status: crate::RunStatus) -> Outcome {
+        let checkpoint = Checkpoint { store: STORE.to_owned(), fold: self.clone() };
+        let payload = serde_json::to_vec(&checkpoint).unwrap_or_default();
+        Outcome::new(status)
+            .with_payload(&payload, ContentType::JSON)
+            .durability(crate::Durability::Process)
+    }
+}
+
+/// What the engine calls an end.
+fn engine_status(termination: &RunTermination) -> crate::RunStatus {
+    use super::outcome::OutcomeStatus as Status;
+    use crate::RunStatus;
+    match termination {
+        RunTermination::Incomplete => RunStatus::Interrupted,
+        RunTermination::Cancelled { .. } => RunStatus::Cancelled,
+        RunTermination::Outcome { status, .. } => match status {
+            Status::Success | Status::PartialSuccess | Status::Done => RunStatus::Completed,
+            Status::GiveUp | Status::Timeout | Status::Failure => RunStatus::Failed,
+        },
+    }
+}
+
+/// A run, and what its records say.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) run: RunSummary,
+    pub(super) fold: Fold,
+}
+
+impl Found {
+    pub(super) fn key(&self) -> (&str, &str) {
+        (self.run.agent.as_str(), self.run.run.as_str())
+    }
+
+    /// Its start was taken back, and it has not been deleted yet.
+    pub(super) fn is_rolled_back(&self) -> bool {
+        self.fold.rolled_back && self.run.late_records == 0
+    }
+
+    /// What the records say; where they do not say how the run ended, what the engine says.
+    pub(super) fn status(&self) -> RunStatus {
+        match (&self.fold.ended, self.run.status) {
+            (Some(end), _) => end.status,
+            (None, crate::RunStatus::InProgress) if self.fold.pending => {
+                RunStatus::CancellationPending
+            }
+            (None, crate::RunStatus::InProgress) => RunStatus::InProgress,
+            (None, crate::RunStatus::Completed | crate::RunStatus::Failed) => RunStatus::Completed,
+            (None, crate::RunStatus::Cancelled) => RunStatus::Cancelled,
+            (None, _) => RunStatus::Incomplete,
+        }
+    }
+
+    pub(super) fn ended_at(&self) -> Option<DateTime<Utc>> {
+        let by_engine = || self.run.ended_at.map(|at| DateTime::from_timestamp_nanos(at.0));
+        self.fold.ended.map(|end| end.record.at).or_else(by_engine)
+    }
+}
+
+impl Opened {
+    /// A run as of now, if there is one by these ids.
+    pub(super) fn find(&self, agent: &str, run: &str) -> Result<Option<Found>> {
+        match self.log().run((agent, run)) {
+            Ok(run) => self.found(run).map(Some),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What the records of a run say: by its checkpoint, by what is remembered, and by what came
+    /// since. Reads a constant number of frames of a run that this store has ended.
+    pub(super) fn found(&self, run: RunSummary) -> Result<Found> {
+        let number = run.number();
+        let known = self.folds.lock().get(&number).cloned();
+        let known = match known {
+            None if run.status.is_ended() => self.checkpoint(&run)?,
+            known => known,
+        };
+        let mut fold = known.clone().unwrap_or_default();
+        if fold.records < run.records {
+            self.read_on(&run, &mut fold)?;
+        }
+        if known.as_ref() != Some(&fold) {
+            let mut folds = self.folds.lock();
+            if folds.len() >= MANY_FOLDS {
+                folds.clear();
+            }
+            folds.insert(number, fold.clone());
+        }
+        Ok(Found { run, fold })
+    }
+
+    fn checkpoint(&self, run: &RunSummary) -> Result<Option<Fold>> {
+        let outcome = match self.log().outcome((&run.agent, &run.run)) {
+            Ok(outcome) => outcome,
+            // The records say the same.
+            Err(Error::Corrupt(_)) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let parsed = outcome.and_then(|outcome| serde_json::from_slice(outcome.payload()).ok());
+        let ours = parsed.filter(|checkpoint: &Checkpoint| checkpoint.store == STORE);
+        // Of a run with fewer records it would be somebody else's.
+        Ok(ours.map(|checkpoint| checkpoint.fold).filter(|fold| fold.records <= run.records))
+    }
+
+    fn read_on(&self, run: &RunSummary, fold: &mut Fold) -> Result<()> {
+        let mut trace = self.log().trace((&run.agent, &run.run))?.range(Seq(fold.records)..)?;
+        while let Some(record) = trace.next_view() {
+            match record {
+                Ok(record) => fold.add(&record),
+                Err(Error::Corrupt(corruption)) => {
+                    fold.damaged += 1;
+                    let next = corruption.seq.map_or(0, |seq| seq.0 + 1);
+                    fold.records = fold.records.max(next);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // The last records may be damaged so that nobody knows their sequence.
+        fold.records = fold.records.max(run.records);
+        Ok(())
+    }
+
+    /// The mark of a run that this store has written.
+    pub(super) fn mark(&self, agent: &str, run: &str) -> Result<Option<Mark>> {
+        match self.log().metadata((agent, run)) {
+            Ok(metadata) => Ok(metadata.and_then(|(_, json)| Mark::from_json(&json))),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(Error::Corrupt(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A run as of now, if it is one that the original would see: what only has a START is not,
+    /// nor are runs that others keep in the same log.
+    pub(super) fn find_visible(&self, agent: &str, run: &str) -> Result<Option<Found>> {
+        let Some(found) = self.find(agent, run)? else { return Ok(None) };
+        Ok(self.is_visible(&found)?.then_some(found))
+    }
+
+    pub(super) fn is_visible(&self, found: &Found) -> Result<bool> {
+        if found.is_rolled_back() {
+            return Ok(false);
+        }
+        if found.fold.started.is_some() {
+            return Ok(true);
+        }
+        let (agent, run) = found.key();
+        let mark = self.mark(agent, run)?;
+        Ok(mark.is_some_and(|mark| mark.empty || found.run.records > 0))
+    }
+}
+
+/// Whether there is nothing by an id, be it that there could not be.
+pub(super) fn is_absent(error: &Error) -> bool {
+    matches!(error, Error::RunNotFound { .. } | Error::InvalidId { .. })
+}

@@ -1,0 +1,54 @@
+//! The folder of the store: made for its owner alone, and marked as not to be backed up.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The mark that backups look for.
+const NO_BACKUP: &str = ".nobackup";
+
+/// What the mark says to people.
+const NO_BACKUP_TEXT: &str = "This folder has traces of agent runs. They are not backed up.\n";
+
+/// Makes the folder, with all above it, or takes away what others may do there.
+pub(super) fn prepare(root: &Path) -> io::Result<()> {
+    let is_new = !root.try_exists()?;
+    if is_new {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(root)?;
+        // A hint to other programs; without it everything works.
+        let _ = fs::write(root.join(NO_BACKUP), NO_BACKUP_TEXT);
+    }
+    close_to_others(root)
+}
+
+#[cfg(unix)]
+fn close_to_others(root: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    if fs::metadata(root)?.permissions().mode() & 0o777 == 0o700 {
+        return Ok(());
+    }
+    fs::set_permissions(root, fs::Permissions::from_mode(0o700))
+}
+
+#[cfg(not(unix))]
+fn close_to_others(_root: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// The one path of the folder, whichever way it was named; `None` if it is not there.
+pub(super) fn canonical(root: &Path) -> io::Result<Option<PathBuf>> {
+    match fs::canonicalize(root) {
+        Ok(path) => Ok(Some(path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The text of a file.
+pub(super) fn read_text(path: &Path) -> io::Result<String> {
+    fs::read_to_string(path)
+}
