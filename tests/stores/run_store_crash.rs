@@ -168,6 +168,12 @@ fn shown(store: &RunStore, known: &Model) -> Model {
     shown
 }
 
+/// How many scripts are tried: more where there is time.
+fn scripts() -> u64 {
+    let asked = std::env::var("RUNLOG_STORE_SCRIPTS").ok();
+    asked.and_then(|count| count.parse().ok()).unwrap_or(4)
+}
+
 /// The calls of a script, what each has done to the disk, and the model after each.
 struct Script {
     calls: Vec<(Call, i64)>,
@@ -257,7 +263,7 @@ fn opened(image: Vec<u8>, now: i64) -> (SimClock, RunStore) {
 
 #[test]
 fn after_a_kill_at_any_moment_each_call_was_made_or_not_and_can_be_made_again() {
-    for seed in 0..4 {
+    for seed in 0..scripts() {
         println!("seed {seed}");
         let script = script(seed, 60);
         let mut crashes = CrashImages::new(&script.recording);
@@ -289,7 +295,7 @@ fn after_a_kill_at_any_moment_each_call_was_made_or_not_and_can_be_made_again() 
 
 #[test]
 fn after_a_power_loss_what_was_durable_is_there_and_the_rest_is_a_beginning() {
-    for seed in 10..13 {
+    for seed in 1000..1000 + scripts() {
         println!("seed {seed}");
         let script = script(seed, 50);
         let mut crashes = CrashImages::new(&script.recording);
@@ -322,5 +328,39 @@ fn after_a_power_loss_what_was_durable_is_there_and_the_rest_is_a_beginning() {
                 shown(&store, &script.everything);
             }
         }
+    }
+}
+
+#[test]
+fn a_start_or_an_end_that_met_an_error_is_not_acknowledged_and_can_be_made_again() {
+    let start = Call::Start(started("a", "r", NOW));
+    let end = Call::End(ended("a", "r", NOW, success()));
+    for (name, before, call) in [("start", None, &start), ("end", Some(&start), &end)] {
+        let mut met = 0;
+        for failing in 0..20 {
+            let clock = SimClock::new(Timestamp(NOW));
+            let disk = Arc::new(SimDisk::new());
+            let log = options(&clock).create_storage(disk.clone()).unwrap();
+            let store = RunStore::on(log, RETENTION);
+            if let Some(before) = before {
+                before.make(&store).unwrap();
+            }
+            disk.fail_op(disk.op_count() + failing, std::io::ErrorKind::PermissionDenied);
+            let Err(error) = call.make(&store) else { continue };
+            met += 1;
+            assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{name}: {error}");
+            // A store that has met an error writes nothing more until it is opened again.
+            for survivors in [Survivors::Nothing, Survivors::Half, Survivors::Everything] {
+                let (_, store) = opened(disk.crash(survivors, failing as u64), NOW);
+                call.make(&store).unwrap();
+                call.make(&store).unwrap();
+                let trace = store.get_run_trace("r").unwrap();
+                let kinds: Vec<_> = trace.iter().map(RunRecord::kind).collect();
+                let expected: &[&str] =
+                    if before.is_some() { &["started", "ended"] } else { &["started"] };
+                assert_eq!(kinds, expected, "{name}, operation {failing}");
+            }
+        }
+        assert!(met >= 3, "{name}: START or END, record, sync; {met}");
     }
 }

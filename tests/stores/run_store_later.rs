@@ -375,6 +375,39 @@ fn a_held_run_stays_and_takes_its_place() {
 }
 
 #[test]
+fn runs_that_the_command_line_imported_are_read_like_others() {
+    in_lives(|world| {
+        let log = world.log();
+        let metadata = runlog::Metadata::json(br#"{"imported_from":"r.jsonl"}"#);
+        let writer = log.start_run("a", "r", metadata).unwrap();
+        let records = [
+            RunRecord::Started(started("a", "r", NOW)),
+            turn(0, "p"),
+            RunRecord::Ended(ended("a", "r", NOW + 1, success())),
+        ];
+        let line = runlog::ContentType::JSON_LINE;
+        let append = |kind: &str, payload: &[u8], content| {
+            let record = runlog::NewRecord::new(payload).kind(kind).content_type(content);
+            writer.append_record(&record).unwrap();
+        };
+        append("started", &records[0].to_line(), line);
+        append("turn", &records[1].to_line(), line);
+        append("turn", br#"{"record":"turn"}"#, line);
+        append("raw", b"{\"rec", runlog::ContentType::BYTES);
+        append("unterminated-line", &records[2].to_line(), line);
+        writer.end(&Outcome::completed()).unwrap();
+        for _ in 0..2 {
+            let [run] = &world.store().list_runs("a")[..] else { panic!("one run") };
+            assert_eq!((run.status, run.turn_count), (RunStatus::Completed, 1));
+            assert_eq!(run.damaged_lines, 2);
+        }
+        let trace = world.store().try_get_run_trace("r").unwrap().unwrap();
+        assert_eq!((trace.records, trace.damage.len()), (records.to_vec(), 2));
+        assert_eq!(world.store().agent_for_run("r").as_deref(), Some("a"));
+    });
+}
+
+#[test]
 fn what_the_engine_ended_by_itself_counts_as_ended() {
     in_lives(|world| {
         world.store().write_started(&started("a", "r", NOW)).unwrap();
@@ -413,7 +446,7 @@ fn a_start_is_on_disk_when_it_returns_and_so_is_an_end() {
 }
 
 #[test]
-fn lists_and_adoption_cost_the_same_however_many_finished_runs_there_are() {
+fn lists_adoption_and_starts_cost_the_same_however_many_finished_runs_there_are() {
     let cost = |finished: i64| {
         let disk = std::sync::Arc::new(runlog_sim::SimDisk::new());
         let clock = runlog_sim::SimClock::new(runlog::Timestamp(NOW));
@@ -429,19 +462,22 @@ fn lists_and_adoption_cost_the_same_however_many_finished_runs_there_are() {
             store.append_turns("a", &run, &turns).unwrap();
             store.write_ended(&ended("a", &run, number, success())).unwrap();
         }
+        let before = disk.reads();
         for number in 0..8 {
             store.write_started(&started("b", &format!("live{number}"), NOW)).unwrap();
         }
+        let starts = disk.reads() - before;
         let before = disk.reads();
         let page = store.list_runs_page("a", None, 20).unwrap();
         assert!(page.runs.iter().all(|run| run.turn_count == 20));
         let listed = disk.reads() - before;
         let before = disk.reads();
         assert_eq!(store.adopt_orphans(), 8);
-        (listed, disk.reads() - before)
+        (listed, disk.reads() - before, starts)
     };
     let (few, many) = (cost(60), cost(600));
-    println!("reads of a page and an adoption: {few:?} with 60 runs, {many:?} with 600");
+    println!("reads of a page, an adoption, 8 starts: {few:?} with 60 runs, {many:?} with 600");
     assert!(many.0 <= few.0 + 60, "a page: {few:?}, {many:?}");
     assert!(many.1 <= few.1 + 60, "an adoption: {few:?}, {many:?}");
+    assert!(many.2 <= few.2 + 60, "starts: {few:?}, {many:?}");
 }

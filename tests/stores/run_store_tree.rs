@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use runlog::stores::run_store::{RunRecord, RunStatus, RunStore, Why};
+use runlog::stores::run_store::{Refusal, RunRecord, RunStatus, RunStore};
 use runlog_sim::SplitMix64;
 
 use super::run_store_world::{DAY, NOW, World, ended, ids, in_lives, started, success, turn};
@@ -183,7 +183,7 @@ fn files_that_have_grown_are_gone_on_with_and_those_that_differ_are_left() {
         other[first + 12] ^= 1;
         tree.insert("a/r.jsonl".to_owned(), other);
         let imported = import(world, &tree);
-        assert!(matches!(imported.problems[0].why, Why::Differs { line: 2 }), "{imported:?}");
+        assert!(matches!(imported.problems[0].why, Refusal::Differs { line: 2 }), "{imported:?}");
         assert_eq!(world.store().get_run_trace("r").unwrap().len(), 4);
     });
 }
@@ -237,7 +237,7 @@ fn links_hidden_folders_and_strangers_are_named_and_not_followed() {
         .problems
         .iter()
         .map(|problem| {
-            assert!(matches!(problem.why, Why::NotARun), "{problem}");
+            assert!(matches!(problem.why, Refusal::NotARun), "{problem}");
             problem.path.strip_prefix(&root).unwrap().to_str().unwrap()
         })
         .collect();
@@ -248,7 +248,7 @@ fn links_hidden_folders_and_strangers_are_named_and_not_followed() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&out), mode(&out.join("a/r.jsonl"))), (0o700, 0o600));
     let again = world.store().export_tree(&out).unwrap();
-    assert!(matches!(again.problems[0].why, Why::AlreadyThere));
+    assert!(matches!(again.problems[0].why, Refusal::AlreadyThere));
     assert!(world.store().import_tree(&root.join("none")).is_err());
 }
 

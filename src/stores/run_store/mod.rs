@@ -82,7 +82,7 @@ pub use self::records::{
     RunModelCallRefused, RunModelTokenUsage, RunModelToolCall, RunModelTurn, RunRecord, RunStarted,
     RunTermination, RunTurn, VerifierVerdict,
 };
-pub use self::report::{Exported, Imported, TreeProblem, Why};
+pub use self::report::{Exported, Imported, Refusal, TreeProblem};
 pub use self::trace::{Damage, DamageKind, RunLines, RunTrace, RunTracePage, RunTurnPage};
 
 /// The traces of agent runs. Cheap to clone; all stores of one folder in a process are the same

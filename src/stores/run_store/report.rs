@@ -46,13 +46,13 @@ pub struct TreeProblem {
     /// The file or folder.
     pub path: PathBuf,
     /// Why.
-    pub why: Why,
+    pub why: Refusal,
 }
 
 /// Why a part of a tree was passed over.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Why {
+pub enum Refusal {
     /// It is a link, a special file, a file outside of the folder of an agent, a folder within
     /// one, or hidden. Links are not followed.
     NotARun,
@@ -86,40 +86,42 @@ impl fmt::Display for TreeProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
         match &self.why {
-            Why::NotARun => f.write_str("not a file of a run"),
-            Why::NameNotUtf8 => f.write_str("the name is not UTF-8"),
-            Why::LineTooLong { line } => write!(f, "line {line} is longer than {MAX_LINE} bytes"),
-            Why::Differs { line } => {
+            Refusal::NotARun => f.write_str("not a file of a run"),
+            Refusal::NameNotUtf8 => f.write_str("the name is not UTF-8"),
+            Refusal::LineTooLong { line } => {
+                write!(f, "line {line} is longer than {MAX_LINE} bytes")
+            }
+            Refusal::Differs { line } => {
                 write!(f, "the run is there already, and differs from line {line} on")
             }
-            Why::AlreadyThere => f.write_str("there is a file already"),
-            Why::Damaged { records } => write!(f, "{records} damaged records are missing"),
-            Why::Io(error) => error.fmt(f),
-            Why::Store(error) => error.fmt(f),
+            Refusal::AlreadyThere => f.write_str("there is a file already"),
+            Refusal::Damaged { records } => write!(f, "{records} damaged records are missing"),
+            Refusal::Io(error) => error.fmt(f),
+            Refusal::Store(error) => error.fmt(f),
         }
     }
 }
 
-impl From<io::Error> for Why {
+impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl From<RunStoreError> for Why {
+impl From<RunStoreError> for Refusal {
     fn from(error: RunStoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<Error> for Why {
+impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         Self::Store(error.into())
     }
 }
 
 impl Imported {
-    pub(super) fn refuse(&mut self, path: &Path, why: Why) {
+    pub(super) fn refuse(&mut self, path: &Path, why: Refusal) {
         self.problems.push(TreeProblem { path: path.to_owned(), why });
     }
 }

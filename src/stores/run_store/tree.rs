@@ -17,7 +17,7 @@ use super::line::{NewLine, UNTERMINATED};
 use super::names::{may_be_of, name_of, numbered};
 use super::open::Opened;
 use super::records::{RunRecord, RunStarted};
-use super::report::{Exported, Imported, MAX_LINE, TreeProblem, Why};
+use super::report::{Exported, Imported, MAX_LINE, Refusal, TreeProblem};
 use crate::{Error, Seq, Timestamp};
 
 /// How many lines, and about how many bytes, are appended at once.
@@ -47,7 +47,7 @@ impl RunStore {
                     Err(error) => imported.refuse(&agent.path, error.into()),
                 }
             } else if agent.is_odd() {
-                imported.refuse(&agent.path, Why::NotARun);
+                imported.refuse(&agent.path, Refusal::NotARun);
             }
         }
         opened.log().sync().map_err(RunStoreError::from)?;
@@ -75,7 +75,7 @@ impl RunStore {
                             exported.files += 1;
                             exported.lines += lines;
                             if damaged > 0 {
-                                let why = Why::Damaged { records: damaged };
+                                let why = Refusal::Damaged { records: damaged };
                                 exported.problems.push(TreeProblem { path, why });
                             }
                         }
@@ -134,17 +134,17 @@ fn import_folder(
     imported: &mut Imported,
 ) -> Result<()> {
     let Some(folder) = &agent.name else {
-        imported.refuse(&agent.path, Why::NameNotUtf8);
+        imported.refuse(&agent.path, Refusal::NameNotUtf8);
         return Ok(());
     };
     for file in files {
         if !file.is_file {
-            imported.refuse(&file.path, Why::NotARun);
+            imported.refuse(&file.path, Refusal::NotARun);
         } else if file.name.is_none() {
-            imported.refuse(&file.path, Why::NameNotUtf8);
+            imported.refuse(&file.path, Refusal::NameNotUtf8);
         } else if let Some(stem) = file.stem() {
             match import_file(opened, &file.path, (folder, stem), imported) {
-                Err(Why::Store(RunStoreError::Engine(error))) if !is_of_file(&error) => {
+                Err(Refusal::Store(RunStoreError::Engine(error))) if !is_of_file(&error) => {
                     return Err(error.into());
                 }
                 Err(why) => imported.refuse(&file.path, why),
@@ -189,7 +189,7 @@ impl Lines {
     }
 
     /// The next line, and whether a newline ended it.
-    fn next(&mut self) -> Result<Option<(Vec<u8>, bool)>, Why> {
+    fn next(&mut self) -> Result<Option<(Vec<u8>, bool)>, Refusal> {
         let mut line = Vec::new();
         let read = self.reader.by_ref().take(MAX_LINE + 2).read_until(b'\n', &mut line)?;
         if read == 0 {
@@ -198,13 +198,13 @@ impl Lines {
         self.number += 1;
         let is_terminated = line.pop_if(|last| *last == b'\n').is_some();
         if line.len() as u64 > MAX_LINE {
-            return Err(Why::LineTooLong { line: self.number });
+            return Err(Refusal::LineTooLong { line: self.number });
         }
         Ok(Some((line, is_terminated)))
     }
 }
 
-fn survey(path: &Path) -> Result<Survey, Why> {
+fn survey(path: &Path) -> Result<Survey, Refusal> {
     let mut survey = Survey { len: fs::metadata(path)?.len(), started: None };
     let mut lines = Lines::open(path, survey.len)?;
     while let Some((line, _)) = lines.next()? {
@@ -220,7 +220,7 @@ fn import_file(
     path: &Path,
     (folder, stem): (&str, &str),
     imported: &mut Imported,
-) -> Result<(), Why> {
+) -> Result<(), Refusal> {
     let survey = survey(path)?;
     let inside = survey
         .started
@@ -259,7 +259,7 @@ fn import_file(
 }
 
 /// Goes through what is stored of a file, and answers whether it is the beginning of the file.
-fn compare(opened: &Opened, found: &Found, lines: &mut Lines) -> Result<(), Why> {
+fn compare(opened: &Opened, found: &Found, lines: &mut Lines) -> Result<(), Refusal> {
     let mut trace = opened.log().trace(found.key())?;
     while let Some(record) = trace.next_view() {
         let record = record?;
@@ -269,7 +269,7 @@ fn compare(opened: &Opened, found: &Found, lines: &mut Lines) -> Result<(), Why>
         };
         let was_terminated = record.kind() != Some(UNTERMINATED);
         if record.payload() != line || was_terminated != is_terminated {
-            return Err(Why::Differs { line: lines.number });
+            return Err(Refusal::Differs { line: lines.number });
         }
     }
     Ok(())
@@ -287,7 +287,7 @@ struct Rest<'a> {
 }
 
 impl Rest<'_> {
-    fn add(&mut self, lines: &mut Lines) -> Result<(), Why> {
+    fn add(&mut self, lines: &mut Lines) -> Result<(), Refusal> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some((line, is_terminated)) = lines.next()? {
             bytes += line.len();
@@ -304,7 +304,7 @@ impl Rest<'_> {
         self.put(&mut batch)
     }
 
-    fn put(&mut self, batch: &mut Vec<NewLine>) -> Result<(), Why> {
+    fn put(&mut self, batch: &mut Vec<NewLine>) -> Result<(), Refusal> {
         if !batch.is_empty() {
             let (agent, run) = self.ids;
             drop(self.opened.put(agent, run, batch, &self.mark)?);
@@ -342,7 +342,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-fn make_file(path: &Path) -> Result<File, Why> {
+fn make_file(path: &Path) -> Result<File, Refusal> {
     if let Some(folder) = path.parent() {
         make_folder(folder)?;
     }
@@ -351,14 +351,14 @@ fn make_file(path: &Path) -> Result<File, Why> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Why::AlreadyThere),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Refusal::AlreadyThere),
         opened => Ok(opened?),
     }
 }
 
 impl Opened {
     /// Writes a run into a file; answers its lines, and how many are missing.
-    fn export(&self, found: &Found, path: &Path) -> Result<(u64, u64), Why> {
+    fn export(&self, found: &Found, path: &Path) -> Result<(u64, u64), Refusal> {
         let mut file = BufWriter::new(make_file(path)?);
         let (mut lines, mut damaged, mut is_open) = (0, 0, false);
         let mut trace = self.log().trace(found.key())?.range(Seq(0)..)?;
