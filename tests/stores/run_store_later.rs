@@ -355,6 +355,16 @@ fn a_collection_looks_at_no_runs_but_its_own() {
         assert_eq!(ids(&world.store(), "a"), ["new"]);
         assert_eq!(world.log().runs("a", None, 9).unwrap().runs.len(), 4);
         assert!(world.store().get_run_trace_for("a", "raw, new").is_none(), "it is not ours");
+        let refusals = [
+            world.store().write_started(&started("a", "raw, new", NOW)),
+            world.store().append_turns("a", "raw, new", &[turn(0, "p")]),
+            world.store().write_ended(&ended("a", "raw, new", NOW, success())),
+        ];
+        for refusal in refusals {
+            let error = refusal.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+            assert!(matches!(RunStoreError::of(&error), Some(RunStoreError::Foreign { .. })));
+        }
         assert!(world.store().get_run_trace_for("a", "without a start").is_some());
     });
 }

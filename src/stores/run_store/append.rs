@@ -12,9 +12,9 @@
 
 use super::RunStore;
 use super::error::{Result, RunStoreError};
-use super::fold::{Found, Mark};
+use super::fold::{Found, Mark, Owner};
 use super::line::NewLine;
-use super::open::Opened;
+use super::open::{Opened, hash_of};
 use super::records::{RunEnded, RunRecord, RunStarted};
 use crate::{
     Allow, Appended, Durability, Error, Metadata, NewRecord, RunStatus, Seq, SizedThing, Ticket,
@@ -22,6 +22,9 @@ use crate::{
 
 /// A record may come before any start and after any end, as in the original.
 const ANY_TIME: Allow = Allow { unstarted: false, after_end: true };
+
+/// Of more runs than that it is asked again whose they are.
+const MANY_OURS: usize = 1 << 16;
 
 impl RunStore {
     /// Appends records to a run, in order, as they are: no start is needed, the run may have
@@ -130,6 +133,7 @@ impl Opened {
         lines: &[NewLine],
         mark: &Mark,
     ) -> Result<Appended> {
+        self.refuse_foreign(agent, run)?;
         let records: Vec<NewRecord<'_>> = lines.iter().map(NewLine::as_record).collect();
         match self.put_records(agent, run, &records) {
             Err(Error::RunNotFound { .. }) => {}
@@ -144,6 +148,24 @@ impl Opened {
             started => drop(started?),
         }
         Ok(self.put_records(agent, run, &records)?)
+    }
+
+    /// Refuses a run that somebody else keeps in the same log: it would not be seen again.
+    fn refuse_foreign(&self, agent: &str, run: &str) -> Result<()> {
+        let hash = hash_of(agent, run);
+        if self.ours.lock().contains(&hash) {
+            return Ok(());
+        }
+        if self.owner(agent, run)? == Owner::Foreign {
+            let (agent, run) = (agent.to_owned(), run.to_owned());
+            return Err(RunStoreError::Foreign { agent, run });
+        }
+        let mut ours = self.ours.lock();
+        if ours.len() >= MANY_OURS {
+            ours.clear();
+        }
+        ours.insert(hash);
+        Ok(())
     }
 
     fn put_records(

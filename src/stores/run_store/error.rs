@@ -12,6 +12,7 @@ use crate::Error;
 /// |---|---|
 /// | [`StartedDifferently`](Self::StartedDifferently) | `AlreadyExists` |
 /// | [`EndedDifferently`](Self::EndedDifferently) | `AlreadyExists` |
+/// | [`Foreign`](Self::Foreign) | `AlreadyExists` |
 /// | [`NoSuchRun`](Self::NoSuchRun) | `NotFound` |
 /// | an id that is empty or too long, a line that is too long | `InvalidInput` |
 /// | a disk that is full | `StorageFull` |
@@ -32,6 +33,14 @@ pub enum RunStoreError {
     /// The run was ended before, and what the end said was something else. Nothing was stored. The
     /// caller should take the end that is there for the truth.
     EndedDifferently {
+        /// The agent.
+        agent: String,
+        /// The run.
+        run: String,
+    },
+    /// Somebody else keeps a run with these ids in the same log. Nothing was stored. The caller
+    /// should choose another run id.
+    Foreign {
         /// The agent.
         agent: String,
         /// The run.
@@ -66,9 +75,9 @@ impl RunStoreError {
 
     fn kind(&self) -> io::ErrorKind {
         match self {
-            Self::StartedDifferently { .. } | Self::EndedDifferently { .. } => {
-                io::ErrorKind::AlreadyExists
-            }
+            Self::StartedDifferently { .. }
+            | Self::EndedDifferently { .. }
+            | Self::Foreign { .. } => io::ErrorKind::AlreadyExists,
             Self::NoSuchRun { .. } => io::ErrorKind::NotFound,
             Self::Config(_) => io::ErrorKind::InvalidData,
             Self::Engine(error) => kind_of(error),
@@ -111,6 +120,9 @@ impl fmt::Display for RunStoreError {
             }
             Self::EndedDifferently { agent, run } => {
                 write!(f, "run {run:?} of agent {agent:?} was ended in another way")
+            }
+            Self::Foreign { agent, run } => {
+                write!(f, "run {run:?} of agent {agent:?} is not one of this store")
             }
             Self::NoSuchRun { run } => write!(f, "there is no run {run:?}"),
             Self::Config(error) => error.fmt(f),

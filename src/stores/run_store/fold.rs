@@ -95,6 +95,24 @@ impl Mark {
     }
 }
 
+/// The metadata that the import of the command line gives.
+#[derive(Deserialize)]
+struct ImportMark {
+    #[serde(rename = "imported_from")]
+    _imported_from: String,
+}
+
+/// Whose run it is, as its START says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// This store's.
+    Ours(Mark),
+    /// It may have records of this store's kinds: it was imported, or has no START.
+    Anybody,
+    /// Somebody else's.
+    Foreign,
+}
+
 impl Fold {
     /// Adds the next record.
     fn add(&mut self, record: &RecordView<'_>) {
@@ -211,7 +229,8 @@ impl Opened {
     }
 
     /// What the records of a run say: by its checkpoint, by what is remembered, and by what came
-    /// since. Reads a constant number of frames of a run that this store has ended.
+    /// since. Reads a constant number of frames of a run that this store has ended, and of one that
+    /// is somebody else's, of which nothing is said.
     pub(super) fn found(&self, run: RunSummary) -> Result<Found> {
         let number = run.number();
         let known = self.folds.lock().get(&number).cloned();
@@ -219,6 +238,10 @@ impl Opened {
             None if run.status.is_ended() => self.checkpoint(&run)?,
             known => known,
         };
+        if known.is_none() && self.owner(run.agent.as_str(), run.run.as_str())? == Owner::Foreign {
+            let fold = Fold { records: u64::MAX, ..Fold::default() };
+            return Ok(Found { run, fold });
+        }
         let mut fold = known.clone().unwrap_or_default();
         if fold.records < run.records {
             self.read_on(&run, &mut fold)?;
@@ -266,12 +289,25 @@ impl Opened {
 
     /// The mark of a run that this store has written.
     pub(super) fn mark(&self, agent: &str, run: &str) -> Result<Option<Mark>> {
-        match self.log().metadata((agent, run)) {
-            Ok(metadata) => Ok(metadata.and_then(|(_, json)| Mark::from_json(&json))),
-            Err(error) if is_absent(&error) => Ok(None),
-            Err(Error::Corrupt(_)) => Ok(None),
-            Err(error) => Err(error.into()),
+        match self.owner(agent, run)? {
+            Owner::Ours(mark) => Ok(Some(mark)),
+            Owner::Anybody | Owner::Foreign => Ok(None),
         }
+    }
+
+    pub(super) fn owner(&self, agent: &str, run: &str) -> Result<Owner> {
+        let metadata = match self.log().metadata((agent, run)) {
+            // Its records are there all the same.
+            Err(Error::Corrupt(_)) => None,
+            Err(error) if is_absent(&error) => None,
+            metadata => metadata?,
+        };
+        let Some((_, json)) = metadata else { return Ok(Owner::Anybody) };
+        if let Some(mark) = Mark::from_json(&json) {
+            return Ok(Owner::Ours(mark));
+        }
+        let is_import = serde_json::from_slice::<ImportMark>(&json).is_ok();
+        Ok(if is_import { Owner::Anybody } else { Owner::Foreign })
     }
 
     /// A run as of now, if it is one that the original would see: what only has a START is not,

@@ -115,6 +115,9 @@ impl RunStore {
     }
 
     /// The store in a log that is open, beside whatever else is in it. Its root is empty.
+    ///
+    /// Make it once and clone it: two that are made on the same log do not wait for each other, so
+    /// that a run that both start at the same moment may have two starts.
     pub fn on(log: RunLog, retention: RetentionConfig) -> Self {
         let (root, source) = (PathBuf::new(), Source::Log(Arc::new(Opened::new(log))));
         Self { shared: Arc::new(Shared { root, retention, source }) }

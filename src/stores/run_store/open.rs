@@ -7,7 +7,7 @@
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::DefaultHasher;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,8 @@ pub(super) struct Opened {
     log: Option<RunLog>,
     /// What was found in runs that have no checkpoint. May lack any of them.
     pub(super) folds: Mutex<HashMap<RunNo, Fold>>,
+    /// Runs that are known not to be somebody else's, by a hash of their ids. May lack any of them.
+    pub(super) ours: Mutex<HashSet<u64>>,
     boundaries: [Mutex<()>; BOUNDARIES],
     /// Where it is registered, if it is.
     registered: Option<(PathBuf, Arc<Folder>)>,
@@ -57,6 +59,7 @@ impl Opened {
         Self {
             log: Some(log),
             folds: Mutex::default(),
+            ours: Mutex::default(),
             boundaries: core::array::from_fn(|_| Mutex::new(())),
             registered: None,
         }
@@ -68,11 +71,15 @@ impl Opened {
 
     /// Nobody else starts or ends this run while the guard lives.
     pub(super) fn lock_boundary(&self, agent: &str, run: &str) -> MutexGuard<'_, ()> {
-        let mut hasher = DefaultHasher::new();
-        (agent, run).hash(&mut hasher);
-        let place = usize::try_from(hasher.finish() % BOUNDARIES as u64).unwrap_or(0);
+        let place = usize::try_from(hash_of(agent, run) % BOUNDARIES as u64).unwrap_or(0);
         self.boundaries[place].lock()
     }
+}
+
+pub(super) fn hash_of(agent: &str, run: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (agent, run).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl fmt::Debug for Opened {
