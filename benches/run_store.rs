@@ -90,7 +90,7 @@ fn list_files(folder: &Path) -> Vec<(DateTime<Utc>, String, usize, bool)> {
         }
         runs.extend(start.map(|start| (start.started_at, start.run_id, turns, is_ended)));
     }
-    runs.sort_by(|left, right| right.0.cmp(&left.0));
+    runs.sort_by_key(|run| std::cmp::Reverse(run.0));
     runs.truncate(PAGE);
     runs
 }
