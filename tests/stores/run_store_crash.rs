@@ -10,7 +10,9 @@ use runlog::stores::run_store::{
 };
 use runlog_sim::{CrashImages, SimClock, SimDisk, SplitMix64, Survivors};
 
-use super::run_store_world::{NOW, ended, options, started, success, turn};
+use super::run_store_world::{
+    Life, NOW, World, ended, in_all_lives, options, started, success, turn,
+};
 
 const RETENTION: RetentionConfig = RetentionConfig { max_per_agent: 3, max_age_days: 0 };
 const AGENTS: [&str; 2] = ["a", "b"];
@@ -362,5 +364,91 @@ fn a_start_or_an_end_that_met_an_error_is_not_acknowledged_and_can_be_made_again
             }
         }
         assert!(met >= 3, "{name}: START or END, record, sync; {met}");
+    }
+}
+
+/// What the store puts in front of the first record of a run.
+const MARK: &[u8] = br#"{"store":"run_store"}"#;
+
+#[test]
+fn a_start_of_which_a_kill_left_no_record_is_nothing_and_can_be_made_again_or_taken_out() {
+    in_all_lives(RETENTION, |world| {
+        for run in ["again", "turns", "gone"] {
+            world.log().start_run("a", run, runlog::Metadata::json(MARK)).unwrap();
+        }
+        assert!(world.store().get_run_trace("gone").is_none());
+        assert!(world.store().agent_for_run("gone").is_none());
+        assert!(world.store().list_runs("a").is_empty());
+        world.store().write_started(&started("a", "again", NOW)).unwrap();
+        world.store().append_turns("a", "turns", &[turn(0, "p")]).unwrap();
+        let adoption = world.store().try_adopt_orphans().unwrap();
+        assert_eq!((adoption.adopted, adoption.taken_out), (1, 1));
+        assert!(world.log().run("gone").unwrap_err().is_not_found());
+        assert_eq!(world.store().get_run_trace("turns").unwrap(), [turn(0, "p")]);
+        assert_eq!(world.store().get_run_trace("again").unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn an_end_of_which_a_kill_left_the_record_only_counts_and_is_completed() {
+    in_all_lives(RetentionConfig { max_per_agent: 1, max_age_days: 0 }, |world| {
+        let end = |run: &str| ended("a", run, NOW + 5, success());
+        for (number, run) in (0..).zip(["adopted", "again", "collected"]) {
+            world.store().write_started(&started("a", run, NOW + number)).unwrap();
+            let line = RunRecord::Ended(end(run)).to_line();
+            let record = runlog::NewRecord::json(&line).kind("ended");
+            world.log().append_to("a", run, &record, runlog::Allow::nothing()).unwrap();
+        }
+        let statuses = || -> Vec<RunStatus> {
+            world.store().list_runs("a").iter().map(|run| run.status).collect()
+        };
+        let by_engine = |run: &str| world.log().run(run).unwrap().status;
+        assert_eq!(statuses(), [RunStatus::Completed; 3]);
+        assert_eq!(by_engine("again"), runlog::RunStatus::InProgress);
+        world.store().write_ended(&end("again")).unwrap();
+        assert_eq!(by_engine("again"), runlog::RunStatus::Completed);
+        // A collection completes what is left, and takes all but the newest.
+        assert_eq!(world.store().gc(), 2);
+        assert_eq!(by_engine("collected"), runlog::RunStatus::Completed);
+
+        let line = RunRecord::Ended(end("next")).to_line();
+        world.store().write_started(&started("a", "next", NOW + 9)).unwrap();
+        let record = runlog::NewRecord::json(&line).kind("ended");
+        world.log().append_to("a", "next", &record, runlog::Allow::nothing()).unwrap();
+        let adoption = world.store().try_adopt_orphans().unwrap();
+        assert_eq!((adoption.adopted, adoption.completed), (0, 1));
+        assert_eq!(by_engine("next"), runlog::RunStatus::Completed);
+        assert_eq!(world.store().get_run_trace("next").unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn a_rollback_of_which_a_kill_left_the_first_half_is_one_and_the_run_can_start_again() {
+    // The end that says so, as `rollback_empty_run_start` writes it.
+    let half = |world: &World, run: &str| {
+        world.store().write_started(&started("a", run, NOW)).unwrap();
+        let fold = concat!(
+            r#"{"store":"run_store","fold":{"records":1,"turns":0,"model_turns":0,"started":"#,
+            r#"{"seq":0,"at":"2026-01-01T00:00:00Z"},"ended":null,"pending":false,"damaged":0,"#,
+            r#""rolled_back":true}}"#
+        );
+        let json = runlog::ContentType::JSON;
+        let outcome = runlog::Outcome::interrupted().with_payload(fold.as_bytes(), json);
+        world.log().end_run("a", run, &outcome, runlog::Allow::nothing()).unwrap();
+    };
+    for life in [Life::ClosedAndOpened, Life::Killed] {
+        let world = World::new(life, RETENTION);
+        for run in ["again", "twice", "collected"] {
+            half(&world, run);
+        }
+        assert!(world.store().list_runs("a").is_empty());
+        assert!(world.store().get_run_trace("again").is_none());
+        let other = RunStarted { intent: "other".to_owned(), ..started("a", "again", NOW) };
+        world.store().write_started(&other).unwrap();
+        assert_eq!(world.store().run_started("a", "again").unwrap(), Some(other));
+        assert!(world.store().rollback_empty_run_start(&started("a", "twice", NOW)).unwrap());
+        assert_eq!(world.store().gc(), 0, "what never was does not count");
+        assert!(world.log().run("collected").unwrap_err().is_not_found());
+        assert_eq!(world.store().list_runs("a").len(), 1);
     }
 }

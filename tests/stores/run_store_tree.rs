@@ -283,3 +283,43 @@ fn trees_of_any_bytes_come_out_as_they_went_in() {
         assert_eq!(import(&world, &tree).unchanged, 10);
     }
 }
+
+#[test]
+fn long_files_and_long_lines_go_in_and_out() {
+    in_lives(|world| {
+        let mut file = line(&RunRecord::Started(started("a", "r", NOW)));
+        let long = "x".repeat(150_000);
+        for index in 0..1_000 {
+            file.extend(line(&turn(index, if index % 200 == 7 { &long } else { "p" })));
+        }
+        let tree = Tree::from([("a/r.jsonl".to_owned(), file)]);
+        assert_eq!(import(world, &tree).lines, 1_001);
+        assert_eq!(world.store().list_runs("a")[0].turn_count, 1_000);
+        assert_eq!(exported(&world.store()), tree);
+    });
+}
+
+#[test]
+fn of_a_file_with_a_line_that_no_record_can_hold_nothing_is_imported() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = line(&RunRecord::Started(started("a", "r", NOW)));
+    let mut larger_than_the_store_takes = first.clone();
+    larger_than_the_store_takes.extend(vec![b'x'; 3 << 20]);
+    let tree = Tree::from([
+        ("a/good.jsonl".to_owned(), run("a", "good", NOW)),
+        ("a/endless.jsonl".to_owned(), first),
+        ("a/long.jsonl".to_owned(), larger_than_the_store_takes),
+    ]);
+    write(folder.path(), &tree);
+    // A hole of more than 64 MiB, which reads as zeros.
+    let endless = fs::OpenOptions::new().write(true).open(folder.path().join("a/endless.jsonl"));
+    endless.unwrap().set_len((65 << 20) + 1).unwrap();
+    let world = World::new(super::run_store_world::Life::Long, Default::default());
+    let imported = world.store().import_tree(folder.path()).unwrap();
+    assert_eq!((imported.new, imported.problems.len()), (1, 2));
+    assert!(matches!(imported.problems[0].why, Refusal::LineTooLong { line: 2 }), "{imported:?}");
+    assert!(matches!(imported.problems[1].why, Refusal::Store(_)), "{imported:?}");
+    assert!(!format!("{imported:?}").contains("xxxx"), "no payloads");
+    assert_eq!(ids(&world.store(), "a"), ["good"]);
+    assert!(world.store().get_run_trace("long").is_none());
+}
