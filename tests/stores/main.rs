@@ -11,4 +11,5 @@ mod run_store_later;
 mod run_store_lines;
 mod run_store_tree;
 mod run_store_world;
+mod together;
 mod trajectory;

@@ -31,8 +31,8 @@ impl RunStore {
     /// ended, the same record may come twice, and the ids in the records are not looked at.
     ///
     /// After a crash all of them are there or none, if they fit a batch: with the usual extents of
-    /// 4 MiB those are at least 2,500 records. Of more of them the first may be there and the others
-    /// not. Nothing happens for an empty slice.
+    /// 4 MiB those are at least 2,500 records. Of more of them the first may be there and the
+    /// others not. Nothing happens for an empty slice.
     ///
     /// # Durability
     /// They survive the death of the process. If a start or an end is among them, all of it
