@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use crate::damage::{Corruption, Damage, Place};
-use crate::types::{AgentId, RunId, RunStatus};
+use crate::types::{AgentId, RunId, RunStatus, Version};
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -132,6 +132,16 @@ pub enum Error {
         /// The run.
         run: RunId,
     },
+    /// A document is not as the caller expected it: somebody else wrote it in between. Nothing was
+    /// written. The caller should read it and decide anew.
+    Conflict {
+        /// The namespace of the document.
+        namespace: String,
+        /// Its key.
+        key: String,
+        /// The version that it has; none if it is not there.
+        found: Option<Version>,
+    },
     /// The run is held, and cannot be deleted. The caller should release it first.
     RunHeld {
         /// The agent of the run.
@@ -241,6 +251,10 @@ pub enum IdKind {
     Run,
     /// A record kind.
     RecordKind,
+    /// The namespace of a document.
+    Namespace,
+    /// The key of a document.
+    Key,
 }
 
 /// What was too large.
@@ -377,6 +391,13 @@ impl fmt::Display for Error {
             Self::RunInProgress { agent, run } => {
                 write!(f, "run {run:?} of agent {agent:?} is in progress; end it first")
             }
+            Self::Conflict { namespace, key, found } => {
+                write!(f, "document {key:?} of {namespace:?} is not as expected: it ")?;
+                match found {
+                    Some(version) => write!(f, "has version {version}; read it and decide anew"),
+                    None => write!(f, "is not there; decide anew"),
+                }
+            }
             Self::RunHeld { agent, run } => {
                 write!(f, "run {run:?} of agent {agent:?} is held; release it first")
             }
@@ -387,6 +408,8 @@ impl fmt::Display for Error {
                     IdKind::Agent => "an agent id",
                     IdKind::Run => "a run id",
                     IdKind::RecordKind => "a record kind",
+                    IdKind::Namespace => "a namespace",
+                    IdKind::Key => "a key",
                 };
                 write!(f, "{what} of {len} bytes; 1 to {max} are accepted")
             }

@@ -65,11 +65,12 @@ pub mod stores;
 mod types;
 
 pub use engine::{
-    Activity, Adopted, Allow, Appended, Collected, Compacted, Compaction, Cursor, Deleted, Erased,
-    GcPlan, HeldRun, IndexRecovery, IoCounters, Metadata, NewRecord, Observer, Options, Outcome,
-    Payload, Phase, Pinned, PlannedEviction, ProtectedRun, Receipt, Record, RecordView,
-    RecoveryReport, RunLog, RunPage, RunSummary, RunWriter, SpaceReturn, Stats, TailWriter, Ticket,
-    TornTail, Trace, VerifyReport,
+    Activity, Adopted, Allow, Appended, Batch, Collected, Committed, Compacted, Compaction, Cursor,
+    Deleted, Document, DocumentPage, DocumentSummary, Erased, Expected, GcPlan, HeldRun,
+    IndexRecovery, IoCounters, Metadata, NewRecord, Observer, Options, Outcome, Payload, Phase,
+    Pinned, PlannedEviction, ProtectedRun, Receipt, Record, RecordView, RecoveryReport, RunLog,
+    RunPage, RunSummary, RunWriter, SpaceReturn, Stats, TailWriter, Ticket, TornTail, Trace,
+    VerifyReport,
 };
 pub use error::{
     Corruption, Damage, Error, IdKind, IoAction, Owner, Place, Result, Sized as SizedThing,
@@ -77,7 +78,7 @@ pub use error::{
 pub use gc::{Limits, Protection, Retention, Rule};
 pub use types::{
     AgentId, ContentType, Durability, Epoch, ExtentNo, LogPosition, Lsn, MAX_ID_LEN, MAX_KIND_LEN,
-    RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp,
+    RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp, Version,
 };
 
 /// What the engine takes from its surroundings: time, randomness, the boot id.

@@ -183,6 +183,11 @@ number!(
     RunNo(u64)
 );
 number!(
+    /// The version of a document: larger for what was written later, never given twice, and kept
+    /// for ever, also when compaction moves the document.
+    Version(u64)
+);
+number!(
     /// The number of a segment of the log. Never reused; later segments have larger numbers.
     SegmentId(u32)
 );

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, IdKind, Result};
 use crate::format::directory::{EVICTION_COST, EndAt, EvictionAt, HoldAt, RECORD_COST, StartAt};
-use crate::format::frame::{FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES};
+use crate::format::frame::{FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES};
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{ContentType, Durability, MAX_KIND_LEN, RunNo, RunStatus, Timestamp};
 
@@ -170,6 +170,7 @@ pub(crate) fn note_frame(
     }
     let Some(entry) = builder.run_mut(header.run_no) else { return };
     entry.stored += header.frame_len() as u64;
+    entry.document |= header.flags & FLAG_DOCUMENT != 0;
     // A piece is nothing by itself: the record that refers to it may never have come. A hold is
     // not part of the run's story.
     if !matches!(header.kind, FrameKind::Piece | FrameKind::Hold) {

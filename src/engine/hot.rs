@@ -4,7 +4,8 @@
 //! Invariant: where an id is marked as complete, all living runs with that id are here, so that a
 //! lookup need not ask the catalog whether the id is ambiguous.
 
-use std::collections::{BTreeSet, HashMap};
+use core::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::format::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
@@ -17,6 +18,8 @@ pub(crate) struct HotRun {
     pub(crate) run_no: RunNo,
     pub(crate) agent: AgentId,
     pub(crate) run: RunId,
+    /// It is no run but a version of a document.
+    pub(crate) document: bool,
     /// Everything that sealed segments say of the run.
     row: Option<RunRow>,
     /// Where the run is in sealed segments that the catalog does not cover.
@@ -29,6 +32,8 @@ pub(crate) struct HotRun {
     pub(crate) status: RunStatus,
     /// It was started or appended to since the store was opened.
     pub(crate) touched: bool,
+    /// A version of a document of which pieces are being written.
+    pub(crate) pending: bool,
 }
 
 impl HotRun {
@@ -38,6 +43,7 @@ impl HotRun {
             run_no,
             agent,
             run,
+            document: false,
             row: None,
             spans: Vec::new(),
             next_seq: Seq(0),
@@ -45,6 +51,7 @@ impl HotRun {
             started: false,
             status: RunStatus::InProgress,
             touched: false,
+            pending: false,
         }
     }
 
@@ -54,12 +61,14 @@ impl HotRun {
             run_no: row.run_no,
             agent: row.agent.clone(),
             run: row.run.clone(),
+            document: row.document,
             spans: Vec::new(),
             next_seq: row.next_seq,
             created_at: row.created_at,
             started: row.started_at.is_some(),
             status: row.status,
             touched: false,
+            pending: false,
             row: Some(row),
         }
     }
@@ -100,6 +109,8 @@ struct SameId {
 pub(crate) struct HotRuns {
     runs: RunMap<HotRun>,
     by_id: HashMap<RunId, SameId>,
+    /// The versions of documents, by namespace and key.
+    documents: BTreeMap<AgentId, BTreeMap<RunId, Vec<RunNo>>>,
     by_agent: BTreeSet<(AgentId, Timestamp, RunNo)>,
     by_time: BTreeSet<(Timestamp, RunNo)>,
     in_progress: BTreeSet<RunNo>,
@@ -113,6 +124,11 @@ impl HotRuns {
     /// The numbers of all runs in memory.
     pub(crate) fn numbers(&self) -> Vec<RunNo> {
         self.runs.keys().copied().collect()
+    }
+
+    /// The same without versions of documents.
+    pub(crate) fn run_numbers(&self) -> Vec<RunNo> {
+        self.by_time.iter().map(|key| key.1).collect()
     }
 
     pub(crate) fn get(&self, run_no: RunNo) -> Option<&HotRun> {
@@ -144,6 +160,12 @@ impl HotRuns {
         if self.runs.contains_key(&run.run_no) {
             return;
         }
+        if run.document {
+            let keys = self.documents.entry(run.agent.clone()).or_default();
+            keys.entry(run.run.clone()).or_default().push(run.run_no);
+            self.runs.insert(run.run_no, run);
+            return;
+        }
         self.by_id.entry(run.run.clone()).or_default().numbers.push(run.run_no);
         self.by_agent.insert((run.agent.clone(), run.created_at, run.run_no));
         self.by_time.insert((run.created_at, run.run_no));
@@ -155,6 +177,19 @@ impl HotRuns {
 
     pub(crate) fn remove(&mut self, run_no: RunNo) {
         let Some(run) = self.runs.remove(&run_no) else { return };
+        if run.document {
+            let Some(keys) = self.documents.get_mut(&run.agent) else { return };
+            if let Some(versions) = keys.get_mut(&run.run) {
+                versions.retain(|&number| number != run_no);
+                if versions.is_empty() {
+                    keys.remove(&run.run);
+                }
+            }
+            if keys.is_empty() {
+                self.documents.remove(&run.agent);
+            }
+            return;
+        }
         if let Some(same) = self.by_id.get_mut(&run.run) {
             same.numbers.retain(|&number| number != run_no);
             if same.numbers.is_empty() {
@@ -194,10 +229,14 @@ impl HotRuns {
 
     /// The run's row in the catalog changed, since its records moved: folds what `entries` of
     /// segments behind the catalog say of it anew.
-    pub(crate) fn rebase(&mut self, row: RunRow, entries: &[(SegmentId, RunEntry)]) {
-        let run_no = row.run_no;
+    pub(crate) fn rebase(
+        &mut self,
+        run_no: RunNo,
+        row: Option<RunRow>,
+        entries: &[(SegmentId, RunEntry)],
+    ) {
         let Some(run) = self.runs.get_mut(&run_no) else { return };
-        run.row = Some(row);
+        run.row = row;
         for (segment, entry) in entries.iter().filter(|(_, entry)| entry.run_no == run_no) {
             run.fold(*segment, entry);
         }
@@ -210,8 +249,11 @@ impl HotRuns {
             run.spans.retain(|span| span.segment > through);
         }
         let settled = |run: &HotRun| {
-            run.spans.is_empty() && run.status.is_ended() && builder.run(run.run_no).is_none()
+            let done = run.document && !run.pending || run.status.is_ended();
+            done && run.spans.is_empty() && builder.run(run.run_no).is_none()
         };
+        let versions = self.documents.values().flat_map(BTreeMap::values).flatten().copied();
+        let versions = versions.filter(|number| self.runs.get(number).is_some_and(settled));
         let done: Vec<RunNo> = self
             .by_id
             .values()
@@ -219,10 +261,28 @@ impl HotRuns {
                 same.numbers.iter().all(|number| self.runs.get(number).is_some_and(settled))
             })
             .flat_map(|same| same.numbers.iter().copied())
+            .chain(versions)
             .collect();
         for run_no in done {
             self.remove(run_no);
         }
+    }
+
+    /// The versions of a document in memory, in no order.
+    pub(crate) fn versions(&self, namespace: &str, key: &str) -> &[RunNo] {
+        let versions = self.documents.get(namespace).and_then(|keys| keys.get(key));
+        versions.map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The versions of documents of a namespace in memory, by key, from a key on.
+    pub(crate) fn documents<'h>(
+        &'h self,
+        namespace: &str,
+        from: Bound<&str>,
+    ) -> impl Iterator<Item = (&'h str, &'h [RunNo])> {
+        let keys = self.documents.get(namespace).into_iter();
+        let behind = keys.flat_map(move |keys| keys.range::<str, _>((from, Bound::Unbounded)));
+        behind.map(|(key, versions)| (key.as_str(), versions.as_slice()))
     }
 
     /// The newest runs of an agent, or of all, that are older than `before`.
@@ -258,9 +318,7 @@ impl HotRuns {
                 None => self.by_agent.first(),
                 Some(agent) => {
                     let end = (agent.clone(), Timestamp(i64::MAX), RunNo(u64::MAX));
-                    self.by_agent
-                        .range((core::ops::Bound::Excluded(end), core::ops::Bound::Unbounded))
-                        .next()
+                    self.by_agent.range((Bound::Excluded(end), Bound::Unbounded)).next()
                 }
             };
             let Some((agent, _, _)) = next else { break };

@@ -131,7 +131,7 @@ impl Catalog {
     }
 
     /// What sealed segments have of a run, opened.
-    fn parts_of(&self, run_no: RunNo, spans: &[Span]) -> Result<Arc<[Part]>> {
+    pub(crate) fn parts_of(&self, run_no: RunNo, spans: &[Span]) -> Result<Arc<[Part]>> {
         let mut parts = Vec::with_capacity(spans.len());
         for span in spans {
             if let Some(segment) = self.segment(span.segment) {

@@ -3,7 +3,8 @@
 //! - [`storage`], `disk`: bytes in and out, through one trait.
 //! - `manifest_log`, `shared`: who owns which extent, and the superblock.
 //! - `core`, `draft`, `hot`: the tail of the log and the runs in memory, behind one lock.
-//! - `ops`, `commit`: appending, and waiting for durability.
+//! - `ops`, `pieces`, `commit`: appending, and waiting for durability.
+//! - `batch`, `documents`: the key-value face.
 //! - `segment`, `part`, `catalog`, `lookup`, `query`, `trace`: reading.
 //! - `index_host`, `index_slot`: the index within the file.
 //! - `retain`, `hold`, `receipts`: what goes by a policy, what stays, and telling of it.
@@ -11,12 +12,14 @@
 //! - `recovery`, `verify`: opening, and checking.
 //! - `handle`, `options`, `pages`, `values`: the public face.
 
+mod batch;
 mod catalog;
 mod commit;
 mod compact;
 mod core;
 mod create;
 mod disk;
+mod documents;
 mod draft;
 pub(crate) mod env;
 mod erase;
@@ -34,6 +37,7 @@ mod options;
 mod pages;
 mod part;
 mod payload;
+mod pieces;
 mod places;
 mod query;
 mod receipts;
@@ -53,9 +57,11 @@ mod values;
 mod verify;
 mod writer;
 
+pub use self::batch::{Batch, Committed, Expected};
 pub use self::commit::Ticket;
 pub use self::compact::Compacted;
 pub use self::disk::IoCounters;
+pub use self::documents::{Document, DocumentPage, DocumentSummary};
 pub use self::draft::NewRecord;
 pub use self::handle::RunLog;
 pub use self::hold::HeldRun;

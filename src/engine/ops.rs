@@ -9,36 +9,15 @@ use super::commit::Ticket;
 use super::core::{Core, Urgency};
 use super::draft::{CREATES, Draft, NewRecord};
 use super::hot::HotRun;
+use super::pieces::{Body, PiecesOf, record_draft};
 use super::shared::Engine;
 use super::values::{Allow, Appended, Metadata, Outcome};
 use crate::error::{Error, Result, Sized};
-use crate::format::frame::{
-    self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES, PieceRef, frame_len,
-};
+use crate::format::frame::{self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, frame_len};
 use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
 use crate::types::{
     AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp,
 };
-
-/// The payload of a record as it will stand in its frame.
-struct Body<'a> {
-    bytes: std::borrow::Cow<'a, [u8]>,
-    /// The length of the payload, if `bytes` refers to pieces of it.
-    in_pieces: Option<u32>,
-    _writing: Option<WritingPieces>,
-}
-
-/// A large record of which pieces are being written.
-struct WritingPieces {
-    engine: Arc<Engine>,
-    ticket: u64,
-}
-
-impl Drop for WritingPieces {
-    fn drop(&mut self) {
-        self.engine.core.lock().writing_pieces.remove(&self.ticket);
-    }
-}
 
 impl Engine {
     /// Starts a run, or finds that it was started with the same metadata.
@@ -165,9 +144,9 @@ impl Engine {
     ) -> Result<Appended> {
         self.check_record(record)?;
         let inline = self.extent_size.inline_limit() as usize;
-        let body = self.body(run_no, record, allow, inline)?;
+        let body = self.body(run_no, record, PiecesOf::Run(allow), inline)?;
         let at = record.time().unwrap_or_else(|| self.now());
-        let mut draft = alonerecord(run_no, record, &body, at);
+        let mut draft = record_draft(run_no, record, &body, at);
         let mut core = self.core.lock();
         let (seq, late) = self.next_seq(&mut core, run_no, allow)?;
         draft.header.seq = seq;
@@ -194,7 +173,7 @@ impl Engine {
         let mut drafts: Vec<Draft<'_>> = records
             .iter()
             .zip(&bodies)
-            .map(|(record, body)| alonerecord(run_no, record, body, record.time().unwrap_or(now)))
+            .map(|(record, body)| record_draft(run_no, record, body, record.time().unwrap_or(now)))
             .collect();
         let latest = drafts.iter().map(|draft| draft.header.at).max().unwrap_or(now);
         let mut commit = Draft::empty(FrameKind::Commit, run_no, latest);
@@ -224,12 +203,18 @@ impl Engine {
         allow: Allow,
     ) -> Result<Vec<Body<'a>>> {
         let limit = self.batch_limit(records)?;
-        records.iter().map(|record| self.body(run_no, record, allow, limit)).collect()
+        let of = PiecesOf::Run(allow);
+        records.iter().map(|record| self.body(run_no, record, of, limit)).collect()
     }
 
     /// The longest payload that stays in one frame, so that the batch fits its segment.
     fn batch_limit(&self, records: &[NewRecord<'_>]) -> Result<usize> {
-        let max = self.extent_size.max_batch() as usize;
+        self.limit_for(records, 0)
+    }
+
+    /// The same with so many bytes of other frames.
+    pub(crate) fn limit_for(&self, records: &[NewRecord<'_>], others: usize) -> Result<usize> {
+        let max = (self.extent_size.max_batch() as usize).saturating_sub(others);
         let size = |limit: usize| -> usize {
             let len = |record: &NewRecord<'_>| {
                 let whole = record.name().len() + record.payload().len();
@@ -247,53 +232,6 @@ impl Engine {
         let (what, len) = (Sized::Batch, size(256) as u64);
         let limit = limit.ok_or(Error::TooLarge { what, len, max: max as u64 })?;
         Ok(limit.min(inline))
-    }
-
-    /// The payload as it is if it is at most `limit` long, else references to its pieces, which
-    /// are written now. Pieces count only once a record refers to them.
-    fn body<'a>(
-        self: &Arc<Self>,
-        run_no: RunNo,
-        record: &NewRecord<'a>,
-        allow: Allow,
-        limit: usize,
-    ) -> Result<Body<'a>> {
-        let payload = record.payload();
-        if record.name().len() + payload.len() <= limit {
-            return Ok(Body { bytes: payload.into(), in_pieces: None, _writing: None });
-        }
-        let mut pieces = Vec::new();
-        let writing = self.begin_pieces();
-        for (number, part) in (0..).zip(payload.chunks(self.piece_len())) {
-            let at = record.time().unwrap_or_else(|| self.now());
-            let mut header = FrameHeader::new(FrameKind::Piece, run_no, at);
-            header.extra = number;
-            let mut draft = Draft::new(header, &[], part);
-            let mut core = self.core.lock();
-            self.next_seq(&mut core, run_no, allow)?;
-            core.place_one(self, &mut draft, Urgency::Normal, record.level())?;
-            drop(core);
-            let (at, crc) = (draft.header.position, draft.header.payload_crc);
-            pieces.push(PieceRef { at, len: draft.header.payload_len, crc });
-        }
-        let mut bytes = Vec::new();
-        frame::encode_pieces(&pieces, &mut bytes);
-        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        Ok(Body { bytes: bytes.into(), in_pieces: Some(len), _writing: Some(writing) })
-    }
-
-    /// Until what this answers is dropped, no piece that is written from now on is taken for one
-    /// that no record will ever refer to.
-    fn begin_pieces(self: &Arc<Self>) -> WritingPieces {
-        let mut core = self.core.lock();
-        let ticket = core.writing_pieces.last_key_value().map_or(0, |(last, _)| last + 1);
-        let first = core.tail.segment.id();
-        core.writing_pieces.insert(ticket, first);
-        WritingPieces { engine: Arc::clone(self), ticket }
-    }
-
-    fn piece_len(&self) -> usize {
-        self.extent_size.inline_limit() as usize
     }
 
     /// Refuses a record that could never be stored.
@@ -314,7 +252,12 @@ impl Engine {
     }
 
     /// The next sequence of a run that may be appended to, and the flag of a late record.
-    fn next_seq(&self, core: &mut Core, run_no: RunNo, allow: Allow) -> Result<(Seq, u8)> {
+    pub(crate) fn next_seq(
+        &self,
+        core: &mut Core,
+        run_no: RunNo,
+        allow: Allow,
+    ) -> Result<(Seq, u8)> {
         self.load(core, run_no)?;
         let Some(run) = core.hot.get_mut(run_no) else { return Err(Error::Poisoned) };
         run.touched = true;
@@ -407,7 +350,7 @@ impl Engine {
         if core.closed { Err(Error::Closed) } else { Ok(()) }
     }
 
-    fn appended(self: &Arc<Self>, seq: Seq, lsn: Lsn, end: LogPosition) -> Appended {
+    pub(crate) fn appended(self: &Arc<Self>, seq: Seq, lsn: Lsn, end: LogPosition) -> Appended {
         Appended { seq, lsn, ticket: Ticket::new(Arc::clone(self), end) }
     }
 
@@ -435,7 +378,7 @@ impl Engine {
     }
 }
 
-fn find(core: &Core, agent: &AgentId, run: &RunId) -> Option<RunNo> {
+pub(crate) fn find(core: &Core, agent: &AgentId, run: &RunId) -> Option<RunNo> {
     let (numbers, _) = core.hot.by_id(run.as_str());
     numbers.iter().copied().find(|&no| core.hot.get(no).is_some_and(|run| run.agent == *agent))
 }
@@ -450,7 +393,7 @@ fn refuse_ended(core: &Core, run_no: RunNo) -> Result<()> {
     }
 }
 
-fn advance(core: &mut Core, run_no: RunNo, records: u64) {
+pub(crate) fn advance(core: &mut Core, run_no: RunNo, records: u64) {
     if let Some(run) = core.hot.get_mut(run_no) {
         run.next_seq = Seq(run.next_seq.0 + records);
     }
@@ -474,19 +417,4 @@ fn end_body(outcome: &Outcome) -> Vec<u8> {
     let mut body = vec![outcome.content_type().code()];
     body.extend_from_slice(outcome.payload());
     body
-}
-
-fn alonerecord<'a>(
-    run_no: RunNo,
-    record: &NewRecord<'a>,
-    body: &'a Body<'_>,
-    at: Timestamp,
-) -> Draft<'a> {
-    let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
-    header.content = record.content();
-    if let Some(len) = body.in_pieces {
-        header.flags |= FLAG_PIECES;
-        header.extra = len;
-    }
-    Draft::new(header, record.name().as_bytes(), &body.bytes)
 }

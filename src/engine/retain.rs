@@ -103,6 +103,9 @@ pub(super) struct ListedRun {
 
 impl Listed {
     fn add(&mut self, row: &RowSummary<'_>) {
+        if row.document {
+            return;
+        }
         let agent = match self.agents.get(row.agent) {
             Some(agent) => agent.clone(),
             None => {

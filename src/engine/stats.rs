@@ -125,7 +125,7 @@ impl Engine {
             self.check_open(&core)?;
             (
                 core.catalog.clone(),
-                core.hot.numbers(),
+                core.hot.run_numbers(),
                 core.hot.len() as u64,
                 core.deleted.clone(),
                 core.unapplied.len(),
@@ -185,7 +185,7 @@ fn count_runs(catalog: &Catalog, hot: &[RunNo], deleted: &HashSet<RunNo>) -> Res
         }
     }
     for number in deleted {
-        if catalog.ask(|catalog| catalog.row(*number))?.is_some() {
+        if catalog.ask(|catalog| catalog.row(*number))?.is_some_and(|row| !row.document) {
             runs = runs.saturating_sub(1);
         }
     }

@@ -126,7 +126,7 @@ impl Engine {
 }
 
 /// What segments that the catalog does not cover have of a run.
-fn parts_in_memory(core: &Core, run_no: RunNo) -> Vec<Part> {
+pub(super) fn parts_in_memory(core: &Core, run_no: RunNo) -> Vec<Part> {
     let mut parts = Vec::new();
     for span in core.hot.get(run_no).map_or(&[][..], |hot| &hot.spans) {
         let segment = core.unapplied.iter().find(|segment| segment.id() == span.segment);
@@ -146,7 +146,7 @@ fn parts_in_memory(core: &Core, run_no: RunNo) -> Vec<Part> {
 }
 
 impl Trace {
-    fn new(agent: AgentId, run: RunId, run_no: RunNo, parts: Arc<[Part]>) -> Self {
+    pub(super) fn new(agent: AgentId, run: RunId, run_no: RunNo, parts: Arc<[Part]>) -> Self {
         let back = Spot { part: parts.len(), index: 0 };
         let front = Spot { part: 0, index: 0 };
         Self { agent, run, run_no, parts, front, back, expected: Some(Seq(0)), looks: 0, pin: None }

@@ -44,7 +44,9 @@ const RECORDS: u16 = 1 << 3;
 /// There is a HOLD frame; with [`HELD`] the latest one holds, without it that one releases.
 const HOLD: u16 = 1 << 4;
 const HELD: u16 = 1 << 5;
-const KNOWN_FLAGS: u16 = CREATED | STARTED | ENDED | RECORDS | HOLD | HELD;
+/// It is no run but a version of a document.
+const DOCUMENT: u16 = 1 << 6;
+const KNOWN_FLAGS: u16 = CREATED | STARTED | ENDED | RECORDS | HOLD | HELD | DOCUMENT;
 /// The eviction has a receipt.
 const WITH_RECEIPT: u32 = 1;
 
@@ -108,6 +110,9 @@ pub struct RunEntry {
     pub agent: AgentId,
     /// The run's id.
     pub run: RunId,
+    /// It is no run but a version of a document: the agent's id is the namespace, the run's id the
+    /// key.
+    pub document: bool,
     /// When the run came into being, if its first frame is in this segment.
     pub created_at: Option<Timestamp>,
     /// The explicit START, if it is in this segment.
@@ -139,6 +144,7 @@ impl RunEntry {
             run_no,
             agent,
             run,
+            document: false,
             created_at: None,
             start: None,
             end: None,
@@ -161,6 +167,7 @@ impl RunEntry {
         flags |= if self.first_seq.is_some() { RECORDS } else { 0 };
         flags |= if self.hold.is_some() { HOLD } else { 0 };
         flags |= if self.hold.is_some_and(|hold| hold.held) { HELD } else { 0 };
+        flags |= if self.document { DOCUMENT } else { 0 };
         let hold = self.hold.unwrap_or(HoldAt { offset: 0, lsn: Lsn(0), held: false });
         let start = self.start.unwrap_or(StartAt { offset: 0, at: Timestamp(0) });
         let end = self.end.unwrap_or(EndAt {
@@ -290,6 +297,13 @@ impl<'a> Directory<'a> {
         u64_at(self.bytes, self.entry_at(slot)? + 88)
     }
 
+    /// Whether what is in `slot` is a version of a document.
+    pub fn is_document(&self, slot: u32) -> Decoded<bool> {
+        let at = self.entry_at(slot)? + 32;
+        let flags = Reader::new(self.bytes.get(at..).unwrap_or_default()).u16()?;
+        Ok(flags & DOCUMENT != 0)
+    }
+
     /// What the directory says of the run in `slot`.
     pub fn run(&self, slot: u32) -> Decoded<RunEntry> {
         let mut reader = Reader::new(self.bytes.get(self.entry_at(slot)?..).unwrap_or_default());
@@ -319,6 +333,7 @@ impl<'a> Directory<'a> {
             run_no,
             agent: AgentId::new(agent).map_err(|_| Damage::Truncated)?,
             run: RunId::new(run).map_err(|_| Damage::Truncated)?,
+            document: flags & DOCUMENT != 0,
             created_at: (flags & CREATED != 0).then_some(created_at),
             start: (flags & STARTED != 0)
                 .then_some(StartAt { offset: start_offset, at: started_at }),

@@ -47,7 +47,7 @@ pub enum FrameKind {
     End = 4,
     /// A part of a large record; counts only once a record frame refers to it.
     Piece = 5,
-    /// The records of a batch, which lie directly in front of it, count.
+    /// The frames of a batch, which lie directly in front of it, count.
     Commit = 6,
     /// Runs are deleted.
     Evict = 7,
@@ -63,7 +63,7 @@ pub enum FrameKind {
 
 impl FrameKind {
     /// The type with this code, if this version has one. Codes 12 to 31 are set aside for
-    /// documents, content-addressed blobs, forks and compressed blocks.
+    /// content-addressed blobs, forks and compressed blocks.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::Bind,
@@ -82,7 +82,7 @@ impl FrameKind {
     }
 }
 
-/// The record belongs to a batch and counts only once its COMMIT is there.
+/// The frame belongs to a batch and counts only once its COMMIT is there.
 pub const FLAG_BATCH: u8 = 1;
 /// The record came after the end of its run.
 pub const FLAG_LATE: u8 = 1 << 1;
@@ -90,7 +90,9 @@ pub const FLAG_LATE: u8 = 1 << 1;
 pub const FLAG_PIECES: u8 = 1 << 2;
 /// A START that nobody asked for: records came first.
 pub const FLAG_IMPLICIT: u8 = 1 << 3;
-const KNOWN_FLAGS: u8 = FLAG_BATCH | FLAG_LATE | FLAG_PIECES | FLAG_IMPLICIT;
+/// The frame belongs to a version of a document, not to a run.
+pub const FLAG_DOCUMENT: u8 = 1 << 4;
+const KNOWN_FLAGS: u8 = FLAG_BATCH | FLAG_LATE | FLAG_PIECES | FLAG_IMPLICIT | FLAG_DOCUMENT;
 
 /// The identity of a segment, by which its frames are keyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +131,7 @@ pub struct FrameHeader {
     pub at: Timestamp,
     /// All of the log in front of this position was durable when the frame was written.
     pub durable: LogPosition,
-    /// COMMIT: how many records. PIECE: which piece. EVICT: how many runs. HOLD: 1 to hold, 0 to
+    /// COMMIT: how many frames. PIECE: which piece. EVICT: how many runs. HOLD: 1 to hold, 0 to
     /// release. START: 1 if it creates its run. SEAL: where the log of the segment ends. A record
     /// in pieces: its length. Else zero.
     pub extra: u32,

@@ -1,6 +1,8 @@
 //! The questions that the engine asks, whoever answers them: the index, or, where it is missing,
 //! the directories themselves.
 
+use core::ops::Bound;
+
 use super::fence::IndexError;
 use super::row::{RowSummary, RunRow, RunState, Span};
 use crate::types::{AgentId, RunNo, RunRef, Timestamp};
@@ -48,10 +50,23 @@ pub(crate) trait Catalog {
     /// Up to `limit` agents that have runs, by id, strictly above `after`.
     fn agents_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<AgentId>, IndexError>;
 
+    /// The numbers of the versions of a document, ascending: the last one counts, others were left
+    /// by a write that a crash broke off.
+    fn document_numbers(&self, namespace: &str, key: &str) -> Result<Vec<RunNo>, IndexError>;
+
+    /// All versions of up to `limit` documents of a namespace, by key from `from` on, then by
+    /// number.
+    fn documents_page(
+        &self,
+        namespace: &str,
+        from: Bound<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, RunNo)>, IndexError>;
+
     /// How many runs there are.
     fn count_runs(&self) -> Result<u64, IndexError>;
 
-    /// Calls `visit` for each run, by number. After an error, what it was called for is not an
+    /// Calls `visit` for each run and each version of a document, by number. After an error, what it was called for is not an
     /// answer.
     fn each_summary(&self, visit: &mut dyn FnMut(RowSummary<'_>)) -> Result<(), IndexError>;
 }

@@ -11,6 +11,7 @@ use super::catalog::Catalog;
 use super::fence::IndexError;
 use super::key;
 use super::merge::Directories;
+use super::plan::mark_key;
 use super::row::{RunRow, RunState, Span};
 use super::scan::DirectoryScan;
 use super::snapshot::{IndexSnapshot, Order, Rows, TableView};
@@ -71,9 +72,8 @@ pub(crate) fn check(
         check.run(&row, &spans);
         Ok(())
     })?;
-    for table in
-        [Table::Runs, Table::RunIds, Table::ByAgent, Table::ByTime, Table::InProgress, Table::Spans]
-    {
+    let tables = [Table::Runs, Table::RunIds, Table::ByAgent, Table::ByTime, Table::InProgress];
+    for table in tables.into_iter().chain([Table::Spans, Table::Documents]) {
         check.extras(table, |run_no| scan.state(run_no))?;
     }
     if snapshot.meta().runs != check.expected.runs {
@@ -90,6 +90,7 @@ struct Expected {
     runs: u64,
     in_progress: u64,
     spans: u64,
+    documents: u64,
 }
 
 impl Expected {
@@ -97,6 +98,8 @@ impl Expected {
         match table {
             Table::InProgress => self.in_progress,
             Table::Spans => self.spans,
+            Table::Documents => self.documents,
+            Table::Runs => self.runs + self.documents,
             _ => self.runs,
         }
     }
@@ -120,8 +123,9 @@ impl Check<'_> {
 
     /// Compares every entry of a run.
     fn run(&mut self, row: &RunRow, spans: &[Span]) {
-        let is_running = !row.status.is_ended();
-        self.expected.runs += 1;
+        let is_running = !row.document && !row.status.is_ended();
+        self.expected.runs += u64::from(!row.document);
+        self.expected.documents += u64::from(row.document);
         self.expected.in_progress += u64::from(is_running);
         self.expected.spans += spans.len() as u64;
 
@@ -143,21 +147,29 @@ impl Check<'_> {
         if let Some(kind) = found {
             self.tell(Table::Spans, row.run_no, kind);
         }
-        for table in [Table::RunIds, Table::ByAgent, Table::ByTime] {
-            self.mark(table, row, true);
+        if row.document {
+            self.mark(Table::Documents, row);
+            return;
         }
-        self.mark(Table::InProgress, row, is_running);
+        for table in [Table::RunIds, Table::ByAgent, Table::ByTime] {
+            self.mark(table, row);
+        }
+        self.mark(Table::InProgress, row);
     }
 
-    /// Compares whether the mark of a run is in a table.
-    fn mark(&mut self, table: Table, row: &RunRow, expected: bool) {
-        let (Some(view), Some(key)) = (self.snapshot.table(table), mark_key(table, row)) else {
-            return;
+    /// Compares whether the mark of a run is in a table. One that has ended is not among those in
+    /// progress.
+    fn mark(&mut self, table: Table, row: &RunRow) {
+        let Some(view) = self.snapshot.table(table) else { return };
+        let (key, expected) = match mark_key(table, row) {
+            Some(key) => (key, true),
+            None => (key::run_key(row.run_no).to_vec(), false),
         };
         let read: fn(&[u8], &[u8]) -> Decoded<()> = match table {
             Table::RunIds => |key, value| value::read_mark(Table::RunIds, key, value),
             Table::ByAgent => |key, value| value::read_mark(Table::ByAgent, key, value),
             Table::ByTime => |key, value| value::read_mark(Table::ByTime, key, value),
+            Table::Documents => |key, value| value::read_mark(Table::Documents, key, value),
             _ => |key, value| value::read_mark(Table::InProgress, key, value),
         };
         match (view.find(&key, read), expected) {
@@ -269,22 +281,10 @@ fn keys(view: &TableView) -> Result<Rows<Vec<u8>>, IndexError> {
     view.rows(Bound::Unbounded, Bound::Unbounded, Order::Ascending, |key, _| Ok(key.to_vec()))
 }
 
-/// The key of a run's mark.
-fn mark_key(table: Table, row: &RunRow) -> Option<Vec<u8>> {
-    let (run, agent) = (row.run.as_str(), row.agent.as_str());
-    match table {
-        Table::RunIds => Some(key::id_key(run, agent, row.run_no)),
-        Table::ByAgent => Some(key::agent_key(agent, row.created_at, row.run_no)),
-        Table::ByTime => Some(key::time_key(row.created_at, row.run_no).to_vec()),
-        Table::InProgress => Some(key::run_key(row.run_no).to_vec()),
-        Table::Runs | Table::Agents | Table::Spans | Table::Meta => None,
-    }
-}
-
 /// The run that a key is of.
 fn read_run_no(table: Table, key: &[u8]) -> Decoded<RunNo> {
     match table {
-        Table::RunIds => key::read_id_key(key),
+        Table::RunIds | Table::Documents => key::read_id_key(key),
         Table::ByAgent => Ok(key::read_agent_key(key)?.1),
         Table::ByTime => Ok(key::read_time_key(key)?.1),
         Table::Spans => Ok(key::read_span_key(key)?.0),
@@ -299,7 +299,6 @@ fn is_expected(table: Table, key: &[u8], state: &RunState) -> bool {
     };
     match table {
         Table::Runs => true,
-        Table::InProgress => !row.status.is_ended(),
         Table::Spans => key::read_span_key(key)
             .is_ok_and(|(_, segment)| state.spans.iter().any(|span| span.segment == segment)),
         _ => mark_key(table, row).is_some_and(|expected| expected == key),

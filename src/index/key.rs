@@ -4,12 +4,15 @@
 //! run_ids      id(run) id(agent) run_no      runs, in_progress   run_no
 //! by_agent     id(agent) time run_no         by_time             time run_no
 //! agents       the agent id as it is         spans               run_no segment
+//! documents    id(namespace) id(key) run_no
 //!
 //! id(x)    x with each 00 written as 00 FF, then 00 00; keeps the order of the ids, and no id is
 //!          the beginning of another
 //! time     8 bytes, big-endian, the sign bit flipped
 //! run_no   8 bytes, big-endian          segment   4 bytes, big-endian
 //! ```
+
+use core::ops::Bound;
 
 use crate::error::Damage;
 use crate::format::codec::{Decoded, Reader};
@@ -125,6 +128,33 @@ pub(crate) fn id_range(run: &str, agent: Option<&str>) -> (Vec<u8>, Vec<u8>) {
         *last = END + 1;
     }
     (start, end)
+}
+
+/// A key of `documents`.
+pub(crate) fn document_key(namespace: &str, key: &str, run_no: RunNo) -> Vec<u8> {
+    id_key(namespace, key, run_no)
+}
+
+/// The keys of `documents` from `from` on: from the first of the pair up to but without the second.
+pub(crate) fn document_range(namespace: &str, from: Bound<&str>) -> (Vec<u8>, Vec<u8>) {
+    let (mut start, end) = id_range(namespace, None);
+    match from {
+        Bound::Unbounded => {}
+        Bound::Included(key) => {
+            push_id(&mut start, key);
+            // Without what ends an id: keys that go on behind it come after it.
+            start.truncate(start.len() - 2);
+        }
+        Bound::Excluded(key) => start = id_range(namespace, Some(key)).1,
+    }
+    (start, end)
+}
+
+/// The document's key, and the number, in a key of `documents`.
+pub(crate) fn read_document_key(key: &[u8]) -> Decoded<(String, RunNo)> {
+    let (_, rest) = split_id(key)?;
+    let (key, rest) = split_id(rest)?;
+    Ok((key, read_run_key(rest)?))
 }
 
 /// The run number at the end of a `run_ids` key.

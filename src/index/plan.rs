@@ -59,6 +59,8 @@ pub(crate) struct Relocation {
     /// Each run that has frames in a victim or in an output: its row and all its spans as the
     /// directories say them now, as far as the index goes in the log.
     pub(crate) runs: Vec<(RunRow, Vec<Span>)>,
+    /// Runs of which the directories say nothing any more, as far as the index goes in the log.
+    pub(crate) gone: Vec<RunNo>,
 }
 
 /// What the plan needs to know of the index as it is.
@@ -116,15 +118,17 @@ impl Plan {
     /// Gives each of these runs the row and the spans that it has now. Runs that are not there were
     /// evicted meanwhile, and stay so.
     pub(super) fn relocation(
-        moved: &[(RunRow, Vec<Span>)],
+        relocation: &Relocation,
         current: &impl Current,
     ) -> Result<Self, IndexError> {
         let mut runs = Vec::new();
-        for (row, spans) in moved {
-            let run_no = row.run_no;
+        let moved = relocation.runs.iter().map(|(row, spans)| {
+            (row.run_no, RunState { row: Some(row.clone()), spans: spans.clone() })
+        });
+        let gone = relocation.gone.iter().map(|&run_no| (run_no, RunState::default()));
+        for (run_no, new) in moved.chain(gone) {
             if let Some(old) = current.row(run_no)? {
                 let old_spans = current.span_segments(run_no)?;
-                let new = RunState { row: Some(row.clone()), spans: spans.clone() };
                 runs.push(RunChange { run_no, old: Some(old), old_spans, new });
             }
         }
@@ -135,10 +139,10 @@ impl Plan {
     fn of_runs(runs: Vec<RunChange>, current: &impl Current) -> Result<Self, IndexError> {
         let mut deltas: BTreeMap<&AgentId, i64> = BTreeMap::new();
         for change in &runs {
-            if let Some(row) = &change.old {
+            if let Some(row) = change.old.as_ref().filter(|row| !row.document) {
                 *deltas.entry(&row.agent).or_default() -= 1;
             }
-            if let Some(row) = &change.new.row {
+            if let Some(row) = change.new.row.as_ref().filter(|row| !row.document) {
                 *deltas.entry(&row.agent).or_default() += 1;
             }
         }
@@ -152,9 +156,9 @@ impl Plan {
 
     /// By how much the number of runs changes.
     pub(super) fn new_runs(&self) -> i64 {
-        let delta = |change: &RunChange| {
-            i64::from(change.new.row.is_some()) - i64::from(change.old.is_some())
-        };
+        let is_run = |row: Option<&RunRow>| i64::from(row.is_some_and(|row| !row.document));
+        let delta =
+            |change: &RunChange| is_run(change.new.row.as_ref()) - is_run(change.old.as_ref());
         self.runs.iter().map(delta).sum()
     }
 
@@ -168,18 +172,11 @@ impl Plan {
                     out.push((key::run_key(change.run_no).to_vec(), value));
                 }
             }
-            Table::RunIds => self.marks(table, &mut out, |row| {
-                Some(key::id_key(row.run.as_str(), row.agent.as_str(), row.run_no))
-            }),
-            Table::ByAgent => self.marks(table, &mut out, |row| {
-                Some(key::agent_key(row.agent.as_str(), row.created_at, row.run_no))
-            }),
-            Table::ByTime => self.marks(table, &mut out, |row| {
-                Some(key::time_key(row.created_at, row.run_no).to_vec())
-            }),
-            Table::InProgress => self.marks(table, &mut out, |row| {
-                (!row.status.is_ended()).then(|| key::run_key(row.run_no).to_vec())
-            }),
+            Table::RunIds
+            | Table::ByAgent
+            | Table::ByTime
+            | Table::InProgress
+            | Table::Documents => self.marks(table, &mut out),
             Table::Agents => {
                 for (agent, count) in &self.agents {
                     let value = (*count > 0).then(|| value::agent_value(agent.as_str(), *count));
@@ -194,15 +191,10 @@ impl Plan {
     }
 
     /// Moves the mark of each run from the key of its old row to that of its new one.
-    fn marks(
-        &self,
-        table: Table,
-        out: &mut Vec<KeyChange>,
-        key_of: impl Fn(&RunRow) -> Option<Vec<u8>>,
-    ) {
+    fn marks(&self, table: Table, out: &mut Vec<KeyChange>) {
         for change in &self.runs {
-            let old = change.old.as_ref().and_then(&key_of);
-            let new = change.new.row.as_ref().and_then(&key_of);
+            let old = change.old.as_ref().and_then(|row| mark_key(table, row));
+            let new = change.new.row.as_ref().and_then(|row| mark_key(table, row));
             if old == new {
                 continue;
             }
@@ -226,6 +218,22 @@ impl Plan {
                 out.push((key::span_key(change.run_no, span.segment).to_vec(), Some(value)));
             }
         }
+    }
+}
+
+/// The key of what says in a table that a run, or a version of a document, is there; none if the
+/// table says nothing of it.
+pub(super) fn mark_key(table: Table, row: &RunRow) -> Option<Vec<u8>> {
+    let (run, agent) = (row.run.as_str(), row.agent.as_str());
+    if row.document {
+        return (table == Table::Documents).then(|| key::document_key(agent, run, row.run_no));
+    }
+    match table {
+        Table::RunIds => Some(key::id_key(run, agent, row.run_no)),
+        Table::ByAgent => Some(key::agent_key(agent, row.created_at, row.run_no)),
+        Table::ByTime => Some(key::time_key(row.created_at, row.run_no).to_vec()),
+        Table::InProgress => (!row.status.is_ended()).then(|| key::run_key(row.run_no).to_vec()),
+        Table::Runs | Table::Agents | Table::Spans | Table::Documents | Table::Meta => None,
     }
 }
 

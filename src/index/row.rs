@@ -30,6 +30,9 @@ pub(crate) struct RunRow {
     pub(crate) agent: AgentId,
     /// The run's id.
     pub(crate) run: RunId,
+    /// It is no run but a version of a document: the agent's id is the namespace, the run's id the
+    /// key.
+    pub(crate) document: bool,
     /// When the run came into being: the timestamp of its first frame.
     pub(crate) created_at: Timestamp,
     /// An entry says so; else `created_at` stands in for what is lost.
@@ -80,6 +83,7 @@ impl RunRow {
             run_no: entry.run_no,
             agent: entry.agent.clone(),
             run: entry.run.clone(),
+            document: entry.document,
             created_at: entry.created_at.unwrap_or(entry.last_at),
             created_said: entry.created_at.is_some(),
             started_at: None,
@@ -105,6 +109,7 @@ impl RunRow {
     /// Counts stop at the largest number instead of overflowing, since a directory is input.
     pub(crate) fn apply(&mut self, segment: SegmentId, entry: &RunEntry) {
         self.apply_creation(entry);
+        self.document |= entry.document;
         let position = |offset| LogPosition { segment, offset };
         if let Some(start) = entry.start {
             let found = (start.at, position(start.offset));
@@ -156,6 +161,7 @@ impl RunRow {
             run_no: self.run_no,
             agent: self.agent.as_str(),
             run: self.run.as_str(),
+            document: self.document,
             status: self.status,
             created_at: self.created_at,
             ended_at: self.ended_at,
@@ -192,6 +198,8 @@ pub(crate) struct RowSummary<'a> {
     pub(crate) agent: &'a str,
     /// The run's id.
     pub(crate) run: &'a str,
+    /// It is a version of a document, which no policy says anything of.
+    pub(crate) document: bool,
     /// Where the run stands.
     pub(crate) status: RunStatus,
     /// When the run came into being.

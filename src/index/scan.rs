@@ -4,7 +4,8 @@
 //! once. So a store whose index is missing, damaged or still being rebuilt gives the same answers.
 
 use core::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use core::ops::{Bound, RangeBounds};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::catalog::{Catalog, RunFilter};
 use super::fence::IndexError;
@@ -70,6 +71,17 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
         outcome
     }
 
+    /// Whether what is said is said of a version of a document.
+    fn is_document(&self, said: &[Said]) -> Decoded<bool> {
+        for said in said {
+            let found = self.directories.with(said.directory, |view| view.is_document(said.slot));
+            if found.transpose()? == Some(true) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The agent of a run of which something is said.
     fn with_agent<R>(&self, said: &[Said], read: impl FnOnce(&str) -> R) -> Decoded<Option<R>> {
         let Some(last) = said.last() else {
@@ -97,7 +109,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
         }
         let mut numbers = Vec::new();
         for (_, run_no) in candidates {
-            if self.state(run_no)?.row.is_some() {
+            if self.state(run_no)?.row.is_some_and(|row| !row.document) {
                 numbers.push(run_no);
             }
         }
@@ -129,7 +141,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
             {
                 return Ok(true);
             }
-            let row = fold(self.directories, said)?.row;
+            let row = fold(self.directories, said)?.row.filter(|row| !row.document);
             if let Some(key) = row.map(|row| row.time_key())
                 && before.is_none_or(|before| key < before)
             {
@@ -153,7 +165,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
             if page.len() >= limit {
                 return Ok(false);
             }
-            let row = fold(self.directories, said)?.row;
+            let row = fold(self.directories, said)?.row.filter(|row| !row.document);
             page.extend(row.filter(|row| !row.status.is_ended()).map(|row| row.run_no));
             Ok(true)
         })?;
@@ -163,6 +175,9 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
     fn agents_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<AgentId>, IndexError> {
         let mut page: BTreeSet<String> = BTreeSet::new();
         self.walk(None, |said| {
+            if self.is_document(said)? {
+                return Ok(true);
+            }
             self.with_agent(said, |agent| {
                 let is_above = after.is_none_or(|after| agent > after);
                 let has_room =
@@ -180,10 +195,60 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
         page.into_iter().map(agent).collect()
     }
 
+    fn document_numbers(&self, namespace: &str, key: &str) -> Result<Vec<RunNo>, IndexError> {
+        let mut candidates = BTreeSet::new();
+        for directory in self.reach.places(self.directories) {
+            let found = self.directories.with(directory, |view| -> Decoded<()> {
+                for slot in view.find_id(key)? {
+                    if view.ids(slot)?.1 == namespace {
+                        candidates.insert(view.run_no(slot)?);
+                    }
+                }
+                Ok(())
+            });
+            found.transpose()?;
+        }
+        let mut numbers = Vec::new();
+        for run_no in candidates {
+            if self.state(run_no)?.row.is_some_and(|row| row.document) {
+                numbers.push(run_no);
+            }
+        }
+        Ok(numbers)
+    }
+
+    fn documents_page(
+        &self,
+        namespace: &str,
+        from: Bound<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, RunNo)>, IndexError> {
+        let mut page: BTreeMap<String, Vec<RunNo>> = BTreeMap::new();
+        self.walk(None, |said| {
+            if self.with_agent(said, |agent| agent == namespace)? != Some(true) {
+                return Ok(true);
+            }
+            let row = fold(self.directories, said)?.row.filter(|row| row.document);
+            if let Some(row) = row
+                && (from, Bound::Unbounded).contains(row.run.as_str())
+            {
+                page.entry(row.run.as_str().to_owned()).or_default().push(row.run_no);
+                if page.len() > limit {
+                    page.pop_last();
+                }
+            }
+            Ok(true)
+        })?;
+        let versions = page.into_iter();
+        Ok(versions
+            .flat_map(|(key, nos)| nos.into_iter().map(move |no| (key.clone(), no)))
+            .collect())
+    }
+
     fn count_runs(&self) -> Result<u64, IndexError> {
         let mut count = 0;
-        self.walk(None, |_| {
-            count += 1;
+        self.walk(None, |said| {
+            count += u64::from(!self.is_document(said)?);
             Ok(true)
         })?;
         Ok(count)

@@ -41,6 +41,7 @@ struct Tables {
     in_progress: TableView,
     agents: TableView,
     spans: TableView,
+    documents: TableView,
 }
 
 impl IndexSnapshot {
@@ -57,6 +58,7 @@ impl IndexSnapshot {
             in_progress: TableView::open(transaction, Table::InProgress)?,
             agents: TableView::open(transaction, Table::Agents)?,
             spans: TableView::open(transaction, Table::Spans)?,
+            documents: TableView::open(transaction, Table::Documents)?,
         };
         Ok(Self { tables: Arc::new(tables) })
     }
@@ -74,6 +76,7 @@ impl IndexSnapshot {
             Table::InProgress => &self.tables.in_progress,
             Table::Agents => &self.tables.agents,
             Table::Spans => &self.tables.spans,
+            Table::Documents => &self.tables.documents,
             Table::Meta => return None,
         })
     }
@@ -220,6 +223,36 @@ impl Catalog for IndexSnapshot {
         self.agents(after)?.take(limit).map(|row| Ok(row?.0)).collect()
     }
 
+    fn document_numbers(&self, namespace: &str, key: &str) -> Result<Vec<RunNo>, IndexError> {
+        let (start, end) = key::id_range(namespace, Some(key));
+        let (start, end) = (Bound::Included(start), Bound::Excluded(end));
+        let rows = self.tables.documents.rows(start, end, Order::Ascending, read_document)?;
+        rows.map(|row| Ok(row?.1)).collect()
+    }
+
+    fn documents_page(
+        &self,
+        namespace: &str,
+        from: Bound<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, RunNo)>, IndexError> {
+        let (start, end) = key::document_range(namespace, from);
+        let (start, end) = (Bound::Included(start), Bound::Excluded(end));
+        let rows = self.tables.documents.rows(start, end, Order::Ascending, read_document)?;
+        let (mut page, mut keys): (Vec<(String, RunNo)>, usize) = (Vec::new(), 0);
+        for row in rows {
+            let row = row?;
+            if page.last().is_none_or(|last| last.0 != row.0) {
+                if keys == limit {
+                    break;
+                }
+                keys += 1;
+            }
+            page.push(row);
+        }
+        Ok(page)
+    }
+
     fn count_runs(&self) -> Result<u64, IndexError> {
         Ok(self.run_count())
     }
@@ -236,6 +269,11 @@ impl fmt::Debug for IndexSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IndexSnapshot").field("meta", &self.meta()).finish_non_exhaustive()
     }
+}
+
+fn read_document(key: &[u8], value: &[u8]) -> Decoded<(String, RunNo)> {
+    value::read_mark(Table::Documents, key, value)?;
+    key::read_document_key(key)
 }
 
 /// Reads an entry of a table.

@@ -202,7 +202,7 @@ fn apply(database: &Database, changes: &[SegmentChange]) -> Result<(), IndexErro
 fn relocate(database: &Database, relocation: &Relocation) -> Result<(), IndexError> {
     let transaction = begin(database)?;
     let mut meta = read_meta(&transaction)?;
-    let plan = Plan::relocation(&relocation.runs, &Tables::open(&transaction)?)?;
+    let plan = Plan::relocation(relocation, &Tables::open(&transaction)?)?;
     meta.applied.outputs = meta.applied.outputs.max(Some(relocation.compacted));
     commit(transaction, &plan, meta)
 }

@@ -25,13 +25,15 @@ pub(crate) enum Table {
     Agents,
     /// Which segments hold frames of a run.
     Spans,
+    /// Namespace, key and number of each version of a document.
+    Documents,
     /// Which log this is the index of, and how far it goes.
     Meta,
 }
 
 impl Table {
     /// All tables.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::RunIds,
         Self::Runs,
         Self::ByAgent,
@@ -39,6 +41,7 @@ impl Table {
         Self::InProgress,
         Self::Agents,
         Self::Spans,
+        Self::Documents,
         Self::Meta,
     ];
 
@@ -52,6 +55,7 @@ impl Table {
             Self::InProgress => "in_progress",
             Self::Agents => "agents",
             Self::Spans => "spans",
+            Self::Documents => "documents",
             Self::Meta => "meta",
         }
     }
@@ -67,6 +71,7 @@ impl Table {
             Self::Agents => 6,
             Self::Spans => 7,
             Self::Meta => 8,
+            Self::Documents => 9,
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) const MAX_BODY_LEN: usize = 2048;
 /// The length of the checksum behind a body.
 pub(crate) const CHECKSUM_LEN: usize = 4;
 /// The version of the tables, keys and values. An index of another version is dropped and rebuilt.
-pub(crate) const SCHEMA_VERSION: u32 = 2;
+pub(crate) const SCHEMA_VERSION: u32 = 3;
 
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<MAX_BODY_LEN>> =
     bincode::config::legacy().with_limit::<MAX_BODY_LEN>();
@@ -72,6 +72,7 @@ struct RowBody<'a> {
     stored: u64,
     next_seq: u64,
     last_at: i64,
+    document: bool,
 }
 
 #[derive(Encode, BorrowDecode)]
@@ -128,6 +129,7 @@ pub(crate) fn row_value(row: &RunRow) -> Vec<u8> {
         stored: row.stored,
         next_seq: row.next_seq.0,
         last_at: row.last_at.0,
+        document: row.document,
     };
     encode(Table::Runs, &key::run_key(row.run_no), &body)
 }
@@ -140,6 +142,7 @@ pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
         run_no: key::read_run_key(key)?,
         agent: AgentId::new(body.agent).map_err(|_| id_damage(body.agent.len()))?,
         run: RunId::new(body.run).map_err(|_| id_damage(body.run.len()))?,
+        document: body.document,
         created_at: Timestamp(body.created_at),
         created_said: body.created_said,
         started_at: body.started_at.map(Timestamp),
@@ -169,6 +172,7 @@ pub(crate) fn read_summary<'a>(key: &[u8], value: &'a [u8]) -> Decoded<RowSummar
         run_no: key::read_run_key(key)?,
         agent: body.agent,
         run: body.run,
+        document: body.document,
         status: read_status(body.status)?,
         created_at: Timestamp(body.created_at),
         ended_at: body.ended_at.map(Timestamp),
@@ -315,6 +319,7 @@ mod tests {
             run_no: RunNo(258),
             agent: AgentId::new("planner").unwrap(),
             run: RunId::new("run-7").unwrap(),
+            document: false,
             created_at: Timestamp(-2),
             created_said: true,
             started_at: Some(Timestamp(1)),
@@ -380,6 +385,7 @@ mod tests {
             "7602000000000000", // bytes, stored
             "0500000000000000",
             "2800000000000000", // next_seq, last_at
+            "00",               // document
         ];
         let value = row_value(&row());
         let (body, stored) = value.split_last_chunk::<4>().unwrap();

@@ -8,6 +8,8 @@
 
 use super::support::campaign;
 
+mod documents;
+
 /// Few enough for a plain `cargo test`; CI asks for 50,000.
 const CUTS: u64 = 3000;
 const SEED: u64 = 2026;

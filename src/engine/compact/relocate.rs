@@ -27,14 +27,16 @@ impl Engine {
         let mut segments: Vec<Arc<Segment>> = stay.chain(outputs).cloned().collect();
         segments.sort_by_key(|segment| segment.id());
         let next = Catalog::new(segments.clone(), catalog.through(), None);
-        let runs = moved_runs(job, outputs, &victims, &catalog, &next)?;
-        let index = self.relocate_index(&mut slot, &catalog, outputs, &runs);
+        let Moved { runs, gone } = moved_runs(job, outputs, &victims, &catalog, &next)?;
+        let index = self.relocate_index(&mut slot, &catalog, outputs, &runs, &gone);
         if index.is_none() && matches!(*slot, IndexSlot::Open { .. }) {
             self.drop_index(&mut slot)?;
             self.upkeep.want(Wanted::CHECKPOINT);
         }
+        let numbers = runs.iter().map(|(row, _)| row.run_no).chain(gone.iter().copied());
+        let numbers: Vec<RunNo> = numbers.collect();
         let (mut core, entries) = loop {
-            let (seen, entries) = self.unapplied_entries(&runs)?;
+            let (seen, entries) = self.unapplied_entries(&numbers)?;
             let core = self.core.lock();
             // None can become covered while the index is locked, but more may have been sealed.
             if core.unapplied.len() == seen {
@@ -44,7 +46,10 @@ impl Engine {
         let core = &mut *core;
         core.catalog = Arc::new(Catalog::new(segments, catalog.through(), index));
         for (row, _) in runs {
-            core.hot.rebase(row, &entries);
+            core.hot.rebase(row.run_no, Some(row), &entries);
+        }
+        for run_no in gone {
+            core.hot.rebase(run_no, None, &entries);
         }
         core.suspects.extend(outputs.iter().map(|segment| segment.id()));
         core.suspects.retain(|id| !victims.contains(id));
@@ -64,28 +69,24 @@ impl Engine {
         catalog: &Catalog,
         outputs: &[Arc<Segment>],
         runs: &[(RunRow, Vec<Span>)],
+        gone: &[RunNo],
     ) -> Option<IndexSnapshot> {
         let IndexSlot::Open { store, .. } = slot else { return None };
         if catalog.index().is_none() || catalog.index_failed() {
             return None;
         }
         let compacted = outputs.iter().map(|segment| segment.id()).max().unwrap_or_default();
-        store.relocate(&Relocation { compacted, runs: runs.to_vec() }).ok()?;
+        let (runs, gone) = (runs.to_vec(), gone.to_vec());
+        store.relocate(&Relocation { compacted, runs, gone }).ok()?;
         store.snapshot().ok()
     }
 
     /// What segments that the catalog does not cover say of these runs, and how many these are.
-    fn unapplied_entries(
-        &self,
-        runs: &[(RunRow, Vec<Span>)],
-    ) -> Result<(usize, Vec<(SegmentId, RunEntry)>)> {
+    fn unapplied_entries(&self, runs: &[RunNo]) -> Result<(usize, Vec<(SegmentId, RunEntry)>)> {
         let (segments, hot) = {
             let core = self.core.lock();
-            let hot: Vec<RunNo> = runs
-                .iter()
-                .map(|(row, _)| row.run_no)
-                .filter(|run_no| core.hot.get(*run_no).is_some())
-                .collect();
+            let is_hot = |run_no: &RunNo| core.hot.get(*run_no).is_some();
+            let hot: Vec<RunNo> = runs.iter().copied().filter(is_hot).collect();
             (core.unapplied.iter().cloned().collect::<Vec<_>>(), hot)
         };
         let mut entries = Vec::new();
@@ -104,15 +105,23 @@ impl Engine {
     }
 }
 
-/// The rows and spans of the runs that moved, as they are now.
+/// What the directories say of the runs that a step moved.
+struct Moved {
+    /// The rows and spans, as they are now.
+    runs: Vec<(RunRow, Vec<Span>)>,
+    /// Of these nothing was worth a copy, and nothing is left: versions of documents that were
+    /// never written to their end.
+    gone: Vec<RunNo>,
+}
+
 fn moved_runs(
     job: &Job,
     outputs: &[Arc<Segment>],
     victims: &BTreeSet<SegmentId>,
     before: &Catalog,
     after: &Catalog,
-) -> Result<Vec<(RunRow, Vec<Span>)>> {
-    let mut runs = Vec::with_capacity(job.spans.len());
+) -> Result<Moved> {
+    let mut moved = Moved { runs: Vec::with_capacity(job.spans.len()), gone: Vec::new() };
     for &run_no in job.spans.keys() {
         // As of now: segments may have been applied since the step was planned.
         let all = if before.through() == job.catalog.through() {
@@ -133,9 +142,10 @@ fn moved_runs(
         }
         let state = fold_spans(after, run_no, &spans)
             .map_err(|damage| Error::corrupt(Place::Index, damage))?;
-        if let Some(row) = state.row {
-            runs.push((row, state.spans));
+        match state.row {
+            Some(row) => moved.runs.push((row, state.spans)),
+            None => moved.gone.push(run_no),
         }
     }
-    Ok(runs)
+    Ok(moved)
 }

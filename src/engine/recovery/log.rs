@@ -237,7 +237,7 @@ impl Walk<'_> {
     fn drop_open_batch(&mut self, whole: u32) -> bool {
         let is_open = |lexed: &Lexed| {
             let header = &lexed.header;
-            let member = header.kind == FrameKind::Record && header.flags & FLAG_BATCH != 0;
+            let member = header.flags & FLAG_BATCH != 0;
             member && header.position.offset >= whole
         };
         let mut dropped = false;

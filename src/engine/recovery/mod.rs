@@ -441,7 +441,10 @@ impl Core {
                     Some(row) => HotRun::from_row(row),
                     None => {
                         let at = entry.created_at.unwrap_or(entry.last_at);
-                        HotRun::new(entry.run_no, entry.agent.clone(), entry.run.clone(), at)
+                        let (agent, run) = (entry.agent.clone(), entry.run.clone());
+                        let mut new = HotRun::new(entry.run_no, agent, run, at);
+                        new.document = entry.document;
+                        new
                     }
                 };
                 self.hot.insert(run);

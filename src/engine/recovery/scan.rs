@@ -120,19 +120,15 @@ pub(crate) fn replay(
     for lexed in frames {
         let header = &lexed.header;
         match header.kind {
-            FrameKind::Record
-                if header.flags & FLAG_BATCH != 0 && header.position.offset >= whole =>
-            {
-                // A batch of another run cannot be under way: its members are neighbours.
-                if batch.last().is_some_and(|last| last.header.run_no != header.run_no) {
-                    batch.clear();
-                }
+            _ if header.flags & FLAG_BATCH != 0 && header.position.offset >= whole => {
                 batch.push(*lexed);
                 continue;
             }
             FrameKind::Commit => {
                 let members = batch.split_off(batch.len().saturating_sub(header.extra as usize));
-                for member in members {
+                // A batch of one run has none of another: that one's commit never came.
+                let of_one = |run_no| header.run_no == RunNo(0) || header.run_no == run_no;
+                for member in members.into_iter().filter(|member| of_one(member.header.run_no)) {
                     note(&mut replayed, extent, &member, &mut names, name_of);
                 }
             }

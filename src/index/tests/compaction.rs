@@ -55,7 +55,7 @@ impl Writer {
             let old = &before.runs[&run_no];
             runs.push(relocated(&self.log, now, &victims, &segments, old.clone()));
         }
-        Some(Relocation { compacted, runs })
+        Some(Relocation { compacted, runs, gone: Vec::new() })
     }
 
     fn choose_victims(&mut self, applied: Applied) -> BTreeSet<SegmentId> {

@@ -1,5 +1,6 @@
 //! A generated log: directories with random runs, records, starts, ends, holds and evictions.
 
+use core::ops::{Bound, RangeBounds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -289,6 +290,8 @@ impl Writer {
         builder.bind(run_no, alive.agent.clone(), alive.run.clone());
         self.clock += i64::try_from(random.below(3)).unwrap();
         let entry = builder.run_mut(run_no).unwrap();
+        // By the number, so that it is the same for all entries.
+        entry.document = run_no.0 % 5 == 3;
         if is_new {
             entry.created_at = Some(Timestamp(self.clock));
         }
@@ -368,6 +371,10 @@ impl Model {
     }
 
     fn rows(&self) -> impl Iterator<Item = &RunRow> {
+        self.all_rows().filter(|row| !row.document)
+    }
+
+    fn all_rows(&self) -> impl Iterator<Item = &RunRow> {
         self.runs.values().filter_map(|state| state.row.as_ref())
     }
 }
@@ -431,12 +438,37 @@ impl Catalog for Model {
         Ok(agents)
     }
 
+    fn document_numbers(&self, namespace: &str, key: &str) -> Result<Vec<RunNo>, IndexError> {
+        let documents = self.all_rows().filter(|row| row.document);
+        let same = documents.filter(|row| row.agent == namespace && row.run == key);
+        Ok(same.map(|row| row.run_no).collect())
+    }
+
+    fn documents_page(
+        &self,
+        namespace: &str,
+        from: Bound<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, RunNo)>, IndexError> {
+        let documents = self.all_rows().filter(|row| row.document && row.agent == namespace);
+        let mut all: Vec<_> =
+            documents.map(|row| (row.run.as_str().to_owned(), row.run_no)).collect();
+        all.retain(|(key, _)| (from, Bound::Unbounded).contains(key.as_str()));
+        all.sort();
+        let mut keys: Vec<&String> = all.iter().map(|(key, _)| key).collect();
+        keys.dedup();
+        match keys.get(limit).map(|&key| key.clone()) {
+            Some(end) => Ok(all.into_iter().filter(|(key, _)| *key < end).collect()),
+            None => Ok(all),
+        }
+    }
+
     fn count_runs(&self) -> Result<u64, IndexError> {
         Ok(self.rows().count() as u64)
     }
 
     fn each_summary(&self, visit: &mut dyn FnMut(RowSummary<'_>)) -> Result<(), IndexError> {
-        self.rows().for_each(|row| visit(row.summary()));
+        self.all_rows().for_each(|row| visit(row.summary()));
         Ok(())
     }
 }

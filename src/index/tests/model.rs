@@ -1,6 +1,7 @@
 //! Index, directory scan and model answer the same to every question, however the log was cut
 //! into batches, and whatever compaction moved meanwhile.
 
+use core::ops::Bound;
 use std::collections::BTreeSet;
 
 use super::compaction::Eager;
@@ -83,6 +84,22 @@ fn assert_same_pages(left: &dyn Catalog, right: &dyn Catalog, context: &str) {
             if after.is_none() {
                 break;
             }
+        }
+    }
+    for namespace in AGENTS.into_iter().chain(NOWHERE) {
+        for key in RUNS.into_iter().chain(NOWHERE) {
+            let numbers = left.document_numbers(namespace, key);
+            assert_eq!(numbers, right.document_numbers(namespace, key), "{context} {key:?}");
+            for (from, limit) in [(Bound::Included(key), 2), (Bound::Excluded(key), usize::MAX)] {
+                let page = left.documents_page(namespace, from, limit).unwrap();
+                let expected = right.documents_page(namespace, from, limit).unwrap();
+                assert_eq!(page, expected, "{context} {namespace:?} {from:?} {limit}");
+            }
+        }
+        for limit in [0, 1, usize::MAX] {
+            let page = left.documents_page(namespace, Bound::Unbounded, limit);
+            let expected = right.documents_page(namespace, Bound::Unbounded, limit);
+            assert_eq!(page, expected, "{context} {namespace:?} {limit}");
         }
     }
     let end = Some(RunNo(u64::MAX));

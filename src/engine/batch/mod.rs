@@ -1,0 +1,157 @@
+//! Writing documents, and records with them, so that all of it is there or nothing, whatever
+//! happens.
+//!
+//! A version of a document is stored as a run of its own with one record (`FLAG_DOCUMENT`). Writing
+//! the next version evicts the ones before it, in the same batch of frames: so what becomes of old
+//! versions is what becomes of deleted runs, and nothing else in the engine knows of documents.
+//!
+//! Ordering: versions are evicted only by the batch that has their successor, and that batch counts
+//! only with its COMMIT. So at any moment, after any crash, a document has exactly one version, or
+//! none if it was deleted.
+
+mod write;
+
+use core::fmt;
+
+pub(crate) use self::write::document_ids;
+use super::commit::Ticket;
+use super::draft::NewRecord;
+use crate::types::{Durability, Lsn, Version};
+
+/// How a document must be for a write to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Expected {
+    /// In any way, there or not.
+    #[default]
+    Anything,
+    /// Not there.
+    Absent,
+    /// There, with this version: nobody wrote it since that was read.
+    Version(Version),
+}
+
+/// Writes that happen together or not at all: of documents, and of records of runs.
+///
+/// ```
+/// # fn main() -> runlog::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runlog-doc-batch-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// use runlog::{Batch, Expected, NewRecord};
+///
+/// let log = runlog::Options::new().open(&path)?;
+/// let run = log.start_run("payer", "run-1", ())?;
+/// let mut batch = Batch::new();
+/// batch.put_if("approvals", "42", NewRecord::new(b"paid"), Expected::Absent);
+/// batch.append("payer", "run-1", NewRecord::json(b"{\"paid\":42}").kind("payment"));
+/// log.commit(&batch)?;
+/// assert!(log.commit(&batch).is_err(), "the approval was used up");
+/// assert_eq!(log.trace("run-1")?.count(), 1);
+/// # drop(run); log.close()?; let _ = std::fs::remove_file(&path);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Batch<'a> {
+    writes: Vec<Write<'a>>,
+    durability: Durability,
+}
+
+#[derive(Clone, Copy)]
+enum Write<'a> {
+    Put { namespace: &'a str, key: &'a str, value: NewRecord<'a>, expected: Expected },
+    Delete { namespace: &'a str, key: &'a str, expected: Expected },
+    Append { agent: &'a str, run: &'a str, record: NewRecord<'a> },
+}
+
+impl<'a> Batch<'a> {
+    /// A batch of nothing yet.
+    pub fn new() -> Self {
+        Self { writes: Vec::new(), durability: Durability::Process }
+    }
+
+    /// Writes a document, whatever is there.
+    pub fn put(&mut self, namespace: &'a str, key: &'a str, value: NewRecord<'a>) -> &mut Self {
+        self.put_if(namespace, key, value, Expected::Anything)
+    }
+
+    /// Writes a document if it is as expected; else the batch fails as a whole. Makes the batch
+    /// [`Durability::Disk`] unless nothing is expected.
+    pub fn put_if(
+        &mut self,
+        namespace: &'a str,
+        key: &'a str,
+        value: NewRecord<'a>,
+        expected: Expected,
+    ) -> &mut Self {
+        self.durability = self.durability.max(value.level());
+        self.expect(expected);
+        self.writes.push(Write::Put { namespace, key, value, expected });
+        self
+    }
+
+    /// Deletes a document; one that is not there is fine.
+    pub fn delete(&mut self, namespace: &'a str, key: &'a str) -> &mut Self {
+        self.delete_if(namespace, key, Expected::Anything)
+    }
+
+    /// Deletes a document if it is as expected; else the batch fails as a whole. Makes the batch
+    /// [`Durability::Disk`] unless nothing is expected.
+    pub fn delete_if(&mut self, namespace: &'a str, key: &'a str, expected: Expected) -> &mut Self {
+        self.expect(expected);
+        self.writes.push(Write::Delete { namespace, key, expected });
+        self
+    }
+
+    /// Appends a record to a run in progress.
+    pub fn append(&mut self, agent: &'a str, run: &'a str, record: NewRecord<'a>) -> &mut Self {
+        self.durability = self.durability.max(record.level());
+        self.writes.push(Write::Append { agent, run, record });
+        self
+    }
+
+    /// What the batch must survive before the commit returns, if that is more than its writes ask
+    /// for.
+    pub fn durability(&mut self, durability: Durability) -> &mut Self {
+        self.durability = self.durability.max(durability);
+        self
+    }
+
+    /// How many writes it has.
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    fn expect(&mut self, expected: Expected) {
+        if expected != Expected::Anything {
+            self.durability = Durability::Disk;
+        }
+    }
+}
+
+impl Default for Batch<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Batch<'_> {
+    /// Shows how many writes there are: payloads do not belong into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// What a committed batch did.
+#[derive(Debug, Clone)]
+pub struct Committed {
+    /// Of each write in turn: the version of the document that it wrote or deleted, if any.
+    pub versions: Vec<Option<Version>>,
+    /// The place of the batch in the whole log.
+    pub lsn: Lsn,
+    /// Its durability.
+    pub ticket: Ticket,
+}

@@ -1,0 +1,400 @@
+//! From a batch to its frames: what is there is looked at, and what takes its place is written, under
+//! one lock.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::{Batch, Committed, Expected, Write};
+use crate::engine::commit::Ticket;
+use crate::engine::core::{Core, Urgency};
+use crate::engine::draft::{CREATES, Draft, NewRecord};
+use crate::engine::hot::HotRun;
+use crate::engine::ops::{advance, find};
+use crate::engine::pieces::{Body, PiecesOf, record_draft};
+use crate::engine::shared::Engine;
+use crate::engine::upkeep::Wanted;
+use crate::engine::values::Allow;
+use crate::error::{Error, IdKind, Result, Sized};
+use crate::format::eviction::Eviction;
+use crate::format::frame::{self, FLAG_BATCH, FLAG_DOCUMENT, frame_len};
+use crate::format::{FrameHeader, FrameKind};
+use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId, Seq, Timestamp, Version};
+
+/// The most evictions in one frame.
+const EVICTIONS: usize = 1000;
+
+/// The bytes of an eviction without a receipt.
+const EVICTION_LEN: usize = 32;
+
+/// A write with checked ids, and its number.
+struct Planned<'a> {
+    space: AgentId,
+    id: RunId,
+    /// START of a document: its ids.
+    ids: Vec<u8>,
+    write: Write<'a>,
+    /// The version that a put will have, or the run that a record goes to.
+    run_no: RunNo,
+}
+
+/// The bodies that need no lock, and the numbers of versions of which pieces are written.
+struct Bodies<'a> {
+    bodies: Vec<Option<Body<'a>>>,
+    pending: Vec<RunNo>,
+}
+
+impl Engine {
+    /// Does all writes of a batch, or none.
+    pub(crate) fn commit_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
+        let mut planned = self.plan_batch(batch)?;
+        let prepared = self.batch_bodies_of(&mut planned)?;
+        let mut core = self.core.lock();
+        let done = self.place_batch(&mut core, batch, &mut planned, &prepared.bodies);
+        if done.is_err() {
+            for run_no in &prepared.pending {
+                core.hot.remove(*run_no);
+            }
+        }
+        let (versions, lsn, end) = done?;
+        self.finish(core, end, batch.durability)?;
+        let ticket = Ticket::new(Arc::clone(self), end);
+        Ok(Committed { versions, lsn, ticket })
+    }
+
+    /// Refuses what could never be stored.
+    fn plan_batch<'a>(&self, batch: &Batch<'a>) -> Result<Vec<Planned<'a>>> {
+        if batch.is_empty() {
+            return Err(Error::InvalidArgument { what: "a batch has at least one write" });
+        }
+        let mut seen = HashSet::new();
+        let mut planned = Vec::with_capacity(batch.len());
+        for write in &batch.writes {
+            let (space, id, record) = match write {
+                Write::Append { agent, run, record } => {
+                    (AgentId::new(agent)?, RunId::new(run)?, Some(record))
+                }
+                Write::Put { namespace, key, value, .. } => {
+                    let (space, key) = document_ids(namespace, key)?;
+                    (space, key, Some(value))
+                }
+                Write::Delete { namespace, key, .. } => {
+                    let (space, key) = document_ids(namespace, key)?;
+                    (space, key, None)
+                }
+            };
+            if let Some(record) = record {
+                self.check_record(record)?;
+            }
+            let is_document = !matches!(write, Write::Append { .. });
+            if is_document && !seen.insert((space.clone(), id.clone())) {
+                let what = "a batch writes a document once";
+                return Err(Error::InvalidArgument { what });
+            }
+            let mut ids = Vec::new();
+            if matches!(write, Write::Put { .. }) {
+                frame::encode_ids(&space, &id, &mut ids);
+            }
+            planned.push(Planned { space, id, ids, write: *write, run_no: RunNo(0) });
+        }
+        Ok(planned)
+    }
+
+    /// The payloads as they will stand in their frames; long ones are written now, in pieces that
+    /// count only once the batch does.
+    fn batch_bodies_of<'a>(self: &Arc<Self>, planned: &mut [Planned<'a>]) -> Result<Bodies<'a>> {
+        let records: Vec<NewRecord<'a>> = planned.iter().filter_map(Planned::record).collect();
+        // A START and a BIND, or the BIND of a run, and one version that goes.
+        let others = planned.iter().map(|planned| match planned.write {
+            Write::Put { .. } => 2 * frame_len(planned.ids.len()) + EVICTION_LEN,
+            Write::Append { .. } => frame_len(4 + planned.ids_len()),
+            Write::Delete { .. } => EVICTION_LEN,
+        });
+        let limit = self.limit_for(&records, frame_len(0) + others.sum::<usize>())?;
+        let (mut bodies, mut pending) = (Vec::with_capacity(planned.len()), Vec::new());
+        for write in planned.iter_mut() {
+            let made = self.batch_body(write, limit, &mut pending);
+            match made {
+                Ok(body) => bodies.push(body),
+                Err(error) => {
+                    let mut core = self.core.lock();
+                    pending.iter().for_each(|run_no| core.hot.remove(*run_no));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Bodies { bodies, pending })
+    }
+
+    fn batch_body<'a>(
+        self: &Arc<Self>,
+        planned: &mut Planned<'a>,
+        limit: usize,
+        pending: &mut Vec<RunNo>,
+    ) -> Result<Option<Body<'a>>> {
+        let Some(record) = planned.record() else { return Ok(None) };
+        let in_pieces = record.name().len() + record.payload().len() > limit;
+        let of = match planned.write {
+            Write::Append { agent, run, .. } if in_pieces => {
+                planned.run_no = self.ensure_run(agent, run, Allow::nothing(), None)?;
+                PiecesOf::Run(Allow::nothing())
+            }
+            Write::Put { .. } if in_pieces => {
+                let mut core = self.core.lock();
+                self.check_open(&core)?;
+                planned.run_no = self.new_version(&mut core, planned);
+                if let Some(version) = core.hot.get_mut(planned.run_no) {
+                    version.pending = true;
+                }
+                pending.push(planned.run_no);
+                PiecesOf::Document
+            }
+            _ => PiecesOf::Document,
+        };
+        self.body(planned.run_no, &record, of, limit).map(Some)
+    }
+
+    /// A number for a version that is about to be written, with its names in memory.
+    fn new_version(&self, core: &mut Core, planned: &Planned<'_>) -> RunNo {
+        let run_no = core.next_run_no;
+        core.next_run_no = RunNo(run_no.0 + 1);
+        let at = planned.record().and_then(|record| record.time()).unwrap_or_else(|| self.now());
+        let mut new = HotRun::new(run_no, planned.space.clone(), planned.id.clone(), at);
+        new.document = true;
+        core.hot.insert(new);
+        run_no
+    }
+
+    /// Looks at what is there, and places all frames of the batch.
+    fn place_batch(
+        &self,
+        core: &mut Core,
+        batch: &Batch<'_>,
+        planned: &mut [Planned<'_>],
+        bodies: &[Option<Body<'_>>],
+    ) -> Result<(Vec<Option<Version>>, Lsn, LogPosition)> {
+        self.check_open(core)?;
+        let mut evicted = Vec::new();
+        let mut versions = Vec::with_capacity(planned.len());
+        for write in planned.iter() {
+            versions.push(self.supersede(core, write, &mut evicted)?);
+        }
+        let suspects = self.segments_of(core, &evicted)?;
+        for write in planned.iter_mut() {
+            if matches!(write.write, Write::Append { .. }) {
+                write.run_no = self.run_of(core, write)?;
+            }
+        }
+        // Nothing but the write itself may fail from here on.
+        let mut fresh = Vec::new();
+        for (write, version) in planned.iter_mut().zip(&mut versions) {
+            if matches!(write.write, Write::Put { .. }) {
+                if write.run_no == RunNo(0) {
+                    write.run_no = self.new_version(core, write);
+                    fresh.push(write.run_no);
+                }
+                *version = Some(Version(write.run_no.0));
+            }
+        }
+        let placed = self.place_writes(core, batch, planned, bodies, &evicted);
+        let Ok((lsn, end)) = placed else {
+            fresh.iter().for_each(|run_no| core.hot.remove(*run_no));
+            return placed.map(|(lsn, end)| (versions, lsn, end));
+        };
+        self.settle_batch(core, planned, &evicted, suspects);
+        Ok((versions, lsn, end))
+    }
+
+    /// The version of a document that a write finds; it, and what else is there of the document,
+    /// goes.
+    fn supersede(
+        &self,
+        core: &Core,
+        planned: &Planned<'_>,
+        evicted: &mut Vec<RunNo>,
+    ) -> Result<Option<Version>> {
+        let expected = match planned.write {
+            Write::Put { expected, .. } | Write::Delete { expected, .. } => expected,
+            Write::Append { .. } => return Ok(None),
+        };
+        let numbers = self.version_numbers(core, &planned.space, &planned.id)?;
+        let found = self.current_version(core, &numbers)?.map(|row| Version(row.run_no.0));
+        let as_expected = match expected {
+            Expected::Anything => true,
+            Expected::Absent => found.is_none(),
+            Expected::Version(version) => found == Some(version),
+        };
+        if !as_expected {
+            let (namespace, key) =
+                (planned.space.as_str().to_owned(), planned.id.as_str().to_owned());
+            return Err(Error::Conflict { namespace, key, found });
+        }
+        let is_pending = |run_no: &RunNo| core.hot.get(*run_no).is_some_and(|run| run.pending);
+        evicted.extend(numbers.iter().filter(|run_no| !is_pending(run_no)));
+        Ok(found)
+    }
+
+    /// The segments with frames of these.
+    fn segments_of(&self, core: &Core, evicted: &[RunNo]) -> Result<Vec<SegmentId>> {
+        let mut segments = Vec::new();
+        for &run_no in evicted {
+            let sealed = core.catalog.ask(|catalog| catalog.spans(run_no))?;
+            let hot = core.hot.get(run_no).map(|run| run.spans.as_slice()).unwrap_or_default();
+            segments.extend(sealed.iter().chain(hot).map(|span| span.segment));
+            segments.extend(core.tail.builder.run(run_no).map(|_| core.tail.segment.id()));
+        }
+        Ok(segments)
+    }
+
+    /// The run that a record goes to; its sequence is asked for later.
+    fn run_of(&self, core: &mut Core, planned: &Planned<'_>) -> Result<RunNo> {
+        self.load_id(core, planned.id.as_str())?;
+        let run_no = find(core, &planned.space, &planned.id).ok_or_else(|| Error::RunNotFound {
+            run: planned.id.clone(),
+            agent: Some(planned.space.clone()),
+        })?;
+        self.next_seq(core, run_no, Allow::nothing())?;
+        Ok(run_no)
+    }
+
+    fn place_writes(
+        &self,
+        core: &mut Core,
+        batch: &Batch<'_>,
+        planned: &[Planned<'_>],
+        bodies: &[Option<Body<'_>>],
+        evicted: &[RunNo],
+    ) -> Result<(Lsn, LogPosition)> {
+        let now = self.now();
+        let mut drafts = self.write_drafts(core, planned, bodies, now)?;
+        let gone: Vec<Vec<u8>> = evicted.chunks(EVICTIONS).map(encode_evictions).collect();
+        for (body, some) in gone.iter().zip(evicted.chunks(EVICTIONS)) {
+            let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), now);
+            header.extra = u32::try_from(some.len()).unwrap_or(u32::MAX);
+            drafts.push(Draft::new(header, &[], body));
+        }
+        if drafts.is_empty() {
+            // Documents that are not there were deleted.
+            return Ok((core.next_lsn, core.end_of_log()));
+        }
+        let urgency = if batch.writes.iter().all(|write| matches!(write, Write::Delete { .. })) {
+            Urgency::Reserve
+        } else {
+            Urgency::Normal
+        };
+        for draft in &mut drafts {
+            draft.header.flags |= FLAG_BATCH;
+        }
+        let mut commit = Draft::empty(FrameKind::Commit, RunNo(0), now);
+        commit.header.extra = u32::try_from(drafts.len()).map_err(|_| Error::TooLarge {
+            what: Sized::Batch,
+            len: drafts.len() as u64,
+            max: u32::MAX.into(),
+        })?;
+        drafts.push(commit);
+        let end = core.place(self, &mut drafts, urgency, batch.durability)?;
+        Ok((drafts.last().map_or(Lsn(0), |draft| draft.header.lsn), end))
+    }
+
+    /// The frames of documents and records, in the order of the writes.
+    fn write_drafts<'a>(
+        &self,
+        core: &Core,
+        planned: &'a [Planned<'_>],
+        bodies: &'a [Option<Body<'_>>],
+        now: Timestamp,
+    ) -> Result<Vec<Draft<'a>>> {
+        let mut next: Vec<(RunNo, Seq)> = Vec::new();
+        let mut drafts = Vec::with_capacity(2 * planned.len() + 2);
+        for (write, body) in planned.iter().zip(bodies) {
+            let (Some(record), Some(body)) = (write.record(), body) else { continue };
+            let at = record.time().unwrap_or(now);
+            let mut draft = record_draft(write.run_no, &record, body, at);
+            if matches!(write.write, Write::Put { .. }) {
+                let mut start = FrameHeader::new(FrameKind::Start, write.run_no, at);
+                start.extra = CREATES;
+                start.flags = FLAG_DOCUMENT;
+                drafts.push(Draft::new(start, &[], &write.ids));
+                draft.header.flags |= FLAG_DOCUMENT;
+            } else {
+                let place = next.iter().position(|(run_no, _)| *run_no == write.run_no);
+                let place = place.unwrap_or_else(|| {
+                    let seq = core.hot.get(write.run_no).map_or(Seq(0), |run| run.next_seq);
+                    next.push((write.run_no, seq));
+                    next.len() - 1
+                });
+                let Some((_, seq)) = next.get_mut(place) else { return Err(Error::Poisoned) };
+                draft.header.seq = *seq;
+                seq.0 += 1;
+            }
+            drafts.push(draft);
+        }
+        Ok(drafts)
+    }
+
+    /// Takes note of a batch that was written.
+    fn settle_batch(
+        &self,
+        core: &mut Core,
+        planned: &[Planned<'_>],
+        evicted: &[RunNo],
+        suspects: Vec<SegmentId>,
+    ) {
+        for write in planned {
+            match write.write {
+                Write::Put { .. } => {
+                    if let Some(version) = core.hot.get_mut(write.run_no) {
+                        (version.next_seq, version.pending) = (Seq(1), false);
+                    }
+                }
+                Write::Append { .. } => advance(core, write.run_no, 1),
+                Write::Delete { .. } => {}
+            }
+        }
+        if evicted.is_empty() {
+            return;
+        }
+        for run_no in evicted {
+            core.hot.remove(*run_no);
+        }
+        Arc::make_mut(&mut core.deleted).extend(evicted);
+        // Only what the catalog covers can be freed.
+        if suspects.iter().any(|id| core.catalog.segment(*id).is_some()) {
+            self.upkeep.want(Wanted::RECLAIM);
+            self.upkeep.want(Wanted::COMPACT);
+        }
+        core.suspect(suspects);
+    }
+}
+
+impl<'a> Planned<'a> {
+    fn record(&self) -> Option<NewRecord<'a>> {
+        match self.write {
+            Write::Put { value, .. } => Some(value),
+            Write::Append { record, .. } => Some(record),
+            Write::Delete { .. } => None,
+        }
+    }
+
+    fn ids_len(&self) -> usize {
+        self.space.as_str().len() + self.id.as_str().len()
+    }
+}
+
+/// A namespace and a key, checked.
+pub(crate) fn document_ids(namespace: &str, key: &str) -> Result<(AgentId, RunId)> {
+    let named = |error: Error, kind: IdKind| match error {
+        Error::InvalidId { len, max, .. } => Error::InvalidId { kind, len, max },
+        other => other,
+    };
+    let space = AgentId::new(namespace).map_err(|error| named(error, IdKind::Namespace))?;
+    let key = RunId::new(key).map_err(|error| named(error, IdKind::Key))?;
+    Ok((space, key))
+}
+
+fn encode_evictions(evicted: &[RunNo]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for &run_no in evicted {
+        Eviction { run_no, receipt: None }.encode(&mut body);
+    }
+    body
+}

@@ -1,0 +1,351 @@
+//! Reading documents: the key-value face of the store.
+//!
+//! A document is found by namespace and key: memory first, then the catalog, as with runs. What is
+//! read is its version as of the moment of the call; the bytes stay as they are while somebody
+//! holds them, whatever is written meanwhile.
+
+use core::fmt;
+use core::ops::Bound;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::batch::{Batch, Committed, Expected, document_ids};
+use super::core::Core;
+use super::draft::NewRecord;
+use super::handle::RunLog;
+use super::shared::Engine;
+use super::trace::{Trace, parts_in_memory};
+use super::values::Record;
+use crate::error::{Error, Result};
+use crate::index::RunRow;
+use crate::types::{AgentId, ContentType, Durability, RunId, RunNo, Timestamp, Version};
+
+/// Keys that are asked for at once.
+const PAGE: usize = 64;
+
+/// A document as it was stored.
+#[derive(Clone)]
+pub struct Document {
+    version: Version,
+    record: Record,
+}
+
+impl Document {
+    /// Its version, to write it back only if nobody else did.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// When it was written.
+    pub fn timestamp(&self) -> Timestamp {
+        self.record.timestamp()
+    }
+
+    /// The kind that the caller gave it, if any.
+    pub fn kind(&self) -> Option<&str> {
+        self.record.kind()
+    }
+
+    /// What the payload is.
+    pub fn content_type(&self) -> ContentType {
+        self.record.content_type()
+    }
+
+    /// The bytes exactly as they were written.
+    pub fn payload(&self) -> &[u8] {
+        self.record.payload()
+    }
+
+    /// The bytes, to keep without copying.
+    pub fn into_payload(self) -> super::payload::Payload {
+        self.record.into_payload()
+    }
+
+    /// Reads the payload as JSON.
+    ///
+    /// # Errors
+    /// [`Error::Json`] when it is not JSON of that shape; the bytes stay readable.
+    pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T> {
+        self.record.json()
+    }
+}
+
+impl fmt::Debug for Document {
+    /// Shows the payload's length only: payloads do not belong into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Document")
+            .field("version", &self.version)
+            .field("content_type", &self.content_type())
+            .field("len", &self.payload().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a list says of a document, without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DocumentSummary {
+    /// Its key.
+    pub key: String,
+    /// Its version.
+    pub version: Version,
+    /// When it was written.
+    pub at: Timestamp,
+    /// The bytes of its payload.
+    pub bytes: u64,
+}
+
+/// A page of a list of documents, by key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentPage {
+    /// The documents.
+    pub documents: Vec<DocumentSummary>,
+    /// The key behind which the next page starts; `None` behind the last page.
+    pub next: Option<String>,
+}
+
+/// The key-value face.
+impl RunLog {
+    /// Writes a document: `value` under a key of a namespace, in the place of what was there. Old
+    /// versions are dead at once, and compaction gives their space back.
+    ///
+    /// Namespaces and keys are any text of 1 to 512 bytes, and have nothing to do with agents and
+    /// runs. No policy of retention touches a document.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-put-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use runlog::NewRecord;
+    /// let log = runlog::Options::new().open(&path)?;
+    /// log.put("sessions", "s-1", &NewRecord::json(b"{\"turn\":1}"))?;
+    /// log.put("sessions", "s-1", &NewRecord::json(b"{\"turn\":2}"))?;
+    /// let session = log.get("sessions", "s-1")?.expect("it was put");
+    /// assert_eq!(session.payload(), b"{\"turn\":2}");
+    /// assert!(log.delete("sessions", "s-1")?);
+    /// assert!(log.get("sessions", "s-1")?.is_none());
+    /// # log.close()?; let _ = std::fs::remove_file(&path);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Durability
+    /// [`crate::Durability::Process`] unless the value says otherwise. Whatever happens, the
+    /// document is afterwards as it was before, or as it was written.
+    ///
+    /// # Errors
+    /// [`Error::InvalidId`], [`Error::TooLarge`], [`Error::DiskFull`].
+    pub fn put(&self, namespace: &str, key: &str, value: &NewRecord<'_>) -> Result<Version> {
+        self.put_if(namespace, key, value, Expected::Anything)
+    }
+
+    /// Writes a document if it is as expected: compare and set, atomically.
+    ///
+    /// # Durability
+    /// [`crate::Durability::Disk`], unless nothing is expected.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if it is not as expected, with the version that it has; and as
+    /// [`RunLog::put`].
+    pub fn put_if(
+        &self,
+        namespace: &str,
+        key: &str,
+        value: &NewRecord<'_>,
+        expected: Expected,
+    ) -> Result<Version> {
+        let mut batch = Batch::new();
+        batch.put_if(namespace, key, *value, expected);
+        let committed = self.engine().commit_batch(&batch)?;
+        Ok(committed.versions.first().copied().flatten().unwrap_or_default())
+    }
+
+    /// Writes several documents of a namespace, all or none of them.
+    ///
+    /// # Errors
+    /// As [`RunLog::put`]; [`Error::InvalidArgument`] if there are none, or a key comes twice.
+    pub fn put_many(
+        &self,
+        namespace: &str,
+        documents: &[(&str, NewRecord<'_>)],
+    ) -> Result<Committed> {
+        let mut batch = Batch::new();
+        for (key, value) in documents {
+            batch.put(namespace, key, *value);
+        }
+        self.engine().commit_batch(&batch)
+    }
+
+    /// A document, as of now.
+    ///
+    /// # Errors
+    /// [`Error::InvalidId`], and [`Error::Corrupt`] if it is damaged: an older version is never
+    /// given in its place.
+    pub fn get(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
+        self.engine().document(namespace, key)
+    }
+
+    /// Deletes a document, at [`crate::Durability::Disk`]; answers whether it was there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidId`], [`Error::DiskFull`].
+    pub fn delete(&self, namespace: &str, key: &str) -> Result<bool> {
+        let mut batch = Batch::new();
+        batch.delete(namespace, key).durability(Durability::Disk);
+        let committed = self.engine().commit_batch(&batch)?;
+        Ok(committed.versions.iter().any(Option::is_some))
+    }
+
+    /// A page of the documents of a namespace whose keys begin with `prefix`, by key, behind the
+    /// key `after`. Their payloads are not read.
+    ///
+    /// # Errors
+    /// [`Error::InvalidId`].
+    pub fn list(
+        &self,
+        namespace: &str,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<DocumentPage> {
+        self.engine().documents(namespace, prefix, after, limit)
+    }
+
+    /// Does everything that a [`Batch`] says, or nothing of it.
+    ///
+    /// # Durability
+    /// The highest level that one of the writes asks for.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if a document is not as expected, [`Error::RunNotFound`] and
+    /// [`Error::RunEnded`] if a record cannot be appended, [`Error::InvalidArgument`] if there is
+    /// no write, or two of one document, [`Error::InvalidId`], [`Error::TooLarge`],
+    /// [`Error::DiskFull`]. Nothing was written then.
+    pub fn commit(&self, batch: &Batch<'_>) -> Result<Committed> {
+        self.engine().commit_batch(batch)
+    }
+}
+
+impl Engine {
+    /// The numbers of all versions of a document that were not evicted, ascending.
+    pub(crate) fn version_numbers(
+        &self,
+        core: &Core,
+        namespace: &AgentId,
+        key: &RunId,
+    ) -> Result<Vec<RunNo>> {
+        let ask = |catalog: &dyn crate::index::Catalog| {
+            catalog.document_numbers(namespace.as_str(), key.as_str())
+        };
+        let mut numbers = core.catalog.ask(ask)?;
+        numbers.extend_from_slice(core.hot.versions(namespace.as_str(), key.as_str()));
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.retain(|number| !core.deleted.contains(number));
+        Ok(numbers)
+    }
+
+    /// The row of the version that counts: the last one that was written to its end.
+    pub(crate) fn current_version(&self, core: &Core, numbers: &[RunNo]) -> Result<Option<RunRow>> {
+        for &run_no in numbers.iter().rev() {
+            let row = match core.hot.get(run_no) {
+                Some(hot) => hot.row(core.tail.segment.id(), &core.tail.builder),
+                None => core.catalog.ask(|catalog| catalog.row(run_no))?,
+            };
+            if let Some(row) = row.filter(|row| row.records > 0) {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A document as of now.
+    pub(crate) fn document(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
+        let (namespace, key) = document_ids(namespace, key)?;
+        let core = self.core.lock();
+        self.check_open(&core)?;
+        let numbers = self.version_numbers(&core, &namespace, &key)?;
+        let Some(row) = self.current_version(&core, &numbers)? else { return Ok(None) };
+        let run_no = row.run_no;
+        let mut fresh = parts_in_memory(&core, run_no);
+        let catalog = Arc::clone(&core.catalog);
+        drop(core);
+        for part in &mut fresh {
+            part.confirm(run_no)?;
+        }
+        let sealed = catalog.run_state(run_no)?.spans;
+        let parts = catalog.parts_of(run_no, &sealed)?.iter().cloned().chain(fresh).collect();
+        let mut trace = Trace::new(namespace, key, run_no, parts);
+        let record = trace.next().ok_or(Error::Evicted { run: None })??;
+        Ok(Some(Document { version: Version(run_no.0), record }))
+    }
+
+    /// A page of the documents of a namespace whose keys begin with `prefix`.
+    pub(crate) fn documents(
+        &self,
+        namespace: &str,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<DocumentPage> {
+        // Any key will do: only the namespace is checked.
+        let (namespace, _) = document_ids(namespace, "key")?;
+        let mut page = DocumentPage { documents: Vec::new(), next: None };
+        let mut after = after.map(str::to_owned);
+        loop {
+            let (found, last) = self.some_documents(&namespace, prefix, after.as_deref())?;
+            for document in found {
+                if page.documents.len() == limit {
+                    page.next = page.documents.last().map(|last| last.key.clone());
+                    return Ok(page);
+                }
+                page.documents.push(document);
+            }
+            let Some(last) = last else { return Ok(page) };
+            after = Some(last);
+        }
+    }
+
+    /// The next documents, and the key behind which there may be more.
+    fn some_documents(
+        &self,
+        namespace: &AgentId,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> Result<(Vec<DocumentSummary>, Option<String>)> {
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ if prefix.is_empty() => Bound::Unbounded,
+            _ => Bound::Included(prefix),
+        };
+        let core = self.core.lock();
+        self.check_open(&core)?;
+        let sealed =
+            core.catalog.ask(|catalog| catalog.documents_page(namespace.as_str(), from, PAGE))?;
+        let mut keys: BTreeMap<String, Vec<RunNo>> = BTreeMap::new();
+        for (key, run_no) in sealed {
+            keys.entry(key).or_default().push(run_no);
+        }
+        // What the catalog has behind its last key is not known yet.
+        let end = if keys.len() < PAGE { None } else { keys.keys().next_back().cloned() };
+        for (key, versions) in core.hot.documents(namespace.as_str(), from) {
+            if end.as_deref().is_some_and(|end| key > end) || !key.starts_with(prefix) {
+                break;
+            }
+            keys.entry(key.to_owned()).or_default().extend_from_slice(versions);
+        }
+        let mut found = Vec::new();
+        for (key, mut versions) in keys {
+            if !key.starts_with(prefix) {
+                return Ok((found, None));
+            }
+            versions.sort_unstable();
+            versions.dedup();
+            versions.retain(|number| !core.deleted.contains(number));
+            if let Some(row) = self.current_version(&core, &versions)? {
+                let (version, at, bytes) = (Version(row.run_no.0), row.created_at, row.bytes);
+                found.push(DocumentSummary { key, version, at, bytes });
+            }
+        }
+        Ok((found, end))
+    }
+}

@@ -1,0 +1,430 @@
+//! The key-value face: documents are replaced as a whole, found by key, listed in order, and never
+//! mixed with runs; batches happen whole or not at all.
+
+use std::sync::{Arc, Barrier};
+
+use runlog::storage::MemoryStorage;
+use runlog::{Batch, Durability, Error, Expected, NewRecord, Options, Outcome, RunLog, Version};
+
+use crate::support::world::EXTENT;
+
+fn options() -> Options {
+    Options::new().extent_size(EXTENT).background(false)
+}
+
+fn store() -> (Arc<MemoryStorage>, RunLog) {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (storage, log)
+}
+
+fn reopened(storage: &Arc<MemoryStorage>, log: RunLog) -> RunLog {
+    log.close().unwrap();
+    options().open_storage(storage.clone()).unwrap()
+}
+
+fn read(log: &RunLog, key: &str) -> Option<Vec<u8>> {
+    log.get("space", key).unwrap().map(|document| document.payload().to_vec())
+}
+
+fn keys(log: &RunLog, prefix: &str) -> Vec<String> {
+    let (mut keys, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let page = log.list("space", prefix, after.as_deref(), 3).unwrap();
+        assert!(page.documents.len() <= 3);
+        keys.extend(page.documents.into_iter().map(|document| document.key));
+        after = page.next;
+        if after.is_none() {
+            return keys;
+        }
+    }
+}
+
+/// Makes everything so far part of the catalog.
+fn seal(log: &RunLog) {
+    let run = log.start_run("filler", &format!("{:?}", log.stats().unwrap().end), ()).unwrap();
+    let sealed = log.stats().unwrap().sealed_segments;
+    while log.stats().unwrap().sealed_segments == sealed {
+        let _ = run.append(&[0; 4000]).unwrap();
+    }
+    let _ = run.end(&Outcome::completed()).unwrap();
+    log.checkpoint().unwrap();
+}
+
+#[test]
+fn the_latest_value_of_a_document_wins_wherever_it_lies() {
+    let (storage, mut log) = store();
+    assert_eq!(read(&log, "one"), None);
+    let mut last = Version(0);
+    for turn in 0..40_u32 {
+        let value = format!("value {turn}");
+        let version = log.put("space", "one", &NewRecord::new(value.as_bytes())).unwrap();
+        assert!(version > last, "versions grow");
+        last = version;
+        assert_eq!(read(&log, "one").unwrap(), value.as_bytes());
+        assert_eq!(log.get("space", "one").unwrap().unwrap().version(), version);
+        if turn % 3 == 0 {
+            seal(&log);
+            assert_eq!(read(&log, "one").unwrap(), value.as_bytes());
+        }
+        if turn % 7 == 0 {
+            log = reopened(&storage, log);
+            assert_eq!(read(&log, "one").unwrap(), value.as_bytes());
+        }
+    }
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_document_keeps_its_bytes_kind_content_type_and_time() {
+    let (storage, mut log) = store();
+    let value = NewRecord::json(b"{\"a\":1}").kind("session").at(runlog::Timestamp(77));
+    log.put("space", "one", &value).unwrap();
+    for _ in 0..2 {
+        let found = log.get("space", "one").unwrap().unwrap();
+        assert_eq!(found.payload(), b"{\"a\":1}");
+        assert_eq!(found.kind(), Some("session"));
+        assert_eq!(found.content_type(), runlog::ContentType::JSON);
+        assert_eq!(found.timestamp(), runlog::Timestamp(77));
+        let json: serde_json::Value = found.json().unwrap();
+        assert_eq!(json["a"], 1);
+        assert!(found.json::<Vec<u8>>().is_err());
+        let page = log.list("space", "", None, 9).unwrap();
+        assert_eq!((page.documents[0].at, page.documents[0].bytes), (runlog::Timestamp(77), 7));
+        log = reopened(&storage, log);
+    }
+}
+
+#[test]
+fn a_deleted_document_is_gone_and_can_be_written_again() {
+    let (storage, mut log) = store();
+    assert!(!log.delete("space", "one").unwrap());
+    for turn in 0..6 {
+        log.put("space", "one", &NewRecord::new(b"1")).unwrap();
+        if turn % 2 == 0 {
+            seal(&log);
+        }
+        assert!(log.delete("space", "one").unwrap());
+        assert_eq!(read(&log, "one"), None);
+        assert!(!log.delete("space", "one").unwrap());
+        if turn % 3 == 0 {
+            log = reopened(&storage, log);
+        }
+        assert_eq!(read(&log, "one"), None);
+        assert_eq!(keys(&log, ""), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_list_has_all_documents_with_the_prefix_once_in_order() {
+    let (storage, mut log) = store();
+    let all = ["a", "a\0", "a/1", "a/2", "a/3", "ab", "b", "b/\u{10FFFF}", "c", "d", "\u{7f}"];
+    let mut sorted = all.map(str::to_owned).to_vec();
+    sorted.sort();
+    for (number, key) in all.iter().enumerate() {
+        for _ in 0..3 {
+            log.put("space", key, &NewRecord::new(key.as_bytes())).unwrap();
+            log.put("other", key, &NewRecord::new(b"another")).unwrap();
+        }
+        if number % 4 == 1 {
+            seal(&log);
+        }
+    }
+    for _ in 0..2 {
+        assert_eq!(keys(&log, ""), sorted);
+        assert_eq!(keys(&log, "a/"), ["a/1", "a/2", "a/3"]);
+        assert_eq!(keys(&log, "a"), ["a", "a\0", "a/1", "a/2", "a/3", "ab"]);
+        assert_eq!(keys(&log, "zz"), Vec::<String>::new());
+        log = reopened(&storage, log);
+    }
+    let page = log.list("space", "a", Some("zzz"), 9).unwrap();
+    assert!(page.documents.is_empty() && page.next.is_none());
+    let page = log.list("space", "b", Some("a"), 9).unwrap();
+    assert_eq!(page.documents.len(), 2, "a key in front of the prefix is fine");
+}
+
+#[test]
+fn many_documents_are_listed_page_by_page_while_some_are_in_memory() {
+    let (_, log) = store();
+    let key = |number: usize| format!("key {number:05}");
+    for number in (0..300).step_by(2) {
+        log.put("space", &key(number), &NewRecord::new(b"sealed")).unwrap();
+    }
+    seal(&log);
+    for number in (1..300).step_by(2) {
+        log.put("space", &key(number), &NewRecord::new(b"fresh")).unwrap();
+    }
+    assert_eq!(keys(&log, ""), (0..300).map(key).collect::<Vec<_>>());
+    for number in (0..300).step_by(3) {
+        assert!(log.delete("space", &key(number)).unwrap());
+    }
+    let left: Vec<_> = (0..300).filter(|number| number % 3 != 0).map(key).collect();
+    assert_eq!(keys(&log, ""), left);
+}
+
+#[test]
+fn documents_and_runs_of_the_same_names_know_nothing_of_one_another() {
+    let (storage, log) = store();
+    let run = log.start_run("space", "one", ()).unwrap();
+    let _ = run.append(b"record").unwrap();
+    log.put("space", "one", &NewRecord::new(b"document")).unwrap();
+    log.put("space", "two", &NewRecord::new(b"document")).unwrap();
+    let mut log = log;
+    for turn in 0..3 {
+        assert_eq!(
+            log.all_runs(None, 9).unwrap().runs.iter().filter(|run| run.agent == "space").count(),
+            1
+        );
+        assert_eq!(log.runs("space", None, 9).unwrap().runs.len(), 1);
+        assert!(log.in_progress(None, 9).unwrap().runs.len() <= 1);
+        assert_eq!(log.agent_of("one").unwrap(), "space");
+        assert_eq!(log.trace("one").unwrap().count(), 1);
+        for missing in [log.trace("two").err(), log.run("two").err(), log.delete_run("two").err()] {
+            assert!(matches!(missing, Some(Error::RunNotFound { .. })), "{missing:?}");
+        }
+        assert_eq!(read(&log, "one").unwrap(), b"document");
+        match turn {
+            0 => seal(&log),
+            _ => {
+                drop(log.adopt_orphans().unwrap());
+                log = reopened(&storage, log);
+            }
+        }
+    }
+    assert_eq!(log.agents(None, 9).unwrap(), ["filler", "space"]);
+    log.delete_run("one").unwrap();
+    assert_eq!(read(&log, "one").unwrap(), b"document");
+    let policy = runlog::Retention::new().keep_newest(1);
+    let _ = log.gc(&policy).unwrap();
+    log.compact().unwrap();
+    assert_eq!(read(&log, "one").unwrap(), b"document");
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn large_documents_come_back_whole_and_their_old_versions_give_space_back() {
+    let (storage, mut log) = store();
+    let value =
+        |turn: u8| (0..200_000_u32).map(|at| (at as u8).wrapping_mul(turn)).collect::<Vec<u8>>();
+    for turn in 0..30 {
+        log.put("space", "large", &NewRecord::new(&value(turn))).unwrap();
+        assert_eq!(read(&log, "large").unwrap(), value(turn));
+        if turn % 10 == 9 {
+            log.checkpoint().unwrap();
+            log.reclaim().unwrap();
+            log.compact().unwrap();
+            assert_eq!(read(&log, "large").unwrap(), value(turn));
+            log = reopened(&storage, log);
+            assert_eq!(read(&log, "large").unwrap(), value(turn));
+        }
+    }
+    let stats = log.stats().unwrap();
+    assert!(stats.file_len < 30 * EXTENT, "{} bytes for one of 200,000", stats.file_len);
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn old_versions_do_not_make_the_file_grow() {
+    let (_, log) = store();
+    for turn in 0..20_000_u32 {
+        let key = format!("key {}", turn % 50);
+        log.put("space", &key, &NewRecord::new(&[turn as u8; 300])).unwrap();
+        if turn % 500 == 0 {
+            log.checkpoint().unwrap();
+            log.reclaim().unwrap();
+            log.compact().unwrap();
+        }
+    }
+    let stats = log.stats().unwrap();
+    assert!(stats.file_len < 24 * EXTENT, "{} bytes for 50 of 300", stats.file_len);
+    for key in 0..50_u32 {
+        assert_eq!(read(&log, &format!("key {key}")).unwrap(), [(19_950 + key) as u8; 300]);
+    }
+}
+
+#[test]
+fn a_write_that_expects_something_else_changes_nothing() {
+    let (storage, mut log) = store();
+    let one = NewRecord::new(b"one");
+    let first = log.put_if("space", "key", &one, Expected::Absent).unwrap();
+    let two = NewRecord::new(b"two");
+    for turn in 0..3 {
+        let refused = log.put_if("space", "key", &two, Expected::Absent).unwrap_err();
+        let Error::Conflict { found, namespace, key } = refused else { panic!("{refused:?}") };
+        assert_eq!((found, &*namespace, &*key), (Some(first), "space", "key"));
+        let refused = log.put_if("space", "none", &two, Expected::Version(first)).unwrap_err();
+        assert!(matches!(refused, Error::Conflict { found: None, .. }), "{refused:?}");
+        assert_eq!(read(&log, "key").unwrap(), b"one");
+        assert_eq!(read(&log, "none"), None);
+        if turn == 0 {
+            seal(&log);
+        } else {
+            log = reopened(&storage, log);
+        }
+    }
+    let second = log.put_if("space", "key", &two, Expected::Version(first)).unwrap();
+    let refused = log.put_if("space", "key", &one, Expected::Version(first)).unwrap_err();
+    assert!(matches!(refused, Error::Conflict { found: Some(found), .. } if found == second));
+    assert_eq!(read(&log, "key").unwrap(), b"two");
+    let mut batch = Batch::new();
+    batch.put("space", "other", one).delete_if("space", "key", Expected::Version(first));
+    assert!(matches!(log.commit(&batch), Err(Error::Conflict { .. })));
+    assert_eq!(read(&log, "other"), None);
+}
+
+#[test]
+fn a_batch_writes_documents_and_records_together() {
+    let (storage, mut log) = store();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let _ = run.append(b"0").unwrap();
+    log.put("space", "old", &NewRecord::new(b"old")).unwrap();
+    let large = vec![7; 50_000];
+    let mut batch = Batch::new();
+    batch
+        .put("space", "new", NewRecord::new(b"new"))
+        .append("agent", "run", NewRecord::new(b"1").kind("one"))
+        .delete("space", "old")
+        .append("agent", "run", NewRecord::new(&large))
+        .put("other", "large", NewRecord::new(&large))
+        .durability(Durability::Disk);
+    assert_eq!(batch.len(), 5);
+    let committed = log.commit(&batch).unwrap();
+    assert!(committed.ticket.is_durable());
+    assert_eq!(committed.versions.iter().filter(|version| version.is_some()).count(), 3);
+    drop(run);
+    for _ in 0..2 {
+        assert_eq!(read(&log, "new").unwrap(), b"new");
+        assert_eq!(read(&log, "old"), None);
+        assert_eq!(log.get("other", "large").unwrap().unwrap().payload(), large);
+        let records: Vec<_> = log.trace("run").unwrap().map(Result::unwrap).collect();
+        let payloads: Vec<&[u8]> = records.iter().map(|record| record.payload()).collect();
+        assert_eq!(payloads, [b"0", b"1", &large[..]]);
+        assert_eq!(records[1].kind(), Some("one"));
+        log = reopened(&storage, log);
+    }
+}
+
+#[test]
+fn a_batch_that_cannot_be_done_as_a_whole_does_nothing() {
+    let (_, log) = store();
+    let run = log.start_run("agent", "ended", ()).unwrap();
+    let _ = run.end(&Outcome::completed()).unwrap();
+    let large = vec![1; 100_000];
+    let put = |batch: &mut Batch<'_>| {
+        batch.put("space", "a", NewRecord::new(b"a"));
+    };
+    let mut missing = Batch::new();
+    put(&mut missing);
+    missing.append("agent", "nobody", NewRecord::new(b"x"));
+    let mut ended = Batch::new();
+    put(&mut ended);
+    ended.append("agent", "ended", NewRecord::new(b"x"));
+    let mut twice = Batch::new();
+    put(&mut twice);
+    twice.delete("space", "a");
+    let mut conflict = Batch::new();
+    conflict.put("space", "a", NewRecord::new(&large));
+    conflict.delete_if("space", "b", Expected::Version(Version(1)));
+    let end = log.stats().unwrap().end;
+    assert!(matches!(log.commit(&missing), Err(Error::RunNotFound { .. })));
+    assert!(matches!(log.commit(&ended), Err(Error::RunEnded { .. })));
+    assert!(matches!(log.commit(&twice), Err(Error::InvalidArgument { .. })));
+    assert!(matches!(log.commit(&Batch::new()), Err(Error::InvalidArgument { .. })));
+    assert_eq!(log.stats().unwrap().end, end, "nothing was written");
+    assert!(matches!(log.commit(&conflict), Err(Error::Conflict { .. })));
+    assert_eq!(read(&log, "a"), None);
+    assert_eq!(keys(&log, ""), Vec::<String>::new());
+    log.put("space", "a", &NewRecord::new(b"now")).unwrap();
+    assert_eq!(read(&log, "a").unwrap(), b"now");
+}
+
+#[test]
+fn names_of_documents_are_any_text_of_1_to_512_bytes() {
+    let (storage, log) = store();
+    let long = "k".repeat(512);
+    for (namespace, key) in [("", "k"), ("n", ""), (&*long.repeat(2), "k"), ("n", &*long.repeat(2))]
+    {
+        let value = NewRecord::new(b"v");
+        for refused in [
+            log.put(namespace, key, &value).err(),
+            log.get(namespace, key).err(),
+            log.delete(namespace, key).err(),
+        ] {
+            assert!(matches!(refused, Some(Error::InvalidId { .. })), "{refused:?}");
+        }
+    }
+    assert!(log.list("", "", None, 1).is_err());
+    let names = ["../../etc", "a/b", "a\\b", "a_b", "\0", "\u{1}\n", " ", ".", &long];
+    for name in names {
+        log.put(name, name, &NewRecord::new(name.as_bytes())).unwrap();
+    }
+    let log = reopened(&storage, log);
+    for name in names {
+        assert_eq!(log.get(name, name).unwrap().unwrap().payload(), name.as_bytes());
+        assert_eq!(log.list(name, "", None, 9).unwrap().documents.len(), 1);
+    }
+    let prefix = "x".repeat(2000);
+    assert!(log.list(&long, &prefix, None, 9).unwrap().documents.is_empty());
+}
+
+#[test]
+fn of_many_threads_that_create_a_document_exactly_one_succeeds() {
+    let (_, log) = store();
+    for turn in 0..20 {
+        let (key, start) = (format!("key {turn}"), Barrier::new(64));
+        let won = std::thread::scope(|scope| {
+            let tries: Vec<_> = (0..64_u8)
+                .map(|thread| {
+                    let (log, key, start) = (&log, &key, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        let value = [thread];
+                        log.put_if("space", key, &NewRecord::new(&value), Expected::Absent)
+                            .is_ok()
+                            .then_some(thread)
+                    })
+                })
+                .collect();
+            tries.into_iter().filter_map(|tried| tried.join().unwrap()).collect::<Vec<u8>>()
+        });
+        assert_eq!(won.len(), 1);
+        assert_eq!(read(&log, &key).unwrap(), won);
+    }
+}
+
+#[test]
+fn of_threads_that_write_large_values_at_once_one_is_there_as_a_whole() {
+    let (storage, log) = store();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let log = &log;
+            scope.spawn(move || {
+                for turn in 0..10_u8 {
+                    let value = vec![thread * 16 + turn; 30_000];
+                    log.put("space", "one", &NewRecord::new(&value)).unwrap();
+                    let found = read(log, "one").unwrap();
+                    assert!(found.len() == 30_000 && found.iter().all(|byte| *byte == found[0]));
+                }
+            });
+        }
+    });
+    let found = read(&log, "one").unwrap();
+    assert_eq!(keys(&log, ""), ["one"]);
+    let log = reopened(&storage, log);
+    assert_eq!(read(&log, "one").unwrap(), found);
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_document_that_is_held_stays_readable_whatever_is_written_meanwhile() {
+    let (_, log) = store();
+    log.put("space", "one", &NewRecord::new(&[1; 5000])).unwrap();
+    seal(&log);
+    let held = log.get("space", "one").unwrap().unwrap().into_payload();
+    for turn in 0..50 {
+        log.put("space", "one", &NewRecord::new(&[turn; 5000])).unwrap();
+        log.checkpoint().unwrap();
+        log.compact().unwrap();
+    }
+    assert_eq!(&held[..], [1; 5000]);
+}
