@@ -6,5 +6,17 @@
 //!
 //! **Invariant:** a store knows the public API of this crate, and nothing of its layers.
 
+pub mod consume_once;
 pub mod run_store;
 pub mod trajectory;
+
+/// The examples of the pages for those who migrate.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../docs/migrate/consume-once.md")]
+    struct ConsumeOnce;
+    #[doc = include_str!("../../docs/migrate/run-store.md")]
+    struct RunStore;
+    #[doc = include_str!("../../docs/migrate/trajectory.md")]
+    struct Trajectory;
+}
