@@ -4,7 +4,7 @@
 //! once. So a store whose index is missing, damaged or still being rebuilt gives the same answers.
 
 use core::cmp::Reverse;
-use core::ops::{Bound, RangeBounds};
+use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::catalog::{Catalog, RunFilter};
@@ -230,7 +230,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
             }
             let row = fold(self.directories, said)?.row.filter(|row| row.document);
             if let Some(row) = row
-                && (from, Bound::Unbounded).contains(row.run.as_str())
+                && is_behind(from, row.run.as_str())
             {
                 page.entry(row.run.as_str().to_owned()).or_default().push(row.run_no);
                 if page.len() > limit {
@@ -259,5 +259,14 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
             visit(row.summary());
             Ok(())
         })
+    }
+}
+
+/// Whether a key is not in front of where a list begins.
+pub(super) fn is_behind(from: Bound<&str>, key: &str) -> bool {
+    match from {
+        Bound::Unbounded => true,
+        Bound::Included(first) => str::cmp(key, first).is_ge(),
+        Bound::Excluded(last) => str::cmp(key, last).is_gt(),
     }
 }

@@ -1,6 +1,6 @@
 //! A generated log: directories with random runs, records, starts, ends, holds and evictions.
 
-use core::ops::{Bound, RangeBounds};
+use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,6 +11,7 @@ use crate::format::directory::{EndAt, EvictionAt, HoldAt, StartAt};
 use crate::format::segment::Purpose;
 use crate::format::{Directory, DirectoryBuilder, RunEntry};
 use crate::index::row::RunState;
+use crate::index::scan::is_behind;
 use crate::index::{
     Applied, Catalog, Directories, IndexError, IndexIdentity, RowSummary, RunFilter, RunRow,
     SegmentChange, Span,
@@ -453,7 +454,7 @@ impl Catalog for Model {
         let documents = self.all_rows().filter(|row| row.document && row.agent == namespace);
         let mut all: Vec<_> =
             documents.map(|row| (row.run.as_str().to_owned(), row.run_no)).collect();
-        all.retain(|(key, _)| (from, Bound::Unbounded).contains(key.as_str()));
+        all.retain(|(key, _)| is_behind(from, key.as_str()));
         all.sort();
         let mut keys: Vec<&String> = all.iter().map(|(key, _)| key).collect();
         keys.dedup();
