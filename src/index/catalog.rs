@@ -66,7 +66,7 @@ pub(crate) trait Catalog {
     /// How many runs there are.
     fn count_runs(&self) -> Result<u64, IndexError>;
 
-    /// Calls `visit` for each run and each version of a document, by number. After an error, what it was called for is not an
-    /// answer.
+    /// Calls `visit` for each run and each version of a document, by number. After an error, what
+    /// it was called for is not an answer.
     fn each_summary(&self, visit: &mut dyn FnMut(RowSummary<'_>)) -> Result<(), IndexError>;
 }

@@ -1,5 +1,5 @@
-//! From a batch to its frames: what is there is looked at, and what takes its place is written, under
-//! one lock.
+//! From a batch to its frames: what is there is looked at, and what takes its place is written,
+//! under one lock.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -133,8 +133,8 @@ impl EffectLedger {
         Self::named(log, "default")
     }
 
-    /// One of several ledgers that know nothing of one another. The name has at most 480 bytes, else
-    /// every call fails with [`Error::InvalidId`].
+    /// One of several ledgers that know nothing of one another. The name has at most 480 bytes,
+    /// else every call fails with [`Error::InvalidId`].
     pub fn named(log: &RunLog, name: &str) -> Self {
         Self { log: log.clone(), namespace: format!("{NAMESPACE}{name}") }
     }
@@ -169,8 +169,8 @@ impl EffectLedger {
         self.finish(key, &State::Completed { result: result.to_vec() })
     }
 
-    /// Says that an effect was not carried out, and will not be by whoever began it: it may be begun
-    /// again. Saying the same again is fine.
+    /// Says that an effect was not carried out, and will not be by whoever began it: it may be
+    /// begun again. Saying the same again is fine.
     ///
     /// # Errors
     /// [`LedgerError::NotBegun`].

@@ -7,8 +7,8 @@
 //! - [`EffectLedger`]: an effect is begun, and completed or failed later; after a crash the ledger
 //!   tells which were begun and never finished, so that somebody can look what became of them.
 //!
-//! Each call is durable before it returns: it survives power loss. Calls may come from any number of
-//! threads, and from any number of clones and stores on the same [`RunLog`].
+//! Each call is durable before it returns: it survives power loss. Calls may come from any number
+//! of threads, and from any number of clones and stores on the same [`RunLog`].
 //!
 //! An id is any text of 1 to 512 bytes. What is consumed stays so until it is cleaned up: no policy
 //! of retention touches it.
