@@ -183,8 +183,9 @@ number!(
     RunNo(u64)
 );
 number!(
-    /// The version of a document: larger for what was written later, never given twice, and kept
-    /// for ever, also when compaction moves the document.
+    /// The version of a document: never given twice, and kept for ever, also when compaction moves
+    /// the document. Larger than those of all values whose writing had begun before; of two large
+    /// values that are written at once, either may count in the end.
     Version(u64)
 );
 number!(

@@ -258,7 +258,7 @@ impl Engine {
         {
             // What was evicted may give the space for the rest.
             count = evicted.len();
-            self.free_evicted()?;
+            self.free_evicted(evicted.len() as u64)?;
             if self.options.compaction.automatic {
                 self.compact_for_space(Rate::Unlimited, &|| false)?;
             }
@@ -275,7 +275,7 @@ impl Engine {
             plan.totals.going_bytes = plan.totals.going_bytes.saturating_sub(passed);
         }
         if !evicted.is_empty() {
-            self.free_evicted()?;
+            self.free_evicted(evicted.len() as u64)?;
             self.upkeep.want(Wanted::COMPACT);
             self.after_change();
         }
@@ -285,8 +285,8 @@ impl Engine {
     }
 
     /// Frees what is dead since runs were evicted.
-    fn free_evicted(&self) -> Result<()> {
-        let is_stale = self.is_index_stale()?;
+    fn free_evicted(&self, evicted: u64) -> Result<()> {
+        let is_stale = self.is_index_stale(evicted)?;
         if is_stale {
             // The evictions are sealed, so that the index to come has none of these runs.
             let mut core = self.core.lock();
@@ -438,15 +438,12 @@ impl Engine {
 
     /// Whether most runs of the index are deleted: building it anew from what is left is faster
     /// than removing them, and it becomes small.
-    fn is_index_stale(&self) -> Result<bool> {
-        let (catalog, deleted) = {
-            let core = self.core.lock();
-            (Arc::clone(&core.catalog), core.deleted.len() as u64)
-        };
-        if catalog.index().is_none() || deleted < 1000 {
+    fn is_index_stale(&self, evicted: u64) -> Result<bool> {
+        let catalog = Arc::clone(&self.core.lock().catalog);
+        if catalog.index().is_none() || evicted < 1000 {
             return Ok(false);
         }
-        Ok(deleted * 2 >= catalog.ask(|catalog| catalog.count_runs())?)
+        Ok(evicted * 2 >= catalog.ask(|catalog| catalog.count_runs())?)
     }
 }
 
