@@ -5,13 +5,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use runlog::RunNo;
+use runlog::format::eviction::{decode_evictions, evicted_runs};
 use runlog::format::frame::{FRAME_HEADER_LEN, FrameCheck, FrameHeader, SegmentKey};
 use runlog::format::header::StaticHeader;
 use runlog::format::manifest::{AREA_HEADER_LEN, AreaHeader, Change, RECORD_LEN, RecordKey};
+use runlog::format::origin::Origin;
 use runlog::format::segment::SegmentHeader;
 use runlog::format::superblock::Superblock;
-use runlog::format::eviction::{decode_evictions, evicted_runs};
-use runlog::format::origin::Origin;
 use runlog::format::{Directory, directory, frame, manifest, owner};
 use runlog_fuzz::checks::{repair, repair_change, repair_frame};
 

@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use runlog_fuzz::allow_panics_of_the_index_library;
 use runlog_fuzz::checks::repair_file;
-use runlog_fuzz::exercise::open_and_use;
+use runlog_fuzz::exercise::{SPACE, open_and_use};
 use runlog_fuzz::sample::sample;
 
 /// The most that a file grows.
@@ -70,6 +70,11 @@ fuzz_target!(init: allow_panics_of_the_index_library(), |input: Input| {
         repair_file(&mut bytes);
     }
     open_and_use(bytes, |agent, run, seq, payload| {
+        if agent == SPACE && !input.believed {
+            let written = payload == b"written together" || payload == b"new";
+            let same = payload.iter().all(|byte| Some(byte) == payload.first());
+            assert!(written || same, "document {run} is as some write left it");
+        }
         let Some(payloads) = sample.runs.get(&(agent.to_owned(), run.to_owned())) else { return };
         if !input.believed {
             let expected = payloads.get(seq as usize).map(Vec::as_slice);

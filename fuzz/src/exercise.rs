@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{NewRecord, Outcome, Retention, RunLog, RunSummary};
+use runlog::{Batch, Expected, NewRecord, Outcome, Retention, RunLog, RunSummary};
 
 use crate::surroundings::options;
 
@@ -13,11 +13,14 @@ const RUNS: usize = 256;
 const ROOM: u64 = 64 << 20;
 const AGENT: &str = "fuzz agent";
 const RUN: &str = "fuzz run";
+/// Where the sample has documents.
+pub const SPACE: &str = "space";
 
 /// Opens a file of these bytes, reads, writes, closes and opens again. Whatever the bytes are,
 /// nothing panics; and what was acknowledged after they were opened comes back.
 ///
-/// `seen` is told of each record that is read: the agent, the run, the sequence, the payload.
+/// `seen` is told of each record that is read: the agent, the run, the sequence, the payload; and of
+/// each document: [`SPACE`], the key, the version, the payload.
 pub fn open_and_use(bytes: Vec<u8>, mut seen: impl FnMut(&str, &str, u64, &[u8])) {
     // A manifest may claim extents far behind the end of the file. A disk has holes there; memory
     // has not, and is bounded instead.
@@ -37,6 +40,8 @@ pub fn open_and_use(bytes: Vec<u8>, mut seen: impl FnMut(&str, &str, u64, &[u8])
     let back: Vec<Vec<u8>> =
         trace.map(|record| record.expect("an acknowledged record").payload().to_vec()).collect();
     assert_eq!(back, written, "what was acknowledged comes back");
+    let document = log.get(SPACE, RUN).expect("an acknowledged document").expect("it is there");
+    assert_eq!(document.payload(), b"written together");
     read_all(&log, &mut seen);
 }
 
@@ -55,6 +60,13 @@ pub fn read_all(log: &RunLog, seen: &mut impl FnMut(&str, &str, u64, &[u8])) {
         let _ = log.runs(agent.as_str(), None, 16);
     }
     let _ = log.in_progress(None, 16);
+    let documents = log.list(SPACE, "", None, RUNS).map(|page| page.documents);
+    for listed in documents.unwrap_or_default() {
+        if let Ok(Some(document)) = log.get(SPACE, &listed.key) {
+            let version = document.version().0;
+            seen(SPACE, &listed.key, version, document.payload());
+        }
+    }
     let _ = (log.receipts(16), log.held_runs(), log.gc_plan(&Retention::new().keep_newest(1)));
     for summary in runs {
         let (agent, run) = (summary.agent.as_str(), summary.run.as_str());
@@ -89,6 +101,15 @@ fn write(log: &RunLog) -> runlog::Result<Vec<Vec<u8>>> {
     let batch = [NewRecord::new(b"five"), NewRecord::new(b"six")];
     let _ = writer.append_batch(&batch)?;
     payloads.extend([b"five".to_vec(), b"six".to_vec()]);
+    let mut batch = Batch::new();
+    batch
+        .put(SPACE, "key-1", NewRecord::new(&large))
+        .put(SPACE, RUN, NewRecord::new(b"written together"))
+        .append(AGENT, RUN, NewRecord::new(b"seven"))
+        .delete(SPACE, "key-2");
+    log.commit(&batch)?;
+    payloads.push(b"seven".to_vec());
+    let _ = log.put_if(SPACE, "key-3", &NewRecord::new(b"new"), Expected::Absent);
     log.sync()?;
     let _ = writer.end(&Outcome::completed())?;
     let _ = log.adopt_orphans();

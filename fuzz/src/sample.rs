@@ -1,5 +1,5 @@
 //! A small store with something of everything: sealed segments, outputs of a compaction, an index,
-//! ended, deleted, held and unfinished runs, records in pieces, batches, records after the end.
+//! ended, deleted, held and unfinished runs, records in pieces, batches, records after the end, documents.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -32,6 +32,7 @@ fn build() -> runlog::Result<Sample> {
     let mut runs = BTreeMap::new();
     for number in 0..18_usize {
         add_run(&log, number, &mut runs)?;
+        add_documents(&log, number)?;
         if number % 6 == 5 {
             log.sync()?;
             log.checkpoint()?;
@@ -56,6 +57,16 @@ fn build() -> runlog::Result<Sample> {
     let killed = storage.to_bytes();
     log.close()?;
     Ok(Sample { killed, closed: storage.to_bytes(), runs })
+}
+
+/// Documents that replace one another; some are deleted, and some are long.
+fn add_documents(log: &RunLog, number: usize) -> runlog::Result<()> {
+    let (key, len) = (format!("key-{}", number % 4), if number == 9 { 20_000 } else { 300 });
+    log.put("space", &key, &NewRecord::new(&vec![number as u8; len]))?;
+    if number == 14 {
+        log.delete("space", "key-1")?;
+    }
+    Ok(())
 }
 
 fn ids(number: usize) -> (String, String) {
