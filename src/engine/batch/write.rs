@@ -117,7 +117,9 @@ impl Engine {
                 Ok(body) => bodies.push(body),
                 Err(error) => {
                     let mut core = self.core.lock();
-                    pending.iter().for_each(|run_no| core.hot.remove(*run_no));
+                    for run_no in pending {
+                        core.hot.remove(run_no);
+                    }
                     return Err(error);
                 }
             }
@@ -197,7 +199,9 @@ impl Engine {
         }
         let placed = self.place_writes(core, batch, planned, bodies, &evicted);
         let Ok((lsn, end)) = placed else {
-            fresh.iter().for_each(|run_no| core.hot.remove(*run_no));
+            for run_no in fresh {
+                core.hot.remove(run_no);
+            }
             return placed.map(|(lsn, end)| (versions, lsn, end));
         };
         self.settle_batch(core, planned, &evicted, suspects);
