@@ -444,6 +444,12 @@ impl RunLog {
         self.engine().verify()
     }
 
+    /// The time as the clock of the options tells it, which is what is stamped on all that has no
+    /// time of its own. May jump in both directions.
+    pub fn now(&self) -> Timestamp {
+        self.engine().now()
+    }
+
     /// Numbers about the store. Reads the directories of all segments: a few milliseconds for
     /// 100,000 runs.
     ///
