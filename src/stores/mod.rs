@@ -8,6 +8,7 @@
 
 pub mod consume_once;
 pub mod run_store;
+pub mod sessions;
 pub mod trajectory;
 
 /// The examples of the pages for those who migrate.
@@ -17,6 +18,8 @@ mod pages {
     struct ConsumeOnce;
     #[doc = include_str!("../../docs/migrate/run-store.md")]
     struct RunStore;
+    #[doc = include_str!("../../docs/migrate/sessions.md")]
+    struct Sessions;
     #[doc = include_str!("../../docs/migrate/trajectory.md")]
     struct Trajectory;
 }

@@ -24,7 +24,7 @@ const TOUCHES: [(&str, &[&str]); 3] = [
         ],
     ),
     ("time", &["src/engine/env.rs", "src/engine/upkeep.rs", "src/engine/options.rs"]),
-    ("thread", &["src/engine/upkeep.rs"]),
+    ("thread", &["src/engine/upkeep.rs", "src/stores/sessions/worker.rs"]),
 ];
 
 /// What each layer must not know of the crate, from the lowest layer on.

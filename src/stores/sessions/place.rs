@@ -1,0 +1,331 @@
+//! The blocking half of the store: how sessions are stored, and what the thread does for each call.
+//!
+//! The parts of sessions are documents, each part in a namespace of its own with the ids as keys:
+//! `\0sessions/<name>/<part>`. Beside them are `head` (see `snapshot.rs`) and `lease`. A write is
+//! one batch of the parts, the head and the look at the lease.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::error::{Part, SessionError};
+use super::lease::{Fence, Found, Granted, WriterLease, encode, fence, fenced};
+use super::watch::Hub;
+use crate::{
+    Batch, Committed, Document, Durability, Error, Expected, IdKind, MAX_ID_LEN, NewRecord, Result,
+    RunLog, Timestamp, Version,
+};
+
+/// What the namespaces of sessions begin with; no caller's namespace should.
+const NAMESPACE: &str = "\0sessions/";
+
+/// Ids that are listed in one step.
+const PAGE: usize = 500;
+
+/// Where the sessions of a store are.
+#[derive(Debug)]
+pub(super) struct Place {
+    log: RunLog,
+    name: String,
+    pub(super) hub: Arc<Hub>,
+}
+
+/// A part to write, as JSON; none to remove what is there.
+pub(super) type NewPart = (Part, Option<Vec<u8>>);
+
+/// How a session must be for a write to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Anything,
+    /// There is no session.
+    NoSession,
+    /// Nothing was written since the head had this version.
+    Head(Version),
+    /// Something that never was.
+    Nothing,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.hub.end();
+    }
+}
+
+impl Place {
+    pub(super) fn new(log: &RunLog, name: &str) -> Self {
+        Self { log: log.clone(), name: name.to_owned(), hub: Arc::default() }
+    }
+
+    fn space(&self, what: &str) -> String {
+        format!("{NAMESPACE}{}/{what}", self.name)
+    }
+
+    fn head(&self) -> String {
+        self.space("head")
+    }
+
+    /// The bytes of a part, as they are.
+    pub(super) fn part(&self, part: Part, id: &str) -> Result<Option<Document>> {
+        self.log.get(&self.space(part.as_str()), id)
+    }
+
+    /// Writes parts of a session, all of them or none. Answers whether the session was as wanted.
+    pub(super) fn write(
+        &self,
+        (session, caller): (&str, Option<&WriterLease>),
+        parts: &[NewPart],
+        wanted: Wanted,
+    ) -> Result<bool, SessionError> {
+        let head = self.head();
+        let spaces: Vec<String> = parts.iter().map(|(part, _)| self.space(part.as_str())).collect();
+        let (of_head, of_session) = match wanted {
+            Wanted::Anything => (Expected::Anything, Expected::Anything),
+            Wanted::NoSession => (Expected::Anything, Expected::Absent),
+            Wanted::Head(version) => (Expected::Version(version), Expected::Anything),
+            Wanted::Nothing => return Ok(false),
+        };
+        let mut batch = Batch::new();
+        batch.durability(Durability::Disk).put_if(&head, session, NewRecord::json(b"{}"), of_head);
+        for ((part, bytes), space) in parts.iter().zip(&spaces) {
+            let expected = if *part == Part::Session { of_session } else { Expected::Anything };
+            match bytes {
+                Some(bytes) => batch.put_if(space, session, NewRecord::json(bytes), expected),
+                None => batch.delete(space, session),
+            };
+        }
+        let committed = match self.commit(session, caller, &batch) {
+            Err(SessionError::Store(Error::Conflict { .. })) if wanted != Wanted::Anything => {
+                return Ok(false);
+            }
+            committed => committed?,
+        };
+        self.hub.tell(session, committed.versions.first().copied().flatten(), committed.lsn);
+        Ok(true)
+    }
+
+    /// Removes all parts of a session, and nothing else.
+    pub(super) fn delete(
+        &self,
+        session: &str,
+        caller: Option<&WriterLease>,
+    ) -> Result<(), SessionError> {
+        let head = self.head();
+        let spaces = Part::OF_SESSION.map(|part| self.space(part.as_str()));
+        let mut batch = Batch::new();
+        batch.durability(Durability::Disk).delete(&head, session);
+        for space in &spaces {
+            batch.delete(space, session);
+        }
+        let writes = batch.len();
+        let committed = self.commit(session, caller, &batch)?;
+        if committed.versions.iter().take(writes).any(Option::is_some) {
+            self.hub.tell(session, None, committed.lsn);
+        }
+        Ok(())
+    }
+
+    /// Commits writes of a session, if the lease allows it at that very moment.
+    fn commit(
+        &self,
+        session: &str,
+        caller: Option<&WriterLease>,
+        writes: &Batch<'_>,
+    ) -> Result<Committed, SessionError> {
+        let space = self.space("lease");
+        // Mostly there are no leases: that is tried without looking.
+        let mut found = match caller {
+            Some(_) => self.lease(session)?,
+            None => None,
+        };
+        loop {
+            let fence = fence(session, caller, found.as_ref(), self.log.now())?;
+            let mut batch: Batch<'_> = writes.clone();
+            match &fence {
+                Fence::Absent => batch.delete_if(&space, session, Expected::Absent),
+                Fence::End(version) => {
+                    batch.delete_if(&space, session, Expected::Version(*version))
+                }
+                Fence::Keep(version, bytes) => {
+                    let expected = Expected::Version(*version);
+                    batch.put_if(&space, session, NewRecord::json(bytes), expected)
+                }
+            };
+            match self.log.commit(&batch) {
+                Err(Error::Conflict { namespace, .. }) if namespace == space => {
+                    found = self.lease(session)?;
+                }
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    /// Writes or removes the checkpoint of a run.
+    pub(super) fn write_checkpoint(
+        &self,
+        run: &str,
+        caller: Option<&WriterLease>,
+        bytes: Option<&[u8]>,
+    ) -> Result<(), SessionError> {
+        let space = self.space(Part::LoopCheckpoint.as_str());
+        let mut batch = Batch::new();
+        batch.durability(Durability::Disk);
+        match bytes {
+            Some(bytes) => batch.put(&space, run, NewRecord::json(bytes)),
+            None => batch.delete(&space, run),
+        };
+        match caller {
+            Some(caller) => self.commit(&caller.session, Some(caller), &batch)?,
+            None => self.log.commit(&batch)?,
+        };
+        Ok(())
+    }
+
+    /// All parts of a session at one moment, and the version of its head then.
+    pub(super) fn snapshot(&self, session: &str) -> Result<(Version, [Option<Document>; 6])> {
+        let mut head = self.version(session)?;
+        loop {
+            let mut parts = [const { None }; 6];
+            for (place, part) in parts.iter_mut().zip(Part::OF_SESSION) {
+                *place = self.part(part, session)?;
+            }
+            let now = self.version(session)?;
+            if now == head {
+                return Ok((head.unwrap_or_default(), parts));
+            }
+            // Somebody wrote in between.
+            head = now;
+        }
+    }
+
+    /// The version of the head of a session.
+    pub(super) fn version(&self, session: &str) -> Result<Option<Version>> {
+        Ok(self.log.get(&self.head(), session)?.map(|head| head.version()))
+    }
+
+    pub(super) fn exists(&self, session: &str) -> Result<bool> {
+        let len = session.len();
+        if !(1..=MAX_ID_LEN).contains(&len) {
+            return Err(Error::InvalidId { kind: IdKind::Key, len, max: MAX_ID_LEN });
+        }
+        // The first that begins with an id is that id.
+        let page = self.log.list(&self.space(Part::Session.as_str()), session, None, 1)?;
+        Ok(page.documents.first().is_some_and(|first| first.key == session))
+    }
+
+    pub(super) fn list(&self) -> Result<Vec<String>> {
+        let space = self.space(Part::Session.as_str());
+        let (mut ids, mut after) = (Vec::new(), None::<String>);
+        loop {
+            let page = self.log.list(&space, "", after.as_deref(), PAGE)?;
+            ids.extend(page.documents.into_iter().map(|listed| listed.key));
+            after = page.next;
+            if after.is_none() {
+                return Ok(ids);
+            }
+        }
+    }
+
+    /// Writes something that survives power loss, reads it and removes it.
+    pub(super) fn check_health(&self) -> Result<()> {
+        let space = self.space("health");
+        let value = NewRecord::json(b"{}").durability(Durability::Disk);
+        self.log.put(&space, "check", &value)?;
+        // It may be missing: somebody else may check at the same time.
+        self.log.get(&space, "check")?;
+        self.log.delete(&space, "check").map(|_| ())
+    }
+
+    /// The lease of a session, run out or not.
+    fn lease(&self, session: &str) -> Result<Option<Found>> {
+        let found = self.log.get(&self.space("lease"), session)?;
+        found.as_ref().map(Found::read).transpose()
+    }
+
+    /// Who may write a session now, if somebody has a lease that did not run out.
+    pub(super) fn current_lease(&self, session: &str) -> Result<Option<WriterLease>> {
+        let found = self.lease(session)?.filter(|found| found.granted.until > self.log.now().0);
+        Ok(found.map(|found| found.lease(session)))
+    }
+
+    pub(super) fn acquire(
+        &self,
+        session: &str,
+        holder: &str,
+        ttl: Duration,
+    ) -> Result<WriterLease, SessionError> {
+        loop {
+            let (found, now) = (self.lease(session)?, self.log.now());
+            if let Some(found) = &found
+                && found.granted.until > now.0
+                && found.granted.holder != holder
+            {
+                return Err(found.held(session));
+            }
+            let until = later(now, ttl);
+            let granted = Granted { holder: holder.to_owned(), until: until.0, epoch: None };
+            if let Some(version) = self.grant(session, &granted, found.as_ref())? {
+                let (session, holder) = (session.to_owned(), holder.to_owned());
+                return Ok(WriterLease { session, holder, epoch: version.0, until });
+            }
+        }
+    }
+
+    pub(super) fn renew(
+        &self,
+        lease: &WriterLease,
+        ttl: Duration,
+    ) -> Result<WriterLease, SessionError> {
+        loop {
+            let found = self.lease(&lease.session)?;
+            let Some(own) = found.as_ref().filter(|found| found.epoch() == lease.epoch) else {
+                return Err(fenced(lease, found.as_ref()));
+            };
+            let (holder, epoch) = (own.granted.holder.clone(), lease.epoch);
+            let until = later(self.log.now(), ttl);
+            let granted = Granted { holder: holder.clone(), until: until.0, epoch: Some(epoch) };
+            if self.grant(&lease.session, &granted, Some(own))?.is_some() {
+                return Ok(WriterLease { session: lease.session.clone(), holder, epoch, until });
+            }
+        }
+    }
+
+    /// Gives a lease back. Answers whether it was still the caller's.
+    pub(super) fn release(&self, lease: &WriterLease) -> Result<bool> {
+        let space = self.space("lease");
+        loop {
+            let found = self.lease(&lease.session)?;
+            let Some(own) = found.filter(|found| found.epoch() == lease.epoch) else {
+                return Ok(false);
+            };
+            let mut batch = Batch::new();
+            batch.delete_if(&space, &lease.session, Expected::Version(own.version));
+            match self.log.commit(&batch) {
+                Ok(_) => return Ok(true),
+                // It was renewed or taken in between.
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes a lease in the place of what was found; none if that changed in between.
+    fn grant(
+        &self,
+        session: &str,
+        granted: &Granted,
+        found: Option<&Found>,
+    ) -> Result<Option<Version>> {
+        let expected = found.map_or(Expected::Absent, |found| Expected::Version(found.version));
+        let value = encode(granted)?;
+        let value = NewRecord::json(&value);
+        match self.log.put_if(&self.space("lease"), session, &value, expected) {
+            Ok(version) => Ok(Some(version)),
+            Err(Error::Conflict { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn later(now: Timestamp, ttl: Duration) -> Timestamp {
+    let ttl = i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX);
+    Timestamp(now.0.saturating_add(ttl))
+}

@@ -1,0 +1,223 @@
+//! The thread that does what calls ask for, so that no executor ever waits for a disk.
+//!
+//! - One thread a store: what was handed over first is done first.
+//! - The queue is bounded. Whoever finds it full is woken once it is half empty.
+//! - A call that is dropped before its turn is skipped; one that was begun is done to its end.
+//! - A call that panics, in serde code of the caller's, fails alone: the thread goes on.
+//!
+//! The thread is started by the first call and ends with the [`Worker`].
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle, current};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::error::SessionError;
+use crate::{Error, IoAction};
+
+/// Calls that wait for the thread at most; more wait in front of the queue.
+const QUEUE: usize = 64;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The thread and its queue.
+#[derive(Debug, Default)]
+pub(super) struct Worker {
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Who found the queue full.
+    waiting: Vec<Waker>,
+    ending: bool,
+}
+
+impl core::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Queue").field("jobs", &self.state.lock().jobs.len()).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// What `work` answers, once the thread has done it. It is handed over when the answer is
+    /// polled first.
+    pub(super) fn call<R, W>(&self, work: W) -> Answer<'_, R>
+    where
+        R: Send + 'static,
+        W: FnOnce() -> Result<R, SessionError> + Send + 'static,
+    {
+        let slot = Arc::new(Slot(Mutex::new(Progress::Waiting(None))));
+        let fill = Fill(Arc::clone(&slot));
+        let job: Job = Box::new(move || {
+            if fill.begin() {
+                let result = work();
+                fill.end(result);
+            }
+        });
+        Answer { worker: self, slot, job: Some(job) }
+    }
+
+    /// Hands a job over. It comes back if there is no room; the task is woken once there is.
+    fn hand_over(&self, job: Job, waker: &Waker) -> Result<Option<Job>, Error> {
+        let mut state = self.queue.state.lock();
+        if state.jobs.len() >= QUEUE {
+            if !state.waiting.iter().any(|other| other.will_wake(waker)) {
+                state.waiting.push(waker.clone());
+            }
+            return Ok(Some(job));
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.queue.changed.notify_one();
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            let queue = Arc::clone(&self.queue);
+            let started = Builder::new().name("runlog-sessions".to_owned());
+            let started = started.spawn(move || queue.run());
+            *thread = Some(started.map_err(|source| Error::io(IoAction::Thread, source))?);
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Worker {
+    /// Waits for the call that is under way, if it was dropped in the middle. There are no others:
+    /// a call that is waited for keeps its store.
+    fn drop(&mut self) {
+        self.queue.state.lock().ending = true;
+        self.queue.changed.notify_all();
+        let Some(thread) = self.thread.get_mut().take() else { return };
+        // A task that the thread woke, and that nobody wants any more, may end here.
+        if thread.thread().id() != current().id() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Queue {
+    fn run(&self) {
+        loop {
+            let mut state = self.state.lock();
+            let job = loop {
+                if let Some(job) = state.jobs.pop_front() {
+                    break job;
+                }
+                if state.ending {
+                    return;
+                }
+                self.changed.wait(&mut state);
+            };
+            let room = state.jobs.len() <= QUEUE / 2;
+            let woken = if room { core::mem::take(&mut state.waiting) } else { Vec::new() };
+            drop(state);
+            // Wakers are the caller's as well. Whoever waits for the job learns of its panic from
+            // `Fill`.
+            let _ = catch_unwind(|| woken.into_iter().for_each(Waker::wake));
+            let _ = catch_unwind(AssertUnwindSafe(job));
+        }
+    }
+}
+
+/// Where the answer to one call is put.
+struct Slot<R>(Mutex<Progress<R>>);
+
+enum Progress<R> {
+    Waiting(Option<Waker>),
+    Begun(Option<Waker>),
+    Done(Result<R, SessionError>),
+    /// Nobody waits for the answer, or it was taken.
+    Over,
+}
+
+/// The end of a slot that the thread holds. Dropped without an answer it says that there is none.
+struct Fill<R>(Arc<Slot<R>>);
+
+impl<R> Fill<R> {
+    /// Whether somebody still wants the answer.
+    fn begin(&self) -> bool {
+        let mut progress = self.0.0.lock();
+        let Progress::Waiting(waker) = &mut *progress else { return false };
+        let waker = waker.take();
+        *progress = Progress::Begun(waker);
+        true
+    }
+
+    fn end(&self, result: Result<R, SessionError>) {
+        let mut progress = self.0.0.lock();
+        let waker = match &mut *progress {
+            Progress::Waiting(waker) | Progress::Begun(waker) => waker.take(),
+            Progress::Done(_) | Progress::Over => return,
+        };
+        *progress = Progress::Done(result);
+        drop(progress);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<R> Drop for Fill<R> {
+    fn drop(&mut self) {
+        self.end(Err(SessionError::NoAnswer));
+    }
+}
+
+/// The answer to a call, to be awaited.
+pub(super) struct Answer<'a, R> {
+    worker: &'a Worker,
+    slot: Arc<Slot<R>>,
+    /// What was not handed over yet.
+    job: Option<Job>,
+}
+
+impl<R> Future for Answer<'_, R> {
+    type Output = Result<R, SessionError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(job) = self.job.take() {
+            match self.worker.hand_over(job, context.waker()) {
+                Ok(None) => {}
+                Ok(Some(job)) => {
+                    self.job = Some(job);
+                    return Poll::Pending;
+                }
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        let mut progress = self.slot.0.lock();
+        match &mut *progress {
+            Progress::Waiting(waker) | Progress::Begun(waker) => {
+                *waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+            Progress::Done(_) | Progress::Over => {
+                match core::mem::replace(&mut *progress, Progress::Over) {
+                    Progress::Done(result) => Poll::Ready(result),
+                    _ => Poll::Ready(Err(SessionError::NoAnswer)),
+                }
+            }
+        }
+    }
+}
+
+impl<R> Drop for Answer<'_, R> {
+    fn drop(&mut self) {
+        let left = core::mem::replace(&mut *self.slot.0.lock(), Progress::Over);
+        // Its waker may do anything when it goes: not under the lock.
+        drop(left);
+    }
+}
