@@ -13,4 +13,5 @@ mod run_store_lines;
 mod run_store_tree;
 mod run_store_world;
 mod together;
+mod sessions;
 mod trajectory;
