@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::compact::Compacted;
 use super::draft::NewRecord;
+use super::env::Environment;
 use super::ops::check_outcome;
 use super::options::Rate;
 use super::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
@@ -428,6 +429,20 @@ impl RunLog {
     /// What time it is by the clock that stamps records.
     pub fn now(&self) -> Timestamp {
         self.engine().now()
+    /// What the store takes from its surroundings, as its options said: for layers on top of it that
+    /// need the same time and the same randomness.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-envi-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// let log = runlog::Options::new().open(&path)?;
+    /// assert!(log.environment().clock.now().0 > 0);
+    /// # log.close()?; let _ = std::fs::remove_file(&path);
+    /// # Ok(()) }
+    /// ```
+    pub fn environment(&self) -> &Environment {
+        &self.engine().options.environment
     }
 
     /// What opening the store found.
