@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** a store knows the public API of this crate, and nothing of its layers.
 
+pub mod checkpoints;
 pub mod consume_once;
 pub mod run_store;
 pub mod sessions;
@@ -14,6 +15,8 @@ pub mod trajectory;
 /// The examples of the pages for those who migrate.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../../docs/migrate/checkpoints.md")]
+    struct Checkpoints;
     #[doc = include_str!("../../docs/migrate/consume-once.md")]
     struct ConsumeOnce;
     #[doc = include_str!("../../docs/migrate/run-store.md")]

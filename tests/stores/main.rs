@@ -2,6 +2,7 @@
 
 #![allow(clippy::pedantic, reason = "tests count and compare; the strict lints are for what ships")]
 
+mod checkpoints;
 mod consume_once;
 mod evict;
 mod run_store;

@@ -1,0 +1,189 @@
+//! Power cuts and kills at every operation of the disk: each call has happened, or it has not.
+
+use std::collections::BTreeSet;
+
+use runlog::stores::checkpoints::SessionLog;
+use runlog_sim::{CrashImages, Recording, SimDisk, Survivors};
+
+use super::*;
+
+/// The states of a script, which share most of their bytes, and the last of which has more parts
+/// than fit into one batch.
+fn state(number: u8) -> Value {
+    let words = if number < 11 { 80 * u64::from(number) } else { 12_000 };
+    let word = |place: u64| format!("{:x}", place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    json!({ "words": (0..words).map(word).collect::<Vec<_>>(), "number": number })
+}
+
+fn whole(key: &ThreadKey, number: u8) -> Checkpoint<Value> {
+    let mut put = checkpoint(key, number);
+    put.state = state(number);
+    put
+}
+
+/// What a thread must be: the numbers of its checkpoints, the newest first; none if it is deleted.
+type Model = BTreeMap<&'static str, Vec<u8>>;
+
+/// Steps of a script, each with what is there after it.
+fn script() -> Vec<(Box<dyn Fn(&RunLog)>, Model)> {
+    let mut steps: Vec<(Box<dyn Fn(&RunLog)>, Model)> = Vec::new();
+    let mut model = Model::new();
+    for number in 1..=10 {
+        model.entry("t").or_default().insert(0, number);
+        let put = move |log: &RunLog| Store::new(log).put(&whole(&key("t"), number)).unwrap();
+        steps.push((Box::new(put), model.clone()));
+    }
+    model.insert("copy", model["t"].clone());
+    let copy = |log: &RunLog| {
+        Store::new(log).copy_thread(&key("t"), &key("copy")).unwrap();
+    };
+    steps.push((Box::new(copy), model.clone()));
+    model.insert("t", vec![10, 9, 8]);
+    let prune = |log: &RunLog| {
+        Store::new(log).prune(&key("t"), Some(3), None).unwrap();
+    };
+    steps.push((Box::new(prune), model.clone()));
+    model.remove("copy");
+    let delete = |log: &RunLog| {
+        Store::new(log).delete_thread(&key("copy")).unwrap();
+    };
+    steps.push((Box::new(delete), model.clone()));
+    model.get_mut("t").unwrap().insert(0, 11);
+    let put = |log: &RunLog| Store::new(log).put(&whole(&key("t"), 11)).unwrap();
+    steps.push((Box::new(put), model.clone()));
+    steps
+}
+
+/// The script as the disk saw it, and the number of operations after each step.
+fn recorded() -> (Recording, Vec<usize>) {
+    let disk = SimDisk::recording();
+    let log = options().sync_interval(None).create_storage(Arc::new(disk.clone())).unwrap();
+    let mut done = vec![disk.op_count()];
+    for (step, _) in script() {
+        step(&log);
+        done.push(disk.op_count());
+    }
+    (disk.take_recording(), done)
+}
+
+/// Opens what each crash leaves, and looks at it.
+fn in_each_crash(recording: &Recording, first: usize, look: impl Fn(&RunLog, usize, &str)) {
+    let mut images = CrashImages::new(recording);
+    for boundary in first..=recording.ops.len() {
+        images.seek(boundary);
+        for survivors in Survivors::ALL.into_iter().map(Some).chain([None]) {
+            let (image, boot_id) = match survivors {
+                // Without a boot id, the crash counts as a power cut.
+                Some(survivors) => (images.image(survivors, boundary as u64), None),
+                None => (images.killed(0), Environment::system().boot_id),
+            };
+            let environment = Environment { boot_id, ..Environment::system() };
+            let disk = SimDisk::from_image(image);
+            let log = options().environment(environment).open_storage(Arc::new(disk)).unwrap();
+            look(&log, boundary, &format!("boundary {boundary}, {survivors:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_or_a_kill_at_any_operation_leaves_each_call_done_or_not() {
+    let (recording, done) = recorded();
+    let steps = script();
+    in_each_crash(&recording, done[0], |log, boundary, context| {
+        let finished = done[1..].iter().take_while(|&&after| after <= boundary).count();
+        let before = finished.checked_sub(1).map_or_else(Model::new, |last| steps[last].1.clone());
+        let after = steps.get(finished).map_or_else(|| before.clone(), |step| step.1.clone());
+        let store = Store::new(log);
+        for thread in ["t", "copy"] {
+            let key = key(thread);
+            // Everything that is listed can be read as a whole.
+            let history = store.list_history(&key, 99).unwrap();
+            for found in &history {
+                let number = u8::try_from(found.step).unwrap();
+                assert!(*found == whole(&key, number), "{context}: {thread} {number}");
+                assert!(store.get_by_id(&key, &found.id).unwrap().as_ref() == Some(found));
+            }
+            assert!(store.get_latest(&key).unwrap().as_ref() == history.first(), "{context}");
+            let found: Vec<u8> = history.iter().map(|one| one.step as u8).collect();
+            let expected = |model: &Model| model.get(thread).cloned().unwrap_or_default();
+            let (old, new) = (expected(&before), expected(&after));
+            // A pruning goes by steps; all else is done or not.
+            let partly = found.len() > new.len() && found.len() < old.len();
+            let prunes = finished == 11 && partly && found.iter().all(|one| old.contains(one));
+            assert!(found == old || found == new || prunes, "{context}: {thread} has {found:?}");
+        }
+        // Trying again works, and leaves what was wanted and nothing else.
+        if let Some((again, model)) = steps.get(finished) {
+            let repeatable = finished != 10 || store.get_latest(&key("copy")).unwrap().is_none();
+            if repeatable {
+                again(log);
+            }
+            let steps = |thread| -> Vec<u8> {
+                let history = store.list_history(&key(thread), 99).unwrap();
+                history.iter().map(|found| found.step as u8).collect()
+            };
+            for thread in ["t", "copy"] {
+                let expected = model.get(thread).cloned().unwrap_or_default();
+                assert_eq!(steps(thread), expected, "{context}");
+            }
+        }
+    });
+}
+
+#[test]
+fn nothing_is_left_of_threads_that_a_crash_made_or_deleted_half() {
+    let (recording, done) = recorded();
+    // From the copy on.
+    in_each_crash(&recording, done[10], |log, _, context| {
+        let store = Store::new(log);
+        store.put(&checkpoint(&key("a"), 1)).unwrap();
+        store.copy_thread(&key("a"), &key("b")).unwrap();
+        for thread in ["t", "copy", "a", "b"] {
+            store.delete_thread(&key(thread)).unwrap();
+        }
+        let namespaces = (0..9).map(|number| number.to_string());
+        for namespace in namespaces.chain(["gone".into(), "copy".into(), "t/default".into()]) {
+            let left = documents(log, &format!("\0checkpoints/7/default/{namespace}"));
+            assert!(left.is_empty(), "{context}: {namespace} has {:?}", left.keys());
+        }
+    });
+}
+
+#[test]
+fn a_power_cut_or_a_kill_at_any_operation_leaves_whole_appends_of_a_session() {
+    let disk = SimDisk::recording();
+    let log = options().sync_interval(None).create_storage(Arc::new(disk.clone())).unwrap();
+    let session: SessionLog<u64> = SessionLog::new(&log);
+    let mut done = vec![(disk.op_count(), 0, 0)];
+    let (mut last, mut archived) = (0, 0);
+    for turn in 0..24 {
+        if turn % 4 == 3 {
+            archived = last - 2;
+            session.archive_before(&key("t"), archived).unwrap();
+        } else {
+            let events: Vec<u64> = (last + 1..=last + 1 + turn % 5).collect();
+            last = session.append(&key("t"), &events).unwrap();
+        }
+        done.push((disk.op_count(), last, archived));
+    }
+    let recording = disk.take_recording();
+    in_each_crash(&recording, done[0].0, |log, boundary, context| {
+        let finished = done.iter().rposition(|(after, ..)| *after <= boundary).unwrap();
+        let session: SessionLog<u64> = SessionLog::new(log);
+        let events = session.load_numbered_since(&key("t"), 0).unwrap();
+        assert!(events.iter().all(|(ordinal, event)| ordinal == event), "{context}");
+        let ordinals: BTreeSet<u64> = events.iter().map(|(ordinal, _)| *ordinal).collect();
+        let possible = &done[finished..done.len().min(finished + 2)];
+        let fits = possible
+            .iter()
+            .any(|(_, last, archived)| ordinals.iter().copied().eq(archived + 1..=*last));
+        assert!(fits, "{context}: {ordinals:?} is none of {possible:?}");
+        let last = session.append(&key("t"), &[]).unwrap();
+        assert_eq!(session.append(&key("t"), &[last + 1]).unwrap(), last + 1, "{context}");
+        assert_eq!(session.load_since(&key("t"), last).unwrap(), [last + 1], "{context}");
+        let archived = possible.iter().any(|(_, _, archived)| {
+            session.clone().archive_before(&key("t"), *archived).unwrap() == 0
+        });
+        assert!(archived, "{context}");
+    });
+}
