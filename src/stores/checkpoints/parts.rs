@@ -6,7 +6,7 @@
 //!
 //! A checkpoint names the parts of its state, up to [`NAMES`] of them. If there are more, their
 //! names are cut into nodes, which are parts too, and the checkpoint names those; and so on, up to
-//! [`DEPTH`] times. So a state of 64 MiB is two steps away from its checkpoint, and reading never
+//! [`DEPTH`] times. So a state of 64 MiB is a few steps away from its checkpoint, and reading never
 //! goes through another checkpoint.
 //!
 //! What is behind the last cut is stored in the checkpoint itself, if it is short.

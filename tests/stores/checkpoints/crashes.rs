@@ -10,7 +10,7 @@ use super::*;
 /// The states of a script, which share most of their bytes, and the last of which has more parts
 /// than fit into one batch.
 fn state(number: u8) -> Value {
-    let words = if number < 11 { 80 * u64::from(number) } else { 12_000 };
+    let words = if number < 11 { 20 * u64::from(number) } else { 9_000 };
     let word = |place: u64| format!("{:x}", place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     json!({ "words": (0..words).map(word).collect::<Vec<_>>(), "number": number })
 }

@@ -17,7 +17,7 @@ fn two() -> (RunLog, Store) {
     store.put(&checkpoint(&key("t"), 1)).unwrap();
     let mut large = checkpoint(&key("t"), 2);
     let line = |number: u64| format!("{:x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    large.state = json!((0..9000).map(line).collect::<Vec<_>>());
+    large.state = json!((0..4000).map(line).collect::<Vec<_>>());
     store.put(&large).unwrap();
     (log, store)
 }
@@ -161,7 +161,8 @@ fn no_bytes_in_any_document_make_a_call_panic() {
     let mut random = SplitMix64::new(19);
     let (whole, _) = two();
     let mut places = vec![(HEADS, "t".to_owned()), ("\0checkpoints/7/default", "next".into())];
-    places.extend(documents(&whole, DOCUMENTS).into_keys().map(|at| (DOCUMENTS, at)));
+    // All but most of the parts, which are alike.
+    places.extend(documents(&whole, DOCUMENTS).into_keys().take(8).map(|at| (DOCUMENTS, at)));
     for (namespace, at) in places {
         for case in 0..12 {
             let (log, store) = two();

@@ -127,8 +127,9 @@ fn of_many_threads_appending_at_once_each_has_its_events_in_a_row() {
                 for turn in 0..10 {
                     let event = thread * 1000 + turn * 10;
                     let last = session.append(&key("t"), &[event, event + 1]).unwrap();
+                    assert_eq!(last % 2, 0);
                     let since = session.load_since(&key("t"), last - 2).unwrap();
-                    assert_eq!(since[..2], [event, event + 1]);
+                    assert!(since.chunks(2).all(|pair| pair[1] == pair[0] + 1), "{since:?}");
                     if turn == 5 {
                         session.archive_before(&key("t"), last - 2).unwrap();
                     }

@@ -217,6 +217,7 @@ fn putting_pruning_copying_and_deleting_at_once_never_breaks_a_checkpoint() {
         });
     });
     let store = Store::new(&log);
+    put_large(&store, &key("t"), 99, None);
     let left = store.list_history(&key("t"), 999).unwrap();
     assert!(store.copy_thread(&key("t"), &key("copy")).is_ok());
     assert_eq!(store.list_history(&key("copy"), 999).unwrap().len(), left.len());
