@@ -273,12 +273,15 @@ impl<S> Checkpointer<S> {
     }
 }
 
-/// The documents of checkpoints in another thread: their keys, their kinds, their bytes.
+/// Documents: their keys, their kinds, their bytes.
+type Documents = Vec<(String, &'static str, Vec<u8>)>;
+
+/// The documents of checkpoints in another thread.
 fn copies(
     checkpoints: &[(String, Stored)],
     to: &ThreadKey,
     source: &str,
-) -> Result<Vec<(String, &'static str, Vec<u8>)>, CheckpointError> {
+) -> Result<Documents, CheckpointError> {
     let mut documents = Vec::with_capacity(2 * checkpoints.len());
     for (at, stored) in checkpoints {
         let mut body = stored.body.clone();
