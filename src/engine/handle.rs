@@ -426,11 +426,8 @@ impl RunLog {
         Ok(())
     }
 
-    /// What time it is by the clock that stamps records.
-    pub fn now(&self) -> Timestamp {
-        self.engine().now()
-    /// What the store takes from its surroundings, as its options said: for layers on top of it that
-    /// need the same time and the same randomness.
+    /// What the store takes from its surroundings, as its options said: for layers on top of it
+    /// that need the same time and the same randomness.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {

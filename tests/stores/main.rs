@@ -13,6 +13,6 @@ mod run_store_later;
 mod run_store_lines;
 mod run_store_tree;
 mod run_store_world;
-mod together;
 mod sessions;
+mod together;
 mod trajectory;
