@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(hex(body), expected.concat());
         let covered = [&[2], &[0, 0, 0, 0, 0, 0, 1, 2][..], body].concat();
         assert_eq!(u32::from_le_bytes(*stored), crc32fast::hash(&covered));
-        assert_eq!(hex(stored), "d9fa6da8");
+        assert_eq!(hex(stored), "07e8a52d");
     }
 
     #[test]
@@ -490,7 +490,7 @@ mod tests {
         let mut wrong = body.to_vec();
         wrong[8] = 0xFF;
         assert_eq!(forge(&wrong), Err(Damage::NotUtf8));
-        let status_at = body.len() - 6 * 8 - 1;
+        let status_at = body.len() - 1 - 6 * 8 - 1;
         let mut wrong = body.to_vec();
         wrong[status_at] = 200;
         assert_eq!(forge(&wrong), Err(Damage::UnknownCode { found: 200 }));

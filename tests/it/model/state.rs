@@ -32,6 +32,13 @@ pub(super) struct Start {
     pub(super) metadata: Arc<[u8]>,
 }
 
+impl Start {
+    /// Whether it says the same, so that the run is the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.content == other.content && self.metadata == other.metadata
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct End {
     pub(super) at: i64,
