@@ -19,8 +19,8 @@ pub const SPACE: &str = "space";
 /// Opens a file of these bytes, reads, writes, closes and opens again. Whatever the bytes are,
 /// nothing panics; and what was acknowledged after they were opened comes back.
 ///
-/// `seen` is told of each record that is read: the agent, the run, the sequence, the payload; and of
-/// each document: [`SPACE`], the key, the version, the payload.
+/// `seen` is told of each record that is read: the agent, the run, the sequence, the payload; and
+/// of each document: [`SPACE`], the key, the version, the payload.
 pub fn open_and_use(bytes: Vec<u8>, mut seen: impl FnMut(&str, &str, u64, &[u8])) {
     // A manifest may claim extents far behind the end of the file. A disk has holes there; memory
     // has not, and is bounded instead.

@@ -1,5 +1,6 @@
 //! A small store with something of everything: sealed segments, outputs of a compaction, an index,
-//! ended, deleted, held and unfinished runs, records in pieces, batches, records after the end, documents.
+//! ended, deleted, held and unfinished runs, records in pieces, batches, records after the end,
+//! documents.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
