@@ -48,8 +48,8 @@
 //!
 //! # Layers
 //!
-//! `error <- format <- index <- gc <- engine`. [`format`](mod@format) says what the bytes mean and
-//! is pure; it is public for tools that read the file, and follows the specification in
+//! `error <- format <- index <- gc <- engine <- stores`. [`format`](mod@format) says what the bytes
+//! mean and is pure; it is public for tools that read the file, and follows the specification in
 //! `docs/FORMAT.md`.
 
 #![deny(unsafe_code)]
