@@ -3,6 +3,10 @@
 //! - [`CommitQueue`] knows how far the log was written and how far it is durable.
 //! - Whoever needs a position to be durable and finds no sync under way does it for all; the
 //!   others wait. One sync is under way at a time.
+//! - A sync covers what was written until it begins, so whoever comes while one is under way is in
+//!   the next, with all others who did. The next begins as soon as the device is free: the thread
+//!   that has waited longest leads it, while those that were covered are still being woken.
+//! - Only those are woken whom the sync has covered, and the next leader.
 //! - The durable position moves only after a sync was *seen to succeed* (O2), to what had been
 //!   written when that sync began.
 //! - [`Ticket`]: what an append hands out, to be waited for or awaited.
@@ -27,13 +31,48 @@ pub(crate) struct CommitQueue {
     written: AtomicU64,
     durable: AtomicU64,
     state: Mutex<Waiting>,
-    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
+    /// A sync is under way, or some thread was told to begin one.
     in_flight: bool,
+    /// Those who came while one was under way, in the order in which they came.
+    sleepers: Vec<(LogPosition, Arc<Sleeper>)>,
     wakers: Vec<(LogPosition, Waker)>,
+}
+
+/// A thread that waits for the sync of another.
+#[derive(Debug, Default)]
+struct Sleeper {
+    told: Mutex<Option<Told>>,
+    changed: Condvar,
+}
+
+/// What a thread that waited is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Look again: its position is durable, or the sync has failed.
+    Look,
+    /// Sync for all who wait.
+    Lead,
+}
+
+impl Sleeper {
+    fn tell(&self, told: Told) {
+        *self.told.lock() = Some(told);
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) -> Told {
+        let mut told = self.told.lock();
+        loop {
+            match *told {
+                Some(told) => return told,
+                None => self.changed.wait(&mut told),
+            }
+        }
+    }
 }
 
 impl CommitQueue {
@@ -61,53 +100,78 @@ impl CommitQueue {
 
     /// Returns once everything in front of `end` is durable.
     pub(crate) fn sync_through(&self, engine: &Engine, end: LogPosition) -> Result<()> {
-        loop {
-            if self.durable() >= end {
-                return Ok(());
-            }
+        while self.durable() < end {
             engine.disk.check()?;
+            if self.join(end) == Told::Lead {
+                self.lead(engine)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the sync that is under way or for the one after it, whichever covers `end`.
+    /// Whoever is told to lead must do it: nobody else will.
+    fn join(&self, end: LogPosition) -> Told {
+        let sleeper = {
             let mut state = self.state.lock();
             if self.durable() >= end {
-                return Ok(());
+                return Told::Look;
             }
-            if state.in_flight {
-                self.changed.wait(&mut state);
-                continue;
+            if !state.in_flight {
+                state.in_flight = true;
+                return Told::Lead;
             }
-            state.in_flight = true;
-            drop(state);
-            self.lead(engine)?;
-        }
+            let sleeper = Arc::<Sleeper>::default();
+            state.sleepers.push((end, Arc::clone(&sleeper)));
+            sleeper
+        };
+        sleeper.wait()
     }
 
     /// Syncs for everybody.
     fn lead(&self, engine: &Engine) -> Result<()> {
-        let covered = self.written.load(Ordering::Acquire);
+        let covered = self.written();
         let result = {
             let _watch = engine.watch(Activity::Sync);
             engine.disk.sync()
         };
-        self.state.lock().in_flight = false;
-        self.cover(if result.is_ok() { Some(LogPosition::from_u64(covered)) } else { None });
+        self.settle(result.is_ok().then_some(covered), true);
         if result.is_ok() {
             engine.note_synced();
         }
         result
     }
 
+    /// A sync that nobody here waited for has succeeded. It began when everything in front of
+    /// `covered` had been written.
+    pub(crate) fn cover(&self, covered: LogPosition) {
+        self.settle(Some(covered), false);
+    }
+
     /// A sync has succeeded that began when everything in front of `covered` had been written, or
-    /// one has failed. Wakes whoever waits for it.
-    pub(crate) fn cover(&self, covered: Option<LogPosition>) {
+    /// one has failed. Wakes whom that concerns; if it `led`, somebody else leads from here on.
+    fn settle(&self, covered: Option<LogPosition>, led: bool) {
         let mut state = self.state.lock();
         if let Some(covered) = covered {
             self.durable.fetch_max(covered.to_u64(), Ordering::AcqRel);
         }
         let (durable, failed) = (self.durable(), covered.is_none());
-        let (ready, waiting): (Vec<_>, Vec<_>) =
-            state.wakers.drain(..).partition(|(end, _)| failed || *end <= durable);
-        state.wakers = waiting;
-        self.changed.notify_all();
+        let is_settled = |end: LogPosition| failed || end <= durable;
+        let (ready, tasks) = state.wakers.drain(..).partition::<Vec<_>, _>(|w| is_settled(w.0));
+        let (awake, mut asleep) =
+            state.sleepers.drain(..).partition::<Vec<_>, _>(|sleeper| is_settled(sleeper.0));
+        let next = (led && !asleep.is_empty()).then(|| asleep.remove(0).1);
+        if led {
+            state.in_flight = next.is_some();
+        }
+        (state.wakers, state.sleepers) = (tasks, asleep);
         drop(state);
+        if let Some(next) = next {
+            next.tell(Told::Lead);
+        }
+        for (_, sleeper) in awake {
+            sleeper.tell(Told::Look);
+        }
         for (_, waker) in ready {
             waker.wake();
         }
@@ -195,5 +259,68 @@ impl Future for Ticket {
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticket").field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CommitQueue, LogPosition, Told};
+    use crate::types::SegmentId;
+
+    fn position(offset: u32) -> LogPosition {
+        LogPosition { segment: SegmentId(1), offset }
+    }
+
+    /// Waits until so many threads wait for a sync.
+    fn await_sleepers(queue: &CommitQueue, count: usize) {
+        while queue.state.lock().sleepers.len() != count {
+            core::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn a_sync_wakes_whom_it_covers_and_hands_over_to_who_waits_longest() {
+        let queue = CommitQueue::default();
+        queue.begin(position(0));
+        std::thread::scope(|scope| {
+            assert_eq!(queue.join(position(8)), Told::Lead);
+            let wait = |offset| {
+                let queue = &queue;
+                scope.spawn(move || queue.join(position(offset)))
+            };
+            let covered = wait(8);
+            await_sleepers(&queue, 1);
+            let longest = wait(24);
+            await_sleepers(&queue, 2);
+            let later = wait(16);
+            await_sleepers(&queue, 3);
+            queue.settle(Some(position(8)), true);
+            assert_eq!(covered.join().unwrap(), Told::Look);
+            assert_eq!(longest.join().unwrap(), Told::Lead);
+            assert!(!later.is_finished());
+            assert!(queue.state.lock().in_flight, "the next one leads already");
+            queue.settle(Some(position(24)), true);
+            assert_eq!(later.join().unwrap(), Told::Look);
+            assert!(!queue.state.lock().in_flight);
+        });
+    }
+
+    #[test]
+    fn a_sync_by_the_way_covers_and_leaves_the_lead_where_it_is() {
+        let queue = CommitQueue::default();
+        queue.begin(position(0));
+        std::thread::scope(|scope| {
+            assert_eq!(queue.join(position(8)), Told::Lead);
+            let covered = scope.spawn(|| queue.join(position(8)));
+            await_sleepers(&queue, 1);
+            let later = scope.spawn(|| queue.join(position(16)));
+            await_sleepers(&queue, 2);
+            queue.cover(position(8));
+            assert_eq!(covered.join().unwrap(), Told::Look);
+            assert!(queue.state.lock().in_flight && queue.state.lock().sleepers.len() == 1);
+            queue.settle(None, true);
+            assert_eq!(later.join().unwrap(), Told::Look, "it is told that the sync has failed");
+            assert_eq!(queue.join(position(16)), Told::Lead);
+        });
     }
 }

@@ -197,7 +197,7 @@ impl Engine {
             // The sync of the record covers the log too: so the seals of earlier segments become
             // known soon, and an open after a crash reads few segments however fast appends are.
             drop(keeper);
-            self.commit.cover(Some(written));
+            self.commit.cover(written);
         }
         prepared
     }
