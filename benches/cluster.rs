@@ -9,7 +9,8 @@
 //! The same runs, picked at random, are read from two stores with the same content, one of which
 //! was compacted, in turns; of all turns the medians are told. Once with the file in the page
 //! cache, and once after the kernel was told to forget it, for which the stores are opened anew and
-//! each run is read once only.
+//! each run is read once only. "Bare" is the least that a trace could be ([`Bare`]) out of the same
+//! two files: what it gains is all that can be gained.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
@@ -19,7 +20,7 @@ use std::time::Instant;
 
 use runlog::{Durability, Metadata, NewRecord, Options, Outcome, RunLog};
 
-use self::workload::{INTERLEAVED, Picks, RECORDS, read};
+use self::workload::{Bare, INTERLEAVED, Picks, RECORDS, read};
 
 mod workload;
 
@@ -49,7 +50,10 @@ fn main() {
         let run = workload::ids(number).1;
         assert_eq!(read(&logs[0], &run), read(&logs[1], &run));
     }
-    print("in the page cache", warm(&logs, runs));
+    print("in the page cache", warm(runs, |place, run| read(&logs[place], run)));
+    let bare = paths.each_ref().map(|path| Bare::of(path, LEN));
+    print("bare, in the page cache", warm(runs, |place, run| bare[place].trace(run)));
+    drop(bare);
     for log in logs {
         log.close().unwrap();
     }
@@ -61,7 +65,6 @@ fn fill(path: &Path, runs: usize) -> RunLog {
     let log = Options::new().create(path).unwrap();
     let process = Durability::Process;
     let numbers: Vec<usize> = (0..runs).collect();
-    let mut payload = workload::text(LEN);
     for group in numbers.chunks(INTERLEAVED) {
         let start = |&number: &usize| {
             let (agent, run) = workload::ids(number);
@@ -70,7 +73,7 @@ fn fill(path: &Path, runs: usize) -> RunLog {
         let writers: Vec<_> = group.iter().map(start).collect();
         for seq in 0..RECORDS {
             for (writer, number) in writers.iter().zip(group) {
-                payload[1..17].copy_from_slice(format!("{number:010}{seq:06}").as_bytes());
+                let payload = workload::payload_of(*number, seq, LEN);
                 let _ = writer.append_record(&NewRecord::json(&payload)).unwrap();
             }
         }
@@ -84,22 +87,23 @@ fn fill(path: &Path, runs: usize) -> RunLog {
 }
 
 /// The microseconds of a trace, on average.
-fn turn(log: &RunLog, runs: &[String]) -> f64 {
+fn turn(runs: &[String], read: impl Fn(&str) -> u64) -> f64 {
     let began = Instant::now();
     for run in runs {
-        black_box(read(log, run));
+        black_box(read(run));
     }
     began.elapsed().as_secs_f64() * 1e6 / f64::from(u32::try_from(runs.len()).unwrap())
 }
 
-fn warm(logs: &[RunLog; 2], runs: usize) -> [f64; 2] {
+/// Traces of the first and of the second store in turns.
+fn warm(runs: usize, read: impl Fn(usize, &str) -> u64) -> [f64; 2] {
     let mut picks = Picks::new(runs);
     let mut turns = [Vec::new(), Vec::new()];
     for round in 0..WARM {
         // Each reads runs of its own, and begins as often as the other.
         for place in [round % 2, 1 - round % 2] {
             let next: Vec<String> = (0..TURN).map(|_| picks.next().to_owned()).collect();
-            turns[place].push(turn(&logs[place], &next));
+            turns[place].push(turn(&next, |run| read(place, run)));
         }
     }
     turns.map(median)
@@ -116,7 +120,7 @@ fn cold(paths: &[PathBuf; 2], runs: usize) -> [f64; 2] {
             // The index was opened for this one.
             let _ = read(&log, picks.next());
             let next: Vec<String> = (0..TURN).map(|_| picks.next().to_owned()).collect();
-            turns[place].push(turn(&log, &next));
+            turns[place].push(turn(&next, |run| read(&log, run)));
             log.close().unwrap();
         }
     }

@@ -22,7 +22,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use runlog::RunLog;
 
 use self::jsonl::Jsonl;
-use self::workload::{Bare, INTERLEAVED, Picks, RECORDS, read, touch};
+use self::workload::{Bare, INTERLEAVED, Picks, RECORD_LEN, RECORDS, read, touch};
 
 mod jsonl;
 mod workload;
@@ -86,7 +86,7 @@ fn traces(criterion: &mut Criterion) {
         for (layout, width) in [("contiguous", 1), ("interleaved", INTERLEAVED)] {
             let mut picks = Picks::new(runs);
             let (folder, log) = workload::store(runs, width);
-            let bare = Bare::of(&workload::path(&folder));
+            let bare = Bare::of(&workload::path(&folder), RECORD_LEN);
             compare(layout, &log, &bare, runs);
             group.bench_function(BenchmarkId::new(layout, runs), |bencher| {
                 bencher.iter(|| read(&log, picks.next()));

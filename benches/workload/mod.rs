@@ -90,7 +90,12 @@ pub(crate) fn ids(number: usize) -> (String, String) {
 
 /// The payload of a record of the lookup benchmarks.
 pub(crate) fn payload(run: usize, seq: usize) -> Vec<u8> {
-    let mut payload = text(RECORD_LEN);
+    payload_of(run, seq, RECORD_LEN)
+}
+
+/// A payload of so many bytes that tells its run and its sequence.
+pub(crate) fn payload_of(run: usize, seq: usize, len: usize) -> Vec<u8> {
+    let mut payload = text(len);
     payload[1..17].copy_from_slice(format!("{run:010}{seq:06}").as_bytes());
     payload
 }
@@ -131,6 +136,8 @@ pub(crate) fn store(runs: usize, width: usize) -> (tempfile::TempDir, RunLog) {
 /// else is looked at: no header, no directory, no kind, no number.
 pub(crate) struct Bare {
     file: Mmap,
+    /// The bytes of each payload.
+    len: usize,
     places: HashMap<String, [Place; RECORDS]>,
 }
 
@@ -142,30 +149,30 @@ struct Place {
 }
 
 impl Bare {
-    /// Finds the payloads of a store that [`store`] made.
-    pub(crate) fn of(path: &Path) -> Self {
+    /// Finds the payloads of this length that [`payload_of`] made.
+    pub(crate) fn of(path: &Path, len: usize) -> Self {
         let file = File::open(path).unwrap();
         // SAFETY: what is in the file already does not change, and nobody cuts it off.
         #[allow(unsafe_code, reason = "the floor reads the same map as the engine")]
         let file = unsafe { Mmap::map(&file) }.unwrap();
         let mut places: HashMap<String, [Place; RECORDS]> = HashMap::new();
         let mut at = 0;
-        while let Some(bytes) = file.get(at..at + RECORD_LEN) {
+        while let Some(bytes) = file.get(at..at + len) {
             let Some((run, seq)) = numbers_of(bytes) else {
                 at += 8;
                 continue;
             };
             let found = Place { at, crc: crc32fast::hash(bytes) };
             places.entry(ids(run).1).or_default()[seq] = found;
-            at += RECORD_LEN;
+            at += len;
         }
-        Self { file, places }
+        Self { file, len, places }
     }
 
     /// Reads all records of a run; the sum of what it touched of each.
     pub(crate) fn trace(&self, run: &str) -> u64 {
         let records = (0..).zip(&self.places[run]).map(|(seq, place)| {
-            let payload = self.file[place.at..place.at + RECORD_LEN].to_vec();
+            let payload = self.file[place.at..place.at + self.len].to_vec();
             assert_eq!(crc32fast::hash(&payload), place.crc);
             (seq, payload)
         });
@@ -192,7 +199,7 @@ fn numbers_of(bytes: &[u8]) -> Option<(usize, usize)> {
     let digits = bytes.get(1..17).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
     let digits = std::str::from_utf8(digits).ok()?;
     let (run, seq) = (digits[..10].parse().ok()?, digits[10..].parse().ok()?);
-    (bytes == payload(run, seq)).then_some((run, seq))
+    (bytes == payload_of(run, seq, bytes.len())).then_some((run, seq))
 }
 
 /// Run numbers in an order without any.
