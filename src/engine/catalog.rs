@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::lookup::Lookups;
+use super::newest::NewestPages;
 use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
@@ -29,6 +30,7 @@ pub(crate) struct Catalog {
     /// The index failed to answer.
     failed: AtomicBool,
     lookups: Lookups,
+    newest: NewestPages,
 }
 
 impl Catalog {
@@ -40,7 +42,8 @@ impl Catalog {
     ) -> Self {
         let ids = segments.iter().map(|segment| segment.id()).collect();
         let (failed, lookups) = (AtomicBool::new(false), Lookups::default());
-        Self { segments, ids, through, index, failed, lookups }
+        let newest = NewestPages::default();
+        Self { segments, ids, through, index, failed, lookups, newest }
     }
 
     pub(crate) fn segments(&self) -> &[Arc<Segment>] {
@@ -49,6 +52,11 @@ impl Catalog {
 
     pub(crate) fn lookups(&self) -> &Lookups {
         &self.lookups
+    }
+
+    /// The newest runs of agents that were asked for.
+    pub(crate) fn newest_pages(&self) -> &NewestPages {
+        &self.newest
     }
 
     /// Whether an index that goes so far knows all segments.

@@ -31,6 +31,7 @@ mod index_host;
 mod index_slot;
 mod lookup;
 mod manifest_log;
+mod newest;
 mod observer;
 mod ops;
 mod options;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::core::Core;
 use super::hot::HotRun;
+use super::newest::{LONGEST, Newest};
 use super::payload::Payload;
 use super::segment::Segment;
 use super::shared::Engine;
@@ -165,12 +166,25 @@ impl Engine {
             let core = self.core.lock();
             self.check_open(&core)?;
             let numbers = core.hot.newest(agent, before, limit);
-            let rows: Result<Vec<RunRow>> =
-                numbers.into_iter().map(|number| self.row(&core, number)).collect();
-            (Arc::clone(&core.catalog), rows?)
+            let summary = |number| Ok(RunSummary::from_row(&self.row(&core, number)?));
+            let found: Result<Vec<RunSummary>> = numbers.into_iter().map(summary).collect();
+            (Arc::clone(&core.catalog), found?)
         };
-        let filter = agent.map_or(RunFilter::All, |agent| RunFilter::Agent(agent.as_str()));
+        let mixed = !found.is_empty();
         let (mut from, mut taken) = (before, 0);
+        // A page of one run is asked for when agents are listed, once for each of them.
+        if let Some(agent) = agent
+            && (2..=LONGEST).contains(&limit)
+            && before.is_none()
+        {
+            let newest = catalog.newest(agent)?;
+            taken = self.settled_newest(&newest, limit, &mut found)?;
+            from = newest.runs.last().filter(|_| !newest.all).map(|run| run.key);
+            if from.is_none() {
+                taken = limit;
+            }
+        }
+        let filter = agent.map_or(RunFilter::All, |agent| RunFilter::Agent(agent.as_str()));
         while taken < limit {
             let wanted = (limit - taken).min(PAGE);
             let keys = catalog.ask(|catalog| catalog.runs_page(filter, from, wanted))?;
@@ -178,16 +192,42 @@ impl Engine {
             from = Some(last);
             for row in self.settled_rows(&catalog, keys.iter().map(|key| key.1))? {
                 taken += 1;
-                found.push(row);
+                found.push(RunSummary::from_row(&row));
             }
             if keys.len() < wanted {
                 break;
             }
         }
-        found.sort_unstable_by_key(|row| core::cmp::Reverse((row.created_at, row.run_no)));
-        found.dedup_by_key(|row| row.run_no);
+        if mixed {
+            found.sort_by_key(|run| core::cmp::Reverse(run.key));
+            found.dedup_by_key(|run| run.key.1);
+        }
         found.truncate(limit);
-        Ok(found.iter().map(RunSummary::from_row).collect())
+        Ok(found)
+    }
+
+    /// Adds up to `limit` of the runs that the catalog said are an agent's newest, as of now;
+    /// answers how many.
+    fn settled_newest(
+        &self,
+        newest: &Newest,
+        limit: usize,
+        found: &mut Vec<RunSummary>,
+    ) -> Result<usize> {
+        let core = self.core.lock();
+        let all_live = core.deleted.is_empty();
+        let lives = |run: &&RunSummary| all_live || !core.deleted.contains(&run.number());
+        let living = newest.runs.iter().filter(lives);
+        let mut taken = 0;
+        found.reserve(limit.min(newest.runs.len()));
+        for run in living.take(limit) {
+            taken += 1;
+            found.push(match core.hot.get(run.number()) {
+                Some(_) => RunSummary::from_row(&self.row(&core, run.number())?),
+                None => run.clone(),
+            });
+        }
+        Ok(taken)
     }
 
     /// The rows of runs that the catalog listed, as of now: without those that were deleted
