@@ -51,6 +51,8 @@ pub(crate) enum Stores {
         zeroed: u32,
         /// How far zeros go ahead the next time: further each time, as long as all is stored.
         ahead: u32,
+        /// The window was told that nothing in front of here will be stored into.
+        released: u32,
     },
 }
 
@@ -75,7 +77,9 @@ impl Tail {
             return Ok(false);
         }
         self.ask_for_window(engine);
-        let Stores::Window { zeroed, ahead, .. } = &mut self.stores else { return Ok(false) };
+        let Stores::Window { window, zeroed, ahead, released } = &mut self.stores else {
+            return Ok(false);
+        };
         let end = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
         if end <= *zeroed {
             return Ok(true);
@@ -88,6 +92,8 @@ impl Tail {
         let at = self.segment.file_offset() + u64::from(from);
         engine.disk.zero(at, (goal - from) as usize)?;
         *zeroed = goal;
+        window.release(*released as usize, self.offset as usize);
+        *released = self.offset;
         *ahead = (*ahead * 2).min(most_zeros(engine.extent_size));
         Ok(true)
     }
@@ -102,7 +108,7 @@ impl Tail {
             _ => engine.disk.map_tail(self.segment.file_offset(), len),
         };
         self.stores = match window {
-            Some(window) => Stores::Window { window, zeroed: 0, ahead: FIRST_ZEROS },
+            Some(window) => Stores::Window { window, zeroed: 0, ahead: FIRST_ZEROS, released: 0 },
             None => Stores::Refused,
         };
     }

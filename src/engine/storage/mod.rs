@@ -100,6 +100,13 @@ pub trait TailWindow: fmt::Debug + Send + Sync + 'static {
     /// `InvalidInput` when the range does not lie within the window or is not made of whole words,
     /// `UnexpectedEof` when it does not lie within the file.
     fn store(&self, at: usize, data: &[u8]) -> io::Result<()>;
+
+    /// Nothing in front of `end` will be stored into any more, and nothing in front of `start` was
+    /// since the last call. The window may let go of what it holds of the range; that changes
+    /// nothing but speed.
+    fn release(&self, start: usize, end: usize) {
+        let _ = (start, end);
+    }
 }
 
 /// Read-only bytes that stay valid as long as the region or a clone of it lives.

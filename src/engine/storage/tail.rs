@@ -9,6 +9,8 @@
 //! - A store reaches only what the window was made for, and never behind the end of the file,
 //!   which would be a SIGBUS. That the range has space on the disk is the duty that
 //!   [`Storage::map_tail`](super::Storage::map_tail) puts on its caller.
+//! - What was filled is let go of. Else each sync has to write-protect its pages, one by one, and
+//!   stops every processor that runs this program for each: that took as long as the stores.
 //! - A window holds the file handle and with it the writer lock, as views do.
 //! - Only on Linux, and only on ext4 and tmpfs: there space that was allocated is space that is
 //!   had. Elsewhere (btrfs, zfs, xfs after a reflink copy) a store may meet a full disk, which is
@@ -21,7 +23,7 @@ use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::io;
 use std::sync::Arc;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use parking_lot::Mutex;
 
 use super::TailWindow;
@@ -30,6 +32,9 @@ use super::map::WINDOW_LEN;
 
 /// The bytes of one store.
 const WORD: usize = 8;
+
+/// What is let go of begins and ends at multiples of this: of the largest pages that there are.
+const RELEASED: usize = 64 << 10;
 
 /// What `statfs` calls the file systems on which allocated space is had: ext4 (and its elders,
 /// which write zeros instead of allocating) and tmpfs.
@@ -132,6 +137,18 @@ impl TailWindow for Window {
         // are stopped in the order of its program, and the compiler keeps to that order here.
         compiler_fence(Ordering::SeqCst);
         Ok(())
+    }
+
+    fn release(&self, start: usize, end: usize) {
+        let whole = |at: usize| (self.start + at.min(self.len)) / RELEASED * RELEASED;
+        let (start, end) = (whole(start), whole(end));
+        if start < end {
+            // SAFETY: the map is a shared one of a file. To let go of pages of it drops entries of
+            // the page table, and no byte: whoever comes to them again finds what was stored. The
+            // range lies within the map.
+            let advise = UncheckedAdvice::DontNeed;
+            let _ = unsafe { self.writable.map.unchecked_advise_range(advise, start, end - start) };
+        }
     }
 }
 

@@ -346,3 +346,28 @@ fn windows_for_stores_cross_those_of_the_map() {
     assert_eq!(&read, b"in frontbehind..");
     assert!(storage.map_tail(3, 8).unwrap().is_none(), "words are aligned in the file");
 }
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn what_a_window_lets_go_of_is_there_all_the_same() {
+    let (_dir, _path, storage) = store(&[]);
+    let len = 1 << 20;
+    storage.allocate(0, len).unwrap();
+    storage.write_at(0, &vec![0; 1 << 20]).unwrap();
+    let Some(window) = storage.map_tail(0, 1 << 20).unwrap() else { return };
+    let word = |at: usize| (at as u64).to_le_bytes();
+    for at in (0..1 << 20).step_by(8) {
+        window.store(at, &word(at)).unwrap();
+    }
+    window.release(0, 300_000);
+    window.release(300_000, 1 << 20);
+    window.release(5, 3);
+    window.release(0, usize::MAX);
+    window.store(64 << 10, &[9; 8]).unwrap();
+    let mut read = vec![0; 1 << 20];
+    storage.read_at(0, &mut read).unwrap();
+    for at in (0..1 << 20).step_by(8) {
+        let wanted = if at == 64 << 10 { [9; 8] } else { word(at) };
+        assert_eq!(read[at..at + 8], wanted, "{at}");
+    }
+}
