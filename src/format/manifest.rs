@@ -375,6 +375,9 @@ pub fn read_area(bytes: &[u8], uuid: [u8; 16], generation: u64) -> Decoded<AreaC
     if header.uuid != uuid || header.generation != generation {
         return Err(Damage::Misplaced);
     }
+    // Zeros are no record: most of an area is nothing else.
+    let used = used_len(bytes).saturating_sub(AREA_HEADER_LEN).next_multiple_of(RECORD_LEN);
+    let bytes = bytes.get(..AREA_HEADER_LEN + used).unwrap_or(bytes);
     let records = bytes.get(AREA_HEADER_LEN..).unwrap_or_default().chunks_exact(RECORD_LEN);
     let decode =
         |(index, record): (u64, &[u8])| Change::decode(record, RecordKey { generation, index });
@@ -396,6 +399,15 @@ pub fn read_area(bytes: &[u8], uuid: [u8; 16], generation: u64) -> Decoded<AreaC
     let later = decoded.filter_map(Result::ok).skip_while(|(_, last)| !last).nth(1).is_some();
     let hole = later || !is_torn(bytes, AREA_HEADER_LEN + good * RECORD_LEN);
     Ok(AreaContents { header, extents, records: whole as u64, hole })
+}
+
+/// The length without the zeros at the end.
+pub fn used_len(bytes: &[u8]) -> usize {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let is_zero = |block: &&[u8]| Some(*block) == ZEROS.get(..block.len());
+    let zeros: usize = bytes.rchunks(ZEROS.len()).take_while(is_zero).map(<[u8]>::len).sum();
+    let rest = bytes.get(..bytes.len() - zeros).unwrap_or_default();
+    rest.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
 }
 
 /// Whether a write that was torn may have left the record at this place of its area, which does
@@ -433,6 +445,17 @@ mod tests {
         }
         bytes.resize(4096, 0);
         bytes
+    }
+
+    #[test]
+    fn the_zeros_at_the_end_do_not_count() {
+        for (zeros, used) in [(0, 0), (1, 0), (4096, 0), (10_000, 0), (5, 3), (9000, 4097), (1, 1)]
+        {
+            let mut bytes = vec![0; used];
+            bytes.iter_mut().for_each(|byte| *byte = 7);
+            bytes.resize(used + zeros, 0);
+            assert_eq!(used_len(&bytes), used, "{used} and {zeros}");
+        }
     }
 
     fn reserve(extent: u32, segment: u32) -> Change {

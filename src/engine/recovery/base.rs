@@ -2,6 +2,7 @@
 //!
 //! Nothing is written here: a file that is refused stays as it was.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::scan::{Item, lex, payload_of};
@@ -11,7 +12,7 @@ use crate::engine::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::SegmentKey;
 use crate::format::header::{HeaderFault, KNOWN_OPTIONAL, MAGIC, StaticHeader};
-use crate::format::manifest::{Change, Extents, SealedAt, Use, read_area};
+use crate::format::manifest::{Change, Extents, SealedAt, Use, read_area, used_len};
 use crate::format::origin::Origin;
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::superblock::{ManifestAt, Superblock};
@@ -145,7 +146,12 @@ fn read_manifest(
         base.manifest = ManifestAt::default();
     }
     let contents = if pointed && sane {
-        let bytes = disk.read_padded(at.offset, usize::try_from(at.len).unwrap_or(0))?;
+        let len = usize::try_from(at.len).unwrap_or(0);
+        let view = disk.map(at.offset, len)?;
+        let bytes = match &view {
+            Some(view) => Cow::Borrowed(&**view),
+            None => Cow::Owned(disk.read_padded(at.offset, len)?),
+        };
         let torn = |records: u64| tail_is_torn(&bytes, records);
         match read_area(&bytes, base.uuid, at.generation) {
             Ok(contents) => {
@@ -189,8 +195,7 @@ fn read_manifest(
 fn tail_is_torn(area: &[u8], records: u64) -> bool {
     use crate::format::manifest::{AREA_HEADER_LEN, RECORD_LEN};
     let skip = AREA_HEADER_LEN + usize::try_from(records).unwrap_or(0) * RECORD_LEN;
-    let next = area.get(skip..).unwrap_or_default();
-    next.iter().any(|&byte| byte != 0)
+    used_len(area) > skip
 }
 
 /// Takes over every segment of this store that sits in an extent nobody owns.

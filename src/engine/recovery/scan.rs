@@ -12,6 +12,7 @@ use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::codec::Decoded;
 use crate::format::eviction;
 use crate::format::frame::{self, FLAG_BATCH, FRAME_HEADER_LEN, FrameCheck};
+use crate::format::manifest::used_len;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{AgentId, RunId, RunNo, Seq};
@@ -54,15 +55,17 @@ impl Item {
 pub(crate) fn lex(extent: &[u8], check: &FrameCheck) -> Vec<Item> {
     let mut items = Vec::new();
     let mut at = SEGMENT_HEADER_LEN;
+    // No frame starts where there are only zeros to the end, which is much of a tail.
+    let written = used_len(extent);
     loop {
         if let Some(lexed) = lex_frame(extent, check, at) {
             items.push(Item::Frame(lexed));
             at = at.saturating_add(u32::try_from(lexed.header.frame_len()).unwrap_or(u32::MAX));
         } else {
-            let to = next_valid(extent, check, at);
-            let end = to.map_or(extent.len(), |to| to as usize);
+            let to = next_valid(extent, check, at, written);
+            let end = to.map_or(written, |to| to as usize);
             let blank = extent.get(at as usize..end).unwrap_or_default();
-            let blank = blank.iter().all(|&byte| byte == 0);
+            let blank = used_len(blank) == 0;
             items.push(Item::Gap { from: at, to, blank });
             let Some(next) = to else { return items };
             at = next;
@@ -70,11 +73,12 @@ pub(crate) fn lex(extent: &[u8], check: &FrameCheck) -> Vec<Item> {
     }
 }
 
-/// The next frame that lies within the extent as a whole.
-fn next_valid(extent: &[u8], check: &FrameCheck, from: u32) -> Option<u32> {
+/// The next frame that starts in front of `written` and lies within the extent as a whole.
+fn next_valid(extent: &[u8], check: &FrameCheck, from: u32, written: usize) -> Option<u32> {
     let mut at = from.checked_add(1)?;
+    let headers = extent.get(..written.saturating_add(FRAME_HEADER_LEN)).unwrap_or(extent);
     loop {
-        let found = next_frame(extent, check, at)?;
+        let found = next_frame(headers, check, at)?;
         if lex_frame(extent, check, found).is_some() {
             return Some(found);
         }
