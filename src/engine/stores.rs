@@ -98,6 +98,12 @@ impl Tail {
         Ok(true)
     }
 
+    /// Whether the next `len` bytes are to be stored, and zeros went ahead of them already.
+    pub(crate) fn has_zeros_for(&self, len: usize) -> bool {
+        let Stores::Window { zeroed, .. } = &self.stores else { return false };
+        len <= MAX_STORED && self.offset as usize + len <= *zeroed as usize
+    }
+
     fn ask_for_window(&mut self, engine: &Engine) {
         if !matches!(self.stores, Stores::Unasked) {
             return;
