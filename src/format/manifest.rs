@@ -451,8 +451,7 @@ mod tests {
     fn the_zeros_at_the_end_do_not_count() {
         for (zeros, used) in [(0, 0), (1, 0), (4096, 0), (10_000, 0), (5, 3), (9000, 4097), (1, 1)]
         {
-            let mut bytes = vec![0; used];
-            bytes.iter_mut().for_each(|byte| *byte = 7);
+            let mut bytes = vec![7; used];
             bytes.resize(used + zeros, 0);
             assert_eq!(used_len(&bytes), used, "{used} and {zeros}");
         }
