@@ -100,7 +100,7 @@ fn traces(criterion: &mut Criterion) {
         }
         if runs <= 10_000 {
             let folder = workload::folder();
-            let jsonl = Jsonl::with_runs(folder.path(), runs);
+            let jsonl = Jsonl::with_runs(folder.path(), workload::lines(runs));
             let mut picks = Picks::new(runs);
             group.bench_function(BenchmarkId::new("jsonl, lines", runs), |bencher| {
                 bencher.iter(|| jsonl.trace(picks.next()));
@@ -129,7 +129,7 @@ fn lists(criterion: &mut Criterion) {
         });
         if runs <= 10_000 {
             let folder = workload::folder();
-            let jsonl = Jsonl::with_runs(folder.path(), runs);
+            let jsonl = Jsonl::with_runs(folder.path(), workload::lines(runs));
             group.bench_function(BenchmarkId::new("agent_of, jsonl", runs), |bencher| {
                 bencher.iter(|| jsonl.agent_of(picks.next()).unwrap());
             });

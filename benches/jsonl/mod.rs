@@ -8,8 +8,6 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::workload::{RECORDS, ids, payload};
-
 /// A tree of JSONL files.
 pub(crate) struct Jsonl {
     root: PathBuf,
@@ -22,16 +20,13 @@ impl Jsonl {
         Self { root }
     }
 
-    /// A tree with so many runs.
-    pub(crate) fn with_runs(folder: &Path, runs: usize) -> Self {
+    /// A tree with these runs: agent, run, lines.
+    pub(crate) fn with_runs(
+        folder: &Path,
+        runs: impl Iterator<Item = (String, String, Vec<u8>)>,
+    ) -> Self {
         let jsonl = Self::new(folder);
-        for number in 0..runs {
-            let (agent, run) = ids(number);
-            let mut lines = Vec::new();
-            for seq in 0..RECORDS {
-                lines.extend_from_slice(&payload(number, seq));
-                lines.push(b'\n');
-            }
+        for (agent, run, lines) in runs {
             let dir = jsonl.root.join(agent);
             create_dir_all(&dir).unwrap();
             let mut file = File::create(dir.join(format!("{run}.jsonl"))).unwrap();
@@ -43,6 +38,15 @@ impl Jsonl {
     /// Appends a line as the layout has it: makes sure of both folders and of their modes, opens
     /// the file, looks whether its last line is whole, writes, closes.
     pub(crate) fn append(&self, agent: &str, run: &str, line: &[u8]) {
+        drop(self.write(agent, run, line));
+    }
+
+    /// The same, and syncs the file, as the layout does not do by itself.
+    pub(crate) fn append_synced(&self, agent: &str, run: &str, line: &[u8]) {
+        self.write(agent, run, line).sync_data().unwrap();
+    }
+
+    fn write(&self, agent: &str, run: &str, line: &[u8]) -> File {
         let dir = self.root.join(agent);
         create_dir_all(&dir).unwrap();
         for dir in [&self.root, &dir] {
@@ -64,6 +68,7 @@ impl Jsonl {
         buffer.extend_from_slice(line);
         buffer.push(b'\n');
         file.write_all(&buffer).unwrap();
+        file
     }
 
     /// The system calls that no such layout can do without: open, write, close.
@@ -78,10 +83,20 @@ impl Jsonl {
         dirs.map(|dir| dir.unwrap().path().join(&name)).find(|path| path.is_file())
     }
 
+    /// The bytes of a run's file.
+    pub(crate) fn bytes_of(&self, run: &str) -> Vec<u8> {
+        std::fs::read(self.find(run).unwrap()).unwrap()
+    }
+
+    /// The bytes of the files of all runs of an agent.
+    pub(crate) fn bytes_of_agent(&self, agent: &str) -> impl Iterator<Item = Vec<u8>> {
+        let files = read_dir(self.root.join(agent)).unwrap();
+        files.map(|file| std::fs::read(file.unwrap().path()).unwrap())
+    }
+
     /// The lines of a run, unparsed.
     pub(crate) fn trace(&self, run: &str) -> Vec<Vec<u8>> {
-        let bytes = std::fs::read(self.find(run).unwrap()).unwrap();
-        bytes
+        self.bytes_of(run)
             .split(|&byte| byte == b'\n')
             .filter(|line| !line.is_empty())
             .map(<[u8]>::to_vec)

@@ -100,6 +100,15 @@ pub(crate) fn payload_of(run: usize, seq: usize, len: usize) -> Vec<u8> {
     payload
 }
 
+/// The same runs for another layout: agent, run, and a line for each record.
+pub(crate) fn lines(runs: usize) -> impl Iterator<Item = (String, String, Vec<u8>)> {
+    (0..runs).map(|number| {
+        let (agent, run) = ids(number);
+        let lines = (0..RECORDS).flat_map(|seq| [payload(number, seq), b"\n".to_vec()].concat());
+        (agent, run, lines.collect())
+    })
+}
+
 /// The file of a [`store`].
 pub(crate) fn path(folder: &tempfile::TempDir) -> PathBuf {
     folder.path().join("bench.runlog")

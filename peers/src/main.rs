@@ -1,142 +1,97 @@
-//! Measures runlog against `SQLite` where both do the same work on the same data in one run.
+//! Measures runlog against other engines: the same data, the same work, one run.
 //!
 //! ```sh
-//! cargo run --release -p runlog-peers              # the scale of the requirement, some minutes
-//! cargo run --release -p runlog-peers -- --small   # seconds
+//! cargo run --release -p runlog-peers                # all tables, an hour
+//! cargo run --release -p runlog-peers -- --small     # a minute, to see that it works
+//! cargo run --release -p runlog-peers -- retention   # retention, beside SQLite
 //! ```
 //!
-//! Retention: 100,000 completed runs of 30 records of 256 B over 50 agents, 64 at a time, and 64
-//! runs in progress. The newest 100 of each agent and what is in progress stay; the file gives the
-//! space of all others back. There are two cases: the runs in progress are the latest ones, as
-//! where a run takes minutes; or they began all over the life of the store (`scattered`).
-//!
-//! - **runlog** has the default options. Its time is that of `RunLog::gc`, and until the file is
-//!   back at 1.15 times the bytes of the runs that stay, with their frame headers, and 8 extents.
-//! - **`SQLite`** is set up as one would who knows it: a write-ahead log, `synchronous = NORMAL`, a
-//!   cache of 256 MiB, prepared statements, records clustered by run, an index for the policy. All
-//!   that goes is deleted in one transaction; then `VACUUM` and a checkpoint that truncates the
-//!   log. A second row has `auto_vacuum = INCREMENTAL` in place of `VACUUM`.
-//!
-//! A round fills all anew and measures one after the other; of all rounds the medians are told.
-//! Each checks that what is left is what the policy says.
+//! - [`engine`]: the engines behind one face, and how each is set up.
+//! - [`workload`]: what they are given.
+//! - [`check`]: all give the same answers, before anything is measured.
+//! - [`rows`]: what is measured.
+//! - [`measure`], [`report`]: how, and what is told of it.
+//! - [`retention`]: a comparison of its own.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
-mod data;
-mod ours;
-mod sizes;
-mod sqlite;
+mod args;
+mod check;
+mod engine;
+mod files;
+mod measure;
+mod report;
+mod retention;
+mod rows;
+mod workload;
 
 use std::path::Path;
-use std::time::Duration;
+use std::process::ExitCode;
 
-use self::data::Data;
-use self::sqlite::Vacuum;
+use self::args::{Args, Command, USAGE};
+use self::engine::Kind;
+use self::report::{Measured, Values};
+use self::rows::{Context, Row, Scale};
 
-/// What one engine did in one round.
-#[derive(Debug, Clone, Copy)]
-struct Measured {
-    /// Choosing what goes and deleting it: until the call, or the transaction, was over.
-    delete: Duration,
-    /// Until the file was small again.
-    space: Duration,
-    /// The processor's time that went into both, and what came in the background.
-    processor: Duration,
-    /// The length of the file and its allocated bytes when the work was over, and later.
-    right_after: sizes::Sizes,
-    later: sizes::Sizes,
-    /// What the file may have.
-    bound: u64,
-    /// The bytes of the runs that stay.
-    live: u64,
-}
-
-fn main() {
+fn main() -> ExitCode {
+    // A thread that fails must not leave others waiting for it.
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::exit(101);
+    }));
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let has = |word: &str| words.iter().any(|given| given == word);
-    let small = has("--small");
-    let rounds = if small || has("--once") { 1 } else { 3 };
-    let completed = if small { 20_000 } else { 100_000 };
-    let engines: &[&str] = if has("--ours") { &NAMES[..1] } else { &NAMES };
-    for scattered in [false, true] {
-        let data = Data::new(completed, scattered);
-        println!("{data}; load {}", load());
-        let mut all = vec![Vec::new(); engines.len()];
-        for round in 0..rounds {
-            for turn in 0..engines.len() {
-                let at = (turn + round) % engines.len();
-                let folder = folder();
-                let measured = measure(engines[at], data, folder.path());
-                all[at].push(measured);
-            }
+    if let [command, kind, folder, count] = &words[..]
+        && command == rows::reopen::FILL
+        && let (Some(kind), Ok(count)) = (Kind::named(kind), count.parse())
+    {
+        rows::reopen::fill(kind, Path::new(folder), count);
+    }
+    let args = match Args::parse(&words) {
+        Ok(args) => args,
+        Err(problem) => {
+            eprintln!("{problem}\n\n{USAGE}");
+            return ExitCode::from(2);
         }
-        print(engines, &all);
-    }
-}
-
-const NAMES: [&str; 3] = ["runlog", "SQLite, VACUUM", "SQLite, incremental"];
-
-fn measure(engine: &str, data: Data, folder: &Path) -> Measured {
-    match engine {
-        "runlog" => ours::measure(data, folder),
-        "SQLite, VACUUM" => sqlite::measure(data, folder, Vacuum::Full),
-        _ => sqlite::measure(data, folder, Vacuum::Incremental),
-    }
-}
-
-/// The processor's time of this process so far.
-fn processor() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::try_from(time).unwrap()
-}
-
-/// A folder that vanishes; in `RUNLOG_BENCH_DIR` if that is set.
-fn folder() -> tempfile::TempDir {
-    match std::env::var_os("RUNLOG_BENCH_DIR") {
-        Some(dir) => tempfile::tempdir_in(dir).unwrap(),
-        None => tempfile::tempdir().unwrap(),
-    }
-}
-
-fn load() -> String {
-    std::fs::read_to_string("/proc/loadavg").unwrap_or("unknown".to_owned()).trim().to_owned()
-}
-
-fn print(engines: &[&str], all: &[Vec<Measured>]) {
-    let median = |rounds: &[Measured], part: fn(&Measured) -> Duration| {
-        let mut times: Vec<Duration> = rounds.iter().map(part).collect();
-        times.sort_unstable();
-        times[times.len() / 2].as_secs_f64() * 1e3
     };
-    let mib = |bytes: u64| f64::from(u32::try_from(bytes >> 10).unwrap()) / 1024.0;
-    println!(
-        "| | delete, ms | and space, ms | processor, ms | \
-         file / allocated after, MiB | later, MiB | may |"
-    );
-    println!("|---|---|---|---|---|---|---|");
-    for (name, rounds) in engines.iter().zip(all) {
-        let one = &rounds[rounds.len() / 2];
-        println!(
-            "| {name} | {:.0} | {:.0} | {:.0} | \
-             {:.1} / {:.1} | {:.1} / {:.1} | {:.1} (live {:.1}) |",
-            median(rounds, |round| round.delete),
-            median(rounds, |round| round.space),
-            median(rounds, |round| round.processor),
-            mib(one.right_after.len),
-            mib(one.right_after.allocated),
-            mib(one.later.len),
-            mib(one.later.allocated),
-            mib(one.bound),
-            mib(one.live),
-        );
+    match args.command {
+        Command::Help => print!("{USAGE}"),
+        Command::Rows => rows::all(scale(&args)).iter().for_each(|row| println!("{}", row.name())),
+        Command::Retention { once, ours } => {
+            retention::compare(args.small, once, ours, &args.dir);
+        }
+        Command::Compare => compare(&args),
     }
-    let own = median(&all[0], |round| round.space);
-    for (name, rounds) in engines.iter().zip(all).skip(1) {
-        println!("{name}: {:.1} times as long", median(rounds, |round| round.space) / own);
+    ExitCode::SUCCESS
+}
+
+fn scale(args: &Args) -> Scale {
+    let scale = if args.small { Scale::small() } else { Scale::full() };
+    Scale { rounds: args.rounds.unwrap_or(scale.rounds), ..scale }
+}
+
+fn compare(args: &Args) {
+    let context = Context { scale: scale(args), dir: args.dir.clone() };
+    report::print_header(&context.dir, &args.engines, context.scale.rounds);
+    println!("{}.\n", check::check(&args.engines, &context.dir));
+    let rows = rows::all(context.scale).into_iter().filter(|row| args.wants(&row.name()));
+    let measured: Vec<Measured> = rows.map(|row| measured(row, &args.engines, &context)).collect();
+    report::print_summary(&measured, &args.engines);
+}
+
+/// Measures a row: in each round each engine in turn, beginning with another one.
+fn measured(mut row: Box<dyn Row>, kinds: &[Kind], context: &Context) -> Measured {
+    let kinds: Vec<Kind> = kinds.iter().copied().filter(|kind| row.takes(*kind)).collect();
+    for kind in &kinds {
+        row.prepare(context, *kind);
     }
-    for (name, rounds) in engines.iter().zip(all) {
-        let all = rounds.iter().map(|round| (round.delete.as_millis(), round.space.as_millis()));
-        println!("{name}, each round: {:?} ms", all.collect::<Vec<_>>());
+    let mut values = Values(kinds.iter().map(|kind| (*kind, Vec::new())).collect());
+    for round in 0..row.rounds(context) {
+        for turn in 0..kinds.len() {
+            let at = (turn + round) % kinds.len();
+            values.0[at].1.push(row.round(context, kinds[at]));
+        }
     }
-    println!("load {}\n", load());
+    row.finish();
+    report::print(&*row, &values)
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use runlog::{Durability, Metadata, NewRecord, Options, Outcome, Retention, RunLog, RunStatus};
 
-use crate::data::{AGENTS, Data, KEEP, RECORDS, Step, agent_name, agent_of, payload, run_name};
-use crate::sizes::{self, Sizes};
-use crate::{Measured, processor};
+use super::Measured;
+use super::data::{AGENTS, Data, KEEP, RECORDS, Step, agent_name, agent_of, payload, run_name};
+use super::sizes::{self, Sizes};
+use crate::measure::processor;
 
 /// When the file is looked at again.
 const LATER: Duration = Duration::from_secs(5);

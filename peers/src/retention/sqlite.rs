@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use rusqlite::{Connection, params};
 
-use crate::data::{AGENTS, Data, KEEP, RECORDS, Step, agent_name, agent_of, payload};
-use crate::sizes::Sizes;
-use crate::{Measured, processor};
+use super::Measured;
+use super::data::{AGENTS, Data, KEEP, RECORDS, Step, agent_name, agent_of, payload};
+use super::sizes::Sizes;
+use crate::measure::processor;
 
 /// Steps of one transaction while the store is filled.
 const BATCH: u32 = 10_000;

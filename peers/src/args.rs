@@ -1,0 +1,132 @@
+//! The words of the command line.
+
+use std::path::PathBuf;
+
+use crate::engine::Kind;
+
+pub(crate) const USAGE: &str = "\
+Measures runlog against other engines: the same data, the same work, one run.
+
+usage: runlog-peers [compare] [--small] [--rounds N] [--rows WORD]... [--engines NAME,...]
+                    [--dir FOLDER]
+       runlog-peers rows [--small]
+       runlog-peers retention [--small] [--once] [--ours] [--dir FOLDER]
+
+  compare     appends, lookups, opening after a kill, bytes on disk (the default)
+  rows        the names of its rows
+  retention   retention, beside SQLite
+
+  --small     less of everything: ends within a minute, and shows whether it works, not how fast
+  --rounds    of each row; 5, or 3 if small
+  --rows      only rows with this in their names; may be repeated
+  --engines   only these: runlog, jsonl, sqlite, lmdb, redb, fjall, bare
+  --dir       where the stores lie; else $RUNLOG_BENCH_DIR, else the folder for temporary files
+  --once      one round
+  --ours      only runlog
+";
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Command {
+    Compare,
+    Rows,
+    Retention { once: bool, ours: bool },
+    Help,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Args {
+    pub(crate) command: Command,
+    pub(crate) small: bool,
+    pub(crate) rounds: Option<usize>,
+    /// What names of rows must have one of; all rows if there is none.
+    pub(crate) rows: Vec<String>,
+    pub(crate) engines: Vec<Kind>,
+    pub(crate) dir: PathBuf,
+}
+
+impl Args {
+    /// # Errors
+    /// What is wrong with these words.
+    pub(crate) fn parse(words: &[String]) -> Result<Self, String> {
+        let dir = std::env::var_os("RUNLOG_BENCH_DIR").map(PathBuf::from);
+        let mut args = Self {
+            command: Command::Compare,
+            small: false,
+            rounds: None,
+            rows: Vec::new(),
+            engines: Kind::ALL.to_vec(),
+            dir: dir.unwrap_or_else(std::env::temp_dir),
+        };
+        let (mut once, mut ours) = (false, false);
+        let mut words = words.iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word {
+                "compare" => args.command = Command::Compare,
+                "rows" => args.command = Command::Rows,
+                "retention" => args.command = Command::Retention { once: false, ours: false },
+                "--help" | "-h" => args.command = Command::Help,
+                "--small" => args.small = true,
+                "--once" => once = true,
+                "--ours" => ours = true,
+                "--rounds" => args.rounds = Some(rounds(value()?)?),
+                "--rows" => args.rows.push(value()?.to_owned()),
+                "--engines" => args.engines = engines(value()?)?,
+                "--dir" => args.dir = PathBuf::from(value()?),
+                other => return Err(format!("{other} is not known")),
+            }
+        }
+        if let Command::Retention { .. } = args.command {
+            args.command = Command::Retention { once, ours };
+        } else if once || ours {
+            return Err("--once and --ours are for retention".to_owned());
+        }
+        Ok(args)
+    }
+
+    pub(crate) fn wants(&self, row: &str) -> bool {
+        self.rows.is_empty() || self.rows.iter().any(|word| row.contains(word.as_str()))
+    }
+}
+
+fn rounds(word: &str) -> Result<usize, String> {
+    word.parse().ok().filter(|rounds| *rounds > 0).ok_or(format!("{word} is no number of rounds"))
+}
+
+fn engines(words: &str) -> Result<Vec<Kind>, String> {
+    let named = |name: &str| Kind::named(name).ok_or(format!("{name} is no engine"));
+    words.split(',').map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Result<Args, String> {
+        Args::parse(&words.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn rows_and_engines_can_be_chosen() {
+        let args = parse("--small --rows trace --rows disk --engines runlog,lmdb").unwrap();
+        assert_eq!(args.engines, [Kind::Ours, Kind::Lmdb]);
+        assert!(args.small && args.wants("trace among 5 runs") && args.wants("disk, 256 B"));
+        assert!(!args.wants("append, 256 B"));
+        assert!(parse("--rounds 2").unwrap().wants("anything"));
+    }
+
+    #[test]
+    fn retention_is_a_command_of_its_own() {
+        let args = parse("retention --small --once").unwrap();
+        assert_eq!(args.command, Command::Retention { once: true, ours: false });
+        assert!(parse("--once").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for words in ["--rounds 0", "--rounds", "--engines rocksdb", "--fast"] {
+            assert!(parse(words).is_err(), "{words}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Transactions shared by threads, for engines with one writer: a program with many threads would
+//! do the same, since each commit costs as much for many records as for one.
+//!
+//! Who finds the store free commits, what others wait with included; who finds it taken leaves its
+//! records in a queue. A thread that commits alone copies nothing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::thread::Thread;
+
+use super::{Change, New};
+
+/// A store that one thread at a time can write to.
+pub(super) trait Store: Send {
+    /// Does all of this in one transaction.
+    fn commit(&mut self, changes: &[Change<'_>]);
+}
+
+#[derive(Debug)]
+pub(super) struct Group<S> {
+    store: Mutex<S>,
+    queue: Mutex<Vec<Waiting>>,
+}
+
+/// Records whose thread sleeps until they are there.
+#[derive(Debug)]
+struct Waiting {
+    records: Vec<(u64, u32, &'static str, Vec<u8>)>,
+    done: Arc<AtomicBool>,
+    thread: Thread,
+}
+
+impl<S: Store> Group<S> {
+    pub(super) fn new(store: S) -> Self {
+        Self { store: Mutex::new(store), queue: Mutex::default() }
+    }
+
+    /// Commits by itself, after whoever has the store now.
+    pub(super) fn alone(&self, changes: &[Change<'_>]) {
+        self.store.lock().unwrap().commit(changes);
+        self.hand_over();
+    }
+
+    /// The store, for what is no change.
+    pub(super) fn store(&self) -> MutexGuard<'_, S> {
+        self.store.lock().unwrap()
+    }
+
+    pub(super) fn store_mut(&mut self) -> &mut S {
+        self.store.get_mut().unwrap()
+    }
+
+    pub(super) fn into_store(self) -> S {
+        self.store.into_inner().unwrap()
+    }
+
+    /// Returns when these records of a run are committed, with whatever others wait with.
+    pub(super) fn append(&self, run: u64, first: u32, records: &[New<'_>]) {
+        if let Some(store) = self.try_store() {
+            return self.lead(store, &changes(run, first, records));
+        }
+        let done = Arc::new(AtomicBool::new(false));
+        let copy = (first..).zip(records);
+        let records = copy.map(|(seq, new)| (run, seq, new.kind, new.payload.to_vec())).collect();
+        let thread = std::thread::current();
+        let waiting = Waiting { records, done: Arc::clone(&done), thread };
+        self.queue.lock().unwrap().push(waiting);
+        while !done.load(Ordering::Acquire) {
+            match self.try_store() {
+                Some(store) => self.lead(store, &[]),
+                None => std::thread::park(),
+            }
+        }
+    }
+
+    fn try_store(&self) -> Option<MutexGuard<'_, S>> {
+        match self.store.try_lock() {
+            Ok(store) => Some(store),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => panic!("another thread failed"),
+        }
+    }
+
+    fn lead(&self, mut store: MutexGuard<'_, S>, own: &[Change<'_>]) {
+        let others = std::mem::take(&mut *self.queue.lock().unwrap());
+        if others.is_empty() {
+            if !own.is_empty() {
+                store.commit(own);
+            }
+        } else {
+            let records = others.iter().flat_map(|waiting| &waiting.records);
+            let theirs = records.map(|(run, seq, kind, payload)| Change::Record {
+                run: *run,
+                seq: *seq,
+                new: New { kind, payload },
+            });
+            store.commit(&own.iter().copied().chain(theirs).collect::<Vec<_>>());
+        }
+        drop(store);
+        for waiting in others {
+            waiting.done.store(true, Ordering::Release);
+            waiting.thread.unpark();
+        }
+        self.hand_over();
+    }
+
+    /// Wakes one of those who came meanwhile: it finds the store free, or somebody else has it and
+    /// looks after the queue.
+    fn hand_over(&self) {
+        if let Some(next) = self.queue.lock().unwrap().first() {
+            next.thread.unpark();
+        }
+    }
+}
+
+fn changes<'a>(run: u64, first: u32, records: &[New<'a>]) -> Vec<Change<'a>> {
+    (first..).zip(records).map(|(seq, new)| Change::Record { run, seq, new: *new }).collect()
+}

@@ -1,0 +1,120 @@
+//! Runs, one after the other or many at a time.
+
+use runlog_sim::SplitMix64;
+
+use super::sizes::{Sizes, records_of_a_run};
+use super::text::{Words, Writing};
+use crate::engine::{Change, Engine, New, Run};
+
+/// Kinds of records, and how many in a hundred have them.
+const KINDS: [(&str, u64); 4] =
+    [("assistant", 40), ("progress", 32), ("tool_result", 22), ("user", 6)];
+/// Changes that a store gets at once when it is loaded.
+const LOADED_AT_ONCE: usize = 10_000;
+
+/// How many records a run has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Records {
+    Fixed(usize),
+    /// As in real sessions.
+    Real,
+}
+
+/// A set of runs. A run and its records follow from the seed and the run's number.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    pub(crate) count: u64,
+    pub(crate) agents: u64,
+    /// Whether every second run is of an agent beside those.
+    pub(crate) favourite: bool,
+    /// So many runs get records in turns.
+    pub(crate) at_once: usize,
+    pub(crate) records: Records,
+    pub(crate) sizes: Sizes,
+    pub(crate) words: Words,
+}
+
+impl Runs {
+    pub(crate) fn run(&self, number: u64) -> Run {
+        let agent = if self.favourite && number.is_multiple_of(2) {
+            self.favourite()
+        } else {
+            format!("agent-{:03}", number % self.agents)
+        };
+        Run { number, agent, id: format!("run-{number:08}") }
+    }
+
+    /// The agent that has half of the runs, if one has.
+    pub(crate) fn favourite(&self) -> String {
+        format!("agent-{:03}", self.agents)
+    }
+
+    /// The records of a run.
+    pub(crate) fn records(&self, number: u64) -> Vec<Vec<u8>> {
+        let mut random = SplitMix64::for_case(23, number);
+        let count = match self.records {
+            Records::Fixed(count) => count,
+            Records::Real => records_of_a_run(&mut random),
+        };
+        let mut writing = Writing::new(&self.words, random.next_u64());
+        let record = |seq| writing.record(number, seq, self.sizes.next(&mut random));
+        (0..count).map(record).collect()
+    }
+
+    /// Writes all runs into a store, and ends them. Returns the bytes of all payloads.
+    pub(crate) fn load(&self, engine: &dyn Engine) -> u64 {
+        let mut bytes = 0;
+        let numbers: Vec<u64> = (0..self.count).collect();
+        // Runs that are written one after the other still come to the store many at a time.
+        for group in numbers.chunks(self.at_once.max(64)) {
+            let runs: Vec<Run> = group.iter().map(|number| self.run(*number)).collect();
+            let records: Vec<_> = group.iter().map(|number| self.records(*number)).collect();
+            bytes += records.iter().flatten().map(|record| record.len() as u64).sum::<u64>();
+            let mut changes = Vec::new();
+            for (runs, records) in runs.chunks(self.at_once).zip(records.chunks(self.at_once)) {
+                changes.extend(runs.iter().map(Change::Start));
+                let longest = records.iter().map(Vec::len).max().unwrap_or_default();
+                for seq in 0..longest {
+                    for (run, records) in runs.iter().zip(records) {
+                        let Some(payload) = records.get(seq) else { continue };
+                        let new = New { kind: kind(run.number, seq), payload };
+                        let seq = u32::try_from(seq).unwrap();
+                        changes.push(Change::Record { run: run.number, seq, new });
+                    }
+                }
+                changes.extend(runs.iter().map(Change::End));
+            }
+            for changes in changes.chunks(LOADED_AT_ONCE) {
+                engine.load(changes);
+            }
+        }
+        bytes
+    }
+}
+
+/// The kind of a record.
+pub(crate) fn kind(run: u64, seq: usize) -> &'static str {
+    let mut at = SplitMix64::for_case(run, seq as u64).below(100);
+    for (kind, share) in KINDS {
+        if at < share {
+            return kind;
+        }
+        at -= share;
+    }
+    KINDS[0].0
+}
+
+/// Payloads of many runs, to be appended in turn: those of the runs' records one after the other,
+/// until there are so many bytes.
+pub(crate) fn payloads(sizes: Sizes, bytes: usize) -> Vec<Vec<u8>> {
+    let (records, words) = (Records::Real, Words::new());
+    let runs = Runs { count: 0, agents: 1, at_once: 1, favourite: false, records, sizes, words };
+    let mut left = bytes;
+    let all = (0..).flat_map(|number| runs.records(number));
+    let enough = all.take_while(|payload| {
+        let go_on = left > 0;
+        left = left.saturating_sub(payload.len());
+        go_on
+    });
+    enough.collect()
+}
