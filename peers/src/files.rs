@@ -51,3 +51,25 @@ fn copy_file(from: &Path, to: &Path) {
     }
     to.sync_all().unwrap();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_has_the_bytes_and_the_holes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        create_dir_all(from.join("within")).unwrap();
+        let file = File::create_new(from.join("within/sparse")).unwrap();
+        file.set_len(64 << 20).unwrap();
+        file.write_all_at(b"in the middle", 20 << 20).unwrap();
+        std::fs::write(from.join("dense"), vec![7; 3_000_000]).unwrap();
+        copy(&from, &to);
+        for name in ["within/sparse", "dense"] {
+            let [left, right] = [&from, &to].map(|place| std::fs::read(place.join(name)).unwrap());
+            assert!(left == right, "{name}");
+        }
+        assert!(allocated(&to) < 8 << 20, "{} of 67 MB", allocated(&to));
+    }
+}

@@ -41,7 +41,7 @@ impl<S: Store> Group<S> {
         self.hand_over();
     }
 
-    /// The store, for what is no change.
+    /// The store, for what is no change. Not while other threads append: nobody would wake them.
     pub(super) fn store(&self) -> MutexGuard<'_, S> {
         self.store.lock().unwrap()
     }
@@ -97,11 +97,12 @@ impl<S: Store> Group<S> {
             store.commit(&own.iter().copied().chain(theirs).collect::<Vec<_>>());
         }
         drop(store);
+        // Before the others: the next commit is on its way while they wake.
+        self.hand_over();
         for waiting in others {
             waiting.done.store(true, Ordering::Release);
             waiting.thread.unpark();
         }
-        self.hand_over();
     }
 
     /// Wakes one of those who came meanwhile: it finds the store free, or somebody else has it and
@@ -115,4 +116,58 @@ impl<S: Store> Group<S> {
 
 fn changes<'a>(run: u64, first: u32, records: &[New<'a>]) -> Vec<Change<'a>> {
     (first..).zip(records).map(|(seq, new)| Change::Record { run, seq, new: *new }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREADS: u64 = 8;
+    const APPENDS: u32 = 2_000;
+
+    /// What was committed, and by how many commits.
+    #[derive(Default)]
+    struct Memory {
+        records: Vec<(u64, u32)>,
+        commits: usize,
+    }
+
+    impl Store for Memory {
+        fn commit(&mut self, changes: &[Change<'_>]) {
+            assert!(!changes.is_empty());
+            self.commits += 1;
+            for change in changes {
+                if let Change::Record { run, seq, new } = change {
+                    assert_eq!(new.payload, [u8::try_from(run + u64::from(*seq) % 100).unwrap()]);
+                    self.records.push((*run, *seq));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_record_is_committed_once_before_its_append_returns() {
+        let group = Group::new(Memory::default());
+        std::thread::scope(|scope| {
+            for run in 0..THREADS {
+                let group = &group;
+                scope.spawn(move || {
+                    for seq in 0..APPENDS {
+                        let payload = [u8::try_from(run + u64::from(seq) % 100).unwrap()];
+                        group.append(run, seq, &[New { kind: "kind", payload: &payload }]);
+                        if seq % 100 == 0 {
+                            assert!(group.store().records.contains(&(run, seq)));
+                            group.hand_over();
+                        }
+                    }
+                });
+            }
+        });
+        let Memory { records, commits } = group.into_store();
+        assert!(commits <= records.len());
+        for run in 0..THREADS {
+            let of_run = records.iter().filter(|(of, _)| *of == run).map(|(_, seq)| *seq);
+            assert!(of_run.eq(0..APPENDS), "the records of run {run} are there, in order");
+        }
+    }
 }

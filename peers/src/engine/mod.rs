@@ -85,7 +85,9 @@ impl Kind {
             }
             (Self::Ours, Level::Disk) => "survives power loss (a shared fdatasync)",
             (Self::Jsonl, Level::Process) => "survives a kill; never synced",
-            (Self::Jsonl, Level::Disk) => "survives power loss (fdatasync of the run's file)",
+            (Self::Jsonl, Level::Disk) => {
+                "survives power loss (fdatasync of the run's file; its folder is not synced)"
+            }
             (Self::Sqlite, Level::Process) => {
                 "survives a kill; power loss up to the last checkpoint (WAL, NORMAL)"
             }
