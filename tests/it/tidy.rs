@@ -74,7 +74,17 @@ fn files(folders: &[&str]) -> Vec<File> {
 
 /// All code of the repository.
 fn all() -> Vec<File> {
-    files(&["src", "cli", "peers", "sim", "tests", "benches", "fuzz/src", "fuzz/fuzz_targets"])
+    files(&[
+        "src",
+        "cli",
+        "conformance",
+        "peers",
+        "sim",
+        "tests",
+        "benches",
+        "fuzz/src",
+        "fuzz/fuzz_targets",
+    ])
 }
 
 fn must_be_empty(problems: &[String]) {

@@ -1,0 +1,10 @@
+//! The stores of runlog behind the real types and traits of the crates that they replace.
+//!
+//! - [`car`]: `RunStore` with the records of car-proto.
+//!
+//! Each is an adapter as a program that migrates has it, a page long, and each is tested with the
+//! crate itself. Nothing here is part of runlog: the crates are many, and their types are their
+//! own. Each is a feature by itself too.
+
+#[cfg(feature = "car")]
+pub mod car;
