@@ -1,10 +1,16 @@
 //! The stores of runlog behind the real types and traits of the crates that they replace.
 //!
 //! - [`car`]: `RunStore` with the records of car-proto.
+//! - [`clark`]: a `TrajectorySink` for the recorder of clark-agent.
 //!
 //! Each is an adapter as a program that migrates has it, a page long, and each is tested with the
 //! crate itself. Nothing here is part of runlog: the crates are many, and their types are their
 //! own. Each is a feature by itself too.
+//!
+//! The adapter for a3s-code-core is in a folder of its own, `a3s`, and is built on demand only: it
+//! has some hundred dependencies more.
 
 #[cfg(feature = "car")]
 pub mod car;
+#[cfg(feature = "clark")]
+pub mod clark;

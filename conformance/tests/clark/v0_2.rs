@@ -1,0 +1,10 @@
+//! clark-agent 0.2.
+
+use clark_agent_0_2 as clark;
+
+#[path = "cases.rs"]
+#[allow(clippy::duplicate_mod, reason = "the cases are the same for each version")]
+mod cases;
+#[path = "scripted.rs"]
+#[allow(clippy::duplicate_mod, reason = "as above")]
+mod scripted;
