@@ -11,6 +11,7 @@ pub mod consume_once;
 pub mod run_store;
 pub mod sessions;
 pub mod trajectory;
+mod worker;
 
 /// The examples of the pages for those who migrate.
 #[cfg(doctest)]

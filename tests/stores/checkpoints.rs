@@ -13,6 +13,7 @@ use runlog::stores::checkpoints::{
 use runlog::{Options, RunLog, Timestamp};
 use serde_json::{Value, json};
 
+mod calls;
 mod crashes;
 mod damage;
 mod order;

@@ -41,7 +41,7 @@ impl std::task::Wake for Unpark {
 }
 
 /// All the runtime that is needed.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
@@ -53,7 +53,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// Polls once, for nobody.
-fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 

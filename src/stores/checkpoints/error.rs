@@ -5,6 +5,7 @@ use core::fmt;
 use super::id::CheckpointId;
 use super::key::ThreadKey;
 use crate::Error;
+use crate::stores::worker::Failure;
 
 /// What went wrong. Never shows what is in a state or an event.
 #[derive(Debug, Clone)]
@@ -69,6 +70,9 @@ pub enum CheckpointError {
         /// The column, from 1; 0 at the end of a line.
         column: usize,
     },
+    /// Code of the caller's types panicked in the middle of an asynchronous call. What was to be
+    /// changed was changed as a whole, or not at all.
+    NoAnswer,
     /// The store failed, or refused an id or a size. What the thread has can be asked once the
     /// store works again.
     Store(Error),
@@ -126,6 +130,7 @@ impl fmt::Display for CheckpointError {
                 "document {key:?} of {namespace:?} has JSON of another shape (line {line}, column \
                  {column})"
             ),
+            Self::NoAnswer => f.write_str("the call ended without an answer"),
             Self::Store(error) => error.fmt(f),
         }
     }
@@ -143,6 +148,12 @@ impl core::error::Error for CheckpointError {
 impl From<Error> for CheckpointError {
     fn from(error: Error) -> Self {
         Self::Store(error)
+    }
+}
+
+impl Failure for CheckpointError {
+    fn no_answer() -> Self {
+        Self::NoAnswer
     }
 }
 

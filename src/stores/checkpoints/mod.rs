@@ -3,6 +3,7 @@
 //! - [`Checkpointer`]: the states of a graph after each step, by tenant and thread: the latest, any
 //!   by its id, the history, and branches from any of them. Replaces the checkpointers of entelix.
 //! - [`SessionLog`]: the events of a thread, in order, of which old ones are archived.
+//! - [`AsyncCheckpointer`], [`AsyncSessionLog`]: the same for async callers, with any runtime.
 //! - [`ThreadKey`], [`TenantId`], [`CheckpointId`], [`Checkpoint`]: what they are about.
 //! - [`CheckpointError`], [`Defect`]: what can go wrong, and where.
 //!
@@ -38,6 +39,7 @@
 //! **Invariant:** what is of one tenant, or of one thread, can be had with its key only. Tenants,
 //! threads and names never become a part of one another's places, whatever characters they have.
 
+mod asynchronous;
 mod checkpoint;
 mod cut;
 mod error;
@@ -50,6 +52,7 @@ mod space;
 mod store;
 mod stored;
 
+pub use asynchronous::{AsyncCheckpointer, AsyncSessionLog};
 pub use checkpoint::Checkpoint;
 pub use error::{CheckpointError, Defect};
 pub use id::CheckpointId;

@@ -180,13 +180,21 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
     /// [`crate::Error::Json`] for an event that cannot be JSON, [`crate::Error::TooLarge`],
     /// [`crate::Error::InvalidId`], [`crate::Error::DiskFull`].
     pub fn append(&self, key: &ThreadKey, events: &[E]) -> Result<u64, CheckpointError> {
-        let lines: Vec<Vec<u8>> = events.iter().map(one_line).collect::<Result<_>>()?;
+        self.append_lines(key, &lines_of(events)?)
+    }
+
+    /// Appends events as [`lines_of`] gives them.
+    pub(super) fn append_lines(
+        &self,
+        key: &ThreadKey,
+        lines: &[Vec<u8>],
+    ) -> Result<u64, CheckpointError> {
         if lines.is_empty() {
             return Ok(self.space.thread(key)?.map_or(0, |thread| thread.head.last));
         }
         loop {
             let thread = self.space.thread_or_new(key)?;
-            let chunks = chunks(&lines, thread.head.last)?;
+            let chunks = chunks(lines, thread.head.last)?;
             let Some(last) = chunks.last().map(|chunk| chunk.last) else { return Ok(0) };
             let mut head = thread.head;
             head.last = last;
@@ -250,6 +258,11 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
         }
         Ok(events)
     }
+}
+
+/// Events as they are stored, a line each.
+pub(super) fn lines_of<E: Serialize>(events: &[E]) -> Result<Vec<Vec<u8>>> {
+    events.iter().map(one_line).collect()
 }
 
 /// An event as a line of JSON. Types can write JSON of their own making with line breaks in it,

@@ -25,9 +25,9 @@ const NAMESPACE: &str = "\0checkpoints/";
 /// and so are all that were made with the same name on the same [`RunLog`], also with another type
 /// of state: states are JSON.
 ///
-/// Calls may come from any number of threads at once. They wait for the disk: from async code, call
-/// them where blocking is fine. The store is `Send`, `Sync` and `'static`, and its calls take
-/// `&self`.
+/// Calls may come from any number of threads at once. They wait for the disk; for async code there
+/// is [`AsyncCheckpointer`](super::AsyncCheckpointer). The store is `Send`, `Sync` and `'static`,
+/// and its calls take `&self`.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -15,7 +15,7 @@ use super::snapshot::{LoadedSnapshot, SessionSnapshot, digest_of, version_of};
 use super::store_trait::{Call, SessionStore, SessionStoreCapabilities};
 use super::types::{JsonSessions, SessionTypes};
 use super::watch::CommitWatch;
-use super::worker::{Answer, Worker};
+use crate::stores::worker::{Answer, Worker};
 use crate::{Document, RunLog};
 
 /// Sessions in a [`RunLog`]. Cheap to clone; clones are the same store, and share its thread.
@@ -74,7 +74,8 @@ impl<T: SessionTypes> EngineSessionStore<T> {
     /// One of several sets of sessions that know nothing of one another. The name has at most 480
     /// bytes, else every call fails with [`Error::InvalidId`](crate::Error::InvalidId).
     pub fn named(log: &RunLog, name: &str) -> Self {
-        let inner = Inner { worker: Worker::default(), place: Arc::new(Place::new(log, name)) };
+        let worker = Worker::new("runlog-sessions");
+        let inner = Inner { worker, place: Arc::new(Place::new(log, name)) };
         Self { inner: Arc::new(inner), lease: None, types: PhantomData }
     }
 
@@ -98,7 +99,7 @@ impl<T: SessionTypes> EngineSessionStore<T> {
     }
 
     /// Has the thread do something.
-    fn ask<R, W>(&self, work: W) -> Answer<'_, R>
+    fn ask<R, W>(&self, work: W) -> Answer<'_, R, SessionError>
     where
         R: Send + 'static,
         W: FnOnce(&Place) -> Result<R, SessionError> + Send + 'static,

@@ -5,6 +5,7 @@ use core::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+use crate::stores::worker::Failure;
 use crate::{Document, Error, Timestamp};
 
 /// What is stored under an id, each by itself.
@@ -173,6 +174,12 @@ impl core::error::Error for SessionError {
 impl From<Error> for SessionError {
     fn from(error: Error) -> Self {
         Self::Store(error)
+    }
+}
+
+impl Failure for SessionError {
+    fn no_answer() -> Self {
+        Self::NoAnswer
     }
 }
 

@@ -40,7 +40,6 @@ mod snapshot;
 mod store_trait;
 mod types;
 mod watch;
-mod worker;
 
 pub use self::engine_store::EngineSessionStore;
 pub use self::error::{Part, SessionError};

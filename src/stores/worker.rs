@@ -17,7 +17,6 @@ use std::thread::{Builder, JoinHandle, current};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::error::SessionError;
 use crate::{Error, IoAction};
 
 /// Calls that wait for the thread at most; more wait in front of the queue.
@@ -25,9 +24,17 @@ const QUEUE: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// What calls of a store fail with.
+pub(super) trait Failure: From<Error> + Send + 'static {
+    /// The call panicked in code of the caller's.
+    fn no_answer() -> Self;
+}
+
 /// The thread and its queue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Worker {
+    /// What the thread is called; Linux shows 15 letters.
+    name: &'static str,
     queue: Arc<Queue>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -53,12 +60,18 @@ impl core::fmt::Debug for Queue {
 }
 
 impl Worker {
+    /// A thread that is not started yet.
+    pub(super) fn new(name: &'static str) -> Self {
+        Self { name, queue: Arc::default(), thread: Mutex::default() }
+    }
+
     /// What `work` answers, once the thread has done it. It is handed over when the answer is
     /// polled first.
-    pub(super) fn call<R, W>(&self, work: W) -> Answer<'_, R>
+    pub(super) fn call<R, E, W>(&self, work: W) -> Answer<'_, R, E>
     where
         R: Send + 'static,
-        W: FnOnce() -> Result<R, SessionError> + Send + 'static,
+        E: Failure,
+        W: FnOnce() -> Result<R, E> + Send + 'static,
     {
         let slot = Arc::new(Slot(Mutex::new(Progress::Waiting(None))));
         let fill = Fill(Arc::clone(&slot));
@@ -86,7 +99,7 @@ impl Worker {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let queue = Arc::clone(&self.queue);
-            let started = Builder::new().name("runlog-sessions".to_owned());
+            let started = Builder::new().name(self.name.to_owned());
             let started = started.spawn(move || queue.run());
             *thread = Some(started.map_err(|source| Error::io(IoAction::Thread, source))?);
         }
@@ -133,20 +146,20 @@ impl Queue {
 }
 
 /// Where the answer to one call is put.
-struct Slot<R>(Mutex<Progress<R>>);
+struct Slot<R, E>(Mutex<Progress<R, E>>);
 
-enum Progress<R> {
+enum Progress<R, E> {
     Waiting(Option<Waker>),
     Begun(Option<Waker>),
-    Done(Result<R, SessionError>),
+    Done(Result<R, E>),
     /// Nobody waits for the answer, or it was taken.
     Over,
 }
 
 /// The end of a slot that the thread holds. Dropped without an answer it says that there is none.
-struct Fill<R>(Arc<Slot<R>>);
+struct Fill<R, E: Failure>(Arc<Slot<R, E>>);
 
-impl<R> Fill<R> {
+impl<R, E: Failure> Fill<R, E> {
     /// Whether somebody still wants the answer.
     fn begin(&self) -> bool {
         let mut progress = self.0.0.lock();
@@ -156,7 +169,7 @@ impl<R> Fill<R> {
         true
     }
 
-    fn end(&self, result: Result<R, SessionError>) {
+    fn end(&self, result: Result<R, E>) {
         let mut progress = self.0.0.lock();
         let waker = match &mut *progress {
             Progress::Waiting(waker) | Progress::Begun(waker) => waker.take(),
@@ -170,22 +183,22 @@ impl<R> Fill<R> {
     }
 }
 
-impl<R> Drop for Fill<R> {
+impl<R, E: Failure> Drop for Fill<R, E> {
     fn drop(&mut self) {
-        self.end(Err(SessionError::NoAnswer));
+        self.end(Err(E::no_answer()));
     }
 }
 
 /// The answer to a call, to be awaited.
-pub(super) struct Answer<'a, R> {
+pub(super) struct Answer<'a, R, E> {
     worker: &'a Worker,
-    slot: Arc<Slot<R>>,
+    slot: Arc<Slot<R, E>>,
     /// What was not handed over yet.
     job: Option<Job>,
 }
 
-impl<R> Future for Answer<'_, R> {
-    type Output = Result<R, SessionError>;
+impl<R, E: Failure> Future for Answer<'_, R, E> {
+    type Output = Result<R, E>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(job) = self.job.take() {
@@ -207,14 +220,14 @@ impl<R> Future for Answer<'_, R> {
             Progress::Done(_) | Progress::Over => {
                 match core::mem::replace(&mut *progress, Progress::Over) {
                     Progress::Done(result) => Poll::Ready(result),
-                    _ => Poll::Ready(Err(SessionError::NoAnswer)),
+                    _ => Poll::Ready(Err(E::no_answer())),
                 }
             }
         }
     }
 }
 
-impl<R> Drop for Answer<'_, R> {
+impl<R, E> Drop for Answer<'_, R, E> {
     fn drop(&mut self) {
         let left = core::mem::replace(&mut *self.slot.0.lock(), Progress::Over);
         // Its waker may do anything when it goes: not under the lock.
