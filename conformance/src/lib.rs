@@ -2,10 +2,13 @@
 //!
 //! - [`car`]: `RunStore` with the records of car-proto.
 //! - [`clark`]: a `TrajectorySink` for the recorder of clark-agent.
+//! - [`entelix`]: a `Checkpointer` and a `SessionLog` of entelix.
 //!
 //! Each is an adapter as a program that migrates has it, a page long, and each is tested with the
 //! crate itself. Nothing here is part of runlog: the crates are many, and their types are their
-//! own. Each is a feature by itself too.
+//! own. Each is a feature by itself too. entelix needs Rust 1.95.
+//!
+//! `cargo test -p runlog-conformance --profile conformance`
 //!
 //! The adapter for a3s-code-core is in a folder of its own, `a3s`, and is built on demand only: it
 //! has some hundred dependencies more.
@@ -14,3 +17,5 @@
 pub mod car;
 #[cfg(feature = "clark")]
 pub mod clark;
+#[cfg(feature = "entelix")]
+pub mod entelix;
