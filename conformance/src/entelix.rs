@@ -1,9 +1,9 @@
-//! [`EntelixCheckpointer`] and [`EntelixSessionLog`]: where graphs of entelix put their checkpoints,
-//! and sessions their events.
+//! [`EntelixCheckpointer`] and [`EntelixSessionLog`]: where graphs of entelix put their
+//! checkpoints, and sessions their events.
 //!
 //! Calls never hold up the executor: a thread of the store does what they ask for. What they wrote
-//! survives power loss once they are ready. A future that is dropped half-way leaves a call that was
-//! done as a whole or not at all.
+//! survives power loss once they are ready. A future that is dropped half-way leaves a call that
+//! was done as a whole or not at all.
 
 use async_trait::async_trait;
 use entelix_core::{Error, Result};

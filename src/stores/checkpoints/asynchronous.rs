@@ -37,7 +37,8 @@ use crate::stores::worker::{Answer, Worker};
 /// # struct Unpark(thread::Thread);
 /// # impl Wake for Unpark { fn wake(self: Arc<Self>) { self.0.unpark() } }
 /// # fn block_on<F: Future>(future: F) -> F::Output {
-/// #     let (mut future, waker) = (pin!(future), Waker::from(Arc::new(Unpark(thread::current()))));
+/// #     let mut future = pin!(future);
+/// #     let waker = Waker::from(Arc::new(Unpark(thread::current())));
 /// #     loop {
 /// #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
 /// #             Poll::Ready(output) => return output,
