@@ -10,8 +10,8 @@
 //!
 //! `cargo test -p runlog-conformance --profile conformance`
 //!
-//! The adapter for a3s-code-core is in a folder of its own, `a3s`, and is built on demand only: it
-//! has some hundred dependencies more.
+//! The adapter for a3s-code-core is a package of its own in the folder `a3s`, with hundreds of
+//! crates more. It is built on demand only: `cargo test` there.
 
 #[cfg(feature = "car")]
 pub mod car;

@@ -290,6 +290,50 @@ fn pages_neither_repeat_nor_skip_while_runs_come<V: Version>() {
     });
 }
 
+/// Only the late version has cancellations.
+#[test]
+fn a_run_whose_cancellation_is_pending_is_neither_adopted_nor_evicted() {
+    in_all_lives(keep(1, 1), |world| {
+        let identity = json!({
+            "receipt_version": 1, "run_id": "r", "idempotency_key": "k", "reason_digest": "d",
+            "principal": "p", "action_id": null, "request_id": null
+        });
+        let mut requested = identity.clone();
+        requested["record"] = json!("cancellation_requested");
+        start::<V0_60>(world, "a", "r", NOW - 40 * DAY);
+        append::<V0_60>(world, "a", "r", &[requested]);
+        let status = || store::<V0_60>(world).list_runs("a")[0].status;
+        assert_eq!(status(), RunStatus::CancellationPending);
+        assert_eq!((store::<V0_60>(world).adopt_orphans(), store::<V0_60>(world).gc()), (0, 0));
+
+        let cancelled = json!({"kind": "cancelled", "cancellation": identity});
+        end_as::<V0_60>(world, "a", "r", NOW - 39 * DAY, &cancelled);
+        assert_eq!(status(), RunStatus::Cancelled);
+        assert_eq!(trace::<V0_60>(world, "r")[2]["termination"], cancelled);
+        assert_eq!(store::<V0_60>(world).gc(), 1);
+    });
+}
+
+#[test]
+fn a_start_that_nothing_followed_is_taken_back() {
+    in_lives(|world| {
+        let started = json!({
+            "run_id": "r", "agent_id": "a", "intent": "i", "started_at": at(NOW), "client_id": "c"
+        });
+        store::<V0_60>(world).write_started(&made(started.clone())).unwrap();
+        let roll_back = || {
+            let started = serde_json::from_value(started.clone()).unwrap();
+            store::<V0_60>(world).store().rollback_empty_run_start(&started).unwrap()
+        };
+        assert!(roll_back() && !roll_back());
+        assert!(store::<V0_60>(world).get_run_trace("r").is_none());
+        store::<V0_60>(world).write_started(&made(started.clone())).unwrap();
+        append::<V0_60>(world, "a", "r", &[turn(0, "p")]);
+        assert!(!roll_back());
+        assert_eq!(trace::<V0_60>(world, "r").len(), 2);
+    });
+}
+
 macro_rules! of_both_versions {
     ($($(#[$attribute:meta])* $case:ident)*) => {
         mod first_version {
