@@ -19,6 +19,10 @@ use super::clark::{
 };
 use super::scripted::{make_tea, question};
 
+fn options() -> Options {
+    Options::new().extent_size(64 << 10).background(false)
+}
+
 /// A store in memory, and its trajectories.
 struct Store {
     storage: Arc<MemoryStorage>,
@@ -28,7 +32,7 @@ struct Store {
 impl Store {
     fn new() -> Self {
         let storage = Arc::new(MemoryStorage::new());
-        let store = Options::new().background(false).create_storage(storage.clone()).unwrap();
+        let store = options().create_storage(storage.clone()).unwrap();
         Self { storage, store }
     }
 
@@ -39,14 +43,14 @@ impl Store {
     /// As a process finds it that comes after this one was killed.
     fn after_a_kill(&self) -> Self {
         let storage = Arc::new(MemoryStorage::from_bytes(self.storage.to_bytes()));
-        let store = Options::new().background(false).open_storage(storage.clone()).unwrap();
+        let store = options().open_storage(storage.clone()).unwrap();
         Self { storage, store }
     }
 
     fn closed_and_opened(self) -> Self {
         self.store.close().unwrap();
         let storage = self.storage;
-        let store = Options::new().background(false).open_storage(storage.clone()).unwrap();
+        let store = options().open_storage(storage.clone()).unwrap();
         Self { storage, store }
     }
 
