@@ -2,7 +2,7 @@
 //! whatever happens between two calls; and states cost what is new in them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use runlog::env::Environment;
@@ -13,6 +13,8 @@ use runlog::stores::checkpoints::{
 use runlog::{Options, RunLog, Timestamp};
 use serde_json::{Value, json};
 
+use super::support::{in_each_life, in_memory, options};
+
 mod calls;
 mod crashes;
 mod damage;
@@ -22,39 +24,6 @@ mod space;
 mod threads;
 
 type Store = Checkpointer<Value>;
-
-fn options() -> Options {
-    Options::new().extent_size(64 << 10).background(false)
-}
-
-/// Does something with a store that is new, reopened before each look, or killed before each look.
-fn in_each_life(test: impl Fn(&dyn Fn() -> RunLog)) {
-    for closes in [None, Some(true), Some(false)] {
-        let storage = Arc::new(MemoryStorage::new());
-        let log = options().create_storage(storage.clone()).unwrap();
-        let current = Mutex::new((storage, log));
-        test(&|| {
-            let mut current = current.lock().unwrap();
-            match closes {
-                None => {}
-                Some(true) => {
-                    current.1.clone().close().unwrap();
-                    current.1 = options().open_storage(current.0.clone()).unwrap();
-                }
-                Some(false) => {
-                    // What a killed process leaves is what it wrote.
-                    current.0 = Arc::new(MemoryStorage::from_bytes(current.0.to_bytes()));
-                    current.1 = options().open_storage(current.0.clone()).unwrap();
-                }
-            }
-            current.1.clone()
-        });
-    }
-}
-
-fn in_memory() -> RunLog {
-    options().create_storage(Arc::new(MemoryStorage::new())).unwrap()
-}
 
 fn key(thread: &str) -> ThreadKey {
     key_of("default", thread)

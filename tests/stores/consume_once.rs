@@ -3,40 +3,14 @@
 
 use std::sync::{Arc, Barrier};
 
-use runlog::env::Environment;
 use runlog::storage::MemoryStorage;
 use runlog::stores::consume_once::{Begin, ConsumeError, ConsumeOnce, EffectLedger, LedgerError};
-use runlog::{Error, NewRecord, Options, Outcome, RunLog};
-use runlog_sim::{CrashImages, Recording, SimDisk, Survivors};
+use runlog::{Error, NewRecord, Outcome, RunLog};
+use runlog_sim::Recording;
 
-fn options() -> Options {
-    Options::new().extent_size(64 << 10).background(false)
-}
+use super::support::{in_crashes, in_each_life, in_memory, options, recording};
 
-/// Does something with a store that is new, reopened before each look, or killed before each look.
-fn in_each_life(test: impl Fn(&dyn Fn() -> RunLog)) {
-    for closes in [None, Some(true), Some(false)] {
-        let storage = Arc::new(MemoryStorage::new());
-        let log = options().create_storage(storage.clone()).unwrap();
-        let current = std::sync::Mutex::new((storage, log));
-        test(&|| {
-            let mut current = current.lock().unwrap();
-            match closes {
-                None => {}
-                Some(true) => {
-                    current.1.clone().close().unwrap();
-                    current.1 = options().open_storage(current.0.clone()).unwrap();
-                }
-                Some(false) => {
-                    // What a killed process leaves is what it wrote.
-                    current.0 = Arc::new(MemoryStorage::from_bytes(current.0.to_bytes()));
-                    current.1 = options().open_storage(current.0.clone()).unwrap();
-                }
-            }
-            current.1.clone()
-        });
-    }
-}
+mod threads;
 
 #[test]
 fn an_id_is_consumed_only_once_it_was_consumed() {
@@ -86,7 +60,7 @@ fn cleaning_up_forgets_one_id_and_clearing_all_of_the_set() {
 
 #[test]
 fn clearing_forgets_any_number_of_ids() {
-    let log = options().create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let log = in_memory();
     let once = ConsumeOnce::new(&log);
     (0..1234).for_each(|id| once.consume(&format!("id {id}"), "x").unwrap());
     once.clear().unwrap();
@@ -175,8 +149,7 @@ fn consuming_and_recording_happen_together_or_not_at_all() {
 /// A store in which ids were consumed one after the other, each with a record, and the number of
 /// operations after each.
 fn recorded(ids: usize) -> (Recording, Vec<usize>) {
-    let disk = SimDisk::recording();
-    let log = options().sync_interval(None).create_storage(Arc::new(disk.clone())).unwrap();
+    let (disk, log) = recording();
     drop(log.start_run("agent", "run", ()).unwrap());
     let once = ConsumeOnce::new(&log);
     let mut done = vec![disk.op_count()];
@@ -199,23 +172,10 @@ fn recorded(ids: usize) -> (Recording, Vec<usize>) {
 #[test]
 fn a_power_cut_or_a_kill_at_any_operation_makes_nothing_happen_twice_or_never() {
     let (recording, done) = recorded(40);
-    let mut images = CrashImages::new(&recording);
-    for boundary in done[0]..=recording.ops.len() {
-        images.seek(boundary);
+    in_crashes(&recording, done[0], |log, _, boundary, context| {
         let acknowledged = done[1..].iter().take_while(|&&after| after <= boundary).count();
-        let kinds = Survivors::ALL.into_iter().map(Some).chain([None]);
-        for survivors in kinds {
-            let (image, boot_id) = match survivors {
-                // Without a boot id, the crash counts as a power cut.
-                Some(survivors) => (images.image(survivors, boundary as u64), None),
-                None => (images.killed(0), Environment::system().boot_id),
-            };
-            let environment = Environment { boot_id, ..Environment::system() };
-            let disk = SimDisk::from_image(image);
-            let log = options().environment(environment).open_storage(Arc::new(disk)).unwrap();
-            check(&log, acknowledged, &format!("boundary {boundary}, {survivors:?}"));
-        }
-    }
+        check(log, acknowledged, context);
+    });
 }
 
 /// What was acknowledged is there; of the rest each is there with its record, or is not there.
@@ -297,7 +257,7 @@ fn a_restart_shows_what_was_begun_and_never_finished() {
 
 #[test]
 fn what_is_no_consumption_is_told_and_stays_readable() {
-    let log = options().create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let log = in_memory();
     log.put("\0consumed/default", "a", &NewRecord::new(b"not json")).unwrap();
     log.put("\0effects/default", "a", &NewRecord::new(b"{\"state\":\"other\"}")).unwrap();
     let once = ConsumeOnce::new(&log);

@@ -14,5 +14,6 @@ mod run_store_lines;
 mod run_store_tree;
 mod run_store_world;
 mod sessions;
+mod support;
 mod together;
 mod trajectory;

@@ -8,8 +8,10 @@ use runlog::stores::trajectory::{
     AgentMessage, Hole, HoleCause, Item, Relative, RunIdentity, StoredRecord, ToolResult,
     TrajectoryLog, TrajectoryPayload, TrajectoryRecord,
 };
-use runlog::{Error, Options, RunLog, RunStatus};
+use runlog::{Error, RunLog, RunStatus};
 use serde_json::{Value, json};
+
+use super::support::options;
 
 mod bytes;
 mod crashes;
@@ -20,10 +22,6 @@ mod sinks;
 
 const AGENT: &str = "planner";
 const NOON: u64 = 1_700_000_000_000;
-
-fn options() -> Options {
-    Options::new().extent_size(64 << 10).background(false)
-}
 
 /// A store in memory that can be closed and opened again.
 struct Store {

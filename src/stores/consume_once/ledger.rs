@@ -147,10 +147,13 @@ impl EffectLedger {
             let expected = match self.look(key)? {
                 None => Expected::Absent,
                 Some((State::Failed { .. }, document)) => Expected::Version(document.version()),
+                // What is told must not be lost with whoever has not been told yet.
                 Some((State::Begun { by }, document)) => {
+                    self.log.sync()?;
                     return Ok(Begin::Unfinished { by, at: document.timestamp() });
                 }
                 Some((State::Completed { result }, document)) => {
+                    self.log.sync()?;
                     return Ok(Begin::Completed { result, at: document.timestamp() });
                 }
             };
@@ -183,7 +186,7 @@ impl EffectLedger {
         loop {
             let version = match self.look(key)? {
                 Some((State::Begun { .. }, document)) => document.version(),
-                Some((found, _)) if found == *state => return Ok(()),
+                Some((found, _)) if found == *state => return Ok(self.log.sync()?),
                 _ => return Err(LedgerError::NotBegun { key: key.to_owned() }),
             };
             let expected = Expected::Version(version);
@@ -201,7 +204,10 @@ impl EffectLedger {
     /// Why an effect failed the last time, if that is how it stands.
     pub fn failure(&self, key: &str) -> Result<Option<String>> {
         Ok(match self.look(key)? {
-            Some((State::Failed { reason }, _)) => Some(reason),
+            Some((State::Failed { reason }, _)) => {
+                self.log.sync()?;
+                Some(reason)
+            }
             _ => None,
         })
     }
@@ -219,6 +225,7 @@ impl EffectLedger {
             }
             after = page.next;
             if after.is_none() {
+                self.log.sync()?;
                 return Ok(found);
             }
         }

@@ -7,7 +7,9 @@
 //! - [`EffectLedger`]: an effect is begun, and completed or failed later; after a crash the ledger
 //!   tells which were begun and never finished, so that somebody can look what became of them.
 //!
-//! Each call is durable before it returns: it survives power loss. Calls may come from any number
+//! Each call is durable before it returns: what it did survives power loss, and so does what it
+//! found. Who is told that something was consumed, begun or completed is told so for good: not of
+//! a call of somebody else's that a power cut may still take back. Calls may come from any number
 //! of threads, and from any number of clones and stores on the same [`RunLog`].
 //!
 //! An id is any text of 1 to 512 bytes. What is consumed stays so until it is cleaned up: no policy
@@ -128,13 +130,22 @@ impl ConsumeOnce {
 
     /// Whether an id was consumed.
     pub fn consumed(&self, id: &str) -> Result<bool> {
-        Ok(self.log.get(&self.namespace, id)?.is_some())
+        Ok(self.found(id)?.is_some())
     }
 
     /// When an id was consumed and by whom, if it was.
     pub fn consumption(&self, id: &str) -> Result<Option<Consumption>> {
+        self.found(id)?.map(|document| consumption(id, &document)).transpose()
+    }
+
+    /// What is stored under an id, once it survives power loss: whoever learns of it may never try
+    /// again, so it must not be lost with the caller who has not been told yet.
+    fn found(&self, id: &str) -> Result<Option<Document>> {
         let found = self.log.get(&self.namespace, id)?;
-        found.map(|document| consumption(id, &document)).transpose()
+        if found.is_some() {
+            self.log.sync()?;
+        }
+        Ok(found)
     }
 
     /// Consumes an id. Of any number of callers at the same time exactly one succeeds. `by` says

@@ -8,7 +8,8 @@ use runlog::stores::checkpoints::{AsyncCheckpointer, AsyncSessionLog, SessionLog
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::sessions::{block_on, poll_once};
+use crate::sessions::poll_once;
+use crate::support::block_on;
 
 fn asynchronous(log: &RunLog) -> AsyncCheckpointer<Value> {
     AsyncCheckpointer::new(Store::new(log))

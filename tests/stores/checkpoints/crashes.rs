@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use runlog::stores::checkpoints::SessionLog;
-use runlog_sim::{CrashImages, Recording, SimDisk, Survivors};
+use runlog_sim::Recording;
 
 use super::*;
+use crate::support::{in_crashes, recording};
 
 /// The states of a script, which share most of their bytes, and the last of which has more parts
 /// than fit into one batch.
@@ -58,8 +59,7 @@ fn script() -> Vec<Step> {
 
 /// The script as the disk saw it, and the number of operations after each step.
 fn recorded() -> (Recording, Vec<usize>) {
-    let disk = SimDisk::recording();
-    let log = options().sync_interval(None).create_storage(Arc::new(disk.clone())).unwrap();
+    let (disk, log) = recording();
     let mut done = vec![disk.op_count()];
     for (step, _) in script() {
         step(&log);
@@ -68,30 +68,11 @@ fn recorded() -> (Recording, Vec<usize>) {
     (disk.take_recording(), done)
 }
 
-/// Opens what each crash leaves, and looks at it.
-fn in_each_crash(recording: &Recording, first: usize, look: impl Fn(&RunLog, usize, &str)) {
-    let mut images = CrashImages::new(recording);
-    for boundary in first..=recording.ops.len() {
-        images.seek(boundary);
-        for survivors in Survivors::ALL.into_iter().map(Some).chain([None]) {
-            let (image, boot_id) = match survivors {
-                // Without a boot id, the crash counts as a power cut.
-                Some(survivors) => (images.image(survivors, boundary as u64), None),
-                None => (images.killed(0), Environment::system().boot_id),
-            };
-            let environment = Environment { boot_id, ..Environment::system() };
-            let disk = SimDisk::from_image(image);
-            let log = options().environment(environment).open_storage(Arc::new(disk)).unwrap();
-            look(&log, boundary, &format!("boundary {boundary}, {survivors:?}"));
-        }
-    }
-}
-
 #[test]
 fn a_power_cut_or_a_kill_at_any_operation_leaves_each_call_done_or_not() {
     let (recording, done) = recorded();
     let steps = script();
-    in_each_crash(&recording, done[0], |log, boundary, context| {
+    in_crashes(&recording, done[0], |log, _, boundary, context| {
         let finished = done[1..].iter().take_while(|&&after| after <= boundary).count();
         let before = finished.checked_sub(1).map_or_else(Model::new, |last| steps[last].1.clone());
         let after = steps.get(finished).map_or_else(|| before.clone(), |step| step.1.clone());
@@ -138,7 +119,7 @@ fn a_power_cut_or_a_kill_at_any_operation_leaves_each_call_done_or_not() {
 fn nothing_is_left_of_threads_that_a_crash_made_or_deleted_half() {
     let (recording, done) = recorded();
     // From the copy on.
-    in_each_crash(&recording, done[10], |log, _, context| {
+    in_crashes(&recording, done[10], |log, _, _, context| {
         let store = Store::new(log);
         store.put(&checkpoint(&key("a"), 1)).unwrap();
         store.copy_thread(&key("a"), &key("b")).unwrap();
@@ -155,8 +136,7 @@ fn nothing_is_left_of_threads_that_a_crash_made_or_deleted_half() {
 
 #[test]
 fn a_power_cut_or_a_kill_at_any_operation_leaves_whole_appends_of_a_session() {
-    let disk = SimDisk::recording();
-    let log = options().sync_interval(None).create_storage(Arc::new(disk.clone())).unwrap();
+    let (disk, log) = recording();
     let session: SessionLog<u64> = SessionLog::new(&log);
     let mut done = vec![(disk.op_count(), 0, 0)];
     let (mut last, mut archived) = (0, 0);
@@ -171,7 +151,7 @@ fn a_power_cut_or_a_kill_at_any_operation_leaves_whole_appends_of_a_session() {
         done.push((disk.op_count(), last, archived));
     }
     let recording = disk.take_recording();
-    in_each_crash(&recording, done[0].0, |log, boundary, context| {
+    in_crashes(&recording, done[0].0, |log, _, boundary, context| {
         let finished = done.iter().rposition(|(after, ..)| *after <= boundary).unwrap();
         let session: SessionLog<u64> = SessionLog::new(log);
         let events = session.load_numbered_since(&key("t"), 0).unwrap();

@@ -84,7 +84,7 @@ type GatedStore = EngineSessionStore<Gated>;
 
 /// A store whose thread waits at a gate once the call is polled that comes from `held_up`.
 fn gated() -> (GatedStore, Arc<Gate>) {
-    let store = GatedStore::new(&new_log());
+    let store = GatedStore::new(&in_memory());
     let (gate, number) = Gate::new();
     block_on(store.save_loop_checkpoint("gate", &Passes(number))).unwrap();
     (store, gate)
@@ -136,7 +136,7 @@ fn a_call_that_is_dropped_at_any_moment_is_done_whole_or_not_at_all() {
     let seed = 0x5e55_1045;
     println!("seed {seed:#x}");
     let mut random = SplitMix64::new(seed);
-    let log = new_log();
+    let log = in_memory();
     let store = ChatStore::new(&log);
     let mut last = "before".to_owned();
     block_on(store.save_snapshot(&marked("s", &last))).unwrap();
@@ -230,7 +230,7 @@ fn threads_that_find_the_queue_full_are_woken() {
 
 #[test]
 fn a_panic_in_a_type_of_the_caller_ends_its_call_alone() {
-    let store = GatedStore::new(&new_log());
+    let store = GatedStore::new(&in_memory());
     block_on(store.save_loop_checkpoint("bad", &Passes(-1))).unwrap();
     for _ in 0..3 {
         let lost = block_on(store.load_loop_checkpoint("bad")).unwrap_err();
@@ -272,7 +272,7 @@ fn a_file_can_be_opened_again_once_the_last_handle_is_gone() {
 
 #[test]
 fn of_8_threads_each_finds_what_it_saved() {
-    let store: Arc<dyn SessionStore<Chats>> = Arc::new(ChatStore::new(&new_log()));
+    let store: Arc<dyn SessionStore<Chats>> = Arc::new(ChatStore::new(&in_memory()));
     thread::scope(|scope| {
         for thread in 0..8 {
             let store = store.clone();

@@ -62,7 +62,7 @@ fn every_session_is_listed_once_and_exists() {
 
 #[test]
 fn all_of_many_sessions_are_listed() {
-    let store = ChatStore::new(&new_log());
+    let store = ChatStore::new(&in_memory());
     let mut wanted: Vec<String> = (0..1234).map(|number| format!("session {number}")).collect();
     wanted.sort();
     block_on(async {
@@ -226,7 +226,7 @@ fn ids_of_any_characters_stay_distinct_and_others_are_refused() {
 
 #[test]
 fn stores_of_different_names_know_nothing_of_one_another() {
-    let log = new_log();
+    let log = in_memory();
     let names = ["default", "a", "a/session", "a/artifacts", ""];
     let stores = names.map(|name| ChatStore::named(&log, name));
     block_on(async {
@@ -249,7 +249,7 @@ fn a_store_that_works_is_healthy_and_one_that_does_not_says_why() {
         block_on(store().health_check()).unwrap();
         assert!(block_on(store().list()).unwrap().is_empty());
     });
-    let log = new_log();
+    let log = in_memory();
     let store = ChatStore::new(&log);
     block_on(store.health_check()).unwrap();
     log.close().unwrap();
@@ -260,7 +260,7 @@ fn a_store_that_works_is_healthy_and_one_that_does_not_says_why() {
 
 #[test]
 fn a_store_says_what_it_is_and_what_it_does() {
-    let store: Arc<dyn SessionStore<Chats>> = Arc::new(ChatStore::new(&new_log()));
+    let store: Arc<dyn SessionStore<Chats>> = Arc::new(ChatStore::new(&in_memory()));
     assert_eq!(store.backend_name(), "runlog");
     let capabilities = store.capabilities();
     assert!(capabilities.atomic_session_snapshots && capabilities.aggregate_cas);
@@ -271,7 +271,7 @@ fn a_store_says_what_it_is_and_what_it_does() {
 
 #[test]
 fn sessions_without_types_are_json_with_an_id() {
-    let store: EngineSessionStore = EngineSessionStore::new(&new_log());
+    let store: EngineSessionStore = EngineSessionStore::new(&in_memory());
     block_on(async {
         let session = json!({ "id": "s", "schema_version": 99, "anything": [1, null] });
         store.save(&session).await.unwrap();
@@ -285,7 +285,7 @@ fn sessions_without_types_are_json_with_an_id() {
 
 #[test]
 fn all_is_beside_runs_and_documents_of_the_same_file() {
-    let log = new_log();
+    let log = in_memory();
     let store = ChatStore::new(&log);
     let run = log.start_run("agent", "s", ()).unwrap();
     log.put("sessions", "s", &NewRecord::new(b"document")).unwrap();

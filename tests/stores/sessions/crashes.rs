@@ -1,11 +1,11 @@
 //! Power cuts and kills at every operation of the disk: a snapshot is there as a whole or not at
 //! all, and what was acknowledged is there.
 
-use runlog::env::Environment;
-use runlog_sim::{CrashImages, Fault, Recording, SimDisk, Survivors};
+use runlog_sim::{Fault, Recording, SimDisk};
 
 use super::snapshots::{mark_of, marked};
 use super::*;
+use crate::support::{in_crashes, recording};
 
 const STEPS: usize = 16;
 
@@ -17,8 +17,7 @@ fn after(step: usize) -> Option<String> {
 /// A store in which a session was saved and deleted, one step after the other, and the number of
 /// operations after each.
 fn recorded() -> (Recording, Vec<usize>) {
-    let disk = SimDisk::recording();
-    let log = options().sync_interval(None).create_storage(Arc::new(disk.clone())).unwrap();
+    let (disk, log) = recording();
     let store = ChatStore::new(&log);
     block_on(store.save_snapshot(&marked("another", "x"))).unwrap();
     let mut done = vec![disk.op_count()];
@@ -39,22 +38,10 @@ fn recorded() -> (Recording, Vec<usize>) {
 #[test]
 fn a_power_cut_or_a_kill_at_any_operation_leaves_whole_snapshots() {
     let (recording, done) = recorded();
-    let mut images = CrashImages::new(&recording);
-    for boundary in done[0]..=recording.ops.len() {
-        images.seek(boundary);
+    in_crashes(&recording, done[0], |log, _, boundary, context| {
         let acknowledged = done[1..].iter().take_while(|&&after| after <= boundary).count();
-        for survivors in Survivors::ALL.into_iter().map(Some).chain([None]) {
-            let (image, boot_id) = match survivors {
-                // Without a boot id, the crash counts as a power cut.
-                Some(survivors) => (images.image(survivors, boundary as u64), None),
-                None => (images.killed(0), Environment::system().boot_id),
-            };
-            let environment = Environment { boot_id, ..Environment::system() };
-            let disk = SimDisk::from_image(image);
-            let log = options().environment(environment).open_storage(Arc::new(disk)).unwrap();
-            check(&ChatStore::new(&log), acknowledged, &format!("{boundary}, {survivors:?}"));
-        }
-    }
+        check(&ChatStore::new(log), acknowledged, context);
+    });
 }
 
 /// The session is as after the last acknowledged step, or as after the next one.

@@ -16,27 +16,12 @@ const NANOS: i64 = 60_000_000_000;
 
 /// A store with a clock of the test's, new, reopened or killed before each look.
 fn in_each_life(test: impl Fn(&dyn Fn() -> ChatStore, &SimClock)) {
-    for life in 0..3 {
-        let clock = SimClock::new(Timestamp(1_700_000_000 * 1_000_000_000));
-        let environment = Environment { clock: Arc::new(clock.clone()), ..Environment::system() };
-        let options = options().environment(environment);
-        let storage = Arc::new(MemoryStorage::new());
-        let log = options.create_storage(storage.clone()).unwrap();
-        assert_eq!(log.now(), Timestamp(1_700_000_000 * 1_000_000_000));
-        let current = Mutex::new((storage, log));
-        let look = || {
-            let mut current = current.lock().unwrap();
-            if life == 1 {
-                current.1.clone().close().unwrap();
-            }
-            if life > 0 {
-                current.0 = Arc::new(MemoryStorage::from_bytes(current.0.to_bytes()));
-                current.1 = options.open_storage(current.0.clone()).unwrap();
-            }
-            ChatStore::new(&current.1)
-        };
-        test(&look, &clock);
-    }
+    let clock = SimClock::new(Timestamp(1_700_000_000 * 1_000_000_000));
+    let environment = Environment { clock: Arc::new(clock.clone()), ..Environment::system() };
+    support::in_each_life_of(&options().environment(environment), |log| {
+        assert_eq!(log().now().0, clock_now(&clock));
+        test(&|| ChatStore::new(&log()), &clock);
+    });
 }
 
 fn acquire(store: &ChatStore, session: &str, holder: &str) -> Result<WriterLease, SessionError> {
@@ -213,7 +198,7 @@ fn a_digest_outlives_what_happens_to_leases() {
 
 #[test]
 fn of_8_threads_that_take_turns_each_has_the_lease_alone() {
-    let log = new_log();
+    let log = in_memory();
     let shared = ChatStore::new(&log);
     thread::scope(|scope| {
         for number in 0..8 {

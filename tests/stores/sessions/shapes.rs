@@ -2,6 +2,7 @@
 //! leave out is left out, and what an older version wrote is read.
 
 use super::*;
+use runlog::storage::MemoryStorage;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Data {
@@ -105,7 +106,7 @@ fn the_bytes_are_the_json_of_the_type() {
 
 #[test]
 fn what_an_older_version_wrote_is_read() {
-    let log = new_log();
+    let log = in_memory();
     let untyped: EngineSessionStore = EngineSessionStore::new(&log);
     let typed: EngineSessionStore<A3s> = EngineSessionStore::new(&log);
     let mut older = serde_json::to_value(data()).unwrap();
@@ -127,7 +128,7 @@ fn what_an_older_version_wrote_is_read() {
 
 #[test]
 fn a_session_or_checkpoint_of_a_newer_schema_is_refused_and_stays_readable_raw() {
-    let log = new_log();
+    let log = in_memory();
     let untyped: EngineSessionStore = EngineSessionStore::new(&log);
     let typed: EngineSessionStore<A3s> = EngineSessionStore::new(&log);
     block_on(async {

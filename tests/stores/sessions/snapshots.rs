@@ -98,7 +98,7 @@ fn handles(log: &RunLog, count: usize) -> Vec<ChatStore> {
 
 #[test]
 fn of_concurrent_saves_the_last_wins_whole_and_nobody_ever_sees_a_mixture() {
-    let log = new_log();
+    let log = in_memory();
     let (stores, start, done) = (handles(&log, 8), Barrier::new(8), AtomicBool::new(false));
     let reader = ChatStore::new(&log);
     thread::scope(|scope| {
@@ -137,7 +137,7 @@ fn of_concurrent_saves_the_last_wins_whole_and_nobody_ever_sees_a_mixture() {
 
 #[test]
 fn of_8_threads_that_compare_and_swap_no_change_is_lost() {
-    let log = new_log();
+    let log = in_memory();
     let shared = ChatStore::new(&log);
     // Some share a thread, some have their own.
     let mut stores = handles(&log, 4);

@@ -16,7 +16,7 @@ const UNREADABLE: [(&[u8], bool); 8] = [
 #[test]
 fn what_does_not_parse_is_told_with_session_and_part_and_stays_readable_raw() {
     for (bytes, is_json) in UNREADABLE {
-        let log = new_log();
+        let log = in_memory();
         let store = ChatStore::new(&log);
         block_on(async {
             store.save(&chat("other", &["fine"])).await.unwrap();
@@ -45,7 +45,7 @@ fn what_does_not_parse_is_told_with_session_and_part_and_stays_readable_raw() {
 
 #[test]
 fn a_part_that_does_not_parse_spoils_no_other() {
-    let log = new_log();
+    let log = in_memory();
     let store = ChatStore::new(&log);
     block_on(async {
         store.save(&chat("s", &[])).await.unwrap();
@@ -71,7 +71,7 @@ fn a_part_that_does_not_parse_spoils_no_other() {
 
 #[test]
 fn a_lease_that_cannot_be_read_keeps_everybody_out_and_says_so() {
-    let log = new_log();
+    let log = in_memory();
     let store = ChatStore::new(&log);
     log.put("\0sessions/default/lease", "s", &NewRecord::new(b"{")).unwrap();
     block_on(async {

@@ -17,7 +17,7 @@ fn rest(watch: &mut CommitWatch) -> Vec<SessionCommit> {
 
 #[test]
 fn each_change_of_a_session_is_told_once_and_in_order() {
-    let store = ChatStore::new(&new_log());
+    let store = ChatStore::new(&in_memory());
     block_on(async {
         store.save(&chat("early", &[])).await.unwrap();
         let mut first = watch(&store);
@@ -42,7 +42,7 @@ fn each_change_of_a_session_is_told_once_and_in_order() {
 
 #[test]
 fn the_digest_of_a_commit_is_that_of_its_snapshot() {
-    let store = ChatStore::new(&new_log());
+    let store = ChatStore::new(&in_memory());
     block_on(async {
         let mut watch = watch(&store);
         store.save_snapshot(&marked("a", "x")).await.unwrap();
@@ -58,7 +58,7 @@ fn the_digest_of_a_commit_is_that_of_its_snapshot() {
 
 #[test]
 fn what_changes_no_session_is_not_told() {
-    let store = ChatStore::new(&new_log());
+    let store = ChatStore::new(&in_memory());
     block_on(async {
         store.save(&chat("a", &[])).await.unwrap();
         let mut watch = watch(&store);
@@ -78,7 +78,7 @@ fn what_changes_no_session_is_not_told() {
 
 #[test]
 fn who_looks_too_late_skips_the_oldest_and_learns_how_many() {
-    let store = ChatStore::new(&new_log());
+    let store = ChatStore::new(&in_memory());
     block_on(async {
         let mut watch = watch(&store);
         for number in 0..300 {
@@ -95,7 +95,7 @@ fn who_looks_too_late_skips_the_oldest_and_learns_how_many() {
 
 #[test]
 fn a_watcher_is_woken_and_ends_with_the_store() {
-    let store = ChatStore::new(&new_log());
+    let store = ChatStore::new(&in_memory());
     let mut watch = watch(&store);
     assert!(poll_once(&mut watch.next_commit()).is_pending());
     thread::scope(|scope| {

@@ -1,35 +1,15 @@
 //! The async face: no runtime, all or nothing when a call is dropped, durable where asked for.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Waker};
+use std::thread;
 
+use runlog::Options;
 use runlog::stores::trajectory::TrajectorySink;
 use runlog_sim::SimDisk;
 use tempfile::TempDir;
 
 use super::*;
-
-struct Unpark(Thread);
-
-impl std::task::Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// All the runtime that is needed.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
+use crate::support::block_on;
 
 #[test]
 fn a_recorder_writes_its_records_in_order_through_the_trait() {
