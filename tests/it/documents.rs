@@ -339,6 +339,103 @@ fn a_batch_that_cannot_be_done_as_a_whole_does_nothing() {
 }
 
 #[test]
+fn a_batch_happens_only_if_documents_that_it_leaves_alone_are_as_expected() {
+    let (storage, mut log) = store();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let first = log.put("space", "leader", &NewRecord::new(b"one")).unwrap();
+    let large = vec![1; 100_000];
+    for turn in 0..3 {
+        let same = Expected::Version(first);
+        let wrong =
+            [("leader", Expected::Absent), ("none", same), ("none", Expected::Version(Version(0)))];
+        for (key, expected) in wrong {
+            let mut batch = Batch::new();
+            batch.expect("space", "leader", same).expect("space", key, expected);
+            batch.put("space", "new", NewRecord::new(&large)).delete("space", "leader");
+            batch.append("agent", "run", NewRecord::new(b"never"));
+            let refused = log.commit(&batch).unwrap_err();
+            let Error::Conflict { namespace, key: of, found } = refused else { panic!() };
+            assert_eq!((&*namespace, &*of), ("space", key));
+            assert_eq!(found, (key == "leader").then_some(first));
+            assert_eq!(keys(&log, ""), ["leader"]);
+        }
+        if turn == 0 {
+            seal(&log);
+        } else {
+            log = reopened(&storage, log);
+        }
+    }
+    let mut batch = Batch::new();
+    batch.expect("space", "leader", Expected::Version(first));
+    batch.expect("space", "none", Expected::Absent).expect("other", "any", Expected::Anything);
+    batch.append("agent", "run", NewRecord::new(b"0"));
+    assert_eq!(batch.len(), 1, "conditions are no writes");
+    for _ in 0..3 {
+        let committed = log.commit(&batch).unwrap();
+        assert_eq!(committed.versions, [None]);
+        assert!(committed.ticket.is_durable(), "what depends on something is durable");
+    }
+    assert_eq!(log.get("space", "leader").unwrap().unwrap().version(), first);
+    assert_eq!(log.trace("run").unwrap().count(), 3);
+    drop(run);
+}
+
+#[test]
+fn a_condition_is_looked_at_in_front_of_the_writes_of_its_batch() {
+    let (_, log) = store();
+    let first = log.put("space", "a", &NewRecord::new(b"a")).unwrap();
+    let mut batch = Batch::new();
+    batch.put("space", "a", NewRecord::new(b"b")).expect("space", "a", Expected::Version(first));
+    let second = log.commit(&batch).unwrap().versions[0].unwrap();
+    assert!(matches!(log.commit(&batch), Err(Error::Conflict { .. })));
+    assert_eq!(log.get("space", "a").unwrap().unwrap().version(), second);
+}
+
+#[test]
+fn a_batch_of_conditions_only_is_refused_and_so_are_impossible_names() {
+    let (_, log) = store();
+    let mut only = Batch::new();
+    only.expect("space", "a", Expected::Absent);
+    assert!(only.is_empty());
+    assert!(matches!(log.commit(&only), Err(Error::InvalidArgument { .. })));
+    let long = "x".repeat(513);
+    for (namespace, key) in [("", "a"), ("space", ""), ("space", &*long), (&*long, "a")] {
+        let mut batch = Batch::new();
+        batch.put("space", "a", NewRecord::new(b"a")).expect(namespace, key, Expected::Absent);
+        assert!(matches!(log.commit(&batch), Err(Error::InvalidId { .. })));
+    }
+    assert_eq!(keys(&log, ""), Vec::<String>::new());
+}
+
+#[test]
+fn of_threads_that_take_over_and_write_nobody_writes_who_was_taken_over() {
+    let (_, log) = store();
+    let start = Barrier::new(8);
+    std::thread::scope(|scope| {
+        for thread in 0..8_u8 {
+            let (log, start) = (&log, &start);
+            scope.spawn(move || {
+                start.wait();
+                for _ in 0..20 {
+                    let name = [thread];
+                    let lead = log.put("space", "leader", &NewRecord::new(&name)).unwrap();
+                    let mut batch = Batch::new();
+                    batch.expect("space", "leader", Expected::Version(lead));
+                    batch.put("space", "by", NewRecord::new(&name));
+                    let Ok(committed) = log.commit(&batch) else { continue };
+                    // Whoever led later wrote later.
+                    let by = log.get("space", "by").unwrap().unwrap().version();
+                    assert!(by >= committed.versions[0].unwrap());
+                }
+            });
+        }
+    });
+    // The last one to lead was not taken over.
+    let (leader, by) = (read(&log, "leader").unwrap(), read(&log, "by").unwrap());
+    assert_eq!(leader, by);
+}
+
+#[test]
 fn names_of_documents_are_any_text_of_1_to_512_bytes() {
     let (storage, log) = store();
     let long = "k".repeat(512);

@@ -18,7 +18,7 @@ use super::commit::Ticket;
 use super::draft::NewRecord;
 use crate::types::{Durability, Lsn, Version};
 
-/// How a document must be for a write to happen.
+/// How a document must be for a batch, or a write, to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expected {
     /// In any way, there or not.
@@ -52,7 +52,16 @@ pub enum Expected {
 #[derive(Clone)]
 pub struct Batch<'a> {
     writes: Vec<Write<'a>>,
+    conditions: Vec<Condition<'a>>,
     durability: Durability,
+}
+
+/// How a document must be that need not be written.
+#[derive(Clone, Copy)]
+struct Condition<'a> {
+    namespace: &'a str,
+    key: &'a str,
+    expected: Expected,
 }
 
 #[derive(Clone, Copy)]
@@ -65,7 +74,7 @@ enum Write<'a> {
 impl<'a> Batch<'a> {
     /// A batch of nothing yet.
     pub fn new() -> Self {
-        Self { writes: Vec::new(), durability: Durability::Process }
+        Self { writes: Vec::new(), conditions: Vec::new(), durability: Durability::Process }
     }
 
     /// Writes a document, whatever is there.
@@ -83,7 +92,7 @@ impl<'a> Batch<'a> {
         expected: Expected,
     ) -> &mut Self {
         self.durability = self.durability.max(value.level());
-        self.expect(expected);
+        self.note(expected);
         self.writes.push(Write::Put { namespace, key, value, expected });
         self
     }
@@ -96,8 +105,41 @@ impl<'a> Batch<'a> {
     /// Deletes a document if it is as expected; else the batch fails as a whole. Makes the batch
     /// [`Durability::Disk`] unless nothing is expected.
     pub fn delete_if(&mut self, namespace: &'a str, key: &'a str, expected: Expected) -> &mut Self {
-        self.expect(expected);
+        self.note(expected);
         self.writes.push(Write::Delete { namespace, key, expected });
+        self
+    }
+
+    /// Lets the batch happen only if a document is as expected at that moment, and leaves that
+    /// document as it is: nothing is stored of it, and its version stays. Makes the batch
+    /// [`Durability::Disk`] unless nothing is expected.
+    ///
+    /// All conditions of a batch, those of its writes included, are looked at together with what
+    /// was there before any of the writes; so a document may be expected and written by one batch.
+    /// A condition is no write: a batch needs at least one besides, and [`Committed::versions`]
+    /// says nothing of it. If it is not as expected the commit fails with
+    /// [`crate::Error::Conflict`], which names the document and the version that it has.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-expect-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use runlog::{Batch, Expected, NewRecord};
+    ///
+    /// let log = runlog::Options::new().open(&path)?;
+    /// let leader = log.put("leaders", "cron", &NewRecord::new(b"worker-1"))?;
+    /// let mut batch = Batch::new();
+    /// batch.expect("leaders", "cron", Expected::Version(leader));
+    /// batch.put("jobs", "nightly", NewRecord::new(b"done"));
+    /// log.commit(&batch)?;
+    /// log.put("leaders", "cron", &NewRecord::new(b"worker-2"))?;
+    /// assert!(log.commit(&batch).is_err(), "worker-1 leads no more");
+    /// # log.close()?; let _ = std::fs::remove_file(&path);
+    /// # Ok(()) }
+    /// ```
+    pub fn expect(&mut self, namespace: &'a str, key: &'a str, expected: Expected) -> &mut Self {
+        self.note(expected);
+        self.conditions.push(Condition { namespace, key, expected });
         self
     }
 
@@ -115,17 +157,17 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// How many writes it has.
+    /// How many writes it has; what is only expected is none.
     pub fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no writes.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    fn expect(&mut self, expected: Expected) {
+    fn note(&mut self, expected: Expected) {
         if expected != Expected::Anything {
             self.durability = Durability::Disk;
         }

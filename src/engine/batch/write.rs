@@ -37,6 +37,9 @@ struct Planned<'a> {
     run_no: RunNo,
 }
 
+/// How a document must be that is not written, with checked ids.
+type Condition = (AgentId, RunId, Expected);
+
 /// The bodies that need no lock, and the numbers of versions of which pieces are written.
 struct Bodies<'a> {
     bodies: Vec<Option<Body<'a>>>,
@@ -47,9 +50,12 @@ impl Engine {
     /// Does all writes of a batch, or none.
     pub(crate) fn commit_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
         let mut planned = self.plan_batch(batch)?;
+        let conditions = plan_conditions(batch)?;
         let prepared = self.batch_bodies_of(&mut planned)?;
         let mut core = self.core.lock();
-        let done = self.place_batch(&mut core, batch, &mut planned, &prepared.bodies);
+        let done = self
+            .check_conditions(&core, &conditions)
+            .and_then(|()| self.place_batch(&mut core, batch, &mut planned, &prepared.bodies));
         if done.is_err() {
             for run_no in &prepared.pending {
                 core.hot.remove(*run_no);
@@ -208,6 +214,36 @@ impl Engine {
         Ok((versions, lsn, end))
     }
 
+    /// Fails unless all documents are as they must be.
+    fn check_conditions(&self, core: &Core, conditions: &[Condition]) -> Result<()> {
+        self.check_open(core)?;
+        for (namespace, key, expected) in conditions {
+            self.check_expected(core, (namespace, key), *expected)?;
+        }
+        Ok(())
+    }
+
+    /// The numbers of all versions of a document, and the one that counts, if that is as expected.
+    fn check_expected(
+        &self,
+        core: &Core,
+        (namespace, key): (&AgentId, &RunId),
+        expected: Expected,
+    ) -> Result<(Vec<RunNo>, Option<Version>)> {
+        let numbers = self.version_numbers(core, namespace, key)?;
+        let found = self.current_version(core, &numbers)?.map(|row| Version(row.run_no.0));
+        let as_expected = match expected {
+            Expected::Anything => true,
+            Expected::Absent => found.is_none(),
+            Expected::Version(version) => found == Some(version),
+        };
+        if !as_expected {
+            let (namespace, key) = (namespace.as_str().to_owned(), key.as_str().to_owned());
+            return Err(Error::Conflict { namespace, key, found });
+        }
+        Ok((numbers, found))
+    }
+
     /// The version of a document that a write finds; it, and what else is there of the document,
     /// goes.
     fn supersede(
@@ -220,18 +256,8 @@ impl Engine {
             Write::Put { expected, .. } | Write::Delete { expected, .. } => expected,
             Write::Append { .. } => return Ok(None),
         };
-        let numbers = self.version_numbers(core, &planned.space, &planned.id)?;
-        let found = self.current_version(core, &numbers)?.map(|row| Version(row.run_no.0));
-        let as_expected = match expected {
-            Expected::Anything => true,
-            Expected::Absent => found.is_none(),
-            Expected::Version(version) => found == Some(version),
-        };
-        if !as_expected {
-            let (namespace, key) =
-                (planned.space.as_str().to_owned(), planned.id.as_str().to_owned());
-            return Err(Error::Conflict { namespace, key, found });
-        }
+        let (numbers, found) =
+            self.check_expected(core, (&planned.space, &planned.id), expected)?;
         let is_pending = |run_no: &RunNo| core.hot.get(*run_no).is_some_and(|run| run.pending);
         evicted.extend(numbers.iter().filter(|run_no| !is_pending(run_no)));
         Ok(found)
@@ -368,6 +394,15 @@ impl Engine {
         }
         core.suspect(suspects);
     }
+}
+
+/// The conditions of a batch with checked ids.
+fn plan_conditions(batch: &Batch<'_>) -> Result<Vec<Condition>> {
+    let plan = |condition: &super::Condition<'_>| {
+        let (namespace, key) = document_ids(condition.namespace, condition.key)?;
+        Ok((namespace, key, condition.expected))
+    };
+    batch.conditions.iter().map(plan).collect()
 }
 
 impl<'a> Planned<'a> {

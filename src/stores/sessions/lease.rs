@@ -71,12 +71,12 @@ impl Found {
 }
 
 /// How the document of the lease must be when a write is committed, and what becomes of it.
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Fence {
     /// There is none.
     Absent,
-    /// It is that of the caller, and stays. The bytes are written again, which is how a batch can
-    /// expect a document.
-    Keep(Version, Vec<u8>),
+    /// It is that of the caller, and stays.
+    Keep(Version),
     /// It ran out, and ends with this write: its holder must learn that somebody wrote.
     End(Version),
 }
@@ -93,12 +93,7 @@ pub(super) fn fence(
         (None, Some(found)) if found.granted.until <= now.0 => Ok(Fence::End(found.version)),
         (None, Some(found)) => Err(found.held(session)),
         (Some(caller), Some(found)) if found.epoch() == caller.epoch => {
-            let kept = Granted {
-                holder: found.granted.holder.clone(),
-                until: found.granted.until,
-                epoch: Some(caller.epoch),
-            };
-            Ok(Fence::Keep(found.version, encode(&kept)?))
+            Ok(Fence::Keep(found.version))
         }
         (Some(caller), found) => Err(fenced(caller, found)),
     }

@@ -139,15 +139,10 @@ impl Place {
         loop {
             let fence = fence(session, caller, found.as_ref(), self.log.now())?;
             let mut batch: Batch<'_> = writes.clone();
-            match &fence {
-                Fence::Absent => batch.delete_if(&space, session, Expected::Absent),
-                Fence::End(version) => {
-                    batch.delete_if(&space, session, Expected::Version(*version))
-                }
-                Fence::Keep(version, bytes) => {
-                    let expected = Expected::Version(*version);
-                    batch.put_if(&space, session, NewRecord::json(bytes), expected)
-                }
+            match fence {
+                Fence::Absent => batch.expect(&space, session, Expected::Absent),
+                Fence::Keep(version) => batch.expect(&space, session, Expected::Version(version)),
+                Fence::End(version) => batch.delete_if(&space, session, Expected::Version(version)),
             };
             match self.log.commit(&batch) {
                 Err(Error::Conflict { namespace, .. }) if namespace == space => {

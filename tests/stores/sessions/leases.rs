@@ -185,6 +185,26 @@ fn a_lease_that_is_renewed_stays_the_same_and_lasts_longer() {
 }
 
 #[test]
+fn a_write_with_a_lease_looks_at_the_lease_and_leaves_it_as_it_is() {
+    let log = in_memory();
+    let store = ChatStore::new(&log);
+    let version = || log.get("\0sessions/default/lease", "s").unwrap().unwrap().version();
+    let lease = acquire(&store, "s", "a").unwrap();
+    let granted = version();
+    assert_eq!(lease.epoch, granted.0);
+    for turn in 0..3 {
+        let own = store.through(&lease);
+        block_on(own.save_snapshot(&marked("s", &turn.to_string()))).unwrap();
+        block_on(own.save_loop_checkpoint("run", &json!(turn))).unwrap();
+        block_on(own.delete("s")).unwrap();
+        assert_eq!(version(), granted, "nobody wrote it again");
+    }
+    let other = acquire(&store, "s", "a").unwrap();
+    assert!(other.epoch > lease.epoch);
+    all_are_fenced(&store, &lease, Some(other.epoch));
+}
+
+#[test]
 fn a_digest_outlives_what_happens_to_leases() {
     in_each_life(|store, _| {
         block_on(store().save_snapshot(&marked("s", "a"))).unwrap();
