@@ -19,6 +19,7 @@ mod calls;
 mod cases;
 mod crashes;
 mod leases;
+mod races;
 mod shapes;
 mod snapshots;
 mod unreadable;
