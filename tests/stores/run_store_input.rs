@@ -4,7 +4,10 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use runlog::storage::MemoryStorage;
-use runlog::stores::run_store::{DamageKind, LineFault, RetentionConfig, RunRecord, RunStore};
+use runlog::stores::run_store::{
+    AgentOutcome, DamageKind, LineFault, RetentionConfig, RunEnded, RunRecord, RunStore,
+    RunTermination,
+};
 use runlog::{Allow, NewRecord, Seq, Timestamp};
 use runlog_sim::SimClock;
 
@@ -213,6 +216,81 @@ fn a_full_disk_is_an_error_of_its_kind_and_what_was_there_stays() {
     assert_eq!(ids(&store, "a"), ["kept"]);
     let turns: usize = store.list_runs("b").iter().map(|run| run.turn_count).sum();
     assert_eq!(turns as i64, count);
+}
+
+/// Appends until nothing fits any more, not even a short turn.
+fn fill(store: &RunStore, agent: &str, run: &str) {
+    for len in [3000, 300, 3] {
+        let long = "x".repeat(len);
+        let mut tries = (0..).map(|at| store.append_turns(agent, run, &[turn(at, &long)]));
+        let error = tries.find_map(Result::err).unwrap();
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+    }
+}
+
+fn in_words(agent: &str, run: &str, len: usize) -> RunEnded {
+    let outcome = AgentOutcome { summary: "x".repeat(len), ..AgentOutcome::default() };
+    let status = outcome.status;
+    ended(agent, run, NOW + 9, RunTermination::Outcome { status, outcome })
+}
+
+#[test]
+fn on_a_full_disk_a_run_can_be_ended() {
+    let clock = SimClock::new(Timestamp(NOW));
+    let storage = Arc::new(MemoryStorage::with_limit(1 << 20));
+    let log = options(&clock).create_storage(storage.clone()).unwrap();
+    let nothing_goes = RetentionConfig { max_per_agent: 0, max_age_days: 0 };
+    let mut store = RunStore::on(log, nothing_goes);
+    for run in ["fills", "success", "in words"] {
+        store.write_started(&started("a", run, NOW)).unwrap();
+    }
+    fill(&store, "a", "fills");
+    store.write_ended(&ended("a", "success", NOW + 9, success())).unwrap();
+    // A long one has no place, and nothing goes that could make one.
+    let error = store.write_ended(&in_words("a", "in words", 5000)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+    store.write_ended(&in_words("a", "in words", 50)).unwrap();
+    // Nor has the end of a run that never began.
+    let error = store.write_ended(&ended("a", "new", NOW, success())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+    for _ in 0..2 {
+        for run in ["success", "in words"] {
+            let trace = store.get_run_trace(run).unwrap();
+            assert_eq!((trace.len(), trace[1].kind()), (2, "ended"), "{run}");
+            assert!(store.log().unwrap().run(run).unwrap().status.is_ended(), "{run}");
+        }
+        assert!(!store.log().unwrap().run("fills").unwrap().status.is_ended());
+        assert!(store.get_run_trace("new").is_none());
+        // Once more is the same.
+        store.write_ended(&in_words("a", "in words", 50)).unwrap();
+        let image = Arc::new(MemoryStorage::from_bytes(storage.to_bytes()));
+        store = RunStore::on(options(&clock).open_storage(image).unwrap(), nothing_goes);
+    }
+}
+
+#[test]
+fn on_a_full_disk_an_end_takes_the_place_of_what_the_retention_does_not_keep() {
+    let clock = SimClock::new(Timestamp(NOW));
+    let storage = Arc::new(MemoryStorage::with_limit(1 << 20));
+    let log = options(&clock).create_storage(storage).unwrap();
+    let store = RunStore::on(log, RetentionConfig { max_per_agent: 1, max_age_days: 0 });
+    let long = "x".repeat(3000);
+    for number in 0..4 {
+        let run = format!("old {number}");
+        store.write_started(&started("a", &run, NOW + number)).unwrap();
+        let turns: Vec<_> = (0..50).map(|at| turn(at, &long)).collect();
+        store.append_records("a", &run, &turns).unwrap();
+        store.write_ended(&ended("a", &run, NOW + number, success())).unwrap();
+    }
+    for run in ["fills", "ends"] {
+        store.write_started(&started("b", run, NOW)).unwrap();
+    }
+    fill(&store, "b", "fills");
+    assert_eq!(ids(&store, "a").len(), 4);
+    store.write_ended(&in_words("b", "ends", 5000)).unwrap();
+    assert_eq!(ids(&store, "a"), ["old 3"]);
+    assert_eq!(store.get_run_trace("ends").unwrap().len(), 2);
+    assert!(store.get_run_trace("fills").is_some(), "a run in progress stays");
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub struct Batch<'a> {
     writes: Vec<Write<'a>>,
     conditions: Vec<Condition<'a>>,
     durability: Durability,
+    /// It may use a part of the space that is kept back for ends.
+    from_reserve: bool,
 }
 
 /// How a document must be that need not be written.
@@ -74,7 +76,8 @@ enum Write<'a> {
 impl<'a> Batch<'a> {
     /// A batch of nothing yet.
     pub fn new() -> Self {
-        Self { writes: Vec::new(), conditions: Vec::new(), durability: Durability::Process }
+        let (writes, conditions) = (Vec::new(), Vec::new());
+        Self { writes, conditions, durability: Durability::Process, from_reserve: false }
     }
 
     /// Writes a document, whatever is there.
@@ -154,6 +157,14 @@ impl<'a> Batch<'a> {
     /// for.
     pub fn durability(&mut self, durability: Durability) -> &mut Self {
         self.durability = self.durability.max(durability);
+        self
+    }
+
+    /// Lets the batch use the space that is kept back for ends, if it is short: for the last record
+    /// of a run, without which its end says too little.
+    #[cfg(feature = "stores")]
+    pub(crate) fn from_reserve(&mut self) -> &mut Self {
+        self.from_reserve = true;
         self
     }
 

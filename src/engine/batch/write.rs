@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Batch, Committed, Expected, Write};
 use crate::engine::commit::Ticket;
-use crate::engine::core::{Core, Urgency};
+use crate::engine::core::{Core, Urgency, reserve_len};
 use crate::engine::draft::{CREATES, Draft, NewRecord};
 use crate::engine::hot::HotRun;
 use crate::engine::ops::{advance, find};
@@ -22,6 +22,9 @@ use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId, Seq, Time
 
 /// The most evictions in one frame.
 const EVICTIONS: usize = 1000;
+
+/// How many last records of runs the space that is kept back takes at least.
+const LAST_WORDS: usize = 4;
 
 /// The bytes of an eviction without a receipt.
 const EVICTION_LEN: usize = 32;
@@ -306,7 +309,10 @@ impl Engine {
             // Documents that are not there were deleted.
             return Ok((core.next_lsn, core.end_of_log()));
         }
-        let urgency = if batch.writes.iter().all(|write| matches!(write, Write::Delete { .. })) {
+        let frames = drafts.iter().map(|draft| frame_len(draft.header.payload_len as usize));
+        let is_short = frames.sum::<usize>() <= reserve_len(self.extent_size) as usize / LAST_WORDS;
+        let only_deletes = batch.writes.iter().all(|write| matches!(write, Write::Delete { .. }));
+        let urgency = if only_deletes || batch.from_reserve && is_short {
             Urgency::Reserve
         } else {
             Urgency::Normal

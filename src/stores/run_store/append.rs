@@ -17,7 +17,8 @@ use super::line::NewLine;
 use super::open::{Opened, hash_of};
 use super::records::{RunEnded, RunRecord, RunStarted};
 use crate::{
-    Allow, Appended, Durability, Error, Metadata, NewRecord, RunStatus, Seq, SizedThing, Ticket,
+    Allow, Appended, Batch, Durability, Error, Metadata, NewRecord, RunStatus, Seq, SizedThing,
+    Ticket,
 };
 
 /// A record may come before any start and after any end, as in the original.
@@ -81,6 +82,10 @@ impl RunStore {
 
     /// Records that a run ended. The same end once more leaves one record. No start is needed.
     ///
+    /// On a full disk the end of a run that has begun takes of the space that is kept back for
+    /// ends, if the record is short: up to 8 KiB with the usual extents of 4 MiB. Where that does
+    /// not do, what [`gc`](Self::gc) would delete is deleted, and the end is tried once more.
+    ///
     /// # Durability
     /// Survives power loss, and so does everything that was appended to the run.
     ///
@@ -88,7 +93,15 @@ impl RunStore {
     /// [`RunStoreError::EndedDifferently`] if the run was ended before and the record differs; see
     /// [`RunStoreError`] for the others.
     pub fn write_ended(&self, ended: &RunEnded) -> std::io::Result<()> {
-        Ok(self.create()?.end(ended)?)
+        let opened = self.create()?;
+        let done = match opened.end(ended) {
+            Err(RunStoreError::Engine(Error::DiskFull { .. })) => {
+                opened.collect(&self.retention())?;
+                opened.end(ended)
+            }
+            done => done,
+        };
+        Ok(done?)
     }
 
     /// Takes a start back, if it is all that the run has: as if it had never been. Answers whether
@@ -148,6 +161,25 @@ impl Opened {
             started => drop(started?),
         }
         Ok(self.put_records(agent, run, &records)?)
+    }
+
+    /// Appends the record that ends a run. On a full disk there is the space that is kept back.
+    pub(super) fn put_end(&self, agent: &str, run: &str, line: NewLine) -> Result<Ticket> {
+        let line = [line];
+        let full = match self.put(agent, run, &line, &Mark::new()) {
+            Err(RunStoreError::Engine(full @ Error::DiskFull { .. })) => full,
+            put => return Ok(put?.ticket),
+        };
+        let mut batch = Batch::new();
+        for line in &line {
+            batch.append(agent, run, line.as_record());
+        }
+        match self.log().commit(batch.from_reserve()) {
+            Ok(committed) => Ok(committed.ticket),
+            // For these there is none kept back.
+            Err(Error::RunNotFound { .. } | Error::RunEnded { .. }) => Err(full.into()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Refuses a run that somebody else keeps in the same log: it would not be seen again.
@@ -231,7 +263,7 @@ impl Opened {
                     }
                     None
                 }
-                None => Some(self.put(agent, run, &[line], &Mark::new())?.ticket),
+                None => Some(self.put_end(agent, run, line)?),
             };
             self.finish(agent, run)?.or(put)
         };

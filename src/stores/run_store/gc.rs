@@ -8,7 +8,7 @@ use chrono::DateTime;
 use super::RunStore;
 use super::config::RetentionConfig;
 use super::error::Result;
-use super::fold::{Found, Mark};
+use super::fold::Found;
 use super::line::{NewLine, timestamp};
 use super::list::RunStatus;
 use super::open::Opened;
@@ -121,7 +121,7 @@ impl Opened {
                     ended_at: DateTime::from_timestamp_nanos(now.0),
                     ..RunEnded::default()
                 });
-                drop(opened.put(agent, run, &[NewLine::of(&ended)], &Mark::new())?);
+                drop(opened.put_end(agent, run, NewLine::of(&ended))?);
                 drop(opened.finish(agent, run)?);
                 adoption.adopted += 1;
             }
@@ -153,7 +153,7 @@ impl Opened {
         }
     }
 
-    fn collect(&self, retention: &RetentionConfig) -> Result<usize> {
+    pub(super) fn collect(&self, retention: &RetentionConfig) -> Result<usize> {
         // The engine must know of all that ended, or it would protect them.
         self.each_in_progress(&mut |opened, found| {
             let (agent, run) = found.key();
