@@ -65,6 +65,14 @@ pub(crate) enum Command {
     Receipts(ReceiptsArgs),
     /// Move the records of each run together, and give back the space of deleted ones.
     Compact,
+    /// Show a document.
+    Get(GetArgs),
+    /// Write a document, in the place of what is there.
+    Put(PutArgs),
+    /// List the documents of a namespace, by key.
+    Docs(DocsArgs),
+    /// Delete a document.
+    Del(DelArgs),
 }
 
 /// A run, for every command that takes one.
@@ -86,6 +94,92 @@ impl RunArgs {
             None => RunRef::from(self.run.as_str()),
         }
     }
+}
+
+/// A document, for every command that takes one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DocumentArgs {
+    /// The namespace of the document.
+    pub(crate) namespace: String,
+
+    /// The key of the document.
+    pub(crate) key: String,
+}
+
+/// Without --raw and --json the document is shown in one line; control characters are shown as
+/// escapes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+
+    /// The bytes as they are, and nothing else.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) raw: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PutArgs {
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+
+    /// The file with the value [default: standard input].
+    pub(crate) file: Option<PathBuf>,
+
+    /// What the value is. One that is not so is refused.
+    #[arg(long = "type", value_name = "TYPE", default_value = "bytes")]
+    pub(crate) r#type: Type,
+
+    /// What kind of document it is, in a word of your own.
+    #[arg(long)]
+    pub(crate) kind: Option<String>,
+
+    /// Only if there is no such document.
+    #[arg(long)]
+    pub(crate) if_absent: bool,
+
+    /// Only if nobody wrote it since it had this version.
+    #[arg(long, value_name = "N", conflicts_with = "if_absent")]
+    pub(crate) if_version: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Type {
+    Bytes,
+    Json,
+    Text,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DocsArgs {
+    /// The namespace.
+    pub(crate) namespace: String,
+
+    /// Only those whose keys begin so.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) prefix: String,
+
+    /// How many documents at most.
+    #[arg(long, default_value_t = 20, conflicts_with = "all")]
+    pub(crate) limit: usize,
+
+    /// All of them.
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Go on behind this key.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) after: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DelArgs {
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+
+    /// Leave no byte of any of its values in the file, be it there or deleted before.
+    #[arg(long)]
+    pub(crate) erase: bool,
 }
 
 /// What `demo` writes into a new store in the temporary folder, removed at the end.

@@ -10,6 +10,7 @@ mod amount;
 mod args;
 mod compact;
 mod demo;
+mod documents;
 mod escape;
 mod failure;
 mod gc;
@@ -69,5 +70,9 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::Erase(erase) => rm::erase(erase, &store, out),
         Command::Receipts(receipts) => receipts::run(receipts, &store, out),
         Command::Compact => compact::run(&store, out),
+        Command::Get(get) => documents::get(get, &store, out),
+        Command::Put(put) => documents::put(put, &store, out),
+        Command::Docs(docs) => documents::list(docs, &store, out),
+        Command::Del(del) => documents::delete(del, &store, out),
     }
 }

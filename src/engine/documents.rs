@@ -13,6 +13,7 @@ use super::batch::{Batch, Committed, Expected, document_ids};
 use super::core::Core;
 use super::draft::NewRecord;
 use super::handle::RunLog;
+use super::pages::Erased;
 use super::shared::Engine;
 use super::trace::{Trace, parts_in_memory};
 use super::values::Record;
@@ -193,6 +194,44 @@ impl RunLog {
         batch.delete(namespace, key).durability(Durability::Disk);
         let committed = self.engine().commit_batch(&batch)?;
         Ok(committed.versions.iter().any(Option::is_some))
+    }
+
+    /// Deletes a document, and rewrites what is stored near it, until no byte of any value that it
+    /// ever had is left in the file: not of older versions, nor of writes of it that failed, nor in
+    /// free extents. One that is not there any more, or never was, is fine: what is left of it
+    /// goes. Its namespace and key may remain where they are stored beside the values.
+    ///
+    /// Takes as long as copying the segments that had versions of the document. Extents that
+    /// somebody still reads keep their bytes until they are let go: [`Erased::pinned_extents`]
+    /// counts them, and the next call of [`RunLog::reclaim`] frees them. A value that somebody
+    /// writes meanwhile stays.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-unput-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use runlog::NewRecord;
+    ///
+    /// let log = runlog::Options::new().open(&path)?;
+    /// log.put("people", "7", &NewRecord::new(b"born in 1970"))?;
+    /// log.put("people", "7", &NewRecord::new(b"moved to Rome"))?;
+    /// let erased = log.erase("people", "7")?;
+    /// assert_eq!((erased.bytes, erased.pinned_extents), (13, 0));
+    /// let bytes = std::fs::read(&path).expect("the file");
+    /// assert!(!bytes.windows(7).any(|part| part == b"born in" || part == b"to Rome"));
+    /// # log.close()?; let _ = std::fs::remove_file(&path);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Durability
+    /// Disk.
+    ///
+    /// # Errors
+    /// As [`RunLog::delete`]; [`Error::Corrupt`] when a segment with versions of the document is
+    /// damaged, since a copy would hide what is missing: the document is deleted, and bytes remain.
+    pub fn erase(&self, namespace: &str, key: &str) -> Result<Erased> {
+        let (bytes, pinned_extents) = self.engine().erase_document(namespace, key)?;
+        Ok(Erased { bytes, pinned_extents })
     }
 
     /// A page of the documents of a namespace whose keys begin with `prefix`, by key, behind the

@@ -1,14 +1,18 @@
-//! Deleting a run so that no byte of its payloads is left in the file.
+//! Deleting a run, or a document, so that no byte of its payloads is left in the file.
 
 use std::sync::Arc;
 
+use super::batch::{Batch, document_ids};
 use super::compact::{Attempt, Compacting, Goal};
 use super::options::Rate;
 use super::recovery::rebuild_directory;
 use super::shared::Engine;
 use crate::error::{Damage, Error, Place, Result};
+use crate::format::Directory;
+use crate::format::codec::Decoded;
+use crate::format::directory_builder::DirectoryBuilder;
 use crate::gc::Rule;
-use crate::types::{RunRef, SegmentId};
+use crate::types::{Durability, RunRef, SegmentId};
 
 /// How often moving a segment is tried. It fails while large records are being written, again and
 /// again if there are always some.
@@ -24,11 +28,54 @@ impl Engine {
             self.resolve(&core, run)?
         };
         let bytes = self.delete(run, Rule::Erased)?;
+        let pinned = self.sweep(
+            |tail| tail.run(run_no).is_some(),
+            |directory| Ok(directory.find_no(run_no)?.is_some()),
+        )?;
+        Ok((bytes, pinned))
+    }
+
+    /// The same for a document: no byte of any of its versions is left, nor of a write of it that
+    /// was given up half-way. Answers the payload bytes of the version that was there.
+    pub(crate) fn erase_document(self: &Arc<Self>, name: &str, key: &str) -> Result<(u64, u64)> {
+        let (space, id) = document_ids(name, key)?;
+        let bytes = {
+            let core = self.core.lock();
+            self.check_open(&core)?;
+            let numbers = self.version_numbers(&core, &space, &id)?;
+            self.current_version(&core, &numbers)?.map_or(0, |row| row.bytes)
+        };
+        self.commit_batch(Batch::new().delete(name, key).durability(Durability::Disk))?;
+        // Versions are evicted and forgotten one by one; the segments still know the names.
+        let pinned = self.sweep(
+            |tail| {
+                let mut runs = tail.runs().iter().map(|built| &built.entry);
+                runs.any(|entry| entry.document && entry.run == id && entry.agent == space)
+            },
+            |directory| {
+                for slot in directory.find_id(id.as_str())? {
+                    if directory.is_document(slot)? && directory.ids(slot)?.1 == space.as_str() {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            },
+        )?;
+        Ok((bytes, pinned))
+    }
+
+    /// Moves what lives out of the segments that have something of what was deleted, and leaves
+    /// nothing of their bytes; answers the extents that somebody reads.
+    fn sweep(
+        self: &Arc<Self>,
+        tail_has: impl Fn(&DirectoryBuilder) -> bool,
+        has: impl Fn(&Directory<'_>) -> Decoded<bool>,
+    ) -> Result<u64> {
         let mut compacting = self.compacting.lock();
         compacting.begin(Rate::Unlimited);
         {
             let mut core = self.core.lock();
-            if core.tail.builder.run(run_no).is_some() {
+            if tail_has(&core.tail.builder) {
                 core.roll(self)?;
             }
         }
@@ -37,11 +84,10 @@ impl Engine {
         for segment in catalog.segments() {
             let directory = segment.directory(rebuild_directory)?;
             let place = Place::Directory { segment: segment.id() };
-            let found =
-                directory.find_no(run_no).map_err(|damage| Error::corrupt(place, damage))?;
+            let found = has(&directory).map_err(|damage| Error::corrupt(place, damage))?;
             let sealed = segment.sealed();
             let has_evidence = sealed.is_some_and(|sealed| sealed.seal > sealed.end);
-            if found.is_some() || has_evidence || segment.directory_damage().is_some() {
+            if found || has_evidence || segment.directory_damage().is_some() {
                 let moved = self.vacate(&mut compacting, segment.id())?;
                 if !moved {
                     return Err(Error::corrupt(place, Damage::Mismatch));
@@ -52,8 +98,7 @@ impl Engine {
         self.free_dead()?;
         self.give_back_freed()?;
         self.give_back_all()?;
-        let pinned = self.core.lock().retired.len() as u64;
-        Ok((bytes, pinned))
+        Ok(self.core.lock().retired.len() as u64)
     }
 
     /// Moves everything that lives out of a segment; answers whether that could be done.

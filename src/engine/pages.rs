@@ -69,9 +69,9 @@ pub struct Adopted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Erased {
-    /// The bytes of all payloads of the run.
+    /// The bytes of all payloads of the run, or of the document as it was.
     pub bytes: u64,
-    /// Extents that may have bytes of the run and that somebody still reads.
+    /// Extents that may have bytes of it and that somebody still reads.
     pub pinned_extents: u64,
 }
 

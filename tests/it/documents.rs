@@ -4,7 +4,10 @@
 use std::sync::{Arc, Barrier};
 
 use runlog::storage::MemoryStorage;
-use runlog::{Batch, Durability, Error, Expected, NewRecord, Options, Outcome, RunLog, Version};
+use runlog::{
+    Batch, Compaction, Durability, Error, Expected, NewRecord, Options, Outcome, RunLog,
+    SpaceReturn, Version,
+};
 
 use crate::support::world::EXTENT;
 
@@ -433,6 +436,76 @@ fn of_threads_that_take_over_and_write_nobody_writes_who_was_taken_over() {
     // The last one to lead was not taken over.
     let (leader, by) = (read(&log, "leader").unwrap(), read(&log, "by").unwrap());
     assert_eq!(leader, by);
+}
+
+/// How often a text is in the file.
+fn occurrences(storage: &MemoryStorage, text: &[u8]) -> usize {
+    storage.to_bytes().windows(text.len()).filter(|window| *window == text).count()
+}
+
+#[test]
+fn of_an_erased_document_no_byte_of_any_value_is_left() {
+    let secret = b"what nobody may read any more";
+    let large: Vec<u8> = secret.iter().copied().cycle().take(50_000).collect();
+    // Where the versions are when the document is erased, and whether it is there at all.
+    for case in 0..16 {
+        let [sealed, compacted, deleted, keeps] = [1, 2, 4, 8].map(|bit| case & bit != 0);
+        let space = if keeps { SpaceReturn::Keep } else { SpaceReturn::Shrink };
+        let options = options().compaction(Compaction::new().space_return(space));
+        let storage = Arc::new(MemoryStorage::new());
+        let mut log = options.create_storage(storage.clone()).unwrap();
+        let run = log.start_run("space", "key", ()).unwrap();
+        let put = |log: &RunLog, namespace: &str, key: &str, value: &[u8]| {
+            log.put(namespace, key, &NewRecord::new(value)).unwrap()
+        };
+        for turn in 0..6_u8 {
+            put(&log, "space", "key", secret);
+            put(&log, "space", "key", &large);
+            put(&log, "space", &format!("other {turn}"), &[turn; 700]);
+            let _ = run.append(&[turn; 700]).unwrap();
+            if sealed {
+                seal(&log);
+            }
+            if compacted {
+                let _ = log.compact().unwrap();
+            }
+        }
+        // A write that was given up when its pieces were there.
+        let refused = log.put_if("space", "key", &NewRecord::new(&large), Expected::Absent);
+        assert!(matches!(refused, Err(Error::Conflict { .. })));
+        put(&log, "space", "key", secret);
+        put(&log, "space", "key b", b"a neighbour");
+        put(&log, "another", "key", b"a namesake");
+        if deleted {
+            assert!(log.delete("space", "key").unwrap());
+        }
+        drop(run);
+        if sealed {
+            log = reopened(&storage, log);
+        }
+        assert!(occurrences(&storage, secret) > 1);
+        let erased = log.erase("space", "key").unwrap();
+        let bytes = if deleted { 0 } else { secret.len() as u64 };
+        assert_eq!((erased.bytes, erased.pinned_extents), (bytes, 0), "case {case}");
+        assert_eq!(occurrences(&storage, secret), 0, "case {case}");
+        for _ in 0..2 {
+            assert_eq!(read(&log, "key"), None);
+            assert_eq!(read(&log, "key b").unwrap(), b"a neighbour");
+            assert_eq!(log.get("another", "key").unwrap().unwrap().payload(), b"a namesake");
+            for turn in 0..6_u8 {
+                assert_eq!(read(&log, &format!("other {turn}")).unwrap(), [turn; 700]);
+            }
+            assert_eq!(log.trace("key").unwrap().count(), 6, "a run of these names is no document");
+            assert!(log.verify().unwrap().is_clean(), "case {case}");
+            log = reopened(&storage, log);
+            assert_eq!(occurrences(&storage, secret), 0);
+        }
+        // It can be written again, and be erased again; of one that never was nothing is left.
+        put(&log, "space", "key", secret);
+        let _ = log.erase("space", "key").unwrap();
+        assert_eq!(log.erase("space", "never").unwrap().bytes, 0);
+        assert_eq!(occurrences(&storage, secret), 0);
+    }
 }
 
 #[test]

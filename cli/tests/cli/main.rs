@@ -5,11 +5,13 @@
 //! - [`gc`], [`deletion`]: what goes, what stays, and what is told of it.
 //! - [`damage`]: damaged stores.
 //! - [`demo`]: the demonstration.
+//! - [`documents`]: documents by namespace and key.
 //! - [`usage`]: exit codes and the choice of the store.
 
 mod damage;
 mod deletion;
 mod demo;
+mod documents;
 mod gc;
 mod import;
 mod ls;

@@ -28,6 +28,14 @@ fn wrong_usage_is_code_2() {
         &["rm"],
         &["erase"],
         &["receipts", "--limit", "all"],
+        &["get", "space"],
+        &["get", "space", "key", "--raw", "--json"],
+        &["put", "space"],
+        &["put", "space", "key", "--type", "odd"],
+        &["put", "space", "key", "--if-absent", "--if-version", "1"],
+        &["docs"],
+        &["docs", "space", "--limit", "3", "--all"],
+        &["del", "space"],
     ] {
         let ran = world.run(args);
         assert_eq!(ran.code, Some(2), "{args:?}");
@@ -89,6 +97,10 @@ fn a_store_that_is_open_elsewhere_is_code_4() {
         &["erase", "r"],
         &["receipts"],
         &["compact"],
+        &["get", "space", "key"],
+        &["put", "space", "key"],
+        &["docs", "space"],
+        &["del", "space", "key"],
     ] {
         let ran = world.run(args);
         assert_eq!(ran.code, Some(4), "{args:?}: {ran:?}");

@@ -1,0 +1,243 @@
+//! `runlog get`, `put`, `docs` and `del`: documents, by namespace and key.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use runlog::{
+    ContentType, Document, DocumentPage, DocumentSummary, Durability, Expected, NewRecord, RunLog,
+    Version,
+};
+use serde::Serialize;
+
+use crate::args::{DelArgs, DocsArgs, DocumentArgs, GetArgs, PutArgs, Type};
+use crate::escape::escaped;
+use crate::failure::{Exit, Failure};
+use crate::json::{Payload, content_type};
+use crate::output::{self, Align, Output, complain, count, note, size};
+use crate::{store, time};
+
+/// How many rows are asked for, and laid out in columns, at once.
+const PAGE: usize = 1000;
+
+/// A document, as `get` prints it.
+#[derive(Serialize)]
+struct Row<'a> {
+    namespace: &'a str,
+    key: &'a str,
+    version: u64,
+    timestamp: String,
+    kind: Option<&'a str>,
+    content_type: std::borrow::Cow<'static, str>,
+    payload: Payload<'a>,
+}
+
+/// A document, as `docs` prints it.
+#[derive(Serialize)]
+struct ListedRow<'a> {
+    key: &'a str,
+    version: u64,
+    timestamp: String,
+    bytes: u64,
+}
+
+/// What was done.
+#[derive(Serialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+enum Done<'a> {
+    Put { namespace: &'a str, key: &'a str, version: u64, bytes: u64 },
+    Delete { namespace: &'a str, key: &'a str },
+    Erase { namespace: &'a str, key: &'a str, bytes: u64, pinned_extents: u64 },
+}
+
+pub(crate) fn get(args: &GetArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let log = store::open_existing(path)?;
+    let DocumentArgs { namespace, key } = &args.document;
+    let found = log.get(namespace, key)?;
+    let document = found.ok_or_else(|| missing(&args.document))?;
+    if args.raw {
+        out.raw(document.payload())?;
+    } else if out.is_json() {
+        out.object(&row(&args.document, &document))?;
+    } else {
+        out.line(escaped(document.payload()))?;
+    }
+    out.flush()?;
+    drop(document);
+    log.close()?;
+    Ok(Exit::Fine)
+}
+
+fn row<'a>(args: &'a DocumentArgs, document: &'a Document) -> Row<'a> {
+    Row {
+        namespace: &args.namespace,
+        key: &args.key,
+        version: document.version().0,
+        timestamp: time::precise(document.timestamp()),
+        kind: document.kind(),
+        content_type: content_type(document.content_type()),
+        payload: Payload::new(document.content_type(), document.payload()),
+    }
+}
+
+fn missing(args: &DocumentArgs) -> Failure {
+    let (namespace, key) = (escaped(args.namespace.as_bytes()), escaped(args.key.as_bytes()));
+    Failure::said(format!("there is no document {key} in {namespace}"))
+}
+
+pub(crate) fn put(args: &PutArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let DocumentArgs { namespace, key } = &args.document;
+    // Before a store is made for it.
+    let value = value(args)?;
+    let mut record =
+        NewRecord::new(&value).durability(Durability::Disk).content_type(args.r#type.code());
+    if let Some(kind) = &args.kind {
+        record = record.kind(kind);
+    }
+    let expected = match args.if_version {
+        _ if args.if_absent => Expected::Absent,
+        Some(version) => Expected::Version(Version(version)),
+        None => Expected::Anything,
+    };
+    let log = store::open_or_create(path)?;
+    let version = log.put_if(namespace, key, &record, expected)?.0;
+    log.close()?;
+    let bytes = value.len() as u64;
+    if out.is_json() {
+        out.object(&Done::Put { namespace, key, version, bytes })?;
+    } else {
+        let (namespace, key) = (escaped(namespace.as_bytes()), escaped(key.as_bytes()));
+        out.line(format!("put {key} in {namespace}, {}, version {version}", size(bytes)))?;
+    }
+    Ok(Exit::Fine)
+}
+
+/// The bytes to put.
+fn value(args: &PutArgs) -> Result<Vec<u8>, Failure> {
+    let (name, read) = match &args.file {
+        Some(file) if file.as_os_str() != "-" => (file.as_path(), fs::read(file)),
+        _ => {
+            let mut bytes = Vec::new();
+            (Path::new("standard input"), io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes))
+        }
+    };
+    let bytes = read.map_err(|source| Failure::file(name, source))?;
+    let wrong = match args.r#type {
+        Type::Json => {
+            serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).err().map(|e| e.to_string())
+        }
+        Type::Text => std::str::from_utf8(&bytes).err().map(|error| error.to_string()),
+        Type::Bytes => None,
+    };
+    match wrong {
+        Some(wrong) => {
+            Err(Failure::said(format!("{} is not of that type: {wrong}", name.display())))
+        }
+        None => Ok(bytes),
+    }
+}
+
+impl Type {
+    fn code(self) -> ContentType {
+        match self {
+            Self::Bytes => ContentType::BYTES,
+            Self::Json => ContentType::JSON,
+            Self::Text => ContentType::TEXT,
+        }
+    }
+}
+
+pub(crate) fn list(args: &DocsArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let log = store::open_existing(path)?;
+    let mut left = if args.all { usize::MAX } else { args.limit };
+    let wanted = left;
+    let mut after = args.after.clone();
+    while left > 0 {
+        let page = next_page(&log, args, after.as_deref(), left.min(PAGE))?;
+        left -= page.documents.len();
+        print(&page.documents, out)?;
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    if left == wanted && !out.is_json() {
+        note("no documents");
+    }
+    if let Some(after) = after {
+        out.flush()?;
+        note(&format!("more documents: --after {}, or --all", escaped(after.as_bytes())));
+    }
+    out.flush()?;
+    log.close()?;
+    Ok(Exit::Fine)
+}
+
+fn next_page(
+    log: &RunLog,
+    args: &DocsArgs,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<DocumentPage, Failure> {
+    Ok(log.list(&args.namespace, &args.prefix, after, limit)?)
+}
+
+fn print(documents: &[DocumentSummary], out: &mut Output) -> Result<(), Failure> {
+    if out.is_json() {
+        for listed in documents {
+            let timestamp = time::precise(listed.at);
+            let (key, version, bytes) = (listed.key.as_str(), listed.version.0, listed.bytes);
+            out.object(&ListedRow { key, version, timestamp, bytes })?;
+        }
+        return Ok(());
+    }
+    if documents.is_empty() {
+        return Ok(());
+    }
+    let heading = [
+        ("KEY", Align::Left),
+        ("VERSION", Align::Right),
+        ("WRITTEN", Align::Left),
+        ("BYTES", Align::Right),
+    ];
+    let cells = |listed: &DocumentSummary| {
+        [
+            escaped(listed.key.as_bytes()),
+            listed.version.0.to_string(),
+            time::seconds(listed.at),
+            size(listed.bytes),
+        ]
+    };
+    let rows: Vec<[String; 4]> = documents.iter().map(cells).collect();
+    output::table(out, heading, &rows)?;
+    Ok(())
+}
+
+pub(crate) fn delete(args: &DelArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let DocumentArgs { namespace, key } = &args.document;
+    let log = store::open_existing(path)?;
+    let (done, told, pinned) = if args.erase {
+        // Also of what was deleted before there may be bytes.
+        let erased = log.erase(namespace, key)?;
+        let (bytes, pinned_extents) = (erased.bytes, erased.pinned_extents);
+        (Done::Erase { namespace, key, bytes, pinned_extents }, "erased", pinned_extents)
+    } else if log.delete(namespace, key)? {
+        (Done::Delete { namespace, key }, "deleted", 0)
+    } else {
+        return Err(missing(&args.document));
+    };
+    log.close()?;
+    if out.is_json() {
+        out.object(&done)?;
+    } else {
+        let (namespace, key) = (escaped(namespace.as_bytes()), escaped(key.as_bytes()));
+        out.line(format!("{told} {key} of {namespace}"))?;
+    }
+    if pinned == 0 {
+        return Ok(Exit::Fine);
+    }
+    // Nobody else reads here, so this is not expected; but it must not be passed over.
+    let extents = count(pinned, "extent");
+    complain(&format!("{extents} may still have bytes of it, since somebody reads there"));
+    Ok(Exit::Error)
+}
