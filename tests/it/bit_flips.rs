@@ -115,6 +115,7 @@ fn flip_all(seed: u64, index: bool) {
 /// A store with a sealed segment and a tail, closed in order.
 fn small_store(seed: u64, machine: &Machine, index: bool) -> Vec<u8> {
     let mut world = World::create(seed, machine.clone(), index);
+    world.documents = false;
     for _ in 0..4 {
         world.start_run();
     }

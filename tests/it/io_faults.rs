@@ -151,6 +151,7 @@ fn full_disk(seed: u64) {
     let machine = Machine::new(seed, 1);
     let mut random = SplitMix64::new(seed);
     let mut world = World::create(seed, machine.clone(), seed % 4 < 2);
+    world.documents = false;
     for _ in 0..6 {
         world.start_run();
     }

@@ -55,7 +55,7 @@ pub struct Batch<'a> {
     conditions: Vec<Condition<'a>>,
     durability: Durability,
     /// It may use a part of the space that is kept back for ends.
-    from_reserve: bool,
+    uses_reserve: bool,
 }
 
 /// How a document must be that need not be written.
@@ -77,7 +77,7 @@ impl<'a> Batch<'a> {
     /// A batch of nothing yet.
     pub fn new() -> Self {
         let (writes, conditions) = (Vec::new(), Vec::new());
-        Self { writes, conditions, durability: Durability::Process, from_reserve: false }
+        Self { writes, conditions, durability: Durability::Process, uses_reserve: false }
     }
 
     /// Writes a document, whatever is there.
@@ -163,8 +163,8 @@ impl<'a> Batch<'a> {
     /// Lets the batch use the space that is kept back for ends, if it is short: for the last record
     /// of a run, without which its end says too little.
     #[cfg(feature = "stores")]
-    pub(crate) fn from_reserve(&mut self) -> &mut Self {
-        self.from_reserve = true;
+    pub(crate) fn use_reserve(&mut self) -> &mut Self {
+        self.uses_reserve = true;
         self
     }
 

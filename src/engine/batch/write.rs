@@ -312,7 +312,7 @@ impl Engine {
         let frames = drafts.iter().map(|draft| frame_len(draft.header.payload_len as usize));
         let is_short = frames.sum::<usize>() <= reserve_len(self.extent_size) as usize / LAST_WORDS;
         let only_deletes = batch.writes.iter().all(|write| matches!(write, Write::Delete { .. }));
-        let urgency = if only_deletes || batch.from_reserve && is_short {
+        let urgency = if only_deletes || batch.uses_reserve && is_short {
             Urgency::Reserve
         } else {
             Urgency::Normal

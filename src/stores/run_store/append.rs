@@ -174,7 +174,7 @@ impl Opened {
         for line in &line {
             batch.append(agent, run, line.as_record());
         }
-        match self.log().commit(batch.from_reserve()) {
+        match self.log().commit(batch.use_reserve()) {
             Ok(committed) => Ok(committed.ticket),
             // For these there is none kept back.
             Err(Error::RunNotFound { .. } | Error::RunEnded { .. }) => Err(full.into()),

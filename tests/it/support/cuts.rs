@@ -8,7 +8,8 @@
 //! - I3: recovering twice gives the same, also when a crash interrupts the recovery.
 //! - I4: the index says what the directories say (`verify` compares them), and without it the
 //!   same is found.
-//! - I7: deleted runs stay deleted, ended ones ended, others in progress.
+//! - I7: deleted runs stay deleted, ended ones ended, others in progress; no old version of a
+//!   document comes back, and documents that were written together are there together.
 //! - I9: nothing panics.
 
 use core::fmt;
@@ -21,7 +22,7 @@ use runlog::{Durability, IndexRecovery, NewRecord, Outcome, Place, RunLog};
 use runlog_sim::{CrashImages, Recording, SimDisk, SplitMix64, Survivors};
 
 use super::gate::Gate;
-use super::model::{Found, Model};
+use super::model::{Found, Model, read_documents};
 use super::world::Machine;
 
 /// A recorded stretch of a store's life, and the model of it.
@@ -234,6 +235,9 @@ fn recover_again(
     if again.seen != found.seen {
         return Err(format!("{what}: not the same any more: {:?}, {:?}", found.seen, again.seen));
     }
+    if again.documents != found.documents {
+        return Err(format!("{what}: the documents are not the same any more"));
+    }
     check_whole(&log).map_err(fail)?;
     gate.shut();
     Ok(())
@@ -369,6 +373,9 @@ fn check_continued(log: &RunLog, model: &Model, found: &Found, what: &str) -> Re
                 return Err(format!("{what}: {name:?} record {place} is another one"));
             }
         }
+    }
+    if read_documents(log).map_err(|error| format!("{what}: {error}"))? != found.documents {
+        return Err(format!("{what}: the documents are others"));
     }
     check_whole(log).map_err(|error| format!("{what}: {error}"))
 }

@@ -22,12 +22,35 @@ pub(crate) struct Rec {
 /// A change of one run.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    Start { metadata: Vec<u8>, implicit: bool },
-    Records { count: usize },
-    End { status: RunStatus, payload: Vec<u8> },
-    Hold { held: bool },
+    Start {
+        metadata: Vec<u8>,
+        implicit: bool,
+    },
+    Records {
+        count: usize,
+    },
+    End {
+        status: RunStatus,
+        payload: Vec<u8>,
+    },
+    Hold {
+        held: bool,
+    },
     Delete,
+    /// Documents were written, or deleted; they belong to no run ([`NO_RUN`]).
+    Documents {
+        writes: Vec<(String, Option<Arc<[u8]>>)>,
+    },
 }
+
+/// In the place of a run, where there is none.
+pub(crate) const NO_RUN: usize = usize::MAX;
+
+/// The namespace of all documents.
+pub(crate) const SPACE: &str = "documents";
+
+/// Documents by key.
+pub(crate) type Documents = BTreeMap<String, Arc<[u8]>>;
 
 /// A change, and when it happened in terms of operations on the disk.
 #[derive(Debug, Clone)]
@@ -68,6 +91,7 @@ pub(crate) struct Found {
     /// How many events of the list are there.
     pub(crate) prefix: usize,
     pub(crate) seen: Seen,
+    pub(crate) documents: Documents,
 }
 
 /// The state of a run after some of its events.
@@ -114,7 +138,7 @@ impl State {
                 self.status = *status;
                 self.ended_at = Some(event.at);
             }
-            Change::Hold { .. } => {}
+            Change::Hold { .. } | Change::Documents { .. } => {}
             Change::Delete => self.exists = false,
         }
     }
@@ -165,19 +189,23 @@ impl Model {
             if place.abs_diff(prefix) > 3 {
                 continue;
             }
-            let run = &self.runs[event.run];
+            let run = self.runs.get(event.run);
             let change = match &event.change {
                 Change::Start { implicit, .. } => format!("start, implicit {implicit}"),
                 Change::Records { count } => format!("{count} records"),
                 Change::End { status, .. } => format!("end {status}"),
                 Change::Hold { held } => format!("hold {held}"),
                 Change::Delete => "delete".to_owned(),
+                Change::Documents { writes } => {
+                    let keys = writes.iter().map(|(key, value)| (key, value.is_some()));
+                    let keys: Vec<_> = keys.collect();
+                    format!("documents {keys:?}")
+                }
             };
             let _ = write!(
                 text,
-                "\n  event {place}: {}/{} {change}, begin {} process {} disk {}",
-                run.agent,
-                run.run,
+                "\n  event {place}: {:?} {change}, begin {} process {} disk {}",
+                run.map(|run| (&run.agent, &run.run)),
                 event.begin,
                 event.process,
                 if event.disk == usize::MAX { "-".to_owned() } else { event.disk.to_string() }
@@ -211,16 +239,35 @@ impl Model {
             return Err(format!("run {foreign:?} was never started"));
         }
         let fits = |prefix: usize| gone.iter().all(|run| !self.exists_after(run, prefix));
-        let Some(prefix) = (low..=high).find(|prefix| fits(*prefix)) else {
+        let documents = read_documents(log)?;
+        let mut expected = self.documents_after(low.min(self.events.len()));
+        let mut same = expected == documents;
+        let prefix = (low..=high).find(|&prefix| {
+            if prefix > low && write_documents(&self.events[prefix - 1], &mut expected) {
+                same = expected == documents;
+            }
+            same && fits(prefix)
+        });
+        let Some(prefix) = prefix else {
             let missing = gone.iter().find(|run| self.exists_after(run, low.max(least)));
             return Err(format!(
                 "no prefix fits: at least {least}, at most {most}; what is there needs {low} to \
-                 {high}; missing run {:?}{}",
+                 {high}; missing run {:?}; documents {:?}{}",
                 missing.map(|run| (&run.agent, &run.run)),
+                documents.iter().map(|(key, value)| (key, value.len())).collect::<Vec<_>>(),
                 self.describe(low.min(high)),
             ));
         };
-        Ok(Found { prefix, seen })
+        Ok(Found { prefix, seen, documents })
+    }
+
+    /// The documents after some of the events.
+    fn documents_after(&self, prefix: usize) -> Documents {
+        let mut documents = Documents::new();
+        for event in &self.events[..prefix] {
+            write_documents(event, &mut documents);
+        }
+        documents
     }
 
     fn exists_after(&self, run: &Run, prefix: usize) -> bool {
@@ -273,6 +320,41 @@ impl Model {
             return Err(fail("another outcome"));
         }
         Ok(())
+    }
+}
+
+/// Does what an event does to documents; answers whether that is anything.
+fn write_documents(event: &Event, documents: &mut Documents) -> bool {
+    let Change::Documents { writes } = &event.change else { return false };
+    for (key, value) in writes {
+        match value {
+            Some(value) => documents.insert(key.clone(), value.clone()),
+            None => documents.remove(key),
+        };
+    }
+    true
+}
+
+/// All documents of a store. Lists and looks must agree.
+pub(crate) fn read_documents(log: &RunLog) -> Result<Documents, String> {
+    let fail = |error: runlog::Error| format!("documents: {error}");
+    let (mut documents, mut after) = (Documents::new(), None::<String>);
+    loop {
+        let page = log.list(SPACE, "", after.as_deref(), 3).map_err(fail)?;
+        for listed in page.documents {
+            let found = log.get(SPACE, &listed.key).map_err(fail)?;
+            let Some(found) = found else {
+                return Err(format!("document {} is listed and not there", listed.key));
+            };
+            if (found.version(), found.payload().len() as u64) != (listed.version, listed.bytes) {
+                return Err(format!("document {} is not the one that is listed", listed.key));
+            }
+            documents.insert(listed.key, found.payload().into());
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(documents);
+        }
     }
 }
 

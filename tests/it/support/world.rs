@@ -10,17 +10,19 @@ use runlog::env::{BootId, Environment};
 use runlog::format::eviction::Eviction;
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::{
-    Activity, Allow, Appended, ContentType, Durability, LogPosition, Lsn, Metadata, NewRecord,
-    Observer, Options, Outcome, Phase, Retention, RunLog, RunNo, RunStatus, RunWriter, TailWriter,
-    Ticket, Timestamp, Trace,
+    Activity, Allow, Appended, Batch, ContentType, Durability, LogPosition, Lsn, Metadata,
+    NewRecord, Observer, Options, Outcome, Phase, Retention, RunLog, RunNo, RunStatus, RunWriter,
+    TailWriter, Ticket, Timestamp, Trace,
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
 
 use super::gate::Gate;
-use super::model::{Change, Event, Model, Rec, Run};
+use super::model::{Change, Event, Model, NO_RUN, Rec, Run, SPACE};
 
 /// The extents of all simulated stores: the smallest, so that much happens in little time.
 pub(crate) const EXTENT: u64 = 64 << 10;
+/// The keys that documents have.
+const KEYS: usize = 6;
 /// A quarter of the time no more than this many runs are alive.
 const MANY_RUNS: usize = 24;
 
@@ -134,6 +136,8 @@ pub(crate) struct World {
     pub(crate) ready: Vec<Range<usize>>,
     /// What makes the ids of runs longer.
     pub(crate) padding: usize,
+    /// Whether there are documents beside the runs.
+    pub(crate) documents: bool,
     /// Calls may fail, and the last failure.
     pub(crate) may_fail: bool,
     pub(crate) failure: Option<runlog::Error>,
@@ -184,6 +188,7 @@ impl World {
             compacted: (0, 0),
             ready: Vec::new(),
             padding: 0,
+            documents: true,
             may_fail: false,
             failure: None,
         }
@@ -207,7 +212,7 @@ impl World {
                 Change::End { .. } => ended = true,
                 Change::Delete => now.deleted = true,
                 Change::Hold { held } => now.held = *held,
-                Change::Records { .. } => {}
+                Change::Records { .. } | Change::Documents { .. } => {}
             }
         }
         now.running = !now.deleted && !ended;
@@ -231,7 +236,9 @@ impl World {
         };
         let place = self.model.events.len();
         self.model.events.push(event);
-        self.model.runs[run].events.push(place);
+        if run != NO_RUN {
+            self.model.runs[run].events.push(place);
+        }
         place
     }
 
@@ -289,6 +296,9 @@ impl World {
     /// Takes back the last event, which failed without a trace.
     pub(crate) fn take_back(&mut self) {
         let event = self.model.events.pop().expect("there is one");
+        if event.run == NO_RUN {
+            return;
+        }
         let run = &mut self.model.runs[event.run];
         run.events.pop();
         if let Change::Records { count } = event.change {
@@ -313,7 +323,7 @@ impl World {
     /// One step of the workload, whatever the dice say.
     pub(crate) fn step(&mut self) {
         let alive = self.now.iter().filter(|now| !now.deleted).count();
-        match self.random.below(106) {
+        match self.random.below(if self.documents { 112 } else { 106 }) {
             0..=8 if alive < MANY_RUNS => self.start_run(),
             9..=10 if alive < MANY_RUNS => self.append_unstarted(),
             11..=54 => self.append_small(),
@@ -329,7 +339,8 @@ impl World {
             99..=100 => self.reclaim(),
             101..=103 => self.hold(),
             104 => self.compact(),
-            _ => self.collect(),
+            105 => self.collect(),
+            _ => self.write_documents(),
         }
     }
 
@@ -496,6 +507,37 @@ impl World {
         let rec = Rec { payload: payload.into(), kind: "", at: begin.1 };
         self.model.runs[run].records.push(rec.clone());
         self.append_rec(run, &rec, begin, false);
+    }
+
+    /// Writes and deletes documents, one or several together; now and then a long one.
+    fn write_documents(&mut self) {
+        let first = self.random.index(KEYS);
+        let count = if self.random.coin() { 1 } else { 1 + self.random.index(3) };
+        let mut writes = Vec::new();
+        for place in first..first + count {
+            let len = if self.random.below(8) == 0 { 24_000 } else { 900 };
+            let mut value = vec![0; self.random.index(len)];
+            self.random.fill(&mut value);
+            let value = (self.random.below(5) != 0).then(|| value.into());
+            writes.push((format!("key {}", place % KEYS), value));
+        }
+        let durable = self.random.below(3) == 0;
+        let begin = self.begin();
+        self.note(NO_RUN, Change::Documents { writes: writes.clone() }, begin);
+        let mut batch = Batch::new();
+        for (key, value) in &writes {
+            match value {
+                Some(value) => batch.put(SPACE, key, NewRecord::new(value)),
+                None => batch.delete(SPACE, key),
+            };
+        }
+        if durable {
+            batch.durability(Durability::Disk);
+        }
+        let committed = self.log().commit(&batch);
+        let Some(committed) = self.succeeded(committed) else { return };
+        self.tickets.push((self.model.events.len() - 1, committed.ticket));
+        self.acknowledge(durable);
     }
 
     pub(crate) fn end_run(&mut self) {
