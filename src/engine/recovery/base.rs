@@ -3,14 +3,14 @@
 //! Nothing is written here: a file that is refused stays as it was.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::scan::{Item, lex, payload_of};
 use crate::engine::disk::Disk;
 use crate::engine::report::RecoveryReport;
-use crate::engine::segment::Segment;
+use crate::engine::segment::{Segment, next_frame};
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::frame::SegmentKey;
+use crate::format::frame::{FrameCheck, SegmentKey};
 use crate::format::header::{HeaderFault, KNOWN_OPTIONAL, MAGIC, StaticHeader};
 use crate::format::manifest::{Change, Extents, SealedAt, Use, read_area, used_len};
 use crate::format::origin::Origin;
@@ -175,14 +175,14 @@ fn read_manifest(
             // segment; whoever is in the extents tells.
             if torn || !whole {
                 base.rewrite = true;
-                salvage(disk, base)?;
+                salvage(disk, base, whole)?;
             }
         }
         Err(damage) => {
             report.damaged.push(Corruption::new(place, damage));
             report.salvaged = true;
             base.rewrite = true;
-            salvage(disk, base)?;
+            salvage(disk, base, false)?;
         }
     }
     if report.salvaged {
@@ -198,12 +198,31 @@ fn tail_is_torn(area: &[u8], records: u64) -> bool {
     used_len(area) > skip
 }
 
-/// Takes over every segment of this store that sits in an extent nobody owns.
-fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
+/// Takes over every segment of this store that the manifest lost, and lets go of those that it has
+/// and that are gone. `whole` tells that the manifest lost no more than the batch that was being
+/// written; else it may be an old one, and what it says of an extent may be long past.
+///
+/// What is in an extent tells: the header of a segment is there from before its first frame until
+/// it is zeroed, which comes before the extent is free.
+fn salvage(disk: &Disk, base: &mut Base, whole: bool) -> Result<()> {
+    if !whole {
+        drop_index(&mut base.extents);
+    }
+    let newest = base.extents.uses.values().filter_map(segment_of).max();
+    let owned: Vec<(ExtentNo, Use)> =
+        base.extents.uses.iter().map(|(&extent, &used)| (extent, used)).collect();
+    let mut outputs = Vec::new();
+    for (extent, used) in owned {
+        if is_gone(disk, base, (extent, used), newest, whole)? {
+            base.change(extent, Change::Free { extent })?;
+        } else if let Use::Log { segment: id, salt, purpose: Purpose::Output, sealed: None } = used
+        {
+            outputs.push((extent, SegmentKey { id, salt }));
+        }
+    }
     let count = base.extent_size.extents_in(disk.len()?);
     let mut known: BTreeSet<SegmentId> =
         base.extents.uses.values().filter_map(segment_of).collect();
-    let mut outputs = Vec::new();
     for number in 0..u32::try_from(count).unwrap_or(u32::MAX) {
         let extent = ExtentNo(number);
         if base.extents.uses.contains_key(&extent) {
@@ -223,38 +242,78 @@ fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
             Purpose::Output => outputs.push((extent, header.key)),
         }
     }
-    salvage_outputs(disk, base, known, &outputs)
+    outputs.iter().for_each(|(_, key)| _ = known.remove(&key.id));
+    salvage_outputs(disk, base, known, outputs)
+}
+
+/// Whether an extent has another owner by now than the manifest says, or none. `newest` is the
+/// last segment that the manifest knows: what came to the extent later has a larger number.
+fn is_gone(
+    disk: &Disk,
+    base: &Base,
+    (extent, used): (ExtentNo, Use),
+    newest: Option<SegmentId>,
+    whole: bool,
+) -> Result<bool> {
+    let at = base.extent_size.offset_of(extent);
+    let head = disk.read_padded(at, SEGMENT_HEADER_LEN as usize)?;
+    let found = SegmentHeader::decode(&head).ok().filter(|header| header.uuid == base.uuid);
+    let is_later = found.as_ref().is_some_and(|header| Some(header.key.id) > newest);
+    let Use::Log { segment: id, salt, .. } = used else { return Ok(is_later) };
+    let key = SegmentKey { id, salt };
+    Ok(match found {
+        Some(header) if header.key == key => false,
+        Some(_) => is_later,
+        // A file that was cut off is told by whoever compares its length. But what was freed later
+        // may have been cut off rightly.
+        None if at.saturating_add(SEGMENT_HEADER_LEN.into()) > disk.len()? => !whole,
+        None if head.iter().all(|&byte| byte == 0) => true,
+        None => {
+            let len = usize::try_from(base.extent_size.bytes()).unwrap_or(usize::MAX);
+            let bytes = disk.read_padded(at, len)?;
+            next_frame(&bytes, &FrameCheck::new(key), 0).is_none()
+        }
+    })
 }
 
 /// Decides which outputs of compactions count: those of which a segment that they replace is gone.
 /// These go only after the outputs counted, and only when no output of a compaction that did not
 /// come to its end is left. As long as all of them are there, they say the same, and the outputs
 /// may not have been finished.
+///
+/// An output that is complete and does not count is not gone: what it replaces says the same. If
+/// an output counts that replaces it, that is replaced too.
 fn salvage_outputs(
     disk: &Disk,
     base: &mut Base,
     mut known: BTreeSet<SegmentId>,
-    found: &[(ExtentNo, SegmentKey)],
+    mut outputs: Vec<(ExtentNo, SegmentKey)>,
 ) -> Result<()> {
-    let mut outputs = found.to_vec();
+    let mut replaced: BTreeMap<SegmentId, BTreeSet<SegmentId>> = BTreeMap::new();
     // What an output replaces was there before it.
     outputs.sort_by_key(|(_, key)| key.id);
     for (extent, key) in outputs {
         let segment = Segment::new(disk.clone(), base.extent_size, extent, key, Purpose::Output);
-        let is_gone = |victim: &SegmentId| !known.contains(victim);
-        match read_output(&segment)? {
-            Some((at, origin)) if origin.victims.iter().any(is_gone) => {
-                base.change(extent, Change::Seal { extent, segment: key.id, at })?;
-                known.insert(key.id);
-                retire_all(base, &origin.victims)?;
-            }
-            _ => base.change(extent, Change::Retire { extent })?,
+        let Some((at, origin)) = read_output(&segment)? else {
+            base.change(extent, Change::Retire { extent })?;
+            continue;
+        };
+        let counts = origin.victims.iter().any(|victim| !known.contains(victim));
+        let mut victims: BTreeSet<SegmentId> = origin.victims.iter().copied().collect();
+        victims.extend(origin.victims.iter().filter_map(|id| replaced.get(id)).flatten());
+        if counts {
+            base.change(extent, Change::Seal { extent, segment: key.id, at })?;
+            retire_all(base, &victims)?;
+        } else {
+            base.change(extent, Change::Retire { extent })?;
         }
+        known.insert(key.id);
+        replaced.insert(key.id, victims);
     }
     Ok(())
 }
 
-fn retire_all(base: &mut Base, victims: &[SegmentId]) -> Result<()> {
+fn retire_all(base: &mut Base, victims: &BTreeSet<SegmentId>) -> Result<()> {
     let replaced = |used: &Use| segment_of(used).is_some_and(|id| victims.contains(&id));
     let extents: Vec<ExtentNo> = base
         .extents

@@ -2,6 +2,7 @@
 //! all or nothing.
 
 use std::pin::pin;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use runlog::stores::checkpoints::{AsyncCheckpointer, AsyncSessionLog, SessionLog};
