@@ -36,22 +36,24 @@ pub(crate) struct Newest {
 }
 
 impl Catalog {
-    /// The newest runs of an agent, evicted ones included if their eviction is younger than the
-    /// catalog.
-    pub(crate) fn newest(&self, agent: &AgentId) -> Result<Arc<Newest>> {
+    /// The newest runs of an agent, at least so many if there are, evicted ones included if their
+    /// eviction is younger than the catalog.
+    pub(crate) fn newest(&self, agent: &AgentId, count: usize) -> Result<Arc<Newest>> {
         let pages = &self.newest_pages().pages;
-        if let Some(newest) = pages.lock().get(agent) {
+        if let Some(newest) = pages.lock().get(agent)
+            && (newest.all || newest.runs.len() >= count)
+        {
             return Ok(Arc::clone(newest));
         }
         let filter = RunFilter::Agent(agent.as_str());
-        let keys = self.ask(|catalog| catalog.runs_page(filter, None, LONGEST))?;
+        let keys = self.ask(|catalog| catalog.runs_page(filter, None, count))?;
         let mut runs = Vec::with_capacity(keys.len());
         for &(_, run_no) in &keys {
             let row = self.ask(|catalog| catalog.row(run_no))?;
             let row = row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))?;
             runs.push(RunSummary::from_row(&row));
         }
-        let newest = Arc::new(Newest { runs, all: keys.len() < LONGEST });
+        let newest = Arc::new(Newest { runs, all: keys.len() < count });
         let mut pages = pages.lock();
         if pages.len() >= MOST {
             pages.clear();

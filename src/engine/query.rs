@@ -177,7 +177,7 @@ impl Engine {
             && (2..=LONGEST).contains(&limit)
             && before.is_none()
         {
-            let newest = catalog.newest(agent)?;
+            let newest = catalog.newest(agent, limit)?;
             taken = self.settled_newest(&newest, limit, &mut found)?;
             from = newest.runs.last().filter(|_| !newest.all).map(|run| run.key);
             if from.is_none() {
