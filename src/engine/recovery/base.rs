@@ -242,7 +242,9 @@ fn salvage(disk: &Disk, base: &mut Base, whole: bool) -> Result<()> {
             Purpose::Output => outputs.push((extent, header.key)),
         }
     }
-    outputs.iter().for_each(|(_, key)| _ = known.remove(&key.id));
+    for (_, key) in &outputs {
+        known.remove(&key.id);
+    }
     salvage_outputs(disk, base, known, outputs)
 }
 
