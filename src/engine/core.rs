@@ -22,7 +22,7 @@ use super::segment::Segment;
 use super::shared::Engine;
 use super::stores::Stores;
 use crate::error::{Error, Result, Sized};
-use crate::format::directory::{MAX_RUN_ENTRY_COST, RECORD_COST};
+use crate::format::directory::MAX_RUN_ENTRY_COST;
 use crate::format::eviction;
 use crate::format::frame::{self, frame_len};
 use crate::format::manifest::SealedAt;
@@ -144,8 +144,7 @@ impl Core {
         self.write(engine, drafts, &binds, stored)
     }
 
-    /// As [`Core::place`], for one frame. Most are records of runs that the segment knows, and
-    /// have a place where zeros went ahead: for those there is a short way.
+    /// As [`Core::place`], for one frame.
     pub(crate) fn place_one(
         &mut self,
         engine: &Engine,
@@ -153,45 +152,7 @@ impl Core {
         urgency: Urgency,
         level: Durability,
     ) -> Result<LogPosition> {
-        let is_record = draft.header.kind == FrameKind::Record;
-        if is_record && level == Durability::Process && urgency == Urgency::Normal && !self.closed {
-            let len = draft.header.frame_len();
-            let directory = frame_len(self.tail.builder.encoded_len() + RECORD_COST);
-            let kept = directory + reserve_len(engine.extent_size) as usize;
-            // With room for all that, space is had and nothing has to be rolled, sealed or bound.
-            if self.tail.offset as usize + len + kept <= self.tail.allocated as usize
-                && self.tail.has_zeros_for(len)
-                && self.tail.builder.run(draft.header.run_no).is_some()
-            {
-                engine.disk.check()?;
-                return self.store_record(engine, draft);
-            }
-        }
         self.place(engine, core::slice::from_mut(draft), urgency, level)
-    }
-
-    /// Stores a record for which everything is ready.
-    fn store_record(&mut self, engine: &Engine, draft: &mut Draft<'_>) -> Result<LogPosition> {
-        let header = &mut draft.header;
-        header.position = self.tail.segment.position(self.tail.offset);
-        header.lsn = self.next_lsn;
-        header.durable = engine.commit.durable();
-        let len = header.frame_len();
-        let mut buffer = core::mem::take(&mut self.buffer);
-        buffer.clear();
-        buffer.extend_from_slice(&header.encode_with(self.tail.segment.frames()));
-        buffer.extend_from_slice(draft.name);
-        buffer.extend_from_slice(draft.body);
-        buffer.resize(len, 0);
-        let stored = self.tail.put(engine, &buffer, core::iter::once(len), true);
-        self.buffer = buffer;
-        stored?;
-        self.tail.offset += u32::try_from(len).expect("a frame fits its segment");
-        self.next_lsn.0 += 1;
-        note_frame(&mut self.tail.builder, header, &[]);
-        let end = self.end_of_log();
-        engine.commit.wrote(end);
-        Ok(end)
     }
 
     /// The BIND payloads that the drafts need in the segment as it is.

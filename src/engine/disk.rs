@@ -153,6 +153,24 @@ impl Disk {
         })
     }
 
+    /// As [`Disk::store`], for a frame in two parts, the first of which is made of whole words.
+    #[inline]
+    pub(crate) fn store_frame(
+        &self,
+        window: &dyn TailWindow,
+        offset: u64,
+        at: usize,
+        head: &[u8],
+        rest: &[u8],
+    ) -> Result<()> {
+        let stores = &self.shared.counters.stores;
+        stores.store(stores.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        window.store_frame(at, head, rest).map_err(|source| {
+            self.poison();
+            Error::io(IoAction::Write { offset: offset + at as u64 }, source)
+        })
+    }
+
     /// Makes everything durable that was written before the call. A failure poisons the store.
     pub(crate) fn sync(&self) -> Result<()> {
         let _one_at_a_time = self.shared.syncing.lock();

@@ -3,7 +3,7 @@
 use crate::error::{Error, IdKind, Result};
 use crate::format::directory::{EVICTION_COST, EndAt, EvictionAt, HoldAt, RECORD_COST, StartAt};
 use crate::format::frame::{FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES};
-use crate::format::{DirectoryBuilder, FrameHeader, FrameKind};
+use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, RunEntry};
 use crate::types::{ContentType, Durability, MAX_KIND_LEN, RunNo, RunStatus, Timestamp};
 
 /// The START that creates its run, as opposed to one that comes after records did.
@@ -127,13 +127,7 @@ pub(crate) struct Draft<'a> {
 impl<'a> Draft<'a> {
     /// Computes the payload's checksum.
     pub(crate) fn new(mut header: FrameHeader, name: &'a [u8], body: &'a [u8]) -> Self {
-        let mut crc = crc32fast::Hasher::new();
-        crc.update(name);
-        crc.update(body);
-        header.payload_crc = crc.finalize();
-        header.name_len = u8::try_from(name.len()).expect("kinds are at most 64 bytes");
-        header.payload_len =
-            u32::try_from(name.len() + body.len()).expect("payloads are below 64 MiB each");
+        header.set_payload(name, body);
         Self { header, name, body }
     }
 
@@ -187,11 +181,7 @@ pub(crate) fn note_frame(
             }
         }
         FrameKind::Record => {
-            entry.first_seq.get_or_insert(header.seq);
-            entry.next_seq = entry.next_seq.max(crate::types::Seq(header.seq.0.saturating_add(1)));
-            entry.records += 1;
-            entry.late += u32::from(header.flags & FLAG_LATE != 0);
-            entry.bytes += record_len(header);
+            count_record(entry, header);
             builder.push_record(header.run_no, offset);
         }
         FrameKind::End => {
@@ -210,6 +200,24 @@ pub(crate) fn note_frame(
         }
         _ => {}
     }
+}
+
+/// Notes a record like [`note_frame`], in the entry that its run has.
+#[inline]
+pub(crate) fn note_record(builder: &mut DirectoryBuilder, slot: usize, header: &FrameHeader) {
+    builder.note_lsn(header.lsn);
+    let Some(entry) = builder.push_record_at(slot, header.position.offset) else { return };
+    entry.stored += header.frame_len() as u64;
+    entry.last_at = entry.last_at.max(header.at);
+    count_record(entry, header);
+}
+
+fn count_record(entry: &mut RunEntry, header: &FrameHeader) {
+    entry.first_seq.get_or_insert(header.seq);
+    entry.next_seq = entry.next_seq.max(crate::types::Seq(header.seq.0.saturating_add(1)));
+    entry.records += 1;
+    entry.late += u32::from(header.flags & FLAG_LATE != 0);
+    entry.bytes += record_len(header);
 }
 
 /// The length of a record's payload, also where it lies in pieces.

@@ -7,6 +7,7 @@
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::values::RunSummary;
 use crate::format::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{RunRow, Span};
@@ -79,6 +80,12 @@ impl HotRun {
             Some(row) => row.apply(segment, entry),
             None => self.row = Some(RunRow::first(segment, entry)),
         }
+    }
+
+    /// What lists show of it, the same as by way of the row, if there is a short way.
+    pub(crate) fn summary(&self, builder: &DirectoryBuilder) -> Option<RunSummary> {
+        let entry = builder.run(self.run_no).filter(|_| self.row.is_none());
+        entry.map(|built| RunSummary::from_entry(&built.entry))
     }
 
     /// The row as of now: what sealed segments say and what the active one adds.

@@ -48,6 +48,7 @@ mod report;
 mod retain;
 mod segment;
 mod shared;
+mod short;
 mod spare;
 mod stats;
 pub(crate) mod storage;

@@ -51,7 +51,7 @@ impl Catalog {
         for &(_, run_no) in &keys {
             let row = self.ask(|catalog| catalog.row(run_no))?;
             let row = row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))?;
-            runs.push(RunSummary::from_row(&row));
+            runs.push(RunSummary::from_row(row));
         }
         let newest = Arc::new(Newest { runs, all: keys.len() < count });
         let mut pages = pages.lock();

@@ -143,6 +143,9 @@ impl Engine {
         allow: Allow,
     ) -> Result<Appended> {
         self.check_record(record)?;
+        if let Some(appended) = self.append_short(run_no, record)? {
+            return Ok(appended);
+        }
         let inline = self.extent_size.inline_limit() as usize;
         let body = self.body(run_no, record, PiecesOf::Run(allow), inline)?;
         let at = record.time().unwrap_or_else(|| self.now());

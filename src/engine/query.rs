@@ -124,6 +124,12 @@ impl Engine {
         }
     }
 
+    /// What lists show of a run as of now.
+    fn summary(&self, core: &Core, run_no: RunNo) -> Result<RunSummary> {
+        let short = core.hot.get(run_no).and_then(|run| run.summary(&core.tail.builder));
+        short.map_or_else(|| self.row(core, run_no).map(RunSummary::from_row), Ok)
+    }
+
     /// The START frame of a run, if it has one.
     pub(crate) fn start_frame(
         &self,
@@ -166,11 +172,13 @@ impl Engine {
             let core = self.core.lock();
             self.check_open(&core)?;
             let numbers = core.hot.newest(agent, before, limit);
-            let summary = |number| Ok(RunSummary::from_row(&self.row(&core, number)?));
-            let found: Result<Vec<RunSummary>> = numbers.into_iter().map(summary).collect();
-            (Arc::clone(&core.catalog), found?)
+            let mut found = Vec::with_capacity(limit.min(PAGE));
+            for number in numbers {
+                found.push(self.summary(&core, number)?);
+            }
+            (Arc::clone(&core.catalog), found)
         };
-        let mixed = !found.is_empty();
+        let mut mixed = !found.is_empty();
         let (mut from, mut taken) = (before, 0);
         // A page of one run is asked for when agents are listed, once for each of them.
         if let Some(agent) = agent
@@ -178,7 +186,14 @@ impl Engine {
             && before.is_none()
         {
             let newest = catalog.newest(agent, limit)?;
-            taken = self.settled_newest(&newest, limit, &mut found)?;
+            let oldest = found.iter().map(|run| run.key).min();
+            let is_older = |run: &RunSummary| oldest.is_some_and(|oldest| run.key < oldest);
+            if newest.runs.iter().all(is_older) {
+                // What is in memory is newer than all of them: they go on where it ends.
+                mixed = !found.is_sorted_by_key(|run| core::cmp::Reverse(run.key));
+                taken = found.len();
+            }
+            taken += self.settled_newest(&newest, limit - taken, &mut found)?;
             from = newest.runs.last().filter(|_| !newest.all).map(|run| run.key);
             if from.is_none() {
                 taken = limit;
@@ -192,7 +207,7 @@ impl Engine {
             from = Some(last);
             for row in self.settled_rows(&catalog, keys.iter().map(|key| key.1))? {
                 taken += 1;
-                found.push(RunSummary::from_row(&row));
+                found.push(RunSummary::from_row(row));
             }
             if keys.len() < wanted {
                 break;
@@ -223,7 +238,7 @@ impl Engine {
         for run in living.take(limit) {
             taken += 1;
             found.push(match core.hot.get(run.number()) {
-                Some(_) => RunSummary::from_row(&self.row(&core, run.number())?),
+                Some(_) => self.summary(&core, run.number())?,
                 None => run.clone(),
             });
         }
@@ -295,8 +310,7 @@ impl Engine {
     ) -> Result<Vec<RunSummary>> {
         let numbers = self.in_progress_numbers(after, limit)?;
         let core = self.core.lock();
-        let rows = numbers.into_iter().map(|number| self.row(&core, number));
-        rows.map(|row| row.map(|row| RunSummary::from_row(&row))).collect()
+        numbers.into_iter().map(|number| self.summary(&core, number)).collect()
     }
 
     /// Agents above `after`, ascending.

@@ -26,6 +26,7 @@ use super::shared::Engine;
 use super::storage::TailWindow;
 use crate::error::Result;
 use crate::format::ExtentSize;
+use crate::format::frame::FRAME_HEADER_LEN;
 use crate::types::Durability;
 
 /// Frames that are longer together are written. On ext4, where zeros are written in large folios,
@@ -59,6 +60,14 @@ pub(crate) enum Stores {
 /// How far zeros go ahead at most.
 fn most_zeros(extent_size: ExtentSize) -> u32 {
     (extent_size.bytes_u32() / 16).clamp(FIRST_ZEROS, 64 << 10)
+}
+
+impl Engine {
+    /// Whether a frame with so long a payload may be stored.
+    pub(crate) fn is_short(&self, payload: usize) -> bool {
+        let most = (self.extent_size.inline_limit() as usize).min(MAX_STORED - FRAME_HEADER_LEN);
+        payload <= most
+    }
 }
 
 impl Tail {
@@ -96,6 +105,18 @@ impl Tail {
         *released = self.offset;
         *ahead = (*ahead * 2).min(most_zeros(engine.extent_size));
         Ok(true)
+    }
+
+    /// Puts one frame into the file at the end of the log, where zeros went ahead: a head of whole
+    /// words, and the rest.
+    #[inline]
+    pub(crate) fn put_frame(&self, engine: &Engine, head: &[u8], rest: &[u8]) -> Result<()> {
+        let Stores::Window { window, zeroed, .. } = &self.stores else {
+            return Err(crate::error::Error::Poisoned);
+        };
+        let (at, len) = (self.offset as usize, head.len() + rest.len());
+        assert!(at + len <= *zeroed as usize, "zeros went ahead");
+        engine.disk.store_frame(&**window, self.segment.file_offset(), at, head, rest)
     }
 
     /// Whether the next `len` bytes are to be stored, and zeros went ahead of them already.

@@ -20,7 +20,7 @@ use super::shared::Engine;
 use super::values::{Record, RecordView};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::{FLAG_PIECES, PieceRef, decode_pieces};
-use crate::format::{FrameHeader, FrameKind};
+use crate::format::{FrameHeader, FrameKind, RecordFrame};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, Seq, Timestamp};
 
 /// A place between records: the part, and the record within it.
@@ -280,6 +280,31 @@ impl Trace {
         Ok(frame)
     }
 
+    /// The next record from the front, with its part, if all is as it should be and it lies in one
+    /// piece of a mapped file: most do. Else nothing has changed, and [`Trace::step`] says why.
+    #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
+    #[inline(always)]
+    fn glance(&mut self) -> Option<(usize, RecordFrame)> {
+        let Spot { part: place, index } = self.front;
+        let part = self.parts.get(place)?;
+        if self.front >= self.back || index >= part.records {
+            return None;
+        }
+        if self.pin.is_some() && self.parts.iter().any(|part| part.segment.is_retired()) {
+            return None;
+        }
+        let offset = part.offset(index).ok()?;
+        let frame = part.segment.frames().record(part.segment.mapped()?, offset)?;
+        if frame.run_no != self.run_no || self.expected != Some(frame.seq) {
+            return None;
+        }
+        self.expected = Some(Seq(frame.seq.0.checked_add(1)?));
+        self.front.index = index + 1;
+        self.looks += 1;
+        self.foresee(place, index + 1 + AHEAD);
+        Some((place, frame))
+    }
+
     /// Checks the next record from the front and goes on behind it; its part, and its frame.
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
     #[inline(always)]
@@ -348,6 +373,11 @@ impl Trace {
     /// As the items of the iterator: damage of one record, behind which it goes on, or
     /// [`Error::Evicted`] at the end.
     pub fn next_view(&mut self) -> Option<Result<RecordView<'_>>> {
+        if let Some((part, frame)) = self.glance() {
+            let part = self.parts.get(part)?;
+            let stored = Cow::Borrowed(part.segment.viewed(frame.start, frame.len));
+            return Some(Ok(Record::of(&frame, stored)));
+        }
         let (part, frame) = match self.step()? {
             Ok(checked) => checked,
             Err(error) => return Some(Err(error)),
@@ -450,6 +480,11 @@ impl Iterator for Trace {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some((part, frame)) = self.glance() {
+            let part = self.parts.get(part)?;
+            let stored = Payload::view(&part.segment, frame.start, frame.len);
+            return Some(Ok(Record::of(&frame, stored)));
+        }
         match self.step()? {
             Ok((part, frame)) => Some(self.keep(part, frame)),
             Err(error) => Some(Err(error)),

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use super::commit::Ticket;
 use super::payload::Payload;
 use crate::error::{Error, Result};
-use crate::format::FrameHeader;
 use crate::format::frame::FLAG_LATE;
+use crate::format::{FrameHeader, RecordFrame, RunEntry};
 use crate::index::RunRow;
 use crate::types::{
     AgentId, ContentType, Durability, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp,
@@ -262,10 +262,30 @@ impl RunSummary {
         self.key.0
     }
 
-    pub(crate) fn from_row(row: &RunRow) -> Self {
+    /// The same as by way of the row of a run that no other segment has anything of.
+    pub(crate) fn from_entry(entry: &RunEntry) -> Self {
+        let created_at = entry.created_at.unwrap_or(entry.last_at);
         Self {
-            agent: row.agent.clone(),
-            run: row.run.clone(),
+            agent: entry.agent.clone(),
+            run: entry.run.clone(),
+            status: entry.end.map_or(RunStatus::InProgress, |end| end.status),
+            started: entry.start.is_some(),
+            started_at: entry.start.map_or(created_at, |start| start.at),
+            ended_at: entry.end.map(|end| end.at),
+            last_at: entry.last_at,
+            records: entry.records.into(),
+            late_records: entry.late.into(),
+            bytes: entry.bytes,
+            held: entry.hold.is_some_and(|hold| hold.held),
+            key: (created_at, entry.run_no),
+        }
+    }
+
+    pub(crate) fn from_row(row: RunRow) -> Self {
+        let held = row.is_held();
+        Self {
+            agent: row.agent,
+            run: row.run,
             status: row.status,
             started: row.started_at.is_some(),
             started_at: row.started_at.unwrap_or(row.created_at),
@@ -274,7 +294,7 @@ impl RunSummary {
             records: row.records,
             late_records: row.late,
             bytes: row.bytes,
-            held: row.is_held(),
+            held,
             key: (row.created_at, row.run_no),
         }
     }
@@ -308,6 +328,23 @@ impl<B> Record<B> {
             late: header.flags & FLAG_LATE != 0,
             stored,
             name_len: header.name_len,
+        }
+    }
+}
+
+impl<B> Record<B> {
+    /// The record in this frame, with these bytes.
+    #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
+    #[inline(always)]
+    pub(crate) fn of(frame: &RecordFrame, stored: B) -> Self {
+        Self {
+            seq: frame.seq,
+            lsn: frame.lsn,
+            at: frame.at,
+            content: frame.content,
+            late: frame.late,
+            stored,
+            name_len: frame.name_len,
         }
     }
 }
@@ -375,5 +412,41 @@ impl<B: Deref<Target = [u8]>> fmt::Debug for Record<B> {
             .field("content_type", &self.content)
             .field("len", &self.payload().len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::format::directory::{EndAt, HoldAt, StartAt};
+    use crate::types::{AgentId, RunId, RunNo, SegmentId};
+
+    fn entry() -> impl Strategy<Value = RunEntry> {
+        let times =
+            (any::<Option<i64>>(), any::<Option<i64>>(), any::<Option<i64>>(), any::<i64>());
+        let counts = (any::<u32>(), any::<u32>(), any::<u64>());
+        (times, counts, any::<Option<bool>>(), 1_u8..5).prop_map(|(times, counts, hold, status)| {
+            let (agent, run) = (AgentId::new("planner").unwrap(), RunId::new("run-7").unwrap());
+            let mut entry = RunEntry::new(RunNo(7), agent, run);
+            entry.created_at = times.0.map(Timestamp);
+            entry.start = times.1.map(|at| StartAt { offset: 64, at: Timestamp(at) });
+            let status = RunStatus::from_code(status).unwrap();
+            let end = |at| EndAt { offset: 128, at: Timestamp(at), status, lsn: Lsn(3) };
+            entry.end = times.2.map(end);
+            entry.last_at = Timestamp(times.3);
+            entry.hold = hold.map(|held| HoldAt { offset: 192, lsn: Lsn(4), held });
+            (entry.records, entry.late, entry.bytes) = counts;
+            entry
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_summary_is_the_same_with_and_without_a_row(entry in entry()) {
+            let row = RunRow::first(SegmentId(1), &entry);
+            prop_assert_eq!(RunSummary::from_entry(&entry), RunSummary::from_row(row));
+        }
     }
 }

@@ -80,10 +80,24 @@ impl DirectoryBuilder {
 
     /// Adds the offset of a record of a run that has an entry.
     pub fn push_record(&mut self, run_no: RunNo, offset: u32) {
-        if let Some(built) = self.by_no.get(&run_no).and_then(|&slot| self.runs.get_mut(slot)) {
-            built.offsets.push(offset);
-            self.offsets += 1;
+        if let Some(slot) = self.slot(run_no) {
+            self.push_record_at(slot, offset);
         }
+    }
+
+    /// Where the entry of a run is, for [`DirectoryBuilder::push_record_at`].
+    #[inline]
+    pub fn slot(&self, run_no: RunNo) -> Option<usize> {
+        self.by_no.get(&run_no).copied()
+    }
+
+    /// Adds the offset of a record of the run in `slot`; its entry.
+    #[inline]
+    pub fn push_record_at(&mut self, slot: usize, offset: u32) -> Option<&mut RunEntry> {
+        let built = self.runs.get_mut(slot)?;
+        built.offsets.push(offset);
+        self.offsets += 1;
+        Some(&mut built.entry)
     }
 
     /// Adds an eviction.

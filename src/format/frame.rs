@@ -160,14 +160,14 @@ impl FrameCheck {
     }
 
     /// The keyed check of a header: the crc32 of the salt and everything behind the check itself.
-    fn of_header(&self, header: &[u8; FRAME_HEADER_LEN]) -> u32 {
+    pub(super) fn of_header(&self, header: &[u8; FRAME_HEADER_LEN]) -> u32 {
         let mut crc = self.salted.clone();
         crc.update(header.get(4..).unwrap_or_default());
         crc.finalize()
     }
 
     /// The crc32 of a payload; it has no key.
-    fn of_payload(&self, payload: &[u8]) -> u32 {
+    pub(super) fn of_payload(&self, payload: &[u8]) -> u32 {
         let mut crc = self.salted.clone();
         crc.reset();
         crc.update(payload);
@@ -198,6 +198,19 @@ impl FrameHeader {
             durable: LogPosition::default(),
             extra: 0,
         }
+    }
+
+    /// Takes the lengths and the checksum of a payload: the record kind, and what follows it.
+    pub fn set_payload(&mut self, name: &[u8], body: &[u8]) {
+        let mut crc = crc32fast::Hasher::new();
+        if !name.is_empty() {
+            crc.update(name);
+        }
+        crc.update(body);
+        self.payload_crc = crc.finalize();
+        self.name_len = u8::try_from(name.len()).expect("kinds are at most 64 bytes");
+        self.payload_len =
+            u32::try_from(name.len() + body.len()).expect("payloads are below 64 MiB each");
     }
 
     /// The bytes of the header, keyed by the segment's salt.

@@ -25,6 +25,7 @@ pub mod header;
 pub mod manifest;
 pub mod origin;
 pub mod owner;
+mod record_frame;
 pub(crate) mod run_map;
 pub mod segment;
 pub mod superblock;
@@ -32,6 +33,7 @@ pub mod superblock;
 pub use directory::{Directory, RunEntry};
 pub use directory_builder::DirectoryBuilder;
 pub use frame::{FrameCheck, FrameHeader, FrameKind, SegmentKey};
+pub use record_frame::RecordFrame;
 
 use crate::types::ExtentNo;
 

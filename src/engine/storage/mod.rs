@@ -101,6 +101,17 @@ pub trait TailWindow: fmt::Debug + Send + Sync + 'static {
     /// `UnexpectedEof` when it does not lie within the file.
     fn store(&self, at: usize, data: &[u8]) -> io::Result<()>;
 
+    /// Stores `head`, which is made of whole words, then `rest`, and zeros up to the end of its last
+    /// word, like one store of all that.
+    ///
+    /// # Errors
+    /// As [`TailWindow::store`].
+    fn store_frame(&self, at: usize, head: &[u8], rest: &[u8]) -> io::Result<()> {
+        let mut frame = [head, rest].concat();
+        frame.resize(frame.len().next_multiple_of(8), 0);
+        self.store(at, &frame)
+    }
+
     /// Nothing in front of `end` will be stored into any more, and nothing in front of `start` was
     /// since the last call. The window may let go of what it holds of the range; that changes
     /// nothing but speed.

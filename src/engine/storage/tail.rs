@@ -112,26 +112,49 @@ impl fmt::Debug for Writable {
     }
 }
 
+impl Window {
+    /// Stores words one by one. The caller has checked that they lie within the window and the
+    /// file, and that `at` is a multiple of their length.
+    #[inline]
+    fn put(&self, at: usize, words: &[[u8; WORD]]) {
+        assert!(at.is_multiple_of(WORD) && at + words.len() * WORD <= self.len);
+        let first = self.writable.map.as_mut_ptr().wrapping_add(self.start + at);
+        for (place, word) in words.iter().enumerate() {
+            let word = u64::from_le_bytes(*word).to_le();
+            // SAFETY: the map is writable and shared, and lives as long as `self` does. The word
+            // lies within it: `start + len` of the window does by construction, and the words lie
+            // within `len` as asserted above. It is aligned: the map, `start` and `at` are. It
+            // lies within the file, whose length only grows beyond `known_len`, up to which the
+            // caller goes, while the writer lock is held, which `handle` does. In this process the
+            // bytes are changed through atomics of this size alone; the views of `map.rs` are
+            // other maps, in which nobody looks at bytes of the tail before the store is over, as
+            // `Storage::map_tail` demands.
+            let target = unsafe { AtomicU64::from_ptr(first.wrapping_add(place * WORD).cast()) };
+            target.store(word, Ordering::Relaxed);
+        }
+    }
+}
+
 impl TailWindow for Window {
     fn store(&self, at: usize, data: &[u8]) -> io::Result<()> {
-        let whole = at.is_multiple_of(WORD) && data.len().is_multiple_of(WORD);
-        let end = at.checked_add(data.len()).filter(|end| whole && *end <= self.len);
+        self.store_frame(at, data, &[])
+    }
+
+    fn store_frame(&self, at: usize, head: &[u8], rest: &[u8]) -> io::Result<()> {
+        let (words, last) = rest.as_chunks::<WORD>();
+        let len = head.len() + rest.len().next_multiple_of(WORD);
+        let whole = at.is_multiple_of(WORD) && head.len().is_multiple_of(WORD);
+        let end = at.checked_add(len).filter(|end| whole && *end <= self.len);
         let end = end.ok_or(io::ErrorKind::InvalidInput)?;
         if self.offset.saturating_add(end as u64) > self.writable.handle.known_len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let first = self.writable.map.as_mut_ptr().wrapping_add(self.start + at);
-        for (place, word) in data.as_chunks::<WORD>().0.iter().enumerate() {
-            let word = u64::from_le_bytes(*word).to_le();
-            // SAFETY: the map is writable and shared, and lives as long as `self` does. The word
-            // lies within it: `start + len` does by construction, and `at + data.len() <= len`
-            // was checked above. It is aligned: the map, `start` and `at` are. It lies within the
-            // file, whose length only grows beyond `known_len` while the writer lock is held,
-            // which `handle` does. In this process the bytes are changed through atomics of this
-            // size alone; the views of `map.rs` are other maps, in which nobody looks at bytes
-            // of the tail before the store is over, as `Storage::map_tail` demands.
-            let target = unsafe { AtomicU64::from_ptr(first.wrapping_add(place * WORD).cast()) };
-            target.store(word, Ordering::Relaxed);
+        self.put(at, head.as_chunks::<WORD>().0);
+        self.put(at + head.len(), words);
+        if !last.is_empty() {
+            let mut filled = [0; WORD];
+            filled[..last.len()].copy_from_slice(last);
+            self.put(at + head.len() + words.len() * WORD, &[filled]);
         }
         // A kill finds the words of this call stored before those of the next: a thread's stores
         // are stopped in the order of its program, and the compiler keeps to that order here.

@@ -1,0 +1,164 @@
+//! A record's frame at a glance: checked whole where it lies, without taking its header apart.
+//!
+//! A trace spends most of its time here. The answer is yes or no; what exactly is wrong, or
+//! different, [`FrameHeader::decode_with`](super::FrameHeader::decode_with) says, which checks the
+//! same.
+
+use super::frame::{FLAG_BATCH, FLAG_LATE, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, FrameKind};
+use crate::types::{ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunNo, Seq, Timestamp};
+
+/// The fields of a frame's header that a reader of records asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordFrame {
+    /// The run it belongs to.
+    pub run_no: RunNo,
+    /// The sequence of the record in its run.
+    pub seq: Seq,
+    /// Its order in the whole log.
+    pub lsn: Lsn,
+    /// When it was appended.
+    pub at: Timestamp,
+    /// What the payload is.
+    pub content: ContentType,
+    /// The record came after the end of its run.
+    pub late: bool,
+    /// The length of the record kind, which stands in front of the payload.
+    pub name_len: u8,
+    /// Where the kind and the payload start in the segment.
+    pub start: u32,
+    /// The length of both.
+    pub len: u32,
+}
+
+impl FrameCheck {
+    /// The record at `offset` of the bytes of the segment, if there is one that is whole and in
+    /// one frame.
+    #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
+    #[inline(always)]
+    pub fn record(&self, segment: &[u8], offset: u32) -> Option<RecordFrame> {
+        let bytes = segment.get(offset as usize..)?;
+        let head = bytes.first_chunk::<FRAME_HEADER_LEN>()?;
+        if self.of_header(head) != word(head, 0) {
+            return None;
+        }
+        let position = LogPosition { segment: self.segment(), offset };
+        let [kind, flags, name_len, content] = word(head, 12).to_le_bytes();
+        let len = word(head, 8);
+        let fits = usize::from(name_len) <= (len as usize).min(MAX_KIND_LEN);
+        if long(head, 16) != position.to_u64()
+            || kind != FrameKind::Record as u8
+            || flags & !(FLAG_BATCH | FLAG_LATE) != 0
+            || word(head, 64) != 0
+            || !fits
+        {
+            return None;
+        }
+        let end = FRAME_HEADER_LEN + len as usize;
+        let payload = bytes.get(FRAME_HEADER_LEN..end)?;
+        let padding = bytes.get(end..end.next_multiple_of(FRAME_ALIGN))?;
+        let padded = padding.iter().fold(0, |all, byte| all | byte);
+        if self.of_payload(payload) != word(head, 4) || padded != 0 {
+            return None;
+        }
+        Some(RecordFrame {
+            run_no: RunNo(long(head, 32)),
+            seq: Seq(long(head, 40)),
+            lsn: Lsn(long(head, 24)),
+            at: Timestamp(long(head, 48).cast_signed()),
+            content: ContentType::from_code(content),
+            late: flags & FLAG_LATE != 0,
+            name_len,
+            start: offset.checked_add(HEADER)?,
+            len,
+        })
+    }
+}
+
+/// [`FRAME_HEADER_LEN`] as offsets count.
+const HEADER: u32 = 72;
+const _: () = assert!(HEADER as usize == FRAME_HEADER_LEN);
+
+#[inline]
+fn word(head: &[u8; FRAME_HEADER_LEN], at: usize) -> u32 {
+    let bytes = head.get(at..).and_then(|rest| rest.first_chunk());
+    u32::from_le_bytes(bytes.copied().unwrap_or_default())
+}
+
+#[inline]
+fn long(head: &[u8; FRAME_HEADER_LEN], at: usize) -> u64 {
+    let bytes = head.get(at..).and_then(|rest| rest.first_chunk());
+    u64::from_le_bytes(bytes.copied().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::FLAG_PIECES;
+    use super::super::{FrameHeader, SegmentKey};
+    use super::*;
+    use crate::types::SegmentId;
+
+    const KEY: SegmentKey = SegmentKey { id: SegmentId(9), salt: 0x0123_4567_89ab_cdef };
+    const AT: u32 = 64;
+
+    /// A segment with one frame of this kind and these flags.
+    fn segment(kind: FrameKind, flags: u8) -> (FrameHeader, Vec<u8>) {
+        let mut header = FrameHeader::new(kind, RunNo(3), Timestamp(-5));
+        header.flags = flags;
+        header.content = ContentType::JSON;
+        header.position = LogPosition { segment: KEY.id, offset: AT };
+        (header.lsn, header.seq) = (Lsn(77), Seq(2));
+        header.set_payload(b"turn", b"{}");
+        let mut bytes = vec![0; AT as usize];
+        bytes.extend_from_slice(&header.encode(KEY.salt));
+        bytes.extend_from_slice(b"turn{}\0\0");
+        (header, bytes)
+    }
+
+    #[test]
+    fn it_says_of_a_record_what_its_header_says() {
+        for flags in [0, FLAG_LATE, FLAG_BATCH] {
+            let (header, bytes) = segment(FrameKind::Record, flags);
+            let found = FrameCheck::new(KEY).record(&bytes, AT).unwrap();
+            let same = RecordFrame {
+                run_no: header.run_no,
+                seq: header.seq,
+                lsn: header.lsn,
+                at: header.at,
+                content: header.content,
+                late: flags == FLAG_LATE,
+                name_len: 4,
+                start: AT + HEADER,
+                len: 6,
+            };
+            assert_eq!(found, same);
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_and_no_missing_byte_is_overlooked() {
+        let (_, bytes) = segment(FrameKind::Record, 0);
+        let check = FrameCheck::new(KEY);
+        for bit in AT as usize * 8..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(check.record(&flipped, AT), None, "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert_eq!(check.record(&bytes[..len], AT), None, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_in_one_frame_is_left_to_others() {
+        let check = FrameCheck::new(KEY);
+        for (kind, flags) in [(FrameKind::End, 0), (FrameKind::Record, FLAG_PIECES)] {
+            assert_eq!(check.record(&segment(kind, flags).1, AT), None);
+        }
+        let other = FrameCheck::new(SegmentKey { salt: 1, ..KEY });
+        let (_, bytes) = segment(FrameKind::Record, 0);
+        assert_eq!(other.record(&bytes, AT), None, "another segment's");
+        let mut moved = bytes.clone();
+        moved.splice(0..0, [0; 8]);
+        assert_eq!(check.record(&moved, AT + 8), None, "at another place");
+    }
+}
