@@ -14,6 +14,7 @@ use super::catalog::Catalog;
 use super::part::Part;
 use super::places::Places;
 use super::recovery::rebuild_directory;
+use super::trace::Opened;
 use crate::error::{Damage, Error, Place, Result};
 use crate::index::{IndexSnapshot, RunRow, RunState, Span};
 use crate::types::{AgentId, RunId, RunNo, RunRef};
@@ -61,7 +62,7 @@ pub(crate) struct Found {
     pub(crate) numbers: Vec<RunNo>,
     ids: OnceLock<(AgentId, RunId)>,
     row: OnceLock<Arc<RunRow>>,
-    parts: OnceLock<Arc<[Part]>>,
+    opened: OnceLock<Arc<Opened>>,
 }
 
 impl Catalog {
@@ -112,9 +113,10 @@ impl Catalog {
             Some(part)
         };
         let parts: Option<Arc<[Part]>> = places.as_slice().iter().map(part).collect();
+        let (agent, run) = (AgentId::new(agent).ok()?, RunId::new(id).ok()?);
         let mut found = Found::new(vec![run_no]);
-        found.parts = OnceLock::from(parts?);
-        found.ids = OnceLock::from((AgentId::new(agent).ok()?, RunId::new(id).ok()?));
+        found.ids = OnceLock::from((agent.clone(), run.clone()));
+        found.opened = OnceLock::from(Arc::new(Opened { agent, run, parts: parts? }));
         Some(found)
     }
 
@@ -147,8 +149,8 @@ impl Catalog {
 
 impl Found {
     fn new(numbers: Vec<RunNo>) -> Self {
-        let (ids, row, parts) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { numbers, ids, row, parts }
+        let (ids, row, opened) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { numbers, ids, row, opened }
     }
 
     /// The ids of a run with this id.
@@ -168,6 +170,12 @@ impl Found {
             [only] => Some(*only),
             _ => None,
         }
+    }
+
+    /// The one run with the id, if it was opened before.
+    pub(crate) fn opened(&self) -> Option<Arc<Opened>> {
+        self.only()?;
+        self.opened.get().cloned()
     }
 
     /// The row of a run with this id.
@@ -190,16 +198,17 @@ impl Found {
         if self.only() != Some(run_no) {
             return catalog.parts_of(run_no, &catalog.run_state(run_no)?.spans);
         }
-        if let Some(parts) = self.parts.get() {
-            return Ok(Arc::clone(parts));
+        if let Some(opened) = self.opened.get() {
+            return Ok(Arc::clone(&opened.parts));
         }
         let RunState { row, spans } = catalog.run_state(run_no)?;
         let parts = catalog.parts_of(run_no, &spans)?;
-        if let Some(row) = row {
-            catalog.keep_place(row.run.as_str(), &spans);
-            self.row.get_or_init(|| Arc::new(row));
-        }
-        Ok(Arc::clone(self.parts.get_or_init(|| parts)))
+        let Some(row) = row else { return Ok(parts) };
+        catalog.keep_place(row.run.as_str(), &spans);
+        let (agent, run) = (row.agent.clone(), row.run.clone());
+        self.row.get_or_init(|| Arc::new(row));
+        let opened = || Arc::new(Opened { agent, run, parts });
+        Ok(Arc::clone(&self.opened.get_or_init(opened).parts))
     }
 }
 

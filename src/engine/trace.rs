@@ -35,10 +35,8 @@ struct Spot {
 /// Made by `RunLog::trace`. An error item says that one record is damaged or missing; the
 /// iterator goes on behind it.
 pub struct Trace {
-    agent: AgentId,
-    run: RunId,
+    opened: Arc<Opened>,
     run_no: RunNo,
-    parts: Arc<[Part]>,
     front: Spot,
     back: Spot,
     /// The sequence that is due at the front; a larger one means that records are missing.
@@ -47,6 +45,16 @@ pub struct Trace {
     looks: u64,
     /// How long it may hold up that extents are used again.
     pin: Option<Pin>,
+}
+
+/// A run that is ready to be read. It is kept where it was looked up, so that the next who reads it
+/// finds all of it by one reference.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(super) agent: AgentId,
+    pub(super) run: RunId,
+    /// What each segment has of it, in the order of the log.
+    pub(super) parts: Arc<[Part]>,
 }
 
 /// Since when a trace holds its segments, and for how long it may once they do not count any more.
@@ -64,7 +72,7 @@ impl Pin {
 }
 
 /// How many records further on the bytes are fetched already.
-const AHEAD: u32 = 1;
+const AHEAD: u32 = 3;
 
 /// Records that start within so many bytes of one another are read as one stream.
 const NEAR: u32 = 2 << 10;
@@ -85,6 +93,9 @@ impl Engine {
         let core = self.core.lock();
         self.check_open(&core)?;
         if let Some((run_no, found)) = self.only_in_catalog(&core, run)? {
+            if let Some(opened) = found.opened() {
+                return Ok(Trace::of(opened, run_no));
+            }
             let catalog = Arc::clone(&core.catalog);
             drop(core);
             let parts = found.parts(&catalog, run_no)?;
@@ -147,18 +158,31 @@ pub(super) fn parts_in_memory(core: &Core, run_no: RunNo) -> Vec<Part> {
 
 impl Trace {
     pub(super) fn new(agent: AgentId, run: RunId, run_no: RunNo, parts: Arc<[Part]>) -> Self {
-        let back = Spot { part: parts.len(), index: 0 };
+        Self::of(Arc::new(Opened { agent, run, parts }), run_no)
+    }
+
+    fn of(opened: Arc<Opened>, run_no: RunNo) -> Self {
+        if let Some(part) = opened.parts.first()
+            && let Offsets::Listed(offsets) = &part.offsets
+        {
+            for offset in offsets.iter().take(AHEAD as usize) {
+                part.segment.foresee(*offset);
+            }
+        }
+        let back = Spot { part: opened.parts.len(), index: 0 };
         let front = Spot { part: 0, index: 0 };
-        Self { agent, run, run_no, parts, front, back, expected: Some(Seq(0)), looks: 0, pin: None }
+        Self { opened, run_no, front, back, expected: Some(Seq(0)), looks: 0, pin: None }
     }
 
     /// Lets go of the segments if they moved or died and were held for too long; answers whether.
     /// Asked only where a record is left: who has read them all has missed nothing.
     fn is_evicted(&mut self) -> bool {
         let Some(pin) = &self.pin else { return false };
-        let too_old = self.parts.iter().any(|part| part.segment.is_retired()) && pin.is_too_old();
+        let too_old =
+            self.opened.parts.iter().any(|part| part.segment.is_retired()) && pin.is_too_old();
         if too_old {
-            self.parts = Arc::new([]);
+            let (agent, run) = (self.agent().clone(), self.run().clone());
+            self.opened = Arc::new(Opened { agent, run, parts: Arc::new([]) });
             (self.front, self.back) = (Spot { part: 0, index: 0 }, Spot { part: 0, index: 0 });
         }
         too_old
@@ -166,12 +190,12 @@ impl Trace {
 
     /// The agent of the run.
     pub fn agent(&self) -> &AgentId {
-        &self.agent
+        &self.opened.agent
     }
 
     /// The id of the run.
     pub fn run(&self) -> &RunId {
-        &self.run
+        &self.opened.run
     }
 
     /// Only the records with a sequence in this range.
@@ -221,18 +245,18 @@ impl Trace {
 
     /// Where the first record with a sequence of at least `seq` is.
     fn locate(&self, seq: Seq) -> Result<Spot> {
-        for (number, part) in self.parts.iter().enumerate() {
+        for (number, part) in self.opened.parts.iter().enumerate() {
             if part.first_seq.is_some() && part.next_seq > seq {
                 return Ok(Spot { part: number, index: part.lower_bound(seq)? });
             }
         }
-        Ok(Spot { part: self.parts.len(), index: 0 })
+        Ok(Spot { part: self.opened.parts.len(), index: 0 })
     }
 
     /// Moves the front to a record, if one is left.
     fn settle_front(&mut self) -> Option<(usize, u32)> {
         while self.front < self.back {
-            let part = self.parts.get(self.front.part)?;
+            let part = self.opened.parts.get(self.front.part)?;
             if self.front.index < part.records {
                 return Some((self.front.part, self.front.index));
             }
@@ -248,7 +272,7 @@ impl Trace {
                 return Some((self.back.part, index));
             }
             let part = self.back.part.checked_sub(1)?;
-            self.back = Spot { part, index: self.parts.get(part)?.records };
+            self.back = Spot { part, index: self.opened.parts.get(part)?.records };
         }
         None
     }
@@ -257,7 +281,7 @@ impl Trace {
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
     #[inline(always)]
     fn check(&mut self, part: usize, index: u32) -> Result<CheckedFrame> {
-        let Some(part) = self.parts.get(part) else { return Err(Error::Poisoned) };
+        let Some(part) = self.opened.parts.get(part) else { return Err(Error::Poisoned) };
         let checked = match part.offset(index) {
             Ok(offset) => self.check_record(part, offset),
             Err(error) => Err(error),
@@ -286,11 +310,11 @@ impl Trace {
     #[inline(always)]
     fn glance(&mut self) -> Option<(usize, RecordFrame)> {
         let Spot { part: place, index } = self.front;
-        let part = self.parts.get(place)?;
+        let part = self.opened.parts.get(place)?;
         if self.front >= self.back || index >= part.records {
             return None;
         }
-        if self.pin.is_some() && self.parts.iter().any(|part| part.segment.is_retired()) {
+        if self.pin.is_some() && self.opened.parts.iter().any(|part| part.segment.is_retired()) {
             return None;
         }
         let offset = part.offset(index).ok()?;
@@ -311,7 +335,7 @@ impl Trace {
     fn step(&mut self) -> Option<Result<(usize, CheckedFrame)>> {
         let (part, index) = self.settle_front()?;
         if self.is_evicted() {
-            return Some(Err(Error::Evicted { run: Some(self.run.clone()) }));
+            return Some(Err(Error::Evicted { run: Some(self.run().clone()) }));
         }
         let checked = self.check(part, index);
         let seq = match &checked {
@@ -337,7 +361,7 @@ impl Trace {
     #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
     #[inline(always)]
     fn keep(&self, part: usize, frame: CheckedFrame) -> Result<Record> {
-        let Some(part) = self.parts.get(part) else { return Err(Error::Poisoned) };
+        let Some(part) = self.opened.parts.get(part) else { return Err(Error::Poisoned) };
         let header = frame.header;
         let stored = part.segment.keep(frame);
         if header.flags & FLAG_PIECES != 0 {
@@ -374,7 +398,7 @@ impl Trace {
     /// [`Error::Evicted`] at the end.
     pub fn next_view(&mut self) -> Option<Result<RecordView<'_>>> {
         if let Some((part, frame)) = self.glance() {
-            let part = self.parts.get(part)?;
+            let part = self.opened.parts.get(part)?;
             let stored = Cow::Borrowed(part.segment.viewed(frame.start, frame.len));
             return Some(Ok(Record::of(&frame, stored)));
         }
@@ -382,7 +406,7 @@ impl Trace {
             Ok(checked) => checked,
             Err(error) => return Some(Err(error)),
         };
-        let part = self.parts.get(part)?;
+        let part = self.opened.parts.get(part)?;
         let header = frame.header;
         let stored = part.segment.look(frame);
         if header.flags & FLAG_PIECES != 0 {
@@ -399,7 +423,7 @@ impl Trace {
     /// fetched by the processor itself.
     #[inline]
     fn foresee(&self, part: usize, index: u32) {
-        if let Some(part) = self.parts.get(part)
+        if let Some(part) = self.opened.parts.get(part)
             && let Offsets::Listed(offsets) = &part.offsets
             && let [before, offset] =
                 offsets.get(index as usize - 1..=index as usize).unwrap_or(&[])
@@ -414,7 +438,7 @@ impl Trace {
     fn named(&self, error: Error, seq: Option<Seq>) -> Error {
         match error {
             Error::Corrupt(mut corruption) => {
-                corruption.run.get_or_insert_with(|| self.run.clone());
+                corruption.run.get_or_insert_with(|| self.run().clone());
                 corruption.seq = corruption.seq.or(seq);
                 Error::Corrupt(corruption)
             }
@@ -442,7 +466,7 @@ impl Trace {
         let mut bytes = Vec::with_capacity(name.len() + header.extra as usize);
         bytes.extend_from_slice(name);
         for PieceRef { at: position, len, crc } in pieces {
-            let part = self.parts.iter().find(|part| part.segment.id() == position.segment);
+            let part = self.opened.parts.iter().find(|part| part.segment.id() == position.segment);
             let part = part.ok_or_else(|| at(position, Damage::Missing))?;
             let piece = part.segment.read_header(position.offset)?;
             if piece.kind != FrameKind::Piece
@@ -458,11 +482,11 @@ impl Trace {
 
     /// An item for records that should be here and are not.
     fn missing(&self, part: usize, seq: Seq) -> Error {
-        let segment = self.parts.get(part).map(|part| part.segment.id()).unwrap_or_default();
+        let segment = self.opened.parts.get(part).map(|part| part.segment.id()).unwrap_or_default();
         Error::Corrupt(Corruption {
             place: Place::Directory { segment },
             damage: Damage::Missing,
-            run: Some(self.run.clone()),
+            run: Some(self.run().clone()),
             seq: Some(seq),
         })
     }
@@ -481,7 +505,7 @@ impl Iterator for Trace {
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some((part, frame)) = self.glance() {
-            let part = self.parts.get(part)?;
+            let part = self.opened.parts.get(part)?;
             let stored = Payload::view(&part.segment, frame.start, frame.len);
             return Some(Ok(Record::of(&frame, stored)));
         }
@@ -496,7 +520,7 @@ impl DoubleEndedIterator for Trace {
     fn next_back(&mut self) -> Option<Self::Item> {
         let (part, index) = self.settle_back()?;
         if self.is_evicted() {
-            return Some(Err(Error::Evicted { run: Some(self.run.clone()) }));
+            return Some(Err(Error::Evicted { run: Some(self.run().clone()) }));
         }
         self.back = Spot { part, index };
         Some(match self.check(part, index) {
@@ -508,7 +532,7 @@ impl DoubleEndedIterator for Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        if let (Some(part), 1..) = (self.parts.first(), self.looks) {
+        if let (Some(part), 1..) = (self.opened.parts.first(), self.looks) {
             part.segment.count_mapped(self.looks);
         }
     }
@@ -517,9 +541,9 @@ impl Drop for Trace {
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trace")
-            .field("agent", &self.agent)
-            .field("run", &self.run)
-            .field("parts", &self.parts.len())
+            .field("agent", self.agent())
+            .field("run", self.run())
+            .field("parts", &self.opened.parts.len())
             .finish_non_exhaustive()
     }
 }

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use memmap2::{Mmap, MmapOptions};
 use parking_lot::RwLock;
 
-use super::Region;
 use super::file::Handle;
+use super::{Owner, Region};
 
 /// How much of the file one window covers.
 pub(super) const WINDOW_LEN: u64 = 256 << 20;
@@ -40,13 +40,14 @@ pub(super) struct Windows {
 
 /// One map and what keeps it sound.
 #[derive(Debug)]
-struct Window {
+pub(super) struct Window {
     map: Mmap,
     _handle: Arc<Handle>,
 }
 
-impl AsRef<[u8]> for Window {
-    fn as_ref(&self) -> &[u8] {
+impl Window {
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.map
     }
 }
@@ -60,11 +61,11 @@ impl Windows {
         let number = usize::try_from(offset / WINDOW_LEN).ok()?;
         if last / WINDOW_LEN != number as u64 {
             let window = Window::map(handle, offset, len)?;
-            return Region::new(Arc::new(window), 0..len);
+            return Region::of(Owner::Window(Arc::new(window)), 0..len);
         }
         let window = self.window(handle, number)?;
         let start = usize::try_from(offset % WINDOW_LEN).ok()?;
-        Region::new(window, start..start + len)
+        Region::of(Owner::Window(window), start..start + len)
     }
 
     /// Views are not supported on this target.
@@ -112,13 +113,13 @@ impl Window {
     }
 }
 
-/// Has the first 320 bytes, if there are as many, fetched from memory: a header and a small
+/// Has the first 384 bytes, if there are as many, fetched from memory: a header and a small
 /// payload. Only a hint.
 pub(crate) fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(bytes) = bytes.first_chunk::<320>() {
+    if let Some(bytes) = bytes.first_chunk::<384>() {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        for at in [0, 64, 128, 192, 256] {
+        for at in [0, 64, 128, 192, 256, 320] {
             // SAFETY: a prefetch reads nothing as far as the program can tell, and never faults;
             // the pointer is to a byte of `bytes` all the same. Each x86-64 processor can do it.
             unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const bytes[at]).cast()) };

@@ -123,14 +123,36 @@ pub trait TailWindow: fmt::Debug + Send + Sync + 'static {
 /// Read-only bytes that stay valid as long as the region or a clone of it lives.
 #[derive(Clone)]
 pub struct Region {
-    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    owner: Owner,
     range: Range<usize>,
+}
+
+/// Who has the bytes of a region. That of a file is known by name, since a trace asks for each of
+/// its records.
+#[derive(Clone)]
+enum Owner {
+    Window(Arc<map::Window>),
+    Other(Arc<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+impl Owner {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Window(window) => window.bytes(),
+            Self::Other(owner) => (**owner).as_ref(),
+        }
+    }
 }
 
 impl Region {
     /// The bytes of `owner` within `range`; `None` if the range does not lie within them.
     pub fn new(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Option<Self> {
-        (*owner).as_ref().get(range.clone())?;
+        Self::of(Owner::Other(owner), range)
+    }
+
+    fn of(owner: Owner, range: Range<usize>) -> Option<Self> {
+        owner.bytes().get(range.clone())?;
         Some(Self { owner, range })
     }
 
@@ -142,7 +164,7 @@ impl Region {
         if start > end || end > self.range.end {
             return None;
         }
-        Some(Self { owner: Arc::clone(&self.owner), range: start..end })
+        Some(Self { owner: self.owner.clone(), range: start..end })
     }
 }
 
@@ -151,7 +173,7 @@ impl Deref for Region {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        (*self.owner).as_ref().get(self.range.clone()).unwrap_or_default()
+        self.owner.bytes().get(self.range.clone()).unwrap_or_default()
     }
 }
 
