@@ -1,16 +1,18 @@
 //! Opening a store whose process was killed. A process of its own fills the store, goes on with
-//! some runs record by record, and kills itself; each round opens a copy of what it left.
+//! some runs record by record, and kills itself; each round opens a copy of what it left. JSONL
+//! opens nothing and so changes nothing: all of its rounds are in the folder that was left.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use rustix::process::{Signal, getpid, kill_process};
+use tempfile::TempDir;
 
 use super::{Context, Row};
 use crate::engine::{Engine, Kind, Level, New, Run};
 use crate::files::copy;
-use crate::measure::{self, folder, micros};
+use crate::measure::{folder, micros};
 use crate::workload::runs::{Records, Runs, kind};
 use crate::workload::sizes::Sizes;
 use crate::workload::text::Words;
@@ -27,7 +29,7 @@ const RECORD_LEN: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Reopen {
-    stores: Vec<(Kind, tempfile::TempDir)>,
+    stores: Vec<(Kind, TempDir)>,
 }
 
 fn runs(count: u64) -> Runs {
@@ -44,7 +46,7 @@ fn live(count: u64) -> Runs {
 /// Fills a store with so many runs, and more that do not end. Never returns.
 pub(crate) fn fill(kind_of: Kind, folder: &Path, count: u64) -> ! {
     let engine = kind_of.open(folder, Level::Process);
-    runs(count).load(&*engine);
+    runs(count).load(&[&*engine]);
     let live = live(count);
     let runs: Vec<Run> = (count..count + LIVE).map(|number| live.run(number)).collect();
     let mut writers: Vec<_> = runs.iter().map(|run| engine.start(run)).collect();
@@ -90,31 +92,41 @@ impl Row for Reopen {
         vec!["first append ms", "first trace ms", "payload MB"]
     }
 
-    fn prepare(&mut self, context: &Context, kind: Kind) {
-        let folder = folder(&context.dir);
+    fn lines(&self) -> Vec<(usize, String)> {
+        vec![
+            (0, "reopen after a kill, to the first append: ms".to_owned()),
+            (1, "the same, to the first trace: ms".to_owned()),
+        ]
+    }
+
+    fn prepare(&mut self, context: &Context, kinds: &[Kind]) {
         let count = context.scale.reopened;
-        let mut filling = Command::new(std::env::current_exe().unwrap());
-        filling.arg(FILL).arg(kind.name()).arg(folder.path()).arg(count.to_string());
-        assert!(filling.status().unwrap().code().is_none(), "it was killed");
-        let checked = measure::folder(&context.dir);
-        copy(folder.path(), checked.path());
-        let engine = kind.open(checked.path(), Level::Process);
-        check(&*engine, count);
-        engine.close();
-        self.stores.push((kind, folder));
+        for &kind in kinds {
+            context.tell(&format!("{} is filled and killed", kind.name()));
+            let folder = folder(&context.dir);
+            let mut filling = Command::new(std::env::current_exe().unwrap());
+            filling.arg(FILL).arg(kind.name()).arg(folder.path()).arg(count.to_string());
+            assert!(filling.status().unwrap().code().is_none(), "it was killed");
+            let copied = Left::copied(kind, &folder, context);
+            let engine = kind.open(copied.path(), Level::Process);
+            check(&*engine, count);
+            engine.close();
+            drop(copied);
+            self.stores.push((kind, folder));
+        }
+        context.calm();
     }
 
     #[allow(clippy::cast_precision_loss, reason = "no store has 2^53 bytes")]
-    fn round(&mut self, context: &Context, kind: Kind) -> Vec<f64> {
+    fn round(&mut self, context: &Context, round: usize, kind: Kind) -> Vec<Option<f64>> {
         let (_, left) = self.stores.iter().find(|(of, _)| *of == kind).unwrap();
-        let copied = folder(&context.dir);
-        copy(left.path(), copied.path());
+        let left = Left::copied(kind, left, context);
         let count = context.scale.reopened;
         let (runs, mut found) = (runs(count), Vec::new());
-        let (old, new) = (runs.run(count / 2), runs.run(count + LIVE));
+        let (old, new) = (runs.run(count / 2), runs.run(count + LIVE + round as u64));
         let record = runs.records(0);
         let began = Instant::now();
-        let engine = kind.open(copied.path(), Level::Process);
+        let engine = kind.open(left.path(), Level::Process);
         engine.trace(&old.id, &mut |_, _, payload| found.extend_from_slice(payload));
         let traced = began.elapsed();
         engine.start(&new).append(&[New { kind: "user", payload: &record[0] }]);
@@ -123,10 +135,35 @@ impl Row for Reopen {
         engine.close();
         let records = count * RECORDS as u64 + LIVE * LIVE_RECORDS as u64;
         let payload = (records * RECORD_LEN as u64) as f64 / 1e6;
-        vec![micros(appended) / 1e3, micros(traced) / 1e3, payload]
+        vec![Some(micros(appended) / 1e3), Some(micros(traced) / 1e3), Some(payload)]
     }
 
-    fn finish(&mut self) {
-        self.stores.clear();
+    fn finish(&mut self, context: &Context) {
+        self.stores.drain(..).for_each(|(kind, folder)| context.discard(kind, folder));
+    }
+}
+
+/// What a killed process left, or a copy of it.
+enum Left<'a> {
+    Itself(&'a Path),
+    Copy(TempDir),
+}
+
+impl<'a> Left<'a> {
+    /// A copy, where opening changes what was left.
+    fn copied(kind: Kind, left: &'a TempDir, context: &Context) -> Self {
+        if kind.has_file_for_each_run() {
+            return Self::Itself(left.path());
+        }
+        let to = folder(&context.dir);
+        copy(left.path(), to.path());
+        Self::Copy(to)
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Itself(path) => path,
+            Self::Copy(folder) => folder.path(),
+        }
     }
 }

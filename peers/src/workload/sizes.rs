@@ -58,6 +58,15 @@ impl Sizes {
         }
     }
 
+    /// About as long as a record is on average.
+    pub(crate) fn typical(self) -> usize {
+        match self {
+            Self::Fixed(bytes) => bytes,
+            Self::LogNormal => 1_050,
+            Self::Real => 3_900,
+        }
+    }
+
     /// The length of a record.
     pub(crate) fn next(self, random: &mut SplitMix64) -> usize {
         match self {
