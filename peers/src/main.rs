@@ -138,7 +138,7 @@ fn measured(mut row: Box<dyn Row>, kinds: &[Kind], context: &Context) -> Measure
         context.tell(&format!("round {}", round + 1));
         for turn in 0..kinds.len() {
             let at = (turn + round) % kinds.len();
-            values[at].1.push(row.round(context, round, kinds[at]));
+            values[at].1.push(row.round(context, kinds[at]));
         }
     }
     row.finish(context);

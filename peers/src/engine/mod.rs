@@ -96,7 +96,7 @@ impl Kind {
     }
 
     /// Whether each run has a file of its own: then it does not matter in which order runs were
-    /// written, opening the store does nothing, and removing it takes long.
+    /// written, opening the store does nothing, and to remove it takes long.
     pub(crate) fn has_file_for_each_run(self) -> bool {
         self == Self::Jsonl
     }

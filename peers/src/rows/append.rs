@@ -145,7 +145,7 @@ impl Row for Append {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "no store has 2^53 bytes")]
-    fn round(&mut self, context: &Context, _round: usize, kind: Kind) -> Vec<Option<f64>> {
+    fn round(&mut self, context: &Context, kind: Kind) -> Vec<Option<f64>> {
         let folder = folder(&context.dir);
         let engine = kind.open(folder.path(), self.level);
         context.calm();

@@ -90,7 +90,7 @@ impl Row for Disk {
         }
     }
 
-    fn round(&mut self, _context: &Context, _round: usize, kind: Kind) -> Vec<Option<f64>> {
+    fn round(&mut self, _context: &Context, kind: Kind) -> Vec<Option<f64>> {
         let (_, folder, closed) = self.stores.iter().find(|(of, ..)| *of == kind).unwrap();
         let payload = self.payload;
         let note = |engine: &dyn Engine, when| {

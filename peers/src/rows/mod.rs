@@ -161,7 +161,7 @@ pub(crate) trait Row {
     fn prepare(&mut self, context: &Context, kinds: &[Kind]);
 
     /// The columns. What cannot be told is not there.
-    fn round(&mut self, context: &Context, round: usize, kind: Kind) -> Vec<Option<f64>>;
+    fn round(&mut self, context: &Context, kind: Kind) -> Vec<Option<f64>>;
 
     /// What there is to say beside the table.
     fn notes(&self) -> Vec<String> {

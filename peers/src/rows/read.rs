@@ -127,7 +127,7 @@ impl Row for Read {
         self.stores.borrow_mut().make(context, kinds, order);
     }
 
-    fn round(&mut self, context: &Context, _round: usize, kind: Kind) -> Vec<Option<f64>> {
+    fn round(&mut self, context: &Context, kind: Kind) -> Vec<Option<f64>> {
         let stores = self.stores.borrow();
         let (engine, limit) = (stores.of(kind), context.scale.lookups);
         self.ask(stores.runs(), engine, limit.part(10), false);

@@ -1,6 +1,6 @@
 //! Opening a store whose process was killed. A process of its own fills the store, goes on with
 //! some runs record by record, and kills itself; each round opens a copy of what it left. JSONL
-//! opens nothing and so changes nothing: all of its rounds are in the folder that was left.
+//! opens nothing, so there is nothing to measure.
 
 use std::path::Path;
 use std::process::Command;
@@ -84,7 +84,8 @@ impl Row for Reopen {
             "Milliseconds from before the call that opens the store: until the records of a run \
              are read, then until a new run is started and its first record acknowledged. Runs of \
              {RECORDS} records of {RECORD_LEN} B, {LIVE} more in progress; in the page cache. \
-             JSONL opens nothing, and would have to parse all files to know what was interrupted."
+             JSONL is left out: it opens nothing, and would have to parse all files to know which \
+             runs were interrupted."
         )
     }
 
@@ -99,31 +100,37 @@ impl Row for Reopen {
         ]
     }
 
+    fn takes(&self, kind: Kind) -> bool {
+        kind.answers() && !kind.has_file_for_each_run()
+    }
+
     fn prepare(&mut self, context: &Context, kinds: &[Kind]) {
         let count = context.scale.reopened;
-        for &kind in kinds {
-            context.tell(&format!("{} is filled and killed", kind.name()));
+        let fill = |kind: &Kind| {
             let folder = folder(&context.dir);
             let mut filling = Command::new(std::env::current_exe().unwrap());
             filling.arg(FILL).arg(kind.name()).arg(folder.path()).arg(count.to_string());
-            assert!(filling.status().unwrap().code().is_none(), "it was killed");
-            let copied = Left::copied(kind, &folder, context);
+            (*kind, filling.spawn().unwrap(), folder)
+        };
+        let filling: Vec<_> = kinds.iter().map(fill).collect();
+        for (kind, mut filling, folder) in filling {
+            assert!(filling.wait().unwrap().code().is_none(), "it was killed");
+            let copied = copied(&folder, context);
             let engine = kind.open(copied.path(), Level::Process);
             check(&*engine, count);
             engine.close();
-            drop(copied);
             self.stores.push((kind, folder));
         }
         context.calm();
     }
 
     #[allow(clippy::cast_precision_loss, reason = "no store has 2^53 bytes")]
-    fn round(&mut self, context: &Context, round: usize, kind: Kind) -> Vec<Option<f64>> {
+    fn round(&mut self, context: &Context, kind: Kind) -> Vec<Option<f64>> {
         let (_, left) = self.stores.iter().find(|(of, _)| *of == kind).unwrap();
-        let left = Left::copied(kind, left, context);
+        let left = copied(left, context);
         let count = context.scale.reopened;
         let (runs, mut found) = (runs(count), Vec::new());
-        let (old, new) = (runs.run(count / 2), runs.run(count + LIVE + round as u64));
+        let (old, new) = (runs.run(count / 2), runs.run(count + LIVE));
         let record = runs.records(0);
         let began = Instant::now();
         let engine = kind.open(left.path(), Level::Process);
@@ -143,27 +150,9 @@ impl Row for Reopen {
     }
 }
 
-/// What a killed process left, or a copy of it.
-enum Left<'a> {
-    Itself(&'a Path),
-    Copy(TempDir),
-}
-
-impl<'a> Left<'a> {
-    /// A copy, where opening changes what was left.
-    fn copied(kind: Kind, left: &'a TempDir, context: &Context) -> Self {
-        if kind.has_file_for_each_run() {
-            return Self::Itself(left.path());
-        }
-        let to = folder(&context.dir);
-        copy(left.path(), to.path());
-        Self::Copy(to)
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            Self::Itself(path) => path,
-            Self::Copy(folder) => folder.path(),
-        }
-    }
+/// A copy of what a killed process left, since opening changes it.
+fn copied(left: &TempDir, context: &Context) -> TempDir {
+    let to = folder(&context.dir);
+    copy(left.path(), to.path());
+    to
 }

@@ -1,5 +1,6 @@
 //! Runs, one after the other or many at a time.
 
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use runlog_sim::SplitMix64;
@@ -65,29 +66,28 @@ impl Runs {
         (0..count).map(record).collect()
     }
 
-    /// Writes all runs into stores, and ends them. Returns the bytes of all payloads. One thread
-    /// makes the records, while the stores get those that are there.
+    /// Writes all runs into stores, and ends them. Returns the bytes of all payloads. The records
+    /// are made once, and each store has a thread that writes them.
     pub(crate) fn load(&self, engines: &[&dyn Engine]) -> u64 {
-        let (made, groups) = sync_channel(1);
         std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let mut first = 0;
-                while first < self.count {
-                    let group = self.group(first);
-                    first += group.runs.len() as u64;
-                    // Nobody listens any more if a store has failed.
-                    if made.send(group).is_err() {
-                        break;
+            let stores = engines.iter().map(|&engine| {
+                let at_once = self.at_once;
+                let (sender, groups) = sync_channel::<Arc<Group>>(1);
+                scope.spawn(move || {
+                    for group in groups {
+                        let changes = group.changes(at_once);
+                        changes.chunks(LOADED_AT_ONCE).for_each(|changes| engine.load(changes));
                     }
-                }
+                });
+                sender
             });
-            let mut bytes = 0;
-            for group in groups {
+            let stores: Vec<_> = stores.collect();
+            let (mut first, mut bytes) = (0, 0);
+            while first < self.count {
+                let group = Arc::new(self.group(first));
+                first += group.runs.len() as u64;
                 bytes += group.records.iter().flatten().map(|one| one.len() as u64).sum::<u64>();
-                let changes = group.changes(self.at_once);
-                for engine in engines {
-                    changes.chunks(LOADED_AT_ONCE).for_each(|changes| engine.load(changes));
-                }
+                stores.iter().for_each(|store| store.send(Arc::clone(&group)).unwrap());
             }
             bytes
         })
