@@ -11,7 +11,7 @@
 //! - [`workload`]: what they are given.
 //! - [`check`]: all give the same answers, before anything is measured.
 //! - [`rows`]: what is measured.
-//! - [`measure`]: how.
+//! - [`measure`]: time, and how often something is done.
 //! - [`results`]: what came out, as data; [`report`], [`readme`]: what is told of it.
 //! - [`retention`]: a comparison of its own.
 
@@ -80,25 +80,28 @@ fn scale(args: &Args) -> Scale {
 
 /// Tells each entry as it comes, and all of them at the end.
 fn tell(args: &Args, each: fn(&Entry), all: fn(&Results)) -> ExitCode {
-    let results = match &args.from {
-        None => compare(args, each),
-        Some(file) => Results::load(file).inspect(|results| {
+    let told = match &args.from {
+        None => compare(args, each).map(|(results, context)| {
+            all(&results);
+            context.finish();
+        }),
+        Some(file) => Results::load(file).map(|results| {
             each(&Entry::Setting(results.setting.clone()));
-            results.rows.iter().for_each(|row| each(&Entry::Row(row.clone())));
+            for row in &results.rows {
+                each(&Entry::Row(row.clone()));
+            }
+            all(&results);
         }),
     };
-    match results {
-        Ok(results) => all(&results),
-        Err(problem) => {
-            eprintln!("{problem}");
-            return ExitCode::FAILURE;
-        }
+    if let Err(problem) = told {
+        eprintln!("{problem}");
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
 
-/// Measures all rows that are wanted.
-fn compare(args: &Args, each: fn(&Entry)) -> Result<Results, String> {
+/// Measures all rows that are wanted. What is to be removed after that is left.
+fn compare(args: &Args, each: fn(&Entry)) -> Result<(Results, Context), String> {
     let mut out = args.out.as_deref().map(Out::create).transpose()?;
     let mut told = |entry: &Entry| {
         each(entry);
@@ -124,8 +127,7 @@ fn compare(args: &Args, each: fn(&Entry)) -> Result<Results, String> {
         told(&Entry::Row(row.clone()));
         rows.push(row);
     }
-    context.finish();
-    Ok(Results { setting, rows })
+    Ok((Results { setting, rows }, context))
 }
 
 /// Measures a row: in each round each engine in turn, beginning with another one.

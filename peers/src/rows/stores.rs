@@ -73,7 +73,9 @@ impl Stores {
         }
         let empty: Vec<&dyn Engine> = self.open[made..].iter().map(|one| &*one.1).collect();
         self.runs.load(&empty);
-        empty.iter().for_each(|engine| engine.settle());
+        for engine in empty {
+            engine.settle();
+        }
     }
 
     /// Closes the stores of these engines.

@@ -87,7 +87,9 @@ impl Runs {
                 let group = Arc::new(self.group(first));
                 first += group.runs.len() as u64;
                 bytes += group.records.iter().flatten().map(|one| one.len() as u64).sum::<u64>();
-                stores.iter().for_each(|store| store.send(Arc::clone(&group)).unwrap());
+                for store in &stores {
+                    store.send(Arc::clone(&group)).unwrap();
+                }
             }
             bytes
         })
