@@ -172,7 +172,7 @@ pub(crate) enum Change<'a> {
 }
 
 /// An open store.
-pub(crate) trait Engine: Sync {
+pub(crate) trait Engine: Send + Sync {
     /// Starts a run, to be appended to by one thread.
     fn start(&self, run: &Run) -> Box<dyn Writer + Send + '_>;
 

@@ -53,7 +53,11 @@ impl Stores {
             Order::Interleaved(at_once) => self.write(context, kinds, at_once),
             Order::Compacted(at_once) => {
                 self.make(context, kinds, Order::Interleaved(at_once));
-                self.open.iter_mut().for_each(|(_, engine, _)| engine.compact());
+                std::thread::scope(|scope| {
+                    for (_, engine, _) in &mut self.open {
+                        scope.spawn(|| engine.compact());
+                    }
+                });
             }
         }
         self.order = Some(order);
