@@ -58,7 +58,7 @@ impl Scale {
             lookups: Limit { count: 20_000, time: Duration::from_secs(1) },
             of_agent: 20_000,
             reopened: 130_000,
-            disk: 600_000_000,
+            disk: 1_000_000_000,
         }
     }
 
