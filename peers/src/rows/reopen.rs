@@ -29,7 +29,9 @@ const RECORD_LEN: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Reopen {
-    stores: Vec<(Kind, TempDir)>,
+    /// What killed processes left, and copies of that, which are made anew for each round, since
+    /// opening changes them.
+    stores: Vec<(Kind, TempDir, TempDir)>,
 }
 
 fn runs(count: u64) -> Runs {
@@ -115,25 +117,26 @@ impl Row for Reopen {
         let filling: Vec<_> = kinds.iter().map(fill).collect();
         for (kind, mut filling, folder) in filling {
             assert!(filling.wait().unwrap().code().is_none(), "it was killed");
-            let copied = copied(&folder, context);
+            let copied = self::folder(&context.dir);
+            copy(folder.path(), copied.path());
             let engine = kind.open(copied.path(), Level::Process);
             check(&*engine, count);
             engine.close();
-            self.stores.push((kind, folder));
+            self.stores.push((kind, folder, copied));
         }
         context.calm();
     }
 
     #[allow(clippy::cast_precision_loss, reason = "no store has 2^53 bytes")]
     fn round(&mut self, context: &Context, kind: Kind) -> Vec<Option<f64>> {
-        let (_, left) = self.stores.iter().find(|(of, _)| *of == kind).unwrap();
-        let left = copied(left, context);
+        let (_, left, copied) = self.stores.iter().find(|(of, ..)| *of == kind).unwrap();
+        copy(left.path(), copied.path());
         let count = context.scale.reopened;
         let (runs, mut found) = (runs(count), Vec::new());
         let (old, new) = (runs.run(count / 2), runs.run(count + LIVE));
         let record = runs.records(0);
         let began = Instant::now();
-        let engine = kind.open(left.path(), Level::Process);
+        let engine = kind.open(copied.path(), Level::Process);
         engine.trace(&old.id, &mut |_, _, payload| found.extend_from_slice(payload));
         let traced = began.elapsed();
         engine.start(&new).append(&[New { kind: "user", payload: &record[0] }]);
@@ -145,14 +148,7 @@ impl Row for Reopen {
         vec![Some(micros(appended) / 1e3), Some(micros(traced) / 1e3), Some(payload)]
     }
 
-    fn finish(&mut self, context: &Context) {
-        self.stores.drain(..).for_each(|(kind, folder)| context.discard(kind, folder));
+    fn finish(&mut self, _context: &Context) {
+        self.stores.clear();
     }
-}
-
-/// A copy of what a killed process left, since opening changes it.
-fn copied(left: &TempDir, context: &Context) -> TempDir {
-    let to = folder(&context.dir);
-    copy(left.path(), to.path());
-    to
 }
