@@ -8,11 +8,14 @@ pub(crate) const USAGE: &str = "\
 Measures runlog against other engines: the same data, the same work, one run.
 
 usage: runlog-peers [compare] [--small] [--rounds N] [--rows WORD]... [--engines NAME,...]
-                    [--dir FOLDER]
+                    [--dir FOLDER] [--out FILE]
+       runlog-peers readme, and the same words
+       runlog-peers [compare | readme] --from FILE
        runlog-peers rows [--small]
        runlog-peers retention [--small] [--once] [--ours] [--dir FOLDER]
 
-  compare     appends, lookups, opening after a kill, bytes on disk (the default)
+  compare     appends, lookups, opening after a kill, bytes on disk (the default): a table a row
+  readme      the same in one short table
   rows        the names of its rows
   retention   retention, beside SQLite
 
@@ -21,6 +24,8 @@ usage: runlog-peers [compare] [--small] [--rounds N] [--rows WORD]... [--engines
   --rows      only rows with this in their names; may be repeated
   --engines   only these: runlog, jsonl, sqlite, lmdb, redb, fjall, bare
   --dir       where the stores lie; else $RUNLOG_BENCH_DIR, else the folder for temporary files
+  --out       write each row to this file, a line of JSON, as soon as it was measured
+  --from      measure nothing, tell what is in a file of --out
   --once      one round
   --ours      only runlog
 ";
@@ -29,6 +34,7 @@ usage: runlog-peers [compare] [--small] [--rounds N] [--rows WORD]... [--engines
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     Compare,
+    Readme,
     Rows,
     Retention { once: bool, ours: bool },
     Help,
@@ -43,6 +49,8 @@ pub(crate) struct Args {
     pub(crate) rows: Vec<String>,
     pub(crate) engines: Vec<Kind>,
     pub(crate) dir: PathBuf,
+    pub(crate) out: Option<PathBuf>,
+    pub(crate) from: Option<PathBuf>,
 }
 
 impl Args {
@@ -57,6 +65,8 @@ impl Args {
             rows: Vec::new(),
             engines: Kind::ALL.to_vec(),
             dir: dir.unwrap_or_else(std::env::temp_dir),
+            out: None,
+            from: None,
         };
         let (mut once, mut ours) = (false, false);
         let mut words = words.iter().map(String::as_str);
@@ -64,6 +74,7 @@ impl Args {
             let mut value = || words.next().ok_or(format!("{word} needs a value"));
             match word {
                 "compare" => args.command = Command::Compare,
+                "readme" => args.command = Command::Readme,
                 "rows" => args.command = Command::Rows,
                 "retention" => args.command = Command::Retention { once: false, ours: false },
                 "--help" | "-h" => args.command = Command::Help,
@@ -74,6 +85,8 @@ impl Args {
                 "--rows" => args.rows.push(value()?.to_owned()),
                 "--engines" => args.engines = engines(value()?)?,
                 "--dir" => args.dir = PathBuf::from(value()?),
+                "--out" => args.out = Some(PathBuf::from(value()?)),
+                "--from" => args.from = Some(PathBuf::from(value()?)),
                 other => return Err(format!("{other} is not known")),
             }
         }
@@ -81,6 +94,13 @@ impl Args {
             args.command = Command::Retention { once, ours };
         } else if once || ours {
             return Err("--once and --ours are for retention".to_owned());
+        }
+        let measures = matches!(args.command, Command::Compare | Command::Readme);
+        if !measures && (args.out.is_some() || args.from.is_some()) {
+            return Err("--out and --from are for compare and readme".to_owned());
+        }
+        if args.out.is_some() && args.from.is_some() {
+            return Err("with --from nothing is measured, so there is nothing for --out".to_owned());
         }
         Ok(args)
     }
@@ -124,8 +144,25 @@ mod tests {
     }
 
     #[test]
+    fn the_short_table_can_be_made_from_a_file() {
+        let args = parse("readme --from rows.jsonl").unwrap();
+        assert_eq!((args.command, args.from), (Command::Readme, Some("rows.jsonl".into())));
+        assert_eq!(parse("readme --small --out a").unwrap().out, Some("a".into()));
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_refused() {
-        for words in ["--rounds 0", "--rounds", "--engines rocksdb", "--fast"] {
+        let retention = "retention --out a";
+        let both = "--out a --from b";
+        for words in [
+            "--rounds 0",
+            "--rounds",
+            "--engines rocksdb",
+            "--fast",
+            "rows --from",
+            retention,
+            both,
+        ] {
             assert!(parse(words).is_err(), "{words}");
         }
     }

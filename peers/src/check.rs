@@ -70,7 +70,7 @@ fn numbers() -> std::ops::Range<u64> {
 }
 
 fn write(runs: &Runs, engine: &dyn Engine) {
-    runs.load(engine);
+    runs.load(&[engine]);
     for number in LOADED..LOADED + APPENDED {
         let run: Run = runs.run(number);
         let mut writer = engine.start(&run);

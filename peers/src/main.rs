@@ -1,7 +1,8 @@
 //! Measures runlog against other engines: the same data, the same work, one run.
 //!
 //! ```sh
-//! cargo run --release -p runlog-peers                # all tables, an hour
+//! cargo run --release -p runlog-peers                # all tables, half an hour
+//! cargo run --release -p runlog-peers -- readme      # the same, one short table
 //! cargo run --release -p runlog-peers -- --small     # a minute, to see that it works
 //! cargo run --release -p runlog-peers -- retention   # retention, beside SQLite
 //! ```
@@ -10,7 +11,8 @@
 //! - [`workload`]: what they are given.
 //! - [`check`]: all give the same answers, before anything is measured.
 //! - [`rows`]: what is measured.
-//! - [`measure`], [`report`]: how, and what is told of it.
+//! - [`measure`]: time, and how often something is done.
+//! - [`results`]: what came out, as data; [`report`], [`readme`]: what is told of it.
 //! - [`retention`]: a comparison of its own.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
@@ -20,24 +22,27 @@ mod check;
 mod engine;
 mod files;
 mod measure;
+mod readme;
 mod report;
+mod results;
 mod retention;
 mod rows;
 mod workload;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use self::args::{Args, Command, USAGE};
 use self::engine::Kind;
-use self::report::{Measured, Values};
+use self::results::{Entry, Measured, Out, Results};
 use self::rows::{Context, Row, Scale};
 
 fn main() -> ExitCode {
     // A thread that fails must not leave others waiting for it.
-    let tell = std::panic::take_hook();
+    let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        tell(panic);
+        usual(panic);
         std::process::exit(101);
     }));
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -60,7 +65,10 @@ fn main() -> ExitCode {
         Command::Retention { once, ours } => {
             retention::compare(args.small, once, ours, &args.dir);
         }
-        Command::Compare => compare(&args),
+        Command::Compare => return tell(&args, report::print, report::print_summary),
+        Command::Readme => {
+            return tell(&args, |_| {}, |results| print!("{}", readme::table(results)));
+        }
     }
     ExitCode::SUCCESS
 }
@@ -70,28 +78,82 @@ fn scale(args: &Args) -> Scale {
     Scale { rounds: args.rounds.unwrap_or(scale.rounds), ..scale }
 }
 
-fn compare(args: &Args) {
-    let context = Context { scale: scale(args), dir: args.dir.clone() };
-    report::print_header(&context.dir, &args.engines, context.scale.rounds);
-    println!("{}.\n", check::check(&args.engines, &context.dir));
-    let rows = rows::all(context.scale).into_iter().filter(|row| args.wants(&row.name()));
-    let measured: Vec<Measured> = rows.map(|row| measured(row, &args.engines, &context)).collect();
-    report::print_summary(&measured, &args.engines);
+/// Tells each entry as it comes, and all of them at the end.
+fn tell(args: &Args, each: fn(&Entry), all: fn(&Results)) -> ExitCode {
+    let told = match &args.from {
+        None => compare(args, each).map(|(results, context)| {
+            all(&results);
+            context.finish();
+        }),
+        Some(file) => Results::load(file).map(|results| {
+            each(&Entry::Setting(results.setting.clone()));
+            for row in &results.rows {
+                each(&Entry::Row(row.clone()));
+            }
+            all(&results);
+        }),
+    };
+    if let Err(problem) = told {
+        eprintln!("{problem}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// Measures all rows that are wanted. What is to be removed after that is left.
+fn compare(args: &Args, each: fn(&Entry)) -> Result<(Results, Context), String> {
+    let mut out = args.out.as_deref().map(Out::create).transpose()?;
+    let mut told = |entry: &Entry| {
+        each(entry);
+        if let Some(out) = &mut out {
+            out.write(entry);
+        }
+    };
+    let context = Context::new(scale(args), args.dir.clone());
+    context.tell("comparing the answers of all engines");
+    let checked = check::check(&args.engines, &context.dir);
+    let small = if args.small { "small, which shows that it works; " } else { "" };
+    let rounds = context.scale.rounds;
+    let scale = format!("{small}medians of {rounds} rounds, each engine in turn in each");
+    let setting = report::setting(&context.dir, &args.engines, &scale, checked);
+    told(&Entry::Setting(setting.clone()));
+    let wanted = rows::all(context.scale).into_iter().filter(|row| args.wants(&row.name()));
+    let wanted: Vec<_> = wanted.collect();
+    let count = wanted.len();
+    let mut rows = Vec::new();
+    for (number, row) in (1..).zip(wanted) {
+        context.tell(&format!("row {number} of {count}: {}", row.name()));
+        let row = measured(row, &args.engines, &context);
+        told(&Entry::Row(row.clone()));
+        rows.push(row);
+    }
+    Ok((Results { setting, rows }, context))
 }
 
 /// Measures a row: in each round each engine in turn, beginning with another one.
 fn measured(mut row: Box<dyn Row>, kinds: &[Kind], context: &Context) -> Measured {
+    let began = Instant::now();
     let kinds: Vec<Kind> = kinds.iter().copied().filter(|kind| row.takes(*kind)).collect();
-    for kind in &kinds {
-        row.prepare(context, *kind);
-    }
-    let mut values = Values(kinds.iter().map(|kind| (*kind, Vec::new())).collect());
+    row.prepare(context, &kinds);
+    let mut values: Vec<_> = kinds.iter().map(|kind| (*kind, Vec::new())).collect();
     for round in 0..row.rounds(context) {
+        context.tell(&format!("round {}", round + 1));
         for turn in 0..kinds.len() {
             let at = (turn + round) % kinds.len();
-            values.0[at].1.push(row.round(context, kinds[at]));
+            values[at].1.push(row.round(context, kinds[at]));
         }
     }
-    row.finish();
-    report::print(&*row, &values)
+    row.finish(context);
+    Measured {
+        name: row.name(),
+        what: row.what(),
+        level: row.level(),
+        columns: row.columns().into_iter().map(str::to_owned).collect(),
+        lines: row.lines(),
+        digits: row.digits(),
+        values,
+        notes: row.notes(),
+        seconds: began.elapsed().as_secs_f64(),
+        load: report::load(),
+    }
 }

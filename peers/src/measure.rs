@@ -73,23 +73,27 @@ impl Latencies {
     }
 }
 
-/// Such that so many in ten thousand are no longer, in microseconds.
-pub(crate) fn quantile(sorted: &[u32], of_ten_thousand: usize) -> f64 {
-    let at = sorted.len() * of_ten_thousand / 10_000;
-    sorted
-        .get(at.min(sorted.len().saturating_sub(1)))
-        .map_or(f64::NAN, |nanos| f64::from(*nanos) / 1e3)
+/// Such that so many in ten thousand are no longer, in microseconds. Nothing if there are so few
+/// calls that not one of them is expected to be longer.
+pub(crate) fn quantile(sorted: &[u32], of_ten_thousand: usize) -> Option<f64> {
+    if sorted.len() * (10_000 - of_ten_thousand) < 10_000 {
+        return None;
+    }
+    let nanos = sorted.get(sorted.len() * of_ten_thousand / 10_000)?;
+    Some(f64::from(*nanos) / 1e3)
 }
 
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    values.get(values.len() / 2).copied()
 }
 
 /// What was done, and how long it took.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) count: usize,
+    /// Of the payloads of what was appended.
+    pub(crate) bytes: u64,
     pub(crate) elapsed: Duration,
     pub(crate) processor: Duration,
     /// Of each call, sorted, if they were asked for.
@@ -115,7 +119,7 @@ pub(crate) fn repeat(limit: Limit, each: bool, act: impl FnMut()) -> Done {
     let (began, ended, count, latencies) = work(limit, each, 1, act);
     let processor = processor().saturating_sub(worked);
     let latencies = Latencies::sorted(vec![latencies]);
-    Done { count, elapsed: ended - began, processor, latencies }
+    Done { count, bytes: 0, elapsed: ended - began, processor, latencies }
 }
 
 fn work(
@@ -171,7 +175,7 @@ impl Appends<'_> {
                 scope.spawn(move || {
                     let run = run(first + thread as u64);
                     let mut writer = engine.start(&run);
-                    let mut next = self.calls(thread * 7_919);
+                    let mut next = self.calls(thread);
                     let mut records = Vec::with_capacity(self.batch);
                     barrier.wait();
                     work(limit, each, self.between, || {
@@ -189,14 +193,18 @@ impl Appends<'_> {
         });
         let began = all.iter().map(|(began, ..)| *began).min().unwrap();
         let ended = all.iter().map(|(_, ended, ..)| *ended).max().unwrap();
-        let count = self.batch * all.iter().map(|(_, _, count, _)| count).sum::<usize>();
+        let counts = all.iter().map(|(_, _, count, _)| self.batch * count);
+        let bytes = (0..).zip(counts.clone()).map(|(thread, count)| {
+            self.calls(thread).take(count).map(|new| new.payload.len() as u64).sum::<u64>()
+        });
+        let (count, bytes) = (counts.clone().sum(), bytes.sum());
         let latencies = Latencies::sorted(all.into_iter().map(|(.., all)| all).collect());
-        Done { count, elapsed: ended - began, processor, latencies }
+        Done { count, bytes, elapsed: ended - began, processor, latencies }
     }
 
     /// The records of a thread, for ever.
-    fn calls(&self, skipped: usize) -> impl Iterator<Item = New<'_>> {
-        let skipped = skipped % self.payloads.len();
+    fn calls(&self, thread: usize) -> impl Iterator<Item = New<'_>> {
+        let skipped = thread * 7_919 % self.payloads.len();
         let payloads = self.payloads.iter().cycle().skip(skipped);
         payloads.map(|payload| New { kind: "tool_result", payload })
     }
@@ -205,4 +213,25 @@ impl Appends<'_> {
 /// The runs of threads.
 pub(crate) fn run(number: u64) -> Run {
     Run { number, agent: format!("agent-{:03}", number % 50), id: format!("run-{number:08}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_told_only_of_enough_calls() {
+        let nanos: Vec<u32> = (0..1_000).map(|number| number * 1_000).collect();
+        assert_eq!(quantile(&nanos, 5_000), Some(500.0));
+        assert_eq!(quantile(&nanos, 9_990), Some(999.0));
+        assert_eq!(quantile(&nanos[..999], 9_990), None);
+        assert_eq!(quantile(&nanos[..1], 5_000), None);
+        assert_eq!(quantile(&[], 5_000), None);
+    }
+
+    #[test]
+    fn a_median_is_one_of_the_values() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(Vec::new()), None);
+    }
 }

@@ -4,37 +4,28 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::engine::Kind;
-use crate::measure::{clock, median};
-use crate::rows::Row;
-
-/// The values of a row: of each engine, of each round, the columns.
-#[derive(Debug)]
-pub(crate) struct Values(pub(crate) Vec<(Kind, Vec<Vec<f64>>)>);
-
-/// A row that was measured, for the summary.
-#[derive(Debug)]
-pub(crate) struct Measured {
-    name: String,
-    unit: &'static str,
-    /// The median of the first column.
-    of: Vec<(Kind, f64)>,
-}
+use crate::measure::clock;
+use crate::results::{Entry, Measured, Results, Setting, figure};
 
 /// Machine, system, commit, versions.
-pub(crate) fn print_header(dir: &Path, kinds: &[Kind], rounds: usize) {
+pub(crate) fn setting(dir: &Path, kinds: &[Kind], scale: &str, checked: String) -> Setting {
     let system = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    println!("| | |\n|---|---|");
-    println!("| processor | {}, {cores} cores |", processor());
-    println!("| kernel | {} {} |", text(system.sysname()), text(system.release()));
-    println!("| file system | {} |", file_system(dir).unwrap_or("unknown".to_owned()));
-    println!("| commit | {} |", commit());
     let versions = kinds.iter().filter_map(|kind| version(*kind)).collect::<Vec<_>>();
-    println!("| versions | {}; SQLite {} |", versions.join(", "), rusqlite::version());
-    println!("| rounds | {rounds}, each engine in turn in each; medians over rounds |");
-    println!("| one look at the clock | {} ns, in each quantile |", clock().as_nanos());
-    println!("| load | {} |\n", load());
+    let about = [
+        ("date", output("date", &["-u", "+%F"]).unwrap_or("unknown".to_owned())),
+        ("processor", format!("{}, {cores} cores", processor())),
+        ("kernel", format!("{} {}", text(system.sysname()), text(system.release()))),
+        ("file system", file_system(dir).unwrap_or("unknown".to_owned())),
+        ("commit", commit()),
+        ("versions", format!("{}; SQLite {}", versions.join(", "), rusqlite::version())),
+        ("scale", scale.to_owned()),
+        ("one look at the clock", format!("{} ns, in each quantile", clock().as_nanos())),
+        ("load", load()),
+    ];
+    let about = about.map(|(name, value)| (name.to_owned(), value)).into();
+    Setting { about, engines: kinds.to_vec(), checked }
 }
 
 fn processor() -> String {
@@ -57,13 +48,18 @@ fn file_system(dir: &Path) -> Option<String> {
 fn commit() -> String {
     let git = |arguments: &[&str]| {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-        let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        output("git", &[&["-C", root], arguments].concat())
     };
     let Some(commit) = git(&["rev-parse", "--short", "HEAD"]) else { return "unknown".to_owned() };
     let status = git(&["status", "--porcelain", "--untracked-files=no"]);
     let clean = status.is_none_or(|files| files.is_empty());
     format!("{commit}{}", if clean { "" } else { ", with changes" })
+}
+
+/// What a program prints, if it is there and ends well.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// The version of an engine's package, from the lock file.
@@ -78,57 +74,54 @@ pub(crate) fn load() -> String {
     std::fs::read_to_string("/proc/loadavg").unwrap_or("unknown".to_owned()).trim().to_owned()
 }
 
-/// The table of one row: an engine a line.
-pub(crate) fn print(row: &dyn Row, values: &Values) -> Measured {
-    let columns = row.columns();
-    println!("### {}\n\n{}\n", row.name(), row.what());
-    println!("| | {} | guarantee at return |", columns.join(" | "));
-    println!("|---|{}---|", "--:|".repeat(columns.len()));
-    let mut of = Vec::new();
-    for (kind, rounds) in &values.0 {
-        let of_column = |column: usize| median(rounds.iter().map(|round| round[column]).collect());
-        let medians: Vec<f64> = (0..columns.len()).map(of_column).collect();
-        let told: Vec<String> = medians.iter().map(|value| figure(*value)).collect();
-        println!("| {} | {} | {} |", kind.name(), told.join(" | "), kind.guarantee(row.level()));
-        of.push((*kind, medians[0]));
+/// What was measured, as it comes: the setting, then a table for each row.
+pub(crate) fn print(entry: &Entry) {
+    match entry {
+        Entry::Setting(setting) => print_setting(setting),
+        Entry::Row(row) => print_row(row),
     }
-    let firsts = |rounds: &[Vec<f64>]| {
-        rounds.iter().map(|round| figure(round[0])).collect::<Vec<_>>().join(", ")
+}
+
+fn print_setting(setting: &Setting) {
+    println!("| | |\n|---|---|");
+    setting.about.iter().for_each(|(name, value)| println!("| {name} | {value} |"));
+    println!("\n{}.\n", setting.checked);
+}
+
+/// The table of one row: an engine a line.
+fn print_row(row: &Measured) {
+    println!("### {}\n\n{}\n", row.name, row.what);
+    println!("| | {} | guarantee at return |", row.columns.join(" | "));
+    println!("|---|{}---|", "--:|".repeat(row.columns.len()));
+    for (kind, _) in &row.values {
+        let told = (0..row.columns.len()).map(|column| row.told(*kind, column));
+        let told = told.collect::<Vec<_>>().join(" | ");
+        println!("| {} | {told} | {} |", kind.name(), kind.guarantee(row.level));
+    }
+    let firsts = |rounds: &[Vec<Option<f64>>]| {
+        let firsts = rounds.iter().filter_map(|round| Some(figure((*round.first()?)?, row.digits)));
+        firsts.collect::<Vec<_>>().join(", ")
     };
-    let rounds = values.0.iter().map(|(kind, rounds)| (kind.name(), firsts(rounds)));
+    let rounds = row.values.iter().map(|(kind, rounds)| (kind.name(), firsts(rounds)));
     let rounds: Vec<String> = rounds.map(|(name, firsts)| format!("{name} {firsts}")).collect();
-    println!("\nEach round, {}: {}.\n", columns[0], rounds.join("; "));
-    Measured { name: row.name(), unit: columns[0], of }
+    println!("\nEach round, {}: {}.", row.columns[0], rounds.join("; "));
+    row.notes.iter().for_each(|note| println!("{note}."));
+    println!("{:.0} seconds, load at the end {}.\n", row.seconds, row.load);
 }
 
 /// One line a row: the first column of each engine, and by how much the best peer is behind.
-pub(crate) fn print_summary(rows: &[Measured], kinds: &[Kind]) {
+pub(crate) fn print_summary(results: &Results) {
+    let kinds = &results.setting.engines;
     let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
     println!("### All rows\n\nLess is better. Times: the best peer's figure over ours.\n");
     println!("| | unit | {} | best peer | times |", names.join(" | "));
     println!("|---|---|{}---|--:|", "--:|".repeat(kinds.len()));
-    for row in rows {
-        let value = |kind: Kind| row.of.iter().find(|(of, _)| *of == kind).map(|(_, value)| *value);
-        let cell = |kind: &Kind| value(*kind).map_or(String::new(), figure);
-        let cells: Vec<String> = kinds.iter().map(cell).collect();
-        let peers = row.of.iter().filter(|(kind, _)| kind.answers() && *kind != Kind::Ours);
-        let best = peers.min_by(|left, right| left.1.total_cmp(&right.1));
-        let (name, times) = match (best, value(Kind::Ours)) {
-            (Some((kind, best)), Some(ours)) => (kind.name(), format!("{:.2}", best / ours)),
+    for row in &results.rows {
+        let cells = kinds.iter().map(|kind| row.told(*kind, 0)).collect::<Vec<_>>().join(" | ");
+        let (name, times) = match (row.best_peer(0), row.times(0)) {
+            (Some((kind, _)), Some(times)) => (kind.name(), format!("{times:.2}")),
             _ => ("", String::new()),
         };
-        let cells = cells.join(" | ");
-        println!("| {} | {} | {cells} | {name} | {times} |", row.name, row.unit);
-    }
-    println!("\nLoad at the end: {}", load());
-}
-
-/// Three digits that count.
-fn figure(value: f64) -> String {
-    match value {
-        value if value >= 100.0 => format!("{value:.0}"),
-        value if value >= 10.0 => format!("{value:.1}"),
-        value if value >= 1.0 => format!("{value:.2}"),
-        value => format!("{value:.3}"),
+        println!("| {} | {} | {cells} | {name} | {times} |", row.name, row.columns[0]);
     }
 }

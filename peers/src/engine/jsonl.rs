@@ -29,8 +29,8 @@ struct Append<'a> {
     lines: Vec<u8>,
 }
 
-/// A line.
-#[derive(Debug, Serialize, Deserialize)]
+/// A line that is written.
+#[derive(Debug, Serialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 enum Line<'a> {
     Started { run_id: &'a str, agent_id: &'a str, intent: &'a str, started_at: u64 },
@@ -39,22 +39,27 @@ enum Line<'a> {
 }
 
 /// What a turn's line has beside its tag.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 struct Turn<'a> {
     index: u64,
     tool: &'a str,
-    #[serde(borrow)]
     output: &'a RawValue,
 }
 
-/// A line, read just as far as to know what it is.
+/// A line that is read, whatever it is. Nothing is copied.
 #[derive(Debug, Deserialize)]
-struct Tag<'a> {
+struct Found<'a> {
     record: &'a str,
     #[serde(default)]
     run_id: &'a str,
     #[serde(default)]
     started_at: u64,
+    #[serde(default)]
+    index: u64,
+    #[serde(default)]
+    tool: &'a str,
+    #[serde(borrow)]
+    output: Option<&'a RawValue>,
 }
 
 impl Files {
@@ -137,10 +142,9 @@ impl Engine for Files {
 
     fn trace(&self, run: &str, each: &mut dyn FnMut(u64, &str, &[u8])) {
         for line in lines_of(&self.tree.bytes_of(run)) {
-            let tag: Tag<'_> = serde_json::from_slice(line).unwrap();
-            if tag.record == "turn" {
-                let turn: Turn<'_> = serde_json::from_slice(line).unwrap();
-                each(turn.index, turn.tool, turn.output.get().as_bytes());
+            let found: Found<'_> = serde_json::from_slice(line).unwrap();
+            if found.record == "turn" {
+                each(found.index, found.tool, found.output.unwrap().get().as_bytes());
             }
         }
     }
@@ -149,9 +153,9 @@ impl Engine for Files {
         let mut runs: Vec<(u64, String)> = Vec::new();
         for bytes in self.tree.bytes_of_agent(agent) {
             for line in lines_of(&bytes) {
-                let tag: Tag<'_> = serde_json::from_slice(line).unwrap();
-                if tag.record == "started" {
-                    runs.push((tag.started_at, tag.run_id.to_owned()));
+                let found: Found<'_> = serde_json::from_slice(line).unwrap();
+                if found.record == "started" {
+                    runs.push((found.started_at, found.run_id.to_owned()));
                 }
             }
         }

@@ -8,6 +8,8 @@
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 mod bare;
 mod encoding;
 mod fjall;
@@ -19,7 +21,8 @@ mod redb;
 mod sqlite;
 
 /// What an append has survived when it returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
     /// A kill of the process.
     Process,
@@ -27,8 +30,9 @@ pub(crate) enum Level {
     Disk,
 }
 
-/// An engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An engine. In files it is its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub(crate) enum Kind {
     Ours,
     Jsonl,
@@ -38,6 +42,20 @@ pub(crate) enum Kind {
     Fjall,
     /// No engine, but what each must do at least: one write, and for power loss one sync.
     Bare,
+}
+
+impl From<Kind> for String {
+    fn from(kind: Kind) -> Self {
+        kind.name().to_owned()
+    }
+}
+
+impl TryFrom<String> for Kind {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::named(&name).ok_or(format!("{name} is no engine"))
+    }
 }
 
 impl Kind {
@@ -75,6 +93,12 @@ impl Kind {
     /// Whether it keeps what it is given, and can be asked for it.
     pub(crate) fn answers(self) -> bool {
         self != Self::Bare
+    }
+
+    /// Whether each run has a file of its own: then it does not matter in which order runs were
+    /// written, opening the store does nothing, and to remove it takes long.
+    pub(crate) fn has_file_for_each_run(self) -> bool {
+        self == Self::Jsonl
     }
 
     /// What is guaranteed when an append returns, and by what.
@@ -148,7 +172,7 @@ pub(crate) enum Change<'a> {
 }
 
 /// An open store.
-pub(crate) trait Engine: Sync {
+pub(crate) trait Engine: Send + Sync {
     /// Starts a run, to be appended to by one thread.
     fn start(&self, run: &Run) -> Box<dyn Writer + Send + '_>;
 
@@ -170,6 +194,11 @@ pub(crate) trait Engine: Sync {
 
     /// The agent of a run.
     fn agent_of(&self, run: &str, tell: &mut dyn FnMut(&str));
+
+    /// What the bytes of the store are, as far as the engine can tell.
+    fn parts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 
     /// Ends properly.
     fn close(self: Box<Self>);

@@ -85,6 +85,21 @@ impl Engine for Ours {
         tell(self.log.agent_of(run).unwrap().as_str());
     }
 
+    fn parts(&self) -> Vec<(&'static str, u64)> {
+        let stats = self.log.stats().unwrap();
+        let used = stats.live_bytes + stats.dead_bytes;
+        let log = stats.log_extents * stats.extent_len;
+        vec![
+            ("frames and directories", stats.live_bytes),
+            ("of segments, not living", stats.dead_bytes),
+            ("of extents of the log, none of these", log.saturating_sub(used)),
+            ("index", stats.index_extents * stats.extent_len),
+            ("manifest", stats.meta_extents * stats.extent_len),
+            ("dead segments", stats.retired_extents * stats.extent_len),
+            ("free", stats.free_extents * stats.extent_len),
+        ]
+    }
+
     fn close(self: Box<Self>) {
         self.loading.lock().unwrap().clear();
         self.log.close().unwrap();

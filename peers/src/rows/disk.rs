@@ -1,7 +1,9 @@
 //! Bytes on disk for each byte of payload.
 
+use tempfile::TempDir;
+
 use super::{Context, Row};
-use crate::engine::{Kind, Level};
+use crate::engine::{Engine, Kind, Level};
 use crate::files::allocated;
 use crate::measure::folder;
 use crate::workload::runs::{Records, Runs};
@@ -14,27 +16,34 @@ const AT_ONCE: usize = 64;
 #[derive(Debug)]
 struct Disk {
     sizes: Sizes,
+    /// The stores, closed, and the bytes that they took then.
+    stores: Vec<(Kind, TempDir, f64)>,
+    payload: f64,
+    /// What the bytes of stores are.
+    notes: Vec<String>,
 }
 
 pub(super) fn rows() -> Vec<Box<dyn Row>> {
-    let all = [Sizes::Fixed(256), Sizes::LogNormal, Sizes::Real];
-    all.into_iter().map(|sizes| -> Box<dyn Row> { Box::new(Disk { sizes }) }).collect()
+    let row = |sizes| -> Box<dyn Row> {
+        Box::new(Disk { sizes, stores: Vec::new(), payload: f64::NAN, notes: Vec::new() })
+    };
+    [Sizes::Fixed(256), Sizes::LogNormal, Sizes::Real].map(row).into()
 }
 
 impl Disk {
     /// About as many bytes as the scale says.
     fn runs(&self, context: &Context) -> Runs {
-        let (records, len) = match self.sizes {
-            Sizes::Fixed(len) => (Records::Fixed(100), 100 * len),
-            Sizes::LogNormal => (Records::Fixed(100), 100 * 1_050),
-            Sizes::Real => (Records::Real, 350 * 3_900),
+        let records = match self.sizes {
+            Sizes::Real => Records::Real,
+            _ => Records::Fixed(100),
         };
-        let count = context.scale.disk.div_ceil(len) as u64;
-        let (sizes, words) = (self.sizes, Words::new());
-        Runs { count, agents: AGENTS, at_once: AT_ONCE, favourite: false, records, sizes, words }
+        let (sizes, words, agents, at_once) = (self.sizes, Words::new(), AGENTS, AT_ONCE);
+        let runs = Runs { count: 0, agents, at_once, favourite: false, records, sizes, words };
+        Runs { count: context.scale.disk.div_ceil(runs.typical_bytes()), ..runs }
     }
 }
 
+#[allow(clippy::cast_precision_loss, reason = "no store has 2^53 bytes")]
 impl Row for Disk {
     fn name(&self) -> String {
         format!("disk, {}", self.sizes.name())
@@ -44,7 +53,7 @@ impl Row for Disk {
         format!(
             "Bytes of the blocks of all files for each byte of payload, {AT_ONCE} runs written in \
              turns and ended: after the store was closed; after it was opened again, compacted \
-             and closed."
+             and closed. Only fjall compresses (LZ4)."
         )
     }
 
@@ -52,23 +61,60 @@ impl Row for Disk {
         vec!["closed", "compacted", "payload MB"]
     }
 
+    fn lines(&self) -> Vec<(usize, String)> {
+        let name = format!("bytes on disk / payload, {}", self.sizes.name());
+        vec![(0, name), (1, "the same, compacted".to_owned())]
+    }
+
+    fn digits(&self) -> usize {
+        4
+    }
+
     fn rounds(&self, _context: &Context) -> usize {
         1
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "no store has 2^53 bytes")]
-    fn round(&mut self, context: &Context, kind: Kind) -> Vec<f64> {
-        let folder = folder(&context.dir);
-        let engine = kind.open(folder.path(), Level::Process);
-        let payload = self.runs(context).load(&*engine) as f64;
-        engine.settle();
-        engine.close();
-        let closed = allocated(folder.path()) as f64 / payload;
+    fn prepare(&mut self, context: &Context, kinds: &[Kind]) {
+        let open = |kind: &Kind| {
+            let folder = folder(&context.dir);
+            (*kind, kind.open(folder.path(), Level::Process), folder)
+        };
+        let stores: Vec<_> = kinds.iter().map(open).collect();
+        let engines: Vec<&dyn Engine> = stores.iter().map(|(_, engine, _)| &**engine).collect();
+        self.payload = self.runs(context).load(&engines) as f64;
+        for (kind, engine, folder) in stores {
+            engine.settle();
+            engine.close();
+            let closed = allocated(folder.path()) as f64;
+            self.stores.push((kind, folder, closed));
+        }
+    }
+
+    fn round(&mut self, _context: &Context, kind: Kind) -> Vec<Option<f64>> {
+        let (_, folder, closed) = self.stores.iter().find(|(of, ..)| *of == kind).unwrap();
+        let payload = self.payload;
+        let note = |engine: &dyn Engine, when| {
+            let part = |(name, bytes)| format!("{name} {:.4}", bytes as f64 / payload);
+            let parts: Vec<String> = engine.parts().into_iter().map(part).collect();
+            format!("{}, {when}, each by payload: {}", kind.name(), parts.join(", "))
+        };
         let mut engine = kind.open(folder.path(), Level::Process);
+        let mut notes = vec![note(&*engine, "opened again")];
         engine.compact();
         engine.settle();
+        notes.push(note(&*engine, "compacted"));
+        notes.retain(|_| !engine.parts().is_empty());
         engine.close();
-        let compacted = allocated(folder.path()) as f64 / payload;
-        vec![closed, compacted, payload / 1e6]
+        self.notes.append(&mut notes);
+        let compacted = allocated(folder.path()) as f64;
+        vec![Some(closed / payload), Some(compacted / payload), Some(payload / 1e6)]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn finish(&mut self, context: &Context) {
+        self.stores.drain(..).for_each(|(kind, folder, _)| context.discard(kind, folder));
     }
 }

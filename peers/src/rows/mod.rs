@@ -2,21 +2,27 @@
 //!
 //! - [`append`]: appends that survive a kill, and appends that survive power loss.
 //! - [`read`]: a run's records by its id, the newest runs of an agent, the agent of a run.
+//! - [`stores`]: the stores that those read.
 //! - [`reopen`]: opening after a kill.
 //! - [`disk`]: bytes on disk.
 //!
 //! In each round each engine has its turn, and each round begins with another one.
 
+use std::cell::Cell;
+use std::fs::File;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 use crate::engine::{Kind, Level};
-use crate::measure::Limit;
+use crate::measure::{Limit, folder};
 
 pub(crate) mod append;
 pub(crate) mod disk;
 pub(crate) mod read;
 pub(crate) mod reopen;
+mod stores;
 
 /// How much is done.
 #[derive(Debug, Clone, Copy)]
@@ -37,21 +43,22 @@ pub(crate) struct Scale {
     /// Runs of the store that is opened after a kill.
     pub(crate) reopened: u64,
     /// Bytes of payload of the store whose bytes on disk count.
-    pub(crate) disk: usize,
+    pub(crate) disk: u64,
 }
 
 impl Scale {
+    /// Less than half an hour on two cores.
     pub(crate) fn full() -> Self {
         Self {
             rounds: 5,
-            appends: Limit { count: 400_000, time: Duration::from_secs(2) },
+            appends: Limit { count: 400_000, time: Duration::from_secs(1) },
             durable: Limit { count: 100_000, time: Duration::from_secs(1) },
             payloads: 64 << 20,
             runs: &[1_000, 10_000, 100_000],
             lookups: Limit { count: 20_000, time: Duration::from_secs(1) },
             of_agent: 20_000,
             reopened: 130_000,
-            disk: 256 << 20,
+            disk: 1_000_000_000,
         }
     }
 
@@ -67,7 +74,7 @@ impl Scale {
             lookups: short,
             of_agent: 500,
             reopened: 1_000,
-            disk: 8 << 20,
+            disk: 8_000_000,
         }
     }
 }
@@ -78,6 +85,45 @@ pub(crate) struct Context {
     pub(crate) scale: Scale,
     /// Where the stores lie.
     pub(crate) dir: PathBuf,
+    /// Folders that are to be removed when nothing is measured any more.
+    discarded: TempDir,
+    count: Cell<usize>,
+    began: Instant,
+}
+
+impl Context {
+    pub(crate) fn new(scale: Scale, dir: PathBuf) -> Self {
+        let discarded = folder(&dir);
+        Self { scale, dir, discarded, count: Cell::new(0), began: Instant::now() }
+    }
+
+    /// Tells on standard error what is done now, and how long it took until here.
+    pub(crate) fn tell(&self, what: &str) {
+        eprintln!("{:7.1} s  {what}", self.began.elapsed().as_secs_f64());
+    }
+
+    /// Waits until what was written or removed up to now is on the disk, so that nobody pays for
+    /// what others left behind.
+    pub(crate) fn calm(&self) {
+        rustix::fs::syncfs(File::open(&self.dir).unwrap()).unwrap();
+    }
+
+    /// Removes the store of an engine, or puts it away if it has so many files that it would take
+    /// long, and the disk would have to do with it long after that.
+    pub(crate) fn discard(&self, kind: Kind, folder: TempDir) {
+        if !kind.has_file_for_each_run() {
+            return folder.close().unwrap();
+        }
+        let name = self.count.replace(self.count.get() + 1).to_string();
+        std::fs::rename(folder.keep(), self.discarded.path().join(name)).unwrap();
+    }
+
+    /// Removes what was put away.
+    pub(crate) fn finish(self) {
+        self.tell("removing what was written");
+        self.discarded.close().unwrap();
+        eprintln!("{:7.1} s  done", self.began.elapsed().as_secs_f64());
+    }
 }
 
 /// One row of the comparison.
@@ -89,6 +135,14 @@ pub(crate) trait Row {
 
     /// What is told of it; the first is what engines are compared by, and less is better.
     fn columns(&self) -> Vec<&'static str>;
+
+    /// The lines of the short table: columns of which less is better, and what each is called.
+    fn lines(&self) -> Vec<(usize, String)>;
+
+    /// Digits of a figure.
+    fn digits(&self) -> usize {
+        3
+    }
 
     /// What the store is asked to survive.
     fn level(&self) -> Level {
@@ -103,14 +157,19 @@ pub(crate) trait Row {
         context.scale.rounds
     }
 
-    /// Makes ready what all rounds of this engine need.
-    fn prepare(&mut self, _context: &Context, _kind: Kind) {}
+    /// Makes ready what all rounds of these engines need.
+    fn prepare(&mut self, context: &Context, kinds: &[Kind]);
 
-    /// The columns.
-    fn round(&mut self, context: &Context, kind: Kind) -> Vec<f64>;
+    /// The columns. What cannot be told is not there.
+    fn round(&mut self, context: &Context, kind: Kind) -> Vec<Option<f64>>;
+
+    /// What there is to say beside the table.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Lets go of what was made ready.
-    fn finish(&mut self) {}
+    fn finish(&mut self, _context: &Context) {}
 }
 
 /// All rows, in the order of the report.

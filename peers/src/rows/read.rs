@@ -1,12 +1,14 @@
-//! Lookups. The stores of all engines are made once and stay open for all rounds.
+//! Lookups. Rows about the same runs share their stores, which stay open for all rounds.
 
 use std::hint::black_box;
+use std::rc::Rc;
 
 use runlog_sim::SplitMix64;
 
+use super::stores::{Order, Shared, Stores};
 use super::{Context, Row, Scale};
-use crate::engine::{Engine, Kind, Level};
-use crate::measure::{Done, Limit, folder, quantile, repeat};
+use crate::engine::{Engine, Kind};
+use crate::measure::{Done, Limit, quantile, repeat};
 use crate::workload::runs::{Records, Runs};
 use crate::workload::sizes::Sizes;
 use crate::workload::text::Words;
@@ -38,33 +40,38 @@ enum Question {
 
 struct Read {
     question: Question,
-    runs: Runs,
-    stores: Vec<(Kind, Box<dyn Engine>, tempfile::TempDir)>,
+    /// Runs of the stores.
+    count: u64,
+    stores: Shared,
 }
 
 pub(super) fn rows(scale: Scale) -> Vec<Box<dyn Row>> {
-    let row = |question, count, at_once, records, favourite| -> Box<dyn Row> {
+    let stores = |count, records, favourite| {
         let (sizes, records) = (Sizes::Fixed(RECORD_LEN), Records::Fixed(records));
-        let (agents, words) = (AGENTS, Words::new());
-        let runs = Runs { count, agents, favourite, at_once, records, sizes, words };
-        Box::new(Read { question, runs, stores: Vec::new() })
+        let (agents, words, at_once) = (AGENTS, Words::new(), AT_ONCE);
+        Stores::shared(Runs { count, agents, favourite, at_once, records, sizes, words })
+    };
+    let row = |question, count, stores: &Shared| -> Box<dyn Row> {
+        Box::new(Read { question, count, stores: Shared::clone(stores) })
     };
     let mut rows = Vec::new();
     for &count in scale.runs {
-        rows.push(row(Question::Contiguous, count, 1, RECORDS, false));
-        rows.push(row(Question::Interleaved, count, AT_ONCE, RECORDS, false));
-        rows.push(row(Question::Compacted, count, AT_ONCE, RECORDS, false));
+        let stores = stores(count, RECORDS, false);
+        for question in [Question::Contiguous, Question::Interleaved, Question::Compacted] {
+            rows.push(row(question, count, &stores));
+        }
     }
     // Every second run is of one agent.
     let count = 2 * scale.of_agent;
-    rows.push(row(Question::Newest, count, AT_ONCE, FEW_RECORDS, true));
-    rows.push(row(Question::AgentOf, count, AT_ONCE, FEW_RECORDS, true));
+    let stores = stores(count, FEW_RECORDS, true);
+    rows.push(row(Question::Newest, count, &stores));
+    rows.push(row(Question::AgentOf, count, &stores));
     rows
 }
 
 impl Row for Read {
     fn name(&self) -> String {
-        let count = self.runs.count;
+        let count = self.count;
         match self.question {
             Question::Contiguous => format!("trace among {count} runs, contiguous"),
             Question::Interleaved => format!("trace among {count} runs, interleaved"),
@@ -76,8 +83,10 @@ impl Row for Read {
 
     fn what(&self) -> String {
         let trace = format!(
-            "The {RECORDS} records of {RECORD_LEN} B of a run by its id alone, each copied into \
-             one buffer; runs at random, in the page cache."
+            "The {RECORDS} records of {RECORD_LEN} B of a run by its id alone: sequence and kind \
+             of each, and its payload, copied into one buffer by whoever asked; no engine copies \
+             it before that where it need not. Runs at random, in the page cache. JSONL has a file \
+             for each run, so it has the same files in each order."
         );
         match self.question {
             Question::Contiguous => format!("{trace} The runs were written one after the other."),
@@ -99,48 +108,56 @@ impl Row for Read {
         vec!["mean us", "p50 us", "p99 us", "p99.9 us", "processor us"]
     }
 
-    fn prepare(&mut self, context: &Context, kind: Kind) {
-        let folder = folder(&context.dir);
-        let mut engine = kind.open(folder.path(), Level::Process);
-        self.runs.load(&*engine);
-        engine.settle();
-        if self.question == Question::Compacted {
-            engine.compact();
-        }
-        self.stores.push((kind, engine, folder));
+    fn lines(&self) -> Vec<(usize, String)> {
+        let name = match self.question {
+            Question::Newest | Question::AgentOf => self.name(),
+            _ => self.name().replacen("trace", &format!("trace of {RECORDS} x {RECORD_LEN} B"), 1),
+        };
+        vec![(0, format!("{name}: us"))]
     }
 
-    fn round(&mut self, context: &Context, kind: Kind) -> Vec<f64> {
-        let (_, engine, _) = self.stores.iter().find(|(of, ..)| *of == kind).unwrap();
-        let limit = context.scale.lookups;
-        self.ask(&**engine, limit.part(10), false);
-        let whole = self.ask(&**engine, limit.part(2), false);
-        let each = self.ask(&**engine, limit.part(2), true);
-        let at = |part| quantile(&each.latencies, part);
-        vec![whole.mean(), at(5_000), at(9_900), at(9_990), whole.processor()]
+    fn prepare(&mut self, context: &Context, kinds: &[Kind]) {
+        let order = match self.question {
+            Question::Contiguous => Order::Contiguous,
+            Question::Compacted => Order::Compacted(AT_ONCE),
+            Question::Interleaved | Question::Newest | Question::AgentOf => {
+                Order::Interleaved(AT_ONCE)
+            }
+        };
+        self.stores.borrow_mut().make(context, kinds, order);
     }
 
-    fn finish(&mut self) {
-        for (_, engine, folder) in self.stores.drain(..) {
-            engine.close();
-            drop(folder);
+    fn round(&mut self, context: &Context, kind: Kind) -> Vec<Option<f64>> {
+        let stores = self.stores.borrow();
+        let (engine, limit) = (stores.of(kind), context.scale.lookups);
+        self.ask(stores.runs(), engine, limit.part(10), false);
+        let whole = self.ask(stores.runs(), engine, limit.part(2), false);
+        let each = self.ask(stores.runs(), engine, limit.part(2), true);
+        let mut columns = vec![Some(whole.mean())];
+        columns.extend([5_000, 9_900, 9_990].map(|part| quantile(&each.latencies, part)));
+        columns.push(Some(whole.processor()));
+        columns
+    }
+
+    fn finish(&mut self, context: &Context) {
+        if Rc::strong_count(&self.stores) == 1 {
+            self.stores.borrow_mut().finish(context);
         }
     }
 }
 
 impl Read {
-    fn ask(&self, engine: &dyn Engine, limit: Limit, each: bool) -> Done {
+    fn ask(&self, runs: &Runs, engine: &dyn Engine, limit: Limit, each: bool) -> Done {
         let mut random = SplitMix64::new(99);
         let picks = limit.count.min(4_096);
-        let picks: Vec<_> =
-            (0..picks).map(|_| self.runs.run(random.below(self.runs.count))).collect();
+        let picks: Vec<_> = (0..picks).map(|_| runs.run(random.below(runs.count))).collect();
         let mut next = picks.iter().cycle();
         let mut buffer = Vec::new();
         repeat(limit, each, || {
             let run = next.next().unwrap();
             buffer.clear();
             match self.question {
-                Question::Newest => engine.newest(&self.runs.favourite(), PAGE, &mut |id| {
+                Question::Newest => engine.newest(&runs.favourite(), PAGE, &mut |id| {
                     buffer.extend_from_slice(id.as_bytes());
                 }),
                 Question::AgentOf => engine.agent_of(&run.id, &mut |agent| {

@@ -1,16 +1,18 @@
 //! Opening a store whose process was killed. A process of its own fills the store, goes on with
-//! some runs record by record, and kills itself; each round opens a copy of what it left.
+//! some runs record by record, and kills itself; each round opens a copy of what it left. JSONL
+//! opens nothing, so there is nothing to measure.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use rustix::process::{Signal, getpid, kill_process};
+use tempfile::TempDir;
 
 use super::{Context, Row};
 use crate::engine::{Engine, Kind, Level, New, Run};
 use crate::files::copy;
-use crate::measure::{self, folder, micros};
+use crate::measure::{folder, micros};
 use crate::workload::runs::{Records, Runs, kind};
 use crate::workload::sizes::Sizes;
 use crate::workload::text::Words;
@@ -27,7 +29,9 @@ const RECORD_LEN: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Reopen {
-    stores: Vec<(Kind, tempfile::TempDir)>,
+    /// What killed processes left, and copies of that, which are made anew for each round, since
+    /// opening changes them.
+    stores: Vec<(Kind, TempDir, TempDir)>,
 }
 
 fn runs(count: u64) -> Runs {
@@ -44,7 +48,7 @@ fn live(count: u64) -> Runs {
 /// Fills a store with so many runs, and more that do not end. Never returns.
 pub(crate) fn fill(kind_of: Kind, folder: &Path, count: u64) -> ! {
     let engine = kind_of.open(folder, Level::Process);
-    runs(count).load(&*engine);
+    runs(count).load(&[&*engine]);
     let live = live(count);
     let runs: Vec<Run> = (count..count + LIVE).map(|number| live.run(number)).collect();
     let mut writers: Vec<_> = runs.iter().map(|run| engine.start(run)).collect();
@@ -82,7 +86,8 @@ impl Row for Reopen {
             "Milliseconds from before the call that opens the store: until the records of a run \
              are read, then until a new run is started and its first record acknowledged. Runs of \
              {RECORDS} records of {RECORD_LEN} B, {LIVE} more in progress; in the page cache. \
-             JSONL opens nothing, and would have to parse all files to know what was interrupted."
+             JSONL is left out: it opens nothing, and would have to parse all files to know which \
+             runs were interrupted."
         )
     }
 
@@ -90,24 +95,41 @@ impl Row for Reopen {
         vec!["first append ms", "first trace ms", "payload MB"]
     }
 
-    fn prepare(&mut self, context: &Context, kind: Kind) {
-        let folder = folder(&context.dir);
+    fn lines(&self) -> Vec<(usize, String)> {
+        vec![
+            (0, "reopen after a kill, to the first append: ms".to_owned()),
+            (1, "the same, to the first trace: ms".to_owned()),
+        ]
+    }
+
+    fn takes(&self, kind: Kind) -> bool {
+        kind.answers() && !kind.has_file_for_each_run()
+    }
+
+    fn prepare(&mut self, context: &Context, kinds: &[Kind]) {
         let count = context.scale.reopened;
-        let mut filling = Command::new(std::env::current_exe().unwrap());
-        filling.arg(FILL).arg(kind.name()).arg(folder.path()).arg(count.to_string());
-        assert!(filling.status().unwrap().code().is_none(), "it was killed");
-        let checked = measure::folder(&context.dir);
-        copy(folder.path(), checked.path());
-        let engine = kind.open(checked.path(), Level::Process);
-        check(&*engine, count);
-        engine.close();
-        self.stores.push((kind, folder));
+        let fill = |kind: &Kind| {
+            let folder = folder(&context.dir);
+            let mut filling = Command::new(std::env::current_exe().unwrap());
+            filling.arg(FILL).arg(kind.name()).arg(folder.path()).arg(count.to_string());
+            (*kind, filling.spawn().unwrap(), folder)
+        };
+        let filling: Vec<_> = kinds.iter().map(fill).collect();
+        for (kind, mut filling, folder) in filling {
+            assert!(filling.wait().unwrap().code().is_none(), "it was killed");
+            let copied = self::folder(&context.dir);
+            copy(folder.path(), copied.path());
+            let engine = kind.open(copied.path(), Level::Process);
+            check(&*engine, count);
+            engine.close();
+            self.stores.push((kind, folder, copied));
+        }
+        context.calm();
     }
 
     #[allow(clippy::cast_precision_loss, reason = "no store has 2^53 bytes")]
-    fn round(&mut self, context: &Context, kind: Kind) -> Vec<f64> {
-        let (_, left) = self.stores.iter().find(|(of, _)| *of == kind).unwrap();
-        let copied = folder(&context.dir);
+    fn round(&mut self, context: &Context, kind: Kind) -> Vec<Option<f64>> {
+        let (_, left, copied) = self.stores.iter().find(|(of, ..)| *of == kind).unwrap();
         copy(left.path(), copied.path());
         let count = context.scale.reopened;
         let (runs, mut found) = (runs(count), Vec::new());
@@ -123,10 +145,10 @@ impl Row for Reopen {
         engine.close();
         let records = count * RECORDS as u64 + LIVE * LIVE_RECORDS as u64;
         let payload = (records * RECORD_LEN as u64) as f64 / 1e6;
-        vec![micros(appended) / 1e3, micros(traced) / 1e3, payload]
+        vec![Some(micros(appended) / 1e3), Some(micros(traced) / 1e3), Some(payload)]
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, _context: &Context) {
         self.stores.clear();
     }
 }

@@ -1,5 +1,8 @@
 //! Runs, one after the other or many at a time.
 
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
 use runlog_sim::SplitMix64;
 
 use super::sizes::{Sizes, records_of_a_run};
@@ -11,6 +14,8 @@ const KINDS: [(&str, u64); 4] =
     [("assistant", 40), ("progress", 32), ("tool_result", 22), ("user", 6)];
 /// Changes that a store gets at once when it is loaded.
 const LOADED_AT_ONCE: usize = 10_000;
+/// About as many bytes of payload are made at once.
+const GROUP_BYTES: u64 = 4 << 20;
 
 /// How many records a run has.
 #[derive(Debug, Clone, Copy)]
@@ -61,34 +66,79 @@ impl Runs {
         (0..count).map(record).collect()
     }
 
-    /// Writes all runs into a store, and ends them. Returns the bytes of all payloads.
-    pub(crate) fn load(&self, engine: &dyn Engine) -> u64 {
-        let mut bytes = 0;
-        let numbers: Vec<u64> = (0..self.count).collect();
-        // Runs that are written one after the other still come to the store many at a time.
-        for group in numbers.chunks(self.at_once.max(64)) {
-            let runs: Vec<Run> = group.iter().map(|number| self.run(*number)).collect();
-            let records: Vec<_> = group.iter().map(|number| self.records(*number)).collect();
-            bytes += records.iter().flatten().map(|record| record.len() as u64).sum::<u64>();
-            let mut changes = Vec::new();
-            for (runs, records) in runs.chunks(self.at_once).zip(records.chunks(self.at_once)) {
-                changes.extend(runs.iter().map(Change::Start));
-                let longest = records.iter().map(Vec::len).max().unwrap_or_default();
-                for seq in 0..longest {
-                    for (run, records) in runs.iter().zip(records) {
-                        let Some(payload) = records.get(seq) else { continue };
-                        let new = New { kind: kind(run.number, seq), payload };
-                        let seq = u32::try_from(seq).unwrap();
-                        changes.push(Change::Record { run: run.number, seq, new });
+    /// Writes all runs into stores, and ends them. Returns the bytes of all payloads. The records
+    /// are made once, and each store has a thread that writes them.
+    pub(crate) fn load(&self, engines: &[&dyn Engine]) -> u64 {
+        std::thread::scope(|scope| {
+            let stores = engines.iter().map(|&engine| {
+                let at_once = self.at_once;
+                let (sender, groups) = sync_channel::<Arc<Group>>(1);
+                scope.spawn(move || {
+                    for group in groups {
+                        let changes = group.changes(at_once);
+                        changes.chunks(LOADED_AT_ONCE).for_each(|changes| engine.load(changes));
                     }
+                });
+                sender
+            });
+            let stores: Vec<_> = stores.collect();
+            let (mut first, mut bytes) = (0, 0);
+            while first < self.count {
+                let group = Arc::new(self.group(first));
+                first += group.runs.len() as u64;
+                bytes += group.records.iter().flatten().map(|one| one.len() as u64).sum::<u64>();
+                for store in &stores {
+                    store.send(Arc::clone(&group)).unwrap();
                 }
-                changes.extend(runs.iter().map(Change::End));
             }
-            for changes in changes.chunks(LOADED_AT_ONCE) {
-                engine.load(changes);
+            bytes
+        })
+    }
+
+    /// The runs that stores get at once: also where runs are written one after the other these are
+    /// many, and always whole sets of those that are written in turns.
+    fn group(&self, first: u64) -> Group {
+        let at_once = self.at_once as u64;
+        let len = GROUP_BYTES / self.typical_bytes() / at_once * at_once;
+        let numbers = first..self.count.min(first + len.max(at_once));
+        let runs = numbers.clone().map(|number| self.run(number)).collect();
+        Group { runs, records: numbers.map(|number| self.records(number)).collect() }
+    }
+
+    /// About as many bytes as a run has.
+    pub(crate) fn typical_bytes(&self) -> u64 {
+        let records = match self.records {
+            Records::Fixed(count) => count,
+            Records::Real => 350,
+        };
+        (records * self.sizes.typical()) as u64
+    }
+}
+
+/// Runs with their records, on their way into stores.
+struct Group {
+    runs: Vec<Run>,
+    records: Vec<Vec<Vec<u8>>>,
+}
+
+impl Group {
+    /// All that happens to these runs, so many of which get records in turns.
+    fn changes(&self, at_once: usize) -> Vec<Change<'_>> {
+        let mut changes = Vec::new();
+        for (runs, records) in self.runs.chunks(at_once).zip(self.records.chunks(at_once)) {
+            changes.extend(runs.iter().map(Change::Start));
+            let longest = records.iter().map(Vec::len).max().unwrap_or_default();
+            for seq in 0..longest {
+                for (run, records) in runs.iter().zip(records) {
+                    let Some(payload) = records.get(seq) else { continue };
+                    let new = New { kind: kind(run.number, seq), payload };
+                    let seq = u32::try_from(seq).unwrap();
+                    changes.push(Change::Record { run: run.number, seq, new });
+                }
             }
+            changes.extend(runs.iter().map(Change::End));
         }
-        bytes
+        changes
     }
 }
 

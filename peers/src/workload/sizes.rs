@@ -58,6 +58,15 @@ impl Sizes {
         }
     }
 
+    /// About as long as a record is on average.
+    pub(crate) fn typical(self) -> usize {
+        match self {
+            Self::Fixed(bytes) => bytes,
+            Self::LogNormal => 1_050,
+            Self::Real => 3_900,
+        }
+    }
+
     /// The length of a record.
     pub(crate) fn next(self, random: &mut SplitMix64) -> usize {
         match self {
@@ -138,5 +147,22 @@ mod tests {
         let large: usize = all.iter().filter(|size| **size > 16_384).sum();
         let large = large * 100 / all.iter().sum::<usize>();
         assert!((48..=60).contains(&large), "{large}");
+    }
+
+    /// Against 274 real sessions: half of the runs have at most 237 records and 907 KB, a tenth
+    /// has more than 893 records and 3.42 MB.
+    #[test]
+    fn runs_are_as_long_as_real_ones() {
+        let mut random = SplitMix64::new(2);
+        let mut records: Vec<usize> = (0..4_000).map(|_| records_of_a_run(&mut random)).collect();
+        let run = |records: &usize| (0..*records).map(|_| Sizes::Real.next(&mut random)).sum();
+        let mut bytes: Vec<usize> = records.iter().map(run).collect();
+        records.sort_unstable();
+        bytes.sort_unstable();
+        let (half, tenth) = (records.len() / 2, records.len() * 9 / 10);
+        assert!((210..265).contains(&records[half]), "{}", records[half]);
+        assert!((800..990).contains(&records[tenth]), "{}", records[tenth]);
+        assert!((720_000..1_100_000).contains(&bytes[half]), "{}", bytes[half]);
+        assert!((2_900_000..4_000_000).contains(&bytes[tenth]), "{}", bytes[tenth]);
     }
 }

@@ -1,0 +1,97 @@
+//! Stores with many runs, made once and kept open for all rows that read them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::Context;
+use crate::engine::{Engine, Kind, Level};
+use crate::measure::folder;
+use crate::workload::runs::Runs;
+
+/// Stores that rows share. The last row that has them lets them go.
+pub(super) type Shared = Rc<RefCell<Stores>>;
+
+/// In which order the records lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The runs were written one after the other.
+    Contiguous,
+    /// So many runs were written in turns.
+    Interleaved(usize),
+    /// The same, and then each engine did what it has for putting things together.
+    Compacted(usize),
+}
+
+/// The same runs in a store of each engine.
+pub(super) struct Stores {
+    runs: Runs,
+    /// None are made yet if there is none.
+    order: Option<Order>,
+    open: Vec<(Kind, Box<dyn Engine>, tempfile::TempDir)>,
+}
+
+impl Stores {
+    pub(super) fn shared(runs: Runs) -> Shared {
+        Rc::new(RefCell::new(Self { runs, order: None, open: Vec::new() }))
+    }
+
+    pub(super) fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    pub(super) fn of(&self, kind: Kind) -> &dyn Engine {
+        &*self.open.iter().find(|(of, ..)| *of == kind).unwrap().1
+    }
+
+    /// Makes the stores, if they are not there in this order. All get the same records at once.
+    pub(super) fn make(&mut self, context: &Context, kinds: &[Kind], order: Order) {
+        if self.order == Some(order) {
+            return;
+        }
+        match order {
+            Order::Contiguous => self.write(context, kinds, 1),
+            Order::Interleaved(at_once) => self.write(context, kinds, at_once),
+            Order::Compacted(at_once) => {
+                self.make(context, kinds, Order::Interleaved(at_once));
+                std::thread::scope(|scope| {
+                    for (_, engine, _) in &mut self.open {
+                        scope.spawn(|| engine.compact());
+                    }
+                });
+            }
+        }
+        self.order = Some(order);
+        context.calm();
+    }
+
+    /// Writes the runs anew, where it matters in which order they were written.
+    fn write(&mut self, context: &Context, kinds: &[Kind], at_once: usize) {
+        self.runs.at_once = at_once;
+        self.let_go(context, |kind| !kind.has_file_for_each_run());
+        let made = self.open.len();
+        for &kind in kinds {
+            if self.open.iter().all(|(of, ..)| *of != kind) {
+                let folder = folder(&context.dir);
+                self.open.push((kind, kind.open(folder.path(), Level::Process), folder));
+            }
+        }
+        let empty: Vec<&dyn Engine> = self.open[made..].iter().map(|one| &*one.1).collect();
+        self.runs.load(&empty);
+        for engine in empty {
+            engine.settle();
+        }
+    }
+
+    /// Closes the stores of these engines.
+    fn let_go(&mut self, context: &Context, of: impl Fn(Kind) -> bool) {
+        for (kind, engine, folder) in self.open.extract_if(.., |(kind, ..)| of(*kind)) {
+            engine.close();
+            context.discard(kind, folder);
+        }
+    }
+
+    pub(super) fn finish(&mut self, context: &Context) {
+        self.let_go(context, |_| true);
+        self.order = None;
+    }
+}
