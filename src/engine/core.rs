@@ -286,7 +286,10 @@ impl Core {
             self.reserved.push_front(next);
             return Err(error);
         }
-        self.begin(next, engine.extent_size.bytes_u32());
+        // What was set aside before the store was opened is allocated as it is needed.
+        let whole = engine.extent_size.bytes_u32();
+        let allocated = if next.is_allocated() { whole } else { SEGMENT_HEADER_LEN };
+        self.begin(next, allocated);
         engine.commit.wrote(self.end_of_log());
         engine.upkeep.want(super::upkeep::Wanted::RESERVE);
         Ok(())

@@ -140,7 +140,7 @@ impl Engine {
         let _watch = self.watch(Activity::IndexCheckpoint);
         let mut segments = catalog.segments().to_vec();
         let through = fresh.last().map(|segment| segment.id()).max(catalog.through());
-        segments.extend(fresh);
+        segments.extend(fresh.iter().cloned());
         segments.sort_by_key(|segment| segment.id());
         if catalog.index_failed() {
             self.drop_index(&mut slot)?;
@@ -153,14 +153,19 @@ impl Engine {
                 self.drop_index(&mut slot)?;
             }
         }
-        let mut core = self.core.lock();
+        let mut guard = self.core.lock();
+        let core = &mut *guard;
         while core.unapplied.front().is_some_and(|segment| Some(segment.id()) <= through) {
             core.unapplied.pop_front();
         }
         core.catalog = Arc::new(Catalog::new(segments, through, index));
-        let core = &mut *core;
         if let Some(through) = through {
             core.hot.settle(through, &core.tail.builder);
+        }
+        drop(guard);
+        for segment in fresh {
+            // A failure costs some space and nothing else.
+            let _ = self.trim_sealed(&segment);
         }
         Ok(())
     }

@@ -54,6 +54,7 @@ mod stats;
 pub(crate) mod storage;
 mod stores;
 mod trace;
+mod trim;
 mod upkeep;
 mod values;
 mod verify;

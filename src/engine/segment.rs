@@ -43,6 +43,8 @@ pub(crate) struct Segment {
     durable: AtomicBool,
     /// The segment does not count any more, and is held for its readers only.
     retired: AtomicBool,
+    /// Its whole extent was allocated since the store was opened.
+    allocated: AtomicBool,
 }
 
 /// A directory that was checked.
@@ -77,6 +79,7 @@ impl Segment {
             region: OnceLock::new(),
             durable: AtomicBool::new(false),
             retired: AtomicBool::new(false),
+            allocated: AtomicBool::new(false),
         }
     }
 
@@ -106,6 +109,16 @@ impl Segment {
     /// See [`Segment::is_retired`].
     pub(crate) fn note_retired(&self) {
         self.retired.store(true, Ordering::Release);
+    }
+
+    /// Whether its whole extent was allocated since the store was opened.
+    pub(crate) fn is_allocated(&self) -> bool {
+        self.allocated.load(Ordering::Acquire)
+    }
+
+    /// See [`Segment::is_allocated`].
+    pub(crate) fn note_allocated(&self) {
+        self.allocated.store(true, Ordering::Release);
     }
 
     /// What the segment is for.

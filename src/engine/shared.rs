@@ -234,6 +234,7 @@ impl Engine {
         let purpose = Purpose::Log;
         let segment = Segment::new(self.disk.clone(), self.extent_size, extent, key, purpose);
         let segment = Arc::new(segment);
+        segment.note_allocated();
         self.write_segment_header(&segment, next_run_no, next_lsn)?;
         let SegmentKey { id, salt } = key;
         keeper.commit_durably(&[Change::Reserve { extent, segment: id, salt, purpose }])?;
@@ -264,6 +265,7 @@ impl Engine {
         self.note_seals()?;
         self.checkpoint()?;
         self.give_back_freed()?;
+        self.trim_unused()?;
         self.close_index();
         self.disk.sync()?;
         let (end, next) = {

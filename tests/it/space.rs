@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use runlog::format::superblock::Superblock;
 use runlog::storage::MemoryStorage;
-use runlog::{Compaction, Error, Options, Outcome, Retention, RunLog};
+use runlog::{
+    Compaction, Durability, Error, NewRecord, Options, Outcome, Retention, RunLog, SpaceReturn,
+};
 use runlog_sim::{SimClock, SimDisk, SimEntropy};
 
 const EXTENT: u64 = 64 << 10;
@@ -183,4 +185,57 @@ fn the_numbers_in_use_are_in_a_superblock_before_segments_go() {
     assert!(newest.next_run_no.0 > 30, "{newest:?}");
     assert!(newest.next_segment > end.segment, "{newest:?}");
     assert!(newest.next_lsn.0 > 30 * 22, "{newest:?}");
+}
+
+/// The blocks that a store of eight segments takes once it is closed.
+fn closed(space: SpaceReturn) -> u64 {
+    let disk = SimDisk::untracked(Vec::new());
+    let compaction = Compaction::new().automatic(false).space_return(space);
+    let options = options().extent_size(1 << 20).compaction(compaction);
+    let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+    let counts = fill(&log, &names("run", 4), 3_600);
+    assert_eq!(counts, [3_600; 4]);
+    log.checkpoint().unwrap();
+    log.close().unwrap();
+    let again = options.open_storage(Arc::new(disk.clone())).unwrap();
+    assert_records(&again, "run-003", 3_600);
+    assert!(again.verify().unwrap().is_clean());
+    again.close().unwrap();
+    disk.allocated()
+}
+
+#[test]
+fn a_closed_store_gives_back_what_no_frame_is_in() {
+    let (kept, given_back) = (closed(SpaceReturn::Keep), closed(SpaceReturn::Shrink));
+    // The ends of seven segments, most of the one that is set aside, and the rest of the last.
+    let ends = 7 * (28 << 10) + (1 << 20) - (4 << 10);
+    assert!(given_back + ends <= kept, "{given_back} of {kept}");
+}
+
+#[test]
+fn appends_to_a_store_that_gave_space_back_meet_a_full_disk_before_anything_is_written() {
+    let disk = SimDisk::untracked(Vec::new());
+    let options = options().compaction(Compaction::new().automatic(false));
+    let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+    assert_eq!(fill(&log, &names("run", 2), 300), [300; 2]);
+    log.close().unwrap();
+    let log = options.open_storage(Arc::new(disk.clone())).unwrap();
+    let running = log.start_run("agent", "running", ()).unwrap();
+    disk.set_capacity(disk.allocated());
+    let mut count = 0;
+    let refusal = loop {
+        let bytes = payload("running", count);
+        match running.append_record(&NewRecord::new(&bytes).durability(Durability::Disk)) {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refusal, Error::DiskFull { .. }), "{refusal:?}");
+    assert_records(&log, "running", count);
+    disk.set_capacity(u64::MAX);
+    for number in count..count + 500 {
+        let _ = running.append(&payload("running", number)).unwrap();
+    }
+    assert_records(&log, "running", count + 500);
+    assert!(log.verify().unwrap().is_clean());
 }

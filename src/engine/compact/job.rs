@@ -175,6 +175,10 @@ impl Engine {
         };
         self.commit_outputs(&gathered.victims, &outputs)?;
         self.relocate(job, &outputs)?;
+        for output in &outputs {
+            // A failure costs some space and nothing else.
+            let _ = self.trim_sealed(output);
+        }
         if matches!(goal, Goal::Order(_)) {
             compacting.carried = carried(&layouts, &order, &keys);
         }

@@ -101,8 +101,8 @@ pub trait TailWindow: fmt::Debug + Send + Sync + 'static {
     /// `UnexpectedEof` when it does not lie within the file.
     fn store(&self, at: usize, data: &[u8]) -> io::Result<()>;
 
-    /// Stores `head`, which is made of whole words, then `rest`, and zeros up to the end of its last
-    /// word, like one store of all that.
+    /// Stores `head`, which is made of whole words, then `rest`, and zeros up to the end of its
+    /// last word, like one store of all that.
     ///
     /// # Errors
     /// As [`TailWindow::store`].
