@@ -36,6 +36,10 @@ const MAX_STORED: usize = 8 << 10;
 /// How far zeros go ahead at least.
 const FIRST_ZEROS: u32 = 4 << 10;
 
+/// How much is let go of at once: each time stops the other processors, and so does each sync for
+/// each page that is still held.
+const RELEASED: u32 = 256 << 10;
+
 /// Whether the tail's segment can be stored into.
 #[derive(Debug, Default)]
 pub(crate) enum Stores {
@@ -101,8 +105,10 @@ impl Tail {
         let at = self.segment.file_offset() + u64::from(from);
         engine.disk.zero(at, (goal - from) as usize)?;
         *zeroed = goal;
-        window.release(*released as usize, self.offset as usize);
-        *released = self.offset;
+        if self.offset - *released >= RELEASED {
+            window.release(*released as usize, self.offset as usize);
+            *released = self.offset;
+        }
         *ahead = (*ahead * 2).min(most_zeros(engine.extent_size));
         Ok(true)
     }
