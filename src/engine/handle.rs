@@ -254,9 +254,9 @@ impl RunLog {
     /// # Errors
     /// [`Error::InvalidId`].
     pub fn runs(&self, agent: &str, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
-        let agent = AgentId::new(agent)?;
+        AgentId::check(agent)?;
         let wanted = limit.saturating_add(1);
-        let runs = self.engine().page(Some(&agent), after.map(Cursor::key), wanted)?;
+        let runs = self.engine().page(Some(agent), after.map(Cursor::key), wanted)?;
         Ok(RunPage::new(runs, limit))
     }
 

@@ -118,7 +118,7 @@ pub(crate) struct HotRuns {
     by_id: HashMap<RunId, SameId>,
     /// The versions of documents, by namespace and key.
     documents: BTreeMap<AgentId, BTreeMap<RunId, Vec<RunNo>>>,
-    by_agent: BTreeSet<(AgentId, Timestamp, RunNo)>,
+    by_agent: BTreeMap<AgentId, BTreeSet<(Timestamp, RunNo)>>,
     by_time: BTreeSet<(Timestamp, RunNo)>,
     in_progress: BTreeSet<RunNo>,
 }
@@ -174,7 +174,8 @@ impl HotRuns {
             return;
         }
         self.by_id.entry(run.run.clone()).or_default().numbers.push(run.run_no);
-        self.by_agent.insert((run.agent.clone(), run.created_at, run.run_no));
+        let of_agent = self.by_agent.entry(run.agent.clone()).or_default();
+        of_agent.insert((run.created_at, run.run_no));
         self.by_time.insert((run.created_at, run.run_no));
         if !run.status.is_ended() {
             self.in_progress.insert(run.run_no);
@@ -203,7 +204,12 @@ impl HotRuns {
                 self.by_id.remove(&run.run);
             }
         }
-        self.by_agent.remove(&(run.agent, run.created_at, run_no));
+        if let Some(of_agent) = self.by_agent.get_mut(&run.agent) {
+            of_agent.remove(&(run.created_at, run_no));
+            if of_agent.is_empty() {
+                self.by_agent.remove(&run.agent);
+            }
+        }
         self.by_time.remove(&(run.created_at, run_no));
         self.in_progress.remove(&run_no);
     }
@@ -295,19 +301,19 @@ impl HotRuns {
     /// The newest runs of an agent, or of all, that are older than `before`.
     pub(crate) fn newest(
         &self,
-        agent: Option<&AgentId>,
+        agent: Option<&str>,
         before: Option<(Timestamp, RunNo)>,
         limit: usize,
     ) -> Vec<RunNo> {
-        let (at, no) = before.unwrap_or((Timestamp(i64::MAX), RunNo(u64::MAX)));
-        match agent {
-            Some(agent) => {
-                let low = (agent.clone(), Timestamp(i64::MIN), RunNo(0));
-                let range = self.by_agent.range(low..(agent.clone(), at, no));
-                range.rev().take(limit).map(|key| key.2).collect()
-            }
-            None => self.by_time.range(..(at, no)).rev().take(limit).map(|key| key.1).collect(),
-        }
+        let before = before.unwrap_or((Timestamp(i64::MAX), RunNo(u64::MAX)));
+        let runs = match agent {
+            Some(agent) => self.by_agent.get(agent),
+            None => Some(&self.by_time),
+        };
+        let mut numbers = Vec::with_capacity(limit.min(64));
+        let older = runs.into_iter().flat_map(|runs| runs.range(..before).rev());
+        numbers.extend(older.take(limit).map(|key| key.1));
+        numbers
     }
 
     /// Runs in progress with a number above `after`, ascending.
@@ -318,20 +324,8 @@ impl HotRuns {
 
     /// Agents with an id above `after`, ascending.
     pub(crate) fn agents(&self, after: Option<&AgentId>, limit: usize) -> Vec<AgentId> {
-        let mut found: Vec<AgentId> = Vec::new();
-        let mut last = after.cloned();
-        while found.len() < limit {
-            let next = match &last {
-                None => self.by_agent.first(),
-                Some(agent) => {
-                    let end = (agent.clone(), Timestamp(i64::MAX), RunNo(u64::MAX));
-                    self.by_agent.range((Bound::Excluded(end), Bound::Unbounded)).next()
-                }
-            };
-            let Some((agent, _, _)) = next else { break };
-            found.push(agent.clone());
-            last = Some(agent.clone());
-        }
-        found
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let agents = self.by_agent.range::<AgentId, _>((from, Bound::Unbounded));
+        agents.take(limit).map(|(agent, _)| agent.clone()).collect()
     }
 }

@@ -38,14 +38,14 @@ pub(crate) struct Newest {
 impl Catalog {
     /// The newest runs of an agent, at least so many if there are, evicted ones included if their
     /// eviction is younger than the catalog.
-    pub(crate) fn newest(&self, agent: &AgentId, count: usize) -> Result<Arc<Newest>> {
+    pub(crate) fn newest(&self, agent: &str, count: usize) -> Result<Arc<Newest>> {
         let pages = &self.newest_pages().pages;
         if let Some(newest) = pages.lock().get(agent)
             && (newest.all || newest.runs.len() >= count)
         {
             return Ok(Arc::clone(newest));
         }
-        let filter = RunFilter::Agent(agent.as_str());
+        let filter = RunFilter::Agent(agent);
         let keys = self.ask(|catalog| catalog.runs_page(filter, None, count))?;
         let mut runs = Vec::with_capacity(keys.len());
         for &(_, run_no) in &keys {
@@ -58,7 +58,7 @@ impl Catalog {
         if pages.len() >= MOST {
             pages.clear();
         }
-        pages.insert(agent.clone(), Arc::clone(&newest));
+        pages.insert(AgentId::new(agent)?, Arc::clone(&newest));
         Ok(newest)
     }
 }

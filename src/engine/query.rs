@@ -164,7 +164,7 @@ impl Engine {
     /// A page of runs, newest first, strictly older than `before`.
     pub(crate) fn page(
         &self,
-        agent: Option<&AgentId>,
+        agent: Option<&str>,
         before: Option<(Timestamp, RunNo)>,
         limit: usize,
     ) -> Result<Vec<RunSummary>> {
@@ -188,18 +188,20 @@ impl Engine {
             let newest = catalog.newest(agent, limit)?;
             let oldest = found.iter().map(|run| run.key).min();
             let is_older = |run: &RunSummary| oldest.is_some_and(|oldest| run.key < oldest);
-            if newest.runs.iter().all(is_older) {
+            if newest.runs.first().is_none_or(is_older) {
                 // What is in memory is newer than all of them: they go on where it ends.
                 mixed = !found.is_sorted_by_key(|run| core::cmp::Reverse(run.key));
                 taken = found.len();
             }
-            taken += self.settled_newest(&newest, limit - taken, &mut found)?;
+            if taken < limit {
+                taken += self.settled_newest(&newest, limit - taken, &mut found)?;
+            }
             from = newest.runs.last().filter(|_| !newest.all).map(|run| run.key);
             if from.is_none() {
                 taken = limit;
             }
         }
-        let filter = agent.map_or(RunFilter::All, |agent| RunFilter::Agent(agent.as_str()));
+        let filter = agent.map_or(RunFilter::All, RunFilter::Agent);
         while taken < limit {
             let wanted = (limit - taken).min(PAGE);
             let keys = catalog.ask(|catalog| catalog.runs_page(filter, from, wanted))?;
@@ -333,7 +335,7 @@ impl Engine {
             let Some(last) = page.last().cloned() else { break };
             for agent in &page {
                 // An agent whose runs were all deleted since has none left to show.
-                if !self.page(Some(agent), None, 1)?.is_empty() {
+                if !self.page(Some(agent.as_str()), None, 1)?.is_empty() {
                     taken += 1;
                     found.push(agent.clone());
                 }
