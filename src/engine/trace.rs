@@ -10,6 +10,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::block::{OpenBlock, gather_pieces};
 use super::core::Core;
 use super::env::Clock;
 use super::lookup::Found;
@@ -19,9 +20,9 @@ use super::segment::CheckedFrame;
 use super::shared::Engine;
 use super::values::{Record, RecordView};
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::frame::{FLAG_PIECES, PieceRef, decode_pieces};
+use crate::format::frame::FLAG_PIECES;
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, Seq, Timestamp};
+use crate::types::{AgentId, RunId, RunNo, RunRef, Seq, Timestamp};
 
 /// A place between records: the part, and the record within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +44,8 @@ pub struct Trace {
     back: Spot,
     /// The sequence that is due at the front; a larger one means that records are missing.
     expected: Option<Seq>,
+    /// The block that was read last, if any was.
+    block: Option<Box<OpenBlock>>,
     /// Looks at frames through a view, to be counted at the end.
     looks: u64,
     /// How long it may hold up that extents are used again.
@@ -149,7 +152,8 @@ impl Trace {
     pub(super) fn new(agent: AgentId, run: RunId, run_no: RunNo, parts: Arc<[Part]>) -> Self {
         let back = Spot { part: parts.len(), index: 0 };
         let front = Spot { part: 0, index: 0 };
-        Self { agent, run, run_no, parts, front, back, expected: Some(Seq(0)), looks: 0, pin: None }
+        let (expected, block, pin) = (Some(Seq(0)), None, None);
+        Self { agent, run, run_no, parts, front, back, expected, block, looks: 0, pin }
     }
 
     /// Lets go of the segments if they moved or died and were held for too long; answers whether.
@@ -256,14 +260,23 @@ impl Trace {
     /// Checks the frame of a record.
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
     #[inline(always)]
-    fn check(&mut self, part: usize, index: u32) -> Result<CheckedFrame> {
-        let Some(part) = self.parts.get(part) else { return Err(Error::Poisoned) };
+    fn check(&mut self, number: usize, index: u32) -> Result<CheckedFrame> {
+        let Some(part) = self.parts.get(number) else { return Err(Error::Poisoned) };
+        if let Some(block) = &self.block
+            && let Some(rank) = block.rank(number, index)
+        {
+            return block.record(&part.segment, rank).map_err(|error| self.named(error, None));
+        }
         let checked = match part.offset(index) {
-            Ok(offset) => self.check_record(part, offset),
+            Ok(offset) => self.check_record(part, offset, index),
             Err(error) => Err(error),
         };
         self.looks += u64::from(part.segment.is_mapped());
         match checked {
+            Ok(frame) if frame.header.kind == FrameKind::Block => {
+                let opened = self.block.get_or_insert_default().open(number, part, index, frame);
+                opened.map_err(|error| self.named(error, None))
+            }
             Ok(frame) => Ok(frame),
             Err(error) => Err(self.named(error, part.presumed_seq(index))),
         }
@@ -271,10 +284,12 @@ impl Trace {
 
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
     #[inline(always)]
-    fn check_record(&self, part: &Part, offset: u32) -> Result<CheckedFrame> {
-        let named = |header: &FrameHeader, error| self.named(error, Some(header.seq));
+    fn check_record(&self, part: &Part, offset: u32, index: u32) -> Result<CheckedFrame> {
+        let named =
+            |header: &FrameHeader, error| self.named(error, part.seq_at(header, index).ok());
         let frame = part.segment.check_frame(offset, named)?;
-        if frame.header.kind != FrameKind::Record || frame.header.run_no != self.run_no {
+        let has_records = matches!(frame.header.kind, FrameKind::Record | FrameKind::Block);
+        if !has_records || frame.header.run_no != self.run_no {
             return Err(part.segment.damaged(offset, Damage::Mismatch));
         }
         Ok(frame)
@@ -314,6 +329,11 @@ impl Trace {
     fn keep(&self, part: usize, frame: CheckedFrame) -> Result<Record> {
         let Some(part) = self.parts.get(part) else { return Err(Error::Poisoned) };
         let header = frame.header;
+        if header.kind == FrameKind::Block {
+            let block = self.block.as_deref().ok_or(Error::Poisoned)?;
+            let stored = Payload::part(block.raw(), header.extra, header.payload_len);
+            return Ok(Record::new(&header, stored));
+        }
         let stored = part.segment.keep(frame);
         if header.flags & FLAG_PIECES != 0 {
             return Ok(Record::new(&header, Payload::owned(self.gather(&header, &stored)?)));
@@ -354,6 +374,10 @@ impl Trace {
         };
         let part = self.parts.get(part)?;
         let header = frame.header;
+        if header.kind == FrameKind::Block {
+            let stored = self.block.as_deref().map_or(&[][..], |block| block.look(&header));
+            return Some(Ok(Record::new(&header, Cow::Borrowed(stored))));
+        }
         let stored = part.segment.look(frame);
         if header.flags & FLAG_PIECES != 0 {
             return Some(match self.gather(&header, &stored) {
@@ -395,35 +419,8 @@ impl Trace {
     /// The kind and the payload of a record that lies in pieces.
     #[cold]
     fn gather(&self, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
-        let gathered = self.gather_pieces(header, stored);
+        let gathered = gather_pieces(&self.parts, header, stored);
         gathered.map_err(|error| self.named(error, Some(header.seq)))
-    }
-
-    fn gather_pieces(&self, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
-        let at = |position: LogPosition, damage| Error::corrupt(Place::Frame(position), damage);
-        let (name, references) = stored
-            .split_at_checked(usize::from(header.name_len))
-            .ok_or_else(|| at(header.position, Damage::Truncated))?;
-        let pieces = decode_pieces(references).map_err(|damage| at(header.position, damage))?;
-        let total: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
-        if total != u64::from(header.extra) {
-            return Err(at(header.position, Damage::Mismatch));
-        }
-        let mut bytes = Vec::with_capacity(name.len() + header.extra as usize);
-        bytes.extend_from_slice(name);
-        for PieceRef { at: position, len, crc } in pieces {
-            let part = self.parts.iter().find(|part| part.segment.id() == position.segment);
-            let part = part.ok_or_else(|| at(position, Damage::Missing))?;
-            let piece = part.segment.read_header(position.offset)?;
-            if piece.kind != FrameKind::Piece
-                || piece.payload_len != len
-                || piece.payload_crc != crc
-            {
-                return Err(at(position, Damage::Mismatch));
-            }
-            bytes.extend_from_slice(&part.segment.read_payload(&piece)?);
-        }
-        Ok(bytes)
     }
 
     /// An item for records that should be here and are not.
