@@ -268,7 +268,7 @@ fn image(storage: &MemoryStorage) -> Vec<u8> {
     image
 }
 
-fn of_kind(image: &[u8], kind: FrameKind) -> Vec<(usize, SegmentKey, FrameHeader)> {
+pub(crate) fn of_kind(image: &[u8], kind: FrameKind) -> Vec<(usize, SegmentKey, FrameHeader)> {
     frames(image).into_iter().filter(|(_, _, header)| header.kind == kind).collect()
 }
 
