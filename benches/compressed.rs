@@ -18,16 +18,17 @@ use std::time::Instant;
 use runlog::{Compression, Durability, Metadata, NewRecord, Options, Outcome, RunLog, Seq};
 use runlog_sim::SplitMix64;
 
-use self::sizes::{Sizes, records_of_a_run};
-use self::text::{Words, Writing};
+use self::workload::sizes::{Sizes, records_of_a_run};
+use self::workload::text::{Words, Writing};
 
-#[allow(dead_code, reason = "the comparison with other engines uses the rest")]
-#[path = "../peers/src/workload/sizes.rs"]
-mod sizes;
-#[allow(dead_code, reason = "the comparison with other engines uses the rest")]
-#[path = "../peers/src/workload/text.rs"]
-mod text;
-mod workload;
+/// The sessions with which the engines are compared, too.
+#[allow(dead_code, reason = "the comparison uses the rest")]
+mod workload {
+    #[path = "../../peers/src/workload/sizes.rs"]
+    pub(crate) mod sizes;
+    #[path = "../../peers/src/workload/text.rs"]
+    pub(crate) mod text;
+}
 
 /// Runs that are written side by side.
 const WIDTH: u64 = 8;
@@ -56,8 +57,8 @@ fn main() {
     }
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("{runs} runs, {payload} bytes of payload, zstd level {LEVEL}; load {}\n", load.trim());
-    println!("| | file / payload | a whole run, MB/s of payload | a record in the middle, us |");
-    println!("|---|---|---|---|");
+    println!("| | file / payload | what lives / payload | a whole run, MB/s | one record, us |");
+    println!("|---|---|---|---|---|");
     let mut random = SplitMix64::new(5);
     let mut rates = [Vec::new(), Vec::new()];
     let mut singles = [Vec::new(), Vec::new()];
@@ -76,11 +77,12 @@ fn main() {
         }
     }
     for ((side, rates), singles) in sides.iter().zip(&mut rates).zip(&mut singles) {
-        let file = side.log.stats().unwrap().file_len;
+        let stats = side.log.stats().unwrap();
         println!(
-            "| {} | {:.3} | {:.0} | {:.1} |",
+            "| {} | {:.3} | {:.3} | {:.0} | {:.1} |",
             side.name,
-            file as f64 / payload as f64,
+            stats.file_len as f64 / payload as f64,
+            stats.live_bytes as f64 / payload as f64,
             median(rates),
             median(singles)
         );
@@ -88,14 +90,17 @@ fn main() {
 }
 
 fn id(number: u64) -> String {
-    workload::ids(usize::try_from(number).unwrap()).1
+    format!("run-{number:08}")
 }
 
 /// A store with so many runs that have ended, compacted.
 fn fill(name: &'static str, compression: Compression, runs: u64) -> Side {
-    let folder = workload::folder();
+    let folder = match std::env::var_os("RUNLOG_BENCH_DIR") {
+        Some(dir) => tempfile::tempdir_in(dir).unwrap(),
+        None => tempfile::tempdir().unwrap(),
+    };
     let options = Options::new().compression(compression);
-    let log = options.create(workload::path(&folder)).unwrap();
+    let log = options.create(folder.path().join("bench.runlog")).unwrap();
     let words = Words::new();
     let process = Durability::Process;
     let numbers: Vec<u64> = (0..runs).collect();
@@ -127,6 +132,9 @@ fn fill(name: &'static str, compression: Compression, runs: u64) -> Side {
     log.checkpoint().unwrap();
     let began = Instant::now();
     let done = log.compact().unwrap();
+    if std::env::var_os("RUNLOG_BENCH_STATS").is_some() {
+        println!("{:?}", log.stats().unwrap());
+    }
     println!("{name}: compacted in {:.1} s, {done:?}", began.elapsed().as_secs_f64());
     Side { name, log, _folder: folder }
 }
