@@ -11,6 +11,7 @@
 //! are told.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
+#![allow(clippy::cast_precision_loss, reason = "a benchmark tells ratios")]
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -203,3 +203,121 @@ pub(crate) fn each_record(
     let count = if block.extra > MAX_BLOCK_RECORDS { 1 } else { block.extra };
     (0..count.max(1)).map(move |rank| (Some(seq_in(block, rank)), damage))
 }
+
+#[cfg(all(test, feature = "zstd"))]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::format::compression::absent;
+    use crate::storage::MemoryStorage;
+    use crate::{
+        Compression, Durability, Error, Metadata, NewRecord, Options, Outcome, Retention, RunLog,
+    };
+
+    const RUNS: usize = 6;
+
+    fn options() -> Options {
+        Options::new().extent_size(64 << 10).background(false)
+    }
+
+    fn zstd() -> Options {
+        options().compression(Compression::Zstd { level: 3 })
+    }
+
+    fn payload(run: usize, record: usize) -> Vec<u8> {
+        let len = if record == 7 { 30_000 } else { 500 };
+        format!("{run} {record} again ").bytes().cycle().take(len).collect()
+    }
+
+    /// Runs that have ended and are compressed, and one that goes on.
+    fn compressed() -> Arc<MemoryStorage> {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = zstd().create_storage(storage.clone()).unwrap();
+        let open = log.start_run("agent", "open", ()).unwrap();
+        for run in 0..RUNS {
+            let metadata = Metadata::new(b"metadata").durability(Durability::Process);
+            let writer = log.start_run("agent", &format!("run-{run}"), metadata).unwrap();
+            for record in 0..40 {
+                let _ = writer.append_record(&NewRecord::new(&payload(run, record))).unwrap();
+                let _ = open.append(&payload(run, record)[..100]).unwrap();
+            }
+            let _ = writer.end(&Outcome::completed().durability(Durability::Process)).unwrap();
+        }
+        let full = log.stats().unwrap().end.segment;
+        while log.stats().unwrap().end.segment == full {
+            let _ = open.append(&[7; 5_000]).unwrap();
+        }
+        log.compact().unwrap();
+        drop(open);
+        log.close().unwrap();
+        storage
+    }
+
+    fn read(log: &RunLog, run: usize) -> Vec<Vec<u8>> {
+        let trace = log.trace(&format!("run-{run}")).unwrap();
+        trace.map(|record| record.unwrap().payload().to_vec()).collect()
+    }
+
+    fn assert_needs_feature(error: &Error) {
+        assert!(matches!(error, Error::NeedsFeature { feature: "zstd" }), "{error:?}");
+        assert!(error.to_string().contains("`zstd`"), "{error}");
+    }
+
+    #[test]
+    fn without_the_codec_everything_works_but_the_payloads_of_compressed_records() {
+        let storage = compressed();
+        absent::during(|| {
+            assert_needs_feature(&zstd().open_storage(storage.clone()).unwrap_err());
+            let log = options().open_storage(storage.clone()).unwrap();
+            assert_eq!(log.all_runs(None, 100).unwrap().runs.len(), RUNS + 1);
+            for run in 0..RUNS {
+                let id = format!("run-{run}");
+                let summary = log.run(&id).unwrap();
+                assert_eq!(summary.records, 40);
+                assert_eq!(summary.bytes, 39 * 500 + 30_000);
+                assert_eq!(&*log.metadata(&id).unwrap().unwrap().1, b"metadata");
+                let mut items = 0;
+                for item in log.trace(&id).unwrap() {
+                    items += 1;
+                    if let Err(error) = item {
+                        assert_needs_feature(&error);
+                    }
+                }
+                assert_eq!(items, 40);
+                assert_needs_feature(&log.trace(&id).unwrap().next_view().unwrap().unwrap_err());
+                assert_needs_feature(&log.trace(&id).unwrap().next_back().unwrap().unwrap_err());
+            }
+            assert!(log.trace("open").unwrap().all(|record| record.is_ok()));
+            assert!(log.verify().unwrap().is_clean());
+            let _ = log.delete_run("run-1").unwrap();
+            let _ = log.gc(&Retention::new().keep_newest(4)).unwrap();
+            log.compact().unwrap();
+            assert!(log.verify().unwrap().is_clean());
+            log.close().unwrap();
+        });
+        let log = options().open_storage(storage).unwrap();
+        let left: Vec<usize> =
+            (0..RUNS).filter(|run| log.run(&format!("run-{run}")).is_ok()).collect();
+        assert_eq!(left.len(), 4);
+        for run in left {
+            let expected: Vec<Vec<u8>> = (0..40).map(|record| payload(run, record)).collect();
+            assert!(read(&log, run) == expected, "{run}");
+        }
+        assert!(log.verify().unwrap().is_clean());
+    }
+
+    #[test]
+    fn records_that_are_kept_share_one_buffer_and_the_next_block_has_another() {
+        let log = options().open_storage(compressed()).unwrap();
+        let kept: Vec<_> = log.trace("run-2").unwrap().map(Result::unwrap).collect();
+        let again: Vec<_> = log.trace("run-2").unwrap().map(Result::unwrap).collect();
+        for (one, two) in kept.iter().zip(&again) {
+            assert_eq!(one.payload(), two.payload());
+        }
+        // One behind the other, without a copy of each.
+        let place = |at: usize| kept[at].payload().as_ptr() as usize;
+        assert_eq!(place(1) - place(0), 500);
+        assert_eq!(place(10) - place(9), 500);
+        assert!(!kept[0].clone().into_payload().is_view());
+    }
+}
