@@ -359,6 +359,49 @@ fn runs_in_progress_are_moved_and_never_compressed() {
 }
 
 #[test]
+fn a_run_of_which_only_the_end_is_in_the_tail_is_compressed() {
+    let (storage, log) = create(&options());
+    let mut runs = Runs::new();
+    steps(3, 200, 600).iter().for_each(|step| append(&log, step, false, &mut runs));
+    roll(&log);
+    end(&log, &runs);
+    let _ = log.compact().unwrap();
+    assert!(!of_kind(&image(&storage), FrameKind::Block).is_empty());
+    assert_same(&log, &runs);
+    // Late records go on behind the blocks.
+    for late in steps(3, 30, 600) {
+        append(&log, &late, true, &mut runs);
+    }
+    assert_same(&log, &runs);
+    roll(&log);
+    assert_same(&log, &runs);
+    let _ = log.compact().unwrap();
+    assert_same(&log, &runs);
+    assert_clean(&log);
+}
+
+#[test]
+fn a_trace_goes_on_where_it_was_while_its_run_is_compressed_and_deleted() {
+    let (_, log) = create(&options());
+    let runs = fill(&log, &steps(3, 150, 500));
+    let name = ("agent", "run-1");
+    let mut early = log.trace(name).unwrap();
+    let first: Vec<Rec> =
+        early.by_ref().take(70).map(Result::unwrap).map(|r| rec(r.seq().0, &r)).collect();
+    let _ = log.compact().unwrap();
+    let mut blocks = log.trace(name).unwrap();
+    let kept = blocks.next().unwrap().unwrap();
+    let _ = log.delete_run(name).unwrap();
+    log.reclaim().unwrap();
+    let _ = log.compact().unwrap();
+    let rest = early.map(Result::unwrap).map(|r| rec(r.seq().0, &r));
+    assert_eq!(first.into_iter().chain(rest).collect::<Vec<_>>(), runs["run-1"]);
+    let others = blocks.map(Result::unwrap).map(|r| rec(r.seq().0, &r));
+    assert_eq!(others.collect::<Vec<_>>(), runs["run-1"][1..]);
+    assert_eq!(kept.payload(), runs["run-1"][0].payload);
+}
+
+#[test]
 fn large_records_are_compressed_piece_by_piece() {
     let (storage, log) = create(&options());
     let mut steps = steps(2, 6, 60_000);

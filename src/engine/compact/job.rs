@@ -8,6 +8,7 @@ use super::output::{Layout, Names, Writing, lay_out, places};
 use super::pack::pack;
 use super::{Compacting, Goal, Step};
 use crate::engine::catalog::Catalog;
+use crate::engine::options::Compression;
 use crate::engine::recovery::rebuild_directory;
 use crate::engine::segment::Segment;
 use crate::engine::shared::Engine;
@@ -95,17 +96,22 @@ impl Engine {
             Ok(gathered) => gathered,
             Err(obstacle) => return Ok(Err(obstacle)),
         };
-        let (mut spans, mut ended) = (BTreeMap::new(), HashSet::new());
+        let (mut spans, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
         for &run_no in &gathered.listed {
             let state = catalog.run_state(run_no)?;
-            if state.row.is_some_and(|row| row.status.is_ended() && !row.document) {
-                ended.insert(run_no);
+            match state.row {
+                Some(row) if row.document => {}
+                Some(row) if row.status.is_ended() => drop(ended.insert(run_no)),
+                _ => open.push(run_no),
             }
             let all = state.spans;
             if let Some(between) = stays_between(&all, &ids) {
                 return Ok(Err(between));
             }
             spans.insert(run_no, all);
+        }
+        if self.options.compression != Compression::None {
+            ended.extend(self.ended_since(&open));
         }
         let names = names_of(&victims, &gathered)?;
         Ok(Ok(Job { gathered, spans, ended, names, catalog }))

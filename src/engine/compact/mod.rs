@@ -114,6 +114,8 @@ const STEP_SEGMENTS: usize = 32;
 const STEP_EXTENTS: u64 = 8;
 /// Bytes that one step takes at most where they are compressed, unless one extent is larger.
 const STEP_PACKED: u64 = 64 << 20;
+/// Runs that are looked up in memory at once, with all others waiting.
+const LOOKED_UP: usize = 512;
 /// So many segments must have something to compress before it is done by itself.
 const PACK_SEGMENTS: usize = 4;
 /// The part of a segment that must be to compress for that.
@@ -298,7 +300,9 @@ impl Engine {
         };
         compacting.settled.retain(|id, _| catalog.segment(*id).is_some());
         compacting.incompressible.retain(|id, _| catalog.segment(*id).is_some());
-        let cold = Cold::new(&catalog, &deleted, goal);
+        let wanted = matches!(goal, Goal::Pack(_));
+        let in_progress = OnceCell::new();
+        let cold = Cold { engine: self, catalog: &catalog, deleted: &deleted, in_progress };
         let receipts = self.kept_receipts();
         let mut uses = Vec::with_capacity(catalog.segments().len());
         for segment in catalog.segments() {
@@ -314,11 +318,29 @@ impl Engine {
             };
             compacting.live.insert(id, (live, loose));
             let (extent, is_output) = (segment.extent(), segment.is_output());
-            let cold = if loose > 0 { cold.bytes_in(segment)? } else { 0 };
+            let cold = if wanted && loose > 0 { cold.bytes_in(segment)? } else { 0 };
             uses.push(SegmentUse { id, extent, is_output, live, cold });
         }
         compacting.live.retain(|id, _| catalog.segment(*id).is_some());
         Ok(uses)
+    }
+
+    /// Which of these runs, in progress as the catalog knows, have ended since. Their ends survive
+    /// power loss, so that no crash makes them go on.
+    fn ended_since(&self, runs: &[RunNo]) -> HashSet<RunNo> {
+        let mut ended = HashSet::new();
+        let durable = self.commit.durable();
+        for some in runs.chunks(LOOKED_UP) {
+            let core = self.core.lock();
+            let hot = some.iter().filter_map(|run_no| core.hot.get(*run_no));
+            for run in hot.filter(|run| run.status.is_ended()) {
+                let row = run.row(core.tail.segment.id(), &core.tail.builder);
+                if row.and_then(|row| row.end).is_some_and(|end| end < durable) {
+                    ended.insert(run.run_no);
+                }
+            }
+        }
+        ended
     }
 
     /// The segments at the end of the file for which there is room in front of them.
@@ -365,30 +387,24 @@ fn loose_bytes(segment: &Arc<Segment>, is_deleted: impl Fn(RunNo) -> bool) -> Re
 
 /// What there is to compress.
 struct Cold<'a> {
+    engine: &'a Engine,
     catalog: &'a Catalog,
     deleted: &'a HashSet<RunNo>,
-    wanted: bool,
     in_progress: OnceCell<HashSet<RunNo>>,
 }
 
-impl<'a> Cold<'a> {
-    fn new(catalog: &'a Catalog, deleted: &'a HashSet<RunNo>, goal: Goal) -> Self {
-        let wanted = matches!(goal, Goal::Pack(_));
-        Self { catalog, deleted, wanted, in_progress: OnceCell::new() }
-    }
-
-    /// The bytes of runs in a segment that have ended, as the catalog knows, and that may yet be
-    /// compressed. What a step compresses goes by the same catalog or a later one, so that none of
-    /// this is left behind it.
+impl Cold<'_> {
+    /// The bytes of runs in a segment that have ended and may yet be compressed. What a step
+    /// compresses goes by the same rule a moment later, and no run goes on that has ended: nothing
+    /// of this is left behind it.
     fn bytes_in(&self, segment: &Arc<Segment>) -> Result<u64> {
-        if !self.wanted {
-            return Ok(0);
-        }
         let in_progress = match self.in_progress.get() {
             Some(known) => known,
             None => {
                 let all = self.catalog.ask(|catalog| catalog.in_progress_page(None, usize::MAX))?;
-                self.in_progress.get_or_init(|| all.into_iter().collect())
+                let ended = self.engine.ended_since(&all);
+                let open = all.into_iter().filter(|run_no| !ended.contains(run_no));
+                self.in_progress.get_or_init(|| open.collect())
             }
         };
         let stays = |run_no| self.deleted.contains(&run_no) || in_progress.contains(&run_no);
