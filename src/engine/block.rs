@@ -57,7 +57,7 @@ impl OpenBlock {
         // The directory must list the block as often as it has records.
         let end = first.saturating_add(header.extra);
         let here = |at: u32| Ok::<_, Error>(at < part.records && part.offset(at)? == offset);
-        if index >= end || !here(end - 1)? || here(end)? {
+        if index >= end || !here(first)? || !here(end - 1)? || here(end)? {
             return Err(damaged(Damage::Mismatch));
         }
         let payload = part.segment.look(frame);

@@ -143,7 +143,7 @@ impl Engine {
         let mut segments = catalog.segments().to_vec();
         let through = fresh.last().map(|segment| segment.id()).max(catalog.through());
         if !fresh.is_empty() && self.options.compression != Compression::None {
-            self.upkeep.want(Wanted::COMPACT);
+            self.upkeep.want(Wanted::PACK);
         }
         segments.extend(fresh);
         segments.sort_by_key(|segment| segment.id());

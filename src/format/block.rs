@@ -408,9 +408,13 @@ mod tests {
         header
     }
 
+    /// Headers of frames, with their payloads.
+    #[cfg(feature = "zstd")]
+    type Frames = Vec<(FrameHeader, Vec<u8>)>;
+
     /// A block of three records, and their headers, kinds and bytes.
     #[cfg(feature = "zstd")]
-    fn sample() -> (FrameHeader, Vec<u8>, Vec<(FrameHeader, Vec<u8>)>) {
+    fn sample() -> (FrameHeader, Vec<u8>, Frames) {
         let long = b"again and ".repeat(60);
         let records = [
             (record(4, 70, 1_000, false, b"turn", b"{}"), b"turn{}".to_vec()),

@@ -73,6 +73,18 @@ impl Engine {
         Ok(done)
     }
 
+    /// Compresses what has become cold, if that makes fewer segments. What is gained by that for
+    /// the file is another time's.
+    pub(crate) fn compress_cold(&self, rate: Rate, stop: &dyn Fn() -> bool) -> Result<()> {
+        let mut done = Compacted::default();
+        self.compacting.lock().begin(rate);
+        self.compress(None, stop, &mut done)?;
+        if done.segments > 0 {
+            self.upkeep.want(Wanted::COMPACT);
+        }
+        Ok(())
+    }
+
     /// Compresses what is cold, if that is asked for: all in segments in front of `end`, or what
     /// makes fewer segments. What there is no room for on a full disk stays as it is.
     fn compress(

@@ -112,7 +112,7 @@ pub(crate) struct Compacting {
 const STEP_SEGMENTS: usize = 32;
 /// Extents that one step fills at most.
 const STEP_EXTENTS: u64 = 8;
-/// Bytes that one step takes at most where they are compressed, unless one extent is larger.
+/// Bytes that one step takes at most where they are compressed, unless two extents are larger.
 const STEP_PACKED: u64 = 64 << 20;
 /// Runs that are looked up in memory at once, with all others waiting.
 const LOOKED_UP: usize = 512;
@@ -157,7 +157,7 @@ impl Engine {
             Goal::SpaceOnFullDisk => extent - extent / 4,
             // What is compressed waits in memory until it is written.
             _ if self.options.compression != Compression::None => {
-                extent.saturating_mul(STEP_EXTENTS).min(extent.max(STEP_PACKED))
+                extent.saturating_mul(STEP_EXTENTS).min((2 * extent).max(STEP_PACKED))
             }
             _ => extent.saturating_mul(STEP_EXTENTS),
         };
@@ -313,7 +313,8 @@ impl Engine {
                 None => {
                     let is_deleted = |run_no| deleted.contains(&run_no);
                     let live = live_bytes(segment, is_deleted)? + receipts.bytes_in(segment)?;
-                    (live, loose_bytes(segment, is_deleted)?)
+                    let packs = self.options.compression != Compression::None;
+                    (live, if packs { loose_bytes(segment, is_deleted)? } else { 0 })
                 }
             };
             compacting.live.insert(id, (live, loose));
