@@ -719,3 +719,29 @@ fn levels_that_are_none_are_refused_and_nothing_is_touched() {
     let (_, log) = create(&plain().compression(Compression::Zstd { level: 19 }));
     let _ = log.start_run("agent", "run", metadata).unwrap();
 }
+
+#[test]
+fn what_does_not_become_fewer_segments_is_tried_and_not_written() {
+    let (_, log) = create(&options().compaction(Compaction::new()));
+    let mut steps = steps(4, 120, 600);
+    for (number, step) in steps.iter_mut().enumerate() {
+        step.payload = noise(number as u64, 600);
+    }
+    let runs = fill(&log, &steps);
+    // What the deletion of the filler leaves to do.
+    for _ in 0..4 {
+        log.reclaim().unwrap();
+    }
+    let written = |log: &RunLog| log.stats().unwrap().io.bytes_written;
+    let bytes = written(&log);
+    for _ in 0..4 {
+        log.reclaim().unwrap();
+        log.checkpoint().unwrap();
+    }
+    assert!(written(&log) - bytes < EXTENT / 2, "{}", written(&log) - bytes);
+    assert_same(&log, &runs);
+    // Who asks for it has it put in order, and marked.
+    let _ = log.compact().unwrap();
+    assert_same(&log, &runs);
+    assert_clean(&log);
+}

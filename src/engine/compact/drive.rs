@@ -225,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// Holds the thread up, so that it writes no faster than it may.
+    /// Holds the thread up, so that it writes no faster than it may, and reads in vain no faster.
     pub(super) fn pace(&self, compacting: &mut Compacting, bytes: usize) {
         let end = self.commit.written();
         let appended = core::mem::replace(&mut compacting.seen, end) != end;

@@ -229,6 +229,10 @@ impl Engine {
                 Attempt::NoGain if goal == Goal::Pack(None) => {
                     let tried = chosen.iter().map(|segment| (segment.id, segment.cold));
                     compacting.incompressible.extend(tried);
+                    // There may be many such; whoever asked looks up now and then.
+                    let bytes: u64 = chosen.iter().map(|segment| segment.live).sum();
+                    self.pace(compacting, usize::try_from(bytes).unwrap_or(usize::MAX));
+                    return Ok(Some(Step::default()));
                 }
                 Attempt::NoGain => compacting.settle(&wanted),
             }
