@@ -287,7 +287,7 @@ fn ended_runs_become_blocks_and_read_as_before_in_every_way() {
     assert_clean(&log);
     // Also without anything in memory, without an index, and without the option.
     log.close().unwrap();
-    for options in [options(), plain(), plain().index(false)] {
+    for options in [options(), plain(), plain().index(false), plain()] {
         let log = options.open_storage(storage.clone()).unwrap();
         assert_same(&log, &runs);
         assert_clean(&log);
