@@ -105,6 +105,8 @@ pub enum Damage {
     Missing,
     /// The index library refused its pages.
     IndexPages,
+    /// Compressed bytes that do not become what they should.
+    Undecodable,
 }
 
 impl fmt::Display for Damage {
@@ -123,6 +125,7 @@ impl fmt::Display for Damage {
             Self::Mismatch => f.write_str("what is stored twice differs"),
             Self::Missing => f.write_str("missing"),
             Self::IndexPages => f.write_str("index pages that do not check"),
+            Self::Undecodable => f.write_str("compressed bytes that cannot be decompressed"),
         }
     }
 }

@@ -178,6 +178,13 @@ pub enum Error {
         /// Which argument, and what is accepted.
         what: &'static str,
     },
+    /// A record is compressed, or was to be, and this program was built without the codec. All
+    /// bytes are safe, and everything but the payloads of such records can be read. The caller
+    /// should build the program with this Cargo feature of runlog.
+    NeedsFeature {
+        /// The name of the feature.
+        feature: &'static str,
+    },
     /// A value could not be turned into JSON, or JSON into the value. The stored bytes stay
     /// readable as they are.
     Json {
@@ -329,7 +336,7 @@ impl Error {
 }
 
 impl Error {
-    /// What is said of a file that cannot be opened or created.
+    /// What is said of a file that cannot be opened or created, or not with this program.
     fn fmt_refusal(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound { path } => write!(f, "there is no store at {}", path.display()),
@@ -351,6 +358,11 @@ impl Error {
             Self::UnsupportedFeatures { unknown } => {
                 write!(f, "the file needs unknown features {unknown:#x}; update the program")
             }
+            Self::NeedsFeature { feature } => write!(
+                f,
+                "compressed records need the feature `{feature}` of runlog, which this program was \
+                 built without; build it with the feature"
+            ),
             _ => f.write_str("the store cannot be opened"),
         }
     }

@@ -65,12 +65,12 @@ pub mod stores;
 mod types;
 
 pub use engine::{
-    Activity, Adopted, Allow, Appended, Batch, Collected, Committed, Compacted, Compaction, Cursor,
-    Deleted, Document, DocumentPage, DocumentSummary, Erased, Expected, GcPlan, HeldRun,
-    IndexRecovery, IoCounters, Metadata, NewRecord, Observer, Options, Outcome, Payload, Phase,
-    Pinned, PlannedEviction, ProtectedRun, Receipt, Record, RecordView, RecoveryReport, RunLog,
-    RunPage, RunSummary, RunWriter, SpaceReturn, Stats, TailWriter, Ticket, TornTail, Trace,
-    VerifyReport,
+    Activity, Adopted, Allow, Appended, Batch, Collected, Committed, Compacted, Compaction,
+    Compression, Cursor, Deleted, Document, DocumentPage, DocumentSummary, Erased, Expected,
+    GcPlan, HeldRun, IndexRecovery, IoCounters, Metadata, NewRecord, Observer, Options, Outcome,
+    Payload, Phase, Pinned, PlannedEviction, ProtectedRun, Receipt, Record, RecordView,
+    RecoveryReport, RunLog, RunPage, RunSummary, RunWriter, SpaceReturn, Stats, TailWriter, Ticket,
+    TornTail, Trace, VerifyReport,
 };
 pub use error::{
     Corruption, Damage, Error, IdKind, IoAction, Owner, Place, Result, Sized as SizedThing,

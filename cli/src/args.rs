@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use runlog::RunRef;
+use runlog::{Compression, RunRef};
 
 use crate::amount::{parse_age, parse_size};
 
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     /// List what was deleted, when and why, the latest first.
     Receipts(ReceiptsArgs),
     /// Move the records of each run together, and give back the space of deleted ones.
-    Compact,
+    Compact(CompactArgs),
     /// Show a document.
     Get(GetArgs),
     /// Write a document, in the place of what is there.
@@ -73,6 +73,22 @@ pub(crate) enum Command {
     Docs(DocsArgs),
     /// Delete a document.
     Del(DelArgs),
+}
+
+/// How a store is compacted.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompactArgs {
+    /// Compress runs that have ended, by zstd: 1 is fast, 19 is short, and 3 if nothing is said.
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, default_missing_value = "3")]
+    #[arg(value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(crate) zstd: Option<i32>,
+}
+
+impl CompactArgs {
+    /// What the library is asked for.
+    pub(crate) fn compression(&self) -> Compression {
+        self.zstd.map_or(Compression::None, |level| Compression::Zstd { level })
+    }
 }
 
 /// A run, for every command that takes one.

@@ -1,12 +1,14 @@
-//! `runlog compact`: the records of each run come to lie together, and dead space comes back.
+//! `runlog compact`: the records of each run come to lie together, compressed if that is asked for,
+//! and dead space comes back.
 
 use std::path::Path;
 
+use runlog::Options;
 use serde::Serialize;
 
+use crate::args::CompactArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
-use crate::store;
 
 #[derive(Serialize)]
 struct Row {
@@ -17,8 +19,8 @@ struct Row {
     file_bytes: u64,
 }
 
-pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
-    let log = store::open_existing(path)?;
+pub(crate) fn run(path: &Path, args: &CompactArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let log = Options::new().compression(args.compression()).open_existing(path)?;
     let before = log.stats()?.file_len;
     let done = log.compact()?;
     let after = log.stats()?.file_len;

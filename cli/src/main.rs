@@ -69,7 +69,7 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::Rm(rm) => rm::delete(rm, &store, out),
         Command::Erase(erase) => rm::erase(erase, &store, out),
         Command::Receipts(receipts) => receipts::run(receipts, &store, out),
-        Command::Compact => compact::run(&store, out),
+        Command::Compact(args) => compact::run(&store, args, out),
         Command::Get(get) => documents::get(get, &store, out),
         Command::Put(put) => documents::put(put, &store, out),
         Command::Docs(docs) => documents::list(docs, &store, out),

@@ -4,7 +4,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use runlog::RunNo;
 use runlog::format::eviction::{decode_evictions, evicted_runs};
 use runlog::format::frame::{FRAME_HEADER_LEN, FrameCheck, FrameHeader, SegmentKey};
 use runlog::format::header::StaticHeader;
@@ -12,7 +11,8 @@ use runlog::format::manifest::{AREA_HEADER_LEN, AreaHeader, Change, RECORD_LEN, 
 use runlog::format::origin::Origin;
 use runlog::format::segment::SegmentHeader;
 use runlog::format::superblock::Superblock;
-use runlog::format::{Directory, directory, frame, manifest, owner};
+use runlog::format::{Directory, FrameKind, block, directory, frame, manifest, owner};
+use runlog::{RunNo, Timestamp};
 use runlog_fuzz::checks::{repair, repair_change, repair_frame};
 
 fuzz_target!(|data: &[u8]| {
@@ -127,10 +127,35 @@ fn payloads(bytes: &[u8]) {
         evictions.iter().for_each(|eviction| eviction.encode(&mut again));
         assert_eq!(again, bytes);
     }
+    let mut out = Vec::new();
+    if block::unpack_piece(bytes, 1 << 20, &mut out).is_err() {
+        assert!(out.len() <= 1 << 20);
+    }
+    block_payload(bytes);
     if let Ok(origin) = Origin::decode(bytes) {
         let mut again = Vec::new();
         origin.encode(&mut again);
         assert_eq!(again, bytes);
+    }
+}
+
+fn block_payload(bytes: &[u8]) {
+    let Some((front, payload)) = bytes.split_first_chunk::<2>() else { return };
+    let mut header = FrameHeader::new(FrameKind::Block, RunNo(1), Timestamp(5));
+    header.extra = u32::from(u16::from_le_bytes(*front));
+    let mut payload = payload.to_vec();
+    if payload.len() >= block::BLOCK_HEAD_LEN {
+        let crc = crc32fast::hash(&payload[..block::BLOCK_HEAD_LEN - 4]);
+        payload[block::BLOCK_HEAD_LEN - 4..block::BLOCK_HEAD_LEN]
+            .copy_from_slice(&crc.to_le_bytes());
+    }
+    let Ok((head, compressed)) = block::BlockHead::decode(&header, &payload) else { return };
+    let (mut raw, mut rows) = (Vec::new(), Vec::new());
+    if head.open(&header, compressed, &mut raw, &mut rows).is_ok() {
+        assert_eq!(rows.len(), header.extra as usize);
+        for row in &rows {
+            let _ = row.bytes(&raw);
+        }
     }
 }
 

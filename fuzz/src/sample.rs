@@ -1,12 +1,12 @@
 //! A small store with something of everything: sealed segments, outputs of a compaction, an index,
 //! ended, deleted, held and unfinished runs, records in pieces, batches, records after the end,
-//! documents.
+//! documents. What is moved of ended runs is compressed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use runlog::storage::MemoryStorage;
-use runlog::{Allow, NewRecord, Outcome, RunLog};
+use runlog::{Allow, Compression, NewRecord, Outcome, RunLog};
 
 use crate::surroundings::options;
 
@@ -29,7 +29,8 @@ pub fn sample() -> &'static Sample {
 
 fn build() -> runlog::Result<Sample> {
     let storage = Arc::new(MemoryStorage::new());
-    let log = options().create_storage(storage.clone())?;
+    let zstd = Compression::Zstd { level: 3 };
+    let log = options().compression(zstd).create_storage(storage.clone())?;
     let mut runs = BTreeMap::new();
     for number in 0..18_usize {
         add_run(&log, number, &mut runs)?;

@@ -1,8 +1,11 @@
 //! Frames before they have a place: what can be done outside of the lock is done here.
 
 use crate::error::{Error, IdKind, Result};
+use crate::format::block::{BlockHead, seq_in};
 use crate::format::directory::{EVICTION_COST, EndAt, EvictionAt, HoldAt, RECORD_COST, StartAt};
-use crate::format::frame::{FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES};
+use crate::format::frame::{
+    FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES, FLAG_PLAIN,
+};
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, RunEntry};
 use crate::types::{ContentType, Durability, MAX_KIND_LEN, RunNo, RunStatus, Timestamp};
 
@@ -180,6 +183,7 @@ pub(crate) fn note_frame(
                 entry.start.get_or_insert(StartAt { offset, at: header.at });
             }
         }
+        FrameKind::Piece => note_cold(entry, header.flags & (FLAG_COMPRESSED | FLAG_PLAIN) != 0),
         FrameKind::Record => {
             count_record(entry, header);
             builder.push_record(header.run_no, offset);
@@ -213,11 +217,38 @@ pub(crate) fn note_record(builder: &mut DirectoryBuilder, slot: usize, header: &
 }
 
 fn count_record(entry: &mut RunEntry, header: &FrameHeader) {
+    note_cold(entry, header.flags & FLAG_PLAIN != 0);
     entry.first_seq.get_or_insert(header.seq);
     entry.next_seq = entry.next_seq.max(crate::types::Seq(header.seq.0.saturating_add(1)));
     entry.records += 1;
     entry.late += u32::from(header.flags & FLAG_LATE != 0);
     entry.bytes += record_len(header);
+}
+
+/// Notes the records of a block, behind [`note_frame`]. What is damaged of its payload costs what
+/// the header of the frame does not say.
+pub(crate) fn note_block(builder: &mut DirectoryBuilder, block: &FrameHeader, payload: &[u8]) {
+    let head = BlockHead::decode(block, payload).ok().map(|(head, _)| head);
+    if let Some(head) = head {
+        builder.note_lsn(head.last_lsn);
+    }
+    let Some(entry) = builder.run_mut(block.run_no) else { return };
+    note_cold(entry, true);
+    entry.first_seq.get_or_insert(block.seq);
+    entry.next_seq = entry.next_seq.max(seq_in(block, block.extra));
+    entry.records = entry.records.saturating_add(block.extra);
+    if let Some(head) = head {
+        entry.late = entry.late.saturating_add(head.late);
+        entry.bytes = entry.bytes.saturating_add(head.bytes);
+    }
+    for _ in 0..block.extra {
+        builder.push_record(block.run_no, block.position.offset);
+    }
+}
+
+/// A run is cold in a segment if all of its records and pieces there are.
+fn note_cold(entry: &mut RunEntry, cold: bool) {
+    entry.cold = cold && (entry.cold || entry.records == 0);
 }
 
 /// The length of a record's payload, also where it lies in pieces.

@@ -381,7 +381,9 @@ impl RunLog {
     }
 
     /// Compacts all full segments: the records of each ended run come to lie next to one another,
-    /// and the space of deleted ones becomes free. Appends and reads go on meanwhile.
+    /// and the space of deleted ones becomes free. With `Options::compression` all runs there that
+    /// have ended are compressed, while what happens by itself waits until several segments are
+    /// worth it. Appends and reads go on meanwhile.
     ///
     /// # Errors
     /// [`Error::DiskFull`] when there is no room for a copy: nothing has changed then. What made a

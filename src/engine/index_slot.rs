@@ -13,9 +13,11 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::index_host::IndexHost;
 use super::observer::Activity;
+use super::options::Compression;
 use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use super::shared::Engine;
+use super::upkeep::Wanted;
 use crate::error::{Error, Place, Result};
 use crate::format::manifest::{Change, Use};
 use crate::format::superblock::FLAG_INDEX_OPENING;
@@ -140,6 +142,9 @@ impl Engine {
         let _watch = self.watch(Activity::IndexCheckpoint);
         let mut segments = catalog.segments().to_vec();
         let through = fresh.last().map(|segment| segment.id()).max(catalog.through());
+        if !fresh.is_empty() && self.options.compression != Compression::None {
+            self.upkeep.want(Wanted::PACK);
+        }
         segments.extend(fresh.iter().cloned());
         segments.sort_by_key(|segment| segment.id());
         if catalog.index_failed() {

@@ -5,7 +5,7 @@
 //! - `core`, `draft`, `hot`: the tail of the log and the runs in memory, behind one lock.
 //! - `ops`, `pieces`, `commit`: appending, and waiting for durability.
 //! - `batch`, `documents`: the key-value face.
-//! - `segment`, `part`, `catalog`, `lookup`, `query`, `trace`: reading.
+//! - `segment`, `part`, `block`, `catalog`, `lookup`, `query`, `trace`: reading.
 //! - `index_host`, `index_slot`: the index within the file.
 //! - `retain`, `hold`, `receipts`: what goes by a policy, what stays, and telling of it.
 //! - `upkeep`, `compact`, `reclaim`: what happens now and then.
@@ -13,6 +13,7 @@
 //! - `handle`, `options`, `pages`, `values`: the public face.
 
 mod batch;
+mod block;
 mod catalog;
 mod commit;
 mod compact;
@@ -33,6 +34,7 @@ mod lookup;
 mod manifest_log;
 mod newest;
 mod observer;
+mod open_trace;
 mod ops;
 mod options;
 mod pages;
@@ -69,7 +71,7 @@ pub use self::draft::NewRecord;
 pub use self::handle::RunLog;
 pub use self::hold::HeldRun;
 pub use self::observer::{Activity, Observer, Phase};
-pub use self::options::{Compaction, Options, SpaceReturn, TailWriter};
+pub use self::options::{Compaction, Compression, Options, SpaceReturn, TailWriter};
 pub use self::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
 pub use self::payload::Payload;
 pub use self::receipts::Receipt;

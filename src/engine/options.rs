@@ -13,6 +13,7 @@ use super::observer::Observer;
 use super::recovery;
 use super::storage::{Creation, FileStorage, OpenedFile, Storage};
 use crate::error::{Error, Owner, Result};
+use crate::format::compression::{Compressor, ZSTD_FEATURE, ZSTD_LEVELS, has_zstd};
 use crate::format::{OWNER_AT, PAGE_LEN, owner};
 
 /// How frames reach the file when nobody waits for a sync. The bytes are the same either way.
@@ -58,6 +59,7 @@ pub struct Options {
     pub(crate) index_cache: usize,
     pub(crate) max_record_len: u64,
     pub(crate) compaction: Compaction,
+    pub(crate) compression: Compression,
     pub(crate) receipts: ReceiptLimits,
     pub(crate) tail_writer: TailWriter,
     pub(crate) environment: Environment,
@@ -82,6 +84,7 @@ impl Options {
             index_cache: 48 << 20,
             max_record_len: 64 << 20,
             compaction: Compaction::new(),
+            compression: Compression::None,
             receipts: ReceiptLimits::default(),
             tail_writer: TailWriter::Auto,
             environment: Environment::system(),
@@ -143,6 +146,15 @@ impl Options {
         self
     }
 
+    /// Whether runs that have ended are compressed; not unless this says so. Compressed ones stay
+    /// so when the store is opened without it, and can be read as long as the program has the
+    /// codec.
+    #[must_use]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
     /// How many receipts of deleted runs are kept at most, and for how long after the deletion;
     /// 10,000 and 90 days by default. Older ones go with the next compaction.
     #[must_use]
@@ -177,7 +189,9 @@ impl Options {
     ///
     /// # Errors
     /// [`Error::Busy`] if somebody has it open, [`Error::NotAStore`], [`Error::Truncated`] and the
-    /// like if it is not a store; then it was not touched.
+    /// like if it is not a store; then it was not touched. [`Error::NeedsFeature`] if the program
+    /// lacks the codec of [`Options::compression`], and [`Error::InvalidArgument`] for a level that
+    /// there is not.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<RunLog> {
         let path = path.as_ref();
         match self.open_existing(path) {
@@ -196,6 +210,7 @@ impl Options {
     /// As [`Options::open`], and [`Error::NotFound`].
     pub fn open_existing(&self, path: impl AsRef<Path>) -> Result<RunLog> {
         let path = path.as_ref();
+        self.compression.check()?;
         match FileStorage::open_locked(path)? {
             OpenedFile::Locked(storage) => self.start(Arc::new(storage), Some(path)),
             OpenedFile::Busy(storage) => {
@@ -214,6 +229,7 @@ impl Options {
     /// [`Error::AlreadyExists`]; [`Error::InvalidArgument`] for an extent size that is not allowed.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<RunLog> {
         let path = path.as_ref();
+        self.compression.check()?;
         let creation = Creation::begin(path)?;
         super::create::write_store(creation.storage(), self)?;
         self.start(Arc::new(creation.finish()?), Some(path))
@@ -224,6 +240,7 @@ impl Options {
     /// # Errors
     /// As [`Options::open`].
     pub fn open_storage(&self, storage: Arc<dyn Storage>) -> Result<RunLog> {
+        self.compression.check()?;
         self.start(storage, None)
     }
 
@@ -232,6 +249,7 @@ impl Options {
     /// # Errors
     /// [`Error::InvalidArgument`] if the storage is not empty.
     pub fn create_storage(&self, storage: Arc<dyn Storage>) -> Result<RunLog> {
+        self.compression.check()?;
         let disk = Disk::new(Arc::clone(&storage));
         if disk.len()? != 0 {
             return Err(Error::InvalidArgument { what: "the storage of a new store is empty" });
@@ -258,6 +276,66 @@ pub struct Compaction {
     pub(crate) rate: Rate,
     pub(crate) space: SpaceReturn,
     pub(crate) pin_age: Option<Duration>,
+}
+
+/// Whether runs that have ended are compressed, and how.
+///
+/// Records are appended as they are, and read so, as long as their run goes on. When it has ended,
+/// a compaction puts them into blocks of some 128 KiB, by itself in the background or by
+/// `RunLog::compact`. Reading gives the same bytes as before; a record costs the decompression of
+/// its block, which a trace does once for all records in it.
+///
+/// The sizes of runs are told as they were appended. Limits of policies in bytes, plans and
+/// receipts count what runs take in the file, which compression makes less. Versions of documents
+/// are not compressed.
+///
+/// ```
+/// # fn main() -> runlog::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runlog-doc-zstd-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// use runlog::{Compression, Options, Outcome};
+/// let log = Options::new().compression(Compression::Zstd { level: 3 }).open(&path)?;
+/// let run = log.start_run("agent", "run", ())?;
+/// for _ in 0..1000 {
+///     let _ = run.append(b"what agents say has been said before")?;
+/// }
+/// let _ = run.end(&Outcome::completed())?;
+/// log.compact()?;
+/// let first = log.trace("run")?.next().expect("there are records")?;
+/// assert_eq!(first.payload(), b"what agents say has been said before");
+/// # drop((first, run)); log.close()?; let _ = std::fs::remove_file(&path);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Compression {
+    /// No.
+    #[default]
+    None,
+    /// By zstd, for which the program is built with the feature `zstd`.
+    Zstd {
+        /// 1 to 19: from fast to short. 3 is zstd's own default.
+        level: i32,
+    },
+}
+
+impl Compression {
+    fn check(self) -> Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Zstd { .. } if !has_zstd() => Err(Error::NeedsFeature { feature: ZSTD_FEATURE }),
+            Self::Zstd { level } if ZSTD_LEVELS.contains(&level) => Ok(()),
+            Self::Zstd { .. } => Err(Error::InvalidArgument { what: "levels of zstd are 1 to 19" }),
+        }
+    }
+
+    /// What compresses so, if anything is to be compressed.
+    pub(crate) fn compressor(self) -> Option<Compressor> {
+        match self {
+            Self::None => None,
+            Self::Zstd { level } => Compressor::new(level),
+        }
+    }
 }
 
 /// How many bytes a second are written at most.
@@ -355,6 +433,7 @@ impl fmt::Debug for Options {
             .field("index", &self.index)
             .field("index_cache", &self.index_cache)
             .field("max_record_len", &self.max_record_len)
+            .field("compression", &self.compression)
             .field("tail_writer", &self.tail_writer)
             .finish_non_exhaustive()
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
+use crate::format::block::seq_in;
+use crate::format::{FrameHeader, FrameKind};
 use crate::types::{RunNo, Seq};
 
 /// The longest list of offsets that is kept in memory.
@@ -93,6 +95,26 @@ impl Part {
         }
     }
 
+    /// The index of the first record at this offset, which record `index` is at: that of the first
+    /// record of its block.
+    pub(crate) fn first_at(&self, offset: u32, index: u32) -> Result<u32> {
+        let (mut low, mut high) = (0, index);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.offset(middle)? < offset { low = middle + 1 } else { high = middle }
+        }
+        Ok(low)
+    }
+
+    /// The sequence of record `index`, which is in the frame with this header.
+    pub(crate) fn seq_at(&self, header: &FrameHeader, index: u32) -> Result<Seq> {
+        if header.kind != FrameKind::Block {
+            return Ok(header.seq);
+        }
+        let first = self.first_at(header.position.offset, index)?;
+        Ok(seq_in(header, index - first))
+    }
+
     /// The index of the first record with a sequence of at least `seq`.
     pub(crate) fn lower_bound(&self, seq: Seq) -> Result<u32> {
         let Some(first) = self.first_seq else { return Ok(0) };
@@ -109,7 +131,7 @@ impl Part {
         while low < high {
             let middle = low + (high - low) / 2;
             let below = match self.segment.read_header(self.offset(middle)?) {
-                Ok(header) => header.seq < seq,
+                Ok(header) => self.seq_at(&header, middle)? < seq,
                 // A damaged one cannot say; its neighbours lead close enough, and the reader
                 // skips what lies outside of the range.
                 Err(error) if error.is_corruption() => false,

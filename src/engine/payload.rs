@@ -7,13 +7,14 @@ use std::sync::Arc;
 use super::segment::Segment;
 
 /// Bytes that were stored: a view of the file where that is possible, a copy elsewhere. Cheap to
-/// clone; the extent that a view points into is not reused while the payload or a clone lives.
+/// clone; the extent that a view points into is not reused while the payload or a clone lives. The
+/// payloads of records that were compressed together share one copy of all of them, some 128 KiB.
 #[derive(Clone)]
 pub struct Payload {
     owner: Owner,
     /// The first of the owner's bytes.
     start: u32,
-    /// How many bytes of a view; a copy goes on to its end.
+    /// How many bytes of a view or of a part; a copy goes on to its end.
     len: u32,
 }
 
@@ -23,6 +24,8 @@ enum Owner {
     /// The segment, in its view of the extent, which holds the map and the writer lock too.
     View(Arc<Segment>),
     Copy(Arc<Vec<u8>>),
+    /// A part of these bytes, which others share.
+    Part(Arc<Vec<u8>>),
 }
 
 impl Payload {
@@ -33,6 +36,10 @@ impl Payload {
 
     pub(crate) fn owned(bytes: Vec<u8>) -> Self {
         Self { owner: Owner::Copy(Arc::new(bytes)), start: 0, len: 0 }
+    }
+
+    pub(crate) fn part(bytes: &Arc<Vec<u8>>, start: u32, len: u32) -> Self {
+        Self { owner: Owner::Part(Arc::clone(bytes)), start, len }
     }
 
     /// The bytes without the first `len`; none if they are fewer.
@@ -57,6 +64,10 @@ impl Deref for Payload {
         match &self.owner {
             Owner::View(segment) => segment.viewed(self.start, self.len),
             Owner::Copy(bytes) => bytes.get(self.start as usize..).unwrap_or_default(),
+            Owner::Part(bytes) => {
+                let rest = bytes.get(self.start as usize..).unwrap_or_default();
+                rest.get(..self.len as usize).unwrap_or_default()
+            }
         }
     }
 }

@@ -423,6 +423,12 @@ pub(crate) struct CheckedFrame {
 }
 
 impl CheckedFrame {
+    /// A frame of which the payload is not asked for here.
+    #[inline]
+    pub(crate) fn without_copy(header: FrameHeader) -> Self {
+        Self { header, copy: None }
+    }
+
     /// Where in the segment the payload starts.
     fn start(&self) -> u32 {
         self.header.position.offset.saturating_add(HEADER)

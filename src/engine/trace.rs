@@ -10,18 +10,16 @@ use core::time::Duration;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::core::Core;
+use super::block::{OpenBlock, gather_pieces};
 use super::env::Clock;
-use super::lookup::Found;
 use super::part::{Offsets, Part};
 use super::payload::Payload;
 use super::segment::CheckedFrame;
-use super::shared::Engine;
 use super::values::{Record, RecordView};
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::frame::{FLAG_PIECES, PieceRef, decode_pieces};
+use crate::format::frame::FLAG_PIECES;
 use crate::format::{FrameHeader, FrameKind, RecordFrame};
-use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, Seq, Timestamp};
+use crate::types::{AgentId, RunId, RunNo, Seq, Timestamp};
 
 /// A place between records: the part, and the record within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,10 +39,12 @@ pub struct Trace {
     back: Spot,
     /// The sequence that is due at the front; a larger one means that records are missing.
     expected: Option<Seq>,
+    /// The block that was read last, if any was.
+    block: Option<Box<OpenBlock>>,
     /// Looks at frames through a view, to be counted at the end.
     looks: u64,
     /// How long it may hold up that extents are used again.
-    pin: Option<Pin>,
+    pub(super) pin: Option<Pin>,
 }
 
 /// A run that is ready to be read. It is kept where it was looked up, so that the next who reads it
@@ -58,10 +58,10 @@ pub(crate) struct Opened {
 }
 
 /// Since when a trace holds its segments, and for how long it may once they do not count any more.
-struct Pin {
-    clock: Arc<dyn Clock>,
-    since: Timestamp,
-    most: Duration,
+pub(super) struct Pin {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) since: Timestamp,
+    pub(super) most: Duration,
 }
 
 impl Pin {
@@ -77,91 +77,12 @@ const AHEAD: u32 = 3;
 /// Records that start within so many bytes of one another are read as one stream.
 const NEAR: u32 = 2 << 10;
 
-impl Engine {
-    /// The trace of a run as of now.
-    pub(crate) fn trace(&self, run: RunRef<'_>) -> Result<Trace> {
-        let mut trace = self.begin_trace(run)?;
-        trace.pin = self.options.compaction.pin_age.map(|most| Pin {
-            clock: Arc::clone(&self.options.environment.clock),
-            since: self.now(),
-            most,
-        });
-        Ok(trace)
-    }
-
-    fn begin_trace(&self, run: RunRef<'_>) -> Result<Trace> {
-        let core = self.core.lock();
-        self.check_open(&core)?;
-        if let Some((run_no, found)) = self.only_in_catalog(&core, run)? {
-            if let Some(opened) = found.opened() {
-                return Ok(Trace::of(opened, run_no));
-            }
-            let catalog = Arc::clone(&core.catalog);
-            drop(core);
-            let parts = found.parts(&catalog, run_no)?;
-            let (agent, id) = found.ids(&catalog, run_no)?;
-            return Ok(Trace::new(agent, id, run_no, parts));
-        }
-        let id = RunId::new(run.run())?;
-        let run_no = self.resolve(&core, run)?;
-        let agent = core.hot.get(run_no).map(|hot| hot.agent.clone());
-        let mut fresh = parts_in_memory(&core, run_no);
-        let catalog = Arc::clone(&core.catalog);
-        drop(core);
-        for part in &mut fresh {
-            part.confirm(run_no)?;
-        }
-        let found = catalog.find_of_known(run.run())?;
-        let mut parts = found.parts(&catalog, run_no)?;
-        if !fresh.is_empty() {
-            parts = parts.iter().cloned().chain(fresh).collect();
-        }
-        let agent = match agent {
-            Some(agent) => agent,
-            None => found.row(&catalog, run_no)?.agent.clone(),
-        };
-        Ok(Trace::new(agent, id, run_no, parts))
-    }
-
-    /// The one run with an id of which memory knows nothing: the short way of most lookups.
-    fn only_in_catalog(&self, core: &Core, run: RunRef<'_>) -> Result<Option<(RunNo, Arc<Found>)>> {
-        RunId::check(run.run())?;
-        let (hot, complete) = core.hot.by_id(run.run());
-        if complete || !hot.is_empty() || run.agent().is_some() {
-            return Ok(None);
-        }
-        let found = core.catalog.find(run.run())?;
-        let only = found.only().filter(|run_no| !core.deleted.contains(run_no));
-        Ok(only.map(|run_no| (run_no, found)))
-    }
-}
-
-/// What segments that the catalog does not cover have of a run.
-pub(super) fn parts_in_memory(core: &Core, run_no: RunNo) -> Vec<Part> {
-    let mut parts = Vec::new();
-    for span in core.hot.get(run_no).map_or(&[][..], |hot| &hot.spans) {
-        let segment = core.unapplied.iter().find(|segment| segment.id() == span.segment);
-        let segment = segment.or_else(|| core.catalog.segment(span.segment));
-        parts.extend(segment.map(|segment| Part::sealed(segment, span)));
-    }
-    if let Some(built) = core.tail.builder.run(run_no) {
-        parts.push(Part {
-            segment: Arc::clone(&core.tail.segment),
-            records: built.entry.records,
-            first_seq: built.entry.first_seq,
-            next_seq: built.entry.next_seq,
-            offsets: Offsets::Listed(built.offsets.as_slice().into()),
-        });
-    }
-    parts
-}
-
 impl Trace {
     pub(super) fn new(agent: AgentId, run: RunId, run_no: RunNo, parts: Arc<[Part]>) -> Self {
         Self::of(Arc::new(Opened { agent, run, parts }), run_no)
     }
 
-    fn of(opened: Arc<Opened>, run_no: RunNo) -> Self {
+    pub(super) fn of(opened: Arc<Opened>, run_no: RunNo) -> Self {
         if let Some(part) = opened.parts.first()
             && let Offsets::Listed(offsets) = &part.offsets
         {
@@ -171,7 +92,8 @@ impl Trace {
         }
         let back = Spot { part: opened.parts.len(), index: 0 };
         let front = Spot { part: 0, index: 0 };
-        Self { opened, run_no, front, back, expected: Some(Seq(0)), looks: 0, pin: None }
+        let (expected, block, pin) = (Some(Seq(0)), None, None);
+        Self { opened, run_no, front, back, expected, block, looks: 0, pin }
     }
 
     /// Lets go of the segments if they moved or died and were held for too long; answers whether.
@@ -280,14 +202,23 @@ impl Trace {
     /// Checks the frame of a record.
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
     #[inline(always)]
-    fn check(&mut self, part: usize, index: u32) -> Result<CheckedFrame> {
-        let Some(part) = self.opened.parts.get(part) else { return Err(Error::Poisoned) };
+    fn check(&mut self, number: usize, index: u32) -> Result<CheckedFrame> {
+        let Some(part) = self.opened.parts.get(number) else { return Err(Error::Poisoned) };
+        if let Some(block) = &self.block
+            && let Some(rank) = block.rank(number, index)
+        {
+            return block.record(&part.segment, rank).map_err(|error| self.named(error, None));
+        }
         let checked = match part.offset(index) {
-            Ok(offset) => self.check_record(part, offset),
+            Ok(offset) => self.check_record(part, offset, index),
             Err(error) => Err(error),
         };
         self.looks += u64::from(part.segment.is_mapped());
         match checked {
+            Ok(frame) if frame.header.kind == FrameKind::Block => {
+                let opened = self.block.get_or_insert_default().open(number, part, index, frame);
+                opened.map_err(|error| self.named(error, None))
+            }
             Ok(frame) => Ok(frame),
             Err(error) => Err(self.named(error, part.presumed_seq(index))),
         }
@@ -295,10 +226,12 @@ impl Trace {
 
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
     #[inline(always)]
-    fn check_record(&self, part: &Part, offset: u32) -> Result<CheckedFrame> {
-        let named = |header: &FrameHeader, error| self.named(error, Some(header.seq));
+    fn check_record(&self, part: &Part, offset: u32, index: u32) -> Result<CheckedFrame> {
+        let named =
+            |header: &FrameHeader, error| self.named(error, part.seq_at(header, index).ok());
         let frame = part.segment.check_frame(offset, named)?;
-        if frame.header.kind != FrameKind::Record || frame.header.run_no != self.run_no {
+        let has_records = matches!(frame.header.kind, FrameKind::Record | FrameKind::Block);
+        if !has_records || frame.header.run_no != self.run_no {
             return Err(part.segment.damaged(offset, Damage::Mismatch));
         }
         Ok(frame)
@@ -311,7 +244,7 @@ impl Trace {
     fn glance(&mut self) -> Option<(usize, RecordFrame)> {
         let Spot { part: place, index } = self.front;
         let part = self.opened.parts.get(place)?;
-        if self.front >= self.back || index >= part.records {
+        if self.front >= self.back || index >= part.records || self.block.is_some() {
             return None;
         }
         if self.pin.is_some() && self.opened.parts.iter().any(|part| part.segment.is_retired()) {
@@ -363,6 +296,11 @@ impl Trace {
     fn keep(&self, part: usize, frame: CheckedFrame) -> Result<Record> {
         let Some(part) = self.opened.parts.get(part) else { return Err(Error::Poisoned) };
         let header = frame.header;
+        if header.kind == FrameKind::Block {
+            let block = self.block.as_deref().ok_or(Error::Poisoned)?;
+            let stored = Payload::part(block.raw(), header.extra, header.payload_len);
+            return Ok(Record::new(&header, stored));
+        }
         let stored = part.segment.keep(frame);
         if header.flags & FLAG_PIECES != 0 {
             return Ok(Record::new(&header, Payload::owned(self.gather(&header, &stored)?)));
@@ -408,6 +346,10 @@ impl Trace {
         };
         let part = self.opened.parts.get(part)?;
         let header = frame.header;
+        if header.kind == FrameKind::Block {
+            let stored = self.block.as_deref().map_or(&[][..], |block| block.look(&header));
+            return Some(Ok(Record::new(&header, Cow::Borrowed(stored))));
+        }
         let stored = part.segment.look(frame);
         if header.flags & FLAG_PIECES != 0 {
             return Some(match self.gather(&header, &stored) {
@@ -449,35 +391,8 @@ impl Trace {
     /// The kind and the payload of a record that lies in pieces.
     #[cold]
     fn gather(&self, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
-        let gathered = self.gather_pieces(header, stored);
+        let gathered = gather_pieces(&self.opened.parts, header, stored);
         gathered.map_err(|error| self.named(error, Some(header.seq)))
-    }
-
-    fn gather_pieces(&self, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
-        let at = |position: LogPosition, damage| Error::corrupt(Place::Frame(position), damage);
-        let (name, references) = stored
-            .split_at_checked(usize::from(header.name_len))
-            .ok_or_else(|| at(header.position, Damage::Truncated))?;
-        let pieces = decode_pieces(references).map_err(|damage| at(header.position, damage))?;
-        let total: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
-        if total != u64::from(header.extra) {
-            return Err(at(header.position, Damage::Mismatch));
-        }
-        let mut bytes = Vec::with_capacity(name.len() + header.extra as usize);
-        bytes.extend_from_slice(name);
-        for PieceRef { at: position, len, crc } in pieces {
-            let part = self.opened.parts.iter().find(|part| part.segment.id() == position.segment);
-            let part = part.ok_or_else(|| at(position, Damage::Missing))?;
-            let piece = part.segment.read_header(position.offset)?;
-            if piece.kind != FrameKind::Piece
-                || piece.payload_len != len
-                || piece.payload_crc != crc
-            {
-                return Err(at(position, Damage::Mismatch));
-            }
-            bytes.extend_from_slice(&part.segment.read_payload(&piece)?);
-        }
-        Ok(bytes)
     }
 
     /// An item for records that should be here and are not.

@@ -27,9 +27,11 @@ impl Wanted {
     pub(crate) const RECLAIM: Self = Self(1 << 3);
     const OPEN_INDEX: Self = Self(1 << 4);
     pub(crate) const COMPACT: Self = Self(1 << 5);
+    /// Segments are full that may have something to compress.
+    pub(crate) const PACK: Self = Self(1 << 6);
     const LOG_WORK: Self = Self(Self::SYNC.0 | Self::RESERVE.0);
     const INDEX_WORK: Self = Self(Self::CHECKPOINT.0 | Self::OPEN_INDEX.0);
-    const SPACE_WORK: Self = Self(Self::RECLAIM.0 | Self::COMPACT.0);
+    const SPACE_WORK: Self = Self(Self::RECLAIM.0 | Self::COMPACT.0 | Self::PACK.0);
 
     fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -259,6 +261,8 @@ impl Engine {
         }
         if work.has(Wanted::COMPACT) && self.options.compaction.automatic {
             let _ = self.compact_for_space(rate, &|| self.upkeep.is_stopping());
+        } else if work.has(Wanted::PACK) && self.options.compaction.automatic {
+            let _ = self.compress_cold(rate, &|| self.upkeep.is_stopping());
         }
     }
 

@@ -14,7 +14,7 @@
 //!             | evictions 16 B each, by run number | record offsets 4 B each | id bytes
 //! ```
 
-use super::codec::{Decoded, Reader, Writer, u32_at, u64_at};
+use super::codec::{Decoded, Reader, Writer, u16_at, u32_at, u64_at};
 use crate::error::Damage;
 use crate::types::{AgentId, Lsn, MAX_ID_LEN, RunId, RunNo, RunStatus, Seq, Timestamp};
 
@@ -46,7 +46,9 @@ const HOLD: u16 = 1 << 4;
 const HELD: u16 = 1 << 5;
 /// It is no run but a version of a document.
 const DOCUMENT: u16 = 1 << 6;
-const KNOWN_FLAGS: u16 = CREATED | STARTED | ENDED | RECORDS | HOLD | HELD | DOCUMENT;
+/// Everything of the run here was compressed, or found not to be worth it.
+const COLD: u16 = 1 << 7;
+const KNOWN_FLAGS: u16 = CREATED | STARTED | ENDED | RECORDS | HOLD | HELD | DOCUMENT | COLD;
 /// The eviction has a receipt.
 const WITH_RECEIPT: u32 = 1;
 
@@ -113,6 +115,8 @@ pub struct RunEntry {
     /// It is no run but a version of a document: the agent's id is the namespace, the run's id the
     /// key.
     pub document: bool,
+    /// There are records or pieces here, each of them compressed or found not to be worth it.
+    pub cold: bool,
     /// When the run came into being, if its first frame is in this segment.
     pub created_at: Option<Timestamp>,
     /// The explicit START, if it is in this segment.
@@ -145,6 +149,7 @@ impl RunEntry {
             agent,
             run,
             document: false,
+            cold: false,
             created_at: None,
             start: None,
             end: None,
@@ -168,6 +173,7 @@ impl RunEntry {
         flags |= if self.hold.is_some() { HOLD } else { 0 };
         flags |= if self.hold.is_some_and(|hold| hold.held) { HELD } else { 0 };
         flags |= if self.document { DOCUMENT } else { 0 };
+        flags |= if self.cold { COLD } else { 0 };
         let hold = self.hold.unwrap_or(HoldAt { offset: 0, lsn: Lsn(0), held: false });
         let start = self.start.unwrap_or(StartAt { offset: 0, at: Timestamp(0) });
         let end = self.end.unwrap_or(EndAt {
@@ -299,9 +305,16 @@ impl<'a> Directory<'a> {
 
     /// Whether what is in `slot` is a version of a document.
     pub fn is_document(&self, slot: u32) -> Decoded<bool> {
-        let at = self.entry_at(slot)? + 32;
-        let flags = Reader::new(self.bytes.get(at..).unwrap_or_default()).u16()?;
-        Ok(flags & DOCUMENT != 0)
+        Ok(self.flags(slot)? & DOCUMENT != 0)
+    }
+
+    /// The bytes of the frames of the run in `slot` if it has records here that may yet be
+    /// compressed; zero for versions of documents, which never are.
+    pub fn loose(&self, slot: u32) -> Decoded<u64> {
+        let at = self.entry_at(slot)?;
+        let has_records = u32_at(self.bytes, at + 24)? > 0;
+        let settled = self.flags(slot)? & (DOCUMENT | COLD) != 0;
+        if has_records && !settled { self.stored(slot) } else { Ok(0) }
     }
 
     /// What the directory says of the run in `slot`.
@@ -334,6 +347,7 @@ impl<'a> Directory<'a> {
             agent: AgentId::new(agent).map_err(|_| Damage::Truncated)?,
             run: RunId::new(run).map_err(|_| Damage::Truncated)?,
             document: flags & DOCUMENT != 0,
+            cold: flags & COLD != 0,
             created_at: (flags & CREATED != 0).then_some(created_at),
             start: (flags & STARTED != 0)
                 .then_some(StartAt { offset: start_offset, at: started_at }),
@@ -444,10 +458,8 @@ impl<'a> Directory<'a> {
     /// that of the last.
     pub fn sequences(&self, slot: u32) -> Decoded<(Option<Seq>, Seq)> {
         let at = self.entry_at(slot)?;
-        let mut reader = Reader::new(self.bytes.get(at + 8..).unwrap_or_default());
-        let (first, next) = (Seq(reader.u64()?), Seq(reader.u64()?));
-        reader.array::<8>()?;
-        Ok(((reader.u16()? & RECORDS != 0).then_some(first), next))
+        let (first, next) = (Seq(u64_at(self.bytes, at + 8)?), Seq(u64_at(self.bytes, at + 16)?));
+        Ok(((self.flags(slot)? & RECORDS != 0).then_some(first), next))
     }
 
     /// The offset of record `index` of the run in `slot`; records count from 0 in this segment.
@@ -457,6 +469,10 @@ impl<'a> Directory<'a> {
             return Err(Damage::OutOfRange { found: index.into(), max: records.into() });
         }
         offset_in_list(self.bytes, start, index)
+    }
+
+    fn flags(&self, slot: u32) -> Decoded<u16> {
+        u16_at(self.bytes, self.entry_at(slot)? + 32)
     }
 
     fn entry_at(&self, slot: u32) -> Decoded<usize> {

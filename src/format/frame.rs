@@ -13,7 +13,7 @@
 //! 16 u64 position                    24 u64 order
 //! 32 u64 run number                  40 u64 sequence
 //! 48 i64 timestamp                   56 u64 durable position
-//! 64 u8 compression  65 u8[3] zero   68 u32 extra (batch: records; pieces: number; else zero)
+//! 64 u8[4] zero      68 u32 extra (batch: records; pieces: number; else zero)
 //! ```
 
 use super::codec::{Decoded, Reader, Writer, check_crc};
@@ -59,11 +59,13 @@ pub enum FrameKind {
     Origin = 10,
     /// Holds a run, or releases it.
     Hold = 11,
+    /// Records of one run that has ended, compressed together.
+    Block = 12,
 }
 
 impl FrameKind {
-    /// The type with this code, if this version has one. Codes 12 to 31 are set aside for
-    /// content-addressed blobs, forks and compressed blocks.
+    /// The type with this code, if this version has one. Codes 13 to 31 are set aside for
+    /// content-addressed blobs and forks.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::Bind,
@@ -77,6 +79,7 @@ impl FrameKind {
             9 => Self::Seal,
             10 => Self::Origin,
             11 => Self::Hold,
+            12 => Self::Block,
             _ => return None,
         })
     }
@@ -92,7 +95,17 @@ pub const FLAG_PIECES: u8 = 1 << 2;
 pub const FLAG_IMPLICIT: u8 = 1 << 3;
 /// The frame belongs to a version of a document, not to a run.
 pub const FLAG_DOCUMENT: u8 = 1 << 4;
-const KNOWN_FLAGS: u8 = FLAG_BATCH | FLAG_LATE | FLAG_PIECES | FLAG_IMPLICIT | FLAG_DOCUMENT;
+/// The payload of a PIECE is compressed.
+pub const FLAG_COMPRESSED: u8 = 1 << 5;
+/// A RECORD or a PIECE of a run that has ended, which a compaction that compresses left as it is.
+pub const FLAG_PLAIN: u8 = 1 << 6;
+const KNOWN_FLAGS: u8 = FLAG_BATCH
+    | FLAG_LATE
+    | FLAG_PIECES
+    | FLAG_IMPLICIT
+    | FLAG_DOCUMENT
+    | FLAG_COMPRESSED
+    | FLAG_PLAIN;
 
 /// The identity of a segment, by which its frames are keyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,8 +145,8 @@ pub struct FrameHeader {
     /// All of the log in front of this position was durable when the frame was written.
     pub durable: LogPosition,
     /// COMMIT: how many frames. PIECE: which piece. EVICT: how many runs. HOLD: 1 to hold, 0 to
-    /// release. START: 1 if it creates its run. SEAL: where the log of the segment ends. A record
-    /// in pieces: its length. Else zero.
+    /// release. BLOCK: how many records. START: 1 if it creates its run. SEAL: where the log of
+    /// the segment ends. A record in pieces: its length. Else zero.
     pub extra: u32,
 }
 

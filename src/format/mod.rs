@@ -8,6 +8,8 @@
 //! - [`manifest`]: who owns each extent.
 //! - [`segment`]: the header of a log segment.
 //! - [`frame`]: the frames of the log.
+//! - [`block`]: records of a run that has ended, and pieces, in compressed form.
+//! - [`compression`]: the codec.
 //! - [`directory`], [`directory_builder`]: what a sealed segment says of its runs.
 //! - [`codec`]: reading and writing of fields.
 //!
@@ -16,7 +18,9 @@
 //! 16 KiB manifest area 0  40 KiB  manifest area 1  64 KiB + n * E  extent n
 //! ```
 
+pub mod block;
 pub mod codec;
+pub mod compression;
 pub mod directory;
 pub mod directory_builder;
 pub mod eviction;

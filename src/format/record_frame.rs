@@ -4,7 +4,9 @@
 //! different, [`FrameHeader::decode_with`](super::FrameHeader::decode_with) says, which checks the
 //! same.
 
-use super::frame::{FLAG_BATCH, FLAG_LATE, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, FrameKind};
+use super::frame::{
+    FLAG_BATCH, FLAG_LATE, FLAG_PLAIN, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, FrameKind,
+};
 use crate::types::{ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunNo, Seq, Timestamp};
 
 /// The fields of a frame's header that a reader of records asks for.
@@ -47,7 +49,7 @@ impl FrameCheck {
         let fits = usize::from(name_len) <= (len as usize).min(MAX_KIND_LEN);
         if long(head, 16) != position.to_u64()
             || kind != FrameKind::Record as u8
-            || flags & !(FLAG_BATCH | FLAG_LATE) != 0
+            || flags & !(FLAG_BATCH | FLAG_LATE | FLAG_PLAIN) != 0
             || word(head, 64) != 0
             || !fits
         {
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn it_says_of_a_record_what_its_header_says() {
-        for flags in [0, FLAG_LATE, FLAG_BATCH] {
+        for flags in [0, FLAG_LATE, FLAG_BATCH, FLAG_PLAIN] {
             let (header, bytes) = segment(FrameKind::Record, flags);
             let found = FrameCheck::new(KEY).record(&bytes, AT).unwrap();
             let same = RecordFrame {

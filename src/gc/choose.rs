@@ -11,6 +11,9 @@ pub(crate) struct SegmentUse {
     pub(crate) is_output: bool,
     /// The bytes of frames of living runs.
     pub(crate) live: u64,
+    /// As many of them are of runs that have ended, and were not compressed yet; zero where that is
+    /// not asked for.
+    pub(crate) cold: u64,
 }
 
 /// How much one compaction may take.
@@ -51,6 +54,23 @@ pub(crate) fn for_space(segments: &[SegmentUse], waste: u64, bound: Bound) -> Ve
 /// How many outputs so many bytes of frames need, with room for their directories.
 fn outputs(bytes: u64, extent: u64) -> u64 {
     bytes.div_ceil((extent - extent / 16).max(1))
+}
+
+/// The next segments that have so many bytes to compress, the oldest first; none if fewer segments
+/// than `worth` do.
+pub(crate) fn for_packing(
+    segments: &[SegmentUse],
+    least: u64,
+    worth: usize,
+    bound: Bound,
+) -> Vec<SegmentUse> {
+    let is_cold = |segment: &&SegmentUse| segment.cold >= least.max(1);
+    let mut cold: Vec<SegmentUse> = segments.iter().filter(is_cold).copied().collect();
+    if cold.len() < worth {
+        return Vec::new();
+    }
+    cold.sort_by_key(|segment| segment.id);
+    within(cold.into_iter(), bound)
 }
 
 /// The next segments, in the order of the log, that no compaction has put in order yet.
@@ -114,7 +134,7 @@ mod tests {
     const BOUND: Bound = Bound { extent: 1000, bytes: 4000, segments: 8 };
 
     fn used(id: u32, live: u64) -> SegmentUse {
-        SegmentUse { id: SegmentId(id), extent: ExtentNo(id), is_output: false, live }
+        SegmentUse { id: SegmentId(id), extent: ExtentNo(id), is_output: false, live, cold: 0 }
     }
 
     fn ids(chosen: &[SegmentUse]) -> Vec<u32> {
@@ -159,6 +179,19 @@ mod tests {
         assert_eq!(ids(&for_order(&segments, &carried, BOUND)), [1, 2, 3, 4, 9, 10, 11, 12]);
         let bound = Bound { bytes: 2000, ..BOUND };
         assert_eq!(ids(&for_order(&segments, &carried, bound)), [1, 2, 9, 10]);
+    }
+
+    #[test]
+    fn cold_segments_are_taken_by_age_once_there_are_enough_of_them() {
+        let mut segments = [used(3, 900), used(2, 900), used(1, 900), used(4, 900)];
+        segments[0].cold = 800;
+        segments[1].cold = 250;
+        segments[2].cold = 249;
+        assert_eq!(ids(&for_packing(&segments, 250, 2, BOUND)), [2, 3]);
+        assert_eq!(ids(&for_packing(&segments, 250, 3, BOUND)), Vec::<u32>::new());
+        assert_eq!(ids(&for_packing(&segments, 0, 1, BOUND)), [1, 2, 3]);
+        let bound = Bound { bytes: 1000, ..BOUND };
+        assert_eq!(ids(&for_packing(&segments, 0, 1, bound)), [1]);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod bad_input;
 mod basics;
 mod bit_flips;
+mod compressed;
 mod documents;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod durability;

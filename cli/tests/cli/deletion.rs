@@ -112,6 +112,29 @@ fn receipts_tell_what_went_by_which_rule() {
 }
 
 #[test]
+fn compact_can_compress_what_has_ended_and_show_reads_it() {
+    let world = world();
+    let line = |number: usize| format!("{{\"step\":{number},\"text\":\"again and again\"}}\n");
+    let lines: String = (0..120_000).map(line).collect();
+    for file in ["runs/c/long.jsonl", "runs/d/longer.jsonl"] {
+        world.write(file, &lines);
+    }
+    world.good(&["import", "."]);
+    let size = || fs::metadata(world.store()).expect("the store").len();
+    world.good(&["compact"]);
+    let before = size();
+    assert!(before > 2 * lines.len() as u64);
+    for args in [&["compact", "--zstd"][..], &["compact", "--zstd", "19"]] {
+        world.good(args);
+        let after = size();
+        assert!(after < before * 3 / 4, "{after} of {before}");
+        assert_eq!(world.good(&["show", "long", "--raw"]).text(), lines);
+        world.good(&["verify"]);
+    }
+    assert_eq!(world.run(&["compact", "--zstd", "20"]).code, Some(2));
+}
+
+#[test]
 fn compact_keeps_what_lives() {
     let world = world();
     world.good(&["rm", "secret"]);

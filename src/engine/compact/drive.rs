@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::{Compacting, Goal, Step};
 use crate::engine::index_slot::IndexSlot;
 use crate::engine::observer::Activity;
-use crate::engine::options::{Rate, SpaceReturn};
+use crate::engine::options::{Compression, Rate, SpaceReturn};
 use crate::engine::shared::Engine;
 use crate::engine::upkeep::Wanted;
 use crate::error::{Error, Result};
@@ -66,10 +66,44 @@ impl Engine {
             self.give_back_freed()?;
             self.keep_spare()?;
         }
+        self.compress(None, stop, &mut done)?;
         if self.options.compaction.space == SpaceReturn::Shrink {
             self.shrink(stop, &mut done)?;
         }
         Ok(done)
+    }
+
+    /// Compresses what has become cold, if that makes fewer segments. What is gained by that for
+    /// the file is another time's.
+    pub(crate) fn compress_cold(&self, rate: Rate, stop: &dyn Fn() -> bool) -> Result<()> {
+        let mut done = Compacted::default();
+        self.compacting.lock().begin(rate);
+        self.compress(None, stop, &mut done)?;
+        if done.segments > 0 {
+            self.upkeep.want(Wanted::COMPACT);
+        }
+        Ok(())
+    }
+
+    /// Compresses what is cold, if that is asked for: all in segments in front of `end`, or what
+    /// makes fewer segments. What there is no room for on a full disk stays as it is.
+    fn compress(
+        &self,
+        end: Option<SegmentId>,
+        stop: &dyn Fn() -> bool,
+        done: &mut Compacted,
+    ) -> Result<()> {
+        while self.options.compression != Compression::None && !stop() {
+            let mut compacting = self.compacting.lock();
+            match self.compact_step(&mut compacting, Goal::Pack(end)) {
+                Ok(Some(made)) => done.add(made),
+                Ok(None) | Err(Error::DiskFull { .. }) => break,
+                Err(error) => return Err(error),
+            }
+            self.free_dead()?;
+            self.give_back_freed()?;
+        }
+        Ok(())
     }
 
     /// Compacts everything there is, also where only order is gained: afterwards the records of
@@ -85,6 +119,7 @@ impl Engine {
             Err(Error::DiskFull { .. }) => true,
             ordered => ordered.map(|()| false)?,
         };
+        self.compress(Some(end), &|| false, &mut done)?;
         let freed = self.compact_for_space(Rate::Unlimited, &|| false)?;
         done += freed;
         if is_full && freed.segments > 0 {
@@ -190,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// Holds the thread up, so that it writes no faster than it may.
+    /// Holds the thread up, so that it writes no faster than it may, and reads in vain no faster.
     pub(super) fn pace(&self, compacting: &mut Compacting, bytes: usize) {
         let end = self.commit.written();
         let appended = core::mem::replace(&mut compacting.seen, end) != end;

@@ -28,6 +28,9 @@ pub(super) struct Found {
     /// The place of its segment among the victims.
     pub(super) victim: usize,
     pub(super) header: FrameHeader,
+    /// The number of its payload among those that were compressed, if it was: the header is then
+    /// that of the new frame, but for its position, which is still that of the first old one.
+    pub(super) packed: Option<usize>,
 }
 
 /// What is copied of one run.
@@ -67,6 +70,8 @@ pub(super) struct Gathered {
     /// worth a copy.
     pub(super) listed: BTreeSet<RunNo>,
     pub(super) evictions: Evictions,
+    /// Payloads that stand in the place of those of the victims.
+    pub(super) packed: Vec<Vec<u8>>,
 }
 
 /// Why a set of victims does not do.
@@ -99,6 +104,7 @@ pub(super) fn gather(
         runs: Vec::new(),
         listed: BTreeSet::new(),
         evictions: Vec::new(),
+        packed: Vec::new(),
     };
     let mut runs: BTreeMap<RunNo, Vec<Found>> = BTreeMap::new();
     for segment in segments {
@@ -153,7 +159,11 @@ impl Gathered {
                 | FrameKind::Watermark
                 | FrameKind::Origin => {}
                 _ if dead => {}
-                _ => runs.entry(header.run_no).or_default().push(Found { victim, header }),
+                _ => runs.entry(header.run_no).or_default().push(Found {
+                    victim,
+                    header,
+                    packed: None,
+                }),
             }
         }
         let copy = match bytes {
@@ -185,11 +195,19 @@ impl Gathered {
         Ok(())
     }
 
+    /// The payload of a frame, as it is to be written.
+    pub(super) fn payload(&self, found: &Found) -> &[u8] {
+        let payload = match found.packed {
+            Some(number) => self.packed.get(number).map(Vec::as_slice),
+            None => self.victims.get(found.victim).map(|victim| victim.payload(&found.header)),
+        };
+        payload.unwrap_or_default()
+    }
+
     /// The references of a record in pieces.
     fn references(&self, found: &Found) -> Result<Vec<PieceRef>> {
         let header = &found.header;
-        let payload = self.victims.get(found.victim).map(|victim| victim.payload(header));
-        let stored = payload.unwrap_or_default();
+        let stored = self.payload(found);
         decode_pieces(stored.get(usize::from(header.name_len)..).unwrap_or_default())
             .map_err(|damage| Error::corrupt(Place::Frame(header.position), damage))
     }
@@ -262,8 +280,13 @@ fn owners(
         let place = Place::Directory { segment: segment.id() };
         let wrong = |damage| Error::corrupt(place, damage);
         let Some(slot) = directory.find_no(run_no).map_err(wrong)? else { continue };
+        let mut before = None;
         for index in 0..directory.record_list(slot).map_err(wrong)?.1 {
             let offset = directory.record_offset(slot, index).map_err(wrong)?;
+            // All records of a block are at one.
+            if before.replace(offset) == Some(offset) {
+                continue;
+            }
             if refers_to(segment, offset, pieces)? {
                 owners.insert(segment.id());
                 break;
@@ -297,5 +320,5 @@ fn keep_last_hold(frames: &mut Vec<Found>) {
     frames.retain(|found| !is_hold(found) || found.header.lsn == last);
 }
 
-/// Where frames go, by where they were.
-pub(super) type Places = HashMap<LogPosition, LogPosition>;
+/// Where frames go and what their payloads are then, by where they were.
+pub(super) type Places = HashMap<LogPosition, PieceRef>;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use super::gather::{Around, Evictions, Gathered, Obstacle, Victim, gather, refers_to};
 use super::output::{Layout, Names, Writing, lay_out, places};
+use super::pack::pack;
 use super::{Compacting, Goal, Step};
 use crate::engine::catalog::Catalog;
+use crate::engine::options::Compression;
 use crate::engine::recovery::rebuild_directory;
 use crate::engine::segment::Segment;
 use crate::engine::shared::Engine;
@@ -33,6 +35,8 @@ pub(super) struct Job {
     pub(super) gathered: Gathered,
     /// Of each run that moves, where it was.
     pub(super) spans: BTreeMap<RunNo, Vec<Span>>,
+    /// The runs among them that have ended.
+    ended: HashSet<RunNo>,
     names: Names,
     pub(super) catalog: Arc<Catalog>,
 }
@@ -92,16 +96,25 @@ impl Engine {
             Ok(gathered) => gathered,
             Err(obstacle) => return Ok(Err(obstacle)),
         };
-        let mut spans = BTreeMap::new();
+        let (mut spans, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
         for &run_no in &gathered.listed {
-            let all = catalog.run_state(run_no)?.spans;
+            let state = catalog.run_state(run_no)?;
+            match state.row {
+                Some(row) if row.document => {}
+                Some(row) if row.status.is_ended() => drop(ended.insert(run_no)),
+                _ => open.push(run_no),
+            }
+            let all = state.spans;
             if let Some(between) = stays_between(&all, &ids) {
                 return Ok(Err(between));
             }
             spans.insert(run_no, all);
         }
+        if self.options.compression != Compression::None {
+            ended.extend(self.ended_since(&open));
+        }
         let names = names_of(&victims, &gathered)?;
-        Ok(Ok(Job { gathered, spans, names, catalog }))
+        Ok(Ok(Job { gathered, spans, ended, names, catalog }))
     }
 
     /// Whether a record that the catalog does not know refers to a piece in this segment, or may
@@ -135,6 +148,13 @@ impl Engine {
             }
         }
         Ok(false)
+    }
+
+    /// Compresses what is cold, if that is asked for. No lock is held but that of compaction.
+    pub(super) fn pack(&self, job: &mut Job) {
+        if let Some(mut compressor) = self.options.compression.compressor() {
+            pack(&mut job.gathered, &job.ended, &mut compressor, self.extent_size);
+        }
     }
 
     /// What goes into which output.

@@ -21,16 +21,19 @@ mod drive;
 mod gather;
 mod job;
 mod output;
+mod pack;
 mod relocate;
 
+use core::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 pub use self::drive::Compacted;
 
 use self::gather::Obstacle;
+use super::catalog::Catalog;
 use super::observer::Activity;
-use super::options::Rate;
+use super::options::{Compression, Rate};
 use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use super::shared::Engine;
@@ -39,7 +42,7 @@ use crate::format::Directory;
 use crate::format::codec::Decoded;
 use crate::format::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::format::frame::frame_len;
-use crate::gc::choose::{Bound, SegmentUse, for_order, for_shrinking, for_space};
+use crate::gc::choose::{Bound, SegmentUse, for_order, for_packing, for_shrinking, for_space};
 use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
 
 /// What a step of a compaction is for.
@@ -52,6 +55,9 @@ pub(crate) enum Goal {
     /// To put the records of each run next to one another, in segments in front of this one: those
     /// that become full meanwhile are the next call's, or none would ever return.
     Order(SegmentId),
+    /// To compress what is cold: everything in segments in front of this one; or, where none is
+    /// named, what makes fewer segments.
+    Pack(Option<SegmentId>),
     /// To make the file shorter.
     Shrink,
     /// To get rid of bytes that nobody may read any more.
@@ -61,6 +67,11 @@ pub(crate) enum Goal {
 impl Goal {
     fn is_for_space(self) -> bool {
         matches!(self, Self::Space | Self::SpaceOnFullDisk)
+    }
+
+    /// There must be fewer outputs than victims.
+    fn must_gain(self) -> bool {
+        self.is_for_space() || self == Self::Pack(None)
     }
 }
 
@@ -85,8 +96,12 @@ pub(crate) struct Compacting {
     /// Segments with which nothing was gained, and what lived in them then: they are left alone
     /// until less of them lives.
     settled: HashMap<SegmentId, u64>,
-    /// The bytes that live in segments, as far as they were counted.
-    live: HashMap<SegmentId, u64>,
+    /// Segments that did not become fewer by compression, and what was cold in them then: they are
+    /// left alone until more is.
+    incompressible: HashMap<SegmentId, u64>,
+    /// The bytes that live in segments, and how many of them may yet be compressed, as far as they
+    /// were counted.
+    live: HashMap<SegmentId, (u64, u64)>,
     /// The bytes a second that are written at most.
     rate: Rate,
     /// The end of the log when something was written last.
@@ -97,6 +112,14 @@ pub(crate) struct Compacting {
 const STEP_SEGMENTS: usize = 32;
 /// Extents that one step fills at most.
 const STEP_EXTENTS: u64 = 8;
+/// Bytes that one step takes at most where they are compressed, unless two extents are larger.
+const STEP_PACKED: u64 = 64 << 20;
+/// Runs that are looked up in memory at once, with all others waiting.
+const LOOKED_UP: usize = 512;
+/// So many segments must have something to compress before it is done by itself.
+const PACK_SEGMENTS: usize = 4;
+/// The part of a segment that must be to compress for that.
+const COLD_PART: u64 = 4;
 /// Segments that a step with large records takes at most: the longest record, and some.
 const MOST_SEGMENTS: usize = 96;
 
@@ -110,7 +133,7 @@ impl Compacting {
 
     /// Nothing is gained by these segments together: leaves the one alone of which most lives.
     fn settle(&mut self, wanted: &[SegmentId]) {
-        let live = |id: &SegmentId| self.live.get(id).copied().unwrap_or(0);
+        let live = |id: &SegmentId| self.live.get(id).map_or(0, |(live, _)| *live);
         if let Some(fullest) = wanted.iter().copied().max_by_key(live) {
             self.settled.insert(fullest, live(&fullest));
         }
@@ -132,6 +155,10 @@ impl Engine {
         let (extent, segments) = (self.extent_size.bytes(), STEP_SEGMENTS);
         let bytes = match goal {
             Goal::SpaceOnFullDisk => extent - extent / 4,
+            // What is compressed waits in memory until it is written.
+            _ if self.options.compression != Compression::None => {
+                extent.saturating_mul(STEP_EXTENTS).min((2 * extent).max(STEP_PACKED))
+            }
             _ => extent.saturating_mul(STEP_EXTENTS),
         };
         Bound { extent, bytes, segments }
@@ -156,7 +183,7 @@ impl Engine {
         compacting: &mut Compacting,
         goal: Goal,
     ) -> Result<Option<Step>> {
-        let uses = self.segment_uses(compacting)?;
+        let uses = self.segment_uses(compacting, goal)?;
         loop {
             let movable: Vec<SegmentUse> = uses
                 .iter()
@@ -164,6 +191,10 @@ impl Engine {
                 .filter(|segment| {
                     let settled = compacting.settled.get(&segment.id);
                     !goal.is_for_space() || settled.is_none_or(|live| segment.live < *live)
+                })
+                .filter(|segment| {
+                    let known = compacting.incompressible.get(&segment.id);
+                    goal != Goal::Pack(None) || known.is_none_or(|cold| segment.cold > *cold)
                 })
                 .copied()
                 .collect();
@@ -176,6 +207,15 @@ impl Engine {
                     let old: Vec<SegmentUse> = movable.iter().filter(old).copied().collect();
                     for_order(&old, &compacting.carried, self.bound(goal))
                 }
+                Goal::Pack(None) => {
+                    let least = self.extent_size.bytes() / COLD_PART;
+                    for_packing(&movable, least, PACK_SEGMENTS, self.bound(goal))
+                }
+                Goal::Pack(Some(end)) => {
+                    let old = |segment: &&SegmentUse| segment.id < end;
+                    let old: Vec<SegmentUse> = movable.iter().filter(old).copied().collect();
+                    for_packing(&old, 1, 1, self.bound(goal))
+                }
                 Goal::Shrink => self.last_segments(&movable),
                 Goal::Erase => Vec::new(),
             };
@@ -186,6 +226,14 @@ impl Engine {
                 Attempt::Nothing if compacting.unmovable.len() == left_alone => return Ok(None),
                 // Other segments may do; those that cannot move are left alone from here on.
                 Attempt::Nothing => {}
+                Attempt::NoGain if goal == Goal::Pack(None) => {
+                    let tried = chosen.iter().map(|segment| (segment.id, segment.cold));
+                    compacting.incompressible.extend(tried);
+                    // There may be many such; whoever asked looks up now and then.
+                    let bytes: u64 = chosen.iter().map(|segment| segment.live).sum();
+                    self.pace(compacting, usize::try_from(bytes).unwrap_or(usize::MAX));
+                    return Ok(Some(Step::default()));
+                }
                 Attempt::NoGain => compacting.settle(&wanted),
             }
         }
@@ -210,11 +258,12 @@ impl Engine {
                 Ok(job) if matches!(goal, Goal::Order(_)) && job.is_in_order() => {
                     return Ok(Attempt::Nothing);
                 }
-                Ok(job) => {
+                Ok(mut job) => {
+                    self.pack(&mut job);
                     let layouts = self.lay_out(&job);
                     let gains = layouts.1.len() < job.gathered.victims.len();
                     let fits = goal != Goal::SpaceOnFullDisk || layouts.1.len() == 1;
-                    if !goal.is_for_space() || (gains && fits) {
+                    if !goal.must_gain() || (gains && fits) {
                         return self.run_job(compacting, &job, goal, layouts).map(Attempt::Done);
                     }
                     return Ok(Attempt::NoGain);
@@ -240,8 +289,9 @@ impl Engine {
         }
     }
 
-    /// What each sealed segment of the catalog has that lives.
-    fn segment_uses(&self, compacting: &mut Compacting) -> Result<Vec<SegmentUse>> {
+    /// What each sealed segment of the catalog has that lives, and what of it is to be compressed
+    /// if that is the goal.
+    fn segment_uses(&self, compacting: &mut Compacting, goal: Goal) -> Result<Vec<SegmentUse>> {
         let (catalog, deleted, shrunk) = {
             let mut core = self.core.lock();
             self.check_open(&core)?;
@@ -253,24 +303,49 @@ impl Engine {
             (catalog, Arc::clone(&core.deleted), now)
         };
         compacting.settled.retain(|id, _| catalog.segment(*id).is_some());
+        compacting.incompressible.retain(|id, _| catalog.segment(*id).is_some());
+        let wanted = matches!(goal, Goal::Pack(_));
+        let in_progress = OnceCell::new();
+        let cold = Cold { engine: self, catalog: &catalog, deleted: &deleted, in_progress };
         let receipts = self.kept_receipts();
         let mut uses = Vec::with_capacity(catalog.segments().len());
         for segment in catalog.segments() {
             let id = segment.id();
             let known = compacting.live.get(&id).filter(|_| !shrunk.contains(&id)).copied();
-            let live = match known {
-                Some(live) => live,
+            let (live, loose) = match known {
+                Some(known) => known,
                 None => {
-                    live_bytes(segment, |run_no| deleted.contains(&run_no))?
-                        + receipts.bytes_in(segment)?
+                    let is_deleted = |run_no| deleted.contains(&run_no);
+                    let live = live_bytes(segment, is_deleted)? + receipts.bytes_in(segment)?;
+                    let packs = self.options.compression != Compression::None;
+                    (live, if packs { loose_bytes(segment, is_deleted)? } else { 0 })
                 }
             };
-            compacting.live.insert(id, live);
+            compacting.live.insert(id, (live, loose));
             let (extent, is_output) = (segment.extent(), segment.is_output());
-            uses.push(SegmentUse { id, extent, is_output, live });
+            let cold = if wanted && loose > 0 { cold.bytes_in(segment)? } else { 0 };
+            uses.push(SegmentUse { id, extent, is_output, live, cold });
         }
         compacting.live.retain(|id, _| catalog.segment(*id).is_some());
         Ok(uses)
+    }
+
+    /// Which of these runs, in progress as the catalog knows, have ended since. Their ends survive
+    /// power loss, so that no crash makes them go on.
+    fn ended_since(&self, runs: &[RunNo]) -> HashSet<RunNo> {
+        let mut ended = HashSet::new();
+        let durable = self.commit.durable();
+        for some in runs.chunks(LOOKED_UP) {
+            let core = self.core.lock();
+            let hot = some.iter().filter_map(|run_no| core.hot.get(*run_no));
+            for run in hot.filter(|run| run.status.is_ended()) {
+                let row = run.row(core.tail.segment.id(), &core.tail.builder);
+                if row.and_then(|row| row.end).is_some_and(|end| end < durable) {
+                    ended.insert(run.run_no);
+                }
+            }
+        }
+        ended
     }
 
     /// The segments at the end of the file for which there is room in front of them.
@@ -300,6 +375,46 @@ fn cost(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
     let entry =
         RUN_ENTRY_LEN + HASH_LEN + ids + RECORD_COST * directory.record_list(slot)?.1 as usize;
     Ok(directory.stored(slot)?.saturating_add((entry + frame_len(4 + ids)) as u64))
+}
+
+/// The bytes of living runs in a segment that may yet be compressed, if the runs have ended.
+fn loose_bytes(segment: &Arc<Segment>, is_deleted: impl Fn(RunNo) -> bool) -> Result<u64> {
+    let directory = segment.directory(rebuild_directory)?;
+    let place = Place::Directory { segment: segment.id() };
+    let mut loose = 0_u64;
+    for slot in 0..directory.run_count() {
+        let of_run = |run_no| if is_deleted(run_no) { Ok(0) } else { directory.loose(slot) };
+        let found = directory.run_no(slot).and_then(of_run);
+        loose = loose.saturating_add(found.map_err(|damage| Error::corrupt(place, damage))?);
+    }
+    Ok(loose)
+}
+
+/// What there is to compress.
+struct Cold<'a> {
+    engine: &'a Engine,
+    catalog: &'a Catalog,
+    deleted: &'a HashSet<RunNo>,
+    in_progress: OnceCell<HashSet<RunNo>>,
+}
+
+impl Cold<'_> {
+    /// The bytes of runs in a segment that have ended and may yet be compressed. What a step
+    /// compresses goes by the same rule a moment later, and no run goes on that has ended: nothing
+    /// of this is left behind it.
+    fn bytes_in(&self, segment: &Arc<Segment>) -> Result<u64> {
+        let in_progress = match self.in_progress.get() {
+            Some(known) => known,
+            None => {
+                let all = self.catalog.ask(|catalog| catalog.in_progress_page(None, usize::MAX))?;
+                let ended = self.engine.ended_since(&all);
+                let open = all.into_iter().filter(|run_no| !ended.contains(run_no));
+                self.in_progress.get_or_init(|| open.collect())
+            }
+        };
+        let stays = |run_no| self.deleted.contains(&run_no) || in_progress.contains(&run_no);
+        loose_bytes(segment, stays)
+    }
 }
 
 /// The bytes that living runs take in a segment.

@@ -4,12 +4,13 @@
 //! the outputs are written one after the other.
 
 use super::gather::{Found, Gathered, Moved, Places};
-use crate::engine::draft::{Draft, note_frame};
+use crate::engine::draft::{Draft, note_block, note_frame};
 use crate::error::{Error, Place, Result};
 use crate::format::directory::{EVICTION_COST, HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::format::eviction::Eviction;
 use crate::format::frame::{
-    self, FLAG_BATCH, FLAG_PIECES, FRAME_ALIGN, decode_pieces, encode_ids, encode_pieces, frame_len,
+    self, FLAG_BATCH, FLAG_PIECES, FRAME_ALIGN, PieceRef, decode_pieces, encode_ids, encode_pieces,
+    frame_len,
 };
 use crate::format::manifest::SealedAt;
 use crate::format::origin::Origin;
@@ -112,8 +113,12 @@ impl Outputs {
     fn add_run(&mut self, number: usize, run: &Moved, ids: usize) {
         let (bind, entry) = (frame_len(4 + ids), RUN_ENTRY_LEN + HASH_LEN + ids);
         let cost = |found: &Found| {
-            let record = found.header.kind == FrameKind::Record;
-            (found.header.frame_len(), if record { RECORD_COST } else { 0 })
+            let records = match found.header.kind {
+                FrameKind::Record => 1,
+                FrameKind::Block => found.header.extra as usize,
+                _ => 0,
+            };
+            (found.header.frame_len(), records * RECORD_COST)
         };
         let whole = run
             .frames
@@ -192,9 +197,11 @@ pub(super) fn places(
             offset += bind_len(names, run.run_no);
             for found in run.frames.get(frames.clone()).unwrap_or_default() {
                 let at = u32::try_from(offset).unwrap_or(u32::MAX);
-                let to = LogPosition { segment: key.id, offset: at };
-                places.insert(found.header.position, to);
-                offset += found.header.frame_len();
+                let header = &found.header;
+                let at = LogPosition { segment: key.id, offset: at };
+                let to = PieceRef { at, len: header.payload_len, crc: header.payload_crc };
+                places.insert(header.position, to);
+                offset += header.frame_len();
             }
         }
     }
@@ -236,8 +243,7 @@ impl Writing<'_> {
         let mut header = found.header;
         header.flags &= !FLAG_BATCH;
         let place = Place::Frame(header.position);
-        let payload = self.gathered.victims.get(found.victim).map(|victim| victim.payload(&header));
-        let payload = payload.unwrap_or_default();
+        let payload = self.gathered.payload(found);
         if header.kind != FrameKind::Record || header.flags & FLAG_PIECES == 0 {
             output.push_copy(header, payload);
             return Ok(());
@@ -246,8 +252,7 @@ impl Writing<'_> {
         let mut pieces =
             decode_pieces(references).map_err(|damage| Error::corrupt(place, damage))?;
         for piece in &mut pieces {
-            let moved = self.places.get(&piece.at).ok_or(Error::Poisoned)?;
-            piece.at = *moved;
+            *piece = *self.places.get(&piece.at).ok_or(Error::Poisoned)?;
         }
         let mut body = Vec::with_capacity(references.len());
         encode_pieces(&pieces, &mut body);
@@ -324,6 +329,9 @@ impl Output {
     fn push_copy(&mut self, header: FrameHeader, payload: &[u8]) {
         let header = self.append(header, payload, &[]);
         note_frame(&mut self.builder, &header, &[]);
+        if header.kind == FrameKind::Block {
+            note_block(&mut self.builder, &header, payload);
+        }
     }
 
     fn append(&mut self, mut header: FrameHeader, name: &[u8], body: &[u8]) -> FrameHeader {

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::scan::{Item, Lexed, frames_below, lex, missing_in, names, replay};
+use super::scan::{Item, Lexed, frames_below, lex, missing_in, names, payload_of, replay};
+use crate::engine::block::{each_record, inner_damage};
 use crate::engine::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::segment::SEGMENT_HEADER_LEN;
-use crate::format::{Directory, FrameKind};
+use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{RunId, RunNo, Seq};
 
 /// What the check of a segment found.
@@ -38,7 +39,7 @@ pub(crate) fn check_sealed(segment: &Segment) -> Result<SegmentCheck> {
     };
     let known = stored.as_ref().and_then(|bytes| Directory::new(bytes).ok());
     let named = known.map(|directory| record_names(&directory)).unwrap_or_default();
-    let frames = check.walk(segment, &items, sealed.end, &named);
+    let frames = check.walk(segment, (&extent, &items), sealed.end, &named);
     if let Some(directory) = known {
         check.compare(segment, &extent, &frames, &directory);
     }
@@ -70,17 +71,33 @@ pub(crate) fn check_tail(
             Some((_, run)) => run.clone(),
             None => name_of(run_no)?,
         };
-        Some((item.offset(), (run, seq)))
+        Some((item.offset(), Name { run, seq, records: 1 }))
     });
     let named: Names = named.collect();
-    let frames = check.walk(segment, &items, end, &named);
+    let frames = check.walk(segment, (&extent, &items), end, &named);
     check.run_parts = replay(&extent, &frames, end, &mut |_| None).builder.runs().len() as u64;
     check.bytes = u64::from(end.min(u32::try_from(extent.len()).unwrap_or(u32::MAX)));
     Ok(check)
 }
 
-/// Which record is where, as the directory has it.
-type Names = HashMap<u32, (RunId, Option<Seq>)>;
+/// Which record is where, as the directory has it: the first one of those in a block.
+type Names = HashMap<u32, Name>;
+
+/// The run, the sequence if it is known, and how many records are in the same frame.
+#[derive(Debug, Clone)]
+struct Name {
+    run: RunId,
+    seq: Option<Seq>,
+    records: u32,
+}
+
+impl Name {
+    /// The sequences of the records, as far as they are known.
+    fn seqs(&self) -> impl Iterator<Item = Option<Seq>> + '_ {
+        let seq = |rank| self.seq.map(|seq| Seq(seq.0.saturating_add(u64::from(rank))));
+        (0..self.records).map(seq)
+    }
+}
 
 fn record_names(directory: &Directory<'_>) -> Names {
     let mut names = Names::new();
@@ -92,39 +109,67 @@ fn record_names(directory: &Directory<'_>) -> Names {
         for index in 0..entry.records {
             let Ok(offset) = directory.record_offset(slot, index) else { break };
             let seq = entry.first_seq.filter(|_| whole).map(|seq| Seq(seq.0 + u64::from(index)));
-            names.insert(offset, (entry.run.clone(), seq));
+            let run = || entry.run.clone();
+            let name = names.entry(offset);
+            name.or_insert_with(|| Name { run: run(), seq, records: 0 }).records += 1;
         }
     }
     names
 }
 
+/// How many records are in a frame.
+fn records_in(header: &FrameHeader) -> u32 {
+    match header.kind {
+        FrameKind::Record => 1,
+        FrameKind::Block => header.extra,
+        _ => 0,
+    }
+}
+
+/// What is wrong with a frame, by the records that it costs.
+fn damage_in(extent: &[u8], lexed: &Lexed) -> Vec<(Option<Seq>, Damage)> {
+    let header = &lexed.header;
+    match (lexed.payload, header.kind) {
+        (Ok(()), _) => inner_damage(header, payload_of(extent, header)),
+        (Err(damage), FrameKind::Block) => each_record(header, damage).collect(),
+        (Err(damage), FrameKind::Record) => vec![(Some(header.seq), damage)],
+        (Err(damage), _) => vec![(None, damage)],
+    }
+}
+
 impl SegmentCheck {
     /// Lists every frame below `end` that does not check, and every gap.
-    fn walk(&mut self, segment: &Segment, items: &[Item], end: u32, names: &Names) -> Vec<Lexed> {
+    fn walk(
+        &mut self,
+        segment: &Segment,
+        (extent, items): (&[u8], &[Item]),
+        end: u32,
+        names: &Names,
+    ) -> Vec<Lexed> {
         let mut frames = Vec::new();
         for item in items.iter().take_while(|item| item.offset() < end) {
             let place = Place::Frame(segment.position(item.offset()));
             let name = names.get(&item.offset());
+            let run = || name.map(|name| name.run.clone());
             match item {
                 Item::Frame(lexed) => {
                     self.frames += 1;
-                    self.records += u64::from(lexed.header.kind == FrameKind::Record);
-                    if let Err(damage) = lexed.payload {
-                        let is_record = lexed.header.kind == FrameKind::Record;
-                        self.problems.push(Corruption {
-                            place,
-                            damage,
-                            run: name.map(|name| name.0.clone()),
-                            seq: is_record.then_some(lexed.header.seq),
-                        });
+                    self.records += u64::from(records_in(&lexed.header));
+                    // No more problems than the directory lists records, whatever a block says.
+                    let most = name.map_or(1, |name| name.records as usize);
+                    for (seq, damage) in damage_in(extent, lexed).into_iter().take(most) {
+                        self.problems.push(Corruption { place, damage, run: run(), seq });
                     }
                     frames.push(*lexed);
                 }
                 Item::Gap { .. } => {
                     let damage = Damage::Missing;
-                    let run = name.map(|name| name.0.clone());
-                    let seq = name.and_then(|name| name.1);
-                    self.problems.push(Corruption { place, damage, run, seq });
+                    let seqs: Vec<Option<Seq>> = match name {
+                        Some(name) => name.seqs().collect(),
+                        None => vec![None],
+                    };
+                    let problem = |seq| Corruption { place, damage, run: run(), seq };
+                    self.problems.extend(seqs.into_iter().map(problem));
                 }
             }
         }

@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 
-use crate::engine::draft::note_frame;
+use crate::engine::draft::{note_block, note_frame};
 use crate::engine::segment::{Segment, next_frame};
 use crate::error::{Corruption, Damage, Place, Result};
+use crate::format::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::codec::Decoded;
+use crate::format::directory::RECORD_COST;
 use crate::format::eviction;
-use crate::format::frame::{self, FLAG_BATCH, FRAME_HEADER_LEN, FrameCheck};
+use crate::format::frame::{self, FLAG_BATCH, FRAME_HEADER_LEN, FrameCheck, frame_len};
 use crate::format::manifest::used_len;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
@@ -197,6 +199,21 @@ fn note(
         }
     }
     note_frame(&mut replayed.builder, header, &evicted);
+    if header.kind == FrameKind::Block {
+        // No segment lists more records than its directory has room for behind its frames.
+        let end = header.position.offset as usize + header.frame_len();
+        let taken = end + frame_len(replayed.builder.encoded_len());
+        let room = extent.len().saturating_sub(taken) / RECORD_COST;
+        if header.extra > MAX_BLOCK_RECORDS || header.extra as usize > room {
+            let (found, max) = (header.extra.into(), room as u64);
+            replayed.damaged.push(Corruption::new(
+                Place::Frame(header.position),
+                Damage::OutOfRange { found, max },
+            ));
+        } else {
+            note_block(&mut replayed.builder, header, payload_of(extent, header));
+        }
+    }
 }
 
 /// The frames of a segment below its end, whatever state they are in, for a sealed segment.
@@ -244,10 +261,13 @@ pub(crate) fn is_directory(extent: &[u8], lexed: &Lexed) -> bool {
 pub(crate) fn missing_in(frames: &[Lexed], from: u32, to: Option<u32>) -> Option<(RunNo, Seq)> {
     let to = to?;
     let mut due: HashMap<RunNo, Seq> = HashMap::new();
-    for lexed in frames.iter().filter(|lexed| lexed.header.kind == FrameKind::Record) {
+    let has_records =
+        |lexed: &&Lexed| matches!(lexed.header.kind, FrameKind::Record | FrameKind::Block);
+    for lexed in frames.iter().filter(has_records) {
         let header = &lexed.header;
         if header.position.offset < from {
-            due.insert(header.run_no, Seq(header.seq.0.saturating_add(1)));
+            let records = if header.kind == FrameKind::Block { header.extra } else { 1 };
+            due.insert(header.run_no, seq_in(header, records));
         } else if header.position.offset >= to
             && let Some(due) = due.remove(&header.run_no)
             && due < header.seq

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use runlog::{
-    Activity, Durability, NewRecord, Observer, Options, Phase, RunLog, RunStatus, TailWriter,
+    Activity, Compression, Durability, NewRecord, Observer, Options, Phase, RunLog, RunStatus,
+    TailWriter,
 };
 use runlog_sim::SplitMix64;
 
@@ -28,6 +29,8 @@ pub(crate) fn options() -> Options {
     let writes = std::env::var_os("RUNLOG_KILL_WRITES").is_some();
     let writer = if writes { TailWriter::Pwrite } else { TailWriter::Auto };
     let options = Options::new().extent_size(256 << 10).tail_writer(writer);
+    let options =
+        if writes { options.compression(Compression::Zstd { level: 1 }) } else { options };
     options.sync_interval(Some(Duration::from_millis(20)))
 }
 

@@ -293,12 +293,16 @@ impl Policy {
 impl Judged {
     /// All runs of a state in the order of their ends. The bytes are those that the store counts,
     /// since a compaction leaves some frames out: they must be within the limits of the state.
-    pub(super) fn all(state: &State, bytes: &BTreeMap<(String, String), u64>) -> Vec<Self> {
+    pub(super) fn all(
+        state: &State,
+        bytes: &BTreeMap<(String, String), u64>,
+        compressed: bool,
+    ) -> Vec<Self> {
         assert_eq!(bytes.len(), state.runs.len());
         let mut all: Vec<Self> = Vec::new();
         for (name, run) in &state.runs {
             let bytes = bytes[&(name.0.to_owned(), name.1.clone())];
-            let (least, most) = run.stored();
+            let (least, most) = run.stored(compressed);
             assert!((least..=most).contains(&bytes), "{name:?}: {bytes} of {least} to {most}");
             all.push(Self {
                 name: name.clone(),

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use runlog::{
-    Allow, Appended, Compaction, ContentType, Durability, Error, Metadata, NewRecord, Options,
-    Outcome, Payload, Place, Rule, RunLog, RunStatus, RunWriter, Seq, SpaceReturn, TailWriter,
-    Trace,
+    Allow, Appended, Compaction, Compression, ContentType, Durability, Error, Metadata, NewRecord,
+    Options, Outcome, Payload, Place, Rule, RunLog, RunStatus, RunWriter, Seq, SpaceReturn,
+    TailWriter, Trace,
 };
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
@@ -61,6 +61,8 @@ struct Settings {
     automatic: bool,
     space: SpaceReturn,
     index: bool,
+    /// Runs that have ended are compressed, or were when the store was open before.
+    compressed: bool,
 }
 
 pub(super) struct Session {
@@ -101,9 +103,11 @@ impl Session {
             automatic: random.below(4) != 0,
             space: spaces[random.index(3)],
             index: random.below(4) != 0,
+            compressed: random.coin(),
         };
         let disk = SimDisk::new();
         let gate = Gate::new(&disk);
+        machine.compression = compression(settings.compressed);
         let options = options(&machine, settings);
         let log = options.create_storage(Arc::new(gate.clone())).unwrap();
         Self {
@@ -157,7 +161,7 @@ impl Session {
 
     /// One operation, whatever the dice say.
     pub(super) fn step(&mut self) {
-        let bytes: u64 = self.now.runs.values().map(|run| run.stored().1).sum();
+        let bytes: u64 = self.now.runs.values().map(|run| run.stored(false).1).sum();
         let (kind, operation): (_, fn(&mut Self)) = match self.random.below(1000) {
             _ if bytes > MANY_BYTES => ("make room", Self::make_room),
             0..=64 if self.now.runs.len() < MANY_RUNS => ("start", Self::start),
@@ -241,6 +245,10 @@ impl Session {
     fn bytes(&mut self, len: usize) -> Arc<[u8]> {
         let mut bytes = vec![0; len];
         self.random.fill(&mut bytes);
+        // Some of what may be compressed repeats itself.
+        if self.settings.compressed && self.random.coin() {
+            (40..len).for_each(|at| bytes[at] = bytes[at - 40]);
+        }
         bytes.into()
     }
 
@@ -570,7 +578,7 @@ impl Session {
         if self.may_go(&name, &deleted) {
             let run = &self.now.runs[&name];
             assert_eq!(deleted.unwrap().bytes, run.bytes());
-            let kept = Kept::new(name, Rule::Deleted, run.stored());
+            let kept = Kept::new(name, Rule::Deleted, run.stored(self.settings.compressed));
             self.deleted(self.time(), kept, true);
         }
     }
@@ -586,7 +594,7 @@ impl Session {
             run.records.iter().map(|rec| Arc::clone(&rec.payload)).max_by_key(|p| p.len());
         let erased = erased.unwrap();
         assert_eq!(erased.bytes, run.bytes());
-        let kept = Kept::new(name, Rule::Erased, run.stored());
+        let kept = Kept::new(name, Rule::Erased, run.stored(self.settings.compressed));
         self.deleted(self.time(), kept, true);
         if let Some(payload) = longest.filter(|payload| payload.len() > 40)
             && erased.pinned_extents == 0
@@ -608,7 +616,7 @@ impl Session {
             .chain(staying)
             .map(|(agent, run, bytes)| ((agent.to_string(), run.to_string()), bytes))
             .collect();
-        let judged = Judged::all(&self.now, &bytes);
+        let judged = Judged::all(&self.now, &bytes, self.settings.compressed);
         census.check(&plan, &judged, &census.verdicts(&judged, self.time()));
         judged
     }
@@ -673,7 +681,7 @@ impl Session {
         }
         let most = MANY_BYTES / 4 + self.random.below(MANY_BYTES / 4);
         self.collect_by(&Policy::bytes(most));
-        let bytes: u64 = self.now.runs.values().map(|run| run.stored().1).sum();
+        let bytes: u64 = self.now.runs.values().map(|run| run.stored(false).1).sum();
         if bytes > MANY_BYTES {
             // Runs in progress have it all.
             while let Some(name) = self.running() {
@@ -919,6 +927,8 @@ impl Session {
     fn open(&mut self) {
         // An index that was there may be dropped, or be built where none was.
         self.settings.index = self.random.below(4) != 0;
+        let compressed = self.settings.compressed && self.random.below(4) != 0;
+        self.machine.compression = compression(compressed);
         let options = options(&self.machine, self.settings);
         self.gate = Gate::new(&self.disk);
         self.log = Some(options.open_storage(Arc::new(self.gate.clone())).unwrap());
@@ -1113,6 +1123,10 @@ impl Reading {
         }
         true
     }
+}
+
+fn compression(compressed: bool) -> Compression {
+    if compressed { Compression::Zstd { level: 1 } } else { Compression::None }
 }
 
 fn options(machine: &Machine, settings: Settings) -> Options {

@@ -65,6 +65,8 @@ pub(super) struct Run {
     pub(super) records: Vec<Rec>,
     /// The bytes of the frames that every copy of the run must have, its last hold aside.
     least: u64,
+    /// As many of them are frames of records.
+    of_records: u64,
     /// The bytes of frames that the store may have or not: a compaction leaves some out.
     spare: u64,
     last_hold: u64,
@@ -172,6 +174,7 @@ impl Run {
             records: Vec::new(),
             // Whether it was started or not, the frame that creates it has both ids.
             least: frame(4 + name.0.len() + name.1.len()),
+            of_records: 0,
             spare: 0,
             last_hold: 0,
         }
@@ -186,15 +189,18 @@ impl Run {
         self.records.iter().map(|rec| rec.payload.len() as u64).sum()
     }
 
-    /// The least and the most bytes that its frames have in the store.
-    pub(super) fn stored(&self) -> (u64, u64) {
-        let least = self.least + self.last_hold;
-        (least, least + self.spare)
+    /// The least and the most bytes that its frames have in the store, where runs that have ended
+    /// may be `compressed` or not.
+    pub(super) fn stored(&self, compressed: bool) -> (u64, u64) {
+        let most = self.least + self.last_hold + self.spare;
+        let shorter = if compressed && self.end.is_some() { self.of_records } else { 0 };
+        (self.least + self.last_hold - shorter, most)
     }
 
     fn append(&mut self, records: &[Rec]) {
         let (least, most) = frames(records);
         self.least += least;
+        self.of_records += least;
         self.spare += most - least;
         let latest = records.iter().map(|rec| rec.at).max().unwrap_or(i64::MIN);
         self.last_at = self.last_at.max(latest);

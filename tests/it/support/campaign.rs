@@ -11,10 +11,13 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use runlog::TailWriter;
+use runlog::format::FrameKind;
+use runlog::{Compression, TailWriter};
 use runlog_sim::{CrashImages, Op, SplitMix64};
 
 use super::cuts::{Cut, Epoch, LOSSES, Tally, check_cut};
+use crate::compressed::of_kind;
+
 use super::world::{Abandoned, EXTENT, Machine, World};
 
 /// Steps of the workload in each epoch.
@@ -80,6 +83,11 @@ pub(crate) fn round_of(seed: u64, round: u64) -> Vec<Epoch> {
         machine.tail_writer = match (round + number as u64) % 2 {
             0 => TailWriter::Mapped,
             _ => TailWriter::Pwrite,
+        };
+        // So is what was compressed by one.
+        machine.compression = match (round / 2 + number as u64) % 2 {
+            0 => Compression::Zstd { level: 1 },
+            _ => Compression::None,
         };
         let world = match epochs.last() {
             None => World::create(random.next_u64(), machine, round % 4 != 3),
@@ -174,6 +182,8 @@ pub(crate) fn collections(seed: u64) -> (Epoch, Vec<usize>) {
     }
     drop(pin);
     let Abandoned { disk, model, machine, ready } = world.abandon();
+    let blocks = of_kind(&disk.image(), FrameKind::Block).len();
+    assert_eq!(blocks > 0, machine.compression != Compression::None, "{blocks} blocks");
     (Epoch { recording: disk.take_recording(), model, machine, first, ready }, boundaries)
 }
 

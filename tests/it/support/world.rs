@@ -10,9 +10,9 @@ use runlog::env::{BootId, Environment};
 use runlog::format::eviction::Eviction;
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::{
-    Activity, Allow, Appended, Batch, ContentType, Durability, LogPosition, Lsn, Metadata,
-    NewRecord, Observer, Options, Outcome, Phase, Retention, RunLog, RunNo, RunStatus, RunWriter,
-    TailWriter, Ticket, Timestamp, Trace,
+    Activity, Allow, Appended, Batch, Compression, ContentType, Durability, LogPosition, Lsn,
+    Metadata, NewRecord, Observer, Options, Outcome, Phase, Retention, RunLog, RunNo, RunStatus,
+    RunWriter, TailWriter, Ticket, Timestamp, Trace,
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
 
@@ -34,6 +34,8 @@ pub(crate) struct Machine {
     pub(crate) boot: u64,
     /// How frames reach the disk.
     pub(crate) tail_writer: TailWriter,
+    /// Whether runs that have ended are compressed.
+    pub(crate) compression: Compression,
     /// How many receipts are kept: without them, evictions go as soon as they are not needed.
     pub(crate) receipts: u64,
     /// Whether there is an index.
@@ -68,9 +70,13 @@ impl Machine {
         let clock = SimClock::new(Timestamp(1_000_000_000));
         // Both ways into the file, by turns.
         let tail_writer = if seed % 2 == 0 { TailWriter::Pwrite } else { TailWriter::Mapped };
+        let compression = match seed / 3 % 2 {
+            0 => Compression::None,
+            _ => Compression::Zstd { level: 1 },
+        };
         let receipts = [0, 4, 10_000][usize::try_from(seed >> 1).unwrap_or(0) % 3];
         let (entropy, activities) = (SimEntropy::new(seed), Arc::default());
-        Self { clock, entropy, boot, tail_writer, receipts, index: true, activities }
+        Self { clock, entropy, boot, tail_writer, compression, receipts, index: true, activities }
     }
 
     pub(crate) fn options(&self) -> Options {
@@ -80,6 +86,7 @@ impl Machine {
             .extent_size(EXTENT)
             .background(false)
             .tail_writer(self.tail_writer)
+            .compression(self.compression)
             .index(self.index)
             .receipts(self.receipts, std::time::Duration::from_secs(1 << 40))
             .sync_interval(None)
@@ -398,6 +405,12 @@ impl World {
         let _ = write!(head, "{run}/{seq}/{}/{:016x};", self.machine.boot, self.seed);
         let keep = head.len().min(len);
         payload[..keep].copy_from_slice(&head[..keep]);
+        // What may be compressed repeats itself now and then.
+        if keep > 0 && self.machine.compression != Compression::None && self.random.coin() {
+            for at in keep..len {
+                payload[at] = payload[at - keep];
+            }
+        }
         payload.into()
     }
 

@@ -1,0 +1,140 @@
+//! Compressing what is cold, on its way into the outputs: records of runs that have ended become
+//! blocks, and pieces of large records become shorter, each by itself.
+//!
+//! - A block has records of one run that followed one another without a gap, and without another
+//!   frame of the run in between. So the frames of a run keep their order, a run dies as a whole,
+//!   and a block moves on as it is for ever, also by a program without the codec.
+//! - What does not become shorter by a tenth stays as it is, and says that it was tried: nothing
+//!   is rewritten again and again in the hope that it gets shorter.
+//! - Runs in progress, versions of documents, starts, ends and holds stay as they are.
+
+use std::collections::HashSet;
+
+use super::gather::{Found, Gathered};
+use crate::format::block::{BLOCK_RAW, BlockBuilder, pack_piece};
+use crate::format::compression::Compressor;
+use crate::format::frame::{FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_PIECES, FLAG_PLAIN, frame_len};
+use crate::format::{ExtentSize, FrameHeader, FrameKind};
+use crate::types::RunNo;
+
+/// The part of its length by which something must become shorter to be worth it.
+const GAIN_PART: usize = 10;
+
+/// Compresses the frames of these runs, in place.
+pub(super) fn pack(
+    gathered: &mut Gathered,
+    ended: &HashSet<RunNo>,
+    compressor: &mut Compressor,
+    extent_size: ExtentSize,
+) {
+    // Several blocks fit the smallest extents.
+    let most = BLOCK_RAW.min(extent_size.bytes_u32() as usize / 4);
+    let mut packed = Vec::new();
+    let mut runs = core::mem::take(&mut gathered.runs);
+    for run in runs.iter_mut().filter(|run| ended.contains(&run.run_no)) {
+        let mut packing = Packing {
+            gathered,
+            compressor,
+            most,
+            block: BlockBuilder::default(),
+            waiting: Vec::new(),
+            done: Vec::with_capacity(run.frames.len()),
+            packed: &mut packed,
+        };
+        run.frames.iter().for_each(|found| packing.add(*found));
+        packing.close();
+        run.frames = packing.done;
+    }
+    gathered.runs = runs;
+    gathered.packed = packed;
+}
+
+/// One run while it is compressed.
+struct Packing<'a> {
+    gathered: &'a Gathered,
+    compressor: &'a mut Compressor,
+    most: usize,
+    /// The block that is being filled, and what goes into it.
+    block: BlockBuilder,
+    waiting: Vec<Found>,
+    done: Vec<Found>,
+    packed: &'a mut Vec<Vec<u8>>,
+}
+
+impl Packing<'_> {
+    fn add(&mut self, found: Found) {
+        let header = &found.header;
+        match header.kind {
+            _ if header.flags & (FLAG_DOCUMENT | FLAG_PLAIN | FLAG_COMPRESSED) != 0 => {
+                self.close();
+                self.done.push(found);
+            }
+            FrameKind::Record if header.flags & FLAG_PIECES != 0 => {
+                self.close();
+                self.done.push(plain(found));
+            }
+            FrameKind::Record => {
+                if !self.block.takes(header, self.most) {
+                    self.close();
+                }
+                self.block.push(header, self.gathered.payload(&found));
+                self.waiting.push(found);
+            }
+            FrameKind::Piece => {
+                self.close();
+                let piece = self.piece(&found);
+                self.done.push(piece);
+            }
+            _ => {
+                self.close();
+                self.done.push(found);
+            }
+        }
+    }
+
+    /// Ends the block that is being filled: the records that wait become one frame, or stay.
+    fn close(&mut self) {
+        let Some(first) = self.waiting.first().copied() else { return };
+        let plainly: usize = self.waiting.iter().map(|found| found.header.frame_len()).sum();
+        let most = (plainly - plainly / GAIN_PART).saturating_sub(frame_len(0));
+        match self.block.finish(self.compressor, most) {
+            Some((header, payload)) => {
+                self.waiting.clear();
+                self.keep(first, header, payload);
+            }
+            None => self.done.extend(self.waiting.drain(..).map(plain)),
+        }
+    }
+
+    fn piece(&mut self, found: &Found) -> Found {
+        let (raw, crc) = (self.gathered.payload(found), found.header.payload_crc);
+        let most = raw.len() - raw.len() / GAIN_PART;
+        let Some(payload) = pack_piece(self.compressor, raw, crc, most) else {
+            return plain(*found);
+        };
+        let header = FrameHeader {
+            flags: found.header.flags | FLAG_COMPRESSED,
+            payload_len: u32::try_from(payload.len()).unwrap_or(u32::MAX),
+            payload_crc: crc32fast::hash(&payload),
+            ..found.header
+        };
+        Found { header, packed: Some(self.packed_as(payload)), ..*found }
+    }
+
+    fn keep(&mut self, first: Found, mut header: FrameHeader, payload: Vec<u8>) {
+        header.position = first.header.position;
+        let packed = Some(self.packed_as(payload));
+        self.done.push(Found { header, packed, ..first });
+    }
+
+    fn packed_as(&mut self, payload: Vec<u8>) -> usize {
+        self.packed.push(payload);
+        self.packed.len() - 1
+    }
+}
+
+/// A frame that stays as it is, and says so.
+fn plain(mut found: Found) -> Found {
+    found.header.flags |= FLAG_PLAIN;
+    found
+}

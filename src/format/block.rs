@@ -1,0 +1,604 @@
+//! Blocks: records of one run that has ended, compressed together behind one frame; and pieces of
+//! large records that are compressed one by one.
+//!
+//! - What a directory says of the records of a block stands in front of the compressed bytes and in
+//!   the header of the frame, so that nobody needs the codec to move a block or to list its run.
+//! - The sequences of the records in a block have no gaps.
+//! - Each record keeps the checksum that its frame had: it is checked end to end.
+//!
+//! ```text
+//! block    0 u8 codec   1 u8[3] zero   4 u32 raw length   8 u32 length of the rows
+//!         12 u32 crc of the rows      16 u64 last order  24 u64 payload bytes
+//!         32 u32 late                 36 u32 crc of 0 to 35                  40 compressed
+//! raw      a row for each record, then the kind and the payload of each
+//! row      v order, v time, u8 flags, u8 content type, u8 kind length, v length, u32 crc
+//! piece    0 u8 codec   1 u8[3] zero   4 u32 raw length   8 u32 crc of raw   12 compressed
+//! ```
+
+use super::codec::{Decoded, Reader, Writer, check_crc, len_u32, u32_at};
+use super::compression::{self, Compressor, Unreadable};
+use super::frame::{FLAG_LATE, FrameHeader, FrameKind};
+use crate::error::Damage;
+use crate::types::{ContentType, Lsn, MAX_KIND_LEN, Seq, Timestamp};
+
+/// The length of what stands in front of the compressed bytes of a block.
+pub const BLOCK_HEAD_LEN: usize = 40;
+/// The same of a piece.
+pub const PIECE_HEAD_LEN: usize = 12;
+/// The raw bytes that a block is filled up to, in extents that are large enough.
+pub const BLOCK_RAW: usize = 128 << 10;
+/// The longest raw bytes of a block: the longest payload of a frame there is, and its row.
+pub const MAX_BLOCK_RAW: u32 = (8 << 20) + (4 << 10);
+/// The most records in a block.
+pub const MAX_BLOCK_RECORDS: u32 = 16 << 10;
+/// The longest raw bytes of a piece.
+pub const MAX_PIECE_RAW: u32 = 8 << 20;
+/// The longest record there is, in any store.
+pub const MAX_RECORD: u32 = 256 << 20;
+/// The longest row of a record.
+const MAX_ROW: usize = 10 + 10 + 3 + 5 + 4;
+
+/// What stands in front of the compressed bytes of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockHead {
+    /// The codec.
+    pub codec: u8,
+    /// The length of rows and payloads together.
+    pub raw_len: u32,
+    /// The length of the rows.
+    pub rows_len: u32,
+    /// The crc32 of the rows.
+    pub rows_crc: u32,
+    /// The order of the last record.
+    pub last_lsn: Lsn,
+    /// The payload bytes of the records, without their kinds.
+    pub bytes: u64,
+    /// How many of them came after the end of the run.
+    pub late: u32,
+}
+
+/// One record of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockRow {
+    /// The order of the record.
+    pub lsn: Lsn,
+    /// When it was appended.
+    pub at: Timestamp,
+    /// It came after the end of its run.
+    pub late: bool,
+    /// What the payload is.
+    pub content: ContentType,
+    /// The length of the kind, which stands in front of the payload.
+    pub name_len: u8,
+    /// Where kind and payload start in the raw bytes.
+    pub start: u32,
+    /// The length of kind and payload.
+    pub len: u32,
+    /// Their crc32, as it was in the record's own frame.
+    pub crc: u32,
+}
+
+impl BlockRow {
+    /// Kind and payload, which must match their checksum.
+    pub fn bytes<'a>(&self, raw: &'a [u8]) -> Decoded<&'a [u8]> {
+        let (start, len) = (self.start as usize, self.len as usize);
+        let bytes = raw.get(start..).and_then(|rest| rest.get(..len)).ok_or(Damage::Truncated)?;
+        check_crc(self.crc, crc32fast::hash(bytes))?;
+        Ok(bytes)
+    }
+
+    /// The header that the frame of the record had, but for its place; `rank` is the place of the
+    /// record in the block.
+    pub fn header(&self, block: &FrameHeader, rank: u32) -> FrameHeader {
+        FrameHeader {
+            kind: FrameKind::Record,
+            flags: if self.late { FLAG_LATE } else { 0 },
+            name_len: self.name_len,
+            content: self.content,
+            payload_crc: self.crc,
+            payload_len: self.len,
+            lsn: self.lsn,
+            seq: seq_in(block, rank),
+            at: self.at,
+            extra: 0,
+            ..*block
+        }
+    }
+}
+
+/// The sequence of a record of a block.
+pub fn seq_in(block: &FrameHeader, rank: u32) -> Seq {
+    Seq(block.seq.0.saturating_add(u64::from(rank)))
+}
+
+impl BlockHead {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        Writer::new(out)
+            .u8(self.codec)
+            .zeros(3)
+            .u32(self.raw_len)
+            .u32(self.rows_len)
+            .u32(self.rows_crc)
+            .u64(self.last_lsn.0)
+            .u64(self.bytes)
+            .u32(self.late);
+        let crc = crc32fast::hash(out.get(start..).unwrap_or_default());
+        Writer::new(out).u32(crc);
+    }
+
+    /// Reads what stands in front, and checks it against the frame's header; also of a payload of
+    /// which the rest is damaged. The compressed bytes follow.
+    pub fn decode<'a>(block: &FrameHeader, payload: &'a [u8]) -> Decoded<(Self, &'a [u8])> {
+        let mut reader = Reader::new(payload);
+        let head = reader.array::<BLOCK_HEAD_LEN>()?;
+        let checked = head.get(..BLOCK_HEAD_LEN - 4).unwrap_or_default();
+        check_crc(u32_at(&head, BLOCK_HEAD_LEN - 4)?, crc32fast::hash(checked))?;
+        let mut fields = Reader::new(checked);
+        let codec = fields.u8()?;
+        fields.zeros(3)?;
+        let head = Self {
+            codec,
+            raw_len: fields.u32()?,
+            rows_len: fields.u32()?,
+            rows_crc: fields.u32()?,
+            last_lsn: Lsn(fields.u64()?),
+            bytes: fields.u64()?,
+            late: fields.u32()?,
+        };
+        at_most(head.raw_len, MAX_BLOCK_RAW)?;
+        at_most(head.rows_len, head.raw_len)?;
+        at_most(block.extra, MAX_BLOCK_RECORDS)?;
+        at_most(head.late, block.extra)?;
+        let payloads = u64::from(head.raw_len - head.rows_len);
+        if block.extra == 0 || head.bytes > payloads || head.last_lsn < block.lsn {
+            return Err(Damage::Mismatch);
+        }
+        Ok((head, reader.rest()))
+    }
+
+    /// Decompresses the block into `raw`, and says in `rows` what is in it.
+    ///
+    /// # Errors
+    /// [`Unreadable::NeedsFeature`] where this build lacks the codec.
+    pub fn open(
+        &self,
+        block: &FrameHeader,
+        compressed: &[u8],
+        raw: &mut Vec<u8>,
+        rows: &mut Vec<BlockRow>,
+    ) -> Result<(), Unreadable> {
+        rows.clear();
+        raw.resize(self.raw_len as usize, 0);
+        compression::decompress(self.codec, compressed, raw)?;
+        Ok(self.read_rows(block, raw, rows)?)
+    }
+
+    /// Reads the rows, which must agree with what the head and the frame's header say.
+    fn read_rows(&self, block: &FrameHeader, raw: &[u8], rows: &mut Vec<BlockRow>) -> Decoded<()> {
+        let encoded = raw.get(..self.rows_len as usize).ok_or(Damage::Truncated)?;
+        check_crc(self.rows_crc, crc32fast::hash(encoded))?;
+        rows.reserve(block.extra as usize);
+        let mut reader = Reader::new(encoded);
+        let (mut lsn, mut at) = (block.lsn, block.at);
+        let (mut start, mut bytes, mut late) = (self.rows_len, 0_u64, 0);
+        let mut latest = Timestamp(i64::MIN);
+        for rank in 0..block.extra {
+            let order = varint(&mut reader)?;
+            if (order == 0) != (rank == 0) {
+                return Err(Damage::Mismatch);
+            }
+            lsn = Lsn(lsn.0.checked_add(order).ok_or(Damage::Mismatch)?);
+            at = Timestamp(at.0.wrapping_add(unzigzag(varint(&mut reader)?)));
+            latest = latest.max(at);
+            let (flags, content) = (reader.u8()?, ContentType::from_code(reader.u8()?));
+            if flags & !FLAG_LATE != 0 {
+                return Err(Damage::ReservedNotZero);
+            }
+            let name_len = reader.u8()?;
+            let len = u32::try_from(varint(&mut reader)?).map_err(|_| Damage::Truncated)?;
+            at_most(u32::from(name_len), len.min(len_u32(MAX_KIND_LEN)))?;
+            let crc = reader.u32()?;
+            late += u32::from(flags & FLAG_LATE != 0);
+            bytes += u64::from(len - u32::from(name_len));
+            let late = flags & FLAG_LATE != 0;
+            rows.push(BlockRow { lsn, at, late, content, name_len, start, len, crc });
+            start = start.checked_add(len).ok_or(Damage::Truncated)?;
+        }
+        let whole = reader.rest().is_empty() && start == self.raw_len;
+        let told = (self.last_lsn, self.bytes, self.late, block.at);
+        if whole && told == (lsn, bytes, late, latest) { Ok(()) } else { Err(Damage::Mismatch) }
+    }
+}
+
+/// Puts records together until they fill a block.
+#[derive(Debug, Default)]
+pub struct BlockBuilder {
+    /// The first record, then the last one; none as long as it is empty.
+    ends: Option<(FrameHeader, FrameHeader)>,
+    records: u32,
+    late: u32,
+    bytes: u64,
+    latest: i64,
+    /// The order, the time and all else of each, since times are told from the latest one on.
+    rows: Vec<FrameHeader>,
+    payloads: Vec<u8>,
+}
+
+impl BlockBuilder {
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_none()
+    }
+
+    /// Whether a record with this header can be the next one of a block of about `most` raw bytes.
+    pub fn takes(&self, record: &FrameHeader, most: usize) -> bool {
+        let len = record.payload_len as usize;
+        let Some((_, last)) = &self.ends else { return true };
+        let raw = self.payloads.len() + len + (self.rows.len() + 1) * MAX_ROW;
+        raw <= most
+            && self.records < MAX_BLOCK_RECORDS
+            && record.run_no == last.run_no
+            && record.lsn > last.lsn
+            && last.seq.0.checked_add(1) == Some(record.seq.0)
+    }
+
+    /// Adds a record that can be the next one: the header of its frame, and kind and payload.
+    pub fn push(&mut self, record: &FrameHeader, payload: &[u8]) {
+        let first = self.ends.map_or(*record, |(first, _)| first);
+        let latest = if self.is_empty() { record.at.0 } else { self.latest.max(record.at.0) };
+        self.ends = Some((first, *record));
+        self.latest = latest;
+        self.records += 1;
+        self.late += u32::from(record.flags & FLAG_LATE != 0);
+        self.bytes += u64::from(record.payload_len.saturating_sub(u32::from(record.name_len)));
+        self.rows.push(*record);
+        self.payloads.extend_from_slice(payload);
+    }
+
+    /// The frame of the block, without a place, and its payload; none if that would be longer than
+    /// `most` bytes. The builder is empty afterwards.
+    pub(crate) fn finish(
+        &mut self,
+        compressor: &mut Compressor,
+        most: usize,
+    ) -> Option<(FrameHeader, Vec<u8>)> {
+        let built = core::mem::take(self);
+        let (first, last) = built.ends?;
+        let mut raw = built.encode_rows(first.lsn);
+        let rows_len = raw.len();
+        let rows_crc = crc32fast::hash(&raw);
+        raw.extend_from_slice(&built.payloads);
+        let head = BlockHead {
+            codec: compression::ZSTD,
+            raw_len: len_u32(raw.len()),
+            rows_len: len_u32(rows_len),
+            rows_crc,
+            last_lsn: last.lsn,
+            bytes: built.bytes,
+            late: built.late,
+        };
+        let most = most.checked_sub(BLOCK_HEAD_LEN)?;
+        let mut payload = Vec::with_capacity(BLOCK_HEAD_LEN + most);
+        head.encode(&mut payload);
+        if head.raw_len > MAX_BLOCK_RAW || !compressor.compress(&raw, most, &mut payload) {
+            return None;
+        }
+        let mut header = FrameHeader::new(FrameKind::Block, first.run_no, Timestamp(built.latest));
+        (header.lsn, header.seq, header.extra) = (first.lsn, first.seq, built.records);
+        header.payload_crc = crc32fast::hash(&payload);
+        header.payload_len = len_u32(payload.len());
+        payload.shrink_to_fit();
+        Some((header, payload))
+    }
+
+    fn encode_rows(&self, first: Lsn) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.rows.len() * 16);
+        let (mut lsn, mut at) = (first.0, self.latest);
+        for row in &self.rows {
+            put_varint(row.lsn.0 - lsn, &mut out);
+            put_varint(zigzag(row.at.0.wrapping_sub(at)), &mut out);
+            (lsn, at) = (row.lsn.0, row.at.0);
+            Writer::new(&mut out).u8(row.flags & FLAG_LATE).u8(row.content.code()).u8(row.name_len);
+            put_varint(row.payload_len.into(), &mut out);
+            Writer::new(&mut out).u32(row.payload_crc);
+        }
+        out
+    }
+}
+
+/// The payload that a piece becomes; none if that would be longer than `most` bytes.
+pub(crate) fn pack_piece(
+    compressor: &mut Compressor,
+    raw: &[u8],
+    raw_crc: u32,
+    most: usize,
+) -> Option<Vec<u8>> {
+    let most = most.checked_sub(PIECE_HEAD_LEN)?;
+    let mut out = Vec::with_capacity(PIECE_HEAD_LEN + most);
+    Writer::new(&mut out).u8(compression::ZSTD).zeros(3).u32(len_u32(raw.len())).u32(raw_crc);
+    let fits = raw.len() <= MAX_PIECE_RAW as usize && compressor.compress(raw, most, &mut out);
+    out.shrink_to_fit();
+    fits.then_some(out)
+}
+
+/// Appends the raw bytes of a compressed piece to `out`, which may grow by `most` bytes.
+///
+/// # Errors
+/// [`Unreadable::NeedsFeature`] where this build lacks the codec.
+pub fn unpack_piece(payload: &[u8], most: u64, out: &mut Vec<u8>) -> Result<(), Unreadable> {
+    let mut reader = Reader::new(payload);
+    let codec = reader.u8()?;
+    reader.zeros(3)?;
+    let (raw_len, raw_crc) = (reader.u32()?, reader.u32()?);
+    at_most(raw_len, MAX_PIECE_RAW)?;
+    if u64::from(raw_len) > most {
+        return Err(Damage::Mismatch.into());
+    }
+    let start = out.len();
+    out.resize(start + raw_len as usize, 0);
+    let raw = out.get_mut(start..).unwrap_or_default();
+    compression::decompress(codec, reader.rest(), raw)?;
+    Ok(check_crc(raw_crc, crc32fast::hash(raw))?)
+}
+
+fn at_most(found: u32, max: u32) -> Decoded<()> {
+    if found > max {
+        return Err(Damage::OutOfRange { found: found.into(), max: max.into() });
+    }
+    Ok(())
+}
+
+/// Seven bits a byte, the lowest first; the last byte has its highest bit clear, and is not zero
+/// unless it is the only one.
+fn put_varint(mut value: u64, out: &mut Vec<u8>) {
+    loop {
+        let low = value.to_le_bytes()[0] & 0x7f;
+        value >>= 7;
+        out.push(if value == 0 { low } else { low | 0x80 });
+        if value == 0 {
+            return;
+        }
+    }
+}
+
+fn varint(reader: &mut Reader<'_>) -> Decoded<u64> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let byte = reader.u8()?;
+        let low = u64::from(byte & 0x7f);
+        if shift == 63 && low > 1 {
+            break;
+        }
+        value |= low << shift;
+        if byte & 0x80 == 0 {
+            let is_shortest = byte != 0 || shift == 0;
+            return if is_shortest { Ok(value) } else { Err(Damage::Mismatch) };
+        }
+    }
+    Err(Damage::Mismatch)
+}
+
+/// Small numbers of either sign become small ones without.
+fn zigzag(value: i64) -> u64 {
+    (value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned()
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::compression::{Compressor, ZSTD, absent};
+    use crate::types::{LogPosition, RunNo, SegmentId};
+
+    /// The header of a record's frame.
+    fn record(seq: u64, lsn: u64, at: i64, late: bool, kind: &[u8], bytes: &[u8]) -> FrameHeader {
+        let mut header = FrameHeader::new(FrameKind::Record, RunNo(9), Timestamp(at));
+        let stored = [kind, bytes].concat();
+        header.flags = if late { FLAG_LATE } else { 0 };
+        header.name_len = u8::try_from(kind.len()).unwrap();
+        header.content = ContentType::JSON;
+        header.payload_crc = crc32fast::hash(&stored);
+        header.payload_len = len_u32(stored.len());
+        (header.seq, header.lsn) = (Seq(seq), Lsn(lsn));
+        header.position = LogPosition { segment: SegmentId(3), offset: 640 };
+        header
+    }
+
+    /// Headers of frames, with their payloads.
+    #[cfg(feature = "zstd")]
+    type Frames = Vec<(FrameHeader, Vec<u8>)>;
+
+    /// A block of three records, and their headers, kinds and bytes.
+    #[cfg(feature = "zstd")]
+    fn sample() -> (FrameHeader, Vec<u8>, Frames) {
+        let long = b"again and ".repeat(60);
+        let records = [
+            (record(4, 70, 1_000, false, b"turn", b"{}"), b"turn{}".to_vec()),
+            (record(5, 71, 500, false, b"", &long), long.clone()),
+            (record(6, 90, i64::MAX, true, b"end", b""), b"end".to_vec()),
+        ];
+        let mut builder = BlockBuilder::default();
+        for (header, stored) in &records {
+            assert!(builder.takes(header, BLOCK_RAW));
+            builder.push(header, stored);
+        }
+        let mut compressor = Compressor::new(3).unwrap();
+        let (mut block, payload) = builder.finish(&mut compressor, 1_000).unwrap();
+        assert!(builder.is_empty());
+        block.position = LogPosition { segment: SegmentId(3), offset: 640 };
+        (block, payload, records.to_vec())
+    }
+
+    fn open(block: &FrameHeader, payload: &[u8]) -> Result<(Vec<u8>, Vec<BlockRow>), Unreadable> {
+        let (mut raw, mut rows) = (Vec::new(), Vec::new());
+        let (head, compressed) = BlockHead::decode(block, payload)?;
+        head.open(block, compressed, &mut raw, &mut rows)?;
+        Ok((raw, rows))
+    }
+
+    fn assert_sample(block: &FrameHeader, payload: &[u8], records: &[(FrameHeader, Vec<u8>)]) {
+        let (raw, rows) = open(block, payload).unwrap();
+        assert_eq!(rows.len(), records.len());
+        for (rank, (row, (header, stored))) in (0..).zip(rows.iter().zip(records)) {
+            assert_eq!(row.header(block, rank), *header);
+            assert_eq!(row.bytes(&raw), Ok(stored.as_slice()));
+        }
+    }
+
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn records_come_out_of_a_block_as_they_went_into_it() {
+        let (block, payload, records) = sample();
+        assert_eq!((block.seq, block.lsn, block.extra), (Seq(4), Lsn(70), 3));
+        assert_eq!(block.at, Timestamp(i64::MAX));
+        let (head, _) = BlockHead::decode(&block, &payload).unwrap();
+        assert_eq!((head.last_lsn, head.bytes, head.late), (Lsn(90), 602, 1));
+        assert_sample(&block, &payload, &records);
+    }
+
+    /// The bytes of a block, which every later version must read. Those behind the first 40 are up
+    /// to the version of zstd that wrote them.
+    const GOLDEN: &str = concat!(
+        "010000009302000032000000d35d40fe5a000000000000005a0200000000000001000000b46f7996",
+        "28b52ffd6093012d0200940300adf0ff01000104064aa2437101e707000100d80469bcad741396f8",
+        "ff0102010303b133fc007475726e7b7d616761696e20616e6420656e6403002d69a92330f000b2",
+    );
+
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn a_block_that_was_written_long_ago_is_read() {
+        let (block, written, records) = sample();
+        let golden: Vec<u8> = (0..GOLDEN.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&GOLDEN[at..at + 2], 16).unwrap())
+            .collect();
+        assert_sample(&block, &golden, &records);
+        assert_eq!(written[..BLOCK_HEAD_LEN], golden[..BLOCK_HEAD_LEN]);
+    }
+
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn no_flipped_bit_makes_other_records_of_a_block() {
+        let (block, payload, records) = sample();
+        for bit in 0..payload.len() * 8 {
+            let mut flipped = payload.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let Ok((raw, rows)) = open(&block, &flipped) else { continue };
+            for (rank, (row, (header, stored))) in (0..).zip(rows.iter().zip(&records)) {
+                assert_eq!(row.header(&block, rank), *header, "bit {bit}");
+                if let Ok(bytes) = row.bytes(&raw) {
+                    assert_eq!(bytes, stored, "bit {bit}");
+                }
+            }
+        }
+    }
+
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn a_head_is_read_without_the_codec_and_the_rest_is_refused_with_its_name() {
+        let (block, payload, _) = sample();
+        absent::during(|| {
+            assert!(BlockHead::decode(&block, &payload).is_ok());
+            assert_eq!(open(&block, &payload), Err(Unreadable::NeedsFeature("zstd")));
+        });
+    }
+
+    #[test]
+    fn lengths_above_the_limits_are_refused_before_anything_is_allocated() {
+        let block = FrameHeader { extra: 1, ..record(0, 1, 0, false, b"", b"") };
+        let sane = BlockHead {
+            codec: ZSTD,
+            raw_len: 20,
+            rows_len: 10,
+            rows_crc: 0,
+            last_lsn: Lsn(1),
+            bytes: 10,
+            late: 0,
+        };
+        let read = |block: &FrameHeader, head: BlockHead| {
+            let mut payload = Vec::new();
+            head.encode(&mut payload);
+            BlockHead::decode(block, &payload).map(|(head, _)| head)
+        };
+        assert_eq!(read(&block, sane), Ok(sane));
+        let too_long = [
+            BlockHead { raw_len: MAX_BLOCK_RAW + 1, ..sane },
+            BlockHead { raw_len: u32::MAX, rows_len: u32::MAX, ..sane },
+            BlockHead { rows_len: 21, ..sane },
+            BlockHead { late: 2, ..sane },
+        ];
+        for head in too_long {
+            assert!(matches!(read(&block, head), Err(Damage::OutOfRange { .. })), "{head:?}");
+        }
+        let many = FrameHeader { extra: MAX_BLOCK_RECORDS + 1, ..block };
+        assert!(matches!(read(&many, sane), Err(Damage::OutOfRange { .. })));
+        for (block, head) in [
+            (FrameHeader { extra: 0, ..block }, sane),
+            (block, BlockHead { bytes: 11, ..sane }),
+            (block, BlockHead { last_lsn: Lsn(0), ..sane }),
+        ] {
+            assert_eq!(read(&block, head), Err(Damage::Mismatch));
+        }
+        let mut piece = vec![ZSTD, 0, 0, 0];
+        piece.extend_from_slice(&(MAX_PIECE_RAW + 1).to_le_bytes());
+        piece.extend_from_slice(&[0; 40]);
+        let refused = unpack_piece(&piece, u64::MAX, &mut Vec::new());
+        assert!(matches!(refused, Err(Unreadable::Damaged(Damage::OutOfRange { .. }))));
+    }
+
+    #[test]
+    fn a_block_takes_the_next_record_of_its_run_only() {
+        let mut builder = BlockBuilder::default();
+        builder.push(&record(4, 70, 0, false, b"", b"one"), b"one");
+        let next = record(5, 71, 0, false, b"", b"two");
+        assert!(builder.takes(&next, 1_000));
+        assert!(!builder.takes(&next, 20), "it is full");
+        assert!(!builder.takes(&FrameHeader { seq: Seq(6), ..next }, 1_000));
+        assert!(!builder.takes(&FrameHeader { lsn: Lsn(70), ..next }, 1_000));
+        assert!(!builder.takes(&FrameHeader { run_no: RunNo(8), ..next }, 1_000));
+    }
+
+    #[test]
+    fn numbers_are_read_in_their_shortest_form_only() {
+        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut bytes = Vec::new();
+            put_varint(value, &mut bytes);
+            let mut reader = Reader::new(&bytes);
+            assert_eq!(varint(&mut reader), Ok(value));
+            assert!(reader.rest().is_empty());
+            assert!(varint(&mut Reader::new(&bytes[..bytes.len() - 1])).is_err());
+        }
+        for long in [&[0x80, 0][..], &[0xff; 11], &[0xff; 9], &[0x81, 0x80, 0]] {
+            assert!(varint(&mut Reader::new(long)).is_err(), "{long:?}");
+        }
+        for value in [0, 1, -1, i64::MAX, i64::MIN] {
+            assert_eq!(unzigzag(zigzag(value)), value);
+        }
+    }
+
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn a_piece_comes_back_and_grows_by_no_more_than_it_may() {
+        let raw = b"a piece of a large record ".repeat(400);
+        let mut compressor = Compressor::new(3).unwrap();
+        let crc = crc32fast::hash(&raw);
+        let packed = pack_piece(&mut compressor, &raw, crc, raw.len()).unwrap();
+        let mut out = b"kind".to_vec();
+        assert_eq!(unpack_piece(&packed, raw.len() as u64, &mut out), Ok(()));
+        assert_eq!(out.strip_prefix(b"kind"), Some(raw.as_slice()));
+        let refused = unpack_piece(&packed, raw.len() as u64 - 1, &mut Vec::new());
+        assert_eq!(refused, Err(Unreadable::Damaged(Damage::Mismatch)));
+        for bit in 0..packed.len() * 8 {
+            let mut flipped = packed.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let mut out = Vec::new();
+            if unpack_piece(&flipped, u64::MAX, &mut out).is_ok() {
+                assert_eq!(out, raw, "bit {bit}");
+            }
+        }
+    }
+}
