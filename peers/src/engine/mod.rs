@@ -186,6 +186,12 @@ pub(crate) trait Engine: Send + Sync {
     /// Does what the engine has for putting things together. Not all have something.
     fn compact(&mut self);
 
+    /// Compresses what has ended, where that is an option that is off by default; answers whether
+    /// it is.
+    fn compress(&mut self) -> bool {
+        false
+    }
+
     /// Sequence, kind and payload of each record of a run.
     fn trace(&self, run: &str, each: &mut dyn FnMut(u64, &str, &[u8]));
 

@@ -1,15 +1,17 @@
 //! runlog with its default options: checksums, index and background sync are on.
 
 use std::collections::HashMap;
-use std::path::Path;
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
-use runlog::{Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunWriter};
+use runlog::storage::MemoryStorage;
+use runlog::{Compression, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunWriter};
 
 use super::{Change, Engine, Level, New, Run, Writer};
 
 pub(super) struct Ours {
     log: RunLog,
+    path: PathBuf,
     level: Durability,
     /// Of the runs that are being loaded.
     loading: Mutex<HashMap<u64, RunWriter>>,
@@ -26,8 +28,9 @@ impl Ours {
             Level::Process => Durability::Process,
             Level::Disk => Durability::Disk,
         };
-        let log = Options::new().open(folder.join("peers.runlog")).unwrap();
-        Self { log, level, loading: Mutex::default() }
+        let path = folder.join("peers.runlog");
+        let log = Options::new().open(&path).unwrap();
+        Self { log, path, level, loading: Mutex::default() }
     }
 
     fn begin(&self, run: &Run, level: Durability) -> RunWriter {
@@ -65,6 +68,16 @@ impl Engine for Ours {
 
     fn compact(&mut self) {
         let _ = self.log.compact().unwrap();
+    }
+
+    fn compress(&mut self) -> bool {
+        // The file is open once at a time: another stands in while it is closed.
+        let elsewhere = Options::new().create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        std::mem::replace(&mut self.log, elsewhere).close().unwrap();
+        let options = Options::new().compression(Compression::Zstd { level: 3 });
+        self.log = options.open(&self.path).unwrap();
+        self.compact();
+        true
     }
 
     fn trace(&self, run: &str, each: &mut dyn FnMut(u64, &str, &[u8])) {

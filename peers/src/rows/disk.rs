@@ -1,5 +1,7 @@
 //! Bytes on disk for each byte of payload.
 
+use std::time::Instant;
+
 use tempfile::TempDir;
 
 use super::{Context, Row};
@@ -12,6 +14,9 @@ use crate::workload::text::Words;
 
 const AGENTS: u64 = 50;
 const AT_ONCE: usize = 64;
+
+/// About so many runs are read.
+const READ: u64 = 400;
 
 #[derive(Debug)]
 struct Disk {
@@ -43,6 +48,30 @@ impl Disk {
     }
 }
 
+/// How many megabytes of payload are read in a second, run by run.
+#[allow(clippy::cast_precision_loss, reason = "no store has 2^53 bytes")]
+fn read(engine: &dyn Engine, runs: &Runs) -> f64 {
+    let picked = runs.count.div_ceil(READ).max(1);
+    let ids: Vec<String> = (0..runs.count)
+        .step_by(usize::try_from(picked).unwrap())
+        .map(|no| runs.run(no).id)
+        .collect();
+    let mut buffer = Vec::new();
+    let mut once = || {
+        let mut bytes = 0;
+        for id in &ids {
+            buffer.clear();
+            engine.trace(id, &mut |_, _, payload| buffer.extend_from_slice(payload));
+            bytes += std::hint::black_box(&buffer).len();
+        }
+        bytes
+    };
+    once();
+    let began = Instant::now();
+    let bytes = once();
+    bytes as f64 / 1e6 / began.elapsed().as_secs_f64()
+}
+
 #[allow(clippy::cast_precision_loss, reason = "no store has 2^53 bytes")]
 impl Row for Disk {
     fn name(&self) -> String {
@@ -53,17 +82,23 @@ impl Row for Disk {
         format!(
             "Bytes of the blocks of all files for each byte of payload, {AT_ONCE} runs written in \
              turns and ended: after the store was closed; after it was opened again, compacted \
-             and closed. Only fjall compresses (LZ4)."
+             and closed; and the same with compression, where that is an option (runlog, zstd, \
+             level 3; fjall has compressed by LZ4 all the while). Reads are of whole runs picked \
+             evenly, each record copied into a buffer, the second time."
         )
     }
 
     fn columns(&self) -> Vec<&'static str> {
-        vec!["closed", "compacted", "payload MB"]
+        vec!["closed", "compacted", "reads MB/s", "compressed", "reads MB/s", "payload MB"]
     }
 
     fn lines(&self) -> Vec<(usize, String)> {
         let name = format!("bytes on disk / payload, {}", self.sizes.name());
-        vec![(0, name), (1, "the same, compacted".to_owned())]
+        vec![
+            (0, name),
+            (1, "the same, compacted".to_owned()),
+            (3, "the same, compressed".to_owned()),
+        ]
     }
 
     fn digits(&self) -> usize {
@@ -90,7 +125,7 @@ impl Row for Disk {
         }
     }
 
-    fn round(&mut self, _context: &Context, kind: Kind) -> Vec<Option<f64>> {
+    fn round(&mut self, context: &Context, kind: Kind) -> Vec<Option<f64>> {
         let (_, folder, closed) = self.stores.iter().find(|(of, ..)| *of == kind).unwrap();
         let payload = self.payload;
         let note = |engine: &dyn Engine, when| {
@@ -104,10 +139,22 @@ impl Row for Disk {
         engine.settle();
         notes.push(note(&*engine, "compacted"));
         notes.retain(|_| !engine.parts().is_empty());
+        let runs = self.runs(context);
+        let reads = read(&*engine, &runs);
         engine.close();
-        self.notes.append(&mut notes);
         let compacted = allocated(folder.path()) as f64;
-        vec![Some(closed / payload), Some(compacted / payload), Some(payload / 1e6)]
+        let mut engine = kind.open(folder.path(), Level::Process);
+        let can = engine.compress();
+        engine.settle();
+        let compressed = can.then(|| read(&*engine, &runs));
+        if can && !engine.parts().is_empty() {
+            notes.push(note(&*engine, "compressed"));
+        }
+        engine.close();
+        let small = can.then(|| allocated(folder.path()) as f64 / payload);
+        self.notes.append(&mut notes);
+        let (closed, compacted) = (closed / payload, compacted / payload);
+        vec![Some(closed), Some(compacted), Some(reads), small, compressed, Some(payload / 1e6)]
     }
 
     fn notes(&self) -> Vec<String> {
