@@ -14,9 +14,10 @@
 //!   its COMMIT without a record.)
 //!
 //! What waits for a sync goes by a write all the same: a sync write-protects the pages that it
-//! stores, and the next store into one of them costs a fault. So do long frames: the zeros would
-//! cost more than the call. Zeros that are written over are work for nothing, so they go far ahead
-//! only while nothing is written.
+//! stores, and the next store into one of them costs a fault. Zeros go ahead of that too, since a
+//! sync of blocks that were written once before costs less. Long frames are written without: the
+//! zeros would cost more than the call. Zeros that are written over are work for nothing, so they
+//! go far ahead only while nothing is written.
 
 use std::sync::Arc;
 
@@ -84,6 +85,9 @@ impl Tail {
         level: Durability,
     ) -> Result<bool> {
         if level != Durability::Process || len > MAX_STORED {
+            if level == Durability::Disk {
+                self.zero_for_syncs(engine, len)?;
+            }
             if let Stores::Window { ahead, .. } = &mut self.stores {
                 *ahead = FIRST_ZEROS;
             }
@@ -111,6 +115,28 @@ impl Tail {
         }
         *ahead = (*ahead * 2).min(most_zeros(engine.extent_size));
         Ok(true)
+    }
+
+    /// Sees to it that frames that wait for a sync are written over zeros: a sync of blocks that were
+    /// never written has to change the file's map of blocks too, each time. Block by block, since
+    /// zeros that are written together would be synced together each time one of them changes.
+    fn zero_for_syncs(&mut self, engine: &Engine, len: usize) -> Result<()> {
+        self.ask_for_window(engine);
+        let Stores::Window { zeroed, .. } = &mut self.stores else { return Ok(()) };
+        let end = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+        let mut from = self.offset.max(*zeroed);
+        if end <= *zeroed || len > most_zeros(engine.extent_size) as usize {
+            return Ok(());
+        }
+        let goal = end.next_multiple_of(most_zeros(engine.extent_size)).min(self.allocated);
+        while from < goal {
+            let next = (from + 1).next_multiple_of(FIRST_ZEROS).min(goal);
+            let at = self.segment.file_offset() + u64::from(from);
+            engine.disk.zero(at, (next - from) as usize)?;
+            *zeroed = next;
+            from = next;
+        }
+        Ok(())
     }
 
     /// Puts one frame into the file at the end of the log, where zeros went ahead: a head of whole

@@ -86,6 +86,9 @@ fn zstd_into(_: &[u8], _: &mut [u8]) -> Option<usize> {
 pub(crate) struct Compressor {
     #[cfg(feature = "zstd")]
     zstd: zstd::bulk::Compressor<'static>,
+    /// What comes back of what was compressed.
+    #[cfg(feature = "zstd")]
+    back: Vec<u8>,
 }
 
 impl Compressor {
@@ -94,7 +97,7 @@ impl Compressor {
     pub(crate) fn new(level: i32) -> Option<Self> {
         let mut zstd = zstd::bulk::Compressor::new(level).ok()?;
         zstd.include_checksum(false).ok()?;
-        has_zstd().then_some(Self { zstd })
+        has_zstd().then_some(Self { zstd, back: Vec::new() })
     }
 
     /// A compressor; none where this build has no codec.
@@ -103,13 +106,19 @@ impl Compressor {
         None
     }
 
-    /// Appends what `raw` becomes to `out`, if that is at most `most` bytes.
+    /// Appends what `raw` becomes to `out`, if that is at most `most` bytes. What was appended was
+    /// seen to give the same bytes again: those it stands for are deleted after this.
     #[cfg(feature = "zstd")]
     pub(crate) fn compress(&mut self, raw: &[u8], most: usize, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         out.resize(start + most, 0);
         let room = out.get_mut(start..).unwrap_or_default();
         let len = self.zstd.compress_to_buffer(raw, room).ok();
+        let compressed = room.get(..len.unwrap_or(0)).unwrap_or_default();
+        self.back.clear();
+        self.back.resize(raw.len(), 0);
+        let same = zstd_into(compressed, &mut self.back) == Some(raw.len()) && self.back == raw;
+        let len = len.filter(|_| same);
         out.truncate(start + len.unwrap_or(0));
         len.is_some()
     }
