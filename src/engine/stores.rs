@@ -117,9 +117,10 @@ impl Tail {
         Ok(true)
     }
 
-    /// Sees to it that frames that wait for a sync are written over zeros: a sync of blocks that were
-    /// never written has to change the file's map of blocks too, each time. Block by block, since
-    /// zeros that are written together would be synced together each time one of them changes.
+    /// Sees to it that frames that wait for a sync are written over zeros: a sync of blocks that
+    /// were never written has to change the file's map of blocks too, each time. Block by block,
+    /// since zeros that are written together would be synced together each time one of them
+    /// changes.
     fn zero_for_syncs(&mut self, engine: &Engine, len: usize) -> Result<()> {
         self.ask_for_window(engine);
         let Stores::Window { zeroed, .. } = &mut self.stores else { return Ok(()) };

@@ -35,6 +35,15 @@ fn some_of_everything(log: &RunLog) {
                 let _ = run.append_record(&record.durability(Durability::Disk)).unwrap();
             }
         }
+        // Each place within a word where kind and payload can end.
+        let (kind, payload) = ("kind".repeat(16), [number; 17]);
+        for name in (0..=17).chain([63, 64]).filter(|name| name % 4 == usize::from(number) % 4) {
+            for len in 0..=17 {
+                let _ = run
+                    .append_record(&NewRecord::new(&payload[..len]).kind(&kind[..name]))
+                    .unwrap();
+            }
+        }
         let level = if number % 2 == 0 { Durability::Disk } else { Durability::Process };
         let _ = run.end(&Outcome::completed().durability(level)).unwrap();
     }
