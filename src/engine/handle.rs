@@ -208,7 +208,8 @@ impl RunLog {
         engine.check_open(&core)?;
         let run = run.into();
         let run_no = engine.resolve(&core, run)?;
-        Ok(RunSummary::from_row((*engine.named_row(&core, run_no, run.run())?).clone()))
+        let row = engine.named_row(&core, run_no, run.run())?;
+        Ok(RunSummary::from_row(Arc::unwrap_or_clone(row)))
     }
 
     /// What the start of a run said, with its content type; `None` for a run without a start.

@@ -265,7 +265,8 @@ impl Engine {
         self.note_seals()?;
         self.checkpoint()?;
         self.give_back_freed()?;
-        self.trim_unused()?;
+        // A failure costs some space and nothing else.
+        let _ = self.trim_unused();
         self.close_index();
         self.disk.sync()?;
         let (end, next) = {
