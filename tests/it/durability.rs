@@ -585,13 +585,13 @@ fn a_store_that_was_never_closed_opens_with_everything_in_it() {
 #[test]
 fn a_record_that_is_lost_in_a_mapped_file_is_told_by_every_way_of_reading() {
     let folder = tempfile::tempdir().unwrap();
-    let options = || runlog::Options::new().extent_size(64 << 10).background(false);
+    let options = || Options::new().extent_size(64 << 10).background(false);
     let log = options().create(folder.path().join("store")).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
     for number in 0..10 {
         let payload = format!("record number {number}");
-        let record = runlog::NewRecord::new(payload.as_bytes());
-        let _ = run.append_record(&record.durability(runlog::Durability::Disk)).unwrap();
+        let record = NewRecord::new(payload.as_bytes());
+        let _ = run.append_record(&record.durability(Durability::Disk)).unwrap();
     }
     // As a kill would leave it, but for one bit in the header of a record.
     let mut bytes = std::fs::read(folder.path().join("store")).unwrap();
