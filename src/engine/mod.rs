@@ -57,6 +57,7 @@ pub(crate) mod storage;
 mod stores;
 mod trace;
 mod trim;
+mod turns;
 mod upkeep;
 mod values;
 mod verify;

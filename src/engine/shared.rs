@@ -1,7 +1,7 @@
 //! What all handles of one open store share, and the steps that touch several parts of it.
 //!
 //! Locks are taken in this order: compacting, index, noting, core, ahead, keeper; then those within
-//! the disk and the commit queue.
+//! the disk, the commit queue and the turns.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use super::observer::{Activity, Watch};
 use super::options::Options;
 use super::report::RecoveryReport;
 use super::segment::Segment;
+use super::turns::Turns;
 use super::upkeep::{Upkeep, Wanted};
 use crate::error::{Error, IoAction, Result};
 use crate::format::frame::SegmentKey;
@@ -43,6 +44,8 @@ pub(crate) struct Engine {
     /// Held by the one who tells the manifest of sealed segments.
     pub(crate) noting: Mutex<()>,
     pub(crate) core: Mutex<Core>,
+    /// Threads that wait for the core to append to it.
+    pub(crate) turns: Turns,
     /// A segment that was set aside in the background; locked while that is under way.
     pub(crate) ahead: Mutex<Option<Arc<Segment>>>,
     pub(crate) keeper: Arc<Mutex<Keeper>>,

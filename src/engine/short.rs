@@ -33,15 +33,20 @@ impl Engine {
         if record.level() != Durability::Process || !self.is_short(name.len() + payload.len()) {
             return Ok(None);
         }
-        let at = record.time().unwrap_or_else(|| self.now());
+        let now = if record.time().is_none() { Some(self.now()) } else { None };
+        let at = record.time().or(now).unwrap_or_default();
         let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
         header.content = record.content();
         header.set_payload(name, payload);
-        let mut core = self.core.lock();
+        let mut core = self.turns.lock(&self.core, now);
         let Some(end) = core.store_record(self, &mut header, name, payload)? else {
             return Ok(None);
         };
+        let is_over = self.turns.is_over();
         self.finish(core, end, Durability::Process)?;
+        if is_over {
+            self.turns.pass_on();
+        }
         Ok(Some(self.appended(header.seq, header.lsn, end)))
     }
 }

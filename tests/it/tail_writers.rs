@@ -179,3 +179,47 @@ fn a_ticket_of_a_stored_record_is_durable_after_a_sync_and_not_before() {
     assert_eq!(count(disk.durable()), 1);
     assert!(disk.len().unwrap() > 0);
 }
+
+#[test]
+fn threads_that_append_without_a_pause_lose_nothing_and_each_keeps_its_order() {
+    const THREADS: u64 = 4;
+    const RECORDS: u64 = 20_000;
+    let folder = tempfile::tempdir().unwrap();
+    let log = Options::new().create(folder.path().join("turns.runlog")).unwrap();
+    let shared = log.start_run("agent", "shared", ()).unwrap();
+    let lsns: Vec<u64> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (log, shared) = (&log, &shared);
+                scope.spawn(move || {
+                    let own = log.start_run("agent", &format!("own-{thread}"), ()).unwrap();
+                    let append = |number: u64| {
+                        let payload = [thread.to_le_bytes(), number.to_le_bytes()].concat();
+                        let run = if number % 8 == 0 { shared } else { &own };
+                        run.append(&payload).unwrap().lsn.0
+                    };
+                    (0..RECORDS).map(append).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let lsns: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(lsns.iter().all(|lsns| lsns.is_sorted()), "a thread's appends are in its order");
+        lsns.concat()
+    });
+    let different: std::collections::BTreeSet<_> = lsns.iter().collect();
+    assert_eq!(different.len() as u64, THREADS * RECORDS);
+    let numbers = |run: &str, thread: u64| -> Vec<u64> {
+        let payloads = log.trace(run).unwrap().map(|record| record.unwrap().payload().to_vec());
+        let words = payloads.map(|payload| {
+            let (thread, number) = payload.split_at(8);
+            let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+            (word(thread), word(number))
+        });
+        words.filter(|words| words.0 == thread).map(|words| words.1).collect()
+    };
+    for thread in 0..THREADS {
+        let (in_shared, in_own): (Vec<u64>, Vec<u64>) = (0..RECORDS).partition(|no| no % 8 == 0);
+        assert_eq!(numbers("shared", thread), in_shared);
+        assert_eq!(numbers(&format!("own-{thread}"), thread), in_own);
+    }
+}

@@ -40,6 +40,7 @@ use super::report::{IndexRecovery, RecoveryReport};
 use super::segment::Segment;
 use super::shared::{Engine, Keeper};
 use super::stores::Stores;
+use super::turns::Turns;
 use super::upkeep::{Upkeep, Wanted};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::format::frame::SegmentKey;
@@ -202,6 +203,7 @@ fn build(
         noting: Mutex::new(()),
         compacting: Mutex::default(),
         core: Mutex::new(core),
+        turns: Turns::default(),
         ahead: Mutex::new(None),
         keeper: Arc::new(Mutex::new(keeper)),
         commit: CommitQueue::default(),
