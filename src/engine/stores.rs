@@ -7,8 +7,8 @@
 //!   process, are stored into. So a full disk is met by the zeros, as an error of a call, and
 //!   the pages are in memory and up to date when the store comes.
 //! - **Zeros go in front of the tail**, never onto a byte that was written: from where the log
-//!   ends, or where the zeros ended last. In small steps: more at once lands in large folios of the
-//!   page cache, of which the kernel writes the whole at each sync.
+//!   ends, or where the zeros ended last. In small writes: more at once lands in large folios of
+//!   the page cache, of which the kernel writes the whole at each sync, and maps a part at a time.
 //! - **One frame is one store, in the order of the log.** A kill tears one frame then, the last,
 //!   and what was acknowledged is in front of it. (All frames of a batch in one store could leave
 //!   its COMMIT without a record.)
@@ -37,9 +37,8 @@ const MAX_STORED: usize = 8 << 10;
 /// How far zeros go ahead at least.
 const FIRST_ZEROS: u32 = 4 << 10;
 
-/// How much is let go of at once: each time stops the other processors, and so does each sync for
-/// each page that is still held.
-const RELEASED: u32 = 256 << 10;
+/// How far zeros go ahead of what waits for a sync: they take a call for each block.
+const MOST_FOR_SYNCS: u32 = 64 << 10;
 
 /// Whether the tail's segment can be stored into.
 #[derive(Debug, Default)]
@@ -57,14 +56,12 @@ pub(crate) enum Stores {
         zeroed: u32,
         /// How far zeros go ahead the next time: further each time, as long as all is stored.
         ahead: u32,
-        /// The window was told that nothing in front of here will be stored into.
-        released: u32,
     },
 }
 
-/// How far zeros go ahead at most.
+/// How far zeros go ahead at most. With 64 KiB, one append in two hundred would stop to write them.
 fn most_zeros(extent_size: ExtentSize) -> u32 {
-    (extent_size.bytes_u32() / 16).clamp(FIRST_ZEROS, 64 << 10)
+    (extent_size.bytes_u32() / 16).clamp(FIRST_ZEROS, 128 << 10)
 }
 
 impl Engine {
@@ -94,7 +91,7 @@ impl Tail {
             return Ok(false);
         }
         self.ask_for_window(engine);
-        let Stores::Window { window, zeroed, ahead, released } = &mut self.stores else {
+        let Stores::Window { window, zeroed, ahead } = &mut self.stores else {
             return Ok(false);
         };
         let end = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
@@ -109,10 +106,7 @@ impl Tail {
         let at = self.segment.file_offset() + u64::from(from);
         engine.disk.zero(at, (goal - from) as usize)?;
         *zeroed = goal;
-        if self.offset - *released >= RELEASED {
-            window.release(*released as usize, self.offset as usize);
-            *released = self.offset;
-        }
+        window.pause();
         *ahead = (*ahead * 2).min(most_zeros(engine.extent_size));
         Ok(true)
     }
@@ -126,10 +120,11 @@ impl Tail {
         let Stores::Window { zeroed, .. } = &mut self.stores else { return Ok(()) };
         let end = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
         let mut from = self.offset.max(*zeroed);
-        if end <= *zeroed || len > most_zeros(engine.extent_size) as usize {
+        let most = most_zeros(engine.extent_size).min(MOST_FOR_SYNCS);
+        if end <= *zeroed || len > most as usize {
             return Ok(());
         }
-        let goal = end.next_multiple_of(most_zeros(engine.extent_size)).min(self.allocated);
+        let goal = end.next_multiple_of(most).min(self.allocated);
         while from < goal {
             let next = (from + 1).next_multiple_of(FIRST_ZEROS).min(goal);
             let at = self.segment.file_offset() + u64::from(from);
@@ -168,7 +163,7 @@ impl Tail {
             _ => engine.disk.map_tail(self.segment.file_offset(), len),
         };
         self.stores = match window {
-            Some(window) => Stores::Window { window, zeroed: 0, ahead: FIRST_ZEROS, released: 0 },
+            Some(window) => Stores::Window { window, zeroed: 0, ahead: FIRST_ZEROS },
             None => Stores::Refused,
         };
     }

@@ -151,7 +151,10 @@ impl Storage for FileStorage {
     fn sync(&self) -> io::Result<()> {
         // On Linux this covers stores through maps too: the first store into a page that is clean
         // meets a write-protected page, and makes it dirty like a write does.
-        self.writable()?.sync_data()
+        let file = self.writable()?;
+        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+        self.tails.let_go();
+        file.sync_data()
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

@@ -112,12 +112,9 @@ pub trait TailWindow: fmt::Debug + Send + Sync + 'static {
         self.store(at, &frame)
     }
 
-    /// Nothing in front of `end` will be stored into any more, and nothing in front of `start` was
-    /// since the last call. The window may let go of what it holds of the range; that changes
-    /// nothing but speed.
-    fn release(&self, start: usize, end: usize) {
-        let _ = (start, end);
-    }
+    /// The caller has other work to do in between stores, and so may the window: nothing in front
+    /// of the end of the last one will be stored into any more. Changes nothing but speed.
+    fn pause(&self) {}
 }
 
 /// Read-only bytes that stay valid as long as the region or a clone of it lives.

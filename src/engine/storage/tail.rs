@@ -9,8 +9,9 @@
 //! - A store reaches only what the window was made for, and never behind the end of the file,
 //!   which would be a SIGBUS. That the range has space on the disk is the duty that
 //!   [`Storage::map_tail`](super::Storage::map_tail) puts on its caller.
-//! - What was filled is let go of. Else each sync has to write-protect its pages, one by one, and
-//!   stops every processor that runs this program for each: that took as long as the stores.
+//! - What was stored into is let go of, now and then and before a sync. Else the sync has to
+//!   write-protect its pages, one by one, and stops every processor that runs this program for
+//!   each: that took as long as the stores.
 //! - A window holds the file handle and with it the writer lock, as views do.
 //! - Only on Linux, and only on ext4 and tmpfs: there space that was allocated is space that is
 //!   had. Elsewhere (btrfs, zfs, xfs after a reflink copy) a store may meet a full disk, which is
@@ -19,9 +20,9 @@
 #![allow(unsafe_code, reason = "a store through a raw pointer; the block says what it needs")]
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use parking_lot::Mutex;
@@ -33,8 +34,15 @@ use super::map::WINDOW_LEN;
 /// The bytes of one store.
 const WORD: usize = 8;
 
-/// What is let go of begins and ends at multiples of this: of the largest pages that there are.
-const RELEASED: usize = 64 << 10;
+/// What is let go of begins and ends at multiples of this, which is what the kernel maps at once:
+/// half of it would come back with the next store into the other half.
+const FOLIO: usize = 64 << 10;
+
+/// How much is let go of at once: that stops the other processors too.
+const RELEASED: usize = 256 << 10;
+
+/// The same before a sync.
+const RELEASED_FOR_SYNC: usize = 64 << 10;
 
 /// What `statfs` calls the file systems on which allocated space is had: ext4 (and its elders,
 /// which write zeros instead of allocating) and tmpfs.
@@ -44,6 +52,8 @@ const KEEP_SPACE: [i128; 2] = [0xEF53, 0x0102_1994];
 #[derive(Debug, Default)]
 pub(super) struct TailMaps {
     current: Mutex<Option<(u64, Arc<Writable>)>>,
+    /// The window that was made last, which is the one that is stored into.
+    last: Mutex<Weak<Window>>,
 }
 
 /// One writable map and what keeps it sound.
@@ -60,6 +70,10 @@ struct Window {
     start: usize,
     offset: u64,
     len: usize,
+    /// Nothing behind here was stored into.
+    stored: AtomicUsize,
+    /// Everything in front of here was let go of.
+    released: AtomicUsize,
 }
 
 impl TailMaps {
@@ -81,7 +95,18 @@ impl TailMaps {
         } else {
             (Arc::new(Writable::map(handle, offset, len)?), 0)
         };
-        Some(Arc::new(Window { writable, start, offset, len }))
+        let (stored, released) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let window = Arc::new(Window { writable, start, offset, len, stored, released });
+        *self.last.lock() = Arc::downgrade(&window);
+        Some(window)
+    }
+
+    /// Lets go of what was stored into; called before a sync.
+    pub(super) fn let_go(&self) {
+        let last = self.last.lock().upgrade();
+        if let Some(last) = last {
+            last.let_go(RELEASED_FOR_SYNC);
+        }
     }
 
     fn numbered(&self, handle: &Arc<Handle>, number: u64) -> Option<Arc<Writable>> {
@@ -135,6 +160,33 @@ impl Window {
     }
 }
 
+impl Window {
+    /// Drops the pages that were stored into from the page table, if there are so many by now.
+    fn let_go(&self, least: usize) {
+        let (stored, released) =
+            (self.stored.load(Ordering::Relaxed), self.released.load(Ordering::Relaxed));
+        if stored.saturating_sub(released) < least {
+            return;
+        }
+        self.released.store(stored, Ordering::Relaxed);
+        let whole = |at: usize| (self.start + at.min(self.len)) / FOLIO * FOLIO;
+        let (start, end) = (whole(released), whole(stored));
+        if start < end {
+            // SAFETY: the map is a shared one of a file. To let go of pages of it drops entries of
+            // the page table, and no byte: whoever comes to them again finds what was stored, also
+            // who stores at this moment. The range lies within the map.
+            let advise = UncheckedAdvice::DontNeed;
+            let _ = unsafe { self.writable.map.unchecked_advise_range(advise, start, end - start) };
+        }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.let_go(1);
+    }
+}
+
 impl TailWindow for Window {
     fn store(&self, at: usize, data: &[u8]) -> io::Result<()> {
         self.store_frame(at, data, &[])
@@ -159,19 +211,12 @@ impl TailWindow for Window {
         // A kill finds the words of this call stored before those of the next: a thread's stores
         // are stopped in the order of its program, and the compiler keeps to that order here.
         compiler_fence(Ordering::SeqCst);
+        self.stored.store(end, Ordering::Relaxed);
         Ok(())
     }
 
-    fn release(&self, start: usize, end: usize) {
-        let whole = |at: usize| (self.start + at.min(self.len)) / RELEASED * RELEASED;
-        let (start, end) = (whole(start), whole(end));
-        if start < end {
-            // SAFETY: the map is a shared one of a file. To let go of pages of it drops entries of
-            // the page table, and no byte: whoever comes to them again finds what was stored. The
-            // range lies within the map.
-            let advise = UncheckedAdvice::DontNeed;
-            let _ = unsafe { self.writable.map.unchecked_advise_range(advise, start, end - start) };
-        }
+    fn pause(&self) {
+        self.let_go(RELEASED);
     }
 }
 
