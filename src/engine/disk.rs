@@ -93,6 +93,13 @@ impl Disk {
         Ok(bytes)
     }
 
+    /// Where the data of the range ends, as far as that is known without reading: there are only
+    /// zeros behind.
+    pub(crate) fn data_end(&self, offset: u64, len: u64) -> u64 {
+        let end = offset.saturating_add(len);
+        self.storage.data_end(offset, len).map_or(end, |found| found.clamp(offset, end))
+    }
+
     /// A view of the range, or `None` where the storage has none.
     pub(crate) fn map(&self, offset: u64, len: usize) -> Result<Option<Region>> {
         self.storage.map(offset, len).map_err(|source| Error::io(IoAction::Read { offset }, source))

@@ -15,7 +15,7 @@ use crate::format::manifest::{
     AREA_HEADER_LEN, AreaHeader, Change, Extents, RECORD_LEN, RecordKey, Use, area_capacity,
 };
 use crate::format::superblock::ManifestAt;
-use crate::format::{ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT};
+use crate::format::{ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE};
 use crate::types::ExtentNo;
 
 /// The manifest of an open store.
@@ -233,7 +233,7 @@ impl ManifestLog {
         self.set_aside(if anew { needed } else { needed.max(2 * len) }, before)
     }
 
-    /// The other area of a pair. A pair starts at a multiple of twice its length behind its base.
+    /// The other area of a pair, which starts where the row of META extents does.
     fn sibling(&self, offset: u64, len: u64) -> u64 {
         let base =
             if offset < crate::format::EXTENTS_AT { MANIFEST_AT } else { self.pair_base(offset) };
@@ -257,9 +257,9 @@ impl ManifestLog {
     /// Sets another pair of areas aside, and frees the old one. It takes the place of nothing that
     /// was there `before` the changes that are being committed: they are not durable yet.
     fn set_aside(&mut self, area: u64, before: &Extents) -> Result<(u64, u64)> {
-        let size = self.extent_size.bytes();
-        let count = u32::try_from((2 * area).div_ceil(size).max(1)).unwrap_or(u32::MAX);
-        let len = u64::from(count) * size / 2;
+        // No longer than that: an area is written, and read by who opens the store, as a whole.
+        let (size, len) = (self.extent_size.bytes(), area.next_multiple_of(PAGE));
+        let count = u32::try_from((2 * len).div_ceil(size)).unwrap_or(u32::MAX);
         let mut first = 0_u32;
         // One extent stays free in between, so that two pairs never look like one.
         let is_taken = |extent: &u32| {
@@ -270,7 +270,7 @@ impl ManifestLog {
             first = taken + 2;
         }
         let base = self.extent_size.offset_of(ExtentNo(first));
-        self.disk.allocate(base, u64::from(count) * size)?;
+        self.disk.allocate(base, 2 * len)?;
         let uses = &mut self.extents.uses;
         uses.retain(|_, used| *used != Use::Meta);
         uses.extend((first..first.saturating_add(count)).map(|at| (ExtentNo(at), Use::Meta)));

@@ -24,7 +24,9 @@ pub struct RecoveryReport {
     pub frames: u64,
     /// Where the log was torn.
     pub torn: Vec<TornTail>,
-    /// Damage. Each entry costs what it names and nothing else.
+    /// Damage that was met. Each entry costs what it names and nothing else. Directories of older
+    /// segments are looked at when they are needed, so not all of theirs need be here:
+    /// [`RunLog::verify`](crate::RunLog::verify) looks at everything.
     pub damaged: Vec<Corruption>,
     /// What became of the index.
     pub index: IndexRecovery,

@@ -389,6 +389,12 @@ impl Segment {
         Some(self.region.get_or_init(|| region))
     }
 
+    /// From there on all bytes of the extent are zero, as far as that is known without reading.
+    pub(crate) fn data_end(&self) -> usize {
+        let end = self.disk.data_end(self.at, self.extent_size.bytes());
+        usize::try_from(end - self.at).unwrap_or(usize::MAX)
+    }
+
     /// All bytes of the extent, zeros behind the end of the file.
     pub(crate) fn read_all(&self) -> Result<Cow<'_, [u8]>> {
         if let Some(bytes) = self.mapped() {

@@ -267,6 +267,7 @@ impl Engine {
         self.sync_all()?;
         self.note_seals()?;
         self.checkpoint()?;
+        self.release_spare();
         self.give_back_freed()?;
         // A failure costs some space and nothing else.
         let _ = self.trim_unused();

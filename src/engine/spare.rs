@@ -5,6 +5,7 @@
 //! in the manifest, so that nothing of it has to be recovered; its space is allocated, which no
 //! other extent that nobody owns can rely on.
 
+use super::options::SpaceReturn;
 use super::shared::{Engine, Keeper};
 use crate::error::{Error, Result};
 use crate::types::ExtentNo;
@@ -30,6 +31,19 @@ impl Engine {
                 keeper.manifest.unclaim(extent);
                 if matches!(error, Error::DiskFull { .. }) { Ok(()) } else { Err(error) }
             }
+        }
+    }
+
+    /// Lets go of the extent that was set aside, to be given back with others that were freed. The
+    /// store is being closed: space for evictions, which come before any compaction on a full
+    /// disk, is given back too.
+    pub(crate) fn release_spare(&self) {
+        let mut keeper = self.keeper.lock();
+        if self.options.compaction.space != SpaceReturn::Keep
+            && let Some(spare) = keeper.take_spare()
+        {
+            keeper.manifest.unclaim(spare);
+            keeper.freed.insert(spare);
         }
     }
 }

@@ -12,6 +12,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::index_slot::{CHECKPOINT_DUE, CHECKPOINT_LATE, RUNS_DUE, RUNS_LATE};
 use super::options::Rate;
+use super::recovery::rebuild_directory;
+use super::segment::Segment;
 use super::shared::Engine;
 use crate::error::{Error, IoAction, Result};
 use crate::types::SegmentId;
@@ -153,6 +155,41 @@ impl Drop for Threads {
         for handle in self.handles.drain(..) {
             let _ = handle.join();
         }
+    }
+}
+
+/// Fewer directories are checked sooner than a thread begins.
+const WORTH_A_THREAD: usize = 32;
+
+/// Does `work`, and checks directories meanwhile, on another thread if there are many: whoever
+/// looks a run up while the index is not open needs all of them. Each is checked once, by whoever
+/// comes first, so that this changes nothing but when.
+pub(crate) fn checking_ahead<R>(segments: &[Arc<Segment>], work: impl FnOnce() -> R) -> R {
+    if segments.len() < WORTH_A_THREAD {
+        return work();
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let check = || {
+            for segment in segments.iter().take_while(|_| !over.load(Ordering::Relaxed)) {
+                // Who needs it is told what is wrong with it.
+                let _ = segment.directory(rebuild_directory);
+            }
+        };
+        let thread = std::thread::Builder::new().name("runlog-check".to_owned());
+        // Without the thread it takes longer, and nothing else.
+        let _ = thread.spawn_scoped(scope, check);
+        let _over = SetAtEnd(&over);
+        work()
+    })
+}
+
+/// Sets a flag when it is dropped, also by a panic.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -25,6 +25,7 @@ mod power_cuts;
 mod readers;
 mod reading;
 mod readme;
+mod reopening;
 mod retention;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod scale;

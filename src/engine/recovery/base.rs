@@ -24,6 +24,9 @@ use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 /// No store gets to write this many manifests.
 const LAST_GENERATION: u64 = 1 << 62;
 
+/// Manifest areas up to this length are read, not viewed.
+const READ_WHOLE: usize = 1 << 20;
+
 /// What the file says of itself in front of its extents.
 #[derive(Debug)]
 pub(crate) struct Base {
@@ -147,7 +150,9 @@ fn read_manifest(
     }
     let contents = if pointed && sane {
         let len = usize::try_from(at.len).unwrap_or(0);
-        let view = disk.map(at.offset, len)?;
+        // Looking at a view of a place that nobody looked at lately has the system fetch what is
+        // around it, which for most areas is more than they are.
+        let view = if len > READ_WHOLE { disk.map(at.offset, len)? } else { None };
         let bytes = match &view {
             Some(view) => Cow::Borrowed(&**view),
             None => Cow::Owned(disk.read_padded(at.offset, len)?),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::decide::{Action, Bytes, Case, decide};
 use super::scan::{
-    Item, Lexed, decreed_end, frames_below, is_directory, lex, missing_in, names, replay,
+    Item, Lexed, decreed_end, frames_below, is_directory, lex_up_to, missing_in, names, replay,
 };
 use crate::engine::report::{RecoveryReport, TornTail};
 use crate::engine::segment::Segment;
@@ -60,8 +60,9 @@ pub(crate) fn recover_log(
 ) -> Result<RecoveredLog> {
     let mut cuts = Vec::new();
     for segment in unsealed.values() {
-        let extent = segment.read_all()?;
-        cuts.push(Cut { segment: Arc::clone(segment), items: lex(&extent, segment.frames()) });
+        let (extent, end) = (segment.read_all()?, segment.data_end());
+        let items = lex_up_to(&extent, segment.frames(), end);
+        cuts.push(Cut { segment: Arc::clone(segment), items });
     }
     let floor = cuts.iter().flat_map(|cut| &cut.items).fold(floor, |floor, item| match item {
         Item::Frame(lexed) => floor.max(lexed.header.durable),

@@ -11,6 +11,7 @@
 mod base;
 mod check;
 mod decide;
+mod homes;
 mod log;
 mod numbers;
 mod scan;
@@ -25,6 +26,7 @@ pub(crate) use self::check::{SegmentCheck, check_sealed, check_tail};
 pub(crate) use self::scan::{Item, lex, payload_of, rebuild_directory};
 
 use self::base::{Base, drop_index, read_base};
+use self::homes::Homes;
 use self::log::{Recovered, RecoveredLog, recover_log};
 use self::numbers::fresh_numbers;
 use super::catalog::Catalog;
@@ -41,7 +43,7 @@ use super::segment::Segment;
 use super::shared::{Engine, Keeper};
 use super::stores::Stores;
 use super::turns::Turns;
-use super::upkeep::{Upkeep, Wanted};
+use super::upkeep::{Upkeep, Wanted, checking_ahead};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::format::frame::SegmentKey;
 use crate::format::manifest::{Extents, Use};
@@ -80,13 +82,16 @@ pub(crate) fn open(disk: Disk, options: Options, path: Option<PathBuf>) -> Resul
     let catalog = Catalog::new(known.sealed.clone(), through, None);
     report.sealed_segments = known.sealed.len() as u64;
     let same_boot = report.same_boot;
-    let mut name_of = |run_no: RunNo| {
-        let row = DirectoryScan::new(&catalog).row(run_no).ok().flatten()?;
-        Some((row.agent, row.run))
-    };
-    let log = recover_log(&known.unsealed, floor, same_boot, &mut name_of, &mut report)?;
-    let engine = build(disk, options, path, base, known, catalog, log, &mut report)?;
-    finish(engine, report)
+    let ahead = if options.background { known.sealed.clone() } else { Vec::new() };
+    checking_ahead(&ahead, || {
+        let mut name_of = |run_no: RunNo| {
+            let row = DirectoryScan::new(&catalog).row(run_no).ok().flatten()?;
+            Some((row.agent, row.run))
+        };
+        let log = recover_log(&known.unsealed, floor, same_boot, &mut name_of, &mut report)?;
+        let engine = build(disk, options, path, base, known, catalog, log, &mut report)?;
+        finish(engine, report)
+    })
 }
 
 /// The segments as the manifest has them. Retired ones keep their place until they are freed.
@@ -295,6 +300,7 @@ fn finish(
     {
         let mut core = engine.core.lock();
         core.close_beyond(&engine, &mut found)?;
+        let mut homes = Homes::new(&core.catalog, found.iter().map(|found| &found.segment));
         let last_used = found.iter().rposition(|found| !found.unused);
         let mut open = None;
         for (number, recovered) in found.into_iter().enumerate() {
@@ -304,7 +310,7 @@ fn finish(
                 continue;
             }
             let keep = is_last && recovered.sealed.is_none() && !recovered.torn;
-            core.take_over(&engine, recovered, keep)?;
+            core.take_over(&engine, recovered, keep, &mut homes)?;
             if keep {
                 open = Some(());
             }
@@ -355,7 +361,13 @@ impl Core {
 
     /// Takes a scanned segment over: as the tail, or sealed, by its own SEAL frame or by one that
     /// is written now.
-    fn take_over(&mut self, engine: &Engine, found: Recovered, keep: bool) -> Result<()> {
+    fn take_over(
+        &mut self,
+        engine: &Engine,
+        found: Recovered,
+        keep: bool,
+        homes: &mut Homes,
+    ) -> Result<()> {
         if found.builder.is_empty() && !keep {
             self.suspects.insert(found.segment.id());
         }
@@ -363,7 +375,7 @@ impl Core {
         if found.end == SEGMENT_HEADER_LEN && found.segment.header().is_err() {
             engine.write_segment_header(&found.segment, self.next_run_no, self.next_lsn)?;
         }
-        self.remember(engine, &found)?;
+        self.remember(&found, homes)?;
         // Space behind the end may never have been allocated: `fits` sees to it again.
         let allocated = found.end.next_multiple_of(4096).min(engine.extent_size.bytes_u32());
         self.tail = Tail {
@@ -427,7 +439,7 @@ impl Core {
     }
 
     /// Brings the runs of a scanned segment into memory.
-    fn remember(&mut self, engine: &Engine, found: &Recovered) -> Result<()> {
+    fn remember(&mut self, found: &Recovered, homes: &mut Homes) -> Result<()> {
         for built in found.builder.runs() {
             let entry = &built.entry;
             if self.deleted.contains(&entry.run_no) {
@@ -437,7 +449,7 @@ impl Core {
                 let known = match entry.created_at {
                     // A run that begins here has nothing in older segments.
                     Some(_) => None,
-                    None => self.catalog.ask(|catalog| catalog.row(entry.run_no))?,
+                    None => homes.row(entry.run_no)?,
                 };
                 let run = match known {
                     Some(row) => HotRun::from_row(row),
@@ -459,7 +471,6 @@ impl Core {
                 self.hot.set_status(entry.run_no, end.status);
             }
         }
-        let _ = engine;
         Ok(())
     }
 

@@ -55,10 +55,16 @@ impl Item {
 /// Cuts a segment into pieces. It goes on behind a SEAL frame, since an earlier recovery may have
 /// put another one at the end of the extent. The last piece is a gap with nothing behind it.
 pub(crate) fn lex(extent: &[u8], check: &FrameCheck) -> Vec<Item> {
+    lex_up_to(extent, check, extent.len())
+}
+
+/// As [`lex`], for an extent that is known to have only zeros from `end` on. They are not looked
+/// at, but for what belongs to a frame that starts in front of them.
+pub(super) fn lex_up_to(extent: &[u8], check: &FrameCheck, end: usize) -> Vec<Item> {
     let mut items = Vec::new();
     let mut at = SEGMENT_HEADER_LEN;
     // No frame starts where there are only zeros to the end, which is much of a tail.
-    let written = used_len(extent);
+    let written = used_len(extent.get(..end).unwrap_or(extent));
     loop {
         if let Some(lexed) = lex_frame(extent, check, at) {
             items.push(Item::Frame(lexed));

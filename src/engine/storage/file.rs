@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 
@@ -205,6 +205,14 @@ impl Storage for FileStorage {
         }
     }
 
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    fn data_end(&self, offset: u64, len: u64) -> io::Result<u64> {
+        let end = end_of(offset, len)?;
+        // Elsewhere what was written and is not on the disk yet may be taken for a hole.
+        let is_told = super::tail::keeps_space(&self.handle) && kernel_tells_holes();
+        Ok(if is_told { last_data(self.file(), offset, end) } else { end })
+    }
+
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<Region>> {
         // Without the lock somebody else may cut the file off under a view.
         if self.handle.lock.is_none() {
@@ -343,6 +351,43 @@ fn release_space(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::io::retry_on_intr(|| fallocate(file, flags, offset, len))?;
     Ok(())
+}
+
+/// Whether this kernel is one of those that look into the page cache for what a hole is. Several
+/// of the fourth series took pages for holes that were written and not on the disk yet (they were
+/// mended one by one until 4.13), and an acknowledged record must not be overlooked.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn kernel_tells_holes() -> bool {
+    static TELLS: LazyLock<bool> =
+        LazyLock::new(|| rustix::system::uname().release().to_str().is_ok_and(is_fifth_series));
+    *TELLS
+}
+
+/// Whether a release of Linux, like 6.1.0-13, is of the fifth series or a later one.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn is_fifth_series(release: &str) -> bool {
+    let series = release.split('.').next().and_then(|series| series.parse::<u32>().ok());
+    series.is_some_and(|series| series >= 5)
+}
+
+/// The end of the last piece of a range in which a file has data.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn last_data(file: &File, offset: u64, end: u64) -> u64 {
+    use rustix::fs::{SeekFrom, seek};
+    let mut last = offset;
+    // All other access says where it is meant, so that nobody misses the position of the file.
+    loop {
+        match seek(file, SeekFrom::Data(last)) {
+            Ok(data) if data >= end => return last,
+            Ok(data) => match seek(file, SeekFrom::Hole(data)) {
+                Ok(hole) if hole > last && hole < end => last = hole,
+                _ => return end,
+            },
+            // There is no data up to the end of the file.
+            Err(rustix::io::Errno::NXIO) => return last,
+            Err(_) => return end,
+        }
+    }
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -71,6 +71,15 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// implementation that cannot do so writes zeros.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
 
+    /// The end of the data in a range: all bytes from there to the end of the range are zero, as
+    /// is known without reading them. Who cannot tell answers the end of the range.
+    ///
+    /// # Errors
+    /// `FileTooLarge` for a range that no file can have.
+    fn data_end(&self, offset: u64, len: u64) -> io::Result<u64> {
+        offset.checked_add(len).ok_or_else(|| io::ErrorKind::FileTooLarge.into())
+    }
+
     /// A read-only view of a range that lies within the file, or `None` where views are not
     /// supported. Bytes that are written later show through the view; the caller sees to it that
     /// nothing it looks at is rewritten or cut off while it looks.

@@ -221,7 +221,7 @@ impl TailWindow for Window {
 }
 
 /// Whether space that was allocated in this file is had.
-fn keeps_space(handle: &Handle) -> bool {
+pub(super) fn keeps_space(handle: &Handle) -> bool {
     rustix::fs::fstatfs(handle.file()).is_ok_and(|found| {
         // The type of the field is not the same on all machines.
         KEEP_SPACE.contains(&i128::from(found.f_type))

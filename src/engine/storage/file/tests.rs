@@ -334,6 +334,36 @@ fn stores_are_read_back_and_stay_within_window_and_file() {
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
+fn only_kernels_that_are_known_to_are_asked_for_holes() {
+    assert!(["5.4.0-150-generic", "6.18.44", "10.0"].into_iter().all(is_fifth_series));
+    assert!(!["4.19.0", "3.10.0-1160.el7", "", "x.5", "-5.1"].into_iter().any(is_fifth_series));
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn what_was_written_or_stored_counts_as_data_before_any_sync() {
+    let (_dir, _path, storage) = store(&[7; 4096]);
+    let (at, len) = (64 << 10, 1 << 20);
+    storage.allocate(at, len).unwrap();
+    let end_of = |range: u64| storage.data_end(range, len - (range - at)).unwrap();
+    let is_told = end_of(at) == at;
+    for written in [0, 40_000, 41_000, 300_000, 900_000] {
+        storage.write_at(at + written, b"x").unwrap();
+        assert!(end_of(at) > at + written, "written at {written}");
+        assert!(!is_told || end_of(at) <= at + written + (64 << 10));
+    }
+    assert!(!is_told || end_of(at + 950_000) == at + 950_000, "none of the range was written");
+    storage.sync().unwrap();
+    assert!(end_of(at) > at + 900_000);
+    let Some(window) = storage.map_tail(at, 1 << 20).unwrap() else { return };
+    storage.write_at(at + 1_000_000, &[0; 4096]).unwrap();
+    window.store(1_003_000, b"stored..").unwrap();
+    assert!(end_of(at) >= at + 1_003_008, "stored through a map");
+    assert!(storage.data_end(u64::MAX, 1).is_err());
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
 fn windows_for_stores_cross_those_of_the_map() {
     let (_dir, _path, storage) = store(&[]);
     let at = (256 << 20) - 4096;

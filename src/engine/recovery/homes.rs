@@ -1,0 +1,86 @@
+//! Which sealed segments may have frames of a run, by their headers: so that bringing the runs of
+//! the tail into memory opens a few directories, and not all of them.
+//!
+//! The header of a segment says which number the next run, and which order the next frame was to
+//! get when the segment was set aside. A run that has this number or a larger one began later, so
+//! that all of its frames have this order or a larger one. The SEAL frame of a segment of the log
+//! has a larger order than all frames that it closes. So
+//!
+//! - a segment of the log has no frame of a run that began after it was sealed, nor has any segment
+//!   in front of it;
+//! - an output has no frame of a run that began after the output was set aside, since its victims
+//!   were sealed before.
+//!
+//! Both headers have checks of their own. One that does not check rules out nothing.
+
+use std::sync::Arc;
+
+use crate::engine::catalog::Catalog;
+use crate::engine::segment::Segment;
+use crate::error::Result;
+use crate::format::segment::SegmentHeader;
+use crate::index::RunRow;
+use crate::types::{Lsn, RunNo};
+
+/// The sealed segments, with what is known of their headers so far.
+#[derive(Debug)]
+pub(super) struct Homes {
+    /// Segments of the log that are sealed, the last one first, and the order of their SEAL frames.
+    sealed: Vec<(Arc<Segment>, Asked<Lsn>)>,
+    /// All segments of the log, the last one first, and what their headers say.
+    log: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
+    outputs: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
+}
+
+/// What was read of a header; within, none if that does not check.
+type Asked<T> = Option<Option<T>>;
+
+impl Homes {
+    /// All segments of a catalog, and those behind it, in the order of the log.
+    pub(super) fn new<'a>(
+        catalog: &'a Catalog,
+        unsealed: impl DoubleEndedIterator<Item = &'a Arc<Segment>>,
+    ) -> Self {
+        let (outputs, sealed): (Vec<_>, Vec<_>) =
+            catalog.segments().iter().rev().partition(|segment| segment.is_output());
+        let log = unsealed.rev().chain(sealed.iter().copied()).map(|one| (Arc::clone(one), None));
+        Self {
+            log: log.collect(),
+            sealed: sealed.into_iter().map(|one| (Arc::clone(one), None)).collect(),
+            outputs: outputs.into_iter().map(|one| (Arc::clone(one), None)).collect(),
+        }
+    }
+
+    /// What the sealed segments say of a run that no segment evicts.
+    pub(super) fn row(&mut self, run_no: RunNo) -> Result<Option<RunRow>> {
+        let segments = self.of(run_no);
+        Catalog::new(segments, None, None).ask_directories(|catalog| catalog.row(run_no))
+    }
+
+    /// The segments that may have frames of a run, by their numbers.
+    fn of(&mut self, run_no: RunNo) -> Vec<Arc<Segment>> {
+        let begins = self.log.iter_mut().find_map(|(segment, header)| {
+            let header = (*header.get_or_insert_with(|| segment.header().ok()))?;
+            (header.next_run_no <= run_no).then_some(header.next_lsn)
+        });
+        let mut segments = Vec::new();
+        for (segment, seal) in &mut self.sealed {
+            let seal = seal.get_or_insert_with(|| {
+                let at = segment.sealed()?.seal;
+                Some(segment.read_header(at).ok()?.lsn)
+            });
+            if seal.is_some_and(|seal| Some(seal) < begins) {
+                break;
+            }
+            segments.push(Arc::clone(segment));
+        }
+        for (segment, header) in &mut self.outputs {
+            let header = header.get_or_insert_with(|| segment.header().ok());
+            if header.as_ref().is_none_or(|header| header.next_run_no > run_no) {
+                segments.push(Arc::clone(segment));
+            }
+        }
+        segments.sort_by_key(|segment| segment.id());
+        segments
+    }
+}

@@ -1,0 +1,200 @@
+//! Opening a store that nobody closed: what is not read then is known all the same.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary};
+use tempfile::TempDir;
+
+const EXTENT: u64 = 64 << 10;
+
+fn options() -> Options {
+    Options::new().extent_size(EXTENT).background(false)
+}
+
+/// A store in memory that tells to the byte where data ends, and counts what is read of it.
+#[derive(Debug, Default)]
+struct Told {
+    bytes: MemoryStorage,
+    read: AtomicU64,
+}
+
+impl Told {
+    /// What a kill leaves of it now.
+    fn killed(&self) -> Arc<Self> {
+        let bytes = MemoryStorage::from_bytes(self.bytes.to_bytes());
+        Arc::new(Self { bytes, read: AtomicU64::default() })
+    }
+}
+
+impl Storage for Told {
+    fn len(&self) -> io::Result<u64> {
+        self.bytes.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.bytes.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.bytes.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.bytes.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.bytes.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.bytes.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.bytes.punch(offset, len)
+    }
+
+    fn data_end(&self, offset: u64, len: u64) -> io::Result<u64> {
+        let (all, start) = (self.bytes.to_bytes(), offset as usize);
+        let end = (start + len as usize).min(all.len());
+        let last = all[start.min(end)..end].iter().rposition(|&byte| byte != 0);
+        Ok(last.map_or(offset, |last| offset + last as u64 + 1))
+    }
+}
+
+fn unsynced() -> Metadata<'static> {
+    Metadata::default().durability(Durability::Process)
+}
+
+fn record(run: &str, number: usize) -> Vec<u8> {
+    format!("{run} {number} ").bytes().cycle().take(700).collect()
+}
+
+/// Runs that are started, get records and end.
+fn write_ended(log: &RunLog, names: impl Iterator<Item = usize>) {
+    for name in names {
+        let name = format!("short-{name}");
+        let run = log.start_run("agent", &name, unsynced()).unwrap();
+        for number in 0..12 {
+            let _ = run.append(&record(&name, number)).unwrap();
+        }
+        let ended = Outcome::completed().durability(Durability::Process);
+        let _ = run.end(&ended).unwrap();
+    }
+}
+
+fn all_of(log: &RunLog, run: &str) -> (RunSummary, Vec<Vec<u8>>) {
+    let records = log.trace(run).unwrap().map(|record| record.unwrap().payload().to_vec());
+    (log.run(run).unwrap(), records.collect())
+}
+
+#[test]
+fn runs_of_the_tail_are_known_wherever_they_began() {
+    for (index, compacted) in [(true, false), (false, false), (false, true), (true, true)] {
+        let storage = Arc::new(Told::default());
+        let log = options().index(index).create_storage(storage.clone()).unwrap();
+        let mut long = Vec::new();
+        for round in 0..20 {
+            let name = format!("long-{round}");
+            long.push(log.start_run("agent", &name, unsynced()).unwrap());
+            for run in long.iter().skip(round % 3).step_by(3) {
+                let _ = run.append(&record(run.run().as_str(), round)).unwrap();
+            }
+            write_ended(&log, round * 10..round * 10 + 10);
+            if compacted && round % 8 == 5 {
+                let done = log.compact().unwrap();
+                assert!(done.segments > 0, "{done:?}");
+            }
+        }
+        for run in &long {
+            let _ = run.append(b"in the tail").unwrap();
+        }
+        assert!(log.stats().unwrap().log_extents > 20);
+        let names: Vec<String> = long.iter().map(|run| run.run().to_string()).collect();
+        let before: Vec<_> = names.iter().map(|name| all_of(&log, name)).collect();
+        let left = storage.killed();
+        let again = options().index(index).open_storage(left).unwrap();
+        assert!(again.recovery_report().is_clean(), "{}", again.recovery_report());
+        for (name, before) in names.iter().zip(&before) {
+            assert_eq!(all_of(&again, name), *before, "{name}, index {index}");
+            let appended = again.writer(name.as_str()).unwrap().append(b"next").unwrap();
+            assert_eq!(appended.seq.0, before.1.len() as u64, "{name}, index {index}");
+        }
+    }
+}
+
+#[test]
+fn a_run_of_the_tail_that_began_lately_costs_no_look_at_segments_that_are_older() {
+    let read_by_open = |runs: usize| {
+        let storage = Arc::new(Told::default());
+        let log = options().index(false).create_storage(storage.clone()).unwrap();
+        write_ended(&log, 0..runs);
+        let late = log.start_run("agent", "late", unsynced()).unwrap();
+        let segments = log.stats().unwrap().log_extents;
+        for number in 0..EXTENT / 500 {
+            let _ = late.append(&record("late", number as usize)).unwrap();
+        }
+        let left = storage.killed();
+        let again = options().index(false).open_storage(left.clone()).unwrap();
+        assert!(again.recovery_report().is_clean());
+        (segments, left.read.load(Ordering::Relaxed))
+    };
+    let (few, of_few) = read_by_open(60);
+    let (many, of_many) = read_by_open(400);
+    assert!(many > few + 30, "{few} and {many} segments");
+    // The directory of a segment has a kilobyte; what tells a segment in the manifest has 80 bytes.
+    let more = of_many.saturating_sub(of_few);
+    assert!(more < (many - few) * 400, "{more} more bytes for {} segments", many - few);
+}
+
+#[test]
+fn a_record_that_ends_in_zeros_counts_where_the_data_ends_within_it() {
+    let storage = Arc::new(Told::default());
+    let log = options().create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", unsynced()).unwrap();
+    let zeros = [0; 5000];
+    for count in 1..8 {
+        let record = NewRecord::new(&zeros).kind("zeros").durability(Durability::Process);
+        let _ = run.append_record(&record).unwrap();
+        let again = options().open_storage(storage.killed()).unwrap();
+        assert!(again.recovery_report().is_clean(), "{}", again.recovery_report());
+        let records: Vec<_> = again.trace("run").unwrap().map(Result::unwrap).collect();
+        assert_eq!(records.len(), count);
+        assert!(records.iter().all(|record| *record.payload() == zeros));
+    }
+}
+
+/// There are threads, and directories are checked while the store is opened.
+#[test]
+fn a_damaged_directory_among_many_costs_nothing() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store");
+    let log = options().index(false).create(&path).unwrap();
+    write_ended(&log, 0..400);
+    assert!(log.stats().unwrap().log_extents > 40);
+    let bytes = std::fs::read(&path).unwrap();
+    drop(log);
+    let magic = b"RLOGDIR1";
+    let places: Vec<usize> =
+        (0..bytes.len() - 8).filter(|&at| bytes[at..].starts_with(magic)).collect();
+    for damaged in [places[3], places[places.len() / 2], places[places.len() - 3]] {
+        let mut bytes = bytes.clone();
+        // The number of the first run.
+        bytes[damaged + 64] ^= 0x10;
+        std::fs::write(&path, &bytes).unwrap();
+        let log = options().index(false).background(true).open(&path).unwrap();
+        for name in (0..400).map(|run| format!("short-{run}")) {
+            let records = all_of(&log, &name).1;
+            assert_eq!(records.len(), 12, "{name}");
+            assert!(records.iter().zip(0..).all(|(found, number)| *found == record(&name, number)));
+        }
+        assert!(matches!(log.run("none").unwrap_err(), runlog::Error::RunNotFound { .. }));
+        let told = log.verify().unwrap().problems.len();
+        assert_eq!(told, 1, "verify tells of the directory");
+    }
+}
