@@ -14,7 +14,7 @@ use super::catalog::Catalog;
 use super::part::Part;
 use super::places::Places;
 use super::recovery::rebuild_directory;
-use super::trace::Opened;
+use super::walk::Opened;
 use crate::error::{Damage, Error, Place, Result};
 use crate::index::{IndexSnapshot, RunRow, RunState, Span};
 use crate::types::{AgentId, RunId, RunNo, RunRef};

@@ -60,6 +60,7 @@ mod trim;
 mod upkeep;
 mod values;
 mod verify;
+mod walk;
 mod writer;
 
 pub use self::batch::{Batch, Committed, Expected};
