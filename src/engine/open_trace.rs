@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
+
 use super::core::Core;
 use super::lookup::Found;
 use super::part::{Offsets, Part};
@@ -25,15 +27,21 @@ impl Engine {
     fn begin_trace(&self, run: RunRef<'_>) -> Result<Trace> {
         let core = self.core.lock();
         self.check_open(&core)?;
-        if let Some((run_no, found)) = self.only_in_catalog(&core, run)? {
-            if let Some(opened) = found.opened() {
-                return Ok(Trace::of(opened, run_no));
+        RunId::check(run.run())?;
+        if run.agent().is_none() {
+            match core.hot.by_id(run.run()) {
+                ([], false) => {
+                    if let Some((run_no, found)) = only_in_catalog(&core, run)? {
+                        return trace_of_found(core, run_no, &found);
+                    }
+                }
+                (&[only], true) => {
+                    if let Some(trace) = trace_of_new(&core, only) {
+                        return Ok(trace);
+                    }
+                }
+                _ => {}
             }
-            let catalog = Arc::clone(&core.catalog);
-            drop(core);
-            let parts = found.parts(&catalog, run_no)?;
-            let (agent, id) = found.ids(&catalog, run_no)?;
-            return Ok(Trace::new(agent, id, run_no, parts));
         }
         let id = RunId::new(run.run())?;
         let run_no = self.resolve(&core, run)?;
@@ -55,18 +63,32 @@ impl Engine {
         };
         Ok(Trace::new(agent, id, run_no, parts))
     }
+}
 
-    /// The one run with an id of which memory knows nothing: the short way of most lookups.
-    fn only_in_catalog(&self, core: &Core, run: RunRef<'_>) -> Result<Option<(RunNo, Arc<Found>)>> {
-        RunId::check(run.run())?;
-        let (hot, complete) = core.hot.by_id(run.run());
-        if complete || !hot.is_empty() || run.agent().is_some() {
-            return Ok(None);
-        }
-        let found = core.catalog.find(run.run())?;
-        let only = found.only().filter(|run_no| !core.deleted.contains(run_no));
-        Ok(only.map(|run_no| (run_no, found)))
+/// The one run with an id of which memory knows nothing: the short way of most lookups.
+fn only_in_catalog(core: &Core, run: RunRef<'_>) -> Result<Option<(RunNo, Arc<Found>)>> {
+    let found = core.catalog.find(run.run())?;
+    let only = found.only().filter(|run_no| !core.deleted.contains(run_no));
+    Ok(only.map(|run_no| (run_no, found)))
+}
+
+/// The trace of a run of which only the catalog knows.
+fn trace_of_found(core: MutexGuard<'_, Core>, run_no: RunNo, found: &Found) -> Result<Trace> {
+    if let Some(opened) = found.opened() {
+        return Ok(Trace::of(opened, run_no));
     }
+    let catalog = Arc::clone(&core.catalog);
+    drop(core);
+    let parts = found.parts(&catalog, run_no)?;
+    let (agent, id) = found.ids(&catalog, run_no)?;
+    Ok(Trace::new(agent, id, run_no, parts))
+}
+
+/// The trace of a run of which no full segment has anything: the short way of the newest runs.
+fn trace_of_new(core: &Core, run_no: RunNo) -> Option<Trace> {
+    let run = core.hot.get(run_no).filter(|run| run.is_new())?;
+    let parts = Arc::new([part_in_tail(core, run_no)?]);
+    Some(Trace::new(run.agent.clone(), run.run.clone(), run_no, parts))
 }
 
 /// What segments that the catalog does not cover have of a run.
@@ -77,14 +99,18 @@ pub(super) fn parts_in_memory(core: &Core, run_no: RunNo) -> Vec<Part> {
         let segment = segment.or_else(|| core.catalog.segment(span.segment));
         parts.extend(segment.map(|segment| Part::sealed(segment, span)));
     }
-    if let Some(built) = core.tail.builder.run(run_no) {
-        parts.push(Part {
-            segment: Arc::clone(&core.tail.segment),
-            records: built.entry.records,
-            first_seq: built.entry.first_seq,
-            next_seq: built.entry.next_seq,
-            offsets: Offsets::Listed(built.offsets.as_slice().into()),
-        });
-    }
+    parts.extend(part_in_tail(core, run_no));
     parts
+}
+
+/// What the segment that takes frames has of a run.
+fn part_in_tail(core: &Core, run_no: RunNo) -> Option<Part> {
+    let built = core.tail.builder.run(run_no)?;
+    Some(Part {
+        segment: Arc::clone(&core.tail.segment),
+        records: built.entry.records,
+        first_seq: built.entry.first_seq,
+        next_seq: built.entry.next_seq,
+        offsets: Offsets::Listed(built.offsets.as_slice().into()),
+    })
 }
