@@ -9,22 +9,23 @@ use super::lookup::Found;
 use super::part::{Offsets, Part};
 use super::shared::Engine;
 use super::trace::{Pin, Trace};
+use super::walk::Opened;
 use crate::error::Result;
 use crate::types::{RunId, RunNo, RunRef};
 
 impl Engine {
     /// The trace of a run as of now.
     pub(crate) fn trace(&self, run: RunRef<'_>) -> Result<Trace> {
-        let mut trace = self.begin_trace(run)?;
-        trace.pin = self.options.compaction.pin_age.map(|most| Pin {
+        let (opened, run_no) = self.open_run(run)?;
+        let pin = self.options.compaction.pin_age.map(|most| Pin {
             clock: Arc::clone(&self.options.environment.clock),
             since: self.now(),
             most,
         });
-        Ok(trace)
+        Ok(Trace::new(opened, run_no, pin))
     }
 
-    fn begin_trace(&self, run: RunRef<'_>) -> Result<Trace> {
+    fn open_run(&self, run: RunRef<'_>) -> Result<(Arc<Opened>, RunNo)> {
         let core = self.core.lock();
         self.check_open(&core)?;
         RunId::check(run.run())?;
@@ -32,12 +33,12 @@ impl Engine {
             match core.hot.by_id(run.run()) {
                 ([], false) => {
                     if let Some((run_no, found)) = only_in_catalog(&core, run)? {
-                        return trace_of_found(core, run_no, &found);
+                        return Ok((open_found(core, run_no, &found)?, run_no));
                     }
                 }
                 (&[only], true) => {
-                    if let Some(trace) = trace_of_new(&core, only) {
-                        return Ok(trace);
+                    if let Some(opened) = open_new(&core, only) {
+                        return Ok((opened, only));
                     }
                 }
                 _ => {}
@@ -61,7 +62,7 @@ impl Engine {
             Some(agent) => agent,
             None => found.row(&catalog, run_no)?.agent.clone(),
         };
-        Ok(Trace::new(agent, id, run_no, parts))
+        Ok((Arc::new(Opened { agent, run: id, parts }), run_no))
     }
 }
 
@@ -72,23 +73,23 @@ fn only_in_catalog(core: &Core, run: RunRef<'_>) -> Result<Option<(RunNo, Arc<Fo
     Ok(only.map(|run_no| (run_no, found)))
 }
 
-/// The trace of a run of which only the catalog knows.
-fn trace_of_found(core: MutexGuard<'_, Core>, run_no: RunNo, found: &Found) -> Result<Trace> {
+/// A run of which only the catalog knows.
+fn open_found(core: MutexGuard<'_, Core>, run_no: RunNo, found: &Found) -> Result<Arc<Opened>> {
     if let Some(opened) = found.opened() {
-        return Ok(Trace::of(opened, run_no));
+        return Ok(opened);
     }
     let catalog = Arc::clone(&core.catalog);
     drop(core);
     let parts = found.parts(&catalog, run_no)?;
-    let (agent, id) = found.ids(&catalog, run_no)?;
-    Ok(Trace::new(agent, id, run_no, parts))
+    let (agent, run) = found.ids(&catalog, run_no)?;
+    Ok(Arc::new(Opened { agent, run, parts }))
 }
 
-/// The trace of a run of which no full segment has anything: the short way of the newest runs.
-fn trace_of_new(core: &Core, run_no: RunNo) -> Option<Trace> {
+/// A run of which no full segment has anything: the short way of the newest runs.
+fn open_new(core: &Core, run_no: RunNo) -> Option<Arc<Opened>> {
     let run = core.hot.get(run_no).filter(|run| run.is_new())?;
     let parts = Arc::new([part_in_tail(core, run_no)?]);
-    Some(Trace::new(run.agent.clone(), run.run.clone(), run_no, parts))
+    Some(Arc::new(Opened { agent: run.agent.clone(), run: run.run.clone(), parts }))
 }
 
 /// What segments that the catalog does not cover have of a run.

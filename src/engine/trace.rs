@@ -10,7 +10,6 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::env::Clock;
-use super::part::Part;
 use super::values::{Record, RecordView};
 use super::walk::{Opened, Walk};
 use crate::error::{Error, Result};
@@ -24,7 +23,7 @@ pub struct Trace {
     opened: Arc<Opened>,
     walk: Walk,
     /// How long it may hold up that extents are used again.
-    pub(super) pin: Option<Pin>,
+    pin: Option<Pin>,
 }
 
 /// Since when a trace holds its segments, and for how long it may once they do not count any more.
@@ -42,14 +41,11 @@ impl Pin {
 }
 
 impl Trace {
-    pub(super) fn new(agent: AgentId, run: RunId, run_no: RunNo, parts: Arc<[Part]>) -> Self {
-        Self::of(Arc::new(Opened { agent, run, parts }), run_no)
-    }
-
-    pub(super) fn of(opened: Arc<Opened>, run_no: RunNo) -> Self {
+    #[inline]
+    pub(super) fn new(opened: Arc<Opened>, run_no: RunNo, pin: Option<Pin>) -> Self {
         opened.foresee();
         let walk = Walk::new(&opened, run_no);
-        Self { opened, walk, pin: None }
+        Self { opened, walk, pin }
     }
 
     /// Lets go of the segments if they moved or died and were held for too long, and says so. Only
