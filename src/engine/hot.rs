@@ -73,11 +73,6 @@ impl HotRun {
         }
     }
 
-    /// No full segment, and so no catalog, has anything of it.
-    pub(crate) fn is_new(&self) -> bool {
-        self.row.is_none()
-    }
-
     /// Folds what a segment says of the run.
     fn fold(&mut self, segment: SegmentId, entry: &RunEntry) {
         match &mut self.row {

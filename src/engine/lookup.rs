@@ -77,6 +77,13 @@ impl Catalog {
         self.find_and_keep(run, true)
     }
 
+    /// The one run with an id, if it was opened before.
+    pub(crate) fn opened(&self, run: &str) -> Option<(RunNo, Arc<Opened>)> {
+        let kept = self.lookups().found.lock();
+        let found = kept.found.get(run)?;
+        Some((found.only()?, found.opened()?))
+    }
+
     fn find_and_keep(&self, run: &str, keep_none: bool) -> Result<Arc<Found>> {
         if let Some(found) = self.lookups().found.lock().found.get(run) {
             return Ok(Arc::clone(found));

@@ -32,7 +32,14 @@ impl Engine {
         if run.agent().is_none() {
             match core.hot.by_id(run.run()) {
                 ([], false) => {
-                    if let Some((run_no, found)) = only_in_catalog(&core, run)? {
+                    let lives = |run_no: &RunNo| !core.deleted.contains(run_no);
+                    if let Some((run_no, opened)) = core.catalog.opened(run.run())
+                        && lives(&run_no)
+                    {
+                        return Ok((opened, run_no));
+                    }
+                    let found = core.catalog.find(run.run())?;
+                    if let Some(run_no) = found.only().filter(lives) {
                         return Ok((open_found(core, run_no, &found)?, run_no));
                     }
                 }
@@ -66,13 +73,6 @@ impl Engine {
     }
 }
 
-/// The one run with an id of which memory knows nothing: the short way of most lookups.
-fn only_in_catalog(core: &Core, run: RunRef<'_>) -> Result<Option<(RunNo, Arc<Found>)>> {
-    let found = core.catalog.find(run.run())?;
-    let only = found.only().filter(|run_no| !core.deleted.contains(run_no));
-    Ok(only.map(|run_no| (run_no, found)))
-}
-
 /// A run of which only the catalog knows.
 fn open_found(core: MutexGuard<'_, Core>, run_no: RunNo, found: &Found) -> Result<Arc<Opened>> {
     if let Some(opened) = found.opened() {
@@ -85,11 +85,13 @@ fn open_found(core: MutexGuard<'_, Core>, run_no: RunNo, found: &Found) -> Resul
     Ok(Arc::new(Opened { agent, run, parts }))
 }
 
-/// A run of which no full segment has anything: the short way of the newest runs.
+/// A run that begins in the segment that takes frames, so that no other has anything of it: the
+/// short way of the newest runs.
 fn open_new(core: &Core, run_no: RunNo) -> Option<Arc<Opened>> {
-    let run = core.hot.get(run_no).filter(|run| run.is_new())?;
+    let entry = &core.tail.builder.run(run_no)?.entry;
+    entry.created_at?;
     let parts = Arc::new([part_in_tail(core, run_no)?]);
-    Some(Arc::new(Opened { agent: run.agent.clone(), run: run.run.clone(), parts }))
+    Some(Arc::new(Opened { agent: entry.agent.clone(), run: entry.run.clone(), parts }))
 }
 
 /// What segments that the catalog does not cover have of a run.
