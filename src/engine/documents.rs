@@ -18,6 +18,7 @@ use super::pages::Erased;
 use super::shared::Engine;
 use super::trace::Trace;
 use super::values::Record;
+use super::walk::Opened;
 use crate::error::{Error, Result};
 use crate::index::RunRow;
 use crate::types::{AgentId, ContentType, Durability, RunId, RunNo, Timestamp, Version};
@@ -314,7 +315,8 @@ impl Engine {
         }
         let sealed = catalog.run_state(run_no)?.spans;
         let parts = catalog.parts_of(run_no, &sealed)?.iter().cloned().chain(fresh).collect();
-        let mut trace = Trace::new(namespace, key, run_no, parts);
+        let opened = Opened { agent: namespace, run: key, parts };
+        let mut trace = Trace::new(Arc::new(opened), run_no, None);
         let record = trace.next().ok_or(Error::Evicted { run: None })??;
         Ok(Some(Document { version: Version(run_no.0), record }))
     }

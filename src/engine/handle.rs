@@ -256,9 +256,7 @@ impl RunLog {
     /// [`Error::InvalidId`].
     pub fn runs(&self, agent: &str, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
         AgentId::check(agent)?;
-        let wanted = limit.saturating_add(1);
-        let runs = self.engine().page(Some(agent), after.map(Cursor::key), wanted)?;
-        Ok(RunPage::new(runs, limit))
+        self.engine().page(Some(agent), after.map(Cursor::key), limit)
     }
 
     /// A page of all runs, newest first.
@@ -266,8 +264,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::Closed`].
     pub fn all_runs(&self, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
-        let wanted = limit.saturating_add(1);
-        Ok(RunPage::new(self.engine().page(None, after.map(Cursor::key), wanted)?, limit))
+        self.engine().page(None, after.map(Cursor::key), limit)
     }
 
     /// A page of the runs in progress, in the order in which they were started.

@@ -7,7 +7,6 @@
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::values::RunSummary;
 use crate::format::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{RunRow, Span};
@@ -80,12 +79,6 @@ impl HotRun {
             Some(row) => row.apply(segment, entry),
             None => self.row = Some(RunRow::first(segment, entry)),
         }
-    }
-
-    /// What lists show of it, the same as by way of the row, if there is a short way.
-    pub(crate) fn summary(&self, builder: &DirectoryBuilder) -> Option<RunSummary> {
-        let entry = builder.run(self.run_no).filter(|_| self.row.is_none());
-        entry.map(|built| RunSummary::from_entry(&built.entry))
     }
 
     /// The row as of now: what sealed segments say and what the active one adds.
@@ -296,6 +289,14 @@ impl HotRuns {
         let keys = self.documents.get(namespace).into_iter();
         let behind = keys.flat_map(move |keys| keys.range::<str, _>((from, Bound::Unbounded)));
         behind.map(|(key, versions)| (key.as_str(), versions.as_slice()))
+    }
+
+    /// The runs of an agent, newest first, if it has any in memory.
+    pub(crate) fn newest_of(
+        &self,
+        agent: &str,
+    ) -> Option<impl Iterator<Item = &(Timestamp, RunNo)>> {
+        Some(self.by_agent.get(agent)?.iter().rev())
     }
 
     /// The newest runs of an agent, or of all, that are older than `before`.

@@ -14,7 +14,7 @@ use super::catalog::Catalog;
 use super::part::Part;
 use super::places::Places;
 use super::recovery::rebuild_directory;
-use super::trace::Opened;
+use super::walk::Opened;
 use crate::error::{Damage, Error, Place, Result};
 use crate::index::{IndexSnapshot, RunRow, RunState, Span};
 use crate::types::{AgentId, RunId, RunNo, RunRef};
@@ -75,6 +75,13 @@ impl Catalog {
     /// What is known of the id of a run that memory has; often nothing, which is kept too.
     pub(crate) fn find_of_known(&self, run: &str) -> Result<Arc<Found>> {
         self.find_and_keep(run, true)
+    }
+
+    /// The one run with an id, if it was opened before.
+    pub(crate) fn opened(&self, run: &str) -> Option<(RunNo, Arc<Opened>)> {
+        let kept = self.lookups().found.lock();
+        let found = kept.found.get(run)?;
+        Some((found.only()?, found.opened()?))
     }
 
     fn find_and_keep(&self, run: &str, keep_none: bool) -> Result<Arc<Found>> {

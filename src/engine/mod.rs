@@ -61,6 +61,7 @@ mod turns;
 mod upkeep;
 mod values;
 mod verify;
+mod walk;
 mod writer;
 
 pub use self::batch::{Batch, Committed, Expected};

@@ -2,38 +2,54 @@
 
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
+
 use super::core::Core;
 use super::lookup::Found;
 use super::part::{Offsets, Part};
 use super::shared::Engine;
 use super::trace::{Pin, Trace};
+use super::walk::Opened;
 use crate::error::Result;
 use crate::types::{RunId, RunNo, RunRef};
 
 impl Engine {
     /// The trace of a run as of now.
     pub(crate) fn trace(&self, run: RunRef<'_>) -> Result<Trace> {
-        let mut trace = self.begin_trace(run)?;
-        trace.pin = self.options.compaction.pin_age.map(|most| Pin {
+        let (opened, run_no) = self.open_run(run)?;
+        let pin = self.options.compaction.pin_age.map(|most| Pin {
             clock: Arc::clone(&self.options.environment.clock),
             since: self.now(),
             most,
         });
-        Ok(trace)
+        Ok(Trace::new(opened, run_no, pin))
     }
 
-    fn begin_trace(&self, run: RunRef<'_>) -> Result<Trace> {
+    fn open_run(&self, run: RunRef<'_>) -> Result<(Arc<Opened>, RunNo)> {
         let core = self.core.lock();
         self.check_open(&core)?;
-        if let Some((run_no, found)) = self.only_in_catalog(&core, run)? {
-            if let Some(opened) = found.opened() {
-                return Ok(Trace::of(opened, run_no));
+        RunId::check(run.run())?;
+        if run.agent().is_none() {
+            match core.hot.by_id(run.run()) {
+                ([], false) => {
+                    let lives = |run_no: &RunNo| !core.deleted.contains(run_no);
+                    if let Some((run_no, opened)) = core.catalog.opened(run.run())
+                        && lives(&run_no)
+                    {
+                        return Ok((opened, run_no));
+                    }
+                    let found = core.catalog.find(run.run())?;
+                    if let Some(run_no) = found.only().filter(lives) {
+                        return Ok((open_found(core, run_no, &found)?, run_no));
+                    }
+                }
+                (&[only], true) => {
+                    if let Some(opened) = open_new(&core, only) {
+                        return Ok((opened, only));
+                    }
+                }
+                _ => {}
             }
-            let catalog = Arc::clone(&core.catalog);
-            drop(core);
-            let parts = found.parts(&catalog, run_no)?;
-            let (agent, id) = found.ids(&catalog, run_no)?;
-            return Ok(Trace::new(agent, id, run_no, parts));
         }
         let id = RunId::new(run.run())?;
         let run_no = self.resolve(&core, run)?;
@@ -53,20 +69,29 @@ impl Engine {
             Some(agent) => agent,
             None => found.row(&catalog, run_no)?.agent.clone(),
         };
-        Ok(Trace::new(agent, id, run_no, parts))
+        Ok((Arc::new(Opened { agent, run: id, parts }), run_no))
     }
+}
 
-    /// The one run with an id of which memory knows nothing: the short way of most lookups.
-    fn only_in_catalog(&self, core: &Core, run: RunRef<'_>) -> Result<Option<(RunNo, Arc<Found>)>> {
-        RunId::check(run.run())?;
-        let (hot, complete) = core.hot.by_id(run.run());
-        if complete || !hot.is_empty() || run.agent().is_some() {
-            return Ok(None);
-        }
-        let found = core.catalog.find(run.run())?;
-        let only = found.only().filter(|run_no| !core.deleted.contains(run_no));
-        Ok(only.map(|run_no| (run_no, found)))
+/// A run of which only the catalog knows.
+fn open_found(core: MutexGuard<'_, Core>, run_no: RunNo, found: &Found) -> Result<Arc<Opened>> {
+    if let Some(opened) = found.opened() {
+        return Ok(opened);
     }
+    let catalog = Arc::clone(&core.catalog);
+    drop(core);
+    let parts = found.parts(&catalog, run_no)?;
+    let (agent, run) = found.ids(&catalog, run_no)?;
+    Ok(Arc::new(Opened { agent, run, parts }))
+}
+
+/// A run that begins in the segment that takes frames, so that no other has anything of it: the
+/// short way of the newest runs.
+fn open_new(core: &Core, run_no: RunNo) -> Option<Arc<Opened>> {
+    let entry = &core.tail.builder.run(run_no)?.entry;
+    entry.created_at?;
+    let parts = Arc::new([part_in_tail(core, run_no)?]);
+    Some(Arc::new(Opened { agent: entry.agent.clone(), run: entry.run.clone(), parts }))
 }
 
 /// What segments that the catalog does not cover have of a run.
@@ -77,14 +102,18 @@ pub(super) fn parts_in_memory(core: &Core, run_no: RunNo) -> Vec<Part> {
         let segment = segment.or_else(|| core.catalog.segment(span.segment));
         parts.extend(segment.map(|segment| Part::sealed(segment, span)));
     }
-    if let Some(built) = core.tail.builder.run(run_no) {
-        parts.push(Part {
-            segment: Arc::clone(&core.tail.segment),
-            records: built.entry.records,
-            first_seq: built.entry.first_seq,
-            next_seq: built.entry.next_seq,
-            offsets: Offsets::Listed(built.offsets.as_slice().into()),
-        });
-    }
+    parts.extend(part_in_tail(core, run_no));
     parts
+}
+
+/// What the segment that takes frames has of a run.
+fn part_in_tail(core: &Core, run_no: RunNo) -> Option<Part> {
+    let built = core.tail.builder.run(run_no)?;
+    Some(Part {
+        segment: Arc::clone(&core.tail.segment),
+        records: built.entry.records,
+        first_seq: built.entry.first_seq,
+        next_seq: built.entry.next_seq,
+        offsets: Offsets::Listed(built.offsets.as_slice().into()),
+    })
 }

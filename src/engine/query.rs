@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::core::Core;
 use super::hot::HotRun;
-use super::newest::{LONGEST, Newest};
+use super::pages::RunPage;
 use super::payload::Payload;
 use super::segment::Segment;
 use super::shared::Engine;
@@ -124,10 +124,22 @@ impl Engine {
         }
     }
 
-    /// What lists show of a run as of now.
-    fn summary(&self, core: &Core, run_no: RunNo) -> Result<RunSummary> {
-        let short = core.hot.get(run_no).and_then(|run| run.summary(&core.tail.builder));
-        short.map_or_else(|| self.row(core, run_no).map(RunSummary::from_row), Ok)
+    /// Adds what lists show of a run as of now.
+    #[inline]
+    pub(crate) fn push_summary(
+        &self,
+        core: &Core,
+        run_no: RunNo,
+        to: &mut Vec<RunSummary>,
+    ) -> Result<()> {
+        match core.tail.builder.run(run_no) {
+            // A run that begins here has nothing in older segments.
+            Some(built) if built.entry.created_at.is_some() => {
+                to.push(RunSummary::from_entry(&built.entry));
+            }
+            _ => to.push(RunSummary::from_row(self.row(core, run_no)?)),
+        }
+        Ok(())
     }
 
     /// The START frame of a run, if it has one.
@@ -167,6 +179,21 @@ impl Engine {
         agent: Option<&str>,
         before: Option<(Timestamp, RunNo)>,
         limit: usize,
+    ) -> Result<RunPage> {
+        if let (Some(agent), None) = (agent, before)
+            && let Some(page) = self.newest_page(agent, limit)?
+        {
+            return Ok(page);
+        }
+        Ok(RunPage::new(self.runs_before(agent, before, limit.saturating_add(1))?, limit))
+    }
+
+    /// So many runs, newest first, strictly older than `before`.
+    fn runs_before(
+        &self,
+        agent: Option<&str>,
+        before: Option<(Timestamp, RunNo)>,
+        limit: usize,
     ) -> Result<Vec<RunSummary>> {
         let (catalog, mut found) = {
             let core = self.core.lock();
@@ -174,33 +201,12 @@ impl Engine {
             let numbers = core.hot.newest(agent, before, limit);
             let mut found = Vec::with_capacity(limit.min(PAGE));
             for number in numbers {
-                found.push(self.summary(&core, number)?);
+                self.push_summary(&core, number, &mut found)?;
             }
             (Arc::clone(&core.catalog), found)
         };
-        let mut mixed = !found.is_empty();
+        let mixed = !found.is_empty();
         let (mut from, mut taken) = (before, 0);
-        // A page of one run is asked for when agents are listed, once for each of them.
-        if let Some(agent) = agent
-            && (2..=LONGEST).contains(&limit)
-            && before.is_none()
-        {
-            let newest = catalog.newest(agent, limit)?;
-            let oldest = found.iter().map(|run| run.key).min();
-            let is_older = |run: &RunSummary| oldest.is_some_and(|oldest| run.key < oldest);
-            if newest.runs.first().is_none_or(is_older) {
-                // What is in memory is newer than all of them: they go on where it ends.
-                mixed = !found.is_sorted_by_key(|run| core::cmp::Reverse(run.key));
-                taken = found.len();
-            }
-            if taken < limit {
-                taken += self.settled_newest(&newest, limit - taken, &mut found)?;
-            }
-            from = newest.runs.last().filter(|_| !newest.all).map(|run| run.key);
-            if from.is_none() {
-                taken = limit;
-            }
-        }
         let filter = agent.map_or(RunFilter::All, RunFilter::Agent);
         while taken < limit {
             let wanted = (limit - taken).min(PAGE);
@@ -221,30 +227,6 @@ impl Engine {
         }
         found.truncate(limit);
         Ok(found)
-    }
-
-    /// Adds up to `limit` of the runs that the catalog said are an agent's newest, as of now;
-    /// answers how many.
-    fn settled_newest(
-        &self,
-        newest: &Newest,
-        limit: usize,
-        found: &mut Vec<RunSummary>,
-    ) -> Result<usize> {
-        let core = self.core.lock();
-        let all_live = core.deleted.is_empty();
-        let lives = |run: &&RunSummary| all_live || !core.deleted.contains(&run.number());
-        let living = newest.runs.iter().filter(lives);
-        let mut taken = 0;
-        found.reserve(limit.min(newest.runs.len()));
-        for run in living.take(limit) {
-            taken += 1;
-            found.push(match core.hot.get(run.number()) {
-                Some(_) => self.summary(&core, run.number())?,
-                None => run.clone(),
-            });
-        }
-        Ok(taken)
     }
 
     /// The rows of runs that the catalog listed, as of now: without those that were deleted
@@ -312,7 +294,11 @@ impl Engine {
     ) -> Result<Vec<RunSummary>> {
         let numbers = self.in_progress_numbers(after, limit)?;
         let core = self.core.lock();
-        numbers.into_iter().map(|number| self.summary(&core, number)).collect()
+        let mut summaries = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            self.push_summary(&core, number, &mut summaries)?;
+        }
+        Ok(summaries)
     }
 
     /// Agents above `after`, ascending.
@@ -335,7 +321,7 @@ impl Engine {
             let Some(last) = page.last().cloned() else { break };
             for agent in &page {
                 // An agent whose runs were all deleted since has none left to show.
-                if !self.page(Some(agent.as_str()), None, 1)?.is_empty() {
+                if !self.runs_before(Some(agent.as_str()), None, 1)?.is_empty() {
                     taken += 1;
                     found.push(agent.clone());
                 }

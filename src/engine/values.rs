@@ -263,6 +263,8 @@ impl RunSummary {
     }
 
     /// The same as by way of the row of a run that no other segment has anything of.
+    #[allow(clippy::inline_always, reason = "moving a summary costs as much as making it")]
+    #[inline(always)]
     pub(crate) fn from_entry(entry: &RunEntry) -> Self {
         let created_at = entry.created_at.unwrap_or(entry.last_at);
         Self {

@@ -173,6 +173,7 @@ impl FrameCheck {
     }
 
     /// The keyed check of a header: the crc32 of the salt and everything behind the check itself.
+    #[inline]
     pub(super) fn of_header(&self, header: &[u8; FRAME_HEADER_LEN]) -> u32 {
         let mut crc = self.salted.clone();
         crc.update(header.get(4..).unwrap_or_default());
@@ -180,6 +181,7 @@ impl FrameCheck {
     }
 
     /// The crc32 of a payload; it has no key.
+    #[inline]
     pub(super) fn of_payload(&self, payload: &[u8]) -> u32 {
         let mut crc = self.salted.clone();
         crc.reset();

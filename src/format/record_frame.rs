@@ -34,10 +34,10 @@ pub struct RecordFrame {
 
 impl FrameCheck {
     /// The record at `offset` of the bytes of the segment, if there is one that is whole and in
-    /// one frame.
+    /// one frame; and its kind and payload.
     #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
     #[inline(always)]
-    pub fn record(&self, segment: &[u8], offset: u32) -> Option<RecordFrame> {
+    pub fn record<'s>(&self, segment: &'s [u8], offset: u32) -> Option<(RecordFrame, &'s [u8])> {
         let bytes = segment.get(offset as usize..)?;
         let head = bytes.first_chunk::<FRAME_HEADER_LEN>()?;
         if self.of_header(head) != word(head, 0) {
@@ -56,13 +56,16 @@ impl FrameCheck {
             return None;
         }
         let end = FRAME_HEADER_LEN + len as usize;
-        let payload = bytes.get(FRAME_HEADER_LEN..end)?;
-        let padding = bytes.get(end..end.next_multiple_of(FRAME_ALIGN))?;
-        let padded = padding.iter().fold(0, |all, byte| all | byte);
-        if self.of_payload(payload) != word(head, 4) || padded != 0 {
+        let frame = bytes.get(..end.next_multiple_of(FRAME_ALIGN))?;
+        let payload = frame.get(FRAME_HEADER_LEN..end)?;
+        // The padding is the end of the last word of the frame. It is cut out by halves, since a
+        // word cannot be shifted by all of its 64 bits.
+        let half = (frame.len() - end) * 4;
+        let padding = u64::from_le_bytes(*frame.last_chunk()?) >> (32 - half) >> (32 - half);
+        if self.of_payload(payload) != word(head, 4) || padding != 0 {
             return None;
         }
-        Some(RecordFrame {
+        let frame = RecordFrame {
             run_no: RunNo(long(head, 32)),
             seq: Seq(long(head, 40)),
             lsn: Lsn(long(head, 24)),
@@ -72,7 +75,8 @@ impl FrameCheck {
             name_len,
             start: offset.checked_add(HEADER)?,
             len,
-        })
+        };
+        Some((frame, payload))
     }
 }
 
@@ -104,15 +108,20 @@ mod tests {
 
     /// A segment with one frame of this kind and these flags.
     fn segment(kind: FrameKind, flags: u8) -> (FrameHeader, Vec<u8>) {
+        segment_with(kind, flags, b"{}")
+    }
+
+    fn segment_with(kind: FrameKind, flags: u8, body: &[u8]) -> (FrameHeader, Vec<u8>) {
         let mut header = FrameHeader::new(kind, RunNo(3), Timestamp(-5));
         header.flags = flags;
         header.content = ContentType::JSON;
         header.position = LogPosition { segment: KEY.id, offset: AT };
         (header.lsn, header.seq) = (Lsn(77), Seq(2));
-        header.set_payload(b"turn", b"{}");
+        header.set_payload(b"turn", body);
         let mut bytes = vec![0; AT as usize];
         bytes.extend_from_slice(&header.encode(KEY.salt));
-        bytes.extend_from_slice(b"turn{}\0\0");
+        bytes.extend_from_slice(&[b"turn", body].concat());
+        bytes.resize(AT as usize + header.frame_len(), 0);
         (header, bytes)
     }
 
@@ -132,21 +141,24 @@ mod tests {
                 start: AT + HEADER,
                 len: 6,
             };
-            assert_eq!(found, same);
+            assert_eq!(found, (same, &b"turn{}"[..]));
         }
     }
 
     #[test]
     fn no_flipped_bit_and_no_missing_byte_is_overlooked() {
-        let (_, bytes) = segment(FrameKind::Record, 0);
         let check = FrameCheck::new(KEY);
-        for bit in AT as usize * 8..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(check.record(&flipped, AT), None, "bit {bit}");
-        }
-        for len in 0..bytes.len() {
-            assert_eq!(check.record(&bytes[..len], AT), None, "{len} bytes");
+        for body in (0..=8).map(|len| &b"{\"a\": 1}"[..len]) {
+            let (_, bytes) = segment_with(FrameKind::Record, 0, body);
+            assert!(check.record(&bytes, AT).is_some(), "a body of {} bytes", body.len());
+            for bit in AT as usize * 8..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(check.record(&flipped, AT), None, "bit {bit}");
+            }
+            for len in 0..bytes.len() {
+                assert_eq!(check.record(&bytes[..len], AT), None, "{len} bytes");
+            }
         }
     }
 

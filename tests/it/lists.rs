@@ -213,7 +213,7 @@ fn gather(limit: usize, mut page: impl FnMut(Option<&Cursor>) -> RunPage) -> Vec
 
 #[track_caller]
 fn check_lists(log: &RunLog, model: &Model) {
-    for limit in [1, 3, 64, 1000] {
+    for limit in [1, 3, 20, 64, 1000] {
         let all = gather(limit, |after| log.all_runs(after, limit).unwrap());
         assert_eq!(all, model.newest(None), "all runs, {limit} a page");
         let running = gather(limit, |after| log.in_progress(after, limit).unwrap());
