@@ -85,7 +85,7 @@ impl Engine {
             });
             Ok(())
         };
-        let is_awaited = |run_no, piece| self.is_piece_awaited(run_no, piece);
+        let is_awaited = |run_no, piece| self.is_piece_awaited(&catalog, run_no, piece);
         let around = Around {
             catalog: &catalog,
             deleted: &deleted,
@@ -117,17 +117,20 @@ impl Engine {
         Ok(Ok(Job { gathered, spans, ended, names, catalog }))
     }
 
-    /// Whether a record that the catalog does not know refers to a piece in this segment, or may
-    /// come to do so.
-    fn is_piece_awaited(&self, run_no: RunNo, piece: SegmentId) -> Result<bool> {
+    /// Whether a record that `catalog` does not know refers to a piece in this segment, or may come
+    /// to do so.
+    fn is_piece_awaited(&self, catalog: &Catalog, run_no: RunNo, piece: SegmentId) -> Result<bool> {
         let (segments, tail, offsets) = {
             let core = self.core.lock();
             if core.writing_pieces.values().any(|first| *first <= piece) {
                 return Ok(true);
             }
             let offsets = core.tail.builder.run(run_no).map(|built| built.offsets.clone());
-            let unapplied: Vec<Arc<Segment>> = core.unapplied.iter().cloned().collect();
-            (unapplied, Arc::clone(&core.tail.segment), offsets.unwrap_or_default())
+            // What was sealed when the step was planned may be in the catalog by now.
+            let applied = core.catalog.segments().iter();
+            let applied = applied.filter(|segment| catalog.segment(segment.id()).is_none());
+            let segments: Vec<_> = applied.chain(&core.unapplied).cloned().collect();
+            (segments, Arc::clone(&core.tail.segment), offsets.unwrap_or_default())
         };
         let pieces = BTreeSet::from([piece]);
         for offset in offsets {
