@@ -17,7 +17,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 
