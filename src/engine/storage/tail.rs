@@ -172,10 +172,10 @@ impl Window {
         let whole = |at: usize| (self.start + at.min(self.len)) / FOLIO * FOLIO;
         let (start, end) = (whole(released), whole(stored));
         if start < end {
-            // SAFETY: the map is a shared one of a file. To let go of pages of it drops entries of
-            // the page table, and no byte: whoever comes to them again finds what was stored, also
-            // who stores at this moment. The range lies within the map.
             let advise = UncheckedAdvice::DontNeed;
+            // SAFETY: the map is a shared one of a file, and the range lies within it. To let go of
+            // pages drops entries of the page table, and no byte: whoever comes to them again finds
+            // what was stored, also who stores at this moment.
             let _ = unsafe { self.writable.map.unchecked_advise_range(advise, start, end - start) };
         }
     }
