@@ -33,7 +33,7 @@ impl Engine {
         if record.level() != Durability::Process || !self.is_short(name.len() + payload.len()) {
             return Ok(None);
         }
-        let now = if record.time().is_none() { Some(self.now()) } else { None };
+        let now = record.time().is_none().then(|| self.now());
         let at = record.time().or(now).unwrap_or_default();
         let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
         header.content = record.content();
