@@ -185,15 +185,9 @@ impl Largest {
     }
 }
 
-#[cfg(unix)]
 fn allocated(file: &FileMetadata) -> u64 {
     use std::os::unix::fs::MetadataExt;
     file.blocks() * 512
-}
-
-#[cfg(not(unix))]
-fn allocated(file: &FileMetadata) -> u64 {
-    file.len()
 }
 
 impl Times {

@@ -107,6 +107,8 @@ pub enum Damage {
     IndexPages,
     /// Compressed bytes that do not become what they should.
     Undecodable,
+    /// A record that is there already, in another segment.
+    Repeated,
 }
 
 impl fmt::Display for Damage {
@@ -125,6 +127,7 @@ impl fmt::Display for Damage {
             Self::Mismatch => f.write_str("what is stored twice differs"),
             Self::Missing => f.write_str("missing"),
             Self::IndexPages => f.write_str("index pages that do not check"),
+            Self::Repeated => f.write_str("a record that another segment has already"),
             Self::Undecodable => f.write_str("compressed bytes that cannot be decompressed"),
         }
     }

@@ -90,8 +90,15 @@ pub enum Error {
     /// knows what reached the disk. Reads go on. The caller should close and reopen the store,
     /// which recovers everything that was acknowledged.
     Poisoned,
-    /// The store was closed. The caller should open it again.
+    /// The store was closed, or this process is a child that was forked while the store was open:
+    /// it is its parent's. The caller should open it again, once the parent has closed it.
     Closed,
+    /// The store has given out all of the numbers that its format has for this. Nothing was stored;
+    /// everything that was stays readable. The caller should go on in a new store.
+    Exhausted {
+        /// What there are no more numbers for.
+        what: &'static str,
+    },
     /// No such run. The caller should check the id.
     RunNotFound {
         /// The run that was asked for.
@@ -296,6 +303,14 @@ impl fmt::Display for Owner {
     }
 }
 
+/// What was read, or nothing if that is damaged. A failed read says nothing, and stays an error.
+pub(crate) fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(error) if error.is_corruption() => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 impl Error {
     pub(crate) fn io(action: IoAction, source: io::Error) -> Self {
         let full = matches!(
@@ -357,6 +372,9 @@ impl Error {
             ),
             Self::UnsupportedFeatures { unknown } => {
                 write!(f, "the file needs unknown features {unknown:#x}; update the program")
+            }
+            Self::Exhausted { what } => {
+                write!(f, "this store has no more numbers for {what}; go on in a new store")
             }
             Self::NeedsFeature { feature } => write!(
                 f,

@@ -46,6 +46,14 @@
 //! Sealed parts of the file are read through a map: a program that ignores the writer lock and cuts
 //! the file off while it is open can end this process with SIGBUS, and so can a device that fails.
 //!
+//! # Forks
+//!
+//! A child that is forked while a store is open, and goes on without `exec`, must leave the store
+//! alone: file and lock are its parent's. What writes, closes or gives space back answers
+//! [`Error::Closed`] there, and dropping the store does nothing. Reading may wait for ever, since
+//! a lock that another thread of the parent held at that moment stays locked in the child. (Forks
+//! are noticed through `pthread_atfork`, so that a bare `clone` of the system is not.)
+//!
 //! # Layers
 //!
 //! `error <- format <- index <- gc <- engine <- stores`. [`format`](mod@format) says what the bytes
@@ -53,6 +61,11 @@
 //! `docs/FORMAT.md`.
 
 #![deny(unsafe_code)]
+
+#[cfg(not(unix))]
+compile_error!(
+    "runlog runs on Unix only: it needs positioned writes, file locks and file identity"
+);
 
 mod damage;
 mod engine;
@@ -81,9 +94,12 @@ pub use types::{
     RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp, Version,
 };
 
-/// What the engine takes from its surroundings: time, randomness, the boot id.
+/// What the engine takes from its surroundings: time, randomness, the boot id, and who does its
+/// background work.
 pub mod env {
-    pub use crate::engine::env::{BootId, Clock, Entropy, Environment, SystemClock, SystemEntropy};
+    pub use crate::engine::env::{
+        BootId, Clock, Entropy, Environment, Scheduler, Step, Steps, SystemClock, SystemEntropy,
+    };
 }
 
 /// Planning what goes, by itself: a [`Retention`] can be tried on any runs, without a store.

@@ -10,7 +10,7 @@ use crate::amount::{parse_age, parse_size};
 
 const EXIT_CODES: &str = "\
 The store is --store FILE, else $RUNLOG_STORE, else ./runs.runlog.
-Exit codes: 0 fine, 1 error, 2 usage, 3 damage found, 4 another process writes to the store.";
+Exit codes: 0 fine, 1 error, 2 usage, 3 damage found, 4 another process has the store open.";
 
 const LIMITS: &str = "\
 A run goes if any limit says so. A run in progress never goes, and neither does one that is held.
@@ -19,7 +19,7 @@ Sizes: 1GiB (2^30 bytes), 500MB (500 * 10^6 bytes), 1024. Ages: 30d, 12h, 90m, 4
 
 /// Keeps the run logs of AI agents in one file.
 #[derive(Debug, Parser)]
-#[command(name = "runlog", version, after_help = EXIT_CODES)]
+#[command(name = "runlog", bin_name = "runlog", version, after_help = EXIT_CODES)]
 pub(crate) struct Args {
     /// The file that holds the store.
     #[arg(long, global = true, value_name = "FILE")]
@@ -36,15 +36,30 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show what the store promises: write, be killed, reopen, check, look up.
+    ///
+    /// The store is made in the temporary folder, and removed at the end, unless --keep or --store
+    /// names a file.
     Demo(DemoArgs),
     /// The process that `demo` starts and kills.
     #[command(hide = true)]
     DemoWriter(WriterArgs),
     /// Import JSON Lines files: each file becomes a run, each line a record.
+    ///
+    /// PATH is a file, or a folder: one that holds `runs/`, one whose folders are agents, or one
+    /// whose files are the runs of the agent that it is named after. Links inside a folder are not
+    /// followed. A file with a line of more than 64 MiB, or with more than 64 MiB of holes, is
+    /// refused as a whole.
+    ///
+    /// `show RUN --raw` gives a file back byte for byte. Lines that are not exactly one JSON value
+    /// are kept as they are, as records of kind `raw`, and reported. A file that was imported
+    /// before is skipped, and one that was imported in part is gone on with.
     Import(ImportArgs),
     /// List runs, newest first.
     Ls(LsArgs),
     /// Show the records of a run.
+    ///
+    /// Without --raw and --json each record is one line, cut where it is long. What a terminal
+    /// would obey or hide is shown as an escape such as \u{1b}, and in JSON as \u001b.
     Show(ShowArgs),
     /// Check every byte of the store and list every problem.
     Verify,
@@ -66,6 +81,9 @@ pub(crate) enum Command {
     /// Move the records of each run together, and give back the space of deleted ones.
     Compact(CompactArgs),
     /// Show a document.
+    ///
+    /// Without --raw and --json it is shown in one line. What a terminal would obey or hide is
+    /// shown as an escape such as \u{1b}, and in JSON as \u001b.
     Get(GetArgs),
     /// Write a document, in the place of what is there.
     Put(PutArgs),
@@ -122,8 +140,6 @@ pub(crate) struct DocumentArgs {
     pub(crate) key: String,
 }
 
-/// Without --raw and --json the document is shown in one line; control characters are shown as
-/// escapes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GetArgs {
     #[command(flatten)]
@@ -198,7 +214,6 @@ pub(crate) struct DelArgs {
     pub(crate) erase: bool,
 }
 
-/// What `demo` writes into a new store in the temporary folder, removed at the end.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// Make the store at FILE, which must not exist, and keep it. So does --store.
@@ -228,12 +243,6 @@ pub(crate) struct WriterArgs {
     pub(crate) threads: u32,
 }
 
-/// PATH is a file, or a folder: one that holds `runs/`, one whose folders are agents, or one whose
-/// files are the runs of the agent that it is named after. Links inside a folder are not followed.
-///
-/// `show RUN --raw` gives a file back byte for byte. Lines that are not exactly one JSON value are
-/// kept as they are, as records of kind `raw`, and reported. A file that was imported before is
-/// skipped, and one that was imported in part is gone on with.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImportArgs {
     /// JSON Lines files, or folders of them.
@@ -286,8 +295,6 @@ pub(crate) enum Status {
     Interrupted,
 }
 
-/// Without --raw and --json one line a record is printed, cut where it is long; control characters
-/// are escaped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
     #[command(flatten)]

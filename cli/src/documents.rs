@@ -1,6 +1,6 @@
 //! `runlog get`, `put`, `docs` and `del`: documents, by namespace and key.
 
-use std::fs;
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use runlog::{
 use serde::Serialize;
 
 use crate::args::{DelArgs, DocsArgs, DocumentArgs, GetArgs, PutArgs, Type};
-use crate::escape::escaped;
+use crate::escape::shown;
 use crate::failure::{Exit, Failure};
 use crate::json::{Payload, content_type};
-use crate::output::{self, Align, Output, complain, count, note, size};
+use crate::output::{self, Align, Output, complain, count, grouped, note, size};
 use crate::{store, time};
 
 /// How many rows are asked for, and laid out in columns, at once.
@@ -60,7 +60,7 @@ pub(crate) fn get(args: &GetArgs, path: &Path, out: &mut Output) -> Result<Exit,
     } else if out.is_json() {
         out.object(&row(&args.document, &document))?;
     } else {
-        out.line(escaped(document.payload()))?;
+        out.line(document.payload())?;
     }
     out.flush()?;
     drop(document);
@@ -81,8 +81,7 @@ fn row<'a>(args: &'a DocumentArgs, document: &'a Document) -> Row<'a> {
 }
 
 fn missing(args: &DocumentArgs) -> Failure {
-    let (namespace, key) = (escaped(args.namespace.as_bytes()), escaped(args.key.as_bytes()));
-    Failure::said(format!("there is no document {key} in {namespace}"))
+    Failure::said(format!("there is no document {} in {}", args.key, args.namespace))
 }
 
 pub(crate) fn put(args: &PutArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
@@ -106,7 +105,6 @@ pub(crate) fn put(args: &PutArgs, path: &Path, out: &mut Output) -> Result<Exit,
     if out.is_json() {
         out.object(&Done::Put { namespace, key, version, bytes })?;
     } else {
-        let (namespace, key) = (escaped(namespace.as_bytes()), escaped(key.as_bytes()));
         out.line(format!("put {key} in {namespace}, {}, version {version}", size(bytes)))?;
     }
     Ok(Exit::Fine)
@@ -115,11 +113,8 @@ pub(crate) fn put(args: &PutArgs, path: &Path, out: &mut Output) -> Result<Exit,
 /// The bytes to put.
 fn value(args: &PutArgs) -> Result<Vec<u8>, Failure> {
     let (name, read) = match &args.file {
-        Some(file) if file.as_os_str() != "-" => (file.as_path(), fs::read(file)),
-        _ => {
-            let mut bytes = Vec::new();
-            (Path::new("standard input"), io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes))
-        }
+        Some(file) if file.as_os_str() != "-" => (file.as_path(), File::open(file).and_then(whole)),
+        _ => (Path::new("standard input"), whole(io::stdin().lock())),
     };
     let bytes = read.map_err(|source| Failure::file(name, source))?;
     let wrong = match args.r#type {
@@ -130,11 +125,20 @@ fn value(args: &PutArgs) -> Result<Vec<u8>, Failure> {
         Type::Bytes => None,
     };
     match wrong {
-        Some(wrong) => {
-            Err(Failure::said(format!("{} is not of that type: {wrong}", name.display())))
-        }
+        Some(wrong) => Err(Failure::said(format!("{} is not of that type: {wrong}", shown(name)))),
         None => Ok(bytes),
     }
+}
+
+/// All bytes, unless there are more than a store takes: a pipe, or a file of holes, may be endless.
+fn whole(reader: impl io::Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(store::MAX_RECORD + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > store::MAX_RECORD {
+        let message = format!("a document has at most {} bytes", grouped(store::MAX_RECORD));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
 }
 
 impl Type {
@@ -161,12 +165,12 @@ pub(crate) fn list(args: &DocsArgs, path: &Path, out: &mut Output) -> Result<Exi
             break;
         }
     }
-    if left == wanted && !out.is_json() {
+    if left == wanted && wanted > 0 && !out.is_json() {
         note("no documents");
     }
     if let Some(after) = after {
         out.flush()?;
-        note(&format!("more documents: --after {}, or --all", escaped(after.as_bytes())));
+        note(&format!("more documents: --after {after}, or --all"));
     }
     out.flush()?;
     log.close()?;
@@ -202,7 +206,7 @@ fn print(documents: &[DocumentSummary], out: &mut Output) -> Result<(), Failure>
     ];
     let cells = |listed: &DocumentSummary| {
         [
-            escaped(listed.key.as_bytes()),
+            listed.key.clone(),
             listed.version.0.to_string(),
             time::seconds(listed.at),
             size(listed.bytes),
@@ -230,7 +234,6 @@ pub(crate) fn delete(args: &DelArgs, path: &Path, out: &mut Output) -> Result<Ex
     if out.is_json() {
         out.object(&done)?;
     } else {
-        let (namespace, key) = (escaped(namespace.as_bytes()), escaped(key.as_bytes()));
         out.line(format!("{told} {key} of {namespace}"))?;
     }
     if pinned == 0 {

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::escape::shown;
+
 /// The documented exit codes. Code 2, usage, is clap's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
@@ -76,7 +78,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Store(error) => write!(f, "{}", with_sources(error)),
             Self::Output(error) => write!(f, "cannot write the output: {error}"),
-            Self::File { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::File { path, source } => write!(f, "{}: {source}", shown(path)),
             Self::Said(message) => f.write_str(message),
         }
     }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::amount::{age, exact_size};
 use crate::args::GcArgs;
-use crate::escape::{escaped, escaped_up_to};
+use crate::escape::cut;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Align, Output, complain, count, note, size};
 use crate::{store, time};
@@ -117,7 +117,7 @@ fn policy(args: &GcArgs) -> Result<Retention, Failure> {
 fn tell_unknown(log: &RunLog, args: &GcArgs) -> Result<(), Failure> {
     for agent in &args.agents {
         if log.runs(agent, None, 1)?.runs.is_empty() {
-            note(&format!("agent {} has no runs", escaped(agent.as_bytes())));
+            note(&format!("agent {agent} has no runs"));
         }
     }
     Ok(())
@@ -247,14 +247,14 @@ impl Report<'_> {
     fn protected_cells(&self, run: &ProtectedRun) -> [String; 5] {
         let mut why = run.protection.as_str().to_owned();
         if let Some(reason) = self.reason(run) {
-            let (shown, left) = escaped_up_to(reason.as_bytes(), CUT);
+            let shown = cut(reason.as_bytes(), CUT);
             why.push_str(": ");
-            why.push_str(&shown);
-            why.push_str(if left > 0 { " ..." } else { "" });
+            why.push_str(reason.get(..shown.len()).unwrap_or_default());
+            why.push_str(if shown.len() < reason.len() { " ..." } else { "" });
         }
         [
-            escaped(run.run.as_str().as_bytes()),
-            escaped(run.agent.as_str().as_bytes()),
+            run.run.to_string(),
+            run.agent.to_string(),
             run.rule.as_str().to_owned(),
             size(run.bytes),
             why,
@@ -282,8 +282,8 @@ impl Report<'_> {
 
 fn evicted_cells(run: &PlannedEviction) -> [String; 6] {
     [
-        escaped(run.run.as_str().as_bytes()),
-        escaped(run.agent.as_str().as_bytes()),
+        run.run.to_string(),
+        run.agent.to_string(),
         run.status.as_str().to_owned(),
         time::seconds(run.ended_at),
         run.rule.as_str().to_owned(),

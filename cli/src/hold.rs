@@ -6,7 +6,6 @@ use runlog::RunSummary;
 use serde::Serialize;
 
 use crate::args::{HoldArgs, RunArgs};
-use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::store;
@@ -53,7 +52,6 @@ fn print(
     if out.is_json() {
         out.object(&Row { action, run, agent, changed })?;
     } else {
-        let (run, agent) = (escaped(run.as_bytes()), escaped(agent.as_bytes()));
         out.line(format!("run {run} of agent {agent} {done}"))?;
     }
     Ok(Exit::Fine)

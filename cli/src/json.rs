@@ -1,6 +1,7 @@
 //! The JSON objects that several commands print, and payloads as JSON values.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use runlog::{ContentType, Record, RunSummary};
 use serde::ser::SerializeMap as _;
@@ -75,14 +76,13 @@ pub(crate) fn content_type(content_type: ContentType) -> Cow<'static, str> {
 
 /// A payload inside of a JSON object.
 ///
-/// - JSON (content types `json` and `json_line`) as the value it is, digit by digit as it came;
+/// - JSON (content types `json` and `json_line`) as the value it is, digit by digit as it came,
+///   which [`Output::object`](crate::output::Output::object) brings into one line;
 /// - other UTF-8 as a string;
 /// - anything else as `{"base64": "..."}`.
 #[derive(Debug)]
 pub(crate) enum Payload<'a> {
     Json(&'a RawValue),
-    /// JSON whose white space holds line breaks, which JSON Lines cannot hold.
-    JsonWithBreaks(Box<RawValue>),
     Text(&'a str),
     Bytes(&'a [u8]),
 }
@@ -95,15 +95,7 @@ impl<'a> Payload<'a> {
         if !matches!(content_type, ContentType::JSON | ContentType::JSON_LINE) {
             return Self::Text(text);
         }
-        match serde_json::from_str::<&RawValue>(text) {
-            Ok(json) if !json.get().contains(['\n', '\r']) => Self::Json(json),
-            // A raw line break in valid JSON is white space between tokens, so a blank is as good.
-            Ok(json) => match RawValue::from_string(json.get().replace(['\n', '\r'], " ")) {
-                Ok(json) => Self::JsonWithBreaks(json),
-                Err(_) => Self::Text(text),
-            },
-            Err(_) => Self::Text(text),
-        }
+        serde_json::from_str(text).map_or(Self::Text(text), Self::Json)
     }
 }
 
@@ -111,14 +103,29 @@ impl Serialize for Payload<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Json(json) => json.serialize(serializer),
-            Self::JsonWithBreaks(json) => json.serialize(serializer),
             Self::Text(text) => serializer.serialize_str(text),
             Self::Bytes(bytes) => {
                 let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry("base64", &base64(bytes))?;
+                map.serialize_entry("base64", &Base64(bytes))?;
                 map.end()
             }
         }
+    }
+}
+
+/// Bytes as a string, which is written piece by piece.
+struct Base64<'a>(&'a [u8]);
+
+impl fmt::Display for Base64<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Whole groups, so that only the last piece is padded.
+        self.0.chunks(3 << 10).try_for_each(|piece| f.write_str(&base64(piece)))
+    }
+}
+
+impl Serialize for Base64<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -150,7 +157,6 @@ mod tests {
     fn json_payloads_keep_their_digits() {
         let text = br#"{"b":1.000000000000000000001,"a":1e400,"a":"\ud800"}"#;
         assert_eq!(json(ContentType::JSON, text).as_bytes(), text);
-        assert_eq!(json(ContentType::JSON_LINE, b" [1,\r\n 2]\r"), "[1,   2]");
     }
 
     #[test]
@@ -168,6 +174,8 @@ mod tests {
         for (bytes, text) in cases {
             assert_eq!(base64(bytes), text);
         }
+        let long = [7; 10_000];
+        assert_eq!(Base64(&long).to_string(), base64(&long));
     }
 
     #[test]

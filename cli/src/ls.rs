@@ -6,7 +6,6 @@ use runlog::{Cursor, RunLog, RunPage, RunStatus, RunSummary};
 use serde::Serialize;
 
 use crate::args::{LsArgs, Status};
-use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
 use crate::json::RunRow;
 use crate::output::{self, Align, Output, note};
@@ -46,7 +45,7 @@ fn runs(log: &RunLog, args: &LsArgs, out: &mut Output) -> Result<(), Failure> {
             break;
         }
     }
-    if left == wanted && !out.is_json() {
+    if left == wanted && wanted > 0 && !out.is_json() {
         note("no runs");
     }
     // The cursor of a full page may stand at the very end.
@@ -101,8 +100,8 @@ pub(crate) fn print(runs: &[&RunSummary], out: &mut Output) -> Result<(), Failur
 
 fn cells(run: &RunSummary) -> [String; 7] {
     [
-        escaped(run.run.as_str().as_bytes()),
-        escaped(run.agent.as_str().as_bytes()),
+        run.run.to_string(),
+        run.agent.to_string(),
         run.status.as_str().to_owned(),
         if run.started { time::seconds(run.started_at) } else { "not started".to_owned() },
         run.ended_at.map_or_else(|| "-".to_owned(), time::seconds),
@@ -127,7 +126,7 @@ fn agents(log: &RunLog, args: &LsArgs, out: &mut Output) -> Result<(), Failure> 
             if out.is_json() {
                 out.object(&AgentRow { agent: agent.as_str() })?;
             } else {
-                out.line(escaped(agent.as_str().as_bytes()))?;
+                out.line(agent.as_str())?;
             }
         }
         if more {

@@ -25,6 +25,7 @@ mod show;
 mod stat;
 mod store;
 mod time;
+mod usage;
 mod verify;
 
 use std::process::ExitCode;
@@ -36,7 +37,10 @@ use crate::failure::{Exit, Failure};
 use crate::output::{Output, complain};
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage::answer(error),
+    };
     let mut out = Output::stdout(args.json);
     let result = run(&args, &mut out).and_then(|exit| {
         out.flush()?;

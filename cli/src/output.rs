@@ -1,10 +1,14 @@
 //! Standard output and standard error: buffered results, JSON Lines, tables, sizes.
+//!
+//! All text is escaped here, by [`crate::escape`], so that no command can forget it. Only
+//! [`Output::raw`] writes bytes as they are, for those who ask for them.
 
 use std::io::{self, BufWriter, Stdout, Write as _};
 
 use serde::Serialize;
+use serde_json::ser::Formatter;
 
-use crate::escape::escaped;
+use crate::escape::{escaped, write_json, write_text};
 
 /// Where results go. A write error is returned, never a panic: a reader may leave at any time.
 #[derive(Debug)]
@@ -29,16 +33,22 @@ impl Output {
         self.out.write_all(bytes)
     }
 
-    /// Writes one line of text. The caller has escaped what others wrote.
-    pub(crate) fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
-        self.out.write_all(text.as_ref().as_bytes())?;
-        self.out.write_all(b"\n")
+    /// Writes a part of a line, piece by piece, so that it takes no memory however long it is.
+    pub(crate) fn text(&mut self, text: impl AsRef<[u8]>) -> io::Result<()> {
+        write_text(&mut self.out, text.as_ref())
+    }
+
+    /// Writes one line, or the rest of one.
+    pub(crate) fn line(&mut self, text: impl AsRef<[u8]>) -> io::Result<()> {
+        self.text(text)?;
+        self.raw(b"\n")
     }
 
     /// Writes one JSON object as a line.
     pub(crate) fn object(&mut self, object: &impl Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.out, object).map_err(io::Error::from)?;
-        self.out.write_all(b"\n")
+        let mut serializer = serde_json::Serializer::with_formatter(&mut self.out, PlainJson);
+        object.serialize(&mut serializer).map_err(io::Error::from)?;
+        self.raw(b"\n")
     }
 
     /// Hands everything to the system.
@@ -47,14 +57,33 @@ impl Output {
     }
 }
 
-/// Says what went wrong on standard error, in one line without control characters.
+/// JSON in one line.
+struct PlainJson;
+
+impl Formatter for PlainJson {
+    fn write_string_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        write_json(writer, fragment)
+    }
+
+    fn write_raw_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        write_json(writer, fragment)
+    }
+}
+
+/// Says what went wrong on standard error, in one line.
 pub(crate) fn complain(message: &str) {
-    note(&format!("runlog: {}", escaped(message.as_bytes())));
+    note(&format!("runlog: {message}"));
 }
 
 /// Writes one line to standard error. Nobody may be listening, which is fine.
 pub(crate) fn note(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", escaped(line.as_bytes()));
 }
 
 /// The order in which a column is read.
@@ -70,12 +99,15 @@ pub(crate) fn table<const N: usize>(
     heading: [(&str, Align); N],
     rows: &[[String; N]],
 ) -> io::Result<()> {
+    // Their widths are those of what is shown.
+    let rows = rows.iter().map(|row| row.each_ref().map(|cell| escaped(cell.as_bytes())));
+    let rows: Vec<[String; N]> = rows.collect();
     let widths: [usize; N] = std::array::from_fn(|column| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([heading[column].0.chars().count()]).max().unwrap_or(0)
     });
     let names = heading.map(|(name, _)| name.to_owned());
-    for row in std::iter::once(&names).chain(rows) {
+    for row in std::iter::once(&names).chain(&rows) {
         let mut line = String::new();
         for column in 0..N {
             let pad = " ".repeat(widths[column] - row[column].chars().count());

@@ -6,7 +6,6 @@ use runlog::Receipt;
 use serde::Serialize;
 
 use crate::args::ReceiptsArgs;
-use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Align, Output, note, size};
 use crate::{store, time};
@@ -71,8 +70,8 @@ fn row(receipt: &Receipt) -> Row<'_> {
 
 fn cells(receipt: &Receipt) -> [String; 5] {
     [
-        escaped(receipt.run.as_str().as_bytes()),
-        escaped(receipt.agent.as_str().as_bytes()),
+        receipt.run.to_string(),
+        receipt.agent.to_string(),
         time::seconds(receipt.at),
         receipt.rule.as_str().to_owned(),
         size(receipt.bytes),

@@ -5,7 +5,6 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::args::RunArgs;
-use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, complain, count, size};
 use crate::store;
@@ -27,7 +26,6 @@ pub(crate) fn delete(args: &RunArgs, path: &Path, out: &mut Output) -> Result<Ex
     if out.is_json() {
         out.object(&Row::Delete { run, agent, bytes })?;
     } else {
-        let (run, agent) = (escaped(run.as_bytes()), escaped(agent.as_bytes()));
         out.line(format!("deleted run {run} of agent {agent}, {} of payloads", size(bytes)))?;
     }
     Ok(Exit::Fine)
@@ -43,7 +41,6 @@ pub(crate) fn erase(args: &RunArgs, path: &Path, out: &mut Output) -> Result<Exi
     if out.is_json() {
         out.object(&Row::Erase { run, agent, bytes, pinned_extents })?;
     } else {
-        let (run, agent) = (escaped(run.as_bytes()), escaped(agent.as_bytes()));
         out.line(format!("erased run {run} of agent {agent}, {} of payloads", size(bytes)))?;
     }
     if pinned_extents == 0 {

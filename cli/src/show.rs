@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
-use runlog::{Record, RunLog, RunRef, RunSummary, Seq};
+use runlog::{Error, Record, RunLog, RunRef, RunSummary, Seq};
 
 use crate::args::ShowArgs;
-use crate::escape::{escaped, escaped_up_to};
+use crate::escape::cut;
 use crate::failure::{Exit, Failure};
 use crate::import::UNTERMINATED;
 use crate::json::RecordRow;
@@ -53,12 +53,16 @@ fn range(log: &RunLog, run: RunRef<'_>, args: &ShowArgs) -> Result<(u64, u64), F
     let Some(last) = args.last else {
         return Ok((from, to.max(from)));
     };
-    let end = log
-        .trace(run)?
-        .rev()
-        .find_map(Result::ok)
-        .map_or(0, |record| record.seq().0.saturating_add(1));
-    Ok((end.saturating_sub(last), u64::MAX))
+    // As many steps as records were asked for, whatever the store says of itself.
+    let mut from = u64::MAX;
+    for record in log.trace(run)?.rev().take(usize::try_from(last).unwrap_or(usize::MAX)) {
+        match record {
+            Ok(record) => from = record.seq().0,
+            Err(Error::Corrupt(damage)) => from = damage.seq.map_or(from, |seq| seq.0),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((from, u64::MAX))
 }
 
 /// Prints records in the form that was asked for.
@@ -86,8 +90,8 @@ impl<'a> Printer<'a> {
         };
         self.out.line(format!(
             "run {} of agent {}: {}, {started} {}{ended}, {}, {}",
-            escaped(run.run.as_str().as_bytes()),
-            escaped(run.agent.as_str().as_bytes()),
+            run.run,
+            run.agent,
             run.status,
             time::seconds(run.started_at),
             count(run.records, "record"),
@@ -104,17 +108,19 @@ impl<'a> Printer<'a> {
             return Ok(self.out.object(&RecordRow::from(record))?);
         }
         let max = if self.args.full { usize::MAX } else { CUT };
-        let (payload, left) = escaped_up_to(record.payload(), max);
+        let payload = cut(record.payload(), max);
+        let left = record.payload().len() - payload.len();
         let more =
             if left > 0 { format!(" ... {} more", size(left as u64)) } else { String::new() };
         let late = if record.is_late() { " (after the end)" } else { "" };
-        self.out.line(format!(
-            "{:>5}  {}  {}{late}  {payload}{more}",
+        self.out.text(format!(
+            "{:>5}  {}  {}{late}  ",
             record.seq(),
             time::millis(record.timestamp()),
-            escaped(record.kind().unwrap_or("-").as_bytes()),
+            record.kind().unwrap_or("-"),
         ))?;
-        Ok(())
+        self.out.text(payload)?;
+        Ok(self.out.line(more)?)
     }
 
     fn raw(&mut self, record: &Record) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use runlog::Stats;
 use serde::Serialize;
 
-use crate::escape::escaped;
+use crate::escape::shown;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
 use crate::store;
@@ -16,6 +16,7 @@ struct Row {
     file_bytes: u64,
     extent_bytes: u64,
     log_extents: u64,
+    reserved_extents: u64,
     index_extents: u64,
     meta_extents: u64,
     retired_extents: u64,
@@ -50,6 +51,7 @@ fn row(path: &Path, stats: &Stats) -> Row {
         file_bytes: stats.file_len,
         extent_bytes: stats.extent_len,
         log_extents: stats.log_extents,
+        reserved_extents: stats.reserved_extents,
         index_extents: stats.index_extents,
         meta_extents: stats.meta_extents,
         retired_extents: stats.retired_extents,
@@ -57,7 +59,7 @@ fn row(path: &Path, stats: &Stats) -> Row {
         live_bytes: stats.live_bytes,
         dead_bytes: stats.dead_bytes,
         free_bytes: stats.free_bytes,
-        pinned_bytes: stats.pinned.iter().map(|pinned| pinned.bytes).sum(),
+        pinned_bytes: stats.pinned.iter().fold(0, |sum, pinned| sum.saturating_add(pinned.bytes)),
         sealed_segments: stats.sealed_segments,
         runs: stats.runs,
         deleted_runs: stats.deleted_runs,
@@ -67,7 +69,7 @@ fn row(path: &Path, stats: &Stats) -> Row {
 }
 
 fn text(path: &Path, stats: &Stats, out: &mut Output) -> Result<(), Failure> {
-    let file = escaped(path.as_os_str().as_encoded_bytes());
+    let file = shown(path);
     let deleted = match stats.deleted_runs {
         0 => String::new(),
         n => format!(", {} not yet given back", count(n, "deleted run")),

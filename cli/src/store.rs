@@ -13,6 +13,9 @@ const VARIABLE: &str = "RUNLOG_STORE";
 /// The store where nothing else is said.
 const DEFAULT: &str = "runs.runlog";
 
+/// The longest record and document that a store takes by default.
+pub(crate) const MAX_RECORD: u64 = 64 << 20;
+
 /// `--store`, else the environment, else `./runs.runlog`. An empty variable counts as none.
 pub(crate) fn path(option: Option<&Path>) -> PathBuf {
     chosen(option, std::env::var_os(VARIABLE))

@@ -1,11 +1,12 @@
 //! `runlog verify`: checks every byte of the store and lists every problem with its place.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use runlog::Corruption;
 use serde::Serialize;
 
-use crate::escape::escaped;
+use crate::escape::shown;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
 use crate::store;
@@ -24,11 +25,9 @@ pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let runs = log.stats()?.runs;
     let mut problems = report.problems;
     // What opening met is damage as well, also where it has been dealt with since.
-    for met in &log.recovery_report().damaged {
-        if problems.iter().all(|problem| problem.place != met.place) {
-            problems.push(met.clone());
-        }
-    }
+    let mut places: HashSet<_> = problems.iter().map(|problem| problem.place).collect();
+    let met = log.recovery_report().damaged.iter();
+    problems.extend(met.filter(|met| places.insert(met.place)).cloned());
     for problem in &problems {
         print(problem, out)?;
     }
@@ -44,7 +43,7 @@ pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     } else {
         out.line(format!(
             "checked {}: {} with {} of {}, {}",
-            escaped(path.as_os_str().as_encoded_bytes()),
+            shown(path),
             count(report.segments, "segment"),
             count(report.records, "record"),
             count(runs, "run"),
@@ -69,7 +68,7 @@ fn print(problem: &Corruption, out: &mut Output) -> Result<(), Failure> {
             seq: problem.seq.map(|seq| seq.0),
         })?;
     } else {
-        out.line(escaped(problem.to_string().as_bytes()))?;
+        out.line(problem.to_string())?;
     }
     Ok(())
 }

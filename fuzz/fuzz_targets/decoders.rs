@@ -63,8 +63,11 @@ fn change(mut bytes: Vec<u8>, repaired: bool) {
     if let (true, Some(record)) = (repaired, bytes.get_mut(..RECORD_LEN)) {
         repair_change(record, key.generation, key.index);
     }
-    if let Ok((change, last)) = Change::decode(&bytes, key) {
-        assert_eq!(Change::decode(&change.encode(key, last), key), Ok((change, last)));
+    if let Ok(record) = Change::decode(&bytes, key)
+        && (record.place, record.last) == (0, true)
+    {
+        let again = manifest::encode_batch(&[record.change], key);
+        assert_eq!(Change::decode(&again, key), Ok(record));
     }
 }
 
@@ -114,10 +117,8 @@ fn payloads(bytes: &[u8]) {
         again.extend_from_slice(rest);
         assert_eq!(again, bytes);
     }
-    if let Ok(pieces) = frame::decode_pieces(bytes) {
-        let mut again = Vec::new();
-        frame::encode_pieces(&pieces, &mut again);
-        assert_eq!(frame::decode_pieces(&again), Ok(pieces));
+    if let Ok(pieces) = frame::Pieces::decode(bytes) {
+        assert_eq!(pieces.encode(), bytes);
     }
     let numbers = evicted_runs(bytes);
     if let Ok(evictions) = decode_evictions(bytes) {

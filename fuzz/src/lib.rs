@@ -4,9 +4,23 @@
 pub mod checks;
 pub mod exercise;
 pub mod sample;
+#[path = "../../tests/it/structures/mod.rs"]
+mod structures;
 pub mod surroundings;
 
 use std::backtrace::Backtrace;
+
+/// Uses a store of which some fields are changed and all checksums are right. Whether it opened,
+/// and how many records and documents were acknowledged then.
+pub fn hostile_structures(input: &[u8]) -> (bool, usize) {
+    let work = structures::run(input);
+    (work.opened, work.acknowledged)
+}
+
+/// What such an input changes, for people.
+pub fn explain_hostile_structures(input: &[u8]) -> String {
+    structures::explain(input)
+}
 
 /// Lets panics of the index library through to where the engine catches them. It may panic on
 /// damaged pages; the fuzzer aborts on any panic otherwise.

@@ -41,6 +41,28 @@ pub struct Counts {
     pub stores: u64,
     /// Syncs.
     pub syncs: u64,
+    /// Changes of length.
+    pub set_lens: u64,
+    /// Allocations.
+    pub allocations: u64,
+    /// Punches.
+    pub punches: u64,
+}
+
+impl Counts {
+    /// The calls of a kind.
+    #[must_use]
+    pub fn of(&self, kind: OpKind) -> u64 {
+        match kind {
+            OpKind::Read => self.reads,
+            OpKind::Write => self.writes,
+            OpKind::Store => self.stores,
+            OpKind::Sync => self.syncs,
+            OpKind::SetLen => self.set_lens,
+            OpKind::Allocate => self.allocations,
+            OpKind::Punch => self.punches,
+        }
+    }
 }
 
 struct State {
@@ -49,6 +71,8 @@ struct State {
     op_count: usize,
     plan: Plan,
     space: Space,
+    /// The operation before which somebody else takes all space that is left.
+    full_from: Option<usize>,
     counts: Counts,
 }
 
@@ -100,6 +124,7 @@ impl SimDisk {
             history,
             op_count: 0,
             plan: Plan::default(),
+            full_from: None,
             counts: Counts::default(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
@@ -142,6 +167,23 @@ impl SimDisk {
             }
         }
         out
+    }
+
+    /// Loses power: the disk holds afterwards what [`SimDisk::crash`] would answer, all of it
+    /// durable, and nothing is cached. The numbers of operations go on, and faults that are still
+    /// to come stay; a recording starts anew.
+    pub fn lose_power(&self, survivors: Survivors, seed: u64) {
+        let image = self.crash(survivors, seed);
+        let mut state = self.state.lock();
+        state.history = match &state.history {
+            History::Nothing => History::Nothing,
+            History::Durable(_) => History::Durable(Durable::new(image.clone())),
+            History::Recording(_) => {
+                History::Recording(Recording { initial: image.clone(), ops: Vec::new() })
+            }
+        };
+        state.space.give_back(image.len(), usize::MAX);
+        state.image = image;
     }
 
     /// Ends the recording and hands it out; an empty one if there was none. The disk goes on
@@ -189,6 +231,12 @@ impl SimDisk {
         self.state.lock().plan.fail_next(kind, fault.into());
     }
 
+    /// Makes one call of this kind fail, after `passed` others of the kind, which do not fail for
+    /// this reason.
+    pub fn fail_nth(&self, kind: OpKind, passed: u64, fault: impl Into<Fault>) {
+        self.state.lock().plan.fail_nth(kind, passed, fault.into());
+    }
+
     /// Makes the operation with this number fail, and all that follow it.
     pub fn fail_from(&self, number: usize, fault: impl Into<Fault>) {
         self.state.lock().plan.fail_from(number, fault.into());
@@ -204,10 +252,22 @@ impl SimDisk {
         self.state.lock().plan = Plan::default();
     }
 
+    /// Whether all faults wait that are still to come: meanwhile no call counts, neither for them
+    /// nor for [`SimDisk::counts`]. For whoever looks at what the store holds in between.
+    pub fn set_faults_aside(&self, aside: bool) {
+        self.state.lock().plan.aside = aside;
+    }
+
     /// Bounds the space that the file may take, in bytes, rounded down to blocks of 4096. A bound
     /// below what the file has already only refuses more.
     pub fn set_capacity(&self, bytes: u64) {
         self.state.lock().space.set_limit(bytes);
+    }
+
+    /// Before the operation with this number somebody else takes all space that is left: from then
+    /// on the file has what it gives back itself, and no more.
+    pub fn fill_from(&self, number: usize) {
+        self.state.lock().full_from = Some(number);
     }
 
     /// The space that the file has, in bytes.
@@ -222,11 +282,18 @@ impl SimDisk {
         let mut state = self.state.lock();
         let number = state.op_count;
         state.op_count += 1;
+        if state.full_from.take_if(|from| *from <= number).is_some() {
+            state.space.fill();
+        }
         match kind {
+            _ if state.plan.aside => {}
             OpKind::Write => state.counts.writes += 1,
             OpKind::Store => state.counts.stores += 1,
             OpKind::Sync => state.counts.syncs += 1,
-            _ => {}
+            OpKind::SetLen => state.counts.set_lens += 1,
+            OpKind::Allocate => state.counts.allocations += 1,
+            OpKind::Punch => state.counts.punches += 1,
+            OpKind::Read => {}
         }
         let fault = state.plan.for_op(kind, number);
         (state, fault)
@@ -279,8 +346,10 @@ impl Storage for SimDisk {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.counts.reads += 1;
-        state.counts.read_bytes += buf.len() as u64;
+        if !state.plan.aside {
+            state.counts.reads += 1;
+            state.counts.read_bytes += buf.len() as u64;
+        }
         let wanted = offset..offset.saturating_add(buf.len() as u64);
         if let Some(error) = state.plan.for_read(wanted) {
             return Err(error.into());

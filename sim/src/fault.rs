@@ -40,8 +40,12 @@ impl From<io::ErrorKind> for Fault {
 pub(crate) struct Plan {
     numbered: BTreeMap<usize, Fault>,
     next: Vec<(OpKind, Fault)>,
+    /// Calls of a kind that succeed before one fails.
+    nth: Vec<(OpKind, u64, Fault)>,
     from: Option<(usize, Fault)>,
     unreadable: Vec<(Range<u64>, io::ErrorKind)>,
+    /// Nothing fails for now, and no call counts.
+    pub(crate) aside: bool,
 }
 
 impl Plan {
@@ -51,6 +55,10 @@ impl Plan {
 
     pub(crate) fn fail_next(&mut self, kind: OpKind, fault: Fault) {
         self.next.push((kind, fault));
+    }
+
+    pub(crate) fn fail_nth(&mut self, kind: OpKind, passed: u64, fault: Fault) {
+        self.nth.push((kind, passed, fault));
     }
 
     pub(crate) fn fail_from(&mut self, number: usize, fault: Fault) {
@@ -63,6 +71,9 @@ impl Plan {
 
     /// What happens to operation `number`; a fault for one call is used up by it.
     pub(crate) fn for_op(&mut self, kind: OpKind, number: usize) -> Option<Fault> {
+        if self.aside {
+            return None;
+        }
         if let Some(fault) = self.numbered.remove(&number) {
             return Some(fault);
         }
@@ -74,6 +85,9 @@ impl Plan {
 
     /// What happens to a read of `range`.
     pub(crate) fn for_read(&mut self, range: Range<u64>) -> Option<io::ErrorKind> {
+        if self.aside {
+            return None;
+        }
         if let Some(fault) = self.take_next(OpKind::Read) {
             return Some(fault.error);
         }
@@ -82,6 +96,21 @@ impl Plan {
     }
 
     fn take_next(&mut self, kind: OpKind) -> Option<Fault> {
+        let mut due = None;
+        self.nth.retain_mut(|(planned, passed, fault)| {
+            if *planned != kind {
+                return true;
+            }
+            let is_due = *passed == 0;
+            *passed = passed.saturating_sub(1);
+            if is_due {
+                due = Some(*fault);
+            }
+            !is_due
+        });
+        if due.is_some() {
+            return due;
+        }
         let at = self.next.iter().position(|(planned, _)| *planned == kind)?;
         Some(self.next.remove(at).1)
     }

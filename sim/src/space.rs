@@ -22,6 +22,11 @@ impl Space {
         self.limit = usize::try_from(bytes / BLOCK_LEN as u64).unwrap_or(usize::MAX);
     }
 
+    /// Allows no more blocks than are taken now.
+    pub(crate) fn fill(&mut self) {
+        self.limit = self.count;
+    }
+
     /// The bytes of all blocks that are taken.
     pub(crate) fn taken(&self) -> u64 {
         (self.count * BLOCK_LEN) as u64

@@ -11,12 +11,12 @@ use super::part::Part;
 use super::segment::{CheckedFrame, Segment};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::block::{
-    BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_RECORD, seq_in, unpack_piece,
+    BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_PIECE_RAW, MAX_RECORD, seq_in, unpack_piece,
 };
 use crate::format::compression::Unreadable;
-use crate::format::frame::{FLAG_COMPRESSED, PieceRef, decode_pieces};
+use crate::format::frame::{FLAG_COMPRESSED, Pieces};
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{LogPosition, Seq};
+use crate::types::Seq;
 
 /// The block that a trace reads.
 #[derive(Debug, Default)]
@@ -104,39 +104,37 @@ impl OpenBlock {
     }
 }
 
-/// The kind and the payload of a record that lies in pieces, which are all in these parts.
+/// The kind and the payload of a record that lies in pieces, which are all in these parts of its
+/// run.
 pub(crate) fn gather_pieces(
     parts: &[Part],
     header: &FrameHeader,
     stored: &[u8],
 ) -> Result<Vec<u8>> {
-    let at = |position: LogPosition, damage| Error::corrupt(Place::Frame(position), damage);
-    let wrong = |damage| at(header.position, damage);
-    let (name, references) = stored
+    let wrong = |damage| Error::corrupt(Place::Frame(header.position), damage);
+    let (name, said) = stored
         .split_at_checked(usize::from(header.name_len))
         .ok_or_else(|| wrong(Damage::Truncated))?;
-    let pieces = decode_pieces(references).map_err(wrong)?;
     if header.extra > MAX_RECORD {
-        return Err(wrong(Damage::OutOfRange {
-            found: header.extra.into(),
-            max: MAX_RECORD.into(),
-        }));
+        let (found, max) = (header.extra.into(), MAX_RECORD.into());
+        return Err(wrong(Damage::OutOfRange { found, max }));
     }
+    let row = find_row(parts, header, Pieces::decode(said).map_err(wrong)?)?;
     let whole = name.len() + header.extra as usize;
-    let mut bytes = Vec::with_capacity(whole);
+    // What the frame says is believed as far as there are pieces for it.
+    let most = row.iter().map(|(_, piece)| match piece.flags & FLAG_COMPRESSED {
+        0 => piece.payload_len as usize,
+        _ => MAX_PIECE_RAW as usize,
+    });
+    let mut bytes = Vec::with_capacity(whole.min(name.len() + most.sum::<usize>()));
     bytes.extend_from_slice(name);
-    for PieceRef { at: position, len, crc } in pieces {
-        let part = parts.iter().find(|part| part.segment.id() == position.segment);
-        let part = part.ok_or_else(|| at(position, Damage::Missing))?;
-        let piece = part.segment.read_header(position.offset)?;
-        if piece.kind != FrameKind::Piece || piece.payload_len != len || piece.payload_crc != crc {
-            return Err(at(position, Damage::Mismatch));
-        }
+    for (part, piece) in row {
         let room = whole - bytes.len();
         let stored = part.segment.read_payload(&piece)?;
         if piece.flags & FLAG_COMPRESSED != 0 {
+            let offset = piece.position.offset;
             unpack_piece(&stored, room as u64, &mut bytes)
-                .map_err(|unreadable| unreadable_at(&part.segment, position.offset, unreadable))?;
+                .map_err(|unreadable| unreadable_at(&part.segment, offset, unreadable))?;
         } else if stored.len() <= room {
             bytes.extend_from_slice(&stored);
         } else {
@@ -144,6 +142,38 @@ pub(crate) fn gather_pieces(
         }
     }
     if bytes.len() == whole { Ok(bytes) } else { Err(wrong(Damage::Mismatch)) }
+}
+
+/// The pieces of a record: the first by its order, the others behind it.
+fn find_row<'p>(
+    parts: &'p [Part],
+    record: &FrameHeader,
+    pieces: Pieces,
+) -> Result<Vec<(&'p Part, FrameHeader)>> {
+    let missing = || Error::corrupt(Place::Frame(record.position), Damage::Missing);
+    let is_in_front = |part: &Part| part.pieces > 0 && part.first_lsn <= pieces.first;
+    let start = parts.iter().rposition(is_in_front).ok_or_else(missing)?;
+    let mut rest = parts.get(start..).unwrap_or_default().iter();
+    let mut part = rest.next().ok_or_else(missing)?;
+    let mut index = part.lower_piece(pieces.first)?;
+    let mut row = Vec::new();
+    for number in 0..pieces.count {
+        while index >= part.pieces {
+            (part, index) = (rest.next().ok_or_else(missing)?, 0);
+        }
+        let piece = part.piece(index)?;
+        let is_of_row = match number {
+            0 => piece.lsn == pieces.first,
+            _ => piece.seq.0 == pieces.first.0,
+        };
+        let is_next = piece.kind == FrameKind::Piece && piece.extra == number;
+        if !is_next || !is_of_row || piece.run_no != record.run_no || piece.lsn >= record.lsn {
+            return Err(Error::corrupt(Place::Frame(piece.position), Damage::Mismatch));
+        }
+        row.push((part, piece));
+        index += 1;
+    }
+    Ok(row)
 }
 
 /// The error of one record of the block at `offset`.

@@ -14,6 +14,7 @@ use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
+use crate::format::codec::Decoded;
 use crate::format::segment::Purpose;
 use crate::index::{
     self, Applied, Directories, DirectoryScan, IndexError, IndexSnapshot, RunState, Subject,
@@ -118,7 +119,15 @@ impl Catalog {
         &self,
         question: impl Fn(&dyn index::Catalog) -> Result<T, IndexError>,
     ) -> Result<T> {
-        question(&DirectoryScan::new(self)).map_err(|error| match error {
+        let mut answer = question(&DirectoryScan::new(self));
+        if answer.is_err() {
+            // A failed read is no damage, and tells nothing of the next.
+            for segment in &self.segments {
+                segment.directory(rebuild_directory)?;
+            }
+            answer = question(&DirectoryScan::new(self));
+        }
+        answer.map_err(|error| match error {
             IndexError::Damaged(damage) => Error::corrupt(Place::Index, damage),
             _ => Error::corrupt(Place::Index, Damage::IndexPages),
         })
@@ -152,8 +161,8 @@ impl Directories for Catalog {
         self.segments.get(index).map(|segment| segment.purpose()).unwrap_or_default()
     }
 
-    fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> R) -> Option<R> {
-        let directory = self.segments.get(index)?.directory(rebuild_directory).ok()?;
-        Some(read(directory))
+    fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> Decoded<R>) -> Decoded<R> {
+        let segment = self.segments.get(index).ok_or(Damage::Missing)?;
+        read(segment.directory(rebuild_directory).map_err(|_| Damage::Missing)?)
     }
 }

@@ -15,6 +15,7 @@ use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,7 +40,8 @@ struct Waiting {
     in_flight: bool,
     /// Those who came while one was under way, in the order in which they came.
     sleepers: Vec<(LogPosition, Arc<Sleeper>)>,
-    wakers: Vec<(LogPosition, Waker)>,
+    /// The tasks that wait, each once for a position, however often it asks.
+    wakers: BTreeMap<LogPosition, Vec<Waker>>,
 }
 
 /// A thread that waits for the sync of another.
@@ -148,6 +150,12 @@ impl CommitQueue {
         self.settle(Some(covered), false);
     }
 
+    /// No sync will succeed any more: wakes all who wait. Whoever comes later finds the disk
+    /// poisoned, or becomes the leader of a sync that is refused.
+    pub(crate) fn fail(&self) {
+        self.settle(None, false);
+    }
+
     /// A sync has succeeded that began when everything in front of `covered` had been written, or
     /// one has failed. Wakes whom that concerns; if it `led`, somebody else leads from here on.
     fn settle(&self, covered: Option<LogPosition>, led: bool) {
@@ -157,7 +165,8 @@ impl CommitQueue {
         }
         let (durable, failed) = (self.durable(), covered.is_none());
         let is_settled = |end: LogPosition| failed || end <= durable;
-        let (ready, tasks) = state.wakers.drain(..).partition::<Vec<_>, _>(|w| is_settled(w.0));
+        let tasks = core::mem::take(&mut state.wakers).into_iter();
+        let (ready, tasks) = tasks.partition::<BTreeMap<_, _>, _>(|task| is_settled(task.0));
         let (awake, mut asleep) =
             state.sleepers.drain(..).partition::<Vec<_>, _>(|sleeper| is_settled(sleeper.0));
         let next = (led && !asleep.is_empty()).then(|| asleep.remove(0).1);
@@ -172,7 +181,7 @@ impl CommitQueue {
         for (_, sleeper) in awake {
             sleeper.tell(Told::Look);
         }
-        for (_, waker) in ready {
+        for waker in ready.into_values().flatten() {
             waker.wake();
         }
     }
@@ -183,7 +192,10 @@ impl CommitQueue {
         if self.durable() >= end {
             return false;
         }
-        state.wakers.push((end, waker.clone()));
+        let wakers = state.wakers.entry(end).or_default();
+        if !wakers.iter().any(|known| known.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
         true
     }
 }
@@ -192,7 +204,8 @@ impl CommitQueue {
 /// or await it as a future.
 ///
 /// Waiting does the sync if nobody else does. Awaiting asks the background thread for one; a store
-/// without one (see `Options::sync_interval`) syncs within the poll.
+/// without one (see `Options::sync_interval`) syncs within the poll. The thread that knows the
+/// outcome wakes the task, perhaps from within the engine, so a waker must not call the store.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {
@@ -247,7 +260,7 @@ impl Future for Ticket {
         if !self.engine.commit.register(self.end, context.waker()) {
             return Poll::Ready(Ok(()));
         }
-        // A failure between the check and the registration would wake nobody.
+        // Poison between the check and the registration has told those who were there by then.
         if let Err(error) = self.engine.disk.check() {
             return Poll::Ready(Err(error));
         }
@@ -264,6 +277,11 @@ impl fmt::Debug for Ticket {
 
 #[cfg(test)]
 mod tests {
+    use core::task::Waker;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::Wake;
+
     use super::{CommitQueue, LogPosition, Told};
     use crate::types::SegmentId;
 
@@ -322,5 +340,44 @@ mod tests {
             assert_eq!(later.join().unwrap(), Told::Look, "it is told that the sync has failed");
             assert_eq!(queue.join(position(16)), Told::Lead);
         });
+    }
+
+    #[test]
+    fn poison_tells_all_who_sleep_and_leaves_the_lead_where_it_is() {
+        let queue = CommitQueue::default();
+        queue.begin(position(0));
+        std::thread::scope(|scope| {
+            assert_eq!(queue.join(position(8)), Told::Lead);
+            let one = scope.spawn(|| queue.join(position(8)));
+            let two = scope.spawn(|| queue.join(position(16)));
+            await_sleepers(&queue, 2);
+            queue.fail();
+            assert_eq!(one.join().unwrap(), Told::Look);
+            assert_eq!(two.join().unwrap(), Told::Look);
+            assert!(queue.state.lock().in_flight, "the sync is still under way");
+        });
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicU64);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_task_that_polls_again_and_again_is_kept_and_woken_once() {
+        let queue = CommitQueue::default();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        for offset in [8, 16] {
+            assert!((0..1000).all(|_| queue.register(position(offset), &waker)));
+        }
+        let kept: usize = queue.state.lock().wakers.values().map(Vec::len).sum();
+        assert_eq!(kept, 2, "one for each ticket");
+        queue.cover(position(16));
+        assert_eq!(woken.0.load(Ordering::Relaxed), 2);
     }
 }

@@ -12,7 +12,7 @@
 //!    leave frames in an extent that nobody owns.
 //! 3. Room for the directory is kept *before* a frame is placed: the segment could not be sealed.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
@@ -21,13 +21,15 @@ use super::hot::HotRuns;
 use super::segment::Segment;
 use super::shared::Engine;
 use super::stores::Stores;
-use crate::error::{Error, Result, Sized};
-use crate::format::directory::MAX_RUN_ENTRY_COST;
+use crate::error::{Damage, Error, Place, Result, Sized};
+use crate::format::directory::{HASH_LEN, RUN_ENTRY_LEN};
 use crate::format::eviction;
 use crate::format::frame::{self, frame_len};
 use crate::format::manifest::SealedAt;
-use crate::format::segment::SEGMENT_HEADER_LEN;
-use crate::format::{DirectoryBuilder, ExtentSize, FrameHeader, FrameKind};
+use crate::format::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
+use crate::format::{
+    DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, LAST_WRITTEN, NUMBERS_END,
+};
 use crate::types::{Durability, LogPosition, Lsn, RunNo, SegmentId, Timestamp};
 
 /// The end of the log.
@@ -86,9 +88,9 @@ pub(crate) struct Core {
     pub(crate) next_segment: SegmentId,
     pub(crate) next_run_no: RunNo,
     pub(crate) next_lsn: Lsn,
+    /// The superblock says that no run number and no order from these on was given out.
+    pub(crate) promised: (RunNo, Lsn),
     pub(crate) closed: bool,
-    /// The first segments with pieces of large records that are still being written.
-    pub(crate) writing_pieces: BTreeMap<u64, SegmentId>,
     pub(crate) buffer: Vec<u8>,
 }
 
@@ -97,10 +99,69 @@ pub(crate) fn reserve_len(extent_size: ExtentSize) -> u32 {
     (extent_size.bytes_u32() / 16).min(32 << 10)
 }
 
+/// The part of it that is left alone.
+fn reserve_for(extent_size: ExtentSize, urgency: Urgency) -> u32 {
+    match urgency {
+        Urgency::Normal => reserve_len(extent_size),
+        Urgency::Reserve => 0,
+    }
+}
+
+/// How many numbers the superblock promises at once. Half of them is more than the frames of any
+/// segment take, so that [`Core::place`], which each segment begins with, is where to look.
+pub(crate) const NUMBERS_AHEAD: u64 = 1 << 24;
+const _: () = assert!(NUMBERS_AHEAD / 2 > (64 << 20) / frame::FRAME_HEADER_LEN as u64);
+
+/// Numbers of segments that are kept for recoveries and compactions.
+const KEPT_SEGMENTS: u32 = 1 << 16;
+
 /// How far the first extent of a store is allocated at first, and how much it grows by at least.
 pub(crate) const FIRST_STEP: u32 = 64 << 10;
 
 impl Core {
+    /// The numbers that the superblock is to promise next.
+    pub(crate) fn numbers_ahead(&self) -> (RunNo, Lsn) {
+        let ahead = |next: u64| next.saturating_add(NUMBERS_AHEAD).min(NUMBERS_END);
+        (RunNo(ahead(self.next_run_no.0)), Lsn(ahead(self.next_lsn.0)))
+    }
+
+    /// Sees to it that all numbers that the next frames may get are promised durably: recovery goes
+    /// on behind the promise, so that a power loss that takes a frame does not free its numbers.
+    fn promise_numbers(&mut self, engine: &Engine) -> Result<()> {
+        if self.next_lsn.0 >= LAST_WRITTEN {
+            return Err(Error::Exhausted { what: "records" });
+        }
+        let (promised, ahead) = (self.promised, self.numbers_ahead());
+        let is_far = |end: u64, next: u64| end.saturating_add(NUMBERS_AHEAD / 2) >= next;
+        if is_far(promised.0.0, ahead.0.0) && is_far(promised.1.0, ahead.1.0) {
+            return Ok(());
+        }
+        let mut keeper = engine.keeper.lock();
+        keeper.write_superblock(|block| (block.next_run_no, block.next_lsn) = ahead)?;
+        self.promised = ahead;
+        Ok(())
+    }
+
+    /// The number of a run that comes into being.
+    pub(crate) fn take_run_no(&mut self) -> Result<RunNo> {
+        let run_no = self.next_run_no;
+        if run_no.0 >= LAST_WRITTEN {
+            return Err(Error::Exhausted { what: "runs" });
+        }
+        self.next_run_no = RunNo(run_no.0 + 1);
+        Ok(run_no)
+    }
+
+    /// A number for a segment. It is used only if a record of the manifest says so durably.
+    pub(crate) fn take_segment_id(&mut self) -> Result<SegmentId> {
+        let id = self.next_segment;
+        if id > LAST_SEGMENT {
+            return Err(Error::Exhausted { what: "segments" });
+        }
+        self.next_segment = SegmentId(id.0 + 1);
+        Ok(id)
+    }
+
     /// Where the next frame will end up at the earliest: everything in front of it was written.
     pub(crate) fn end_of_log(&self) -> LogPosition {
         self.tail.segment.position(self.tail.offset)
@@ -112,6 +173,12 @@ impl Core {
             self.suspects.insert(id);
             self.shrunk.insert(id);
         }
+    }
+
+    /// Segments that left the catalog.
+    pub(crate) fn forget(&mut self, gone: &BTreeSet<SegmentId>) {
+        self.suspects.retain(|id| !gone.contains(id));
+        self.shrunk.retain(|id| !gone.contains(id));
     }
 
     /// Puts frames into the file next to one another, with one write or stored one by one if they
@@ -129,16 +196,22 @@ impl Core {
             return Err(Error::Closed);
         }
         engine.disk.check()?;
-        let mut binds = self.binds(drafts)?;
+        self.promise_numbers(engine)?;
+        let mut binds = self.binds(drafts, &self.tail.builder)?;
         let mut need = room_for(drafts, &binds);
         if !self.fits(engine, need, urgency)? {
-            self.roll(engine)?;
-            binds = self.binds(drafts)?;
+            // Asked before the segment is closed: what fits into none takes no space.
+            let empty = DirectoryBuilder::default();
+            binds = self.binds(drafts, &empty)?;
             need = room_for(drafts, &binds);
-            if !self.fits(engine, need, urgency)? {
-                let max = u64::from(engine.extent_size.max_batch());
-                return Err(Error::TooLarge { what: Sized::Batch, len: need.0 as u64, max });
+            let kept = SEGMENT_HEADER_LEN + reserve_for(engine.extent_size, urgency);
+            let len = (need.0 + frame_len(empty.encoded_len() + need.1)) as u64;
+            let max = engine.extent_size.bytes() - u64::from(kept);
+            if len > max {
+                return Err(Error::TooLarge { what: Sized::Batch, len, max });
             }
+            self.roll(engine)?;
+            self.fits(engine, need, urgency)?;
         }
         let stored = self.tail.stores_next(engine, need.0, level)?;
         self.write(engine, drafts, &binds, stored)
@@ -155,13 +228,17 @@ impl Core {
         self.place(engine, core::slice::from_mut(draft), urgency, level)
     }
 
-    /// The BIND payloads that the drafts need in the segment as it is.
-    fn binds(&self, drafts: &[Draft<'_>]) -> Result<Vec<(RunNo, Vec<u8>)>> {
+    /// The BIND payloads that the drafts need in a segment with this directory.
+    fn binds(
+        &self,
+        drafts: &[Draft<'_>],
+        directory: &DirectoryBuilder,
+    ) -> Result<Vec<(RunNo, Vec<u8>)>> {
         let mut binds: Vec<(RunNo, Vec<u8>)> = Vec::new();
         for draft in drafts {
             let run_no = draft.header.run_no;
             let bound = run_no == RunNo(0)
-                || self.tail.builder.run(run_no).is_some()
+                || directory.run(run_no).is_some()
                 || binds.iter().any(|bind| bind.0 == run_no);
             if !bound {
                 let run = self.hot.get(run_no).ok_or(Error::Poisoned)?;
@@ -175,10 +252,7 @@ impl Core {
 
     /// Whether the tail's segment has room; sees to it that the room is allocated.
     fn fits(&mut self, engine: &Engine, need: (usize, usize), urgency: Urgency) -> Result<bool> {
-        let reserve = match urgency {
-            Urgency::Normal => reserve_len(engine.extent_size) as usize,
-            Urgency::Reserve => 0,
-        };
+        let reserve = reserve_for(engine.extent_size, urgency) as usize;
         let directory = frame_len(self.tail.builder.encoded_len() + need.1);
         let end = self.tail.offset as usize + need.0 + directory;
         if end + reserve > engine.extent_size.bytes_u32() as usize {
@@ -186,21 +260,25 @@ impl Core {
         }
         let wanted = end + reserve_len(engine.extent_size) as usize;
         if wanted > self.tail.allocated as usize {
-            let grown = self.grow(engine, wanted);
-            // With the space that is kept back, the frames may fit all the same.
-            if grown.is_err() && end + reserve > self.tail.allocated as usize {
-                return grown.map(|()| false);
+            // Without it, the frames may fit all the same into the space that is kept back.
+            if self.grow(engine, wanted).is_err() {
+                let least = u32::try_from(end + reserve).unwrap_or(u32::MAX);
+                self.allocate_to(engine, least)?;
             }
         }
         Ok(true)
     }
 
     /// Allocates more of the tail's extent, in steps that grow with it.
-    fn grow(&mut self, engine: &Engine, wanted: usize) -> Result<()> {
+    pub(crate) fn grow(&mut self, engine: &Engine, wanted: usize) -> Result<()> {
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let step = FIRST_STEP.max(self.tail.allocated / 2);
         let goal = wanted.max(self.tail.allocated.saturating_add(step));
         let goal = goal.next_multiple_of(FIRST_STEP).min(engine.extent_size.bytes_u32());
+        self.allocate_to(engine, goal)
+    }
+
+    fn allocate_to(&mut self, engine: &Engine, goal: u32) -> Result<()> {
         if goal <= self.tail.allocated {
             return Ok(());
         }
@@ -277,6 +355,10 @@ impl Core {
 
     /// Seals the tail's segment and goes on in the next one.
     pub(crate) fn roll(&mut self, engine: &Engine) -> Result<()> {
+        engine.check_open(self)?;
+        if self.next_segment.0 > LAST_SEGMENT.0 - KEPT_SEGMENTS {
+            return Err(Error::Exhausted { what: "segments" });
+        }
         let _watch = engine.watch(super::observer::Activity::Roll);
         let next = match self.reserved.pop_front() {
             Some(next) => next,
@@ -311,7 +393,9 @@ impl Core {
     pub(crate) fn seal_tail(&mut self, engine: &Engine, seal: u32) -> Result<()> {
         let _watch = engine.watch(super::observer::Activity::Seal);
         let segment = Arc::clone(&self.tail.segment);
-        let at = self.write_seal(engine, &segment, seal)?;
+        debug_assert!(self.unapplied.back().is_none_or(|last| last.id() < segment.id()));
+        debug_assert!(self.catalog.through() < Some(segment.id()));
+        let at = self.write_seal(engine, seal)?;
         segment.seal(at);
         let covered_at = segment.position(engine.extent_size.bytes_u32());
         self.settle_entries(segment.id());
@@ -321,13 +405,10 @@ impl Core {
         Ok(())
     }
 
-    /// Writes the directory of what the tail holds as the SEAL frame of `segment`.
-    pub(crate) fn write_seal(
-        &mut self,
-        engine: &Engine,
-        segment: &Arc<Segment>,
-        seal: u32,
-    ) -> Result<SealedAt> {
+    /// Writes the directory of what the tail holds as the SEAL frame of its segment. A full disk
+    /// is met before anything is written: closing the store gave back what was allocated for it.
+    pub(crate) fn write_seal(&mut self, engine: &Engine, seal: u32) -> Result<SealedAt> {
+        let segment = &self.tail.segment;
         let directory = self.tail.builder.encode(self.next_run_no);
         let now = engine.now();
         let mut draft =
@@ -339,7 +420,17 @@ impl Core {
         let mut bytes = draft.header.encode_with(segment.frames()).to_vec();
         bytes.extend_from_slice(&directory);
         bytes.resize(draft.header.frame_len(), 0);
-        engine.disk.write(segment.file_offset() + u64::from(seal), &bytes)?;
+        let (at, end) = (segment.file_offset() + u64::from(seal), seal as usize + bytes.len());
+        let (found, max) = (end as u64, engine.extent_size.bytes());
+        if found > max {
+            // What is behind it is another segment's.
+            let place = Place::Directory { segment: segment.id() };
+            return Err(Error::corrupt(place, Damage::OutOfRange { found, max }));
+        }
+        if end > self.tail.allocated as usize {
+            engine.disk.allocate(at, bytes.len() as u64)?;
+        }
+        engine.disk.write(at, &bytes)?;
         self.next_lsn.0 += 1;
         Ok(SealedAt {
             end: self.tail.offset,
@@ -360,10 +451,11 @@ impl Core {
     }
 }
 
-/// The bytes that the frames take, and that they add to the directory at most.
+/// The bytes that the frames take, and that they add to the directory.
 fn room_for(drafts: &[Draft<'_>], binds: &[(RunNo, Vec<u8>)]) -> (usize, usize) {
     let frames: usize = drafts.iter().map(|draft| draft.header.frame_len()).sum();
     let bind_frames: usize = binds.iter().map(|(_, ids)| frame_len(ids.len())).sum();
     let records: usize = drafts.iter().map(Draft::directory_cost).sum();
-    (frames + bind_frames, records + binds.len() * MAX_RUN_ENTRY_COST)
+    let entries: usize = binds.iter().map(|(_, ids)| RUN_ENTRY_LEN + HASH_LEN + ids.len()).sum();
+    (frames + bind_frames, records + entries)
 }

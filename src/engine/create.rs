@@ -8,10 +8,10 @@ use super::storage::Storage;
 use crate::error::{Error, IoAction, Result};
 use crate::format::frame::SegmentKey;
 use crate::format::header::StaticHeader;
-use crate::format::manifest::{AreaHeader, Change, RecordKey};
+use crate::format::manifest::{AreaHeader, Change, RecordKey, encode_batch};
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::superblock::{FLAG_CLEAN, ManifestAt, Superblock};
-use crate::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE, SUPERBLOCK_AT};
+use crate::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT};
 use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
 /// Writes a store without any runs, and syncs it.
@@ -35,10 +35,10 @@ pub(crate) fn write_store(storage: &dyn Storage, options: &Options) -> Result<()
         Change::IndexLen { len: 0 },
     ];
     let generation = 1;
-    let superblock = Superblock {
+    let mut superblock = Superblock {
         uuid,
         extent_size,
-        epoch: Epoch(1),
+        epoch: Epoch(0),
         durable: LogPosition { segment: key.id, offset: SEGMENT_HEADER_LEN },
         manifest: ManifestAt {
             offset: MANIFEST_AT,
@@ -52,16 +52,14 @@ pub(crate) fn write_store(storage: &dyn Storage, options: &Options) -> Result<()
         boot_id: environment.boot_id.map_or([0; 16], |boot| boot.0),
         flags: FLAG_CLEAN,
     };
-    let slot_at = usize::try_from(SUPERBLOCK_AT + superblock.epoch.0 % 2 * PAGE).unwrap_or(0);
-    front.resize(slot_at, 0);
-    front.extend(superblock.encode());
+    for epoch in [Epoch(0), Epoch(1)] {
+        superblock.epoch = epoch;
+        front.extend(superblock.encode());
+    }
     front.resize(usize::try_from(MANIFEST_AT).unwrap_or(0), 0);
     let snapshot = u32::try_from(records.len()).expect("two");
     front.extend(AreaHeader { uuid, generation, area_len: MANIFEST_AREA_LEN, snapshot }.encode());
-    for (index, change) in (0..).zip(&records) {
-        let last = index + 1 == u64::from(snapshot);
-        front.extend(change.encode(RecordKey { generation, index }, last));
-    }
+    front.extend(encode_batch(&records, RecordKey { generation, index: 0 }));
     front.resize(usize::try_from(EXTENTS_AT).unwrap_or(0), 0);
     let (next_run_no, next_lsn) = (RunNo(1), Lsn(1));
     let header = SegmentHeader { uuid, key, purpose: Purpose::Log, next_run_no, next_lsn };

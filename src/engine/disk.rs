@@ -3,15 +3,18 @@
 //! - **A failed write or sync is final** (I10): the kernel may have dropped the pages and marked
 //!   them clean, so trying again would lie. From then on each write and sync is refused. A failed
 //!   write of the index poisons nothing, since the index can be rebuilt.
+//! - **Poison is decided here alone, and told from here**: the engine's waiters are told as soon as
+//!   it is there ([`OnPoison`]), whichever call met the failure and whatever locks it holds.
+//! - **A child that was forked writes nothing**: file, lock and maps are its parent's.
 //! - **Syncs are one after another**: the kernel tells a failed write-back to one caller only, and
 //!   the next must not take its silence for success.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
-use super::storage::{Region, Storage, TailWindow};
+use super::storage::{Region, Storage, TailWindow, fork};
 use crate::error::{Error, IoAction, Result};
 
 /// How often the storage was asked for something since the store was opened.
@@ -54,18 +57,28 @@ struct Counters {
 pub(crate) struct Disk {
     storage: Arc<dyn Storage>,
     shared: Arc<Shared>,
+    /// See [`fork::generation`].
+    forks: u64,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     counters: Counters,
     poisoned: AtomicBool,
+    on_poison: OnceLock<Weak<dyn OnPoison>>,
     syncing: Mutex<()>,
+}
+
+/// Whoever has others wait for a sync.
+pub(crate) trait OnPoison: Send + Sync {
+    /// No sync will succeed any more. Called once, by the thread that met the failure, perhaps with
+    /// locks of the engine held.
+    fn poisoned(&self);
 }
 
 impl Disk {
     pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
-        Self { storage, shared: Arc::default() }
+        Self { storage, shared: Arc::default(), forks: fork::generation() }
     }
 
     pub(crate) fn len(&self) -> Result<u64> {
@@ -82,8 +95,13 @@ impl Disk {
 
     /// Reads `len` bytes; what lies behind the end of the file reads as zero.
     pub(crate) fn read_padded(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.read_data(offset, len, offset.saturating_add(len as u64))
+    }
+
+    /// The same for a range that is known to have only zeros from `end` on; they are not read.
+    pub(crate) fn read_data(&self, offset: u64, len: usize, end: u64) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
-        let there = self.len()?.saturating_sub(offset).min(len as u64);
+        let there = self.len()?.min(end).saturating_sub(offset).min(len as u64);
         let there = usize::try_from(there).unwrap_or(len);
         if let Some(head) = bytes.get_mut(..there)
             && !head.is_empty()
@@ -100,8 +118,17 @@ impl Disk {
         self.storage.data_end(offset, len).map_or(end, |found| found.clamp(offset, end))
     }
 
-    /// A view of the range, or `None` where the storage has none.
-    pub(crate) fn map(&self, offset: u64, len: usize) -> Result<Option<Region>> {
+    /// Whether looking at the range through a view would take space.
+    pub(crate) fn looking_takes_space(&self, offset: u64, len: usize) -> bool {
+        self.storage.looking_takes_space(offset, len as u64).unwrap_or(true)
+    }
+
+    /// A view of the range, of which only the first bytes, `used` of them, will be looked at; or
+    /// `None` where the storage has none, or looking would take space.
+    pub(crate) fn map(&self, offset: u64, len: usize, used: usize) -> Result<Option<Region>> {
+        if self.looking_takes_space(offset, used) {
+            return Ok(None);
+        }
         self.storage.map(offset, len).map_err(|source| Error::io(IoAction::Read { offset }, source))
     }
 
@@ -189,13 +216,30 @@ impl Disk {
         })
     }
 
-    /// Refuses if an earlier write or sync failed.
+    /// Whether this process is a child that was forked from the one that opened the store.
+    pub(crate) fn is_inherited(&self) -> bool {
+        fork::current() != self.forks
+    }
+
+    /// Refuses if an earlier write or sync failed, or the store is another process's.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.shared.poisoned.load(Ordering::Acquire) { Err(Error::Poisoned) } else { Ok(()) }
+        match (self.shared.poisoned.load(Ordering::Acquire), self.is_inherited()) {
+            (false, false) => Ok(()),
+            (_, true) => Err(Error::Closed),
+            (true, _) => Err(Error::Poisoned),
+        }
+    }
+
+    /// Names who is told of poison. The first call counts.
+    pub(crate) fn on_poison(&self, told: Weak<dyn OnPoison>) {
+        let _ = self.shared.on_poison.set(told);
     }
 
     fn poison(&self) {
-        self.shared.poisoned.store(true, Ordering::Release);
+        let was = self.shared.poisoned.swap(true, Ordering::AcqRel);
+        if !was && let Some(told) = self.shared.on_poison.get().and_then(Weak::upgrade) {
+            told.poisoned();
+        }
     }
 
     pub(crate) fn allocate(&self, offset: u64, len: u64) -> Result<()> {

@@ -13,8 +13,9 @@ use super::batch::{Batch, Committed, Expected, document_ids};
 use super::core::Core;
 use super::draft::NewRecord;
 use super::handle::RunLog;
-use super::open_trace::parts_in_memory;
+use super::open_trace::parts_now;
 use super::pages::Erased;
+use super::query::Moment;
 use super::shared::Engine;
 use super::trace::Trace;
 use super::values::Record;
@@ -231,6 +232,7 @@ impl RunLog {
     /// # Errors
     /// As [`RunLog::delete`]; [`Error::Corrupt`] when a segment with versions of the document is
     /// damaged, since a copy would hide what is missing: the document is deleted, and bytes remain.
+    /// After this and other errors another call goes on.
     pub fn erase(&self, namespace: &str, key: &str) -> Result<Erased> {
         let (bytes, pinned_extents) = self.engine().erase_document(namespace, key)?;
         Ok(Erased { bytes, pinned_extents })
@@ -307,14 +309,7 @@ impl Engine {
         let numbers = self.version_numbers(&core, &namespace, &key)?;
         let Some(row) = self.current_version(&core, &numbers)? else { return Ok(None) };
         let run_no = row.run_no;
-        let mut fresh = parts_in_memory(&core, run_no);
-        let catalog = Arc::clone(&core.catalog);
-        drop(core);
-        for part in &mut fresh {
-            part.confirm(run_no)?;
-        }
-        let sealed = catalog.run_state(run_no)?.spans;
-        let parts = catalog.parts_of(run_no, &sealed)?.iter().cloned().chain(fresh).collect();
+        let parts = parts_now(core, run_no)?;
         let opened = Opened { agent: namespace, run: key, parts };
         let mut trace = Trace::new(Arc::new(opened), run_no, None);
         let record = trace.next().ok_or(Error::Evicted { run: None })??;
@@ -331,63 +326,83 @@ impl Engine {
     ) -> Result<DocumentPage> {
         // Any key will do: only the namespace is checked.
         let (namespace, _) = document_ids(namespace, "key")?;
-        let mut page = DocumentPage { documents: Vec::new(), next: None };
-        let mut after = after.map(str::to_owned);
-        loop {
-            let (found, last) = self.some_documents(&namespace, prefix, after.as_deref())?;
-            for document in found {
-                if page.documents.len() == limit {
-                    page.next = page.documents.last().map(|last| last.key.clone());
-                    return Ok(page);
-                }
-                page.documents.push(document);
-            }
-            let Some(last) = last else { return Ok(page) };
-            after = Some(last);
-        }
-    }
-
-    /// The next documents, and the key behind which there may be more.
-    fn some_documents(
-        &self,
-        namespace: &AgentId,
-        prefix: &str,
-        after: Option<&str>,
-    ) -> Result<(Vec<DocumentSummary>, Option<String>)> {
-        let from = match after {
+        let first = match after {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ if prefix.is_empty() => Bound::Unbounded,
             _ => Bound::Included(prefix),
         };
-        let core = self.core.lock();
-        self.check_open(&core)?;
-        let sealed =
-            core.catalog.ask(|catalog| catalog.documents_page(namespace.as_str(), from, PAGE))?;
-        let mut keys: BTreeMap<String, Vec<RunNo>> = BTreeMap::new();
-        for (key, run_no) in sealed {
-            keys.entry(key).or_default().push(run_no);
-        }
-        // What the catalog has behind its last key is not known yet.
-        let end = if keys.len() < PAGE { None } else { keys.keys().next_back().cloned() };
-        for (key, versions) in core.hot.documents(namespace.as_str(), from) {
-            if end.as_deref().is_some_and(|end| key > end) || !key.starts_with(prefix) {
-                break;
+        let most = limit.saturating_add(1);
+        let (moment, mut found) = {
+            let core = self.core.lock();
+            self.check_open(&core)?;
+            (Moment::of(&core), in_memory(&core, namespace.as_str(), prefix, first, most))
+        };
+        let (mut from, mut taken) = (first.map(str::to_owned), 0);
+        while taken < most {
+            let after = from.as_ref().map(String::as_str);
+            let page = moment
+                .catalog
+                .ask(|catalog| catalog.documents_page(namespace.as_str(), after, PAGE))?;
+            let mut keys = 0;
+            for versions in page.chunk_by(|one, two| one.0 == two.0) {
+                let Some((key, _)) = versions.last().filter(|last| last.0.starts_with(prefix))
+                else {
+                    break;
+                };
+                keys += 1;
+                if let Some(sealed) = moment.document(key, versions)? {
+                    taken += 1;
+                    let known = found.entry(key.clone()).or_insert_with(|| sealed.clone());
+                    if known.version < sealed.version {
+                        *known = sealed;
+                    }
+                }
             }
-            keys.entry(key.to_owned()).or_default().extend_from_slice(versions);
+            let Some((last, _)) = page.last().filter(|_| keys == PAGE) else { break };
+            from = Bound::Excluded(last.clone());
         }
-        let mut found = Vec::new();
-        for (key, mut versions) in keys {
-            if !key.starts_with(prefix) {
-                return Ok((found, None));
-            }
-            versions.sort_unstable();
-            versions.dedup();
-            versions.retain(|number| !core.deleted.contains(number));
-            if let Some(row) = self.current_version(&core, &versions)? {
-                let (version, at, bytes) = (Version(row.run_no.0), row.created_at, row.bytes);
-                found.push(DocumentSummary { key, version, at, bytes });
-            }
-        }
-        Ok((found, end))
+        let more = found.len() > limit;
+        let documents: Vec<_> = found.into_values().take(limit).collect();
+        let next = documents.last().filter(|_| more).map(|last| last.key.clone());
+        Ok(DocumentPage { documents, next })
     }
+}
+
+impl Moment {
+    /// The document under a key of which the catalog has these versions, by number.
+    fn document(&self, key: &str, versions: &[(String, RunNo)]) -> Result<Option<DocumentSummary>> {
+        for &(_, run_no) in versions.iter().rev() {
+            if !self.deleted.contains(&run_no)
+                && let Some(row) = self.catalog.ask(|catalog| catalog.row(run_no))?
+                && row.records > 0
+            {
+                return Ok(Some(summary(key, &row)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// So many documents of a namespace that are in memory, by key.
+fn in_memory(
+    core: &Core,
+    namespace: &str,
+    prefix: &str,
+    from: Bound<&str>,
+    most: usize,
+) -> BTreeMap<String, DocumentSummary> {
+    let row =
+        |number: &RunNo| core.hot.get(*number)?.row(core.tail.segment.id(), &core.tail.builder);
+    let keys = core.hot.documents(namespace, from);
+    let current = keys.take_while(|(key, _)| key.starts_with(prefix)).filter_map(|found| {
+        let rows = found.1.iter().filter_map(row).filter(|row| row.records > 0);
+        let row = rows.max_by_key(|row| row.run_no)?;
+        Some((found.0.to_owned(), summary(found.0, &row)))
+    });
+    current.take(most).collect()
+}
+
+fn summary(key: &str, row: &RunRow) -> DocumentSummary {
+    let (version, at, bytes) = (Version(row.run_no.0), row.created_at, row.bytes);
+    DocumentSummary { key: key.to_owned(), version, at, bytes }
 }

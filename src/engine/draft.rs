@@ -142,7 +142,7 @@ impl<'a> Draft<'a> {
     /// What the frame adds to the directory, beyond the entry of a run that is new to it.
     pub(crate) fn directory_cost(&self) -> usize {
         match self.header.kind {
-            FrameKind::Record => RECORD_COST,
+            FrameKind::Record | FrameKind::Piece => RECORD_COST,
             FrameKind::Evict => self.header.extra as usize * EVICTION_COST,
             _ => 0,
         }
@@ -168,8 +168,8 @@ pub(crate) fn note_frame(
     let Some(entry) = builder.run_mut(header.run_no) else { return };
     entry.stored += header.frame_len() as u64;
     entry.document |= header.flags & FLAG_DOCUMENT != 0;
-    // A piece is nothing by itself: the record that refers to it may never have come. A hold is
-    // not part of the run's story.
+    // A piece is nothing by itself: its record may never have come. A hold is not part of the run's
+    // story.
     if !matches!(header.kind, FrameKind::Piece | FrameKind::Hold) {
         entry.last_at = entry.last_at.max(header.at);
     }
@@ -183,7 +183,11 @@ pub(crate) fn note_frame(
                 entry.start.get_or_insert(StartAt { offset, at: header.at });
             }
         }
-        FrameKind::Piece => note_cold(entry, header.flags & (FLAG_COMPRESSED | FLAG_PLAIN) != 0),
+        FrameKind::Piece => {
+            note_cold(entry, header.flags & (FLAG_COMPRESSED | FLAG_PLAIN) != 0);
+            entry.first_lsn = entry.first_lsn.min(header.lsn);
+            builder.push_piece(header.run_no, offset);
+        }
         FrameKind::Record => {
             count_record(entry, header);
             builder.push_record(header.run_no, offset);
@@ -218,6 +222,7 @@ pub(crate) fn note_record(builder: &mut DirectoryBuilder, slot: usize, header: &
 
 fn count_record(entry: &mut RunEntry, header: &FrameHeader) {
     note_cold(entry, header.flags & FLAG_PLAIN != 0);
+    entry.first_lsn = entry.first_lsn.min(header.lsn);
     entry.first_seq.get_or_insert(header.seq);
     entry.next_seq = entry.next_seq.max(crate::types::Seq(header.seq.0.saturating_add(1)));
     entry.records += 1;
@@ -234,6 +239,7 @@ pub(crate) fn note_block(builder: &mut DirectoryBuilder, block: &FrameHeader, pa
     }
     let Some(entry) = builder.run_mut(block.run_no) else { return };
     note_cold(entry, true);
+    entry.first_lsn = entry.first_lsn.min(block.lsn);
     entry.first_seq.get_or_insert(block.seq);
     entry.next_seq = entry.next_seq.max(seq_in(block, block.extra));
     entry.records = entry.records.saturating_add(block.extra);
@@ -248,7 +254,7 @@ pub(crate) fn note_block(builder: &mut DirectoryBuilder, block: &FrameHeader, pa
 
 /// A run is cold in a segment if all of its records and pieces there are.
 fn note_cold(entry: &mut RunEntry, cold: bool) {
-    entry.cold = cold && (entry.cold || entry.records == 0);
+    entry.cold = cold && (entry.cold || entry.records == 0 && entry.pieces == 0);
 }
 
 /// The length of a record's payload, also where it lies in pieces.

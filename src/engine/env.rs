@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::host;
+pub use super::upkeep::Steps;
 use crate::types::Timestamp;
 
 /// Tells the time.
@@ -20,8 +21,50 @@ pub trait Entropy: fmt::Debug + Send + Sync + 'static {
     fn fill(&self, out: &mut [u8]) -> io::Result<()>;
 }
 
+/// One step of the work that three background threads do otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Step {
+    /// Prepares the next segment, and the extent that compaction needs on a full disk.
+    Reserve,
+    /// Syncs what was appended at Process level.
+    Sync,
+    /// Opens the index, and brings it up to the last sealed segment.
+    Checkpoint,
+    /// Frees the segments of which all runs are deleted.
+    Reclaim,
+    /// Gives the blocks of free extents back to the file system.
+    GiveBack,
+    /// Moves living runs out of segments that are mostly dead, and makes the file shorter.
+    Compact,
+    /// Compresses runs that have ended.
+    Compress,
+}
+
+impl Step {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Reserve,
+        Self::Sync,
+        Self::Checkpoint,
+        Self::Reclaim,
+        Self::GiveBack,
+        Self::Compact,
+        Self::Compress,
+    ];
+}
+
+/// Does the background work in the place of the threads: for tests that decide what runs when. It
+/// may run any step at any time, several at once on several threads, or none; the store answers
+/// and keeps what it acknowledged in any case.
+pub trait Scheduler: fmt::Debug + Send + Sync + 'static {
+    /// A store was opened, and these are the steps of its background work. None was run yet.
+    fn begin(&self, steps: Steps);
+}
+
 /// The identity of one boot of the machine. Equal ids mean that what the kernel had cached is
-/// still there.
+/// still there. Where that is not so, since a virtual machine was resumed from a snapshot or a
+/// volume was set back, opening a store notices the holes in it, and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BootId(pub [u8; 16]);
 
@@ -58,24 +101,10 @@ impl Environment {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    /// Asked for each append, so without the detours of the standard library where that goes.
-    #[cfg(unix)]
+    /// Asked for each append, so without the detours of the standard library.
     fn now(&self) -> Timestamp {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         Timestamp(now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec))
-    }
-
-    #[cfg(not(unix))]
-    #[expect(clippy::disallowed_methods, reason = "the one place that asks for the time")]
-    fn now(&self) -> Timestamp {
-        let now = std::time::SystemTime::now();
-        let nanos = match now.duration_since(std::time::UNIX_EPOCH) {
-            Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-            Err(before) => {
-                i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos)
-            }
-        };
-        Timestamp(nanos)
     }
 }
 

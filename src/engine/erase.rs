@@ -5,33 +5,68 @@ use std::sync::Arc;
 use super::batch::{Batch, document_ids};
 use super::compact::{Attempt, Compacting, Goal};
 use super::options::Rate;
-use super::recovery::rebuild_directory;
+use super::reclaim::look;
+use super::segment::Segment;
 use super::shared::Engine;
 use crate::error::{Damage, Error, Place, Result};
-use crate::format::Directory;
-use crate::format::codec::Decoded;
 use crate::format::directory_builder::DirectoryBuilder;
 use crate::gc::Rule;
-use crate::types::{Durability, RunRef, SegmentId};
+use crate::types::{AgentId, Durability, RunId, RunRef, SegmentId};
 
-/// How often moving a segment is tried. It fails while large records are being written, again and
-/// again if there are always some.
-const TRIES: usize = 4;
+/// What is erased: a run, or all versions of a document. Segments know the names also of what is
+/// deleted already, so that an erase that was broken off can be repeated.
+struct Erasing {
+    /// The agent or the namespace; of a run that is not there, any agent if none is named.
+    space: Option<AgentId>,
+    id: RunId,
+    document: bool,
+}
+
+impl Erasing {
+    fn is_named(&self, space: &str) -> bool {
+        self.space.as_ref().is_none_or(|named| named.as_str() == space)
+    }
+
+    fn is_in_tail(&self, tail: &DirectoryBuilder) -> bool {
+        let mut same_id =
+            tail.runs().iter().map(|run| &run.entry).filter(|entry| entry.run == self.id);
+        same_id.any(|run| run.document == self.document && self.is_named(run.agent.as_str()))
+    }
+
+    fn is_in(&self, segment: &Segment) -> Result<bool> {
+        look(segment, |directory| {
+            for slot in directory.find_id(self.id.as_str())? {
+                let is_same_kind = directory.is_document(slot)? == self.document;
+                if is_same_kind && self.is_named(directory.ids(slot)?.1) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+    }
+}
 
 impl Engine {
     /// Deletes a run, and moves everything else out of the segments that have bytes of it, until
-    /// none is left in the file; answers its payload bytes and the extents that somebody reads.
+    /// none is left in the file; answers its payload bytes and the extents that somebody reads. Of
+    /// a run that was deleted before, what is left is moved away from.
     pub(crate) fn erase(self: &Arc<Self>, run: RunRef<'_>) -> Result<(u64, u64)> {
-        let run_no = {
-            let core = self.core.lock();
-            self.check_open(&core)?;
-            self.resolve(&core, run)?
+        let core = self.core.lock();
+        self.check_open(&core)?;
+        let (space, deleted) = match self.resolve(&core, run) {
+            Ok(run_no) => {
+                let agent = self.agent_of_number(&core, run_no, run.run())?;
+                (Some(agent), Ok(self.delete_resolved(core, run_no, Rule::Erased)?))
+            }
+            Err(Error::RunNotFound { run, agent }) => {
+                drop(core);
+                (agent.clone(), Err(Error::RunNotFound { run, agent }))
+            }
+            Err(error) => return Err(error),
         };
-        let bytes = self.delete(run, Rule::Erased)?;
-        let pinned = self.sweep(
-            |tail| tail.run(run_no).is_some(),
-            |directory| Ok(directory.find_no(run_no)?.is_some()),
-        )?;
+        let erasing = Erasing { space, id: RunId::new(run.run())?, document: false };
+        let (found, pinned) = self.sweep(&erasing)?;
+        let bytes = if found { deleted.unwrap_or(0) } else { deleted? };
         Ok((bytes, pinned))
     }
 
@@ -46,77 +81,54 @@ impl Engine {
             self.current_version(&core, &numbers)?.map_or(0, |row| row.bytes)
         };
         self.commit_batch(Batch::new().delete(name, key).durability(Durability::Disk))?;
-        // Versions are evicted and forgotten one by one; the segments still know the names.
-        let pinned = self.sweep(
-            |tail| {
-                let mut runs = tail.runs().iter().map(|built| &built.entry);
-                runs.any(|entry| entry.document && entry.run == id && entry.agent == space)
-            },
-            |directory| {
-                for slot in directory.find_id(id.as_str())? {
-                    if directory.is_document(slot)? && directory.ids(slot)?.1 == space.as_str() {
-                        return Ok(true);
-                    }
-                }
-                Ok(false)
-            },
-        )?;
+        let pinned = self.sweep(&Erasing { space: Some(space), id, document: true })?.1;
         Ok((bytes, pinned))
     }
 
     /// Moves what lives out of the segments that have something of what was deleted, and leaves
-    /// nothing of their bytes; answers the extents that somebody reads.
-    fn sweep(
-        self: &Arc<Self>,
-        tail_has: impl Fn(&DirectoryBuilder) -> bool,
-        has: impl Fn(&Directory<'_>) -> Decoded<bool>,
-    ) -> Result<u64> {
+    /// nothing of their bytes; answers whether there were any, and the extents that somebody reads.
+    fn sweep(self: &Arc<Self>, erasing: &Erasing) -> Result<(bool, u64)> {
         let mut compacting = self.compacting.lock();
         compacting.begin(Rate::Unlimited);
         {
             let mut core = self.core.lock();
-            if tail_has(&core.tail.builder) {
+            if erasing.is_in_tail(&core.tail.builder) {
                 core.roll(self)?;
             }
         }
         self.cover_seals()?;
         let catalog = Arc::clone(&self.core.lock().catalog);
+        let (mut found, mut evidence) = (Vec::new(), Vec::new());
         for segment in catalog.segments() {
-            let directory = segment.directory(rebuild_directory)?;
-            let place = Place::Directory { segment: segment.id() };
-            let found = has(&directory).map_err(|damage| Error::corrupt(place, damage))?;
-            let sealed = segment.sealed();
-            let has_evidence = sealed.is_some_and(|sealed| sealed.seal > sealed.end);
-            if found || has_evidence || segment.directory_damage().is_some() {
-                let moved = self.vacate(&mut compacting, segment.id())?;
-                if !moved {
-                    return Err(Error::corrupt(place, Damage::Mismatch));
-                }
+            let is_behind = segment.sealed().is_some_and(|sealed| sealed.seal > sealed.end);
+            if erasing.is_in(segment)? {
+                found.push(segment.id());
+            } else if is_behind || segment.directory_damage().is_some() {
+                evidence.push(segment.id());
             }
         }
         drop(catalog);
+        if !found.is_empty() {
+            for &id in found.iter().chain(&evidence) {
+                self.vacate(&mut compacting, id)?;
+            }
+        }
         self.free_dead()?;
         self.give_back_freed()?;
         self.give_back_all()?;
-        Ok(self.core.lock().retired.len() as u64)
+        Ok((!found.is_empty(), self.core.lock().retired.len() as u64))
     }
 
-    /// Moves everything that lives out of a segment; answers whether that could be done.
-    fn vacate(&self, compacting: &mut Compacting, id: SegmentId) -> Result<bool> {
-        for _ in 0..TRIES {
-            if self.core.lock().catalog.segment(id).is_none() {
-                return Ok(true);
-            }
-            let attempt = self.compact_segments(compacting, &[id], Goal::Erase)?;
-            if matches!(attempt, Attempt::Done(_)) {
-                return Ok(true);
-            }
-            // Pieces cannot move while a record that the catalog does not know refers to them.
-            self.core.lock().roll(self)?;
-            self.cover_seals()?;
-            compacting.begin(Rate::Unlimited);
+    /// Moves everything that lives out of a segment. One that cannot move has damage.
+    fn vacate(&self, compacting: &mut Compacting, id: SegmentId) -> Result<()> {
+        if self.core.lock().catalog.segment(id).is_none() {
+            return Ok(());
         }
-        Ok(false)
+        match self.compact_segments(compacting, &[id], Goal::Erase)? {
+            Attempt::Done(_) => Ok(()),
+            _ if self.upkeep.is_stopping() => Err(Error::Closed),
+            _ => Err(Error::corrupt(Place::Directory { segment: id }, Damage::Mismatch)),
+        }
     }
 
     /// Brings the catalog up to the last full segment.
@@ -124,5 +136,35 @@ impl Engine {
         self.sync_all()?;
         self.note_seals()?;
         self.checkpoint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::storage::MemoryStorage;
+    use crate::{Durability, Error, Options, Outcome};
+
+    #[test]
+    fn an_erase_that_closing_breaks_off_says_so_and_is_finished_by_the_next() {
+        let options = Options::new().extent_size(64 << 10).background(false);
+        let storage = Arc::new(MemoryStorage::new());
+        let log = options.create_storage(storage.clone()).unwrap();
+        let other = log.start_run("agent", "other", ()).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        let _ = run.append(b"a secret of some length").unwrap();
+        let _ = run.end(&Outcome::completed().durability(Durability::Disk)).unwrap();
+        let has_secret = || storage.to_bytes().windows(8).any(|part| part == b"a secret");
+        log.engine().upkeep.stop();
+        let broken_off = log.erase_run("run");
+        assert!(matches!(broken_off, Err(Error::Closed)), "{broken_off:?}");
+        assert!(has_secret());
+        drop((run, other));
+        log.close().unwrap();
+        let log = options.open_storage(storage.clone()).unwrap();
+        assert_eq!(log.erase_run("run").unwrap().pinned_extents, 0);
+        assert!(!has_secret());
+        assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
     }
 }

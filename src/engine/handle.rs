@@ -6,9 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::compact::Compacted;
-use super::draft::NewRecord;
 use super::env::Environment;
-use super::ops::check_outcome;
 use super::options::Rate;
 use super::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
 use super::receipts::Receipt;
@@ -17,14 +15,14 @@ use super::retain::{Collected, GcPlan};
 use super::shared::Engine;
 use super::stats::Stats;
 use super::trace::Trace;
-use super::upkeep::Threads;
-use super::values::{Allow, Appended, Metadata, Outcome, RunSummary};
+use super::upkeep::{Steps, Threads};
+use super::values::{Metadata, Outcome, RunSummary};
 use super::verify::VerifyReport;
 use super::writer::RunWriter;
 use crate::error::{Error, Result};
 use crate::format::frame;
 use crate::gc::{Retention, Rule};
-use crate::types::{AgentId, ContentType, RunRef, RunStatus, Timestamp};
+use crate::types::{AgentId, ContentType, Durability, RunRef, RunStatus, Timestamp};
 
 /// An open store. Cheap to clone; all clones are the same store. The last one that is dropped
 /// closes it, like [`RunLog::close`], but cannot tell whether that worked.
@@ -61,16 +59,23 @@ impl Drop for Open {
         let threads = self.threads.get_mut().take();
         drop(threads);
         let _ = self.engine.close();
+        if self.engine.disk.is_inherited() {
+            // Dropping an index writes, and waits for threads that a child does not have.
+            core::mem::forget(Arc::clone(&self.engine));
+        }
     }
 }
 
 impl RunLog {
     /// Starts the threads of an engine that recovery has put in order.
     pub(crate) fn start(engine: Arc<Engine>) -> Result<Self> {
-        let threads = if engine.options.background {
+        engine.disk.on_poison(Arc::<Engine>::downgrade(&engine));
+        let threads = if let Some(scheduler) = &engine.options.scheduler {
+            scheduler.begin(Steps::new(&engine));
+            None
+        } else if engine.options.background {
             Some(Threads::start(&engine)?)
         } else {
-            engine.open_index()?;
             engine.checkpoint()?;
             engine.after_change();
             None
@@ -103,7 +108,9 @@ impl RunLog {
         run: &str,
         metadata: impl Into<Metadata<'m>>,
     ) -> Result<RunWriter> {
-        let (run_no, agent, run) = self.engine().start(agent, run, &metadata.into())?;
+        let (engine, metadata) = (self.engine(), metadata.into());
+        let started = engine.start(agent, run, &metadata);
+        let (run_no, agent, run) = engine.told(started, metadata.durability)?;
         Ok(RunWriter::new(self.clone(), run_no, agent, run))
     }
 
@@ -125,56 +132,6 @@ impl RunLog {
         hot.touched = true;
         drop(core);
         Ok(RunWriter::new(self.clone(), run_no, agent, run))
-    }
-
-    /// Appends a record by ids. What [`Allow`] permits beyond a writer's rights is marked in the
-    /// record and in the run's summary.
-    ///
-    /// # Errors
-    /// As [`RunWriter::append_record`], and [`Error::RunNotFound`].
-    pub fn append_to(
-        &self,
-        agent: &str,
-        run: &str,
-        record: &NewRecord<'_>,
-        allow: Allow,
-    ) -> Result<Appended> {
-        self.engine().check_record(record)?;
-        let run_no = self.engine().ensure_run(agent, run, allow, record.time())?;
-        self.engine().append(run_no, record, allow)
-    }
-
-    /// Appends a batch by ids; see [`RunWriter::append_batch`].
-    ///
-    /// # Errors
-    /// As [`RunWriter::append_batch`], and [`Error::RunNotFound`].
-    pub fn append_batch_to(
-        &self,
-        agent: &str,
-        run: &str,
-        records: &[NewRecord<'_>],
-        allow: Allow,
-    ) -> Result<Appended> {
-        self.engine().check_batch(records)?;
-        let first = records.first().and_then(NewRecord::time);
-        let run_no = self.engine().ensure_run(agent, run, allow, first)?;
-        self.engine().append_batch(run_no, records, allow)
-    }
-
-    /// Ends a run by ids; see [`RunWriter::end`].
-    ///
-    /// # Errors
-    /// As [`RunWriter::end`], and [`Error::RunNotFound`] unless `allow.unstarted`.
-    pub fn end_run(
-        &self,
-        agent: &str,
-        run: &str,
-        outcome: &Outcome,
-        allow: Allow,
-    ) -> Result<Appended> {
-        check_outcome(outcome)?;
-        let run_no = self.engine().ensure_run(agent, run, allow, outcome.time())?;
-        self.engine().end(run_no, outcome)
     }
 
     /// The records of a run, in order, as of now. Without a scan: the index leads to the segments,
@@ -305,7 +262,8 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunInProgress`].
     pub fn delete_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Deleted> {
-        Ok(Deleted { bytes: self.engine().delete(run.into(), Rule::Deleted)? })
+        let deleted = self.engine().delete(run.into(), Rule::Deleted);
+        Ok(Deleted { bytes: self.engine().told(deleted, Durability::Disk)? })
     }
 
     /// Deletes an ended run, and rewrites what is stored near it, until no byte of its payloads is
@@ -321,9 +279,12 @@ impl RunLog {
     ///
     /// # Errors
     /// As [`RunLog::delete_run`]; [`Error::Corrupt`] when a segment with records of the run is
-    /// damaged, since a copy would hide what is missing: the run is deleted, and its bytes remain.
+    /// damaged, since a copy would hide what is missing; [`Error::DiskFull`]; [`Error::Closed`]
+    /// when the store is closed meanwhile. The run is deleted then, and bytes remain: another call
+    /// goes on, as it does with any run that was deleted and has bytes left.
     pub fn erase_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Erased> {
-        let (bytes, pinned_extents) = self.engine().erase(run.into())?;
+        let erased = self.engine().erase(run.into());
+        let (bytes, pinned_extents) = self.engine().told(erased, Durability::Disk)?;
         Ok(Erased { bytes, pinned_extents })
     }
 
@@ -415,13 +376,14 @@ impl RunLog {
     /// of segments that are mostly dead.
     ///
     /// # Errors
-    /// What made a write or sync fail.
+    /// What made a write or sync fail. [`Error::DiskFull`] if living records must move and there is
+    /// no space for a copy; what was dead as a whole is free then.
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
         self.engine().reclaim()?;
         self.engine().give_back_freed()?;
         if self.engine().options.compaction.automatic {
-            self.engine().compact_for_space(Rate::Unlimited, &|| false)?;
+            self.engine().compact_for_space(Rate::Unlimited)?;
         }
         Ok(())
     }

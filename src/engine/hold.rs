@@ -38,7 +38,8 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::DiskFull`];
     /// [`Error::InvalidArgument`] for a reason of more than 4,096 bytes.
     pub fn hold<'r>(&self, run: impl Into<RunRef<'r>>, reason: &str) -> Result<bool> {
-        self.engine().hold(run.into(), Some(reason))
+        let held = self.engine().hold(run.into(), Some(reason));
+        self.engine().told(held, Durability::Disk)
     }
 
     /// Releases a run. Answers whether it was held.
@@ -49,10 +50,11 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::DiskFull`].
     pub fn release<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<bool> {
-        self.engine().hold(run.into(), None)
+        let released = self.engine().hold(run.into(), None);
+        self.engine().told(released, Durability::Disk)
     }
 
-    /// All runs that are held. Looks at every run.
+    /// All runs that are held, by agent and run. Looks at every run.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Corrupt`].
@@ -120,6 +122,8 @@ impl Engine {
                 held.push(HeldRun { agent: run.agent.clone(), run: id, since, reason });
             }
         }
+        // Memory and catalog, and the two kinds of catalog, have orders of their own.
+        held.sort_by(|one, two| (&one.agent, &one.run).cmp(&(&two.agent, &two.run)));
         Ok(held)
     }
 }

@@ -4,15 +4,8 @@
 //! survived; an unknown id counts as another boot.
 
 /// The name of this machine, or an empty string.
-#[cfg(unix)]
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// The name of this machine, or an empty string.
-#[cfg(not(unix))]
-pub(crate) fn host_name() -> String {
-    std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
 /// The id of the current boot, where the system has one.

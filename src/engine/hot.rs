@@ -7,10 +7,11 @@
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::index_slot::RUNS_DUE;
 use crate::format::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{RunRow, Span};
-use crate::types::{AgentId, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
+use crate::types::{AgentId, LogPosition, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 
 /// A run in memory.
 #[derive(Debug, Clone)]
@@ -114,19 +115,21 @@ pub(crate) struct HotRuns {
     by_agent: BTreeMap<AgentId, BTreeSet<(Timestamp, RunNo)>>,
     by_time: BTreeSet<(Timestamp, RunNo)>,
     in_progress: BTreeSet<RunNo>,
+    /// How many were left when others were forgotten last.
+    kept: usize,
 }
 
 impl HotRuns {
+    /// So many came since that some should be forgotten before another one is brought in.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= RUNS_DUE.max(2 * self.kept)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// The numbers of all runs in memory.
-    pub(crate) fn numbers(&self) -> Vec<RunNo> {
-        self.runs.keys().copied().collect()
-    }
-
-    /// The same without versions of documents.
+    /// The numbers of all runs in memory, without versions of documents.
     pub(crate) fn run_numbers(&self) -> Vec<RunNo> {
         self.by_time.iter().map(|key| key.1).collect()
     }
@@ -222,29 +225,24 @@ impl HotRuns {
     pub(crate) fn seal(&mut self, segment: SegmentId, slot: u32, entry: &RunEntry) {
         if let Some(run) = self.runs.get_mut(&entry.run_no) {
             run.fold(segment, entry);
-            run.spans.push(Span {
-                segment,
-                slot,
-                first_seq: entry.first_seq,
-                next_seq: entry.next_seq,
-                records: entry.records,
-                stored: entry.stored,
-            });
+            run.spans.push(Span::new(segment, slot, entry));
         }
     }
 
-    /// The run's row in the catalog changed, since its records moved: folds what `entries` of
-    /// segments behind the catalog say of it anew.
-    pub(crate) fn rebase(
-        &mut self,
-        run_no: RunNo,
-        row: Option<RunRow>,
-        entries: &[(SegmentId, RunEntry)],
-    ) {
-        let Some(run) = self.runs.get_mut(&run_no) else { return };
-        run.row = row;
-        for (segment, entry) in entries.iter().filter(|(_, entry)| entry.run_no == run_no) {
-            run.fold(*segment, entry);
+    /// Frames of a run moved out of `victims`; `moved` is what the catalog says of it since.
+    pub(crate) fn relocate(&mut self, moved: &RunRow, victims: &BTreeSet<SegmentId>) {
+        let run = self.runs.get_mut(&moved.run_no);
+        let Some(row) = run.and_then(|run| run.row.as_mut()) else { return };
+        let is_gone = |at: Option<LogPosition>| at.is_some_and(|at| victims.contains(&at.segment));
+        // What counts of these, and lies in front of the catalog's position, counts there too.
+        if is_gone(row.start) {
+            row.start = moved.start;
+        }
+        if is_gone(row.end) {
+            row.end = moved.end;
+        }
+        if is_gone(row.hold.map(|hold| hold.at)) {
+            row.hold = moved.hold;
         }
     }
 
@@ -255,8 +253,9 @@ impl HotRuns {
             run.spans.retain(|span| span.segment > through);
         }
         let settled = |run: &HotRun| {
-            let done = run.document && !run.pending || run.status.is_ended();
-            done && run.spans.is_empty() && builder.run(run.run_no).is_none()
+            let done = if run.document { !run.pending } else { run.status.is_ended() };
+            let is_known = run.row.is_some() && run.spans.is_empty();
+            done && is_known && builder.run(run.run_no).is_none()
         };
         let versions = self.documents.values().flat_map(BTreeMap::values).flatten().copied();
         let versions = versions.filter(|number| self.runs.get(number).is_some_and(settled));
@@ -272,6 +271,7 @@ impl HotRuns {
         for run_no in done {
             self.remove(run_no);
         }
+        self.kept = self.len();
     }
 
     /// The versions of a document in memory, in no order.

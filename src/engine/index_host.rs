@@ -68,6 +68,11 @@ impl IndexHost {
         self.0.reads.load(Ordering::Relaxed)
     }
 
+    /// Whether the index was dropped, so that it does not answer.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.0.state.read().detached
+    }
+
     /// Ends all access. Returns once no access is under way.
     pub(crate) fn detach(&self) {
         let mut state = self.0.state.write();
@@ -76,7 +81,7 @@ impl IndexHost {
         let mut keeper = self.0.keeper.lock();
         // What was chosen but never published goes back.
         for extent in state.map.drain(..).skip(published) {
-            keeper.manifest.unclaim(extent);
+            keeper.let_go(extent);
         }
     }
 
@@ -121,9 +126,9 @@ impl IndexHost {
             self.zero(at, uncovered - state.len)?;
         }
         while (state.map.len() as u64) * size < len {
-            let extent = self.0.keeper.lock().manifest.claim();
+            let extent = self.0.keeper.lock().claim().map_err(plain)?;
             if let Err(error) = self.zero(self.0.extent_size.offset_of(extent), size) {
-                self.0.keeper.lock().manifest.unclaim(extent);
+                self.0.keeper.lock().let_go(extent);
                 return Err(error);
             }
             state.map.push(extent);
@@ -185,7 +190,7 @@ impl StorageBackend for IndexHost {
         self.pieces(&state, offset, len, |at, range| {
             let part = out.get_mut(range).ok_or(io::ErrorKind::UnexpectedEof)?;
             // A page is copied from a view where there is one: redb never reads what it is writing.
-            match self.0.disk.map(at, part.len()) {
+            match self.0.disk.map(at, part.len(), part.len()) {
                 Ok(Some(view)) if view.len() == part.len() => part.copy_from_slice(&view),
                 _ => self.0.disk.read(at, part).map_err(plain)?,
             }
@@ -211,7 +216,7 @@ impl StorageBackend for IndexHost {
             if state.map.len() < state.published.0 {
                 freed.push(Change::Free { extent });
             } else {
-                keeper.manifest.unclaim(extent);
+                keeper.let_go(extent);
             }
         }
         state.len = len;

@@ -56,20 +56,23 @@ pub(crate) enum IndexSlot {
     },
 }
 
+impl IndexSlot {
+    /// Where the pages of an open index are.
+    pub(crate) fn host(&self) -> Option<&IndexHost> {
+        match self {
+            Self::Open { host, .. } => Some(host),
+            _ => None,
+        }
+    }
+}
+
 impl Engine {
-    /// Opens the index that the file holds, and brings it up to the catalog. An index that cannot
-    /// be trusted is dropped; the next checkpoint builds it anew.
-    pub(crate) fn open_index(&self) -> Result<()> {
-        let mut slot = self.index.lock();
-        if !matches!(*slot, IndexSlot::Stored) {
-            return Ok(());
-        }
-        let opened = self.try_open_index();
-        match opened {
+    /// Opens the index that the file holds. One that cannot be trusted is dropped.
+    fn open_index(&self, slot: &mut IndexSlot) -> Result<()> {
+        match self.try_open_index() {
             Some((store, host)) => *slot = IndexSlot::Open { store, host },
-            None => self.drop_index(&mut slot)?,
+            None => self.drop_index(slot)?,
         }
-        drop(slot);
         self.keeper.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)
     }
 
@@ -126,9 +129,16 @@ impl Engine {
     }
 
     /// Brings the catalog, and the index if there shall be one, up to the last sealed segment that
-    /// is known to be durable.
+    /// is known to be durable. An index that the file holds is opened first. While the store is
+    /// being closed, at most one batch is applied.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let mut slot = self.index.lock();
+        if matches!(*slot, IndexSlot::Stored) {
+            if self.upkeep.is_stopping() {
+                return Ok(());
+            }
+            self.open_index(&mut slot)?;
+        }
         let (catalog, fresh) = {
             let core = self.core.lock();
             let durable = core.unapplied.iter().take_while(|segment| segment.is_durable());
@@ -158,11 +168,17 @@ impl Engine {
                 self.drop_index(&mut slot)?;
             }
         }
+        let covers = |index: &IndexSnapshot| {
+            let applied = index.applied();
+            segments.iter().all(|segment| applied.covers(segment.id(), segment.purpose()))
+        };
+        if index.as_ref().is_some_and(|index| !covers(index)) {
+            // The store is being closed: what was applied counts, the rest is for the next opening.
+            return Ok(());
+        }
         let mut guard = self.core.lock();
         let core = &mut *guard;
-        while core.unapplied.front().is_some_and(|segment| Some(segment.id()) <= through) {
-            core.unapplied.pop_front();
-        }
+        core.unapplied.drain(..fresh.len());
         core.catalog = Arc::new(Catalog::new(segments, through, index));
         if let Some(through) = through {
             core.hot.settle(through, &core.tail.builder);
@@ -215,6 +231,9 @@ impl Engine {
                 store.apply(&changes).ok()?;
                 changes.clear();
                 runs = 0;
+                if self.upkeep.is_stopping() {
+                    break;
+                }
             }
         }
         if !changes.is_empty() {

@@ -143,12 +143,13 @@ impl Catalog {
     pub(crate) fn parts_of(&self, run_no: RunNo, spans: &[Span]) -> Result<Arc<[Part]>> {
         let mut parts = Vec::with_capacity(spans.len());
         for span in spans {
-            if let Some(segment) = self.segment(span.segment) {
-                let mut part = Part::sealed(segment, span);
-                part.confirm(run_no)?;
-                part.list();
-                parts.push(part);
-            }
+            let place = Place::Directory { segment: span.segment };
+            let segment = self.segment(span.segment);
+            let segment = segment.ok_or_else(|| Error::corrupt(place, Damage::Missing))?;
+            let mut part = Part::sealed(segment, span);
+            part.confirm(run_no)?;
+            part.list();
+            parts.push(part);
         }
         Ok(parts.into())
     }

@@ -4,18 +4,22 @@
 //!   [`ManifestLog::commit`].
 //! - At most one batch is not synced yet: the next commit syncs first. So a record that does not
 //!   check is a torn tail only if nothing follows it.
-//! - When an area is full, a snapshot goes into the other one, is synced, and the superblock is
-//!   made to point to it before anything is added (the old area stays whole until then).
+//! - There are two areas: the current one, and the next. When the current one is full, a snapshot
+//!   goes into the next, is synced, and the superblock is made to point to it before anything is
+//!   added (the old area stays whole until then). Then the old area is the next one.
+//! - The next area holds twice the state, and its space is allocated, before it is needed: so a
+//!   full disk never keeps the manifest from telling what was freed. A wider one is in extents of
+//!   the state META.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::disk::Disk;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, IoAction, Place, Result};
 use crate::format::manifest::{
-    AREA_HEADER_LEN, AreaHeader, Change, Extents, RECORD_LEN, RecordKey, Use, area_capacity,
+    AREA_HEADER_LEN, Area, AreaHeader, Change, Extents, RECORD_LEN, RecordKey, Use, encode_batch,
 };
 use crate::format::superblock::ManifestAt;
-use crate::format::{ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE};
+use crate::format::{EXTENTS_AT, ExtentSize, PAGE};
 use crate::types::ExtentNo;
 
 /// The manifest of an open store.
@@ -27,7 +31,9 @@ pub(crate) struct ManifestLog {
     extents: Extents,
     /// Extents that were chosen but have no record yet.
     claimed: BTreeSet<ExtentNo>,
-    area: (u64, u64),
+    area: Area,
+    /// Where the next snapshot goes.
+    next: Area,
     generation: u64,
     records: u64,
     /// The last commit was not covered by a sync yet.
@@ -35,7 +41,7 @@ pub(crate) struct ManifestLog {
     commits: u64,
     /// What follows the last whole batch in the area is not to be trusted.
     distrusted: bool,
-    /// The next snapshot goes to the lowest place where it fits.
+    /// Both areas are to move to the lowest places where they fit.
     to_front: bool,
 }
 
@@ -58,6 +64,7 @@ impl ManifestLog {
         extent_size: ExtentSize,
         extents: Extents,
         at: ManifestAt,
+        next: Area,
     ) -> Self {
         Self {
             disk,
@@ -65,7 +72,8 @@ impl ManifestLog {
             extent_size,
             extents,
             claimed: BTreeSet::new(),
-            area: (at.offset, at.len),
+            area: Area { offset: at.offset, len: at.len },
+            next,
             generation: at.generation,
             records: at.records,
             unsynced: false,
@@ -80,7 +88,7 @@ impl ManifestLog {
         self.distrusted = true;
     }
 
-    /// The next commit writes a snapshot to the lowest place where it fits.
+    /// The next commit moves both areas to the lowest places where they fit.
     pub(crate) fn move_to_front(&mut self) {
         (self.distrusted, self.to_front) = (true, true);
     }
@@ -90,10 +98,22 @@ impl ManifestLog {
         &self.extents
     }
 
+    /// Writes the records behind the first `durable` ones again, and takes all as not synced.
+    pub(crate) fn write_again(&mut self, durable: u64) -> Result<()> {
+        self.unsynced = true;
+        let count = usize::try_from(self.records.saturating_sub(durable)).unwrap_or(0);
+        if self.distrusted || count == 0 {
+            return Ok(());
+        }
+        let at = self.area.offset + AREA_HEADER_LEN as u64 + durable * RECORD_LEN as u64;
+        let bytes = self.disk.read_padded(at, count * RECORD_LEN)?;
+        self.disk.write(at, &bytes)
+    }
+
     /// What the superblock says of the manifest. `durable` tells whether the last commit is
     /// covered by a sync.
     pub(crate) fn at(&self, durable: bool) -> ManifestAt {
-        let (offset, len) = self.area;
+        let Area { offset, len } = self.area;
         let records = if durable { self.records } else { 0 };
         ManifestAt { offset, len, generation: self.generation, records }
     }
@@ -129,6 +149,11 @@ impl ManifestLog {
         used.max(self.claimed.last().copied())
     }
 
+    /// Where the last of these ends in the file: nothing may be cut off in front of it.
+    pub(crate) fn end_in_use(&self) -> u64 {
+        self.last_in_use().map_or(EXTENTS_AT, |extent| self.extent_size.end_of(extent))
+    }
+
     /// Chooses a free extent; nobody else gets it until it is committed or given back.
     pub(crate) fn claim(&mut self) -> ExtentNo {
         let free = self.extents.free().find(|extent| !self.claimed.contains(extent));
@@ -144,136 +169,119 @@ impl ManifestLog {
 
     /// Applies the changes and writes them as one batch. They are durable with the next sync.
     pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<Committed> {
-        let mut next = self.extents.clone();
-        for change in changes {
-            next.apply(*change).map_err(|damage| {
-                Error::corrupt(Place::Manifest { offset: self.area.0 }, damage)
-            })?;
-        }
+        let mut state = self.extents.clone();
+        let mut batch = changes.to_vec();
+        self.apply(&mut state, changes)?;
         if self.unsynced {
             self.disk.sync()?;
             self.unsynced = false;
         }
-        let room = area_capacity(self.area.1);
-        let fits = !self.distrusted && self.records + changes.len() as u64 <= room;
-        let previous = core::mem::replace(&mut self.extents, next);
-        let written = if fits { self.append(changes) } else { self.move_on(&previous) };
-        match written {
-            Ok(committed) => {
-                for change in changes {
-                    self.forget_claim(*change);
-                }
-                Ok(committed)
-            }
-            Err(error) => {
-                self.extents = previous;
-                Err(error)
-            }
-        }
-    }
-
-    fn forget_claim(&mut self, change: Change) {
-        if let Change::Reserve { extent, .. } | Change::Map { extent, .. } = change {
-            self.claimed.remove(&extent);
-        }
-    }
-
-    fn append(&mut self, changes: &[Change]) -> Result<Committed> {
-        let mut bytes = Vec::with_capacity(changes.len() * RECORD_LEN);
-        for (place, change) in changes.iter().enumerate() {
-            let index = self.records + place as u64;
-            let key = RecordKey { generation: self.generation, index };
-            bytes.extend(change.encode(key, place + 1 == changes.len()));
-        }
-        let at = self.area.0 + AREA_HEADER_LEN as u64 + self.records * RECORD_LEN as u64;
-        self.disk.write(at, &bytes)?;
-        self.records += changes.len() as u64;
-        self.unsynced = true;
+        let next = self.wide_enough(self.next, self.area, &state)?;
+        batch.extend(self.lend(&mut state, [self.area, next])?);
+        let room = self.area.capacity().saturating_sub(self.records);
+        let fits = !self.distrusted && batch.len() as u64 <= room;
+        let committed =
+            if fits { self.append(&batch, next)? } else { self.move_on(&mut state, next)? };
+        self.extents = state;
         self.commits += 1;
+        for change in changes {
+            if let Change::Reserve { extent, .. } | Change::Map { extent, .. } = change {
+                self.claimed.remove(extent);
+            }
+        }
+        Ok(committed)
+    }
+
+    fn apply(&self, state: &mut Extents, changes: &[Change]) -> Result<()> {
+        let place = Place::Manifest { offset: self.area.offset };
+        let mut apply = |change: &Change| state.apply(*change);
+        changes.iter().try_for_each(&mut apply).map_err(|damage| Error::corrupt(place, damage))
+    }
+
+    fn append(&mut self, batch: &[Change], next: Area) -> Result<Committed> {
+        let bytes =
+            encode_batch(batch, RecordKey { generation: self.generation, index: self.records });
+        let at = self.area.offset + AREA_HEADER_LEN as u64 + self.records * RECORD_LEN as u64;
+        self.disk.write(at, &bytes)?;
+        self.records += batch.len() as u64;
+        (self.unsynced, self.next) = (true, next);
         Ok(Committed::Appended)
     }
 
-    /// Writes a snapshot into another area and syncs it.
-    fn move_on(&mut self, before: &Extents) -> Result<Committed> {
-        let area = self.choose_area(before)?;
-        let snapshot = self.extents.snapshot();
-        let generation = self.generation + 1;
-        let count = u32::try_from(snapshot.len()).expect("fewer records than extents times two");
-        let header = AreaHeader { uuid: self.uuid, generation, area_len: area.1, snapshot: count };
-        let mut bytes = header.encode();
-        for (place, change) in snapshot.iter().enumerate() {
-            let key = RecordKey { generation, index: place as u64 };
-            bytes.extend(change.encode(key, place + 1 == snapshot.len()));
+    /// Writes a snapshot into the next area and syncs it. What was the current area is the next one
+    /// from then on, unless it has become too small.
+    fn move_on(&mut self, state: &mut Extents, area: Area) -> Result<Committed> {
+        let next = self.wide_enough(self.area, area, state)?;
+        self.lend(state, [area, next])?;
+        let snapshot = state.snapshot();
+        let records = snapshot.len() as u64;
+        if records > area.capacity() {
+            return Err(Error::DiskFull { action: IoAction::Allocate { offset: area.offset } });
         }
+        let generation = self.generation.wrapping_add(1);
+        let count = u32::try_from(records).expect("fewer records than extents times two");
+        let header =
+            AreaHeader { uuid: self.uuid, generation, area_len: area.len, snapshot: count };
+        let mut bytes = header.encode();
+        bytes.extend(encode_batch(&snapshot, RecordKey { generation, index: 0 }));
         // What an older generation left behind the snapshot must not look like a torn tail.
-        bytes.resize(usize::try_from(area.1).unwrap_or(bytes.len()).max(bytes.len()), 0);
-        self.disk.write(area.0, &bytes)?;
+        bytes.resize(usize::try_from(area.len).unwrap_or(bytes.len()).max(bytes.len()), 0);
+        self.disk.write(area.offset, &bytes)?;
         self.disk.sync()?;
-        self.area = area;
-        self.generation = generation;
-        self.records = snapshot.len() as u64;
-        self.commits += 1;
-        (self.unsynced, self.distrusted) = (false, false);
+        (self.area, self.next) = (area, next);
+        (self.generation, self.records) = (generation, records);
+        (self.unsynced, self.distrusted, self.to_front) = (false, false, false);
         Ok(Committed::Moved)
     }
 
-    /// The area for the next snapshot: the other one of the pair in use if the snapshot fills at
-    /// most half of it, else a new pair in extents.
-    fn choose_area(&mut self, before: &Extents) -> Result<(u64, u64)> {
-        let needed = AREA_HEADER_LEN + 2 * (self.extents.snapshot().len() + 8) * RECORD_LEN;
-        let (needed, (offset, len)) = (needed as u64, self.area);
-        let anew = core::mem::take(&mut self.to_front) || len == 0;
-        if anew && needed <= MANIFEST_AREA_LEN {
-            self.extents.uses.retain(|_, used| *used != Use::Meta);
-            return Ok((MANIFEST_AT, MANIFEST_AREA_LEN));
+    /// An area that holds twice the state, besides `other`: this one if it does. While there is no
+    /// space for a wider one, this one has to do; it is tried again with each commit.
+    fn wide_enough(&self, area: Area, other: Area, state: &Extents) -> Result<Area> {
+        let needed = 2 * state.snapshot_len() as u64;
+        if !self.to_front && needed <= area.capacity() {
+            return Ok(area);
         }
-        if !anew && needed <= len {
-            return Ok((self.sibling(offset, len), len));
+        let fits = |front: &Area| *front != other && needed <= front.capacity();
+        if let Some(front) = Area::FRONT.into_iter().find(fits) {
+            return Ok(front);
         }
-        self.set_aside(if anew { needed } else { needed.max(2 * len) }, before)
+        let (size, len) =
+            (self.extent_size, AREA_HEADER_LEN as u64 + 2 * needed * RECORD_LEN as u64);
+        let mut wider =
+            Area { offset: size.offset_of(ExtentNo(0)), len: len.next_multiple_of(PAGE) };
+        // It takes the place of nothing that was there before the changes that are being committed:
+        // they are not durable yet.
+        let is_taken = |extent| !self.is_free(extent) || state.uses.contains_key(&extent);
+        while let Some(taken) = wider.extents(size).filter(|extent| is_taken(*extent)).last() {
+            wider.offset = size.end_of(taken);
+        }
+        let end = wider.extents(size).last().map_or(wider.offset, |last| size.end_of(last));
+        let there = self.disk.len()?.min(end).saturating_sub(wider.offset);
+        if there > 0 {
+            // Nothing of an earlier owner is left where no snapshot comes to be.
+            self.disk.punch(wider.offset, there)?;
+        }
+        match self.disk.allocate(wider.offset, wider.len) {
+            Ok(()) => Ok(wider),
+            Err(Error::DiskFull { .. }) => Ok(area),
+            Err(error) => Err(error),
+        }
     }
 
-    /// The other area of a pair, which starts where the row of META extents does.
-    fn sibling(&self, offset: u64, len: u64) -> u64 {
-        let base =
-            if offset < crate::format::EXTENTS_AT { MANIFEST_AT } else { self.pair_base(offset) };
-        if offset == base { base + len } else { base }
-    }
-
-    /// Where the run of META extents that holds `offset` starts.
-    fn pair_base(&self, offset: u64) -> u64 {
-        let size = self.extent_size;
-        let mut first = (offset - crate::format::EXTENTS_AT) / size.bytes();
-        while let Some(before) = first.checked_sub(1) {
-            let before_no = ExtentNo(u32::try_from(before).unwrap_or(u32::MAX));
-            if self.extents.uses.get(&before_no) != Some(&Use::Meta) {
-                break;
+    /// Gives these areas the extents that they lie in, and takes back those of others; answers the
+    /// changes.
+    fn lend(&self, state: &mut Extents, areas: [Area; 2]) -> Result<Vec<Change>> {
+        let of_area = |area: Area| area.extents(self.extent_size).map(move |it| (it, area.len));
+        let mut lent: BTreeMap<ExtentNo, u64> = areas.into_iter().flat_map(of_area).collect();
+        let mut changes = Vec::new();
+        for (&extent, used) in &state.uses {
+            if matches!(used, Use::Meta { .. }) && lent.remove(&extent).is_none() {
+                changes.push(Change::Free { extent });
             }
-            first = before;
         }
-        crate::format::EXTENTS_AT + first * size.bytes()
-    }
-
-    /// Sets another pair of areas aside, and frees the old one. It takes the place of nothing that
-    /// was there `before` the changes that are being committed: they are not durable yet.
-    fn set_aside(&mut self, area: u64, before: &Extents) -> Result<(u64, u64)> {
-        // No longer than that: an area is written, and read by who opens the store, as a whole.
-        let (size, len) = (self.extent_size.bytes(), area.next_multiple_of(PAGE));
-        let count = u32::try_from((2 * len).div_ceil(size)).unwrap_or(u32::MAX);
-        let mut first = 0_u32;
-        // One extent stays free in between, so that two pairs never look like one.
-        let is_taken = |extent: &u32| {
-            let extent = ExtentNo(*extent);
-            !self.is_free(extent) || before.uses.contains_key(&extent)
-        };
-        while let Some(taken) = (first..=first.saturating_add(count)).rev().find(is_taken) {
-            first = taken + 2;
-        }
-        let base = self.extent_size.offset_of(ExtentNo(first));
-        self.disk.allocate(base, 2 * len)?;
-        let uses = &mut self.extents.uses;
-        uses.retain(|_, used| *used != Use::Meta);
-        uses.extend((first..first.saturating_add(count)).map(|at| (ExtentNo(at), Use::Meta)));
-        Ok((base, len))
+        let meta = |(extent, area_len)| Change::Meta { extent, area_len };
+        changes.extend(lent.into_iter().map(meta));
+        self.apply(state, &changes)?;
+        Ok(changes)
     }
 }

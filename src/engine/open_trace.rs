@@ -94,8 +94,20 @@ fn open_new(core: &Core, run_no: RunNo) -> Option<Arc<Opened>> {
     Some(Arc::new(Opened { agent: entry.agent.clone(), run: entry.run.clone(), parts }))
 }
 
+/// What all segments have of a run as of now; lets the lock go.
+pub(super) fn parts_now(core: MutexGuard<'_, Core>, run_no: RunNo) -> Result<Arc<[Part]>> {
+    let mut fresh = parts_in_memory(&core, run_no);
+    let catalog = Arc::clone(&core.catalog);
+    drop(core);
+    for part in &mut fresh {
+        part.confirm(run_no)?;
+    }
+    let sealed = catalog.parts_of(run_no, &catalog.run_state(run_no)?.spans)?;
+    Ok(sealed.iter().cloned().chain(fresh).collect())
+}
+
 /// What segments that the catalog does not cover have of a run.
-pub(super) fn parts_in_memory(core: &Core, run_no: RunNo) -> Vec<Part> {
+fn parts_in_memory(core: &Core, run_no: RunNo) -> Vec<Part> {
     let mut parts = Vec::new();
     for span in core.hot.get(run_no).map_or(&[][..], |hot| &hot.spans) {
         let segment = core.unapplied.iter().find(|segment| segment.id() == span.segment);
@@ -112,8 +124,10 @@ fn part_in_tail(core: &Core, run_no: RunNo) -> Option<Part> {
     Some(Part {
         segment: Arc::clone(&core.tail.segment),
         records: built.entry.records,
+        pieces: built.entry.pieces,
+        first_lsn: built.entry.first_lsn,
         first_seq: built.entry.first_seq,
         next_seq: built.entry.next_seq,
-        offsets: Offsets::Listed(built.offsets.as_slice().into()),
+        offsets: Offsets::Listed(built.offsets.iter().chain(&built.pieces).copied().collect()),
     })
 }

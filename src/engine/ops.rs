@@ -11,8 +11,9 @@ use super::draft::{CREATES, Draft, NewRecord};
 use super::hot::HotRun;
 use super::pieces::{Body, PiecesOf, record_draft};
 use super::shared::Engine;
-use super::values::{Allow, Appended, Metadata, Outcome};
+use super::values::{Allow, Appended, Metadata, Outcome, RunSummary};
 use crate::error::{Error, Result, Sized};
+use crate::format::block::MAX_RECORD;
 use crate::format::frame::{self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, frame_len};
 use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
 use crate::types::{
@@ -68,11 +69,10 @@ impl Engine {
         payload: &[u8],
         implicit: bool,
     ) -> Result<(RunNo, LogPosition)> {
-        let run_no = core.next_run_no;
+        let run_no = core.take_run_no()?;
         let now = metadata.at.unwrap_or_else(|| self.now());
         core.hot.insert(HotRun::new(run_no, agent.clone(), run.clone(), now));
         core.hot.complete(run.as_str());
-        core.next_run_no = RunNo(run_no.0 + 1);
         let at = Metadata { at: Some(now), ..*metadata };
         let flags = if implicit { FLAG_IMPLICIT } else { 0 };
         let placed = self.place_start(core, run_no, &at, payload, CREATES | u32::from(flags) << 8);
@@ -111,20 +111,45 @@ impl Engine {
         Ok(stored == metadata.payload && header.content == metadata.content)
     }
 
-    /// The number of the run, which is created, as of this time, if that is allowed.
-    pub(crate) fn ensure_run(
+    /// Acts on the run with these ids, which is created if that is allowed; if it is deleted
+    /// meanwhile, on the next one.
+    pub(crate) fn on_run(
         self: &Arc<Self>,
         agent: &str,
         run: &str,
         allow: Allow,
         at: Option<Timestamp>,
-    ) -> Result<RunNo> {
+        act: impl Fn(RunNo) -> Result<Appended>,
+    ) -> Result<Appended> {
+        let mut last = None;
+        loop {
+            let (run_no, is_new) = self.ensure_run(agent, run, allow, at)?;
+            match act(run_no) {
+                Err(Error::Evicted { .. }) if last.replace(run_no) != Some(run_no) => {}
+                refused @ Err(_) if is_new => {
+                    self.take_back(run_no);
+                    return refused;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// The number of the run, which is created, as of this time, if that is allowed; and whether it
+    /// was.
+    fn ensure_run(
+        self: &Arc<Self>,
+        agent: &str,
+        run: &str,
+        allow: Allow,
+        at: Option<Timestamp>,
+    ) -> Result<(RunNo, bool)> {
         let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
         let mut core = self.core.lock();
         self.check_open(&core)?;
         self.load_id(&mut core, run.as_str())?;
         if let Some(run_no) = find(&core, &agent, &run) {
-            return Ok(run_no);
+            return Ok((run_no, false));
         }
         if !allow.unstarted {
             return Err(Error::RunNotFound { run, agent: Some(agent) });
@@ -132,7 +157,7 @@ impl Engine {
         let mut payload = Vec::new();
         frame::encode_ids(&agent, &run, &mut payload);
         let metadata = Metadata { at, ..Metadata::default() };
-        Ok(self.create_run(&mut core, &agent, &run, &metadata, &payload, true)?.0)
+        Ok((self.create_run(&mut core, &agent, &run, &metadata, &payload, true)?.0, true))
     }
 
     /// Appends one record.
@@ -147,7 +172,8 @@ impl Engine {
             return Ok(appended);
         }
         let inline = self.extent_size.inline_limit() as usize;
-        let body = self.body(run_no, record, PiecesOf::Run(allow), inline)?;
+        let mut rows = self.rows_for(core::slice::from_ref(record), inline);
+        let body = self.body(&mut rows, run_no, record, PiecesOf::Run(allow))?;
         let at = record.time().unwrap_or_else(|| self.now());
         let mut draft = record_draft(run_no, record, &body, at);
         let mut core = self.core.lock();
@@ -155,6 +181,7 @@ impl Engine {
         draft.header.seq = seq;
         draft.header.flags |= late;
         let end = core.place_one(self, &mut draft, Urgency::Normal, record.level())?;
+        drop(rows);
         advance(&mut core, run_no, 1);
         self.finish(core, end, record.level())?;
         Ok(self.appended(seq, draft.header.lsn, end))
@@ -171,7 +198,12 @@ impl Engine {
         if let [only] = records {
             return self.append(run_no, only, allow);
         }
-        let bodies = self.batch_bodies(run_no, records, allow)?;
+        let (limit, of) = (self.batch_limit(records)?, PiecesOf::Run(allow));
+        let mut rows = self.rows_for(records, limit);
+        let bodies: Vec<Body<'_>> = records
+            .iter()
+            .map(|record| self.body(&mut rows, run_no, record, of))
+            .collect::<Result<_>>()?;
         let now = self.now();
         let mut drafts: Vec<Draft<'_>> = records
             .iter()
@@ -188,26 +220,14 @@ impl Engine {
             draft.header.seq = Seq(first_seq.0 + place);
             draft.header.flags |= FLAG_BATCH | late;
         }
-        let level = records.iter().map(NewRecord::level).max().unwrap_or(Durability::Process);
+        let level = level_of(records);
         let end = core.place(self, &mut drafts, Urgency::Normal, level)?;
+        drop(rows);
         let count = records.len() as u64;
         advance(&mut core, run_no, count);
         self.finish(core, end, level)?;
         let lsn = drafts.last().map_or(Lsn(0), |draft| draft.header.lsn);
         Ok(self.appended(Seq(first_seq.0 + count - 1), lsn, end))
-    }
-
-    /// The payloads of a batch; when they would not fit a segment together, the longer ones are
-    /// written in front of the batch as pieces.
-    fn batch_bodies<'a>(
-        self: &Arc<Self>,
-        run_no: RunNo,
-        records: &[NewRecord<'a>],
-        allow: Allow,
-    ) -> Result<Vec<Body<'a>>> {
-        let limit = self.batch_limit(records)?;
-        let of = PiecesOf::Run(allow);
-        records.iter().map(|record| self.body(run_no, record, of, limit)).collect()
     }
 
     /// The longest payload that stays in one frame, so that the batch fits its segment.
@@ -217,17 +237,14 @@ impl Engine {
 
     /// The same with so many bytes of other frames.
     pub(crate) fn limit_for(&self, records: &[NewRecord<'_>], others: usize) -> Result<usize> {
-        let max = (self.extent_size.max_batch() as usize).saturating_sub(others);
+        let max = self.extent_size.max_batch() as usize;
         let size = |limit: usize| -> usize {
             let len = |record: &NewRecord<'_>| {
                 let whole = record.name().len() + record.payload().len();
-                if whole <= limit {
-                    return frame_len(whole);
-                }
-                let pieces = record.payload().len().div_ceil(self.piece_len());
-                frame_len(record.name().len() + 8 + pieces * frame::PIECE_REF_LEN)
+                let in_pieces = record.name().len() + frame::PIECES_LEN;
+                frame_len(if whole <= limit { whole } else { in_pieces })
             };
-            records.iter().map(len).sum::<usize>() + frame_len(0)
+            records.iter().map(len).sum::<usize>() + frame_len(0) + others
         };
         let inline = self.extent_size.inline_limit() as usize;
         let limits = [inline, 4096, 256];
@@ -240,7 +257,7 @@ impl Engine {
     /// Refuses a record that could never be stored.
     pub(crate) fn check_record(&self, record: &NewRecord<'_>) -> Result<()> {
         record.check_kind()?;
-        let max = self.options.max_record_len.min(self.extent_size.max_record());
+        let max = self.options.max_record_len.min(MAX_RECORD.into());
         check_len(Sized::Record, record.payload().len(), max)
     }
 
@@ -326,14 +343,15 @@ impl Engine {
         let outcome = Outcome::new(RunStatus::Interrupted).durability(Durability::Process);
         let body = end_body(&outcome);
         loop {
-            let page = self.in_progress_numbers(after, 256)?;
-            let Some(&last) = page.last() else { break };
-            for run_no in page {
+            let page = self.in_progress_page(after, 256)?;
+            let Some(last) = page.last().map(RunSummary::number) else { break };
+            for run_no in page.iter().map(RunSummary::number) {
                 let mut core = self.core.lock();
-                if core.deleted.contains(&run_no) {
-                    continue;
+                match self.load(&mut core, run_no) {
+                    // Somebody ended and deleted it meanwhile.
+                    Err(Error::Evicted { .. }) => continue,
+                    loaded => loaded?,
                 }
-                self.load(&mut core, run_no)?;
                 let Some(run) = core.hot.get(run_no) else { continue };
                 if run.touched || run.status.is_ended() {
                     continue;
@@ -379,6 +397,11 @@ impl Engine {
         self.keep_up(waiting, runs);
         Ok(())
     }
+}
+
+/// The strictest level that one of the records asks for.
+pub(crate) fn level_of(records: &[NewRecord<'_>]) -> Durability {
+    records.iter().map(NewRecord::level).max().unwrap_or(Durability::Process)
 }
 
 pub(crate) fn find(core: &Core, agent: &AgentId, run: &RunId) -> Option<RunNo> {

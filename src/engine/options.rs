@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::disk::Disk;
-use super::env::Environment;
+use super::env::{Environment, Scheduler};
 use super::handle::RunLog;
 use super::host;
 use super::observer::Observer;
@@ -64,6 +64,7 @@ pub struct Options {
     pub(crate) tail_writer: TailWriter,
     pub(crate) environment: Environment,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) scheduler: Option<Arc<dyn Scheduler>>,
 }
 
 impl Default for Options {
@@ -89,12 +90,12 @@ impl Options {
             tail_writer: TailWriter::Auto,
             environment: Environment::system(),
             observer: None,
+            scheduler: None,
         }
     }
 
     /// The size of the extents of a new store: a power of two from 64 KiB to 64 MiB. It is fixed
-    /// for the life of the file. Smaller extents suit small stores; they also bound records: at
-    /// 64 KiB a record has at most 2 MiB, from 1 MiB on 256 MiB.
+    /// for the life of the file. Smaller extents suit small stores.
     #[must_use]
     pub fn extent_size(mut self, bytes: u64) -> Self {
         self.extent_size = bytes;
@@ -182,6 +183,14 @@ impl Options {
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
+        self
+    }
+
+    /// Who does the background work in the place of the threads, for tests: see [`Scheduler`].
+    /// Calls then behave as in a store with threads.
+    #[must_use]
+    pub fn scheduler(mut self, scheduler: Arc<dyn Scheduler>) -> Self {
+        (self.background, self.scheduler) = (true, Some(scheduler));
         self
     }
 

@@ -74,7 +74,8 @@ pub struct Adopted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Erased {
-    /// The bytes of all payloads of the run, or of the document as it was.
+    /// The bytes of all payloads of the run, or of the document as it was; none of what was deleted
+    /// before.
     pub bytes: u64,
     /// Extents that may have bytes of it and that somebody still reads.
     pub pinned_extents: u64,

@@ -7,7 +7,7 @@ use super::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::block::seq_in;
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{RunNo, Seq};
+use crate::types::{Lsn, RunNo, Seq};
 
 /// The longest list of offsets that is kept in memory.
 const MAX_LISTED: u32 = 64;
@@ -17,6 +17,9 @@ const MAX_LISTED: u32 = 64;
 pub(crate) struct Part {
     pub(crate) segment: Arc<Segment>,
     pub(crate) records: u32,
+    /// Pieces of large records, which are listed behind the records.
+    pub(crate) pieces: u32,
+    pub(crate) first_lsn: Lsn,
     pub(crate) first_seq: Option<Seq>,
     pub(crate) next_seq: Seq,
     pub(crate) offsets: Offsets,
@@ -36,6 +39,8 @@ impl Part {
         Self {
             segment: Arc::clone(segment),
             records: span.records,
+            pieces: span.pieces,
+            first_lsn: span.first_lsn,
             first_seq: span.first_seq,
             next_seq: span.next_seq,
             offsets: Offsets::Slot { slot: span.slot, first: 0 },
@@ -52,8 +57,9 @@ impl Part {
         }
         let (first_seq, next_seq) = directory.sequences(slot).map_err(wrong)?;
         let (first, records) = directory.record_list(slot).map_err(wrong)?;
-        let offsets = Offsets::Slot { slot, first };
-        Ok(Self { segment: Arc::clone(segment), records, first_seq, next_seq, offsets })
+        let (pieces, first_lsn) = directory.pieces(slot).map_err(wrong)?;
+        let (segment, offsets) = (Arc::clone(segment), Offsets::Slot { slot, first });
+        Ok(Self { segment, records, pieces, first_lsn, first_seq, next_seq, offsets })
     }
 
     /// Checks a slot against the directory; a rebuilt directory may have the run elsewhere.
@@ -69,20 +75,45 @@ impl Part {
         let (first, records) = directory.record_list(slot).map_err(wrong)?;
         self.offsets = Offsets::Slot { slot, first };
         self.records = records;
+        (self.pieces, self.first_lsn) = directory.pieces(slot).map_err(wrong)?;
         Ok(())
     }
 
     /// Copies a short list of offsets out of the directory, for those who keep the part.
     pub(crate) fn list(&mut self) {
-        if matches!(self.offsets, Offsets::Slot { .. }) && self.records <= MAX_LISTED {
-            let offsets: Result<Arc<[u32]>> =
-                (0..self.records).map(|index| self.offset(index)).collect();
+        let listed = self.records.saturating_add(self.pieces);
+        if matches!(self.offsets, Offsets::Slot { .. }) && listed <= MAX_LISTED {
+            let offsets: Result<Arc<[u32]>> = (0..listed).map(|index| self.offset(index)).collect();
             if let Ok(offsets) = offsets {
                 self.offsets = Offsets::Listed(offsets);
             }
         }
     }
 
+    /// The header of a piece of a large record.
+    pub(crate) fn piece(&self, index: u32) -> Result<FrameHeader> {
+        self.segment.read_header(self.offset(self.records.saturating_add(index))?)
+    }
+
+    /// The index of the first piece with an order of at least `first`, of those of which the header
+    /// can be read.
+    pub(crate) fn lower_piece(&self, first: Lsn) -> Result<u32> {
+        let (mut low, mut high, mut found) = (0, self.pieces, self.pieces);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            // A damaged one cannot say where it is; the next whole one says it.
+            let mut readable = (middle..high).map(|index| (index, self.piece(index)));
+            match readable.find(|(_, piece)| !matches!(piece, Err(Error::Corrupt(_)))) {
+                Some((_, Err(error))) => return Err(error),
+                Some((index, Ok(piece))) if piece.lsn < first => low = index + 1,
+                Some((index, Ok(_))) => (high, found) = (middle, index),
+                None => high = middle,
+            }
+        }
+        Ok(found)
+    }
+
+    /// The offset of record `index`; those of pieces follow.
     #[inline]
     pub(crate) fn offset(&self, index: u32) -> Result<u32> {
         match &self.offsets {
@@ -92,6 +123,24 @@ impl Part {
                 offset.ok_or_else(|| Error::corrupt(place, Damage::Missing))
             }
             Offsets::Slot { first, .. } => self.segment.listed_offset(*first, index),
+        }
+    }
+
+    /// Whether the list has a frame again that it had before, which no writer lists again: only the
+    /// records of a block share one.
+    pub(crate) fn repeats(&self, index: u32) -> bool {
+        let Some(Ok(before)) = index.checked_sub(1).map(|before| self.offset(before)) else {
+            return false;
+        };
+        match self.offset(index) {
+            Ok(offset) if before == offset => {
+                // One that is damaged may be a block.
+                let Ok(header) = self.segment.read_header(offset) else { return false };
+                let rank = self.first_at(offset, index).map_or(0, |first| index - first);
+                header.kind != FrameKind::Block || rank >= header.extra
+            }
+            Ok(offset) => before > offset,
+            Err(_) => false,
         }
     }
 

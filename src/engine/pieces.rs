@@ -1,25 +1,36 @@
-//! Payloads on their way into frames: whole, or in pieces that are written in front of the record.
+//! Payloads on their way into frames: whole, or as a row of pieces that is written in front of the
+//! record.
 //!
-//! Each piece takes the lock for itself, so that nobody waits for megabytes. Pieces count only once
-//! a record refers to them.
+//! - Each piece takes the lock for itself, so that nobody waits for megabytes.
+//! - One row is written at a time, by whoever holds [`Engine::rows`], so that the pieces of two
+//!   records never mix: a reader finds the first piece, and the others behind it.
+//! - Pieces count only once their record does. What a write left that came to its end without one
+//!   goes with its run; of a version of a document it is evicted at once.
+//! - The space for a row is allocated before its first piece is written.
 
 use std::sync::Arc;
 
-use super::core::Urgency;
+use parking_lot::MutexGuard;
+
+use super::core::{Core, Urgency, reserve_len};
 use super::draft::{Draft, NewRecord};
 use super::shared::Engine;
+use super::upkeep::Wanted;
 use super::values::Allow;
 use crate::error::Result;
-use crate::format::frame::{self, FLAG_DOCUMENT, FLAG_PIECES, PieceRef};
+use crate::format::directory::MAX_RUN_ENTRY_COST;
+use crate::format::eviction::Eviction;
+use crate::format::frame::{FLAG_DOCUMENT, FLAG_PIECES, PIECES_LEN, Pieces, frame_len};
+use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{RunNo, Timestamp};
+use crate::types::{Lsn, RunNo, Seq, Timestamp};
 
 /// The payload of a record as it will stand in its frame.
-pub(crate) struct Body<'a> {
-    bytes: std::borrow::Cow<'a, [u8]>,
-    /// The length of the payload, if `bytes` refers to pieces of it.
-    in_pieces: Option<u32>,
-    _writing: Option<WritingPieces>,
+pub(crate) enum Body<'a> {
+    /// As the caller has it.
+    Whole(&'a [u8]),
+    /// In a row of pieces: what tells of them, and the length of the payload.
+    InPieces([u8; PIECES_LEN], u32),
 }
 
 /// What the pieces of a record belong to.
@@ -31,38 +42,53 @@ pub(crate) enum PiecesOf {
     Document,
 }
 
-/// A large record of which pieces are being written.
-struct WritingPieces {
-    engine: Arc<Engine>,
-    ticket: u64,
-}
-
-impl Drop for WritingPieces {
-    fn drop(&mut self) {
-        self.engine.core.lock().writing_pieces.remove(&self.ticket);
-    }
+/// The right to write the rows of pieces of one call; taken when the first is written, and kept
+/// until the records that they belong to are.
+pub(crate) struct Rows<'e> {
+    pub(crate) held: Option<MutexGuard<'e, ()>>,
+    /// Records that are longer are written in pieces.
+    pub(crate) limit: usize,
+    /// The bytes that all frames of the call take.
+    need: usize,
 }
 
 impl Engine {
-    /// The payload as it is if it is at most `limit` long, else references to its pieces, which
-    /// are written now. Pieces count only once a record refers to them.
-    pub(crate) fn body<'a>(
-        self: &Arc<Self>,
+    /// For writing these records.
+    pub(crate) fn rows_for(&self, records: &[NewRecord<'_>], limit: usize) -> Rows<'_> {
+        let piece = self.extent_size.inline_limit() as usize;
+        let need = records.iter().map(|record| match record.payload().len() {
+            len if record.name().len() + len <= limit => frame_len(record.name().len() + len),
+            len => len + (len.div_ceil(piece) + 1) * frame_len(0),
+        });
+        Rows { held: None, limit, need: need.sum() }
+    }
+
+    /// The payload as it is if it fits into one frame, else what tells of its pieces, which are
+    /// written now.
+    pub(crate) fn body<'a, 'e>(
+        self: &'e Arc<Self>,
+        rows: &mut Rows<'e>,
         run_no: RunNo,
         record: &NewRecord<'a>,
         of: PiecesOf,
-        limit: usize,
     ) -> Result<Body<'a>> {
         let payload = record.payload();
-        if record.name().len() + payload.len() <= limit {
-            return Ok(Body { bytes: payload.into(), in_pieces: None, _writing: None });
+        if record.name().len() + payload.len() <= rows.limit {
+            return Ok(Body::Whole(payload));
         }
-        let mut pieces = Vec::new();
-        let writing = self.begin_pieces();
-        for (number, part) in (0..).zip(payload.chunks(self.piece_len())) {
+        if rows.held.is_none() {
+            rows.held = Some(self.rows.lock());
+            if let PiecesOf::Run(allow) = of {
+                // What is refused takes no space.
+                let _ = self.next_seq(&mut self.core.lock(), run_no, allow)?;
+            }
+            self.make_room(rows.need)?;
+        }
+        let mut pieces = Pieces { first: Lsn(0), count: 0 };
+        for part in payload.chunks(self.extent_size.inline_limit() as usize) {
             let at = record.time().unwrap_or_else(|| self.now());
             let mut header = FrameHeader::new(FrameKind::Piece, run_no, at);
-            header.extra = number;
+            header.extra = pieces.count;
             header.flags = if matches!(of, PiecesOf::Document) { FLAG_DOCUMENT } else { 0 };
             let mut draft = Draft::new(header, &[], part);
             let mut core = self.core.lock();
@@ -70,29 +96,106 @@ impl Engine {
                 PiecesOf::Run(allow) => drop(self.next_seq(&mut core, run_no, allow)?),
                 PiecesOf::Document => self.check_open(&core)?,
             }
+            // The first says it by its own order.
+            draft.header.seq = Seq(pieces.first.0);
             core.place_one(self, &mut draft, Urgency::Normal, record.level())?;
-            drop(core);
-            let (at, crc) = (draft.header.position, draft.header.payload_crc);
-            pieces.push(PieceRef { at, len: draft.header.payload_len, crc });
+            if pieces.count == 0 {
+                pieces.first = draft.header.lsn;
+            }
+            pieces.count += 1;
         }
-        let mut bytes = Vec::new();
-        frame::encode_pieces(&pieces, &mut bytes);
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        Ok(Body { bytes: bytes.into(), in_pieces: Some(len), _writing: Some(writing) })
+        Ok(Body::InPieces(pieces.encode(), len))
     }
 
-    /// Until what this answers is dropped, no piece that is written from now on is taken for one
-    /// that no record will ever refer to.
-    fn begin_pieces(self: &Arc<Self>) -> WritingPieces {
+    /// Sees to it that so many bytes of frames have space, so that a full disk is met before the
+    /// first of them is written. Others may use the space meanwhile; then it is met in between.
+    fn make_room(&self, need: usize) -> Result<()> {
+        let (extent, piece) = (self.extent_size.bytes_u32(), self.extent_size.inline_limit());
+        // What every segment keeps besides frames, and a piece that does not fit at its end.
+        let kept = reserve_len(self.extent_size) + SEGMENT_HEADER_LEN + piece;
+        let kept = kept as usize + frame_len(MAX_RUN_ENTRY_COST);
         let mut core = self.core.lock();
-        let ticket = core.writing_pieces.last_key_value().map_or(0, |(last, _)| last + 1);
-        let first = core.tail.segment.id();
-        core.writing_pieces.insert(ticket, first);
-        WritingPieces { engine: Arc::clone(self), ticket }
+        self.check_open(&core)?;
+        let wanted = (core.tail.offset as usize + need + kept).min(extent as usize);
+        core.grow(self, wanted)?;
+        let rest = (extent - core.tail.offset) as usize;
+        let segments = need
+            .saturating_sub(rest.saturating_sub(kept))
+            .div_ceil((extent as usize - kept).max(1));
+        let set_aside: Vec<_> = core.reserved.iter().take(segments).cloned().collect();
+        drop(core);
+        for segment in set_aside.iter().filter(|segment| !segment.is_allocated()) {
+            self.disk.allocate(segment.file_offset(), extent.into())?;
+            segment.note_allocated();
+        }
+        // The next segments take the lowest free extents: these.
+        let mut claimed = Vec::new();
+        let allocated = (set_aside.len()..segments).try_for_each(|_| {
+            let extent = self.keeper.lock().claim()?;
+            claimed.push(extent);
+            self.disk.allocate(self.extent_size.offset_of(extent), self.extent_size.bytes())
+        });
+        for &extent in &claimed {
+            let is_kept = allocated.is_ok() || self.punch_extents(extent, 1).is_ok();
+            let mut keeper = self.keeper.lock();
+            if is_kept { keeper.manifest.unclaim(extent) } else { keeper.let_go(extent) }
+        }
+        if allocated.is_err() {
+            self.give_back_freed()?;
+        }
+        allocated
     }
 
-    pub(crate) fn piece_len(&self) -> usize {
-        self.extent_size.inline_limit() as usize
+    /// Gives up versions of documents that were not written to their end.
+    pub(crate) fn give_up(&self, versions: &[RunNo]) {
+        let mut core = self.core.lock();
+        for &run_no in versions {
+            self.evict_unfinished(&mut core, run_no);
+        }
+        drop(core);
+        if !versions.is_empty() {
+            self.look_for_dead();
+        }
+    }
+
+    /// Takes back a run that a refused call created, unless another call has used it since.
+    pub(crate) fn take_back(&self, run_no: RunNo) {
+        let mut core = self.core.lock();
+        let is_unused = core
+            .hot
+            .get(run_no)
+            .is_some_and(|run| run.next_seq == Seq(0) && !run.started && !run.status.is_ended());
+        let is_unused = is_unused && self.row(&core, run_no).is_ok_and(|row| !row.is_held());
+        if is_unused {
+            self.evict_unfinished(&mut core, run_no);
+            drop(core);
+            self.look_for_dead();
+        }
+    }
+
+    fn evict_unfinished(&self, core: &mut Core, run_no: RunNo) {
+        let eviction = Eviction { run_no, receipt: None };
+        let evicted = self.segments_of(core, &[run_no]).and_then(|segments| {
+            if !segments.is_empty() {
+                self.place_evictions(core, &[eviction])?;
+            }
+            Ok(segments)
+        });
+        match evicted {
+            Ok(segments) => {
+                core.hot.remove(run_no);
+                core.suspect(segments);
+            }
+            // The next write of the document evicts it.
+            Err(_) => drop(core.hot.get_mut(run_no).map(|version| version.pending = false)),
+        }
+    }
+
+    fn look_for_dead(&self) {
+        self.upkeep.want(Wanted::RECLAIM);
+        self.upkeep.want(Wanted::COMPACT);
+        self.after_change();
     }
 }
 
@@ -104,9 +207,13 @@ pub(crate) fn record_draft<'a>(
 ) -> Draft<'a> {
     let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
     header.content = record.content();
-    if let Some(len) = body.in_pieces {
-        header.flags |= FLAG_PIECES;
-        header.extra = len;
-    }
-    Draft::new(header, record.name().as_bytes(), &body.bytes)
+    let bytes: &[u8] = match body {
+        Body::Whole(payload) => payload,
+        Body::InPieces(pieces, len) => {
+            header.flags |= FLAG_PIECES;
+            header.extra = *len;
+            pieces
+        }
+    };
+    Draft::new(header, record.name().as_bytes(), bytes)
 }

@@ -6,7 +6,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use crate::index::Span;
-use crate::types::{SegmentId, Seq};
+use crate::types::{Lsn, SegmentId, Seq};
 
 /// The most runs that there is room for, 32 MiB.
 const MOST: u64 = 2 << 20;
@@ -91,7 +91,9 @@ fn span(segment: u32, slot: u32) -> Span {
         first_seq: None,
         next_seq: Seq(0),
         records: 0,
+        pieces: 0,
         stored: 0,
+        first_lsn: Lsn(0),
     }
 }
 

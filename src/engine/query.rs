@@ -4,6 +4,7 @@
 //! to its position, memory for what changed since. A row that both know comes from memory, which
 //! has the later part of the story.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::catalog::Catalog;
@@ -14,7 +15,7 @@ use super::payload::Payload;
 use super::segment::Segment;
 use super::shared::Engine;
 use super::values::RunSummary;
-use crate::error::{Error, Result};
+use crate::error::{Damage, Error, Place, Result};
 use crate::format::FrameHeader;
 use crate::index::{RunFilter, RunRow};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, SegmentId, Timestamp};
@@ -78,10 +79,15 @@ impl Engine {
         }
     }
 
-    /// Brings all living runs with this id into memory.
+    /// Brings all living runs with this id into memory. Others that have ended may go from it.
     pub(crate) fn load_id(&self, core: &mut Core, run: &str) -> Result<()> {
         if core.hot.by_id(run).1 {
             return Ok(());
+        }
+        if core.hot.is_full()
+            && let Some(through) = core.catalog.through()
+        {
+            core.hot.settle(through, &core.tail.builder);
         }
         for number in self.numbers(core, run)? {
             if core.hot.get(number).is_none() {
@@ -104,10 +110,7 @@ impl Engine {
 
     pub(crate) fn catalog_row(&self, catalog: &Catalog, run_no: RunNo) -> Result<RunRow> {
         let row = catalog.ask(|catalog| catalog.row(run_no))?;
-        row.ok_or_else(|| {
-            let place = crate::error::Place::Index;
-            Error::corrupt(place, crate::error::Damage::Missing)
-        })
+        row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
     }
 
     /// What is known of a run as of now.
@@ -195,95 +198,32 @@ impl Engine {
         before: Option<(Timestamp, RunNo)>,
         limit: usize,
     ) -> Result<Vec<RunSummary>> {
-        let (catalog, mut found) = {
+        let (moment, mut found) = {
             let core = self.core.lock();
             self.check_open(&core)?;
             let numbers = core.hot.newest(agent, before, limit);
-            let mut found = Vec::with_capacity(limit.min(PAGE));
-            for number in numbers {
-                self.push_summary(&core, number, &mut found)?;
-            }
-            (Arc::clone(&core.catalog), found)
+            (Moment::of(&core), self.summaries(&core, numbers)?)
         };
-        let mixed = !found.is_empty();
-        let (mut from, mut taken) = (before, 0);
         let filter = agent.map_or(RunFilter::All, RunFilter::Agent);
-        while taken < limit {
-            let wanted = (limit - taken).min(PAGE);
-            let keys = catalog.ask(|catalog| catalog.runs_page(filter, from, wanted))?;
-            let Some(&last) = keys.last() else { break };
-            from = Some(last);
-            for row in self.settled_rows(&catalog, keys.iter().map(|key| key.1))? {
-                taken += 1;
-                found.push(RunSummary::from_row(row));
-            }
-            if keys.len() < wanted {
-                break;
-            }
+        let mut runs = moment.runs(filter, before, limit)?;
+        if !found.is_empty() {
+            // Of those that memory has and did not list, none is among the first.
+            let in_memory: HashSet<RunNo> = found.iter().map(RunSummary::number).collect();
+            runs.retain(|run| !in_memory.contains(&run.number()));
+            runs.append(&mut found);
+            runs.sort_unstable_by_key(|run| core::cmp::Reverse(run.key));
+            runs.truncate(limit);
         }
-        if mixed {
-            found.sort_by_key(|run| core::cmp::Reverse(run.key));
-            found.dedup_by_key(|run| run.key.1);
-        }
-        found.truncate(limit);
-        Ok(found)
+        Ok(runs)
     }
 
-    /// The rows of runs that the catalog listed, as of now: without those that were deleted
-    /// since, and with what changed since.
-    fn settled_rows(
-        &self,
-        catalog: &Catalog,
-        numbers: impl Iterator<Item = RunNo>,
-    ) -> Result<Vec<RunRow>> {
-        let mut rows = Vec::new();
+    /// What lists show of runs that are in memory.
+    fn summaries(&self, core: &Core, numbers: Vec<RunNo>) -> Result<Vec<RunSummary>> {
+        let mut summaries = Vec::with_capacity(numbers.len());
         for number in numbers {
-            let row = self.catalog_row(catalog, number)?;
-            let core = self.core.lock();
-            if core.deleted.contains(&number) {
-                continue;
-            }
-            match core.hot.get(number) {
-                Some(_) => rows.push(self.row(&core, number)?),
-                None => rows.push(row),
-            }
+            self.push_summary(core, number, &mut summaries)?;
         }
-        Ok(rows)
-    }
-
-    /// The numbers of runs in progress above `after`, ascending.
-    pub(crate) fn in_progress_numbers(
-        &self,
-        after: Option<RunNo>,
-        limit: usize,
-    ) -> Result<Vec<RunNo>> {
-        let (catalog, mut found) = {
-            let core = self.core.lock();
-            self.check_open(&core)?;
-            (Arc::clone(&core.catalog), core.hot.in_progress(after, limit))
-        };
-        let (mut from, mut taken) = (after, 0);
-        while taken < limit {
-            let wanted = (limit - taken).min(PAGE);
-            let page = catalog.ask(|catalog| catalog.in_progress_page(from, wanted))?;
-            let Some(&last) = page.last() else { break };
-            from = Some(last);
-            let core = self.core.lock();
-            for number in page.iter().copied() {
-                let ended = core.hot.get(number).is_some_and(|run| run.status.is_ended());
-                if !ended && !core.deleted.contains(&number) {
-                    taken += 1;
-                    found.push(number);
-                }
-            }
-            if page.len() < wanted {
-                break;
-            }
-        }
-        found.sort_unstable();
-        found.dedup();
-        found.truncate(limit);
-        Ok(found)
+        Ok(summaries)
     }
 
     /// Summaries of runs in progress above `after`, by number.
@@ -292,13 +232,34 @@ impl Engine {
         after: Option<RunNo>,
         limit: usize,
     ) -> Result<Vec<RunSummary>> {
-        let numbers = self.in_progress_numbers(after, limit)?;
-        let core = self.core.lock();
-        let mut summaries = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            self.push_summary(&core, number, &mut summaries)?;
+        let (moment, mut found, mut in_memory) = {
+            let core = self.core.lock();
+            self.check_open(&core)?;
+            let summaries = self.summaries(&core, core.hot.in_progress(after, limit))?;
+            (Moment::of(&core), summaries, core.hot.run_numbers())
+        };
+        in_memory.sort_unstable();
+        let (mut from, mut taken) = (after, 0);
+        while taken < limit {
+            let wanted = (limit - taken).min(PAGE);
+            let page = moment.catalog.ask(|catalog| catalog.in_progress_page(from, wanted))?;
+            let Some(&last) = page.last() else { break };
+            from = Some(last);
+            // Memory knows of those that it has whether they have ended since.
+            for &number in &page {
+                let is_known = in_memory.binary_search(&number).is_ok();
+                if !is_known && let Some(row) = moment.row(number)? {
+                    taken += 1;
+                    found.push(RunSummary::from_row(row));
+                }
+            }
+            if page.len() < wanted {
+                break;
+            }
         }
-        Ok(summaries)
+        found.sort_unstable_by_key(RunSummary::number);
+        found.truncate(limit);
+        Ok(found)
     }
 
     /// Agents above `after`, ascending.
@@ -307,21 +268,21 @@ impl Engine {
         after: Option<&AgentId>,
         limit: usize,
     ) -> Result<Vec<AgentId>> {
-        let (catalog, mut found) = {
+        let (moment, mut found) = {
             let core = self.core.lock();
             self.check_open(&core)?;
-            (Arc::clone(&core.catalog), core.hot.agents(after, limit))
+            (Moment::of(&core), core.hot.agents(after, limit))
         };
         let mut from = after.cloned();
         let mut taken = 0;
         while taken < limit {
             let wanted = (limit - taken).min(PAGE);
             let from_id = from.as_ref().map(AgentId::as_str);
-            let page = catalog.ask(|catalog| catalog.agents_page(from_id, wanted))?;
+            let page = moment.catalog.ask(|catalog| catalog.agents_page(from_id, wanted))?;
             let Some(last) = page.last().cloned() else { break };
             for agent in &page {
                 // An agent whose runs were all deleted since has none left to show.
-                if !self.runs_before(Some(agent.as_str()), None, 1)?.is_empty() {
+                if !moment.runs(RunFilter::Agent(agent.as_str()), None, 1)?.is_empty() {
                     taken += 1;
                     found.push(agent.clone());
                 }
@@ -334,6 +295,50 @@ impl Engine {
         found.sort_unstable();
         found.dedup();
         found.truncate(limit);
+        Ok(found)
+    }
+}
+
+/// What lists are made of, besides runs in memory: taken in one hold of the lock together with
+/// those, since all of it changes when the lock is let go.
+pub(super) struct Moment {
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) deleted: Arc<HashSet<RunNo>>,
+}
+
+impl Moment {
+    pub(super) fn of(core: &Core) -> Self {
+        Self { catalog: Arc::clone(&core.catalog), deleted: Arc::clone(&core.deleted) }
+    }
+
+    /// The row of a run that the catalog lists, if the run lives.
+    fn row(&self, run_no: RunNo) -> Result<Option<RunRow>> {
+        if self.deleted.contains(&run_no) {
+            return Ok(None);
+        }
+        let row = self.catalog.ask(|catalog| catalog.row(run_no))?;
+        row.map(Some).ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
+    }
+
+    /// So many living runs that the catalog lists, newest first, strictly older than `before`.
+    fn runs(
+        &self,
+        filter: RunFilter<'_>,
+        before: Option<(Timestamp, RunNo)>,
+        limit: usize,
+    ) -> Result<Vec<RunSummary>> {
+        let (mut from, mut found) = (before, Vec::new());
+        while found.len() < limit {
+            let wanted = (limit - found.len()).min(PAGE);
+            let keys = self.catalog.ask(|catalog| catalog.runs_page(filter, from, wanted))?;
+            for key in &keys {
+                from = Some(*key);
+                found.extend(self.row(key.1)?.map(RunSummary::from_row));
+            }
+            if keys.len() < wanted {
+                break;
+            }
+        }
         Ok(found)
     }
 }

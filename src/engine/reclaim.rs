@@ -6,35 +6,48 @@
 //!    some segments are gone.
 //! 2. The numbers that are in use are durable *before* RETIRED: what said so may be in a segment
 //!    that goes, and a run number would be given out again.
-//! 3. RETIRED is durable *before* anything of the segment is touched (O6): a power cut would bring
+//! 3. The index that is stored has applied the evictions of a segment, or is dropped, *before*
+//!    RETIRED (O17): nothing else would ever tell the index that these runs are deleted.
+//! 4. RETIRED is durable *before* anything of the segment is touched (O6): a power cut would bring
 //!    back a segment whose bytes are already somebody else's.
-//! 4. Nobody holds the segment *before* its header is zeroed: a reader would see the bytes change.
-//! 5. The zeroed header is durable *before* the extent counts as free: without a manifest, salvage
-//!    would take the old segment for a living one.
-//! 6. A segment with evictions is freed only *after* all others with frames of those runs: a
-//!    rebuild would bring the runs back.
-//! 7. FREE is durable *before* the file is cut off: the manifest would name extents that are gone.
+//! 5. Nobody holds the segment *before* its extent counts as free: a reader would see the bytes
+//!    change. Its header, which no reader looks at, is zeroed whether it is held or not.
+//! 6. The zeroed header is durable *before* the extent counts as free, and before the next
+//!    compaction: without a manifest, salvage would take the old segment for a living one, since
+//!    what took its place may have been replaced in turn.
+//! 7. A segment with evictions is retired with or after all others with frames of those runs, and
+//!    its header is zeroed *after* theirs: a rebuild, or salvage, would bring the runs back.
+//! 8. FREE is durable *before* the file is cut off, or the extent gets another owner: the manifest
+//!    would name extents that are gone, or have no space to zero a header in.
+//!
+//! A segment is dead only if its directory was read whole, or can be made anew from frames that
+//! were all read: what is missing in a damaged one may be of runs that live.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
+use super::index_slot::IndexSlot;
 use super::observer::Activity;
 use super::options::SpaceReturn;
-use super::receipts::KeptReceipts;
-use super::recovery::rebuild_directory;
+use super::recovery::{Item, lex, rebuild_directory};
 use super::segment::Segment;
 use super::shared::Engine;
-use crate::error::{Error, Place, Result};
+use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
-use crate::format::manifest::Change;
-use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::codec::Decoded;
+use crate::format::manifest::{Change, Use};
+use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::gc;
+use crate::index::IndexSnapshot;
 use crate::types::{ExtentNo, RunNo, SegmentId};
 
-/// Extents that are punched out with one call: it costs less than one for each, but appends may
-/// wait for it.
-const PUNCHED_AT_ONCE: usize = 4;
+/// The bytes that go back to the file system with one call, if an extent is no larger: it costs
+/// less than a call for each extent, but appends may wait for it.
+const GIVEN_BACK_AT_ONCE: u64 = 16 << 20;
+
+/// The most that goes back when the store is closed: a gigabyte takes a fifth of a second.
+const GIVEN_BACK_AT_CLOSE: u64 = 256 << 20;
 
 impl Engine {
     /// Frees every segment that is dead and not needed, as far as nobody reads it.
@@ -46,249 +59,406 @@ impl Engine {
     /// See [`Engine::reclaim`]; for whoever compacts.
     pub(crate) fn free_dead(&self) -> Result<()> {
         let _watch = self.watch(Activity::Reclaim);
-        loop {
-            let freed = self.free_retired()?;
-            let retired = self.retire_dead()?;
-            if retired == 0 && freed == 0 {
-                return Ok(());
-            }
-        }
+        self.free_retired()?;
+        if self.retire_dead()? { self.free_retired() } else { Ok(()) }
     }
 
-    /// Makes dead segments retired; answers how many.
-    fn retire_dead(&self) -> Result<usize> {
-        let (catalog, deleted, suspects, waiting) = {
-            let core = self.core.lock();
-            let waiting: Vec<Arc<Segment>> = core.retired.clone();
-            (Arc::clone(&core.catalog), Arc::clone(&core.deleted), core.suspects.clone(), waiting)
+    /// Retires what is dead; answers whether anything was.
+    fn retire_dead(&self) -> Result<bool> {
+        let (catalog, deleted, later, suspects) = {
+            let mut guard = self.core.lock();
+            let core = &mut *guard;
+            let (catalog, through) = (Arc::clone(&core.catalog), core.catalog.through());
+            let is_covered =
+                |id: &SegmentId| catalog.segment(*id).is_some() || Some(*id) <= through;
+            let (now, yet): (BTreeSet<_>, _) =
+                core::mem::take(&mut core.suspects).into_iter().partition(is_covered);
+            core.suspects = yet;
+            (catalog, Arc::clone(&core.deleted), core.unapplied.clone(), now)
         };
-        let mut dead = Vec::new();
+        let is_deleted = |run_no| deleted.contains(&run_no);
+        let retired = self.find_dead(&catalog, &suspects, is_deleted).and_then(|dead| {
+            let stays = |segment: &&Arc<Segment>| !dead.contains_key(&segment.id());
+            let staying = catalog.segments().iter().filter(stays).chain(&later).cloned().collect();
+            let gone = self.without_needed(dead, staying)?;
+            if gone.is_empty() {
+                return Ok(false);
+            }
+            if !self.index_knows_evictions(&gone) {
+                self.checkpoint()?;
+            }
+            let mut index = self.index.lock();
+            self.retire(&mut index, &gone, Vec::new())?;
+            self.forget(gone);
+            Ok(true)
+        });
+        if retired.is_err() || self.upkeep.is_stopping() {
+            // Not all of them were looked at.
+            self.core.lock().suspects.extend(suspects);
+        }
+        retired
+    }
+
+    /// The suspects that are dead; if there are any, all other dead segments with evictions too,
+    /// since those may be needed no more.
+    fn find_dead(
+        &self,
+        catalog: &Catalog,
+        suspects: &BTreeSet<SegmentId>,
+        is_deleted: impl Fn(RunNo) -> bool,
+    ) -> Result<BTreeMap<SegmentId, Arc<Segment>>> {
+        let mut dead = BTreeMap::new();
+        let all = catalog.segments().iter();
+        let (suspected, rest): (Vec<_>, Vec<_>) =
+            all.partition(|segment| suspects.contains(&segment.id()));
+        let evicting = rest.into_iter().filter(|segment| has_evictions(segment)).collect();
+        for some in [suspected, evicting] {
+            for segment in some {
+                if !self.upkeep.is_stopping() && is_dead(segment, &is_deleted)? {
+                    dead.insert(segment.id(), Arc::clone(segment));
+                }
+            }
+            if dead.is_empty() {
+                break;
+            }
+        }
+        Ok(dead)
+    }
+
+    /// Dead segments without those that are needed: for an eviction of a run of which a segment
+    /// that stays has frames, or for a receipt that is not too old.
+    fn without_needed(
+        &self,
+        mut dead: BTreeMap<SegmentId, Arc<Segment>>,
+        mut staying: Vec<Arc<Segment>>,
+    ) -> Result<Vec<Arc<Segment>>> {
         let receipts = self.kept_receipts();
-        for segment in catalog.segments() {
-            if suspects.contains(&segment.id())
-                && is_dead(segment, |run_no| deleted.contains(&run_no))?
-                && !self.is_needed(segment, catalog.segments(), &waiting, &receipts)?
-            {
-                dead.push(Arc::clone(segment));
+        let mut evicting = HashMap::<RunNo, Vec<SegmentId>>::new();
+        for segment in dead.values() {
+            if receipts.bytes_in(segment)? > 0 {
+                staying.push(Arc::clone(segment));
+            }
+            for run_no in evictions(segment)? {
+                evicting.entry(run_no).or_default().push(segment.id());
             }
         }
-        drop(waiting);
-        let mut core = self.core.lock();
-        for id in &suspects {
-            if catalog.segment(*id).is_some() || Some(*id) <= catalog.through() {
-                core.suspects.remove(id);
+        dead.retain(|id, _| staying.iter().all(|segment| segment.id() != *id));
+        // What stays may need other segments in turn.
+        while let Some(segment) = staying.pop()
+            && !evicting.is_empty()
+        {
+            if self.upkeep.is_stopping() {
+                return Ok(Vec::new());
+            }
+            for run_no in runs_among(&segment, &evicting)? {
+                let needed = evicting.remove(&run_no).unwrap_or_default();
+                staying.extend(needed.iter().filter_map(|id| dead.remove(id)));
             }
         }
-        if dead.is_empty() {
-            return Ok(0);
-        }
-        drop(core);
-        drop(catalog);
+        Ok(dead.into_values().collect())
+    }
+
+    /// Makes segments retired, durably, by the same batch of the manifest that makes `changes`. An
+    /// index that lacks an eviction of theirs is dropped first: nobody begins another one, and
+    /// nobody replaces the catalog, while the index is locked. Whoever calls this holds the lock on
+    /// compaction.
+    pub(crate) fn retire(
+        &self,
+        index: &mut IndexSlot,
+        gone: &[Arc<Segment>],
+        mut changes: Vec<Change>,
+    ) -> Result<()> {
         self.sync_all()?;
         self.secure_numbers()?;
-        let changes: Vec<Change> =
-            dead.iter().map(|segment| Change::Retire { extent: segment.extent() }).collect();
-        self.keeper.lock().commit_durably(&changes)?;
-        Ok(self.forget(&mut dead))
+        if !self.index_knows_evictions(gone) {
+            self.drop_index(index)?;
+        }
+        changes.extend(gone.iter().map(|segment| Change::Retire { extent: segment.extent() }));
+        self.keeper.lock().commit_durably(&changes)
     }
 
-    /// Takes segments that are retired out of the catalog; answers how many.
-    fn forget(&self, dead: &mut Vec<Arc<Segment>>) -> usize {
+    /// Whether the file has no index that lacks an eviction of these segments.
+    fn index_knows_evictions(&self, segments: &[Arc<Segment>]) -> bool {
+        if self.keeper.lock().manifest.extents().index_len == 0 {
+            return true;
+        }
+        let catalog = Arc::clone(&self.core.lock().catalog);
+        let applied = catalog.index().map(IndexSnapshot::applied).unwrap_or_default();
+        let knows = |segment: &Arc<Segment>| applied.covers(segment.id(), segment.purpose());
+        segments.iter().all(|segment| !has_evictions(segment) || knows(segment))
+    }
+
+    /// Takes segments that are retired out of the catalog, while the index is locked.
+    fn forget(&self, mut dead: Vec<Arc<Segment>>) {
         let gone: BTreeSet<SegmentId> = dead.iter().map(|segment| segment.id()).collect();
-        // Nobody else replaces the catalog while the index is locked.
-        let _index = self.index.lock();
         let mut core = self.core.lock();
         let living = core.catalog.segments().iter();
         let living = living.filter(|segment| !gone.contains(&segment.id()));
         let living: Vec<Arc<Segment>> = living.cloned().collect();
         let (through, index) = (core.catalog.through(), core.catalog.index().cloned());
         core.catalog = Arc::new(Catalog::new(living, through, index));
-        for segment in dead.iter() {
+        core.forget(&gone);
+        for segment in &dead {
             segment.note_retired();
         }
-        core.retired.append(dead);
-        gone.len()
+        core.retired.append(&mut dead);
     }
 
-    /// Frees retired segments that nobody holds; answers how many.
-    pub(crate) fn free_retired(&self) -> Result<usize> {
-        let free: Vec<Arc<Segment>> = {
-            let mut core = self.core.lock();
-            let (free, held) =
-                core.retired.drain(..).partition(|segment| Arc::strong_count(segment) == 1);
-            core.retired = held;
-            free
-        };
-        if free.is_empty() {
-            return Ok(0);
+    /// Frees retired segments that nobody holds, those with frames of a run in front of those that
+    /// evict it.
+    pub(crate) fn free_retired(&self) -> Result<()> {
+        let mut waiting = core::mem::take(&mut self.core.lock().retired);
+        if waiting.is_empty() {
+            return Ok(());
         }
-        let mut forgotten = Vec::new();
-        for segment in &free {
-            self.disk.write(segment.file_offset(), &[0; SEGMENT_HEADER_LEN as usize])?;
-            // What was retired before the store was opened says nothing any more.
-            if segment.sealed().is_some_and(|sealed| sealed.has_evictions) {
-                let directory = open_directory(segment)?;
-                for found in directory.evictions() {
-                    let found = found.map_err(|damage| directory_damage(segment, damage))?;
-                    forgotten.push(found.run_no);
+        let mut forgotten = BTreeSet::new();
+        let freed = self.free_in_turn(&mut waiting, &mut forgotten);
+        let mut core = self.core.lock();
+        core.retired.append(&mut waiting);
+        let catalog = Arc::clone(&core.catalog);
+        drop(core);
+        let mut suspects = Vec::new();
+        for segment in catalog.segments().iter().filter(|segment| has_evictions(segment)) {
+            // An eviction in it may have been needed for what was just freed, or be a copy.
+            suspects.push(segment.id());
+            for run_no in evictions(segment)? {
+                forgotten.remove(&run_no);
+            }
+        }
+        let mut core = self.core.lock();
+        core.suspects.extend(suspects);
+        if !forgotten.is_empty() {
+            Arc::make_mut(&mut core.deleted).retain(|run_no| !forgotten.contains(run_no));
+        }
+        freed
+    }
+
+    /// Zeroes the headers of the segments, turn by turn, frees those that nobody holds, and tells
+    /// which runs they evicted.
+    fn free_in_turn(
+        &self,
+        waiting: &mut Vec<Arc<Segment>>,
+        forgotten: &mut BTreeSet<RunNo>,
+    ) -> Result<()> {
+        // Who believed a manifest that does not retire them would miss what is overwritten now.
+        self.keeper.lock().cover()?;
+        let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is_erased()).collect();
+        let (mut evicted, mut held) = (BTreeMap::new(), BTreeMap::new());
+        for segment in &left {
+            evicted.insert(segment.id(), evictions(segment)?);
+        }
+        let mut holders: HashMap<RunNo, usize> =
+            evicted.values().flatten().map(|run_no| (*run_no, 0)).collect();
+        for segment in &left {
+            let runs = runs_among(segment, &holders)?;
+            for run_no in &runs {
+                holders.entry(*run_no).and_modify(|count| *count += 1);
+            }
+            held.insert(segment.id(), runs);
+        }
+        while !left.is_empty() && !self.upkeep.is_stopping() {
+            let is_last = |segment: &&Arc<Segment>| {
+                let mut runs = evicted.get(&segment.id()).into_iter().flatten();
+                runs.all(|run_no| holders.get(run_no).is_none_or(|count| *count == 0))
+            };
+            let (mut turn, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(is_last);
+            left = rest;
+            if turn.is_empty() {
+                // Outputs may evict runs of each other.
+                turn.append(&mut left);
+            }
+            self.erase_headers(&turn)?;
+            for segment in &turn {
+                // What was retired before the store was opened is not among the deleted runs.
+                let runs = evicted.remove(&segment.id()).unwrap_or_default();
+                forgotten.extend(runs.into_iter().filter(|_| segment.sealed().is_some()));
+                for run_no in held.remove(&segment.id()).unwrap_or_default() {
+                    holders.entry(run_no).and_modify(|count| *count -= 1);
                 }
             }
         }
-        self.disk.sync()?;
+        // Asked once of each: a reader may let go of one at any moment.
+        let is_free =
+            |segment: &Arc<Segment>| segment.is_erased() && Arc::strong_count(segment) == 1;
+        let (free, held): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_free);
+        *waiting = held;
         let changes: Vec<Change> =
             free.iter().map(|segment| Change::Free { extent: segment.extent() }).collect();
+        if !changes.is_empty()
+            && let Err(error) = self.keeper.lock().commit(&changes)
         {
-            let mut keeper = self.keeper.lock();
-            keeper.commit(&changes)?;
-            keeper.freed.extend(free.iter().map(|segment| segment.extent()));
+            waiting.extend(free);
+            return Err(error);
         }
-        let still = self.still_evicted(&forgotten)?;
-        let mut core = self.core.lock();
-        let deleted = Arc::make_mut(&mut core.deleted);
-        for run_no in forgotten {
-            if !still.contains(&run_no) {
-                deleted.remove(&run_no);
-            }
-        }
-        // An eviction in one of these may have been needed for what was just freed.
-        let catalog = Arc::clone(&core.catalog);
-        let with_evictions = catalog
-            .segments()
-            .iter()
-            .filter(|segment| segment.sealed().is_some_and(|sealed| sealed.has_evictions));
-        core.suspects.extend(with_evictions.map(|segment| segment.id()));
-        Ok(free.len())
+        Ok(())
     }
 
-    /// Which of these runs are evicted by a segment that is left: evictions are copied.
-    fn still_evicted(&self, runs: &[RunNo]) -> Result<BTreeSet<RunNo>> {
-        let mut still = BTreeSet::new();
-        if runs.is_empty() {
-            return Ok(still);
-        }
-        let catalog = Arc::clone(&self.core.lock().catalog);
-        for segment in catalog.segments() {
-            if segment.sealed().is_some_and(|sealed| sealed.has_evictions) {
-                let directory = open_directory(segment)?;
-                for found in directory.evictions() {
-                    still.insert(found.map_err(|damage| directory_damage(segment, damage))?.run_no);
-                }
+    /// Zeroes, durably, the headers of retired segments, and of outputs that do not count. Refuses,
+    /// before it touches any, if the manifest says that one of them is anything else.
+    fn erase_headers(&self, segments: &[&Arc<Segment>]) -> Result<()> {
+        for extent in segments.iter().map(|segment| segment.extent()) {
+            match self.keeper.lock().manifest.extents().uses.get(&extent) {
+                Some(
+                    Use::Retired { .. } | Use::Log { purpose: Purpose::Output, sealed: None, .. },
+                ) => {}
+                _ => return Err(Error::corrupt(Place::Extent { extent }, Damage::Mismatch)),
             }
         }
-        Ok(still)
+        for segment in segments {
+            self.disk.write(segment.file_offset(), &[0; SEGMENT_HEADER_LEN as usize])?;
+        }
+        let committed = self.keeper.lock().manifest.committed();
+        self.disk.sync()?;
+        self.keeper.lock().manifest.synced_up_to(committed);
+        for segment in segments {
+            segment.note_erased();
+        }
+        Ok(())
     }
 
     /// Gives the space of what was freed back to the file system, in small steps: it takes longer
     /// than all else that it takes to free them, and who begins a segment may wait for one step.
     pub(crate) fn give_back_freed(&self) -> Result<()> {
-        let freed = core::mem::take(&mut self.keeper.lock().freed);
-        if freed.is_empty() || self.options.compaction.space == SpaceReturn::Keep {
-            return Ok(());
-        }
-        // What is cut off need not be punched out.
-        self.cut_off()?;
-        let extents: Vec<ExtentNo> = freed.into_iter().collect();
-        for neighbours in extents.chunk_by(|left, right| left.0 + 1 == right.0) {
-            for some in neighbours.chunks(PUNCHED_AT_ONCE) {
-                self.give_back(some)?;
+        while !self.upkeep.is_stopping() && self.give_back_some()? {}
+        Ok(())
+    }
+
+    /// The same when the store is closed, as far as that takes no time worth mentioning. The rest
+    /// goes back after the next opening.
+    pub(crate) fn give_back_at_close(&self) -> Result<()> {
+        let steps = GIVEN_BACK_AT_CLOSE / self.extent_size.bytes().max(GIVEN_BACK_AT_ONCE);
+        for _ in 0..steps {
+            if !self.give_back_some()? {
+                break;
             }
         }
         Ok(())
     }
 
-    /// Gives the space of extents next to one another back to the file system, without those that
-    /// somebody owns by now.
-    fn give_back(&self, extents: &[ExtentNo]) -> Result<()> {
-        let mut keeper = self.keeper.lock();
+    /// Cuts off some of the free extents at the end of the file; if there are none, punches out
+    /// some that are next to one another. Answers whether there were any.
+    fn give_back_some(&self) -> Result<bool> {
+        let space = self.options.compaction.space;
+        if space == SpaceReturn::Keep {
+            return Ok(false);
+        }
         // Locked all the while: nobody may begin to use one in between.
-        keeper.sync()?;
-        let len = self.disk.len()?;
-        let is_free = |extent: &ExtentNo| keeper.manifest.is_free(*extent);
-        for some in extents.chunk_by(|left, right| is_free(left) == is_free(right)) {
-            let (Some(first), Some(last)) = (some.first(), some.last()) else { continue };
-            let at = self.extent_size.offset_of(*first);
-            let end = self.extent_size.offset_of(ExtentNo(last.0 + 1)).min(len);
-            if is_free(first) && at < end {
-                self.disk.punch(at, end - at)?;
+        let mut keeper = self.keeper.lock();
+        let (len, most) = (self.disk.len()?, self.extent_size.bytes().max(GIVEN_BACK_AT_ONCE));
+        if space == SpaceReturn::Shrink {
+            keeper.release_last_spare();
+            let end = keeper.manifest.end_in_use();
+            if len > end {
+                keeper.sync()?;
+                self.disk.set_len(end.max(len.saturating_sub(most)))?;
+                return Ok(true);
             }
         }
-        Ok(())
+        // What is in use again, or behind the end, has no blocks to give back.
+        let is_free = |extent: &ExtentNo| {
+            let is_there = self.extent_size.offset_of(*extent) < len;
+            is_there && keeper.freed.contains(extent) && keeper.manifest.is_free(*extent)
+        };
+        let Some(first) = keeper.freed.iter().copied().find(is_free) else {
+            keeper.freed.clear();
+            return Ok(false);
+        };
+        let is_near = |extent: &ExtentNo| {
+            self.extent_size.end_of(*extent) - self.extent_size.offset_of(first) <= most
+        };
+        let some =
+            (first.0..).map(ExtentNo).take_while(|extent| is_near(extent) && is_free(extent));
+        let last = some.last().unwrap_or(first);
+        keeper.sync()?;
+        self.punch_extents(first, u64::from(last.0 - first.0) + 1)?;
+        keeper.freed = keeper.freed.split_off(&ExtentNo(last.0 + 1));
+        Ok(true)
     }
 
     /// Gives the blocks of all free extents back, whatever the options say.
     pub(crate) fn give_back_all(&self) -> Result<()> {
         let mut keeper = self.keeper.lock();
         keeper.sync()?;
-        let len = self.disk.len()?;
-        let count = u32::try_from(self.extent_size.extents_in(len)).unwrap_or(u32::MAX);
-        for extent in (0..count).map(ExtentNo) {
+        let count = self.extent_size.extents_in(self.disk.len()?);
+        for extent in (0..u32::try_from(count).unwrap_or(u32::MAX)).map(ExtentNo) {
             if keeper.manifest.is_free(extent) {
-                let at = self.extent_size.offset_of(extent);
-                let there = len.saturating_sub(at).min(self.extent_size.bytes());
-                self.disk.punch(at, there)?;
+                self.punch_extents(extent, 1)?;
             }
         }
         self.disk.sync()
     }
 
-    /// Cuts off the free extents at the end of the file.
-    pub(crate) fn cut_off(&self) -> Result<()> {
-        if self.options.compaction.space != SpaceReturn::Shrink {
-            return Ok(());
-        }
-        loop {
-            let mut keeper = self.keeper.lock();
-            keeper.release_last_spare();
-            let end = keeper.manifest.last_in_use().map_or(0, |extent| extent.0 + 1);
-            let end = self.extent_size.offset_of(ExtentNo(end));
-            let len = self.disk.len()?;
-            if len <= end {
-                return Ok(());
-            }
-            keeper.sync()?;
-            let step = PUNCHED_AT_ONCE as u64 * self.extent_size.bytes();
-            self.disk.set_len(end.max(len.saturating_sub(step)))?;
-        }
-    }
-
-    /// Whether a segment lists an eviction that is worth keeping: of a run that another segment
-    /// has frames of, or with a receipt that is not too old.
-    fn is_needed(
-        &self,
-        segment: &Arc<Segment>,
-        living: &[Arc<Segment>],
-        retired: &[Arc<Segment>],
-        receipts: &KeptReceipts<'_>,
-    ) -> Result<bool> {
-        if segment.sealed().is_none_or(|sealed| !sealed.has_evictions) {
-            return Ok(false);
-        }
-        if receipts.bytes_in(segment)? > 0 {
-            return Ok(true);
-        }
-        let evicting = open_directory(segment)?;
-        for other in living.iter().chain(retired).filter(|other| other.id() != segment.id()) {
-            if other.sealed().is_none() {
-                return Ok(true);
-            }
-            let needed = gc::evicts_from(&evicting, &open_directory(other)?);
-            if needed.map_err(|damage| directory_damage(segment, damage))? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    /// Punches out free extents next to one another, as far as they are within the file.
+    pub(crate) fn punch_extents(&self, first: ExtentNo, count: u64) -> Result<()> {
+        let at = self.extent_size.offset_of(first);
+        let there = self.disk.len()?.saturating_sub(at).min(count * self.extent_size.bytes());
+        if there == 0 { Ok(()) } else { self.disk.punch(at, there) }
     }
 }
 
-fn open_directory(segment: &Arc<Segment>) -> Result<Directory<'_>> {
-    segment.directory(rebuild_directory)
+fn has_evictions(segment: &Segment) -> bool {
+    segment.sealed().is_some_and(|sealed| sealed.has_evictions)
 }
 
-fn directory_damage(segment: &Segment, damage: crate::error::Damage) -> Error {
-    Error::corrupt(Place::Directory { segment: segment.id() }, damage)
+/// What `read` finds in the directory of a sealed segment.
+pub(super) fn look<T>(
+    segment: &Segment,
+    read: impl FnOnce(&Directory<'_>) -> Decoded<T>,
+) -> Result<T> {
+    let place = Place::Directory { segment: segment.id() };
+    let directory = segment.directory(rebuild_directory)?;
+    read(&directory).map_err(|damage| Error::corrupt(place, damage))
 }
 
-fn is_dead(segment: &Arc<Segment>, is_deleted: impl Fn(RunNo) -> bool) -> Result<bool> {
-    gc::is_dead(&open_directory(segment)?, is_deleted)
-        .map_err(|damage| directory_damage(segment, damage))
+/// The runs that a segment evicts. One that was retired before the store was opened has to be read.
+fn evictions(segment: &Segment) -> Result<Vec<RunNo>> {
+    if segment.sealed().is_some_and(|sealed| !sealed.has_evictions) {
+        return Ok(Vec::new());
+    }
+    look(segment, |directory| {
+        directory.evictions().map(|found| found.map(|found| found.run_no)).collect()
+    })
 }
+
+/// Those of the runs of which a segment has frames, and no eviction of its own.
+fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Result<Vec<RunNo>> {
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let own = evictions(segment)?;
+    let found: Vec<RunNo> = look(segment, |directory| {
+        if asked.len() >= directory.run_count() as usize {
+            return (0..directory.run_count()).map(|slot| directory.run_no(slot)).collect();
+        }
+        let find = |run_no: &RunNo| Ok(directory.find_no(*run_no)?.map(|_| *run_no));
+        asked.keys().filter_map(|run_no| find(run_no).transpose()).collect()
+    })?;
+    let is_asked = |run_no: &RunNo| asked.contains_key(run_no) && !own.contains(run_no);
+    Ok(found.into_iter().filter(is_asked).collect())
+}
+
+/// Whether all runs of a segment are deleted, and no run was missed because of damage.
+fn is_dead(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<bool> {
+    if !look(segment, |directory| gc::is_dead(directory, is_deleted))? {
+        return Ok(false);
+    }
+    Ok(segment.directory_damage().is_none() || is_whole(segment)?)
+}
+
+/// Whether there are whole frames up to the end of a segment, and nothing else.
+fn is_whole(segment: &Segment) -> Result<bool> {
+    let (extent, mut at) = (segment.read_all()?, SEGMENT_HEADER_LEN as usize);
+    let end = segment.sealed().map_or(usize::MAX, |sealed| sealed.end as usize);
+    for item in lex(&extent, segment.frames()) {
+        match item {
+            Item::Frame(lexed) if at < end && lexed.payload.is_ok() => {
+                at += lexed.header.frame_len();
+            }
+            _ => break,
+        }
+    }
+    Ok(at == end)
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
+
 use super::catalog::Catalog;
 use super::core::{Core, Urgency};
 use super::draft::Draft;
@@ -145,7 +147,7 @@ impl Engine {
         let (catalog, deleted, hot) = {
             let core = self.core.lock();
             self.check_open(&core)?;
-            let mut numbers = core.hot.numbers();
+            let mut numbers = core.hot.run_numbers();
             numbers.sort_unstable();
             let rows: Result<Vec<_>> =
                 numbers.into_iter().map(|number| self.row(&core, number)).collect();
@@ -225,7 +227,7 @@ impl Engine {
             if !row.status.is_ended() || row.is_held() {
                 continue;
             }
-            plan.totals.going_bytes += row.stored;
+            plan.totals.going_bytes = plan.totals.going_bytes.saturating_add(row.stored);
             plan.evict.push(PlannedEviction {
                 agent: row.agent.clone(),
                 run: row.run.clone(),
@@ -260,7 +262,7 @@ impl Engine {
             count = evicted.len();
             self.free_evicted(evicted.len() as u64)?;
             if self.options.compaction.automatic {
-                self.compact_for_space(Rate::Unlimited, &|| false)?;
+                self.compact_for_space(Rate::Unlimited)?;
             }
             done = self.evict_all(&plan.evict, None, &mut evicted);
         }
@@ -289,9 +291,7 @@ impl Engine {
         let is_stale = self.is_index_stale(evicted)?;
         if is_stale {
             // The evictions are sealed, so that the index to come has none of these runs.
-            let mut core = self.core.lock();
-            self.check_open(&core)?;
-            match core.roll(self) {
+            match self.core.lock().roll(self) {
                 // They come to it with a later segment.
                 Err(Error::DiskFull { .. }) => {}
                 rolled => rolled?,
@@ -411,9 +411,19 @@ impl Engine {
 
     /// Deletes an ended run; answers its payload bytes.
     pub(crate) fn delete(self: &Arc<Self>, run: RunRef<'_>, rule: Rule) -> Result<u64> {
-        let mut core = self.core.lock();
+        let core = self.core.lock();
         self.check_open(&core)?;
         let run_no = self.resolve(&core, run)?;
+        self.delete_resolved(core, run_no, rule)
+    }
+
+    /// The same for a run that was found while `core` was locked.
+    pub(super) fn delete_resolved(
+        self: &Arc<Self>,
+        mut core: MutexGuard<'_, Core>,
+        run_no: RunNo,
+        rule: Rule,
+    ) -> Result<u64> {
         self.load(&mut core, run_no)?;
         let row = self.row(&core, run_no)?;
         if !row.status.is_ended() {

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use super::disk::Disk;
 use super::payload::Payload;
 use super::storage::{Region, prefetch};
-use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::error::{Corruption, Damage, Error, Place, Result, unless_damaged};
 use crate::format::directory::offset_in_list;
 use crate::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, claims_position};
 use crate::format::manifest::SealedAt;
@@ -43,6 +43,8 @@ pub(crate) struct Segment {
     durable: AtomicBool,
     /// The segment does not count any more, and is held for its readers only.
     retired: AtomicBool,
+    /// Its header was zeroed, durably.
+    erased: AtomicBool,
     /// Its whole extent was allocated since the store was opened.
     allocated: AtomicBool,
 }
@@ -79,6 +81,7 @@ impl Segment {
             region: OnceLock::new(),
             durable: AtomicBool::new(false),
             retired: AtomicBool::new(false),
+            erased: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
         }
     }
@@ -104,6 +107,16 @@ impl Segment {
     /// Whether the segment does not count any more, and is held for its readers only.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
+    }
+
+    /// Whether its header was zeroed, so that no salvage takes it for a living segment.
+    pub(crate) fn is_erased(&self) -> bool {
+        self.erased.load(Ordering::Acquire)
+    }
+
+    /// See [`Segment::is_erased`].
+    pub(crate) fn note_erased(&self) {
+        self.erased.store(true, Ordering::Release);
     }
 
     /// See [`Segment::is_retired`].
@@ -212,7 +225,9 @@ impl Segment {
         {
             return Err(Error::corrupt(place, Damage::Mismatch));
         }
-        Directory::new(&payload).map_err(|damage| Error::corrupt(place, damage))?;
+        Directory::new(&payload)
+            .and_then(|directory| directory.check())
+            .map_err(|damage| Error::corrupt(place, damage))?;
         Ok(payload)
     }
 
@@ -227,6 +242,11 @@ impl Segment {
         } else {
             Err(Error::corrupt(place, Damage::Misplaced))
         }
+    }
+
+    /// Whether the segment's own header is there and whole.
+    pub(crate) fn has_header(&self) -> Result<bool> {
+        Ok(unless_damaged(self.header())?.is_some())
     }
 
     /// The header of the frame at `offset`, checked.
@@ -357,8 +377,9 @@ impl Segment {
         self.disk.count_mapped(looks);
     }
 
-    /// The bytes of the whole extent as a view of the file, once all of it lies within the file.
-    /// Once there is a view, it stays.
+    /// The bytes of the extent as a view of the file, once all of it lies within the file; of a
+    /// sealed segment up to where they end ([`Segment::bytes_end`]). Once there is a view, it
+    /// stays.
     #[inline]
     pub(crate) fn mapped(&self) -> Option<&[u8]> {
         match self.region.get() {
@@ -381,12 +402,27 @@ impl Segment {
 
     #[cold]
     fn map(&self) -> Option<&[u8]> {
-        let len = usize::try_from(self.extent_size.bytes()).ok()?;
-        if self.disk.len().ok()? < self.at + len as u64 {
+        let end = self.bytes_end();
+        if self.disk.len().ok()? < self.at + end as u64 {
             return None;
         }
-        let region = self.disk.map(self.at, len).ok()??;
+        let used = if self.sealed().is_some() { end } else { self.data_end() };
+        let region = self.disk.map(self.at, end, used).ok()??;
         Some(self.region.get_or_init(|| region))
+    }
+
+    /// Where the bytes of a sealed segment end, those of its directory included: nobody looks at
+    /// what is behind, since its blocks are given back. All of the extent as long as it is not
+    /// sealed.
+    fn bytes_end(&self) -> usize {
+        let size = usize::try_from(self.extent_size.bytes()).unwrap_or(usize::MAX);
+        let Some(SealedAt { seal, .. }) = self.sealed() else { return size };
+        // By a call, since nobody knows yet that there is no hole.
+        let bytes = self.disk.read_padded(self.at + u64::from(seal), FRAME_HEADER_LEN);
+        let header =
+            bytes.ok().and_then(|bytes| FrameHeader::decode_with(&bytes, &self.frames, seal).ok());
+        let len = header.map_or(0, |header| header.frame_len());
+        (seal as usize).saturating_add(len).min(size)
     }
 
     /// From there on all bytes of the extent are zero, as far as that is known without reading.
@@ -395,13 +431,20 @@ impl Segment {
         usize::try_from(end - self.at).unwrap_or(usize::MAX)
     }
 
-    /// All bytes of the extent, zeros behind the end of the file.
+    /// All bytes of the extent up to where they end, zeros behind the end of the file.
     pub(crate) fn read_all(&self) -> Result<Cow<'_, [u8]>> {
-        if let Some(bytes) = self.mapped() {
+        self.read_up_to(self.bytes_end())
+    }
+
+    /// The first bytes of the extent, zeros behind the end of the file.
+    pub(crate) fn read_up_to(&self, end: usize) -> Result<Cow<'_, [u8]>> {
+        // A view may be older than a hole in what was set aside for frames.
+        if let Some(bytes) = self.mapped().and_then(|bytes| bytes.get(..end))
+            && !self.disk.looking_takes_space(self.at, end)
+        {
             return Ok(Cow::Borrowed(bytes));
         }
-        let len = usize::try_from(self.extent_size.bytes()).unwrap_or(usize::MAX);
-        Ok(Cow::Owned(self.disk.read_padded(self.at, len)?))
+        Ok(Cow::Owned(self.disk.read_data(self.at, end, self.at + self.data_end() as u64)?))
     }
 
     #[cold]

@@ -1,7 +1,7 @@
 //! What all handles of one open store share, and the steps that touch several parts of it.
 //!
-//! Locks are taken in this order: compacting, index, noting, core, ahead, keeper; then those within
-//! the disk, the commit queue and the turns.
+//! Locks are taken in this order: compacting, index, noting, rows, core, ahead, keeper; then those
+//! within the disk, the commit queue and the turns.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use super::commit::CommitQueue;
 use super::compact::Compacting;
-use super::core::{Core, Sealing};
-use super::disk::Disk;
+use super::core::Core;
+use super::disk::{Disk, OnPoison};
 use super::index_slot::IndexSlot;
 use super::manifest_log::{Committed, ManifestLog};
 use super::observer::{Activity, Watch};
@@ -28,7 +28,7 @@ use crate::format::manifest::Change;
 use crate::format::segment::{Purpose, SegmentHeader};
 use crate::format::superblock::{FLAG_CLEAN, Superblock};
 use crate::format::{ExtentSize, PAGE, SUPERBLOCK_AT};
-use crate::types::{Epoch, ExtentNo, Lsn, RunNo, SegmentId, Timestamp};
+use crate::types::{Durability, Epoch, ExtentNo, Lsn, RunNo, SegmentId, Timestamp};
 
 /// An open store.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub(crate) struct Engine {
     pub(crate) index: Mutex<IndexSlot>,
     /// Held by the one who tells the manifest of sealed segments.
     pub(crate) noting: Mutex<()>,
+    /// Held by the one who writes a large record in pieces.
+    pub(crate) rows: Mutex<()>,
     pub(crate) core: Mutex<Core>,
     /// Threads that wait for the core to append to it.
     pub(crate) turns: Turns,
@@ -72,10 +74,28 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Writes changes of extents; a manifest that moved is made current at once.
     pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<()> {
-        match self.manifest.commit(changes)? {
+        let committed = self.manifest.commit(changes)?;
+        self.freed.extend(changes.iter().filter_map(|change| match change {
+            Change::Free { extent } => Some(*extent),
+            _ => None,
+        }));
+        match committed {
             Committed::Appended => Ok(()),
             Committed::Moved => self.write_superblock(|_| ()),
         }
+    }
+
+    /// Chooses a free extent. That it is free is durable from then on, so that its bytes may be
+    /// touched: a power loss would bring back a retired segment that has no blocks any more.
+    pub(crate) fn claim(&mut self) -> Result<ExtentNo> {
+        self.sync()?;
+        Ok(self.manifest.claim())
+    }
+
+    /// Gives a claimed extent back, and in time its space.
+    pub(crate) fn let_go(&mut self, extent: ExtentNo) {
+        self.manifest.unclaim(extent);
+        self.freed.insert(extent);
     }
 
     /// Writes changes and syncs them.
@@ -93,18 +113,47 @@ impl Keeper {
         Ok(())
     }
 
-    /// Writes the next superblock into the slot of the older one, and syncs it (O9).
+    /// Writes the superblock, and what of the manifest it does not count yet, again as they were
+    /// found: a failed sync may have dropped them.
+    pub(crate) fn write_again(&mut self) -> Result<()> {
+        let block = self.superblock;
+        if block.epoch > Epoch(0) {
+            self.disk.write(SUPERBLOCK_AT + block.epoch.0 % 2 * PAGE, &block.encode())?;
+        }
+        self.manifest.write_again(block.manifest.records)
+    }
+
+    /// Has a superblock know of all that was committed, durably.
+    pub(crate) fn cover(&mut self) -> Result<()> {
+        if self.superblock.manifest == self.manifest.at(true) {
+            return Ok(());
+        }
+        self.write_superblock(|_| ())
+    }
+
+    /// Writes the next superblock into the slot of the older one, and syncs it (O9). If the
+    /// manifest has moved, the other slot follows before anything is added to the new area: either
+    /// of them may be lost, and the one that is left names the manifest that counts.
     pub(crate) fn write_superblock(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         self.sync()?;
         let mut next = self.superblock;
         change(&mut next);
-        next.epoch = Epoch(self.superblock.epoch.0 + 1);
         next.manifest = self.manifest.at(true);
-        let slot = next.epoch.0 % 2;
-        self.disk.write(SUPERBLOCK_AT + slot * PAGE, &next.encode())?;
-        self.disk.sync()?;
-        self.superblock = next;
+        let has_moved = next.manifest.generation != self.superblock.manifest.generation;
+        for _ in 0..=u8::from(has_moved) {
+            next.epoch = Epoch(self.superblock.epoch.0.wrapping_add(1));
+            let slot = next.epoch.0 % 2;
+            self.disk.write(SUPERBLOCK_AT + slot * PAGE, &next.encode())?;
+            self.disk.sync()?;
+            self.superblock = next;
+        }
         Ok(())
+    }
+}
+
+impl OnPoison for Engine {
+    fn poisoned(&self) {
+        self.commit.fail();
     }
 }
 
@@ -122,6 +171,27 @@ impl Engine {
         self.commit.sync_through(self, self.commit.written())
     }
 
+    /// What a call at this level tells: a refusal that rests on what others wrote is told once that
+    /// is durable, so that no power loss makes it untrue.
+    pub(crate) fn told<T>(&self, result: Result<T>, level: Durability) -> Result<T> {
+        let rests_on_writes = |error: &Error| {
+            matches!(
+                error,
+                Error::Conflict { .. }
+                    | Error::Evicted { .. }
+                    | Error::RunEnded { .. }
+                    | Error::RunExists { .. }
+                    | Error::RunHeld { .. }
+                    | Error::RunInProgress { .. }
+                    | Error::RunNotFound { .. }
+            )
+        };
+        if level == Durability::Disk && result.as_ref().is_err_and(rests_on_writes) {
+            self.sync_all()?;
+        }
+        result
+    }
+
     /// Tells the manifest of segments whose seal is durable now.
     pub(crate) fn note_synced(&self) {
         if self.sealing.swap(false, Ordering::AcqRel) {
@@ -137,26 +207,27 @@ impl Engine {
         // recovery takes what it knows as sealed for older than everything else.
         let _one_at_a_time = self.noting.lock();
         let durable = self.commit.durable();
-        let mut core = self.core.lock();
-        let covered = core.sealing.iter().take_while(|waits| waits.covered_at <= durable).count();
-        let sealed: Vec<Sealing> = core.sealing.drain(..covered).collect();
-        if !core.sealing.is_empty() {
-            self.sealing.store(true, Ordering::Release);
-        }
-        drop(core);
-        if sealed.is_empty() {
-            return Ok(());
-        }
-        let changes: Vec<Change> = sealed
-            .iter()
+        let core = self.core.lock();
+        let covered = core.sealing.iter().take_while(|waits| waits.covered_at <= durable);
+        let changes: Vec<Change> = covered
             .map(|waits| Change::Seal {
                 extent: waits.segment.extent(),
                 segment: waits.segment.id(),
                 at: waits.at,
             })
             .collect();
-        self.keeper.lock().commit(&changes)?;
-        for waits in sealed {
+        let left = core.sealing.len() > changes.len();
+        drop(core);
+        let noted = if changes.is_empty() { Ok(()) } else { self.keeper.lock().commit(&changes) };
+        if left || noted.is_err() {
+            // The next sync comes back to them.
+            self.sealing.store(true, Ordering::Release);
+        }
+        noted?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        for waits in self.core.lock().sealing.drain(..changes.len()) {
             waits.segment.note_durable();
         }
         self.upkeep.want(Wanted::CHECKPOINT);
@@ -172,8 +243,7 @@ impl Engine {
         {
             return Ok(segment);
         }
-        let id = core.next_segment;
-        core.next_segment = SegmentId(id.0 + 1);
+        let id = core.take_segment_id()?;
         self.reserve(id, core.next_run_no, core.next_lsn).inspect_err(|_| {
             // Nothing refers to the number yet.
             core.next_segment = id;
@@ -192,10 +262,10 @@ impl Engine {
         let key = SegmentKey { id, salt: self.new_salt()? };
         let written = self.commit.written();
         let mut keeper = self.keeper.lock();
-        let extent = keeper.manifest.claim();
+        let extent = keeper.claim()?;
         let prepared = self.prepare(&mut keeper, extent, key, next_run_no, next_lsn);
         if prepared.is_err() {
-            keeper.manifest.unclaim(extent);
+            keeper.let_go(extent);
         } else {
             // The sync of the record covers the log too: so the seals of earlier segments become
             // known soon, and an open after a crash reads few segments however fast appends are.
@@ -255,20 +325,23 @@ impl Engine {
         self.disk.write(segment.file_offset(), &header.encode())
     }
 
-    /// Makes everything durable and marks the file as closed in order. Closing twice is fine.
+    /// Makes everything durable and marks the file as closed in order. Closing again does what is
+    /// left to do, if anything is.
     pub(crate) fn close(&self) -> Result<()> {
-        {
-            let mut core = self.core.lock();
-            if core.closed {
-                return Ok(());
-            }
-            core.closed = true;
+        if self.disk.is_inherited() {
+            return Err(Error::Closed);
         }
+        self.upkeep.stop();
+        self.core.lock().closed = true;
+        if self.keeper.lock().superblock.flags & FLAG_CLEAN != 0 {
+            return Ok(());
+        }
+        self.disk.check()?;
         self.sync_all()?;
         self.note_seals()?;
         self.checkpoint()?;
         self.release_spare();
-        self.give_back_freed()?;
+        self.give_back_at_close()?;
         // A failure costs some space and nothing else.
         let _ = self.trim_unused();
         self.close_index();

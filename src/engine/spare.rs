@@ -21,14 +21,14 @@ impl Engine {
         if keeper.spare.is_some() || keeper.manifest.extents().uses.len() < SPARE_FROM {
             return Ok(());
         }
-        let extent = keeper.manifest.claim();
+        let extent = keeper.claim()?;
         match self.prepare_extent(extent) {
             Ok(()) => {
                 keeper.spare = Some(extent);
                 Ok(())
             }
             Err(error) => {
-                keeper.manifest.unclaim(extent);
+                keeper.let_go(extent);
                 if matches!(error, Error::DiskFull { .. }) { Ok(()) } else { Err(error) }
             }
         }
@@ -42,8 +42,7 @@ impl Engine {
         if self.options.compaction.space != SpaceReturn::Keep
             && let Some(spare) = keeper.take_spare()
         {
-            keeper.manifest.unclaim(spare);
-            keeper.freed.insert(spare);
+            keeper.let_go(spare);
         }
     }
 }
@@ -58,7 +57,7 @@ impl Keeper {
     pub(crate) fn release_last_spare(&mut self) {
         if let Some(spare) = self.spare.take_if(|spare| Some(*spare) == self.manifest.last_in_use())
         {
-            self.manifest.unclaim(spare);
+            self.let_go(spare);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::compact::live_bytes;
 use super::disk::IoCounters;
-use super::index_slot::IndexSlot;
+use super::index_host::IndexHost;
 use super::options::TailWriter;
 use super::segment::Segment;
 use super::shared::Engine;
@@ -24,6 +24,9 @@ pub struct Stats {
     pub extent_len: u64,
     /// Extents that hold segments of the log.
     pub log_extents: u64,
+    /// Extents among them that are set aside for segments to come: one as a rule, as many as it
+    /// takes while a large record is written.
+    pub reserved_extents: u64,
     /// Extents that hold pages of the index.
     pub index_extents: u64,
     /// Extents that hold manifests.
@@ -44,6 +47,9 @@ pub struct Stats {
     /// Dead segments that cannot be freed, since somebody holds a trace, a record or a payload of
     /// them.
     pub pinned: Vec<Pinned>,
+    /// Why giving space back failed when it was tried last without being asked for, if it did. It
+    /// is tried again when more is deleted.
+    pub space_failure: Option<String>,
     /// Sealed segments.
     pub sealed_segments: u64,
     /// Runs, living ones.
@@ -93,10 +99,12 @@ impl Engine {
         };
         let mut live = tail;
         for segment in &segments {
+            let extent = self.extent_size.bytes();
             live += match live_bytes(segment, |run_no| deleted.contains(&run_no)) {
                 // What cannot be told is not given back.
-                Err(error) if error.is_corruption() => self.extent_size.bytes(),
-                known => known?,
+                Err(error) if error.is_corruption() => extent,
+                // A directory may say anything.
+                known => known?.min(extent),
             };
         }
         Ok(live)
@@ -115,12 +123,9 @@ impl Engine {
 
     pub(crate) fn stats(&self) -> Result<Stats> {
         let index = self.index.lock();
-        let (index_open, index_page_reads) = match &*index {
-            IndexSlot::Open { host, .. } => (true, host.reads()),
-            _ => (false, 0),
-        };
+        let index_reads = index.host().map(IndexHost::reads);
         drop(index);
-        let (catalog, hot_only, hot_runs, deleted_runs, unsealed, end, tail_writer) = {
+        let (catalog, hot_only, hot_runs, deleted_runs, unsealed, mut reserved, end, writer) = {
             let mut core = self.core.lock();
             self.check_open(&core)?;
             (
@@ -129,10 +134,13 @@ impl Engine {
                 core.hot.len() as u64,
                 core.deleted.clone(),
                 core.unapplied.len(),
+                core.reserved.len() as u64,
                 core.end_of_log(),
                 core.tail.writer(self),
             )
         };
+        // One that is on its way is not there yet.
+        reserved += u64::from(self.ahead.try_lock().is_some_and(|ahead| ahead.is_some()));
         let runs = count_runs(&catalog, &hot_only, &deleted_runs)?;
         let index_applied = catalog.index().and_then(|index| index.applied().log);
         let sealed_segments = (catalog.segments().len() + unsealed) as u64;
@@ -153,24 +161,26 @@ impl Engine {
             file_len,
             extent_len: self.extent_size.bytes(),
             log_extents,
+            reserved_extents: reserved,
             index_extents: count(|used| matches!(used, Use::Index { .. })),
-            meta_extents: count(|used| matches!(used, Use::Meta)),
-            retired_extents: count(|used| matches!(used, Use::Retired)),
+            meta_extents: count(|used| matches!(used, Use::Meta { .. })),
+            retired_extents: count(|used| matches!(used, Use::Retired { .. })),
             free_extents,
             live_bytes,
             dead_bytes: (log_extents * self.extent_size.bytes()).saturating_sub(live_bytes),
             free_bytes: free_extents * self.extent_size.bytes(),
             pinned,
+            space_failure: self.upkeep.failure(),
             sealed_segments,
             runs,
             hot_runs,
             deleted_runs: deleted_runs.len() as u64,
-            index_open,
+            index_open: index_reads.is_some(),
             index_applied,
-            index_page_reads,
+            index_page_reads: index_reads.unwrap_or(0),
             durable: self.commit.durable(),
             end,
-            tail_writer,
+            tail_writer: writer,
             io: self.disk.counters(),
         })
     }

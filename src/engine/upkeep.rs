@@ -1,22 +1,26 @@
 //! What must be done now and then: syncing, setting segments aside, checkpoints of the index,
 //! giving space back. Three threads do it by default, so that a long checkpoint never holds up a
 //! sync, nor a compaction a checkpoint; without threads each call that changes the store does what
-//! is due before it returns.
+//! is due before it returns. In all cases the work is made of [`Step`]s, which a [`Scheduler`] can
+//! run in any order: no step may rely on another one having run before.
+//!
+//! [`Scheduler`]: super::env::Scheduler
 
-use std::sync::Arc;
+use core::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::env::Step;
 use super::index_slot::{CHECKPOINT_DUE, CHECKPOINT_LATE, RUNS_DUE, RUNS_LATE};
 use super::options::Rate;
 use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use super::shared::Engine;
 use crate::error::{Error, IoAction, Result};
-use crate::types::SegmentId;
 
 /// Work that is wanted, as a set of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,12 +31,10 @@ impl Wanted {
     pub(crate) const RESERVE: Self = Self(1 << 1);
     pub(crate) const CHECKPOINT: Self = Self(1 << 2);
     pub(crate) const RECLAIM: Self = Self(1 << 3);
-    const OPEN_INDEX: Self = Self(1 << 4);
-    pub(crate) const COMPACT: Self = Self(1 << 5);
+    pub(crate) const COMPACT: Self = Self(1 << 4);
     /// Segments are full that may have something to compress.
-    pub(crate) const PACK: Self = Self(1 << 6);
+    pub(crate) const PACK: Self = Self(1 << 5);
     const LOG_WORK: Self = Self(Self::SYNC.0 | Self::RESERVE.0);
-    const INDEX_WORK: Self = Self(Self::CHECKPOINT.0 | Self::OPEN_INDEX.0);
     const SPACE_WORK: Self = Self(Self::RECLAIM.0 | Self::COMPACT.0 | Self::PACK.0);
 
     fn has(self, other: Self) -> bool {
@@ -52,6 +54,8 @@ pub(crate) struct Upkeep {
     space_work: Condvar,
     /// Something was written since the last background sync.
     dirty: AtomicBool,
+    /// Why giving space back failed, unless it has succeeded since.
+    failure: Mutex<Option<String>>,
     threads: bool,
 }
 
@@ -75,14 +79,14 @@ impl Upkeep {
         let mut state = self.state.lock();
         if state.wanted & work.0 != work.0 {
             state.wanted |= work.0;
-            let waiting = if work.has(Wanted::LOG_WORK) {
-                &self.log_work
+            if work.has(Wanted::LOG_WORK) {
+                self.log_work.notify_one();
             } else if work.has(Wanted::SPACE_WORK) {
-                &self.space_work
+                // A caller's compaction that pauses waits here as well.
+                self.space_work.notify_all();
             } else {
-                &self.index_work
-            };
-            waiting.notify_one();
+                self.index_work.notify_one();
+            }
         }
     }
 
@@ -96,6 +100,11 @@ impl Upkeep {
         }
     }
 
+    /// Why the last attempt to give space back failed, if it did.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+
     fn take(&self, mask: Wanted) -> Wanted {
         let mut state = self.state.lock();
         let taken = state.wanted & mask.0;
@@ -103,14 +112,15 @@ impl Upkeep {
         Wanted(taken)
     }
 
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
         self.log_work.notify_one();
         self.index_work.notify_one();
         self.space_work.notify_all();
     }
 
-    fn is_stopping(&self) -> bool {
+    /// Background work is to end.
+    pub(crate) fn is_stopping(&self) -> bool {
         self.state.lock().stop
     }
 
@@ -151,10 +161,47 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
+        if self.engine.disk.is_inherited() {
+            // They are threads of the parent: nobody would end here.
+            core::mem::forget(core::mem::take(&mut self.handles));
+            return;
+        }
         self.engine.upkeep.stop();
         for handle in self.handles.drain(..) {
             let _ = handle.join();
         }
+    }
+}
+
+/// The steps of the background work of one open store, for a
+/// [`Scheduler`](crate::env::Scheduler).
+#[derive(Clone)]
+pub struct Steps {
+    engine: Weak<Engine>,
+}
+
+impl Steps {
+    pub(crate) fn new(engine: &Arc<Engine>) -> Self {
+        Self { engine: Arc::downgrade(engine) }
+    }
+
+    /// Runs a step to its end, on this thread, whether anything asked for it or not; a step that
+    /// has nothing to do does nothing. False if the store is closed: nothing was done then.
+    ///
+    /// A step that fails is like one that a thread runs: what the failure means for the store is
+    /// told by the calls that follow.
+    pub fn run(&self, step: Step) -> bool {
+        let Some(engine) = self.engine.upgrade().filter(|engine| !engine.core.lock().closed) else {
+            return false;
+        };
+        let _ = engine.run_step(step, Rate::Unlimited);
+        true
+    }
+}
+
+impl fmt::Debug for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Steps").finish_non_exhaustive()
     }
 }
 
@@ -209,14 +256,11 @@ impl Engine {
                 (Wanted(taken), due)
             };
             if work.has(Wanted::RESERVE) {
-                let _ = self.reserve_ahead();
-                let _ = self.keep_spare();
+                let _ = self.run_step(Step::Reserve, Rate::Unlimited);
             }
             if work.has(Wanted::SYNC) || due {
                 deadline = None;
-                self.upkeep.dirty.store(false, Ordering::Release);
-                // Whoever waits for it is told by the poison; the next call is too.
-                let _ = self.sync_all();
+                let _ = self.run_step(Step::Sync, Rate::Unlimited);
             }
         }
     }
@@ -247,18 +291,17 @@ impl Engine {
 
     /// Opens the index, then keeps it up to the log and gives space back.
     fn index_thread(&self) {
-        let _ = self.open_index();
-        let _ = self.checkpoint();
+        let _ = self.run_step(Step::Checkpoint, Rate::Unlimited);
         loop {
             let work = {
                 let mut state = self.upkeep.state.lock();
-                while !state.stop && state.wanted & Wanted::INDEX_WORK.0 == 0 {
+                while !state.stop && state.wanted & Wanted::CHECKPOINT.0 == 0 {
                     self.upkeep.index_work.wait(&mut state);
                 }
                 if state.stop {
                     return;
                 }
-                let taken = state.wanted & Wanted::INDEX_WORK.0;
+                let taken = state.wanted & Wanted::CHECKPOINT.0;
                 state.wanted &= !taken;
                 Wanted(taken)
             };
@@ -287,19 +330,48 @@ impl Engine {
 
     fn index_work(&self, work: Wanted) {
         if work.has(Wanted::CHECKPOINT) && self.checkpoint_is_due() {
-            let _ = self.checkpoint();
+            let _ = self.run_step(Step::Checkpoint, Rate::Unlimited);
         }
     }
 
     fn space_work(&self, work: Wanted, rate: Rate) {
-        if work.has(Wanted::SPACE_WORK) {
-            let _ = self.reclaim();
-            let _ = self.give_back_freed();
+        if !work.has(Wanted::SPACE_WORK) {
+            return;
         }
-        if work.has(Wanted::COMPACT) && self.options.compaction.automatic {
-            let _ = self.compact_for_space(rate, &|| self.upkeep.is_stopping());
-        } else if work.has(Wanted::PACK) && self.options.compaction.automatic {
-            let _ = self.compress_cold(rate, &|| self.upkeep.is_stopping());
+        let freed = self.run_step(Step::Reclaim, rate);
+        let freed = freed.and_then(|()| self.run_step(Step::GiveBack, rate));
+        // What compaction can do does not depend on it.
+        let compacted = if work.has(Wanted::COMPACT) {
+            self.run_step(Step::Compact, rate)
+        } else if work.has(Wanted::PACK) {
+            self.run_step(Step::Compress, rate)
+        } else {
+            Ok(())
+        };
+        let failure = freed.and(compacted).err();
+        *self.upkeep.failure.lock() = failure.map(|error| error.to_string());
+    }
+
+    /// Does one step of the work. Whoever waits for a sync is told by the poison, as is the next
+    /// call; everything else is tried again when it is next wanted.
+    fn run_step(&self, step: Step, rate: Rate) -> Result<()> {
+        let automatic = self.options.compaction.automatic;
+        match step {
+            Step::Reserve => self.reserve_ahead().and(self.keep_spare()),
+            Step::Sync => {
+                self.upkeep.dirty.store(false, Ordering::Relaxed);
+                // The lock orders this thread and each append: one that was placed before is
+                // covered by this sync, one that comes later finds the flag down and wakes this
+                // thread. Else each could miss the other, and the append waited for the next one.
+                drop(self.core.lock());
+                self.sync_all()
+            }
+            Step::Checkpoint => self.checkpoint(),
+            Step::Reclaim => self.reclaim(),
+            Step::GiveBack => self.give_back_freed(),
+            Step::Compact if automatic => self.compact_for_space(rate).map(drop),
+            Step::Compress if automatic => self.compress_cold(rate),
+            Step::Compact | Step::Compress => Ok(()),
         }
     }
 
@@ -323,8 +395,7 @@ impl Engine {
         }
         let work = self.upkeep.take(Wanted(u8::MAX));
         if work.has(Wanted::RESERVE) {
-            let _ = self.reserve_ahead();
-            let _ = self.keep_spare();
+            let _ = self.run_step(Step::Reserve, Rate::Unlimited);
         }
         self.index_work(work);
         self.space_work(work, Rate::Unlimited);
@@ -344,10 +415,9 @@ impl Engine {
         if core.closed || core.ahead || !core.reserved.is_empty() {
             return Ok(());
         }
+        let id = core.take_segment_id()?;
         // Locked before the core is let go, so that a roll waits for this segment.
         let mut ahead = self.ahead.lock();
-        let id = core.next_segment;
-        core.next_segment = SegmentId(id.0 + 1);
         core.ahead = true;
         let (next_run_no, next_lsn) = (core.next_run_no, core.next_lsn);
         drop(core);

@@ -1,16 +1,23 @@
 //! Checking everything that the file holds, and listing every problem with its place.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use super::catalog::Catalog;
 use super::core::Core;
+use super::open_trace::parts_now;
 use super::recovery::{SegmentCheck, check_sealed, check_tail};
 use super::segment::Segment;
 use super::shared::Engine;
+use super::trace::Trace;
+use super::walk::Opened;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::header::{HeaderFault, StaticHeader};
 use crate::format::manifest::{AreaHeader, read_area};
 use crate::format::superblock::Superblock;
 use crate::format::{OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT, owner};
+use crate::index::DirectoryScan;
+use crate::types::{RunNo, SegmentId, Seq};
 
 /// What a check of everything found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,7 +37,8 @@ pub struct VerifyReport {
     pub run_parts: u64,
     /// Bytes that were read.
     pub bytes: u64,
-    /// Whether there was an index to compare with the segments.
+    /// Whether an index was compared with the segments: there was one, and it was not dropped
+    /// meanwhile.
     pub index_checked: bool,
 }
 
@@ -46,29 +54,63 @@ impl Engine {
         let mut report = VerifyReport::default();
         self.verify_front(&mut report)?;
         report.runs = self.stats()?.runs;
-        let (sealed, tail, end, catalog, deleted) = {
+        let (sealed, tail, end, catalog, deleted, host, in_tail) = {
+            let index = self.index.lock();
             let core = self.core.lock();
             self.check_open(&core)?;
             let (tail, catalog) = (Arc::clone(&core.tail.segment), Arc::clone(&core.catalog));
-            (sealed_segments(&core), tail, core.tail.offset, catalog, Arc::clone(&core.deleted))
+            let (end, deleted) = (core.tail.offset, Arc::clone(&core.deleted));
+            let runs = core.tail.builder.runs().iter().map(|built| &built.entry);
+            let in_tail = runs.filter_map(|run| Some((run.run_no, run.first_seq?))).collect();
+            (sealed_segments(&core), tail, end, catalog, deleted, index.host().cloned(), in_tail)
         };
+        let mut large = BTreeSet::new();
         for segment in &sealed {
-            verify_segment_header(segment, &mut report);
-            report.add(check_sealed(segment)?);
+            verify_segment_header(segment, &mut report)?;
+            let mut check = check_sealed(segment)?;
+            large.extend(check.large.drain(..));
+            report.add(check);
         }
-        verify_segment_header(&tail, &mut report);
+        verify_segment_header(&tail, &mut report)?;
         let name_of = |run_no| {
             let core = self.core.lock();
             self.row(&core, run_no).ok().map(|row| row.run)
         };
-        report.add(check_tail(&tail, end, name_of)?);
-        if catalog.index().is_some() {
-            report.index_checked = true;
-            if !catalog.index_matches(&deleted) {
+        let mut check = check_tail(&tail, end, name_of)?;
+        large.extend(check.large.drain(..));
+        report.add(check);
+        self.verify_large(large, &mut report)?;
+        verify_sequences(sealed, (tail.id(), &in_tail), &deleted, &mut report);
+        if let Some(host) = host.filter(|_| catalog.index().is_some()) {
+            let matches = catalog.index_matches(&deleted);
+            // An index that was dropped meanwhile does not answer, which says nothing about it.
+            report.index_checked = matches || !host.is_detached();
+            if report.index_checked && !matches {
                 report.problems.push(Corruption::new(Place::Index, Damage::Mismatch));
             }
         }
         Ok(report)
+    }
+
+    /// Reads each large record: that its frames check says nothing of whether all are there.
+    fn verify_large(&self, large: BTreeSet<(RunNo, Seq)>, report: &mut VerifyReport) -> Result<()> {
+        for (run_no, seq) in large {
+            let core = self.core.lock();
+            let Ok(row) = self.row(&core, run_no) else { continue };
+            let parts = parts_now(core, run_no)?;
+            let opened = Opened { agent: row.agent, run: row.run, parts };
+            let trace = Trace::new(Arc::new(opened), run_no, None);
+            match trace.range(seq..=seq)?.next() {
+                Some(Err(Error::Corrupt(found))) => {
+                    if !report.problems.iter().any(|known| known.place == found.place) {
+                        report.problems.push(found);
+                    }
+                }
+                Some(Err(Error::NeedsFeature { .. }) | Ok(_)) | None => {}
+                Some(Err(error)) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Checks what stands in front of the extents, and the manifest wherever it is.
@@ -85,10 +127,7 @@ impl Engine {
         for slot in 0..2u8 {
             let bytes = self.disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE_LEN)?;
             if let Err(damage) = Superblock::decode(&bytes) {
-                let unwritten = bytes.iter().all(|&byte| byte == 0);
-                if !unwritten || keeper.superblock.epoch.0 > 1 {
-                    report.problems.push(Corruption::new(Place::Superblock { slot }, damage));
-                }
+                report.problems.push(Corruption::new(Place::Superblock { slot }, damage));
             }
         }
         if let Err(damage) = owner::decode(&self.disk.read_padded(OWNER_AT, PAGE_LEN)?) {
@@ -110,14 +149,54 @@ impl Engine {
     }
 }
 
-fn verify_segment_header(segment: &Segment, report: &mut VerifyReport) {
-    if let Err(Error::Corrupt(corruption)) = segment.header() {
-        report.problems.push(corruption);
+fn verify_segment_header(segment: &Segment, report: &mut VerifyReport) -> Result<()> {
+    match segment.header() {
+        // Zeroed on purpose: the segment was retired since the check began.
+        Err(Error::Corrupt(_)) if segment.is_retired() => {}
+        Err(Error::Corrupt(corruption)) => report.problems.push(corruption),
+        read => drop(read?),
+    }
+    Ok(())
+}
+
+/// Tells of the runs of which a segment has records that are in front of where another one ended.
+fn verify_sequences(
+    sealed: Vec<Arc<Segment>>,
+    (tail, in_tail): (SegmentId, &HashMap<RunNo, Seq>),
+    deleted: &HashSet<RunNo>,
+    report: &mut VerifyReport,
+) {
+    let catalog = Catalog::new(sealed, None, None);
+    let walked = DirectoryScan::new(&catalog).each_state(|row, spans| {
+        let sealed =
+            spans.iter().filter_map(|span| Some((span.segment, span.first_seq?, span.next_seq)));
+        let last = in_tail.get(&row.run_no).map(|first| (tail, *first, *first));
+        let mut next = Seq(0);
+        let repeated = sealed.chain(last).find(|(_, first, end)| {
+            let is_known = *first < next;
+            next = next.max(*end);
+            is_known
+        });
+        if let Some((segment, first, _)) = repeated
+            && !deleted.contains(&row.run_no)
+        {
+            let place = Place::Directory { segment };
+            let (run, seq) = (Some(row.run), Some(first));
+            report.problems.push(Corruption { place, damage: Damage::Repeated, run, seq });
+        }
+        Ok(())
+    });
+    if walked.is_err() && report.is_clean() {
+        report.problems.push(Corruption::new(Place::Index, Damage::Mismatch));
     }
 }
 
+/// The segments that are sealed, ascending.
 fn sealed_segments(core: &Core) -> Vec<Arc<Segment>> {
-    core.catalog.segments().iter().chain(&core.unapplied).cloned().collect()
+    let mut sealed: Vec<_> =
+        core.catalog.segments().iter().chain(&core.unapplied).cloned().collect();
+    sealed.sort_by_key(|segment| segment.id());
+    sealed
 }
 
 impl VerifyReport {
@@ -128,5 +207,46 @@ impl VerifyReport {
         self.run_parts += check.run_parts;
         self.bytes += check.bytes;
         self.problems.extend(check.problems);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::storage::MemoryStorage;
+    use crate::types::Seq;
+    use crate::{Options, RunLog};
+
+    /// Appends to the run until the log goes on in another segment.
+    fn fill(log: &RunLog) {
+        let full = log.stats().unwrap().end.segment;
+        while log.stats().unwrap().end.segment == full {
+            let _ = log.writer("run").unwrap().append(&[7; 5_000]).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_run_that_has_records_twice_in_several_segments_is_told() {
+        let options = Options::new().extent_size(64 << 10).background(false);
+        let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        drop(log.start_run("agent", "run", ()).unwrap());
+        let run_no = log.engine().resolve(&log.engine().core.lock(), "run".into()).unwrap();
+        fill(&log);
+        log.checkpoint().unwrap();
+        let _ = log.writer("run").unwrap().append(b"the first of another segment").unwrap();
+        let twice = log.trace("run").unwrap().count() as u64 - 3;
+        assert!(log.verify().unwrap().is_clean());
+        log.engine().core.lock().roll(log.engine()).unwrap();
+        log.engine().core.lock().hot.get_mut(run_no).unwrap().next_seq = Seq(twice);
+        // In the tail, in a sealed segment, and in one that the index knows.
+        for _ in 0..3 {
+            let _ = log.writer("run").unwrap().append(b"again").unwrap();
+            let told = log.verify().unwrap().problems;
+            let [told] = told.as_slice() else { panic!("{told:?}") };
+            assert_eq!((told.run.as_ref().unwrap().as_str(), told.seq), ("run", Some(Seq(twice))));
+            log.engine().core.lock().roll(log.engine()).unwrap();
+            log.checkpoint().unwrap();
+        }
     }
 }

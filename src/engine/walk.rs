@@ -72,12 +72,13 @@ impl Opened {
 
     /// An item for records that should be here and are not.
     fn missing(&self, part: &Part, seq: Seq) -> Error {
-        Error::Corrupt(Corruption {
-            place: Place::Directory { segment: part.segment.id() },
-            damage: Damage::Missing,
-            run: Some(self.run.clone()),
-            seq: Some(seq),
-        })
+        self.unlisted(part, Some(seq), Damage::Missing)
+    }
+
+    /// An item for what a directory does not list as it should.
+    fn unlisted(&self, part: &Part, seq: Option<Seq>, damage: Damage) -> Error {
+        let place = Place::Directory { segment: part.segment.id() };
+        Error::Corrupt(Corruption { place, damage, run: Some(self.run.clone()), seq })
     }
 }
 
@@ -165,8 +166,32 @@ impl Walk {
         None
     }
 
-    /// Checks the frame of a record.
+    /// Checks the frame of a record, and that it is the record that the list says.
     fn check(
+        &mut self,
+        opened: &Opened,
+        part: &Part,
+        number: usize,
+        index: u32,
+    ) -> Result<CheckedFrame> {
+        let frame = self.check_frame(opened, part, number, index)?;
+        match part.presumed_seq(index) {
+            Some(due) if due != frame.header.seq => {
+                let error = part.segment.damaged(frame.header.position.offset, Damage::Mismatch);
+                Err(opened.named(error, Some(due)))
+            }
+            _ => Ok(frame),
+        }
+    }
+
+    /// Whether the records of a part, from this one on, are none: the list repeats itself.
+    fn is_list_over(&self, part: &Part, number: usize, index: u32) -> bool {
+        let is_in_block =
+            self.block.as_ref().is_some_and(|block| block.rank(number, index).is_some());
+        !is_in_block && part.repeats(index)
+    }
+
+    fn check_frame(
         &mut self,
         opened: &Opened,
         part: &Part,
@@ -238,6 +263,10 @@ impl Walk {
     /// Checks the next record from the front and goes on behind it; its part, and its frame.
     fn step<'o>(&mut self, opened: &'o Opened) -> Option<Result<(&'o Part, CheckedFrame)>> {
         let (part, number, index) = self.settle_front(opened)?;
+        if self.is_list_over(part, number, index) {
+            self.front = Spot { part: number + 1, index: 0 };
+            return Some(Err(opened.unlisted(part, part.presumed_seq(index), Damage::Mismatch)));
+        }
         let checked = self.check(opened, part, number, index);
         let seq = match &checked {
             Ok(frame) => Some(frame.header.seq),
@@ -311,6 +340,10 @@ impl Walk {
     /// The next record from the back, to keep.
     pub(super) fn next_back(&mut self, opened: &Opened) -> Option<Result<Record>> {
         let (part, number, index) = self.settle_back(opened)?;
+        if self.is_list_over(part, number, index) {
+            self.back = Spot { part: number, index: 0 };
+            return Some(Err(opened.unlisted(part, part.presumed_seq(index), Damage::Mismatch)));
+        }
         self.back = Spot { part: number, index };
         Some(match self.check(opened, part, number, index) {
             Ok(frame) => self.keep(opened, part, frame),

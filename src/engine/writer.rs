@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::draft::NewRecord;
 use super::handle::RunLog;
+use super::ops::{check_outcome, level_of};
 use super::values::{Allow, Appended, Outcome};
 use crate::error::{Error, Result};
 use crate::types::{AgentId, RunId, RunNo};
@@ -66,8 +67,9 @@ impl RunWriter {
     /// [`Error::DiskFull`] (nothing was stored, later appends work when space returns),
     /// [`Error::Poisoned`] after a failed write or sync.
     pub fn append_record(&self, record: &NewRecord<'_>) -> Result<Appended> {
-        let appended = self.log.engine().append(self.run_no, record, Allow::nothing());
-        appended.map_err(|error| self.explain(error))
+        let engine = self.log.engine();
+        let appended = engine.append(self.run_no, record, Allow::nothing());
+        engine.told(appended, record.level()).map_err(|error| self.explain(error))
     }
 
     /// Appends records so that after any crash all of them are there or none. They are next to one
@@ -78,8 +80,9 @@ impl RunWriter {
     /// of an extent, not counting payloads above 256 bytes; [`Error::InvalidArgument`] when it is
     /// empty.
     pub fn append_batch(&self, records: &[NewRecord<'_>]) -> Result<Appended> {
-        let appended = self.log.engine().append_batch(self.run_no, records, Allow::nothing());
-        appended.map_err(|error| self.explain(error))
+        let engine = self.log.engine();
+        let appended = engine.append_batch(self.run_no, records, Allow::nothing());
+        engine.told(appended, level_of(records)).map_err(|error| self.explain(error))
     }
 
     /// Ends the run. Ending it again in the same way is fine.
@@ -90,7 +93,9 @@ impl RunWriter {
     /// # Errors
     /// [`Error::RunEnded`] if it was ended in another way; as [`RunWriter::append_record`].
     pub fn end(&self, outcome: &Outcome) -> Result<Appended> {
-        self.log.engine().end(self.run_no, outcome).map_err(|error| self.explain(error))
+        let engine = self.log.engine();
+        let ended = engine.end(self.run_no, outcome);
+        engine.told(ended, outcome.level()).map_err(|error| self.explain(error))
     }
 
     /// The engine knows a deleted run by its number only.
@@ -99,6 +104,65 @@ impl RunWriter {
             Error::Evicted { run: None } => Error::Evicted { run: Some(self.run.clone()) },
             other => other,
         }
+    }
+}
+
+/// Appending without a writer.
+impl RunLog {
+    /// Appends a record by ids. What [`Allow`] permits beyond a writer's rights is marked in the
+    /// record and in the run's summary.
+    ///
+    /// # Errors
+    /// As [`RunWriter::append_record`], and [`Error::RunNotFound`].
+    pub fn append_to(
+        &self,
+        agent: &str,
+        run: &str,
+        record: &NewRecord<'_>,
+        allow: Allow,
+    ) -> Result<Appended> {
+        let engine = self.engine();
+        engine.check_record(record)?;
+        let append = |run_no| engine.append(run_no, record, allow);
+        let appended = engine.on_run(agent, run, allow, record.time(), append);
+        engine.told(appended, record.level())
+    }
+
+    /// Appends a batch by ids; see [`RunWriter::append_batch`].
+    ///
+    /// # Errors
+    /// As [`RunWriter::append_batch`], and [`Error::RunNotFound`].
+    pub fn append_batch_to(
+        &self,
+        agent: &str,
+        run: &str,
+        records: &[NewRecord<'_>],
+        allow: Allow,
+    ) -> Result<Appended> {
+        let engine = self.engine();
+        engine.check_batch(records)?;
+        let first = records.first().and_then(NewRecord::time);
+        let append = |run_no| engine.append_batch(run_no, records, allow);
+        let appended = engine.on_run(agent, run, allow, first, append);
+        engine.told(appended, level_of(records))
+    }
+
+    /// Ends a run by ids; see [`RunWriter::end`].
+    ///
+    /// # Errors
+    /// As [`RunWriter::end`], and [`Error::RunNotFound`] unless `allow.unstarted`.
+    pub fn end_run(
+        &self,
+        agent: &str,
+        run: &str,
+        outcome: &Outcome,
+        allow: Allow,
+    ) -> Result<Appended> {
+        check_outcome(outcome)?;
+        let engine = self.engine();
+        let end = |run_no| engine.end(run_no, outcome);
+        let ended = engine.on_run(agent, run, allow, outcome.time(), end);
+        engine.told(ended, outcome.level())
     }
 }
 

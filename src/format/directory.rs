@@ -10,11 +10,14 @@
 //! - [`Directory`]: the view of an encoded directory.
 //!
 //! ```text
-//! header 64 B | runs 128 B each, by run number | hashes 8 B each, by hash of the run id
+//! header 64 B | runs 136 B each, by run number | hashes 8 B each, by hash of the run id
 //!             | evictions 16 B each, by run number | record offsets 4 B each | id bytes
 //! ```
 
+use super::ExtentSize;
 use super::codec::{Decoded, Reader, Writer, u16_at, u32_at, u64_at};
+use super::run_entry::{COLD, CREATED, DOCUMENT, ENDED, HELD, HOLD, KNOWN_FLAGS, RECORDS, STARTED};
+pub use super::run_entry::{EndAt, HoldAt, RunEntry, StartAt};
 use crate::error::Damage;
 use crate::types::{AgentId, Lsn, MAX_ID_LEN, RunId, RunNo, RunStatus, Seq, Timestamp};
 
@@ -23,7 +26,7 @@ pub const DIRECTORY_MAGIC: [u8; 8] = *b"RLOGDIR1";
 /// The size of the directory's header.
 pub const DIRECTORY_HEADER_LEN: usize = 64;
 /// The size of one run in the directory.
-pub const RUN_ENTRY_LEN: usize = 128;
+pub const RUN_ENTRY_LEN: usize = 136;
 /// The size of one hash of a run id.
 pub const HASH_LEN: usize = 8;
 /// The size of one eviction.
@@ -32,58 +35,13 @@ pub(super) const OFFSET_LEN: usize = 4;
 
 /// The most a run that is new to the segment adds to its directory.
 pub const MAX_RUN_ENTRY_COST: usize = RUN_ENTRY_LEN + HASH_LEN + 2 * MAX_ID_LEN;
-/// What a further record of a run adds.
+/// What a further record of a run, or a piece of one, adds.
 pub const RECORD_COST: usize = OFFSET_LEN;
 /// What an eviction adds.
 pub const EVICTION_COST: usize = EVICTION_LEN;
 
-const CREATED: u16 = 1;
-const STARTED: u16 = 1 << 1;
-const ENDED: u16 = 1 << 2;
-const RECORDS: u16 = 1 << 3;
-/// There is a HOLD frame; with [`HELD`] the latest one holds, without it that one releases.
-const HOLD: u16 = 1 << 4;
-const HELD: u16 = 1 << 5;
-/// It is no run but a version of a document.
-const DOCUMENT: u16 = 1 << 6;
-/// Everything of the run here was compressed, or found not to be worth it.
-const COLD: u16 = 1 << 7;
-const KNOWN_FLAGS: u16 = CREATED | STARTED | ENDED | RECORDS | HOLD | HELD | DOCUMENT | COLD;
 /// The eviction has a receipt.
 const WITH_RECEIPT: u32 = 1;
-
-/// Where an explicit START is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StartAt {
-    /// The offset of the START frame in its segment.
-    pub offset: u32,
-    /// Its timestamp.
-    pub at: Timestamp,
-}
-
-/// Where an END is, and what it says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EndAt {
-    /// The offset of the END frame in its segment.
-    pub offset: u32,
-    /// Its timestamp.
-    pub at: Timestamp,
-    /// How the run ended.
-    pub status: RunStatus,
-    /// Its order; of several ENDs of a run the latest wins.
-    pub lsn: Lsn,
-}
-
-/// Where the latest HOLD of a run in a segment is, and what it says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HoldAt {
-    /// The offset of the HOLD frame in its segment.
-    pub offset: u32,
-    /// Its order; of several HOLDs of a run the latest wins.
-    pub lsn: Lsn,
-    /// It holds the run; else it releases it.
-    pub held: bool,
-}
 
 /// One eviction that a segment records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,114 +58,6 @@ impl EvictionAt {
     pub(super) fn encode(self, out: &mut Vec<u8>) {
         let flags = if self.with_receipt { WITH_RECEIPT } else { 0 };
         Writer::new(out).u64(self.run_no.0).u32(self.offset).u32(flags);
-    }
-}
-
-/// What one segment says of one run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunEntry {
-    /// The number of the run.
-    pub run_no: RunNo,
-    /// The agent's id.
-    pub agent: AgentId,
-    /// The run's id.
-    pub run: RunId,
-    /// It is no run but a version of a document: the agent's id is the namespace, the run's id the
-    /// key.
-    pub document: bool,
-    /// There are records or pieces here, each of them compressed or found not to be worth it.
-    pub cold: bool,
-    /// When the run came into being, if its first frame is in this segment.
-    pub created_at: Option<Timestamp>,
-    /// The explicit START, if it is in this segment.
-    pub start: Option<StartAt>,
-    /// The END, if it is in this segment.
-    pub end: Option<EndAt>,
-    /// The latest HOLD, if there is one in this segment.
-    pub hold: Option<HoldAt>,
-    /// The sequence of the first record here, if there is one.
-    pub first_seq: Option<Seq>,
-    /// One above the sequence of the last record here.
-    pub next_seq: Seq,
-    /// How many records are here.
-    pub records: u32,
-    /// How many of them came after the end of the run.
-    pub late: u32,
-    /// The payload bytes of the records here.
-    pub bytes: u64,
-    /// The bytes of all frames of the run here, headers included.
-    pub stored: u64,
-    /// The latest timestamp of a frame of the run here.
-    pub last_at: Timestamp,
-}
-
-impl RunEntry {
-    /// An entry without any frames yet.
-    pub fn new(run_no: RunNo, agent: AgentId, run: RunId) -> Self {
-        Self {
-            run_no,
-            agent,
-            run,
-            document: false,
-            cold: false,
-            created_at: None,
-            start: None,
-            end: None,
-            hold: None,
-            first_seq: None,
-            next_seq: Seq(0),
-            records: 0,
-            late: 0,
-            bytes: 0,
-            stored: 0,
-            last_at: Timestamp(i64::MIN),
-        }
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>, first_offset: u32, id_offset: u32) {
-        let mut flags = 0;
-        flags |= if self.created_at.is_some() { CREATED } else { 0 };
-        flags |= if self.start.is_some() { STARTED } else { 0 };
-        flags |= if self.end.is_some() { ENDED } else { 0 };
-        flags |= if self.first_seq.is_some() { RECORDS } else { 0 };
-        flags |= if self.hold.is_some() { HOLD } else { 0 };
-        flags |= if self.hold.is_some_and(|hold| hold.held) { HELD } else { 0 };
-        flags |= if self.document { DOCUMENT } else { 0 };
-        flags |= if self.cold { COLD } else { 0 };
-        let hold = self.hold.unwrap_or(HoldAt { offset: 0, lsn: Lsn(0), held: false });
-        let start = self.start.unwrap_or(StartAt { offset: 0, at: Timestamp(0) });
-        let end = self.end.unwrap_or(EndAt {
-            offset: 0,
-            at: Timestamp(0),
-            status: RunStatus::InProgress,
-            lsn: Lsn(0),
-        });
-        let id_len = |len: usize| u16::try_from(len).expect("ids are at most 512 bytes");
-        Writer::new(out)
-            .u64(self.run_no.0)
-            .u64(self.first_seq.unwrap_or(Seq(0)).0)
-            .u64(self.next_seq.0)
-            .u32(self.records)
-            .u32(first_offset)
-            .u16(flags)
-            .u8(end.status.code())
-            .u8(0)
-            .u32(self.late)
-            .i64(self.created_at.unwrap_or(Timestamp(0)).0)
-            .u32(start.offset)
-            .u32(end.offset)
-            .i64(start.at.0)
-            .i64(end.at.0)
-            .u64(end.lsn.0)
-            .u64(self.bytes)
-            .u64(self.stored)
-            .i64(self.last_at.0)
-            .u32(id_offset)
-            .u16(id_len(self.run.as_str().len()))
-            .u16(id_len(self.agent.as_str().len()))
-            .u32(hold.offset)
-            .u64(hold.lsn.0)
-            .zeros(4);
     }
 }
 
@@ -245,6 +95,7 @@ impl<'a> Directory<'a> {
         let (first_lsn, last_lsn) = (Lsn(reader.u64()?), Lsn(reader.u64()?));
         let next_run_no = RunNo(reader.u64()?);
         reader.zeros(16)?;
+        super::check_numbers([first_lsn.0, last_lsn.0, next_run_no.0])?;
         let hashes_at = part(DIRECTORY_HEADER_LEN, runs, RUN_ENTRY_LEN)?;
         let evictions_at = part(hashes_at, runs, HASH_LEN)?;
         let offsets_at = part(evictions_at, evictions, EVICTION_LEN)?;
@@ -266,6 +117,49 @@ impl<'a> Directory<'a> {
             last_lsn,
             next_run_no,
         })
+    }
+
+    /// Checks all parts: a directory that is not valid as a whole is rebuilt, since lists of many
+    /// runs would end at the first entry that is not.
+    pub fn check(&self) -> Decoded<()> {
+        let (mut last_run, mut last_hash) = (None, None);
+        for slot in 0..self.runs {
+            self.check_entry(slot)?;
+            self.record_list(slot)?;
+            let (run_no, hash) = (Some(self.run_no(slot)?), Some(self.hash_at(slot)?));
+            let hashed = hash.map_or(Ok(false), |(hash, of)| {
+                self.ids(of).map(|(run, _)| hash_id(run) == hash)
+            })?;
+            if run_no <= last_run || hash <= last_hash || !hashed {
+                return Err(Damage::Mismatch);
+            }
+            (last_run, last_hash) = (run_no, hash);
+        }
+        self.evictions().try_for_each(|found| found.map(drop))
+    }
+
+    fn check_entry(&self, slot: u32) -> Decoded<()> {
+        let at = self.entry_at(slot)?;
+        let flags = self.flags(slot)?;
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(Damage::UnknownCode { found: u32::from(flags) });
+        }
+        let mut reader = Reader::new(self.bytes.get(at + 34..).unwrap_or_default());
+        let code = reader.u8()?;
+        if RunStatus::from_code(code).is_none() {
+            return Err(Damage::UnknownCode { found: u32::from(code) });
+        }
+        reader.zeros(1)?;
+        let number = |from: usize| u64_at(self.bytes, at + from);
+        super::check_numbers([number(0)?, number(8)?, number(16)?, number(72)?, number(116)?])?;
+        super::check_numbers([number(80)?])?;
+        let (found, max) = (self.stored(slot)?, ExtentSize::MAX.bytes());
+        if found > max {
+            return Err(Damage::OutOfRange { found, max });
+        }
+        let (run, agent) = self.ids(slot)?;
+        let is_id = |text: &str| (1..=MAX_ID_LEN).contains(&text.len());
+        if is_id(run) && is_id(agent) { Ok(()) } else { Err(Damage::Truncated) }
     }
 
     /// How many runs have frames in the segment.
@@ -319,15 +213,12 @@ impl<'a> Directory<'a> {
 
     /// What the directory says of the run in `slot`.
     pub fn run(&self, slot: u32) -> Decoded<RunEntry> {
+        self.check_entry(slot)?;
         let mut reader = Reader::new(self.bytes.get(self.entry_at(slot)?..).unwrap_or_default());
         let run_no = RunNo(reader.u64()?);
         let (first_seq, next_seq) = (Seq(reader.u64()?), Seq(reader.u64()?));
         let (records, _first_offset) = (reader.u32()?, reader.u32()?);
-        let flags = reader.u16()?;
-        if flags & !KNOWN_FLAGS != 0 {
-            return Err(Damage::UnknownCode { found: u32::from(flags) });
-        }
-        let code = reader.u8()?;
+        let (flags, code) = (reader.u16()?, reader.u8()?);
         let status =
             RunStatus::from_code(code).ok_or(Damage::UnknownCode { found: u32::from(code) })?;
         reader.zeros(1)?;
@@ -340,7 +231,7 @@ impl<'a> Directory<'a> {
         let last_at = Timestamp(reader.i64()?);
         reader.array::<8>()?;
         let (hold_offset, hold_lsn) = (reader.u32()?, Lsn(reader.u64()?));
-        reader.zeros(4)?;
+        let (pieces, first_lsn) = (reader.u32()?, Lsn(reader.u64()?));
         let (run, agent) = self.ids(slot)?;
         Ok(RunEntry {
             run_no,
@@ -365,10 +256,12 @@ impl<'a> Directory<'a> {
             first_seq: (flags & RECORDS != 0).then_some(first_seq),
             next_seq,
             records,
+            pieces,
             late,
             bytes,
             stored,
             last_at,
+            first_lsn,
         })
     }
 
@@ -441,12 +334,20 @@ impl<'a> Directory<'a> {
         (0..self.evictions).map(|index| self.eviction(index))
     }
 
+    /// How many pieces of large records the run in `slot` has here, and the smallest order of a
+    /// frame of it.
+    pub fn pieces(&self, slot: u32) -> Decoded<(u32, Lsn)> {
+        let at = self.entry_at(slot)?;
+        Ok((u32_at(self.bytes, at + 124)?, Lsn(u64_at(self.bytes, at + 128)?)))
+    }
+
     /// Where in the directory's bytes the record offsets of the run in `slot` are, and how many it
-    /// has; all of them lie within the directory.
+    /// has. The offsets of its pieces follow them; all of them lie within the directory.
     pub fn record_list(&self, slot: u32) -> Decoded<(u32, u32)> {
         let at = self.entry_at(slot)?;
         let (records, first) = (u32_at(self.bytes, at + 24)?, u32_at(self.bytes, at + 28)?);
-        let end = first.checked_add(records).ok_or(Damage::Truncated)?;
+        let listed = records.checked_add(self.pieces(slot)?.0).ok_or(Damage::Truncated)?;
+        let end = first.checked_add(listed).ok_or(Damage::Truncated)?;
         if end > self.offsets {
             return Err(Damage::OutOfRange { found: end.into(), max: self.offsets.into() });
         }
@@ -462,11 +363,13 @@ impl<'a> Directory<'a> {
         Ok(((self.flags(slot)? & RECORDS != 0).then_some(first), next))
     }
 
-    /// The offset of record `index` of the run in `slot`; records count from 0 in this segment.
+    /// The offset of record `index` of the run in `slot`; records count from 0 in this segment, and
+    /// pieces go on behind them.
     pub fn record_offset(&self, slot: u32, index: u32) -> Decoded<u32> {
         let (start, records) = self.record_list(slot)?;
-        if index >= records {
-            return Err(Damage::OutOfRange { found: index.into(), max: records.into() });
+        let listed = records.saturating_add(self.pieces(slot)?.0);
+        if index >= listed {
+            return Err(Damage::OutOfRange { found: index.into(), max: listed.into() });
         }
         offset_in_list(self.bytes, start, index)
     }
@@ -488,7 +391,7 @@ impl<'a> Directory<'a> {
     }
 }
 
-/// Item `index` of a list of record offsets that starts at `start` of the directory's bytes.
+/// Item `index` of a list of offsets that starts at `start` of the directory's bytes.
 pub fn offset_in_list(directory: &[u8], start: u32, index: u32) -> Decoded<u32> {
     u32_at(directory, start as usize + index as usize * OFFSET_LEN)
 }

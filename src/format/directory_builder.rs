@@ -30,6 +30,8 @@ pub struct BuiltRun {
     pub entry: RunEntry,
     /// The offsets of the run's records, ascending.
     pub offsets: Vec<u32>,
+    /// The offsets of pieces of its records, ascending.
+    pub pieces: Vec<u32>,
 }
 
 impl DirectoryBuilder {
@@ -75,13 +77,23 @@ impl DirectoryBuilder {
         }
         self.id_bytes += agent.as_str().len() + run.as_str().len();
         self.by_no.insert(run_no, self.runs.len());
-        self.runs.push(BuiltRun { entry: RunEntry::new(run_no, agent, run), offsets: Vec::new() });
+        let entry = RunEntry::new(run_no, agent, run);
+        self.runs.push(BuiltRun { entry, offsets: Vec::new(), pieces: Vec::new() });
     }
 
     /// Adds the offset of a record of a run that has an entry.
     pub fn push_record(&mut self, run_no: RunNo, offset: u32) {
         if let Some(slot) = self.slot(run_no) {
             self.push_record_at(slot, offset);
+        }
+    }
+
+    /// Adds the offset of a piece of a record of a run that has an entry.
+    pub fn push_piece(&mut self, run_no: RunNo, offset: u32) {
+        if let Some(built) = self.slot(run_no).and_then(|slot| self.runs.get_mut(slot)) {
+            built.pieces.push(offset);
+            built.entry.pieces += 1;
+            self.offsets += 1;
         }
     }
 
@@ -130,7 +142,7 @@ impl DirectoryBuilder {
         let (mut offset_at, mut id_at) = (0, 0);
         for built in &order {
             built.entry.encode(&mut out, offset_at, id_at);
-            offset_at += len_u32(built.offsets.len());
+            offset_at += len_u32(built.offsets.len() + built.pieces.len());
             id_at += len_u32(built.entry.run.as_str().len() + built.entry.agent.as_str().len());
         }
         let mut hashes: Vec<(u32, u32)> = order
@@ -147,7 +159,7 @@ impl DirectoryBuilder {
             eviction.encode(&mut out);
         }
         let mut writer = Writer::new(&mut out);
-        for offset in order.iter().flat_map(|built| &built.offsets) {
+        for offset in order.iter().flat_map(|run| run.offsets.iter().chain(&run.pieces)) {
             writer.u32(*offset);
         }
         for built in &order {

@@ -13,9 +13,10 @@
 //! 16 u64 position                    24 u64 order
 //! 32 u64 run number                  40 u64 sequence
 //! 48 i64 timestamp                   56 u64 durable position
-//! 64 u8[4] zero      68 u32 extra (batch: records; pieces: number; else zero)
+//! 64 u8[4] zero      68 u32 extra
 //! ```
 
+use super::NUMBERS_END;
 use super::codec::{Decoded, Reader, Writer, check_crc};
 use crate::error::Damage;
 use crate::types::{
@@ -26,8 +27,8 @@ use crate::types::{
 pub const FRAME_HEADER_LEN: usize = 72;
 /// Frames start at multiples of this.
 pub const FRAME_ALIGN: usize = 8;
-/// The length of the reference to one piece in the last frame of a large record.
-pub const PIECE_REF_LEN: usize = 16;
+/// The length of what a large record says of its pieces.
+pub const PIECES_LEN: usize = 16;
 
 /// [`MAX_KIND_LEN`] as lengths in headers count.
 const MAX_NAME: u32 = 64;
@@ -45,7 +46,7 @@ pub enum FrameKind {
     Record = 3,
     /// A run ends.
     End = 4,
-    /// A part of a large record; counts only once a record frame refers to it.
+    /// A part of a large record; counts only once the RECORD behind it does.
     Piece = 5,
     /// The frames of a batch, which lie directly in front of it, count.
     Commit = 6,
@@ -89,7 +90,7 @@ impl FrameKind {
 pub const FLAG_BATCH: u8 = 1;
 /// The record came after the end of its run.
 pub const FLAG_LATE: u8 = 1 << 1;
-/// The payload holds references to pieces instead of the bytes.
+/// The bytes of the record are in PIECEs in front of it; the payload says how many.
 pub const FLAG_PIECES: u8 = 1 << 2;
 /// A START that nobody asked for: records came first.
 pub const FLAG_IMPLICIT: u8 = 1 << 3;
@@ -138,7 +139,8 @@ pub struct FrameHeader {
     pub lsn: Lsn,
     /// The run it belongs to; 0 for none.
     pub run_no: RunNo,
-    /// The sequence of the record in its run.
+    /// RECORD, BLOCK: the sequence of the first record in its run. PIECE: the order of the first
+    /// piece of its record, if it is not that piece. Else zero.
     pub seq: Seq,
     /// When it was appended.
     pub at: Timestamp,
@@ -277,6 +279,11 @@ impl FrameHeader {
         }
         let (lsn, run_no) = (Lsn(reader.u64()?), RunNo(reader.u64()?));
         let (seq, at) = (Seq(reader.u64()?), Timestamp(reader.i64()?));
+        // All of them at once: an end is a power of two.
+        let largest = lsn.0 | run_no.0 | seq.0;
+        if largest >= NUMBERS_END {
+            return Err(Damage::OutOfRange { found: largest, max: NUMBERS_END - 1 });
+        }
         let durable = LogPosition::from_u64(reader.u64()?);
         reader.zeros(4)?;
         let extra = reader.u32()?;
@@ -349,40 +356,32 @@ pub fn decode_ids(payload: &[u8]) -> Decoded<(AgentId, RunId, &[u8])> {
     Ok((agent, run, reader.rest()))
 }
 
-/// A large record's reference to one of its pieces.
+/// What a large record says of its pieces. They are a row: PIECE frames of the run, numbered from
+/// 0, without another record's pieces in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PieceRef {
-    /// Where the piece's frame is.
-    pub at: LogPosition,
-    /// The length of its payload.
-    pub len: u32,
-    /// The checksum of its payload, so that a piece cannot be taken for another.
-    pub crc: u32,
+pub struct Pieces {
+    /// The order of the first piece, which all others have as their sequence.
+    pub first: Lsn,
+    /// How many they are.
+    pub count: u32,
 }
 
-/// Appends the references; the rest of the payload follows them.
-pub fn encode_pieces(pieces: &[PieceRef], out: &mut Vec<u8>) {
-    let mut writer = Writer::new(out);
-    writer.u32(super::codec::len_u32(pieces.len())).zeros(4);
-    for piece in pieces {
-        writer.u64(piece.at.to_u64()).u32(piece.len).u32(piece.crc);
+impl Pieces {
+    /// What stands behind the kind of the record.
+    pub fn encode(self) -> [u8; PIECES_LEN] {
+        let mut out = [0; PIECES_LEN];
+        out[..8].copy_from_slice(&self.first.0.to_le_bytes());
+        out[8..12].copy_from_slice(&self.count.to_le_bytes());
+        out
     }
-}
 
-/// Reads the references of a record's payload (behind its kind).
-pub fn decode_pieces(payload: &[u8]) -> Decoded<Vec<PieceRef>> {
-    let mut reader = Reader::new(payload);
-    let count = reader.u32()? as usize;
-    reader.zeros(4)?;
-    if reader.rest().len() != count.checked_mul(PIECE_REF_LEN).ok_or(Damage::Truncated)? {
-        return Err(Damage::Truncated);
+    /// Reads what stands behind the kind of the record.
+    pub fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(bytes);
+        let pieces = Self { first: Lsn(reader.u64()?), count: reader.u32()? };
+        reader.zeros(4)?;
+        if reader.rest().is_empty() { Ok(pieces) } else { Err(Damage::Truncated) }
     }
-    let mut pieces = Vec::with_capacity(count);
-    for _ in 0..count {
-        let at = LogPosition::from_u64(reader.u64()?);
-        pieces.push(PieceRef { at, len: reader.u32()?, crc: reader.u32()? });
-    }
-    Ok(pieces)
 }
 
 #[cfg(test)]
@@ -460,11 +459,13 @@ mod tests {
         encode_ids(&agent, &run, &mut out);
         out.extend_from_slice(b"meta");
         assert_eq!(decode_ids(&out), Ok((agent, run, &b"meta"[..])));
-        let pieces =
-            vec![PieceRef { at: LogPosition { segment: SegmentId(1), offset: 8 }, len: 9, crc: 4 }];
-        let mut out = Vec::new();
-        encode_pieces(&pieces, &mut out);
-        assert_eq!(decode_pieces(&out), Ok(pieces));
-        assert!(decode_pieces(&[255, 255, 255, 255, 0, 0, 0, 0]).is_err());
+        let pieces = Pieces { first: Lsn(1 << 40), count: 9 };
+        assert_eq!(Pieces::decode(&pieces.encode()), Ok(pieces));
+        for len in (0..PIECES_LEN).chain([PIECES_LEN + 1]) {
+            let mut bytes = pieces.encode().to_vec();
+            bytes.resize(len, 0);
+            assert!(Pieces::decode(&bytes).is_err(), "{len}");
+        }
+        assert!(Pieces::decode(&[255; PIECES_LEN]).is_err());
     }
 }

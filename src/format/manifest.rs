@@ -4,14 +4,14 @@
 //!   state when the area was begun, the rest are changes.
 //! - A record's check is keyed by the generation of the area and the record's place in it, so that
 //!   records of an earlier generation in the same bytes never check.
-//! - Records come in batches: only the last record of a batch has [`LAST_OF_BATCH`]; a batch counts
-//!   whole or not at all.
+//! - Records come in batches: only the last record of a batch has [`LAST_OF_BATCH`], and each says
+//!   how many of its batch are in front of it; a batch counts whole or not at all.
 //! - [`Extents`] is the state: the fold of all records.
 
-use std::collections::BTreeMap;
+pub use super::extents::{Area, Extents, Use};
 
 use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
-use super::segment::Purpose;
+use super::segment::{Purpose, check_id};
 use crate::error::Damage;
 use crate::types::{ExtentNo, SegmentId};
 
@@ -23,6 +23,8 @@ const AREA_CHECKED_LEN: usize = 60;
 pub const RECORD_LEN: usize = 40;
 /// What a device writes whole or not at all. Areas start at multiples of it.
 const SECTOR_LEN: usize = 512;
+/// No area is longer.
+pub const MAX_AREA_LEN: u64 = 1 << 32;
 /// The record closes its batch.
 pub const LAST_OF_BATCH: u8 = 1;
 
@@ -133,10 +135,12 @@ pub enum Change {
         /// The length in bytes.
         len: u64,
     },
-    /// The extent holds manifest areas.
+    /// The extent holds a manifest area, or a part of one.
     Meta {
         /// The extent.
         extent: ExtentNo,
+        /// The length of the area.
+        area_len: u64,
     },
 }
 
@@ -158,9 +162,30 @@ pub struct RecordKey {
     pub index: u64,
 }
 
+/// The bytes of a batch of which the first record has this key.
+pub fn encode_batch(changes: &[Change], first: RecordKey) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(changes.len() * RECORD_LEN);
+    for (place, change) in (0..).zip(changes) {
+        let key = RecordKey { index: first.index + u64::from(place), ..first };
+        bytes.extend(change.encode(key, place, place as usize + 1 == changes.len()));
+    }
+    bytes
+}
+
+/// A record that checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// What it says.
+    pub change: Change,
+    /// How many records of its batch are in front of it.
+    pub place: u32,
+    /// It closes its batch.
+    pub last: bool,
+}
+
 impl Change {
     /// The bytes that are written.
-    pub fn encode(&self, key: RecordKey, last: bool) -> [u8; RECORD_LEN] {
+    fn encode(&self, key: RecordKey, place: u32, last: bool) -> [u8; RECORD_LEN] {
         let (op, detail, extent, number, wide, [a, b, c]) = match *self {
             Self::Reserve { extent, segment, salt, purpose } => {
                 (RESERVE, purpose as u8, extent.0, segment.0, salt, [0, 0, 0])
@@ -173,7 +198,7 @@ impl Change {
             Self::Free { extent } => (FREE, 0, extent.0, 0, 0, [0, 0, 0]),
             Self::Map { extent, slot } => (MAP, 0, extent.0, slot, 0, [0, 0, 0]),
             Self::IndexLen { len } => (INDEX_LEN, 0, 0, 0, len, [0, 0, 0]),
-            Self::Meta { extent } => (META, 0, extent.0, 0, 0, [0, 0, 0]),
+            Self::Meta { extent, area_len } => (META, 0, extent.0, 0, area_len, [0, 0, 0]),
         };
         let mut out = [0; RECORD_LEN];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -184,13 +209,14 @@ impl Change {
         put(24, &a.to_le_bytes());
         put(28, &b.to_le_bytes());
         put(32, &c.to_le_bytes());
+        put(36, &place.to_le_bytes());
         let check = record_check(&out, key);
         out[..4].copy_from_slice(&check.to_le_bytes());
         out
     }
 
-    /// Reads a record, and whether it closes its batch.
-    pub fn decode(bytes: &[u8], key: RecordKey) -> Decoded<(Self, bool)> {
+    /// Reads a record.
+    pub fn decode(bytes: &[u8], key: RecordKey) -> Decoded<Record> {
         let record = bytes.first_chunk::<RECORD_LEN>().ok_or(Damage::Truncated)?;
         let mut reader = Reader::new(record);
         check_crc(reader.u32()?, record_check(record, key))?;
@@ -199,11 +225,14 @@ impl Change {
         let (extent, number) = (ExtentNo(reader.u32()?), reader.u32()?);
         let wide = reader.u64()?;
         let (end, seal, digest) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        reader.zeros(4)?;
+        let place = reader.u32()?;
         if flags & !LAST_OF_BATCH != 0 || detail & !HAS_EVICTIONS != 0 {
             return Err(Damage::ReservedNotZero);
         }
         let segment = SegmentId(number);
+        if op == RESERVE {
+            check_id(segment)?;
+        }
         let change = match op {
             RESERVE => {
                 let code = Damage::UnknownCode { found: detail.into() };
@@ -218,10 +247,10 @@ impl Change {
             FREE => Self::Free { extent },
             MAP => Self::Map { extent, slot: number },
             INDEX_LEN => Self::IndexLen { len: wide },
-            META => Self::Meta { extent },
+            META => Self::Meta { extent, area_len: wide },
             _ => return Err(Damage::UnknownCode { found: op.into() }),
         };
-        Ok((change, flags & LAST_OF_BATCH != 0))
+        Ok(Record { change, place, last: flags & LAST_OF_BATCH != 0 })
     }
 }
 
@@ -233,128 +262,6 @@ fn record_check(record: &[u8; RECORD_LEN], key: RecordKey) -> u32 {
     crc32fast::hash(&keyed)
 }
 
-/// Who owns an extent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
-    /// A segment of the log; sealed or not.
-    Log {
-        /// The segment's number.
-        segment: SegmentId,
-        /// The segment's salt.
-        salt: u64,
-        /// What the segment is for.
-        purpose: Purpose,
-        /// Its end and directory, once sealed.
-        sealed: Option<SealedAt>,
-    },
-    /// A segment that does not count any more, but may still be read by somebody.
-    Retired,
-    /// A piece of the index.
-    Index {
-        /// Its place in the index.
-        slot: u32,
-    },
-    /// Manifest areas.
-    Meta,
-}
-
-/// The state that the manifest describes. An extent that is not listed is free (I1: each extent
-/// has exactly one owner, by construction).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Extents {
-    /// All extents that somebody owns.
-    pub uses: BTreeMap<ExtentNo, Use>,
-    /// The length of the index in bytes.
-    pub index_len: u64,
-}
-
-impl Extents {
-    /// Applies one change. A change that does not fit the state is damage.
-    pub fn apply(&mut self, change: Change) -> Decoded<()> {
-        match change {
-            Change::Reserve { extent, segment, salt, purpose } => {
-                self.claim(extent, Use::Log { segment, salt, purpose, sealed: None })
-            }
-            Change::Seal { extent, segment, at } => match self.uses.get_mut(&extent) {
-                Some(Use::Log { segment: found, sealed: sealed @ None, .. })
-                    if *found == segment =>
-                {
-                    *sealed = Some(at);
-                    Ok(())
-                }
-                _ => Err(Damage::Mismatch),
-            },
-            Change::Retire { extent } => match self.uses.get_mut(&extent) {
-                Some(used @ Use::Log { .. }) => {
-                    *used = Use::Retired;
-                    Ok(())
-                }
-                _ => Err(Damage::Mismatch),
-            },
-            Change::Free { extent } => {
-                self.uses.remove(&extent).map(|_| ()).ok_or(Damage::Mismatch)
-            }
-            Change::Map { extent, slot } => self.claim(extent, Use::Index { slot }),
-            Change::IndexLen { len } => {
-                self.index_len = len;
-                Ok(())
-            }
-            Change::Meta { extent } => self.claim(extent, Use::Meta),
-        }
-    }
-
-    fn claim(&mut self, extent: ExtentNo, used: Use) -> Decoded<()> {
-        match self.uses.insert(extent, used) {
-            None => Ok(()),
-            Some(_) => Err(Damage::Mismatch),
-        }
-    }
-
-    /// The records of a snapshot of this state.
-    pub fn snapshot(&self) -> Vec<Change> {
-        let mut changes = Vec::with_capacity(self.uses.len() * 2 + 1);
-        for (&extent, &used) in &self.uses {
-            match used {
-                Use::Log { segment, salt, purpose, sealed } => {
-                    changes.push(Change::Reserve { extent, segment, salt, purpose });
-                    if let Some(at) = sealed {
-                        changes.push(Change::Seal { extent, segment, at });
-                    }
-                }
-                Use::Retired => {
-                    let (segment, purpose) = (SegmentId(0), Purpose::Log);
-                    changes.push(Change::Reserve { extent, segment, salt: 0, purpose });
-                    changes.push(Change::Retire { extent });
-                }
-                Use::Index { slot } => changes.push(Change::Map { extent, slot }),
-                Use::Meta => changes.push(Change::Meta { extent }),
-            }
-        }
-        changes.push(Change::IndexLen { len: self.index_len });
-        changes
-    }
-
-    /// The extents of the index in order, if there is no gap.
-    pub fn index_map(&self) -> Option<Vec<ExtentNo>> {
-        let mut slots: Vec<(u32, ExtentNo)> = self
-            .uses
-            .iter()
-            .filter_map(|(&extent, used)| match used {
-                Use::Index { slot } => Some((*slot, extent)),
-                _ => None,
-            })
-            .collect();
-        slots.sort_unstable();
-        let contiguous = slots.iter().zip(0..).all(|(&(slot, _), expected)| slot == expected);
-        contiguous.then(|| slots.into_iter().map(|(_, extent)| extent).collect())
-    }
-
-    /// The lowest extents that nobody owns, without end.
-    pub fn free(&self) -> impl Iterator<Item = ExtentNo> + '_ {
-        (0..u32::MAX).map(ExtentNo).filter(|extent| !self.uses.contains_key(extent))
-    }
-}
-
 /// What was read of an area.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AreaContents {
@@ -364,6 +271,8 @@ pub struct AreaContents {
     pub extents: Extents,
     /// How many records are in whole batches.
     pub records: u64,
+    /// The last of these batches; none if that is the snapshot.
+    pub last_batch: Vec<Change>,
     /// What follows the last whole batch is damage, not a batch that was being written: a later
     /// batch follows, or bytes that no torn write leaves.
     pub hole: bool,
@@ -379,26 +288,46 @@ pub fn read_area(bytes: &[u8], uuid: [u8; 16], generation: u64) -> Decoded<AreaC
     let used = used_len(bytes).saturating_sub(AREA_HEADER_LEN).next_multiple_of(RECORD_LEN);
     let bytes = bytes.get(..AREA_HEADER_LEN + used).unwrap_or(bytes);
     let records = bytes.get(AREA_HEADER_LEN..).unwrap_or_default().chunks_exact(RECORD_LEN);
-    let decode =
-        |(index, record): (u64, &[u8])| Change::decode(record, RecordKey { generation, index });
-    let mut decoded = (0..).zip(records.clone()).map(decode);
+    let decode = |(index, record): (usize, &[u8])| {
+        let key = RecordKey { generation, index: index as u64 };
+        Change::decode(record, key).map(|record| (index, record))
+    };
+    let mut decoded = (0..).zip(records).map(decode);
     let (mut extents, mut batch) = (Extents::default(), Vec::new());
+    let mut last_batch = Vec::new();
     let (mut whole, mut good) = (0_usize, 0_usize);
-    for (change, index) in decoded.by_ref().map_while(Result::ok).zip(1_usize..) {
-        good = index;
-        batch.push(change.0);
-        if change.1 {
-            batch.drain(..).try_for_each(|change| extents.apply(change))?;
-            whole = index;
+    let in_batch = |(index, record): &(usize, Record), first: usize| {
+        index.checked_sub(record.place as usize) == Some(first)
+    };
+    for found in decoded.by_ref() {
+        let found = match found {
+            Ok(found) => found,
+            Err(Damage::Checksum { .. }) => break,
+            // What checks and makes no sense was written as it is.
+            Err(damage) => return Err(damage),
+        };
+        if !in_batch(&found, whole) {
+            return Err(Damage::Mismatch);
+        }
+        good = found.0 + 1;
+        batch.push(found.1.change);
+        if found.1.last {
+            batch.iter().try_for_each(|change| extents.apply(*change))?;
+            last_batch = if whole == 0 { Vec::new() } else { core::mem::take(&mut batch) };
+            batch.clear();
+            whole = good;
         }
     }
     if whole < header.snapshot as usize {
         return Err(Damage::Truncated);
     }
+    if !extents.is_consistent() {
+        return Err(Damage::Mismatch);
+    }
     // Of one batch, and at most one is not synced, a power cut may leave any sectors.
-    let later = decoded.filter_map(Result::ok).skip_while(|(_, last)| !last).nth(1).is_some();
+    let later = decoded.filter_map(Result::ok).any(|found| !in_batch(&found, whole));
     let hole = later || !is_torn(bytes, AREA_HEADER_LEN + good * RECORD_LEN);
-    Ok(AreaContents { header, extents, records: whole as u64, hole })
+    Ok(AreaContents { header, extents, records: whole as u64, last_batch, hole })
 }
 
 /// The length without the zeros at the end.
@@ -422,26 +351,18 @@ fn is_torn(area: &[u8], at: usize) -> bool {
     unwritten(behind) || unwritten(first) || (!whole_sector && unwritten(second))
 }
 
-/// How many records an area of this length holds.
-pub fn area_capacity(area_len: u64) -> u64 {
-    area_len.saturating_sub(AREA_HEADER_LEN as u64) / RECORD_LEN as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::{ExtentSize, PAGE};
 
     fn area(generation: u64, batches: &[&[Change]]) -> Vec<u8> {
         let snapshot = u32::try_from(batches[0].len()).unwrap();
         let header = AreaHeader { uuid: [1; 16], generation, area_len: 4096, snapshot };
         let mut bytes = header.encode();
-        let mut index = 0;
         for batch in batches {
-            for (place, change) in batch.iter().enumerate() {
-                let key = RecordKey { generation, index };
-                bytes.extend(change.encode(key, place + 1 == batch.len()));
-                index += 1;
-            }
+            let index = ((bytes.len() - AREA_HEADER_LEN) / RECORD_LEN) as u64;
+            bytes.extend(encode_batch(batch, RecordKey { generation, index }));
         }
         bytes.resize(4096, 0);
         bytes
@@ -478,7 +399,7 @@ mod tests {
             Change::Retire { extent: ExtentNo(4) },
             Change::Map { extent: ExtentNo(2), slot: 0 },
             Change::IndexLen { len: 12_288 },
-            Change::Meta { extent: ExtentNo(3) },
+            Change::Meta { extent: ExtentNo(3), area_len: PAGE },
         ] {
             assert_eq!(extents.apply(change), Ok(()));
         }
@@ -518,6 +439,75 @@ mod tests {
         torn[SECTOR_LEN..].fill(0);
         let read = read_area(&torn, [1; 16], 1).unwrap();
         assert_eq!((read.records, read.hole), (8, false));
+    }
+
+    #[test]
+    fn a_lost_sector_with_a_batch_behind_it_is_a_hole() {
+        let one: Vec<Vec<Change>> =
+            (0..24).map(|number| vec![reserve(number, number + 1)]).collect();
+        let mut batches: Vec<&[Change]> = one.iter().map(Vec::as_slice).collect();
+        let last: Vec<Change> = (24..30).map(|number| reserve(number, number + 1)).collect();
+        batches.push(&last);
+        let mut bytes = area(1, &batches);
+        bytes[SECTOR_LEN..2 * SECTOR_LEN].fill(0);
+        // Of what is left behind it, all is of one batch, which is not the one that was lost first.
+        assert!(read_area(&bytes, [1; 16], 1).unwrap().hole);
+    }
+
+    #[test]
+    fn a_segment_of_the_log_is_not_sealed_in_front_of_others_that_are_not() {
+        let at = SealedAt { end: 100, seal: 104, digest: 7, has_evictions: false };
+        let seal =
+            |number| Change::Seal { extent: ExtentNo(number), segment: SegmentId(number + 1), at };
+        let both = [reserve(0, 1), reserve(1, 2)];
+        assert!(read_area(&area(1, &[&both, &[seal(0)]]), [1; 16], 1).is_ok());
+        assert!(read_area(&area(1, &[&both, &[seal(1)]]), [1; 16], 1).is_err());
+        assert!(read_area(&area(1, &[&both, &[seal(0)], &[seal(1)]]), [1; 16], 1).is_ok());
+        // The numbers of outputs say nothing.
+        let (extent, segment) = (ExtentNo(1), SegmentId(2));
+        let output = Change::Reserve { extent, segment, salt: 8, purpose: Purpose::Output };
+        assert!(read_area(&area(1, &[&[both[0], output], &[seal(1)]]), [1; 16], 1).is_ok());
+    }
+
+    #[test]
+    fn a_record_that_checks_and_makes_no_sense_is_damage() {
+        let at = AREA_HEADER_LEN + RECORD_LEN;
+        let key = RecordKey { generation: 1, index: 1 };
+        for (byte, value) in [(4, 9), (5, 2), (7, 1), (12, 0), (12, 1), (36, 1)] {
+            let mut bytes = area(1, &[&[reserve(0, 1)], &[reserve(1, 2)]]);
+            bytes[at + byte] = value;
+            let record = bytes[at..at + RECORD_LEN].first_chunk().unwrap();
+            let check = record_check(record, key);
+            bytes[at..at + 4].copy_from_slice(&check.to_le_bytes());
+            assert!(read_area(&bytes, [1; 16], 1).is_err(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn areas_are_rows_of_extents_that_say_how_long_they_are() {
+        let size = ExtentSize::MIN;
+        let extents = |metas: &[(u32, u64)]| {
+            let mut extents = Extents::default();
+            for &(extent, area_len) in metas {
+                extents.apply(Change::Meta { extent: ExtentNo(extent), area_len }).unwrap();
+            }
+            extents.areas(size)
+        };
+        let two = size.bytes() + PAGE;
+        let area = |extent, len| Area { offset: size.offset_of(ExtentNo(extent)), len };
+        assert_eq!(extents(&[]), Ok(Vec::new()));
+        assert_eq!(
+            extents(&[(3, two), (4, two), (5, PAGE)]),
+            Ok(vec![area(3, two), area(5, PAGE)])
+        );
+        assert_eq!(area(3, two).extents(size).collect::<Vec<_>>(), [ExtentNo(3), ExtentNo(4)]);
+        assert_eq!(Area::FRONT[0].extents(size).count(), 0);
+        for wrong in [&[(3, two)][..], &[(3, two), (5, two)], &[(3, two), (4, PAGE)], &[(3, 0)]] {
+            assert!(extents(wrong).is_err(), "{wrong:?}");
+        }
+        for len in [1, PAGE + 1, MAX_AREA_LEN + PAGE, u64::MAX] {
+            assert!(extents(&[(3, len)]).is_err(), "{len}");
+        }
     }
 
     #[test]

@@ -5,12 +5,12 @@
 //! - [`header`]: the static header, written once.
 //! - [`superblock`]: two slots that alternate; where the manifest is, what was durable.
 //! - [`owner`]: who holds the writer lock, for people.
-//! - [`manifest`]: who owns each extent.
+//! - [`manifest`], [`extents`]: who owns each extent.
 //! - [`segment`]: the header of a log segment.
 //! - [`frame`]: the frames of the log.
 //! - [`block`]: records of a run that has ended, and pieces, in compressed form.
 //! - [`compression`]: the codec.
-//! - [`directory`], [`directory_builder`]: what a sealed segment says of its runs.
+//! - [`directory`], [`directory_builder`], `run_entry`: what a sealed segment says of its runs.
 //! - [`codec`]: reading and writing of fields.
 //!
 //! ```text
@@ -24,12 +24,14 @@ pub mod compression;
 pub mod directory;
 pub mod directory_builder;
 pub mod eviction;
+pub mod extents;
 pub mod frame;
 pub mod header;
 pub mod manifest;
 pub mod origin;
 pub mod owner;
 mod record_frame;
+mod run_entry;
 pub(crate) mod run_map;
 pub mod segment;
 pub mod superblock;
@@ -109,6 +111,11 @@ impl ExtentSize {
         EXTENTS_AT + (u64::from(extent.0) << self.log2)
     }
 
+    /// Where an extent ends in the file.
+    pub fn end_of(self, extent: ExtentNo) -> u64 {
+        self.offset_of(extent) + self.bytes()
+    }
+
     /// How many extents a file of this length has; a part of one counts.
     pub fn extents_in(self, file_len: u64) -> u64 {
         file_len.saturating_sub(EXTENTS_AT).div_ceil(self.bytes())
@@ -119,13 +126,6 @@ impl ExtentSize {
         self.bytes_u32() / 8
     }
 
-    /// The longest record: as many pieces as the last frame can name, and 256 MiB at most.
-    pub fn max_record(self) -> u64 {
-        let inline = u64::from(self.inline_limit());
-        let pieces = inline / 2 / frame::PIECE_REF_LEN as u64;
-        (pieces * inline).min(256 << 20)
-    }
-
     /// The most bytes of frames an atomic batch may take.
     pub fn max_batch(self) -> u32 {
         self.bytes_u32() / 4
@@ -134,6 +134,21 @@ impl ExtentSize {
     /// The longest metadata of a start.
     pub fn max_metadata(self) -> u32 {
         (self.inline_limit() / 2).min(64 << 10)
+    }
+}
+
+/// Run numbers, orders and sequences are below this. No writer comes near it
+/// ([`LAST_WRITTEN`]), so that what is not below it is damage, and adding to what was read never
+/// comes to the end of the numbers.
+pub const NUMBERS_END: u64 = 1 << 60;
+/// Who appends stops here, far enough in front of [`NUMBERS_END`] for whatever a segment holds.
+pub const LAST_WRITTEN: u64 = NUMBERS_END - (1 << 32);
+
+/// Refuses numbers that no writer gives out, nor comes to.
+pub(crate) fn check_numbers<const N: usize>(next: [u64; N]) -> codec::Decoded<()> {
+    match next.into_iter().find(|&next| next > NUMBERS_END) {
+        Some(found) => Err(crate::error::Damage::OutOfRange { found, max: NUMBERS_END }),
+        None => Ok(()),
     }
 }
 

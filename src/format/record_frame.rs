@@ -4,6 +4,7 @@
 //! different, [`FrameHeader::decode_with`](super::FrameHeader::decode_with) says, which checks the
 //! same.
 
+use super::NUMBERS_END;
 use super::frame::{
     FLAG_BATCH, FLAG_LATE, FLAG_PLAIN, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, FrameKind,
 };
@@ -51,6 +52,7 @@ impl FrameCheck {
             || kind != FrameKind::Record as u8
             || flags & !(FLAG_BATCH | FLAG_LATE | FLAG_PLAIN) != 0
             || word(head, 64) != 0
+            || long(head, 24) | long(head, 32) | long(head, 40) >= NUMBERS_END
             || !fits
         {
             return None;

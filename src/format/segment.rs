@@ -3,6 +3,7 @@
 //! It is written, and synced, before the segment's first frame, and zeroed before the extent is
 //! used for anything else, so that salvage can tell live segments from old ones without a manifest.
 
+use super::check_numbers;
 use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
 use super::frame::SegmentKey;
 use crate::error::Damage;
@@ -13,6 +14,17 @@ const CHECKED_LEN: usize = 60;
 
 /// The length of a segment header; the first frame follows it.
 pub const SEGMENT_HEADER_LEN: u32 = 64;
+
+/// The largest number of a segment: the one behind it is still a number.
+pub const LAST_SEGMENT: SegmentId = SegmentId(u32::MAX - 1);
+
+/// Refuses what is no number of a segment.
+pub(super) fn check_id(id: SegmentId) -> Decoded<()> {
+    if (SegmentId(1)..=LAST_SEGMENT).contains(&id) {
+        return Ok(());
+    }
+    Err(Damage::OutOfRange { found: id.0.into(), max: LAST_SEGMENT.0.into() })
+}
 
 /// What a segment is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -81,11 +93,13 @@ impl SegmentHeader {
         check_crc(u32_at(bytes, CHECKED_LEN)?, crc32fast::hash(checked))?;
         let uuid = reader.array()?;
         let id = SegmentId(reader.u32()?);
+        check_id(id)?;
         let code = reader.u8()?;
         let purpose = Purpose::from_code(code).ok_or(Damage::UnknownCode { found: code.into() })?;
         reader.zeros(3)?;
         let salt = reader.u64()?;
         let (next_run_no, next_lsn) = (RunNo(reader.u64()?), Lsn(reader.u64()?));
+        check_numbers([next_run_no.0, next_lsn.0])?;
         reader.zeros(4)?;
         Ok(Self { uuid, key: SegmentKey { id, salt }, purpose, next_run_no, next_lsn })
     }

@@ -1,10 +1,11 @@
 //! A superblock slot: where the manifest is, how far the log was known to be durable.
 //!
 //! Two slots alternate by epoch: a write goes to the slot of the older one and is synced before
-//! the next, so that the two are never both in doubt (O9).
+//! the next, so that the two are never both in doubt (O9). Both name the same manifest area before
+//! anything is added to it, so that either slot may be lost.
 
 use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
-use super::{ExtentSize, PAGE_LEN};
+use super::{ExtentSize, PAGE_LEN, check_numbers};
 use crate::error::Damage;
 use crate::types::{Epoch, LogPosition, Lsn, RunNo, SegmentId};
 
@@ -16,6 +17,9 @@ pub const FLAG_CLEAN: u32 = 1;
 /// The index was about to be opened. Found set after a crash, the index is dropped and rebuilt,
 /// since opening it may have been what killed the process.
 pub const FLAG_INDEX_OPENING: u32 = 1 << 1;
+/// The manifest was put together from the segments, and not all of them are sealed in it yet: what
+/// is not sealed may be older than outputs of compactions.
+pub const FLAG_SALVAGED: u32 = 1 << 2;
 
 /// Where the current manifest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,7 +41,7 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// The size of the extents, as in the static header, which it backs up.
     pub extent_size: ExtentSize,
-    /// The newer slot has the larger epoch.
+    /// Counts the superblocks of the store; the slot is the epoch modulo 2.
     pub epoch: Epoch,
     /// All frames of the log in front of this position were durable.
     pub durable: LogPosition,
@@ -82,6 +86,12 @@ impl Superblock {
         out
     }
 
+    /// Whether it was written after the other one. Epochs may wrap around: only two of them, next
+    /// to one another, are ever compared.
+    pub fn is_newer_than(&self, other: &Self) -> bool {
+        (1..1 << 63).contains(&self.epoch.0.wrapping_sub(other.epoch.0))
+    }
+
     /// Reads a page.
     pub fn decode(page: &[u8]) -> Decoded<Self> {
         let mut reader = Reader::new(page);
@@ -107,6 +117,7 @@ impl Superblock {
         let next_segment = SegmentId(reader.u32()?);
         reader.zeros(4)?;
         let (next_run_no, next_lsn) = (RunNo(reader.u64()?), Lsn(reader.u64()?));
+        check_numbers([next_run_no.0, next_lsn.0])?;
         let boot_id = reader.array()?;
         Ok(Self {
             uuid,
@@ -126,6 +137,7 @@ impl Superblock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::NUMBERS_END;
 
     #[test]
     fn what_was_encoded_is_decoded_and_each_flipped_bit_is_found() {
@@ -148,6 +160,16 @@ mod tests {
             let mut flipped = page.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(Superblock::decode(&flipped).is_err(), "bit {bit}");
+        }
+        let newer = Superblock { epoch: Epoch(10), ..block };
+        assert!(newer.is_newer_than(&block) && !block.is_newer_than(&newer));
+        assert!(!block.is_newer_than(&block));
+        let (last, first) = (Superblock { epoch: Epoch(u64::MAX), ..block }, Epoch(0));
+        assert!(Superblock { epoch: first, ..block }.is_newer_than(&last));
+        for (next_run_no, next_lsn) in [(NUMBERS_END + 1, 1), (1, NUMBERS_END + 1)] {
+            let (next_run_no, next_lsn) = (RunNo(next_run_no), Lsn(next_lsn));
+            let beyond = Superblock { next_run_no, next_lsn, ..block };
+            assert!(Superblock::decode(&beyond.encode()).is_err());
         }
     }
 }

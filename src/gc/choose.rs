@@ -27,6 +27,16 @@ pub(crate) struct Bound {
     pub(crate) segments: usize,
 }
 
+/// Extents that are written at most for each that is gained: so no history makes compaction write
+/// more than so many times what was appended.
+const WRITTEN_PER_GAINED: u64 = 4;
+
+/// Whether a step that gives up so many segments gains enough for the outputs that it writes.
+pub(crate) fn is_worth(outputs: u64, victims: u64) -> bool {
+    let gained = victims.saturating_sub(outputs);
+    gained > 0 && outputs <= gained.saturating_mul(WRITTEN_PER_GAINED)
+}
+
 /// Segments of which at least `waste` bytes are not worth their place, and that fit fewer outputs
 /// together; the emptiest first. None if nothing is to be gained.
 pub(crate) fn for_space(segments: &[SegmentUse], waste: u64, bound: Bound) -> Vec<SegmentUse> {
@@ -43,7 +53,7 @@ pub(crate) fn for_space(segments: &[SegmentUse], waste: u64, bound: Bound) -> Ve
             break;
         }
         taken += 1;
-        if outputs(bytes, bound.extent) < taken as u64 {
+        if is_worth(outputs(bytes, bound.extent), taken as u64) {
             gains = taken;
         }
     }
@@ -150,12 +160,20 @@ mod tests {
     }
 
     #[test]
+    fn a_step_writes_at_most_four_extents_for_each_that_it_gains() {
+        assert!(is_worth(0, 1) && is_worth(4, 5) && is_worth(8, 10));
+        assert!(!is_worth(0, 0) && !is_worth(1, 1) && !is_worth(5, 6) && !is_worth(9, 11));
+        let many: Vec<SegmentUse> = (1..=8).map(|id| used(id, 800)).collect();
+        assert_eq!(ids(&for_space(&many, 100, Bound { bytes: 8000, ..BOUND })), Vec::<u32>::new());
+    }
+
+    #[test]
     fn the_emptiest_come_first_and_the_bound_holds() {
-        let many: Vec<SegmentUse> = (1..=20).map(|id| used(id, 800 - u64::from(id))).collect();
-        let chosen = for_space(&many, 100, Bound { bytes: 7000, ..BOUND });
+        let many: Vec<SegmentUse> = (1..=20).map(|id| used(id, 600 - u64::from(id))).collect();
+        let chosen = for_space(&many, 100, Bound { bytes: 4500, ..BOUND });
         assert!(chosen.len() <= 8 && !chosen.is_empty());
         assert_eq!(chosen[0].id, SegmentId(20));
-        assert!(chosen.iter().map(|segment| segment.live).sum::<u64>() <= 7000);
+        assert!(chosen.iter().map(|segment| segment.live).sum::<u64>() <= 4500);
     }
 
     #[test]

@@ -35,20 +35,6 @@ pub(crate) fn is_dead(
     Ok(true)
 }
 
-/// Whether a directory lists an eviction of a run that has frames in another segment.
-pub(crate) fn evicts_from(evicting: &Directory<'_>, other: &Directory<'_>) -> Decoded<bool> {
-    // Both lists are in the order of the run numbers.
-    let (mut eviction, mut slot) = (0, 0);
-    while eviction < evicting.eviction_count() && slot < other.run_count() {
-        match evicting.eviction(eviction)?.run_no.cmp(&other.run_no(slot)?) {
-            core::cmp::Ordering::Less => eviction += 1,
-            core::cmp::Ordering::Greater => slot += 1,
-            core::cmp::Ordering::Equal => return Ok(true),
-        }
-    }
-    Ok(false)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,14 +66,5 @@ mod tests {
         assert_eq!(is_dead(&view, |run| run != RunNo(5)), Ok(false));
         let empty = directory(&[], &[]);
         assert_eq!(is_dead(&Directory::new(&empty).unwrap(), |_| false), Ok(true));
-    }
-
-    #[test]
-    fn an_eviction_is_needed_while_another_segment_has_the_run() {
-        let (older, other) = (directory(&[1, 2], &[]), directory(&[3], &[]));
-        let younger = directory(&[], &[2]);
-        let view = Directory::new(&younger).unwrap();
-        assert_eq!(evicts_from(&view, &Directory::new(&older).unwrap()), Ok(true));
-        assert_eq!(evicts_from(&view, &Directory::new(&other).unwrap()), Ok(false));
     }
 }

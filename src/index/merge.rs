@@ -24,9 +24,11 @@ pub(crate) trait Directories {
     /// What the segment at `index` of [`Directories::segments`] is for.
     fn purpose(&self, index: usize) -> Purpose;
 
-    /// Reads the directory of the segment at `index` of [`Directories::segments`]. None when it
-    /// cannot be read; the answers then leave out what only this segment says.
-    fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> R) -> Option<R>;
+    /// Reads the directory of the segment at `index` of [`Directories::segments`].
+    ///
+    /// # Errors
+    /// [`Damage::Missing`] when it cannot be read: what only this segment says is not left out.
+    fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> Decoded<R>) -> Decoded<R>;
 }
 
 /// How far an index goes. Outputs of compaction are counted for themselves, since their numbers
@@ -107,8 +109,8 @@ impl<'a, D: Directories> Merge<'a, D> {
         let mut heap = BinaryHeap::new();
         for directory in reach.places(directories) {
             for list in [List::Evictions, List::Runs] {
-                let first = directories.with(directory, |view| first_above(&view, list, after));
-                if let Some((run_no, index)) = first.transpose()?.flatten() {
+                let first = directories.with(directory, |view| first_above(&view, list, after))?;
+                if let Some((run_no, index)) = first {
                     heap.push(Reverse((run_no, Place { directory, list, index })));
                 }
             }
@@ -136,9 +138,7 @@ impl<'a, D: Directories> Merge<'a, D> {
                 let next = Place { index: found.index + 1, ..found };
                 let next_no = self
                     .directories
-                    .with(found.directory, |view| number(&view, next.list, next.index))
-                    .transpose()?
-                    .flatten();
+                    .with(found.directory, |view| number(&view, next.list, next.index))?;
                 match next_no {
                     Some(next_no) => *top = Reverse((next_no, next)),
                     None => drop(PeekMut::pop(top)),
@@ -165,11 +165,11 @@ pub(super) fn said_of<D: Directories>(
             let evicted = eviction.is_some_and(|(evicted, _)| evicted == run_no);
             Ok((evicted, if evicted { None } else { view.find_no(run_no)? }))
         });
-        match found.transpose()? {
-            Some((true, _)) => return Ok(Vec::new()),
-            Some((false, slot)) => said.extend(slot.map(|slot| Said { directory, slot })),
-            None => {}
+        let (is_evicted, slot) = found?;
+        if is_evicted {
+            return Ok(Vec::new());
         }
+        said.extend(slot.map(|slot| Said { directory, slot }));
     }
     Ok(said)
 }
@@ -181,10 +181,8 @@ pub(super) fn fold<D: Directories>(directories: &D, said: &[Said]) -> Decoded<Ru
         let Some(&segment) = directories.segments().get(found.directory) else {
             continue;
         };
-        let entry = directories.with(found.directory, |view| view.run(found.slot));
-        if let Some(entry) = entry.transpose()? {
-            state.apply(segment, found.slot, &entry);
-        }
+        let entry = directories.with(found.directory, |view| view.run(found.slot))?;
+        state.apply(segment, found.slot, &entry);
     }
     Ok(state.sorted())
 }
@@ -216,7 +214,7 @@ pub(crate) fn fold_spans<D: Directories>(
             };
             Ok((slot, view.run(slot)?))
         });
-        let (slot, entry) = found.ok_or(Damage::Missing)??;
+        let (slot, entry) = found?;
         state.apply(span.segment, slot, &entry);
     }
     Ok(state.sorted())

@@ -59,8 +59,6 @@ pub(crate) struct Relocation {
     /// Each run that has frames in a victim or in an output: its row and all its spans as the
     /// directories say them now, as far as the index goes in the log.
     pub(crate) runs: Vec<(RunRow, Vec<Span>)>,
-    /// Runs of which the directories say nothing any more, as far as the index goes in the log.
-    pub(crate) gone: Vec<RunNo>,
 }
 
 /// What the plan needs to know of the index as it is.
@@ -122,13 +120,11 @@ impl Plan {
         current: &impl Current,
     ) -> Result<Self, IndexError> {
         let mut runs = Vec::new();
-        let moved = relocation.runs.iter().map(|(row, spans)| {
-            (row.run_no, RunState { row: Some(row.clone()), spans: spans.clone() })
-        });
-        let gone = relocation.gone.iter().map(|&run_no| (run_no, RunState::default()));
-        for (run_no, new) in moved.chain(gone) {
+        for (row, spans) in &relocation.runs {
+            let run_no = row.run_no;
             if let Some(old) = current.row(run_no)? {
                 let old_spans = current.span_segments(run_no)?;
+                let new = RunState { row: Some(row.clone()), spans: spans.clone() };
                 runs.push(RunChange { run_no, old: Some(old), old_spans, new });
             }
         }

@@ -172,6 +172,19 @@ impl RunRow {
         }
     }
 
+    /// Whether the row says the same of the run, wherever its frames are, and in how many bytes.
+    pub(crate) fn says_the_same(&self, other: &Self) -> bool {
+        let nowhere = |row: &Self| {
+            let mut row = row.clone();
+            (row.start, row.end, row.stored) = (None, None, 0);
+            row.hold = row.hold.map(|hold| Hold { at: LogPosition::default(), ..hold });
+            // What stands in for it may be another one in each entry.
+            row.created_at = if row.created_said { row.created_at } else { Timestamp(0) };
+            row
+        };
+        nowhere(self) == nowhere(other)
+    }
+
     /// Whether these are all spans of the run: a lookup that finds fewer records than the row
     /// counts has met damage.
     pub(crate) fn is_covered_by(&self, spans: &[Span]) -> bool {
@@ -229,8 +242,12 @@ pub(crate) struct Span {
     pub(crate) next_seq: Seq,
     /// How many records are there.
     pub(crate) records: u32,
+    /// How many pieces of large records are there.
+    pub(crate) pieces: u32,
     /// The bytes of all frames of the run there.
     pub(crate) stored: u64,
+    /// The smallest order of a record or piece there; the largest number if there is none.
+    pub(crate) first_lsn: Lsn,
 }
 
 impl Span {
@@ -242,14 +259,16 @@ impl Span {
             first_seq: entry.first_seq,
             next_seq: entry.next_seq,
             records: entry.records,
+            pieces: entry.pieces,
             stored: entry.stored,
+            first_lsn: entry.first_lsn,
         }
     }
 
     /// The place of the span among those of its run. Spans of a run never interleave, so reading
-    /// them in this order reads its records in the order of their sequence.
-    pub(crate) fn order(&self) -> (Seq, SegmentId) {
-        (self.first_seq.unwrap_or(Seq(0)), self.segment)
+    /// them in this order reads its records in the order of the log.
+    pub(crate) fn order(&self) -> (Lsn, SegmentId) {
+        (self.first_lsn, self.segment)
     }
 }
 

@@ -56,7 +56,7 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
     }
 
     /// Calls `visit` for each run in the order of the numbers.
-    pub(super) fn each_state(
+    pub(crate) fn each_state(
         &self,
         mut visit: impl FnMut(RunRow, Vec<Span>) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
@@ -74,8 +74,7 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
     /// Whether what is said is said of a version of a document.
     fn is_document(&self, said: &[Said]) -> Decoded<bool> {
         for said in said {
-            let found = self.directories.with(said.directory, |view| view.is_document(said.slot));
-            if found.transpose()? == Some(true) {
+            if self.directories.with(said.directory, |view| view.is_document(said.slot))? {
                 return Ok(true);
             }
         }
@@ -88,7 +87,7 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
             return Ok(None);
         };
         let read = |view: crate::format::Directory<'_>| Ok(read(view.ids(last.slot)?.1));
-        self.directories.with(last.directory, read).transpose()
+        self.directories.with(last.directory, read).map(Some)
     }
 }
 
@@ -96,7 +95,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
     fn run_numbers(&self, run: RunRef<'_>) -> Result<Vec<RunNo>, IndexError> {
         let mut candidates = BTreeSet::new();
         for directory in self.reach.places(self.directories) {
-            let found = self.directories.with(directory, |view| -> Decoded<()> {
+            self.directories.with(directory, |view| {
                 for slot in view.find_id(run.run())? {
                     let (_, agent) = view.ids(slot)?;
                     if run.agent().is_none_or(|wanted| wanted == agent) {
@@ -104,8 +103,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
                     }
                 }
                 Ok(())
-            });
-            found.transpose()?;
+            })?;
         }
         let mut numbers = Vec::new();
         for (_, run_no) in candidates {
@@ -198,15 +196,14 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
     fn document_numbers(&self, namespace: &str, key: &str) -> Result<Vec<RunNo>, IndexError> {
         let mut candidates = BTreeSet::new();
         for directory in self.reach.places(self.directories) {
-            let found = self.directories.with(directory, |view| -> Decoded<()> {
+            self.directories.with(directory, |view| {
                 for slot in view.find_id(key)? {
                     if view.ids(slot)?.1 == namespace {
                         candidates.insert(view.run_no(slot)?);
                     }
                 }
                 Ok(())
-            });
-            found.transpose()?;
+            })?;
         }
         let mut numbers = Vec::new();
         for run_no in candidates {

@@ -33,7 +33,7 @@ pub(crate) const MAX_BODY_LEN: usize = 2048;
 /// The length of the checksum behind a body.
 pub(crate) const CHECKSUM_LEN: usize = 4;
 /// The version of the tables, keys and values. An index of another version is dropped and rebuilt.
-pub(crate) const SCHEMA_VERSION: u32 = 3;
+pub(crate) const SCHEMA_VERSION: u32 = 4;
 
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<MAX_BODY_LEN>> =
     bincode::config::legacy().with_limit::<MAX_BODY_LEN>();
@@ -88,7 +88,9 @@ struct SpanBody {
     first_seq: Option<u64>,
     next_seq: u64,
     records: u32,
+    pieces: u32,
     stored: u64,
+    first_lsn: u64,
 }
 
 #[derive(Encode, BorrowDecode)]
@@ -194,7 +196,9 @@ pub(crate) fn span_value(run_no: RunNo, span: &Span) -> Vec<u8> {
         first_seq: span.first_seq.map(|seq| seq.0),
         next_seq: span.next_seq.0,
         records: span.records,
+        pieces: span.pieces,
         stored: span.stored,
+        first_lsn: span.first_lsn.0,
     };
     encode(Table::Spans, &key::span_key(run_no, span.segment), &body)
 }
@@ -209,7 +213,9 @@ pub(crate) fn read_span(key: &[u8], value: &[u8]) -> Decoded<Span> {
         first_seq: body.first_seq.map(Seq),
         next_seq: Seq(body.next_seq),
         records: body.records,
+        pieces: body.pieces,
         stored: body.stored,
+        first_lsn: Lsn(body.first_lsn),
     })
 }
 
@@ -347,7 +353,9 @@ mod tests {
         first_seq: Some(Seq(2)),
         next_seq: Seq(5),
         records: 3,
+        pieces: 1,
         stored: 480,
+        first_lsn: Lsn(7),
     };
 
     fn hex(bytes: &[u8]) -> String {
@@ -404,8 +412,10 @@ mod tests {
             "0200000000000000",
             "0500000000000000",
             "03000000",
+            "01000000",
             "e001000000000000",
-            "2bd7d507",
+            "0700000000000000",
+            "c8d4b9c9",
         ];
         assert_eq!(span, expected.concat());
         assert_eq!(hex(&agent_value("planner", 3)), "03000000000000006ec4ee68");

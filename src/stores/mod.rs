@@ -8,6 +8,7 @@
 
 pub mod checkpoints;
 pub mod consume_once;
+mod objects;
 pub mod run_store;
 pub mod sessions;
 pub mod trajectory;

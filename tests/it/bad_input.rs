@@ -243,10 +243,10 @@ fn a_record_at_the_limit_of_the_options_is_stored_and_one_byte_more_is_not() {
 }
 
 #[test]
-fn a_record_at_the_limit_of_the_extent_is_stored_and_one_byte_more_is_not() {
-    let max = ExtentSize::MIN.max_record();
-    assert_eq!(max, 2 << 20, "what the documentation of `Options::extent_size` says");
-    let log = memory();
+fn a_record_of_many_extents_is_stored_and_one_byte_over_the_limit_is_not() {
+    let max = 3_u64 << 20;
+    let options = options().max_record_len(max);
+    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
     let mut payload = vec![0; usize::try_from(max).unwrap() + 1];
     SplitMix64::new(7).fill(&mut payload);
@@ -593,26 +593,23 @@ fn paths_that_are_no_regular_files_are_refused() {
         );
     };
     refused(folder.path());
-    #[cfg(unix)]
-    {
-        let store = folder.path().join("store");
-        options().create(&store).unwrap().close().unwrap();
-        let bytes = fs::read(&store).unwrap();
-        let link = folder.path().join("link");
-        std::os::unix::fs::symlink(&store, &link).unwrap();
-        refused(&link);
-        assert!(fs::read(&store).unwrap() == bytes, "touched through a link");
-        let dangling = folder.path().join("dangling");
-        std::os::unix::fs::symlink(folder.path().join("nothing"), &dangling).unwrap();
-        refused(&dangling);
-        assert!(!folder.path().join("nothing").exists(), "created through a link");
-        let fifo = folder.path().join("fifo");
-        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
-        if made.is_ok_and(|status| status.success()) {
-            refused(&fifo);
-        }
-        refused(Path::new("/dev/null"));
+    let store = folder.path().join("store");
+    options().create(&store).unwrap().close().unwrap();
+    let bytes = fs::read(&store).unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&store, &link).unwrap();
+    refused(&link);
+    assert!(fs::read(&store).unwrap() == bytes, "touched through a link");
+    let dangling = folder.path().join("dangling");
+    std::os::unix::fs::symlink(folder.path().join("nothing"), &dangling).unwrap();
+    refused(&dangling);
+    assert!(!folder.path().join("nothing").exists(), "created through a link");
+    let fifo = folder.path().join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    if made.is_ok_and(|status| status.success()) {
+        refused(&fifo);
     }
+    refused(Path::new("/dev/null"));
 }
 
 #[test]
@@ -638,7 +635,6 @@ fn paths_that_lead_nowhere_are_refused() {
     assert!(matches!(options().open(long), Err(Error::Io { .. })));
 }
 
-#[cfg(unix)]
 #[test]
 fn a_file_that_may_not_be_read_is_refused_and_untouched() {
     use std::os::unix::fs::PermissionsExt;

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use runlog::storage::MemoryStorage;
-use runlog::{Allow, ContentType, Error, NewRecord, Options, Outcome, RunLog, RunStatus, Seq};
+use runlog::{
+    Allow, Batch, ContentType, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog,
+    RunStatus, Seq,
+};
 
 fn options() -> Options {
     Options::new().extent_size(64 << 10).background(false)
@@ -141,4 +144,79 @@ fn deleted_runs_are_gone_and_their_segments_are_used_again() {
     let log = options().open_storage(storage).unwrap();
     assert_eq!(log.all_runs(None, 1000).unwrap().runs.len(), 20);
     assert!(log.verify().unwrap().is_clean(), "{:?}", log.verify());
+}
+
+/// Starts, holds, and what is refused: all of them look at runs that have ended.
+#[test]
+fn asking_for_runs_again_keeps_only_some_of_them_in_memory() {
+    let log = Options::new().background(false).create_storage(Arc::new(MemoryStorage::new()));
+    let log = log.unwrap();
+    let metadata = || Metadata::new(b"").durability(Durability::Process);
+    let outcome = || Outcome::completed().durability(Durability::Process);
+    let names: Vec<String> = (0..12_000).map(|number| format!("run-{number}")).collect();
+    for name in &names {
+        let run = log.start_run("agent", name, metadata()).unwrap();
+        run.end(&outcome()).unwrap();
+    }
+    // The next segment, so that the index knows all of them.
+    let full = log.stats().unwrap().end.segment;
+    let last = log.start_run("agent", "last", ()).unwrap();
+    while log.stats().unwrap().end.segment == full {
+        last.append(&[7; 400_000]).unwrap();
+    }
+    log.compact().unwrap();
+    assert!(log.stats().unwrap().hot_runs < 100);
+    type Call<'a> = &'a dyn Fn(&RunLog, &str);
+    let calls: [Call<'_>; 4] = [
+        &|log, name| drop(log.start_run("agent", name, metadata()).unwrap()),
+        &|log, name| {
+            let refused = log.start_run("agent", name, b"other");
+            assert!(matches!(refused, Err(Error::RunExists { .. })));
+        },
+        &|log, name| {
+            let refused = log.writer(("agent", name));
+            assert!(matches!(refused, Err(Error::RunEnded { .. })));
+        },
+        &|log, name| assert!(!log.release(("agent", name)).unwrap()),
+    ];
+    for call in calls {
+        names.iter().for_each(|name| call(&log, name));
+        let kept = log.stats().unwrap().hot_runs;
+        assert!(kept < 10_000, "{kept}");
+    }
+}
+
+/// Documents, and records of runs: what a batch takes of the directory is no more than there is.
+#[test]
+fn a_batch_that_is_refused_is_too_large_and_takes_no_space() {
+    for extent_size in [64 << 10, 4 << 20] {
+        let options = options().extent_size(extent_size);
+        let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        let names: Vec<String> = (0..9_000).map(|number| format!("name-{number}")).collect();
+        for name in &names {
+            drop(log.start_run("agent", name, Metadata::new(b"").durability(Durability::Process)));
+        }
+        let (mut stored, mut refused) = (0, 0);
+        for count in (50..130).step_by(10).chain((1_000..9_000).step_by(800)) {
+            let (mut puts, mut appends) = (Batch::new(), Batch::new());
+            for name in &names[..count] {
+                puts.put("space", name, NewRecord::new(b"1"));
+                appends.append("agent", name, NewRecord::new(b"1"));
+            }
+            for batch in [puts, appends] {
+                let before = log.stats().unwrap();
+                match log.commit(&batch) {
+                    Ok(_) => stored += 1,
+                    Err(Error::TooLarge { len, max, .. }) => {
+                        assert!(len > max, "{count}: {len} is not more than {max}");
+                        assert!(max > extent_size / 5, "{count}: {max}");
+                        assert_eq!(log.stats().unwrap().end, before.end, "{count}");
+                        refused += 1;
+                    }
+                    Err(error) => panic!("{count}: {error:?}"),
+                }
+            }
+        }
+        assert!(stored > 4 && refused > 4, "{stored}, {refused}");
+    }
 }

@@ -7,16 +7,17 @@ use core::future::Future;
 use core::pin::{Pin, pin};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::task::{Context, Poll, Waker};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::sync::{Arc, Barrier};
 use std::task::Wake;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use runlog::env::Environment;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Allow, ContentType, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog,
-    RunStatus, Seq, Ticket,
+    Allow, Batch, ContentType, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome,
+    RunLog, RunStatus, Seq, Ticket,
 };
 use runlog_sim::{OpKind, SimDisk, Survivors};
 use tempfile::TempDir;
@@ -342,7 +343,7 @@ fn a_failed_sync_is_told_to_everybody_and_nothing_is_acknowledged_afterwards() {
     let log = quiet().create_storage(Arc::new(disk.clone())).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
     let ticket = run.append(b"0").unwrap().ticket;
-    disk.fail_next(OpKind::Sync, io::ErrorKind::Other);
+    disk.fail_next(OpKind::Sync, ErrorKind::Other);
     let failed = run.append_record(&at(Durability::Disk, b"1"));
     assert!(matches!(failed, Err(Error::Io { .. })), "{failed:?}");
     assert!(matches!(ticket.wait(), Err(Error::Poisoned)));
@@ -619,4 +620,124 @@ fn a_record_that_is_lost_in_a_mapped_file_is_told_by_every_way_of_reading() {
         }
     }
     assert_eq!((seen, lost), (9, 1));
+}
+
+#[test]
+fn no_version_and_no_order_is_given_out_twice_whatever_a_power_loss_takes() {
+    let mut disk = SimDisk::new();
+    let mut log = quiet().create_storage(Arc::new(disk.clone())).unwrap();
+    let (mut versions, mut orders) = (Vec::new(), Vec::new());
+    for life in 0..6 {
+        let run = log.start_run("agent", &format!("run-{life}"), unsynced()).unwrap();
+        for number in 0..3 {
+            let value = format!("value {life} {number}");
+            versions.push(log.put("space", "key", &NewRecord::new(value.as_bytes())).unwrap());
+            orders.push(run.append(value.as_bytes()).unwrap().lsn);
+        }
+        drop(run);
+        disk = SimDisk::from_image(disk.crash(Survivors::Nothing, life));
+        log = quiet().open_storage(Arc::new(disk.clone())).unwrap();
+        // What a client of an earlier life has seen is not what there is.
+        let seen = *versions.last().unwrap();
+        let again = log.put("space", "key", &NewRecord::new(b"another's")).unwrap();
+        versions.push(again);
+        let stale = Expected::Version(seen);
+        let refused = log.put_if("space", "key", &NewRecord::new(b"based on that"), stale);
+        assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
+    }
+    assert!(versions.is_sorted_by(|left, right| left < right), "{versions:?}");
+    assert!(orders.is_sorted_by(|left, right| left < right), "{orders:?}");
+}
+
+#[test]
+fn the_numbers_of_a_store_that_was_closed_go_on_without_a_gap() {
+    let storage = Arc::new(MemoryStorage::new());
+    let mut log = quiet().create_storage(storage.clone()).unwrap();
+    for version in 1..5 {
+        let found = log.put("space", "key", &NewRecord::new(b"x")).unwrap();
+        assert_eq!(found.0, version);
+        log.close().unwrap();
+        log = quiet().open_storage(storage.clone()).unwrap();
+    }
+}
+
+#[test]
+fn a_refusal_at_disk_level_rests_on_what_no_power_loss_takes() {
+    let disk = SimDisk::new();
+    let log = quiet().create_storage(Arc::new(disk.clone())).unwrap();
+    let after_power_loss = || {
+        let image = disk.crash(Survivors::Nothing, 0);
+        quiet().open_storage(Arc::new(MemoryStorage::from_bytes(image))).unwrap()
+    };
+    let value = NewRecord::new(b"value");
+    log.put("space", "key", &value).unwrap();
+    let refused = log.put_if("space", "key", &value, Expected::Absent);
+    assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
+    assert!(after_power_loss().get("space", "key").unwrap().is_some());
+
+    let mut batch = Batch::new();
+    let version = log.put("space", "key", &value).unwrap();
+    log.commit(batch.delete("space", "key")).unwrap();
+    let refused = log.put_if("space", "key", &value, Expected::Version(version));
+    assert!(matches!(refused, Err(Error::Conflict { found: None, .. })), "{refused:?}");
+    assert!(after_power_loss().get("space", "key").unwrap().is_none());
+
+    let run = log.start_run("agent", "run", unsynced()).unwrap();
+    let other = log.start_run("agent", "run", Metadata::json(b"{}"));
+    assert!(matches!(other, Err(Error::RunExists { .. })), "{other:?}");
+    assert!(after_power_loss().run("run").is_ok());
+
+    run.end(&Outcome::completed().durability(Durability::Process)).unwrap();
+    let late = run.append_record(&at(Durability::Disk, b"late"));
+    assert!(matches!(late, Err(Error::RunEnded { .. })), "{late:?}");
+    assert!(after_power_loss().run("run").unwrap().status.is_ended());
+
+    // What asks for less pays for less.
+    log.put("space", "key", &value).unwrap();
+    let before = syncs(&log);
+    assert!(matches!(run.append(b"late"), Err(Error::RunEnded { .. })));
+    assert_eq!(syncs(&log), before);
+}
+
+/// A large record has its segments set aside before it is written. Of one that a power loss cut
+/// off, the last bytes may be there and none in front of them: a segment that is empty is not gone
+/// on with when one behind it is closed.
+#[test]
+fn what_is_appended_after_a_large_record_that_was_lost_but_for_its_end_is_kept() {
+    for number in 0.. {
+        let disk = SimDisk::new();
+        let log = quiet().create_storage(Arc::new(disk.clone())).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        let _ = log.start_run("agent", "gone", ()).unwrap().end(&Outcome::completed()).unwrap();
+        // That leaves an empty tail; the next call sets a segment aside behind it.
+        let _ = log.erase_run("gone").unwrap();
+        drop(log.start_run("agent", "run", ()).unwrap());
+        disk.fail_from(disk.op_count() + number, ErrorKind::Other);
+        if run.append(&[1; 90_000]).is_ok() {
+            assert!(number > 10, "{number}");
+            return;
+        }
+        let disk = SimDisk::from_image(disk.crash(Survivors::OnlyLast, 0));
+        // Another boot: no page cache is left.
+        let environment = Environment { boot_id: None, ..Environment::system() };
+        let options = quiet().environment(environment);
+        let log = options.open_storage(Arc::new(disk.clone())).unwrap();
+        let run = log.start_run("agent", "next", ()).unwrap();
+        for number in 0..200_u8 {
+            run.append(&[number; 3000]).unwrap();
+            if number % 30 == 0 {
+                log.checkpoint().unwrap();
+                log.compact().unwrap();
+            }
+        }
+        drop(run);
+        let trace = log.trace(("agent", "next")).unwrap();
+        let found: Vec<u8> = trace.map(|record| record.unwrap().payload()[0]).collect();
+        assert_eq!(found, (0..200).collect::<Vec<u8>>(), "cut before operation {number}");
+        let found = log.verify().unwrap();
+        assert!(found.is_clean(), "cut before operation {number}: {found:?}");
+        log.close().unwrap();
+        let log = quiet().open_storage(Arc::new(disk)).unwrap();
+        assert_eq!(log.trace(("agent", "next")).unwrap().count(), 200);
+    }
 }

@@ -1,11 +1,16 @@
 //! Files that check and yet say what no writer would say: inputs that the fuzzer found.
 
+use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use runlog::format::SUPERBLOCK_AT;
+use runlog::format::frame::FRAME_HEADER_LEN;
+use runlog::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::superblock::Superblock;
+use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, SUPERBLOCK_AT};
 use runlog::storage::MemoryStorage;
-use runlog::{Epoch, Error, Lsn, Options, RunNo, SegmentId};
+use runlog::{Error, Options, Record, Seq};
+use runlog_sim::{OpKind, SimDisk};
 
 const PAGE: usize = 4096;
 
@@ -51,19 +56,130 @@ fn a_superblock_that_points_to_no_possible_manifest_costs_neither_memory_nor_rec
     }
 }
 
-#[test]
-fn a_superblock_that_leaves_no_numbers_is_refused_and_the_file_stays_as_it_was() {
-    let changes: [fn(&mut Superblock); 4] = [
-        |block| block.next_run_no = RunNo(u64::MAX),
-        |block| block.next_lsn = Lsn(u64::MAX),
-        |block| block.next_segment = SegmentId(u32::MAX),
-        |block| block.epoch = Epoch(u64::MAX),
-    ];
-    for change in changes {
-        let storage = with_superblocks(change);
-        let before = storage.to_bytes();
-        let refused = Options::new().background(false).open_storage(storage.clone());
-        assert!(refused.as_ref().is_err_and(Error::is_corruption), "{refused:?}");
-        assert!(storage.to_bytes() == before);
+/// A store with one segment of `extent` bytes, of which the rest is filled by `fill`: it is given
+/// the last frame there is, its salt, and the bytes from the segment's start on.
+fn with_frames(
+    extent: u64,
+    mut fill: impl FnMut(FrameHeader, u64, &mut [u8]),
+) -> Arc<MemoryStorage> {
+    let options = Options::new().extent_size(extent).background(false);
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options.create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let _ = run.append(b"kept").unwrap();
+    log.sync().unwrap();
+    let mut bytes = storage.to_bytes();
+    drop((run, log));
+    let start = usize::try_from(EXTENTS_AT).unwrap();
+    bytes.resize(start + usize::try_from(extent).unwrap(), 0);
+    let segment = &mut bytes[start..];
+    let key = SegmentHeader::decode(segment).unwrap().key;
+    let (mut at, mut last) = (SEGMENT_HEADER_LEN, None);
+    while let Ok(header) = FrameHeader::decode(&segment[at as usize..], key, at) {
+        at += u32::try_from(header.frame_len()).unwrap();
+        last = Some(header);
     }
+    let mut next = last.expect("there are frames");
+    next.position.offset = at;
+    fill(next, key.salt, segment);
+    Arc::new(MemoryStorage::from_bytes(bytes))
+}
+
+/// With a look at all that follows for each of them it takes minutes.
+#[test]
+fn a_segment_full_of_frames_that_do_not_check_is_opened_in_time_that_grows_with_its_length() {
+    let extent: u32 = 64 << 20;
+    for gaps in [false, true] {
+        let storage = with_frames(extent.into(), |mut header, salt, segment| {
+            let step = FRAME_HEADER_LEN as u32 + if gaps { 8 } else { 0 };
+            (header.payload_len, header.name_len) = (0, 0);
+            header.payload_crc = if gaps { 0 } else { 0xdead_beef };
+            // Below the floor nothing ends the log.
+            header.durable.offset = extent - 1;
+            while header.position.offset < extent - 2 * step {
+                header.lsn.0 += 1;
+                // In front of a gap, a record is missing.
+                header.seq.0 += 1 + u64::from(gaps);
+                let at = header.position.offset as usize;
+                segment[at..at + FRAME_HEADER_LEN].copy_from_slice(&header.encode(salt));
+                header.position.offset += step;
+            }
+        });
+        let begun = Instant::now();
+        let log = Options::new().background(false).open_storage(storage).unwrap();
+        assert!(log.recovery_report().damaged.len() > 500_000);
+        assert!(!log.verify().unwrap().is_clean());
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    }
+}
+
+/// A store of which the directory of the first segment lists the records of its run as `change`
+/// has it, and checks. The manifest does not know of the seal yet, which would not agree.
+fn with_list(change: impl Fn(&mut Vec<u32>)) -> SimDisk {
+    let options = Options::new().extent_size(64 << 10).background(false);
+    let disk = SimDisk::new();
+    let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    for _ in 0..30 {
+        let _ = run.append(&[b'x'; 1500]).unwrap();
+    }
+    disk.fail_next(OpKind::Sync, io::ErrorKind::Other);
+    let first = log.stats().unwrap().end.segment;
+    while log.stats().unwrap().end.segment == first {
+        let _ = run.append(&[b'x'; 1500]).unwrap();
+    }
+    drop((run, log));
+    let mut image = disk.image();
+    let segment = &mut image[usize::try_from(EXTENTS_AT).unwrap()..];
+    let key = SegmentHeader::decode(segment).unwrap().key;
+    let (mut at, mut offsets) = (SEGMENT_HEADER_LEN, Vec::new());
+    while let Ok(mut header) = FrameHeader::decode(&segment[at as usize..], key, at) {
+        let payload = at as usize + FRAME_HEADER_LEN;
+        match header.kind {
+            FrameKind::Record => offsets.push(at),
+            FrameKind::Seal => {
+                let bytes = |list: &[u32]| list.iter().flat_map(|at| at.to_le_bytes()).collect();
+                let told: Vec<u8> = bytes(&offsets);
+                change(&mut offsets);
+                let end = payload + header.payload_len as usize;
+                let mut directory = segment[payload..end].to_vec();
+                let list = directory.windows(told.len()).position(|part| part == told).unwrap();
+                directory[list..list + told.len()].copy_from_slice(&bytes(&offsets));
+                header.set_payload(&[], &directory);
+                segment[at as usize..payload].copy_from_slice(&header.encode(key.salt));
+                segment[payload..end].copy_from_slice(&directory);
+            }
+            _ => {}
+        }
+        at += u32::try_from(header.frame_len()).unwrap();
+    }
+    SimDisk::untracked(image)
+}
+
+#[test]
+fn a_frame_that_a_directory_lists_again_and_again_is_one_record_and_one_error() {
+    let disk = with_list(|list| {
+        let first = list[0];
+        list.fill(first);
+    });
+    let options = Options::new().background(false);
+    let log = options.open_storage(Arc::new(disk)).unwrap();
+    let all = log.trace("run").unwrap().count();
+    let first = |record: &Result<Record, Error>| record.as_ref().is_ok_and(|one| one.seq().0 == 0);
+    assert_eq!(log.trace("run").unwrap().filter(first).count(), 1);
+    assert!(all < 10, "{all} items");
+    let errors = log.trace("run").unwrap().rev().filter(Result::is_err).count();
+    assert_eq!(errors, 1, "from the back");
+}
+
+#[test]
+fn a_record_that_is_listed_in_the_place_of_another_is_not_taken_for_it() {
+    let disk = with_list(|list| list[5] = list[6]);
+    let log = Options::new().background(false).open_storage(Arc::new(disk)).unwrap();
+    let mut fifth = log.trace("run").unwrap().range(Seq(5)..Seq(6)).unwrap();
+    assert!(fifth.next().unwrap().is_err_and(|error| error.is_corruption()));
+    assert!(fifth.next().is_none());
+    let before: Vec<u64> =
+        log.trace("run").unwrap().map_while(Result::ok).map(|one| one.seq().0).collect();
+    assert_eq!(before, [0, 1, 2, 3, 4]);
 }

@@ -8,10 +8,17 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use runlog::{Allow, Error, NewRecord, Outcome, Retention, RunLog};
+use runlog::format::EXTENTS_AT;
+use runlog::format::manifest::read_area;
+use runlog::format::superblock::Superblock;
+use runlog::storage::Storage;
+use runlog::{
+    Allow, Durability, Error, ExtentNo, IndexRecovery, Metadata, NewRecord, Outcome, Retention,
+    RunLog,
+};
 use runlog_sim::{Fault, SimDisk, SplitMix64, Survivors};
 
-use super::support::cuts::{check_whole, open};
+use super::support::cuts::{check_whole, open, recover_again};
 use super::support::world::{Abandoned, EXTENT, Machine, World};
 
 /// A small store with some runs, and a disk that fails at the operation `number`.
@@ -89,10 +96,25 @@ fn assert_nothing_lost(world: World, seed: u64, what: &str) {
     };
     reopen(disk.image(), &machine, least, "killed");
     let (least, _) = model.after_power_loss(acknowledged);
-    let other = Machine { boot: 2, ..machine };
-    for survivors in [Survivors::Nothing, Survivors::Half, Survivors::Everything] {
+    let other = Machine { boot: 2, ..machine.clone() };
+    let losses = [Survivors::Nothing, Survivors::Half, Survivors::Everything];
+    for survivors in losses {
         let image = disk.crash(survivors, seed);
         reopen(image, &other, least, &format!("power loss, {survivors:?}"));
+    }
+    // What is found on the same disk and boot is durable from then on, also where a failed sync
+    // dropped it.
+    let fail = |error: String| -> ! { panic!("{what}, opened once more: {error}") };
+    let (gate, log) = open(&disk, &machine).unwrap_or_else(|error| fail(error));
+    let found = model.check(&log, least, all).unwrap_or_else(|error| fail(error));
+    check_whole(&log).unwrap_or_else(|error| fail(error));
+    log.checkpoint().unwrap_or_else(|error| fail(error.to_string()));
+    gate.shut();
+    for survivors in losses {
+        let image = SimDisk::untracked(disk.crash(survivors, seed));
+        let what = format!("power loss after that, {survivors:?}");
+        let again = recover_again(&image, &model, &other, &found, &what);
+        again.unwrap_or_else(|error| fail(error));
     }
 }
 
@@ -138,6 +160,39 @@ fn a_short_write_ends_all_writing_and_loses_nothing() {
     for seed in [2, 3] {
         fail_many(seed, |random| Fault::short(ErrorKind::Other, random.index(600)));
     }
+}
+
+#[test]
+fn an_index_of_which_a_failed_sync_dropped_pages_is_whole_after_a_power_loss() {
+    let mut kept = 0;
+    for seed in 0..20 {
+        let mut world = World::create(seed, Machine::new(seed, 1), true);
+        world.padding = 480;
+        for round in 0..4 {
+            (0..150).for_each(|_| world.start_run());
+            if round == 3 {
+                world.may_fail = true;
+                let number = world.disk.op_count() + 4 + 2 * seed as usize;
+                world.disk.fail_op(number, ErrorKind::Other);
+            }
+            world.checkpoint();
+        }
+        let Abandoned { disk, machine, .. } = world.abandon();
+        disk.clear_faults();
+        let (gate, log) = open(&disk, &machine).unwrap();
+        for run in 0..300 {
+            let unsynced = Metadata::default().durability(Durability::Process);
+            log.start_run("agent-0", &format!("{run:0480}"), unsynced).unwrap();
+        }
+        log.checkpoint().unwrap();
+        gate.shut();
+        let image = SimDisk::untracked(disk.crash(Survivors::Nothing, seed));
+        let (gate, log) = open(&image, &Machine { boot: 2, ..machine }).unwrap();
+        kept += usize::from(log.recovery_report().index == IndexRecovery::Kept);
+        check_whole(&log).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        gate.shut();
+    }
+    assert!(kept > 10, "{kept}");
 }
 
 #[test]
@@ -196,6 +251,117 @@ fn full_disk(seed: u64) {
     world.reopen();
     world.model.check(world.log(), all(&world), all(&world)).unwrap();
     check_whole(world.log()).unwrap();
+}
+
+/// Gives the blocks of free extents back, as other files would take them; no more are to be had.
+fn fill_up(disk: &SimDisk) {
+    let image = disk.image();
+    let slots = [4096, 8192].map(|at| Superblock::decode(&image[at..at + 4096]));
+    let newest = slots.into_iter().flatten().max_by_key(|block| block.epoch).unwrap();
+    let at = newest.manifest;
+    let area = &image[at.offset as usize..(at.offset + at.len) as usize];
+    let owned = read_area(area, newest.uuid, at.generation).unwrap().extents.uses;
+    for number in 0..(image.len() as u64 - EXTENTS_AT) / EXTENT {
+        if !owned.contains_key(&ExtentNo(u32::try_from(number).unwrap())) {
+            disk.punch(EXTENTS_AT + number * EXTENT, EXTENT).unwrap();
+        }
+    }
+    disk.set_capacity(disk.allocated());
+}
+
+#[test]
+fn a_store_opens_on_a_disk_that_was_full_when_the_power_went_and_runs_can_be_deleted() {
+    let (mut deleted, mut torn) = (0, 0);
+    for seed in 0..24 {
+        let machine = Machine::new(seed, 1);
+        let mut random = SplitMix64::new(seed);
+        let mut world = World::create(seed, machine.clone(), seed % 4 < 2);
+        world.documents = false;
+        (0..6).for_each(|_| world.start_run());
+        (0..40 + random.index(200)).for_each(|_| world.step());
+        world.end_oldest(3);
+        world.start_run();
+        world.may_fail = true;
+        let more = EXTENT * random.below(4) + 4096 * random.below(16);
+        world.disk.set_capacity(world.disk.allocated() + more);
+        let mut refused = 0;
+        while refused < 6 {
+            let running = world.running();
+            let run = running[random.index(running.len())];
+            world.append(run, [300, 3000][random.index(2)], random.below(8) == 0);
+            if let Some(error) = world.failure.take() {
+                assert!(matches!(error, Error::DiskFull { .. }), "seed {seed}: {error}");
+                world.take_back();
+                refused += 1;
+            }
+        }
+        let Abandoned { disk, model, machine, .. } = world.abandon();
+        let (least, most) = model.after_power_loss(disk.op_count());
+        for survivors in Survivors::ALL {
+            let fail = |error: String| -> ! { panic!("seed {seed}, {survivors:?}: {error}") };
+            let left = SimDisk::untracked(disk.crash(survivors, seed));
+            fill_up(&left);
+            for boot in [2, 3] {
+                let machine = Machine { boot, ..machine.clone() };
+                let (gate, log) = open(&left, &machine).unwrap_or_else(|error| fail(error));
+                torn += usize::from(!log.recovery_report().torn.is_empty());
+                if boot == 2 {
+                    let found = model.check(&log, least, most).map(|_| ());
+                    found.and_then(|()| check_whole(&log)).unwrap_or_else(|error| fail(error));
+                }
+                let runs = log.all_runs(None, 100).unwrap().runs;
+                if let Some(run) = runs.iter().find(|run| run.status.is_ended() && !run.held) {
+                    let name = (run.agent.as_str(), run.run.as_str());
+                    log.delete_run(name).unwrap_or_else(|error| fail(error.to_string()));
+                    deleted += 1;
+                }
+                gate.shut();
+            }
+            left.set_capacity(u64::MAX);
+            let (gate, log) = open(&left, &machine).unwrap_or_else(|error| fail(error));
+            log.start_run("agent", "later", ()).unwrap_or_else(|error| fail(error.to_string()));
+            check_whole(&log).unwrap_or_else(|error| fail(error));
+            gate.shut();
+        }
+    }
+    assert!(deleted > 100 && torn > 10, "{deleted} deleted, {torn} torn");
+}
+
+/// A virtual machine that is resumed, or a volume that is set back, has the boot id and no page
+/// cache: then it is as after a power loss, but for one hole at most, which is told.
+#[test]
+fn a_boot_id_that_outlives_the_page_cache_leaves_a_prefix_or_tells_of_the_hole() {
+    let (mut prefixes, mut told) = (0, 0);
+    for seed in 0..30 {
+        let mut world = World::create(seed, Machine::new(seed, 1), false);
+        (0..60 + 3 * seed).for_each(|_| world.step());
+        world.start_run();
+        world.sync();
+        for number in 0..60 {
+            let run = *world.running().last().unwrap();
+            world.append(run, 300 + 90 * number, false);
+        }
+        let Abandoned { disk, model, machine, .. } = world.abandon();
+        let (least, most) = model.after_power_loss(disk.op_count());
+        for survivors in Survivors::ALL {
+            for choice in 0..4 {
+                let image = SimDisk::untracked(disk.crash(survivors, choice));
+                let (gate, log) = open(&image, &machine).unwrap();
+                match model.check(&log, least, most) {
+                    Ok(_) => prefixes += 1,
+                    Err(error) => {
+                        let damaged = &log.recovery_report().damaged;
+                        let what = format!("seed {seed}, {survivors:?}");
+                        assert_eq!(damaged.len(), 1, "{what}: {error}; {damaged:?}");
+                        told += 1;
+                    }
+                }
+                gate.shut();
+            }
+        }
+    }
+    println!("{prefixes} prefixes, {told} with a hole that was told");
+    assert!(prefixes > 500, "{prefixes} and {told}");
 }
 
 #[test]

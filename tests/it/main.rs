@@ -10,26 +10,48 @@
 mod bad_input;
 mod basics;
 mod bit_flips;
+mod broken_off;
 mod compressed;
 mod documents;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod durability;
+mod every_call;
+#[cfg(target_os = "linux")]
+mod ext3;
+#[cfg(target_os = "linux")]
+mod forks;
 mod format_golden;
+mod full_disk;
+mod harmed;
+#[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod hostile;
+mod hostile_structures;
 mod io_faults;
 mod kill;
+mod large_records;
 mod lists;
+mod lives;
 mod locking;
 mod model;
+mod moments;
+#[cfg(target_os = "linux")]
+mod mounts;
+mod pairs;
+mod poison;
 mod power_cuts;
 mod readers;
 mod reading;
 mod readme;
+mod refused;
 mod reopening;
 mod retention;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod scale;
 mod space;
+mod structures;
 mod support;
 mod tail_writers;
 mod tidy;
+#[cfg(target_os = "linux")]
+mod tmpfs;
+mod trust;

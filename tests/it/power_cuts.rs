@@ -45,3 +45,15 @@ fn what_is_collected_and_compacted_is_whole_or_gone_whatever_a_crash_leaves() {
         println!("{} boundaries, {} runs, {tally:?}", boundaries.len(), epoch.model.runs.len());
     }
 }
+
+#[test]
+fn a_manifest_that_moves_is_found_whatever_a_crash_leaves_and_whichever_superblock_is_lost() {
+    let seed = campaign::variable("RUNLOG_SIM_SEED", SEED);
+    let cuts = campaign::variable("RUNLOG_SIM_CUTS", CUTS) / 40;
+    println!("RUNLOG_SIM_SEED={seed}");
+    for turn in 0..2 {
+        let (epoch, boundaries) = campaign::moving_manifest(seed.wrapping_add(turn));
+        let tally = campaign::cut_at(seed, &epoch, &boundaries, cuts / 2);
+        println!("{} boundaries, {} runs, {tally:?}", boundaries.len(), epoch.model.runs.len());
+    }
+}

@@ -1,12 +1,11 @@
 //! What goes by a policy, what is held, what is told of it, and how the space comes back.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use runlog::storage::{MemoryStorage, Storage};
+use runlog::storage::MemoryStorage;
 use runlog::{
     Activity, Compaction, Error, NewRecord, Observer, Options, Outcome, Phase, Protection,
     Retention, Rule, RunLog, RunStatus, Seq, SpaceReturn,
@@ -524,104 +523,4 @@ fn a_file_becomes_short_however_much_is_at_its_end() {
     let log = options(&clock).open_storage(storage).unwrap();
     assert!(log.recovery_report().is_clean());
     assert_whole(&log, &all[1400..], 40);
-}
-
-/// Memory that does something else in front of one of its reads, on another thread.
-struct Interrupted {
-    memory: MemoryStorage,
-    left: Mutex<Option<(usize, Interruption)>>,
-}
-
-type Interruption = Box<dyn FnOnce() + Send>;
-
-impl std::fmt::Debug for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Interrupted")
-    }
-}
-
-impl Interrupted {
-    fn interrupt(&self) {
-        let mut left = self.left.lock().unwrap();
-        let now = match &mut *left {
-            Some((0, _)) => left.take(),
-            Some((reads, _)) => {
-                *reads -= 1;
-                None
-            }
-            None => None,
-        };
-        drop(left);
-        if let Some((_, interruption)) = now {
-            thread::spawn(interruption).join().unwrap();
-        }
-    }
-}
-
-impl Storage for Interrupted {
-    fn len(&self) -> io::Result<u64> {
-        self.memory.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.interrupt();
-        self.memory.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.memory.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.memory.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.memory.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.memory.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.memory.punch(offset, len)
-    }
-}
-
-#[test]
-fn a_large_record_keeps_its_pieces_whatever_is_sealed_while_a_compaction_reads() {
-    let large: Vec<u8> = (0..100_000u32).map(|byte| (byte % 251) as u8).collect();
-    for reads in 0.. {
-        let clock = clock();
-        let storage = Interrupted { memory: MemoryStorage::new(), left: Mutex::new(None) };
-        let storage = Arc::new(storage);
-        let log = options(&clock).compaction(by_hand()).create_storage(storage.clone()).unwrap();
-        let (run, other) =
-            (log.start_run("agent", "large", ()).unwrap(), log.start_run("agent", "other", ()));
-        let other = other.unwrap();
-        let _ = run.append(&large).unwrap();
-        // Its pieces are in segments that the index knows, and the record is behind them.
-        log.checkpoint().unwrap();
-        let meanwhile = log.clone();
-        *storage.left.lock().unwrap() = Some((
-            reads,
-            Box::new(move || {
-                // The segment of the record is sealed, and the index knows it too then.
-                for _ in 0..20 {
-                    let _ = other.append(&[7; 6000]).unwrap();
-                }
-                meanwhile.checkpoint().unwrap();
-            }),
-        ));
-        log.compact().unwrap();
-        let is_over = storage.left.lock().unwrap().take().is_some();
-        let found: Vec<_> = log.trace("large").unwrap().map(Result::unwrap).collect();
-        assert!(found.len() == 1 && *found[0].payload() == *large, "interrupted at read {reads}");
-        assert_clean(&log);
-        if is_over {
-            assert!(reads > 1, "a compaction reads: {reads}");
-            return;
-        }
-    }
 }

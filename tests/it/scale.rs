@@ -277,10 +277,7 @@ fn a_large_store_takes_appends_right_after_a_kill() {
 /// The length of a file and the space that it has, in bytes.
 fn sizes(path: &Path) -> [u64; 2] {
     let metadata = fs::metadata(path).unwrap();
-    #[cfg(unix)]
     let allocated = std::os::unix::fs::MetadataExt::blocks(&metadata) * 512;
-    #[cfg(not(unix))]
-    let allocated = metadata.len();
     [metadata.len(), allocated]
 }
 

@@ -1,14 +1,21 @@
 //! Where the space of the file goes, and how it comes back: on a full disk, by the numbers of
 //! `stats`, and with the numbers in use kept safe.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use runlog::env::Step;
+use runlog::format::EXTENTS_AT;
+use runlog::format::segment::SegmentHeader;
 use runlog::format::superblock::Superblock;
-use runlog::storage::MemoryStorage;
+use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Compaction, Durability, Error, NewRecord, Options, Outcome, Retention, RunLog, SpaceReturn,
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy};
+
+use crate::support::background::Background;
 
 const EXTENT: u64 = 64 << 10;
 
@@ -107,6 +114,30 @@ fn a_policy_is_done_on_a_full_disk_and_makes_room() {
         assert_records(&log, name, *count);
     }
     assert!(log.verify().unwrap().is_clean());
+}
+
+/// Whatever the manifest needs at that size was allocated before the disk was full.
+#[test]
+fn a_policy_is_done_on_a_full_disk_whatever_the_size_of_the_store() {
+    for segments in [60, 220, 250, 265, 280, 400, 450, 550] {
+        for at_once in [1, 40] {
+            let disk = SimDisk::untracked(Vec::new());
+            let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+            let runs = names("run", 40);
+            for some in runs.chunks(at_once) {
+                // A record takes 576 bytes.
+                let records = segments * (EXTENT as usize - 4500) / 576 / 40;
+                fill(&log, some, records);
+            }
+            log.sync().unwrap();
+            disk.set_capacity(disk.allocated());
+            let collected = log.gc(&Retention::new().keep_newest(10));
+            let evicted = collected.map(|collected| collected.plan.evict.len());
+            assert_eq!(evicted.unwrap(), 30, "{segments} segments, {at_once} at once");
+            log.reclaim().unwrap();
+            assert_eq!(fill(&log, &names("more", 2), 200), [200; 2], "{segments} {at_once}");
+        }
+    }
 }
 
 #[test]
@@ -239,4 +270,362 @@ fn appends_to_a_store_that_gave_space_back_meet_a_full_disk_before_anything_is_w
     }
     assert_records(&log, "running", count + 500);
     assert!(log.verify().unwrap().is_clean());
+}
+
+/// A store in which nothing was given back, as one that was killed before that is.
+fn killed_before_space_went_back() -> Vec<u8> {
+    let disk = SimDisk::untracked(Vec::new());
+    let keeping = Compaction::new().automatic(false).space_return(SpaceReturn::Keep);
+    let log = options().compaction(keeping).create_storage(Arc::new(disk.clone())).unwrap();
+    let runs = names("run", 20);
+    fill(&log, &runs[..10], 100);
+    fill(&log, &runs[10..], 100);
+    log.checkpoint().unwrap();
+    for name in &runs[..10] {
+        let _ = log.delete_run(name.as_str()).unwrap();
+    }
+    log.reclaim().unwrap();
+    assert!(log.stats().unwrap().free_extents > 5);
+    disk.image()
+}
+
+#[test]
+fn space_that_was_free_when_the_process_died_goes_back_after_the_next_opening() {
+    let disk = SimDisk::untracked(killed_before_space_went_back());
+    let punching = Compaction::new().automatic(false).space_return(SpaceReturn::Punch);
+    let before = disk.allocated();
+    let log = options().compaction(punching).open_storage(Arc::new(disk.clone())).unwrap();
+    let free = log.stats().unwrap().free_extents;
+    assert!(free > 5 && disk.allocated() + free * EXTENT <= before, "{}", disk.allocated());
+}
+
+#[test]
+fn the_space_of_an_index_that_is_dropped_goes_back() {
+    let disk = SimDisk::untracked(Vec::new());
+    let manual = || options().compaction(Compaction::new().automatic(false));
+    let log = manual().create_storage(Arc::new(disk.clone())).unwrap();
+    for number in 0..2000 {
+        let key = format!("key-{number}");
+        log.put("space", &key, &NewRecord::new(key.as_bytes())).unwrap();
+    }
+    log.checkpoint().unwrap();
+    let index = log.stats().unwrap().index_extents;
+    assert!(index > 2);
+    log.close().unwrap();
+    let before = disk.allocated();
+    let log = manual().index(false).open_storage(Arc::new(disk.clone())).unwrap();
+    assert_eq!(log.stats().unwrap().index_extents, 0);
+    log.close().unwrap();
+    assert!(disk.allocated() + index * EXTENT / 2 <= before, "{before}: {}", disk.allocated());
+}
+
+#[test]
+fn a_close_that_failed_is_not_answered_as_done_by_the_next() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    fill(&log, &names("run", 2), 10);
+    let again = log.clone();
+    disk.fail_from(disk.op_count(), io::ErrorKind::Other);
+    assert!(log.close().is_err());
+    disk.clear_faults();
+    assert!(again.close().is_err());
+}
+
+/// Opens, and reclaims; answers how many extents the log has then.
+fn log_extents_after_reclaim(bytes: &[u8]) -> u64 {
+    let storage = Arc::new(MemoryStorage::from_bytes(bytes.to_vec()));
+    let manual = Compaction::new().automatic(false);
+    let log = options().compaction(manual).open_storage(storage).unwrap();
+    log.reclaim().unwrap();
+    log.stats().unwrap().log_extents
+}
+
+#[test]
+fn a_segment_of_which_frames_are_lost_is_never_taken_for_dead() {
+    let storage = Arc::new(MemoryStorage::new());
+    let manual = Compaction::new().automatic(false);
+    let log = options().compaction(manual).create_storage(storage.clone()).unwrap();
+    fill(&log, &names("gone", 1), 20);
+    fill(&log, &names("kept", 1), 1000);
+    log.checkpoint().unwrap();
+    let _ = log.delete_run("gone-000").unwrap();
+    let last = log.stats().unwrap().end.segment;
+    log.close().unwrap();
+    let bytes = storage.to_bytes();
+    let whole = log_extents_after_reclaim(&bytes);
+    let extents = EXTENTS_AT..bytes.len() as u64 - EXTENT + 1;
+    let mut lost = 0;
+    for start in extents.step_by(EXTENT as usize).map(|start| start as usize) {
+        let end = start + EXTENT as usize;
+        let header = SegmentHeader::decode(&bytes[start..]);
+        let named = bytes[start..end].windows(8).rposition(|part| part == b"kept-000");
+        if let (Ok(header), Some(named)) = (header, named)
+            && header.key.id < last
+        {
+            // All of it; all but its header; its first frames, and the directory.
+            for range in [start..end, start + 64..end, start + 64..start + 4096] {
+                let mut damaged = bytes.clone();
+                damaged[range.clone()].fill(0);
+                damaged[start + named] ^= 1;
+                assert_eq!(log_extents_after_reclaim(&damaged), whole, "{header:?}, {range:?}");
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost >= 21, "{lost}");
+}
+
+#[test]
+fn a_segment_that_lost_its_directory_alone_is_freed_when_its_runs_are_deleted() {
+    let storage = Arc::new(MemoryStorage::new());
+    let manual = || options().compaction(Compaction::new().automatic(false));
+    let log = manual().create_storage(storage.clone()).unwrap();
+    fill(&log, &names("gone", 1), 150);
+    fill(&log, &names("kept", 1), 200);
+    log.checkpoint().unwrap();
+    log.close().unwrap();
+    let mut bytes = storage.to_bytes();
+    let first = &mut bytes[EXTENTS_AT as usize..][..EXTENT as usize];
+    let named = first.windows(8).rposition(|part| part == b"gone-000").unwrap();
+    first[named] ^= 1;
+    let log = manual().open_storage(Arc::new(MemoryStorage::from_bytes(bytes))).unwrap();
+    let before = log.stats().unwrap().log_extents;
+    let _ = log.delete_run("gone-000").unwrap();
+    log.reclaim().unwrap();
+    assert!(log.stats().unwrap().log_extents < before);
+}
+
+/// What a compaction of all writes of a store in which `going` runs are in progress, side by side
+/// with others that are deleted, in the bytes of its segments.
+fn amplification(going: usize, gone: usize) -> f64 {
+    let storage = Arc::new(MemoryStorage::new());
+    let manual = options().index(false).compaction(Compaction::new().automatic(false));
+    let log = manual.create_storage(storage).unwrap();
+    let start = |name: &String| log.start_run("agent", name, ()).unwrap();
+    let kept: Vec<_> = names("going", going).iter().map(start).collect();
+    let deleted = names("gone", gone);
+    for name in &deleted {
+        let passing = start(name);
+        for number in 0..60 {
+            for writer in kept.iter().cycle().skip(number % going).take(8) {
+                let _ = writer.append(&[b'.'; 500]).unwrap();
+            }
+            let _ = passing.append(&[b'.'; 500]).unwrap();
+        }
+        let _ = passing.end(&Outcome::completed()).unwrap();
+    }
+    for name in &deleted {
+        let _ = log.delete_run(name.as_str()).unwrap();
+    }
+    log.sync().unwrap();
+    let before = log.stats().unwrap();
+    let done = log.compact().unwrap();
+    let after = log.stats().unwrap();
+    assert!(after.dead_bytes <= before.dead_bytes, "{done:?}: {before:?} {after:?}");
+    done.bytes as f64 / (before.log_extents * EXTENT) as f64
+}
+
+#[test]
+fn a_compaction_writes_at_most_four_times_what_there_is_whatever_goes_on() {
+    let several = (17..23).map(|going| (going, going + 20));
+    for (going, gone) in [(1, 20), (1, 60), (3, 40)].into_iter().chain(several) {
+        let times = amplification(going, gone);
+        assert!(times <= 4.0, "{going} in progress, {gone} deleted: {times} times");
+    }
+}
+
+#[test]
+fn compactions_write_at_most_four_times_what_was_appended_whatever_the_history() {
+    for kept in [2, 5, 7] {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = options().index(false).create_storage(storage).unwrap();
+        let mut appended = 0;
+        for round in 0..12 {
+            let names = names(&format!("round-{round}"), 10);
+            fill(&log, &names, 150);
+            appended += 10 * 150 * 576;
+            for name in names.iter().filter(|name| name.as_bytes()[name.len() - 1] % 10 >= kept) {
+                let _ = log.delete_run(name.as_str()).unwrap();
+            }
+        }
+        let written = log.stats().unwrap().io.bytes_written;
+        assert!(written <= 5 * appended + (8 << 20), "{kept} of 10 kept: {written} of {appended}");
+    }
+}
+
+/// A storage that refuses to allocate more than an extent at once, as areas of the manifest need,
+/// while it is told to.
+#[derive(Debug)]
+struct Tight {
+    inner: MemoryStorage,
+    refuses: AtomicBool,
+    refused: AtomicBool,
+}
+
+impl Storage for Tight {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        if len > EXTENT && self.refuses.load(Ordering::Relaxed) {
+            self.refused.store(true, Ordering::Relaxed);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.inner.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.punch(offset, len)
+    }
+}
+
+#[test]
+fn a_seal_that_the_manifest_had_no_room_for_is_noted_when_there_is_room() {
+    // Whichever record of the manifest is the first for which there is no room.
+    for before in 0..4 {
+        let (refuses, refused) = (AtomicBool::new(false), AtomicBool::new(false));
+        let storage = Arc::new(Tight { inner: MemoryStorage::new(), refuses, refused });
+        let manual = options().compaction(Compaction::new().automatic(false));
+        let log = manual.create_storage(storage.clone()).unwrap();
+        storage.refuses.store(true, Ordering::Relaxed);
+        for name in names("gone", before) {
+            fill(&log, std::slice::from_ref(&name), 120);
+            log.checkpoint().unwrap();
+            let _ = log.delete_run(name.as_str()).unwrap();
+            log.reclaim().unwrap();
+        }
+        let writer = log.start_run("agent", "run", ()).unwrap();
+        let segment = || log.stats().unwrap().end.segment.0;
+        let mut goal = 320;
+        while segment() < goal {
+            for _ in 0..50 {
+                if let Err(error) = writer.append(&[b'.'; 500]) {
+                    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+                    storage.refuses.store(false, Ordering::Relaxed);
+                }
+            }
+            log.sync().unwrap();
+            if storage.refused.load(Ordering::Relaxed) && goal == 320 {
+                goal = segment() + 8;
+            }
+        }
+        storage.refuses.store(false, Ordering::Relaxed);
+        log.sync().unwrap();
+        log.checkpoint().unwrap();
+        let stats = log.stats().unwrap();
+        let applied = stats.index_applied.unwrap().0;
+        assert!(applied + 4 >= stats.end.segment.0, "{before}: {applied} of {:?}", stats.end);
+    }
+}
+
+/// The manifest outgrows its area while the extents of the erased run are free and were not given
+/// back.
+#[test]
+fn of_an_erased_run_no_byte_is_left_where_the_manifest_comes_to_be() {
+    let secret = b"MY-SECRET-TOKEN-0123456789";
+    let storage = Arc::new(MemoryStorage::new());
+    let keeping = options().compaction(Compaction::new().space_return(SpaceReturn::Keep));
+    let log = keeping.create_storage(storage.clone()).unwrap();
+    let (payload, other) = (secret.repeat(269), vec![b'.'; 7000]);
+    let start = |run: &str| log.start_run("agent", run, ()).unwrap();
+    let (erased, kept) = (start("erased"), start("kept"));
+    for _ in 0..160 {
+        let _ = erased.append(&payload).unwrap();
+        let _ = kept.append(&other).unwrap();
+    }
+    let _ = erased.end(&Outcome::completed()).unwrap();
+    for _ in 0..180 * 8 {
+        let _ = kept.append(&other).unwrap();
+    }
+    drop((erased, kept));
+    assert_eq!(log.erase_run("erased").unwrap().pinned_extents, 0);
+    let bytes = storage.to_bytes();
+    assert!(!bytes.windows(secret.len()).any(|part| part == secret), "{:?}", log.stats());
+}
+
+/// A storage that is longer than what was written to it, and counts what is cut off.
+#[derive(Debug, Default)]
+struct Long {
+    inner: MemoryStorage,
+    end: AtomicU64,
+    calls: AtomicU64,
+}
+
+impl Storage for Long {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.inner.len()?.max(self.end.load(Ordering::Relaxed)))
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let there = self.inner.len()?.saturating_sub(offset).min(buf.len() as u64);
+        let (stored, behind) = buf.split_at_mut(there as usize);
+        behind.fill(0);
+        self.inner.read_at(offset.min(self.inner.len()?), stored)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.end.store(len, Ordering::Relaxed);
+        self.inner.set_len(len.min(self.inner.len()?))
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let end = (offset + len).min(self.inner.len()?);
+        self.inner.punch(offset.min(end), end.saturating_sub(offset))
+    }
+}
+
+#[test]
+fn closing_gives_back_so_much_at_most_and_the_next_opening_the_rest() {
+    for extent_size in [EXTENT, 4 << 20, 64 << 20] {
+        let options = options().extent_size(extent_size);
+        let storage = Arc::new(Long::default());
+        options.create_storage(storage.clone()).unwrap().close().unwrap();
+        let used = storage.len().unwrap();
+        storage.end.store(4 << 30, Ordering::Relaxed);
+        // Threads that come to nothing before the store is closed.
+        let background = Background::default();
+        let threads = options.clone().scheduler(Arc::new(background.clone()));
+        let log = threads.open_storage(storage.clone()).unwrap();
+        storage.calls.store(0, Ordering::Relaxed);
+        log.close().unwrap();
+        let (left, calls) = (storage.len().unwrap(), storage.calls.load(Ordering::Relaxed));
+        assert!(((4 << 30) - (256 << 20)..4 << 30).contains(&left), "{extent_size}: {left}");
+        assert!(calls <= 20, "{extent_size}: {calls}");
+        let log = threads.open_storage(storage.clone()).unwrap();
+        assert!(background.run(Step::GiveBack));
+        let (after, most) = (storage.len().unwrap(), used + 2 * extent_size);
+        assert!(after <= most, "{extent_size}: {after}");
+        drop(log);
+    }
 }

@@ -19,6 +19,7 @@ const TOUCHES: [(&str, &[&str]); 3] = [
         &[
             "src/engine/storage/",
             "src/engine/host.rs",
+            "src/stores/run_store/below.rs",
             "src/stores/run_store/folder.rs",
             "src/stores/run_store/tree.rs",
         ],

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::support::{in_each_life, in_memory, options};
 
+mod again;
 mod calls;
 mod crashes;
 mod damage;

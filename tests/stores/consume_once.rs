@@ -4,12 +4,15 @@
 use std::sync::{Arc, Barrier};
 
 use runlog::storage::MemoryStorage;
-use runlog::stores::consume_once::{Begin, ConsumeError, ConsumeOnce, EffectLedger, LedgerError};
-use runlog::{Error, NewRecord, Outcome, RunLog};
+use runlog::stores::consume_once::{
+    Begin, Claim, ConsumeError, ConsumeOnce, EffectLedger, LedgerError,
+};
+use runlog::{Error, NewRecord, Options, Outcome, RunLog};
 use runlog_sim::Recording;
 
 use super::support::{in_crashes, in_each_life, in_memory, options, recording};
 
+mod effects;
 mod threads;
 
 #[test]
@@ -200,59 +203,6 @@ fn check(log: &RunLog, acknowledged: usize, context: &str) {
         let tried = once.consume(&id.to_string(), "second");
         assert_eq!(tried.is_err(), there, "{context}: id {id}");
     }
-}
-
-#[test]
-fn an_effect_is_begun_by_one_and_finished_once() {
-    in_each_life(|log| {
-        assert_eq!(EffectLedger::new(&log()).begin("a", "one").unwrap(), Begin::Go);
-        let second = EffectLedger::new(&log()).begin("a", "two").unwrap();
-        assert!(matches!(&second, Begin::Unfinished { by, .. } if by == "one"), "{second:?}");
-        EffectLedger::new(&log()).complete("a", b"\0result\xff").unwrap();
-        EffectLedger::new(&log()).complete("a", b"\0result\xff").unwrap();
-        let third = EffectLedger::new(&log()).begin("a", "three").unwrap();
-        assert!(matches!(&third, Begin::Completed { result, .. } if result == b"\0result\xff"));
-        let ledger = EffectLedger::new(&log());
-        for wrong in [ledger.complete("a", b"other"), ledger.fail("a", "x"), ledger.fail("b", "x")]
-        {
-            assert!(matches!(wrong, Err(LedgerError::NotBegun { .. })), "{wrong:?}");
-        }
-    });
-}
-
-#[test]
-fn a_failed_effect_can_be_begun_again() {
-    in_each_life(|log| {
-        let ledger = || EffectLedger::new(&log());
-        assert_eq!(ledger().begin("a", "one").unwrap(), Begin::Go);
-        ledger().fail("a", "no network").unwrap();
-        ledger().fail("a", "no network").unwrap();
-        assert_eq!(ledger().failure("a").unwrap().as_deref(), Some("no network"));
-        assert_eq!(ledger().begin("a", "two").unwrap(), Begin::Go);
-        assert_eq!(ledger().failure("a").unwrap(), None);
-        ledger().complete("a", b"").unwrap();
-        ledger().forget("a").unwrap();
-        assert_eq!(ledger().begin("a", "three").unwrap(), Begin::Go);
-        ledger().clear().unwrap();
-        assert_eq!(ledger().begin("a", "four").unwrap(), Begin::Go);
-    });
-}
-
-#[test]
-fn a_restart_shows_what_was_begun_and_never_finished() {
-    in_each_life(|log| {
-        let ledger = || EffectLedger::new(&log());
-        for key in ["a", "b", "c", "d"] {
-            assert_eq!(ledger().begin(key, "worker").unwrap(), Begin::Go);
-        }
-        ledger().complete("b", b"done").unwrap();
-        ledger().fail("d", "refused").unwrap();
-        let found = ledger().unfinished().unwrap();
-        let keys: Vec<&str> = found.iter().map(|effect| effect.key.as_str()).collect();
-        assert_eq!(keys, ["a", "c"]);
-        assert!(found.iter().all(|effect| effect.by == "worker"));
-        assert!(EffectLedger::named(&log(), "other").unfinished().unwrap().is_empty());
-    });
 }
 
 #[test]

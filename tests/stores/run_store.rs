@@ -2,6 +2,8 @@
 
 use runlog::stores::run_store::{RetentionConfig, RunRecord, RunStatus, RunStore, RunTermination};
 
+use serde_json::json;
+
 use super::run_store_world::{
     DAY, NOW, ended, ids, in_all_lives, in_lives, outcome, started, success, turn,
 };
@@ -58,6 +60,64 @@ fn a_run_is_in_progress_until_it_ends_and_incomplete_if_nobody_reported() {
         world.store().write_ended(&end).unwrap();
         assert_eq!(status(), RunStatus::Incomplete);
         assert_eq!(world.store().list_runs("a")[0].ended_at, Some(end.ended_at));
+    });
+}
+
+#[test]
+fn an_end_with_any_number_comes_back_as_it_was_and_can_be_said_again() {
+    in_lives(|world| {
+        let mut random = runlog_sim::SplitMix64::new(3);
+        for number in 0..300 {
+            let run = format!("r{number}");
+            world.store().write_started(&started("a", &run, NOW)).unwrap();
+            let mut end = ended("a", &run, NOW + 5, success());
+            if let RunTermination::Outcome { outcome, .. } = &mut end.termination {
+                outcome.metrics.duration_ms = f64::from_bits(random.next_u64());
+            }
+            world.store().write_ended(&end).unwrap();
+            world.store().write_ended(&end).unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_end_that_could_not_be_read_again_is_refused_and_the_run_goes_on() {
+    use runlog::stores::run_store::{AgentOutcome, Evidence, EvidenceKind, RunStoreError};
+    in_lives(|world| {
+        let with = |levels: usize| {
+            let nested = (0..levels).fold(json!(1), |inner, _| json!([inner]));
+            let (kind, description) = (EvidenceKind::Evaluator, String::new());
+            let evidence = vec![Evidence { kind, description, data: Some(nested) }];
+            let outcome = AgentOutcome { evidence, ..AgentOutcome::default() };
+            let status = outcome.status;
+            ended("a", "r", NOW + 5, RunTermination::Outcome { status, outcome })
+        };
+        world.store().write_started(&started("a", "r", NOW)).unwrap();
+        let refused = world.store().write_ended(&with(200)).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+        let inner = RunStoreError::of(&refused).unwrap();
+        assert!(matches!(inner, RunStoreError::Unreadable { .. }), "{inner:?}");
+        assert_eq!(world.store().list_runs("a")[0].status, RunStatus::InProgress);
+        world.store().write_ended(&with(100)).unwrap();
+        assert_eq!(world.store().list_runs("a")[0].status, RunStatus::Completed);
+    });
+}
+
+#[test]
+fn a_turn_that_was_acknowledged_beside_a_rollback_is_there() {
+    in_lives(|world| {
+        let store = world.store();
+        for number in 0..300 {
+            let (run, turns) = (format!("r{number}"), [turn(1, "a turn")]);
+            let start = started("a", &run, NOW);
+            store.write_started(&start).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| store.append_turns("a", &run, &turns).unwrap());
+                let _ = store.rollback_empty_run_start(&start).unwrap();
+            });
+            let there = store.get_run_trace(&run).unwrap_or_default();
+            assert!(there.contains(&turns[0]), "{run}: {there:?}");
+        }
     });
 }
 

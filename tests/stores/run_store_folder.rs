@@ -34,7 +34,6 @@ fn nothing_is_made_before_something_is_written() {
     assert!(root.join("runs.runlog").exists());
 }
 
-#[cfg(unix)]
 #[test]
 fn folder_and_file_are_for_their_owner_alone_and_not_for_backups() {
     use std::os::unix::fs::PermissionsExt;

@@ -239,7 +239,7 @@ fn what_is_no_record_is_told_with_its_place_and_without_its_bytes() {
         (b"{\"record\":\"turn\",\"ind", LineFault::NotJson { column: 21 }),
         (b"secret", LineFault::NotJson { column: 1 }),
         (b"{\"record\":\"turn\"}{}", LineFault::NotJson { column: 18 }),
-        (b"[\"secret\"", LineFault::NotJson { column: 9 }),
+        (b"[\"secret\"", LineFault::NotARecord { column: 0 }),
         (b"{\"kind\":\"secret\"}", LineFault::NotARecord { column: 17 }),
         (b"{\"record\":7}", LineFault::NotARecord { column: 11 }),
         (b"{\"record\":\"turn\",\"index\":0}", wrong("turn", 27)),

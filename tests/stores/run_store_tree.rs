@@ -215,7 +215,6 @@ fn runs_whose_ids_are_no_names_are_exported_under_names_of_their_own() {
     });
 }
 
-#[cfg(unix)]
 #[test]
 fn links_hidden_folders_and_strangers_are_named_and_not_followed() {
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -247,6 +246,15 @@ fn links_hidden_folders_and_strangers_are_named_and_not_followed() {
     world.store().export_tree(&out).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&out), mode(&out.join("a/r.jsonl"))), (0o700, 0o600));
+    // Nor is anything written behind a link.
+    fs::rename(out.join("a"), folder.path().join("elsewhere")).unwrap();
+    symlink(folder.path().join("elsewhere"), out.join("a")).unwrap();
+    fs::remove_file(out.join("a/r.jsonl")).unwrap();
+    let through = world.store().export_tree(&out).unwrap();
+    assert!(matches!(through.problems[0].why, Refusal::Io(_)), "{through:?}");
+    assert!(!out.join("a/r.jsonl").exists());
+    fs::remove_file(out.join("a")).unwrap();
+    world.store().export_tree(&out).unwrap();
     let again = world.store().export_tree(&out).unwrap();
     assert!(matches!(again.problems[0].why, Refusal::AlreadyThere));
     assert!(world.store().import_tree(&root.join("none")).is_err());
@@ -303,23 +311,52 @@ fn long_files_and_long_lines_go_in_and_out() {
 fn of_a_file_with_a_line_that_no_record_can_hold_nothing_is_imported() {
     let folder = tempfile::tempdir().unwrap();
     let first = line(&RunRecord::Started(started("a", "r", NOW)));
+    let endless_from = first.len() as u64;
     let mut larger_than_the_store_takes = first.clone();
     larger_than_the_store_takes.extend(vec![b'x'; 3 << 20]);
     let tree = Tree::from([
         ("a/good.jsonl".to_owned(), run("a", "good", NOW)),
-        ("a/endless.jsonl".to_owned(), first),
+        ("a/endless.jsonl".to_owned(), first.clone()),
+        ("a/sparse.jsonl".to_owned(), first),
         ("a/long.jsonl".to_owned(), larger_than_the_store_takes),
     ]);
     write(folder.path(), &tree);
-    // A hole of more than 64 MiB, which reads as zeros.
-    let endless = fs::OpenOptions::new().write(true).open(folder.path().join("a/endless.jsonl"));
-    endless.unwrap().set_len((65 << 20) + 1).unwrap();
+    // Zeros, nearly all of them in a hole.
+    let extend = |name: &str, len| {
+        let file = fs::OpenOptions::new().write(true).open(folder.path().join(name));
+        file.unwrap().set_len(len).unwrap();
+    };
+    extend("a/endless.jsonl", endless_from + (64 << 20) + 1);
+    extend("a/sparse.jsonl", 4 << 40);
     let world = World::new(super::run_store_world::Life::Long, Default::default());
     let imported = world.store().import_tree(folder.path()).unwrap();
-    assert_eq!((imported.new, imported.problems.len()), (1, 2));
+    assert_eq!((imported.new, imported.problems.len()), (1, 3));
     assert!(matches!(imported.problems[0].why, Refusal::LineTooLong { line: 2 }), "{imported:?}");
     assert!(matches!(imported.problems[1].why, Refusal::Store(_)), "{imported:?}");
+    assert!(matches!(imported.problems[2].why, Refusal::Sparse), "{imported:?}");
     assert!(!format!("{imported:?}").contains("xxxx"), "no payloads");
     assert_eq!(ids(&world.store(), "a"), ["good"]);
     assert!(world.store().get_run_trace("long").is_none());
+}
+
+/// A store may be somebody else's, and say of a run that it came from a file far away.
+#[test]
+fn nothing_is_written_outside_of_the_folder_of_an_export() {
+    let world = World::new(super::run_store_world::Life::Long, Default::default());
+    for (number, path) in ["..", "../up", "/absolute", "a/../../up", "."].iter().enumerate() {
+        for (run, file) in [("folder", [path, "r"]), ("stem", ["a", path])] {
+            let mark = serde_json::json!({ "store": "run_store", "file": file }).to_string();
+            let metadata = runlog::Metadata::json(mark.as_bytes());
+            let writer = world.log().start_run("a", &format!("{run}{number}"), metadata).unwrap();
+            let _ = writer.append(&turn(0, "p").to_line()).unwrap();
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let exported = world.store().export_tree(&out).unwrap();
+    assert!(exported.problems.is_empty(), "{:?}", exported.problems);
+    let names: Vec<_> = read(&out).into_keys().collect();
+    let expected = |run| (0..5).map(move |number| format!("a/{run}{number}.jsonl"));
+    assert_eq!(names, expected("folder").chain(expected("stem")).collect::<Vec<_>>());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }

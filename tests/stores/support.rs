@@ -19,7 +19,7 @@ use runlog_sim::{CrashImages, Recording, SimDisk, SplitMix64, Survivors};
 
 /// The options of a store that does everything by itself.
 pub(crate) fn options() -> Options {
-    Options::new().extent_size(64 << 10).background(false)
+    Options::new().extent_size(64 << 10).max_record_len(2 << 20).background(false)
 }
 
 pub(crate) fn in_memory() -> RunLog {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use runlog::{AgentId, RecoveryReport, VerifyReport};
 use serde_json::{Value, json};
 
-use crate::escape::escaped;
+use crate::escape::shown;
 use crate::failure::Failure;
 use crate::output::{Output, count, grouped, size};
 
@@ -85,8 +85,7 @@ impl Step<'_> {
             Self::Killed { acks, after, len } => killed(acks, *after, *len),
             Self::Recovered { report, took } => {
                 let mut lines = vec![format!("reopen   took {}", millis(*took))];
-                let text = escaped_lines(&report.to_string());
-                lines.extend(text.into_iter().map(|line| format!("         {line}")));
+                lines.extend(report.to_string().lines().map(|line| format!("         {line}")));
                 lines
             }
             Self::Checked { acks, verdict, took } => checked(acks, verdict, *took),
@@ -193,8 +192,7 @@ fn checked(acks: &Acks, verdict: &Verdict, took: Duration) -> Vec<String> {
             count(verdict.lost_boundaries, "acknowledged start or end")
         ));
     }
-    let complaints = verdict.complaints.iter();
-    lines.extend(complaints.map(|text| format!("         {}", escaped(text.as_bytes()))));
+    lines.extend(verdict.complaints.iter().map(|text| format!("         {text}")));
     lines
 }
 
@@ -202,7 +200,7 @@ fn looked_up(lookup: &Lookup) -> String {
     format!(
         "look up  the trace of {} by its id: agent {}, {}, {} in {} (median of {}, in memory)",
         lookup.run,
-        escaped(lookup.agent.as_str().as_bytes()),
+        lookup.agent,
         count(lookup.records, "record"),
         size(lookup.bytes),
         micros(lookup.median),
@@ -221,17 +219,8 @@ fn verified(report: &VerifyReport, took: Duration) -> Vec<String> {
         },
         millis(took),
     )];
-    let problems = report.problems.iter();
-    lines.extend(problems.map(|it| format!("         {}", escaped(it.to_string().as_bytes()))));
+    lines.extend(report.problems.iter().map(|problem| format!("         {problem}")));
     lines
-}
-
-fn escaped_lines(text: &str) -> Vec<String> {
-    text.lines().map(|line| escaped(line.as_bytes())).collect()
-}
-
-fn shown(path: &Path) -> String {
-    escaped(path.as_os_str().as_encoded_bytes())
 }
 
 /// A number of a duration for JSON, which need not tell of centuries.

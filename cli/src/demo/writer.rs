@@ -129,16 +129,7 @@ impl Thread<'_> {
 
 /// Standard output without the buffer of the standard library, which would cut an acknowledgement
 /// in two where it holds the byte of a newline.
-#[cfg(unix)]
 fn unbuffered_stdout() -> io::Result<File> {
     use std::os::fd::AsFd as _;
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
-}
-
-/// Standard output without the buffer of the standard library, which would cut an acknowledgement
-/// in two where it holds the byte of a newline.
-#[cfg(windows)]
-fn unbuffered_stdout() -> io::Result<File> {
-    use std::os::windows::io::AsHandle as _;
-    Ok(File::from(io::stdout().as_handle().try_clone_to_owned()?))
 }

@@ -13,16 +13,14 @@ use std::io;
 use runlog::{Durability, Metadata, Outcome, RunLog, RunStatus, RunSummary, RunWriter, Trace};
 
 use crate::failure::with_sources;
-use crate::output::grouped;
+use crate::output::{grouped, size};
+use crate::store::MAX_RECORD;
 
 use super::batch::Batch;
 use super::line::{LineDamage, UNTERMINATED};
-use super::lines::{Ending, Survey};
-use super::reading::Reading;
+use super::lines::Ending;
+use super::reading::{MAX_HOLES, Reading};
 use super::tree::Source;
-
-/// The longest line: the largest record that a store takes by default.
-const MAX_LINE: u64 = 64 << 20;
 
 /// What became of a file.
 #[derive(Debug)]
@@ -63,9 +61,9 @@ pub(crate) enum Refusal {
     Read(io::Error),
     LineTooLong {
         line: u64,
-        len: u64,
-        max: u64,
     },
+    /// More of it than [`MAX_HOLES`] is holes.
+    Sparse,
     /// A run of this name has other records.
     Differs {
         agent: String,
@@ -84,11 +82,16 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(error) => error.fmt(f),
-            Self::LineTooLong { line, len, max } => write!(
+            Self::LineTooLong { line } => write!(
                 f,
-                "line {line} has {} bytes, a record at most {}; nothing of the file was imported",
-                grouped(*len),
-                grouped(*max)
+                "line {line} has more than {} bytes, which no record has; nothing of the file was \
+                 imported",
+                grouped(MAX_RECORD)
+            ),
+            Self::Sparse => write!(
+                f,
+                "more than {} of it are holes, which no program wrote; nothing of it was imported",
+                size(MAX_HOLES)
             ),
             Self::Differs { agent, run, line } => write!(
                 f,
@@ -141,11 +144,7 @@ impl<'a> Importer<'a> {
         source: &Source,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Imported, FileError> {
-        let (mut reading, survey) = Reading::open(&source.path)?;
-        if survey.longest > MAX_LINE {
-            let Survey { longest: len, longest_at: line, .. } = survey;
-            return Err(FileError::File(Refusal::LineTooLong { line, len, max: MAX_LINE }));
-        }
+        let mut reading = Reading::open(&source.place)?;
         let existing = match self.log.run((source.agent.as_str(), source.run.as_str())) {
             Ok(summary) => Some(summary),
             Err(error) if error.is_not_found() => None,
@@ -244,7 +243,8 @@ impl<'a> Importer<'a> {
 /// The metadata of an imported run: the file's name and nothing that changes when it is copied, so
 /// that the same file is the same run again.
 fn metadata(source: &Source) -> String {
-    let name = source.path.file_name().unwrap_or_default().to_string_lossy();
+    let path = source.place.path();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     serde_json::json!({ "imported_from": name }).to_string()
 }
 

@@ -93,7 +93,7 @@ impl Line {
             return Self::default();
         }
         // Objects first: that reads valid lines of the usual form in one pass.
-        if let Ok(object) = serde_json::from_str::<Object<'_>>(text) {
+        if let Some(object) = object::<Object<'_>>(text) {
             return object.line();
         }
         match damage(text) {
@@ -123,6 +123,13 @@ fn damage(text: &str) -> Option<LineDamage> {
         (Some(Err(error)), _) if error.is_eof() => Some(LineDamage::Torn),
         _ => Some(LineDamage::NotJson),
     }
+}
+
+/// The fields of a JSON object. serde would take them from an array as well, one after the other:
+/// what resembles a record that way is none.
+fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
+    let is_object = json.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{');
+    is_object.then(|| serde_json::from_str(json).ok())?
 }
 
 /// The few fields of a line that are of interest, whatever their values are.
@@ -185,7 +192,7 @@ struct Termination {
 /// How the run ended, by what its termination says. A termination of an unknown form is an end all
 /// the same.
 fn end(termination: Option<&RawValue>) -> End {
-    let parsed = termination.and_then(|json| serde_json::from_str::<Termination>(json.get()).ok());
+    let parsed = termination.and_then(|json| object::<Termination>(json.get()));
     let Some(termination) = parsed else {
         return End::Completed;
     };
@@ -247,6 +254,18 @@ mod tests {
     }
 
     #[test]
+    fn an_array_is_not_the_object_that_it_resembles() {
+        let time = r#""2026-01-02T03:04:05Z""#;
+        for line in [
+            r#"["ended",null,null,null,null,null]"#.to_owned(),
+            r#" ["started","message",null,null,null,null]"#.to_owned(),
+            format!(r#"["ended","message",{time},{time},{time},{{"kind":"incomplete"}}]"#),
+        ] {
+            assert_eq!(Line::new(line.as_bytes()), Line::default(), "{line}");
+        }
+    }
+
+    #[test]
     fn boundaries_of_car_files_are_understood() {
         let boundary = |line: &str| Line::new(line.as_bytes()).boundary;
         assert_eq!(boundary(r#"{"record":"started","run_id":"r"}"#), Some(Boundary::Started));
@@ -257,6 +276,7 @@ mod tests {
             (r#"{"kind":"outcome","status":"give_up"}"#, End::Failed),
             (r#"{"kind":"cancelled","cancellation":{}}"#, End::Cancelled),
             ("17", End::Completed),
+            (r#"["incomplete","failure"]"#, End::Completed),
         ] {
             let line = format!(r#"{{"record":"ended","termination":{termination}}}"#);
             assert_eq!(boundary(&line), Some(Boundary::Ended(end)), "{line}");

@@ -12,14 +12,12 @@ const BUFFER: usize = 256 << 10;
 pub(crate) struct Survey {
     /// The bytes that there were.
     pub(crate) len: u64,
-    /// The length of the longest line without its newline.
-    pub(crate) longest: u64,
-    /// Its number, counted from 1.
-    pub(crate) longest_at: u64,
+    /// The number, counted from 1, of a line that is too long. The look ended there.
+    pub(crate) too_long: Option<u64>,
 }
 
-/// Reads everything once and keeps nothing.
-pub(crate) fn survey(reader: impl Read) -> io::Result<Survey> {
+/// Reads everything once and keeps nothing, or stops at a line of more than `max` bytes.
+pub(crate) fn survey(reader: impl Read, max: u64) -> io::Result<Survey> {
     let mut reader = BufReader::with_capacity(BUFFER, reader);
     let mut survey = Survey::default();
     let (mut line, mut number) = (0, 1);
@@ -33,8 +31,8 @@ pub(crate) fn survey(reader: impl Read) -> io::Result<Survey> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let is_end = piece.ends_with(b"\n");
             line += piece.len() as u64 - u64::from(is_end);
-            if line > survey.longest || survey.longest_at == 0 {
-                (survey.longest, survey.longest_at) = (line, number);
+            if line > max {
+                return Ok(Survey { too_long: Some(number), ..survey });
             }
             if is_end {
                 (line, number) = (0, number + 1);
@@ -94,7 +92,7 @@ mod tests {
     use super::*;
 
     fn lines(bytes: &[u8]) -> Vec<(Vec<u8>, Ending)> {
-        let len = survey(bytes).expect("a survey").len;
+        let len = survey(bytes, u64::MAX).expect("a survey").len;
         assert_eq!(len, bytes.len() as u64);
         let mut lines = Lines::new(bytes, len);
         let mut all = Vec::new();
@@ -119,9 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_line_is_found() {
-        let survey = survey(&b"ab\nabcd\nabcd\nabc"[..]).expect("a survey");
-        assert_eq!(survey, Survey { len: 16, longest: 4, longest_at: 2 });
+    fn a_line_that_is_too_long_ends_the_look() {
+        let survey = |bytes: &'static [u8], max| survey(bytes, max).expect("a survey");
+        assert_eq!(survey(b"ab\nabcd\nabcd\nabc", 4), Survey { len: 16, too_long: None });
+        assert_eq!(survey(b"ab\nabcd\nabcd\nabc", 3).too_long, Some(2));
+        assert_eq!(survey(b"ab\nabcd", 3).too_long, Some(2));
+        let endless = super::survey(io::repeat(0), 1 << 20).expect("an end");
+        assert_eq!(endless.too_long, Some(1));
     }
 
     #[test]

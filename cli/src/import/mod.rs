@@ -1,6 +1,7 @@
 //! `runlog import`: JSON Lines files become runs, their lines records.
 //!
 //! - [`tree`]: which files the paths mean, and whose runs they are.
+//! - [`place`]: files and folders, opened so that no link is followed.
 //! - [`lines`]: a file as lines, with memory for the longest one only.
 //! - [`mod@line`]: what one line is: its kind, its time, whether it is damaged.
 //! - [`reading`]: a file that is being read, and what its lines have said so far.
@@ -15,6 +16,9 @@
 //! 2. A last line without a newline has the kind [`UNTERMINATED`].
 //! 3. An empty file is a run without records.
 //!
+//! What a file costs is bounded by the data in it: lines are no longer than a record, and a file
+//! with more than [`reading::MAX_HOLES`] of holes is refused.
+//!
 //! A run is imported whole or refused whole. Problems of one file never stop the others; problems
 //! of the store do.
 
@@ -22,6 +26,7 @@ mod batch;
 mod file;
 mod line;
 mod lines;
+mod place;
 mod reading;
 mod report;
 mod tree;
@@ -62,7 +67,9 @@ pub(crate) fn run(args: &ImportArgs, path: &Path, out: &mut Output) -> Result<Ex
                 reporter.clear();
                 return Err(error.into());
             }
-            Err(FileError::File(error)) => reporter.refused(&source.path, &error.to_string())?,
+            Err(FileError::File(error)) => {
+                reporter.refused(&source.place.path(), &error.to_string())?;
+            }
         }
     }
     log.sync()?;

@@ -1,17 +1,26 @@
 //! A file that is being read line by line, and what its lines have said so far.
 
 use std::fs::File;
-use std::io::{self, Seek as _};
-use std::path::Path;
+use std::io::{self, Read as _, Seek as _};
 use std::time::UNIX_EPOCH;
 
 use runlog::Timestamp;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 
+use crate::store::MAX_RECORD;
+
+use super::file::{FileError, Refusal};
 use super::line::{Boundary, End, Line, LineDamage};
-use super::lines::{Ending, Lines, Survey, survey};
+use super::lines::{Ending, Lines, survey};
+use super::place::Place;
 
 /// How many damaged lines of one file are remembered by number; all are counted.
 const DAMAGED_KEPT: usize = 1000;
+
+/// How many bytes of a file may be holes. A crash leaves some at the end of a file; a file that has
+/// more of them is none of lines, and could make the store as large as it claims to be.
+pub(crate) const MAX_HOLES: u64 = 64 << 20;
 
 /// A file that is being read, and what was seen of it so far.
 #[derive(Debug)]
@@ -34,17 +43,21 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    pub(crate) fn open(path: &Path) -> io::Result<(Self, Survey)> {
-        // Before opening, which would wait for the other end of a pipe.
-        if !std::fs::metadata(path)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    /// Opens a file whose lines are records, as far as it goes by now.
+    pub(crate) fn open(place: &Place) -> Result<Self, FileError> {
+        let mut file = place.file()?;
+        let metadata = file.metadata()?;
+        if has_many_holes(&file, metadata.len())? {
+            return Err(FileError::File(Refusal::Sparse));
         }
-        let mut file = File::open(path)?;
-        let survey = survey(&file)?;
         file.rewind()?;
-        let since_epoch =
-            file.metadata()?.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let reading = Self {
+        let survey = survey(file.by_ref().take(metadata.len()), MAX_RECORD)?;
+        if let Some(line) = survey.too_long {
+            return Err(FileError::File(Refusal::LineTooLong { line }));
+        }
+        file.rewind()?;
+        let since_epoch = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Self {
             lines: Lines::new(file, survey.len),
             modified: Timestamp(i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)),
             lines_read: 0,
@@ -54,8 +67,7 @@ impl Reading {
             end: None,
             damaged: Vec::new(),
             damaged_count: 0,
-        };
-        Ok((reading, survey))
+        })
     }
 
     /// Appends the next line to the buffer and says what it is.
@@ -89,4 +101,30 @@ impl Reading {
         let unsaid = if self.has_start { End::Interrupted } else { End::Completed };
         self.end.unwrap_or(unsaid)
     }
+}
+
+/// Whether more than [`MAX_HOLES`] of the first `len` bytes are holes, as far as the system tells.
+/// What is not in holes takes space on the disk, so that it bounds the work.
+fn has_many_holes(file: &File, len: u64) -> io::Result<bool> {
+    let (mut at, mut holes) = (0, 0);
+    while at < len {
+        let data = match seek(file, SeekFrom::Data(at)) {
+            Ok(data) => data.clamp(at, len),
+            Err(Errno::NXIO) => len,
+            // This file system knows of no holes.
+            Err(Errno::INVAL | Errno::NOTSUP) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        holes += data - at;
+        if holes > MAX_HOLES {
+            return Ok(true);
+        }
+        at = match seek(file, SeekFrom::Hole(data)) {
+            Ok(hole) => hole.max(data + 1),
+            // It became shorter.
+            Err(Errno::NXIO) => len,
+            Err(error) => return Err(error.into()),
+        };
+    }
+    Ok(false)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::escape::escaped;
+use crate::escape::shown;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, complain, count, grouped, size};
 
@@ -97,7 +97,7 @@ impl<'a> Reporter<'a> {
         if self.out.is_json() {
             self.out.object(&Event::Skipped { file: &file, why: skipped.why })?;
         } else {
-            self.out.line(format!("skipped {}: {}", escaped(file.as_bytes()), skipped.why))?;
+            self.out.line(format!("skipped {}: {}", shown(&skipped.path), skipped.why))?;
         }
         Ok(())
     }
@@ -110,7 +110,7 @@ impl<'a> Reporter<'a> {
         if self.out.is_json() {
             self.out.object(&Event::Error { file: &file, error })?;
         }
-        complain(&format!("{file}: {error}"));
+        complain(&format!("{}: {error}", shown(path)));
         Ok(self.file_done()?)
     }
 
@@ -136,7 +136,8 @@ impl<'a> Reporter<'a> {
     }
 
     fn imported_json(&mut self, source: &Source, done: &Imported) -> Result<(), Failure> {
-        let file = source.path.to_string_lossy();
+        let path = source.place.path();
+        let file = path.to_string_lossy();
         for (line, damage) in &done.damaged {
             let damage = damage.as_str();
             self.out.object(&Event::DamagedLine { file: &file, line: *line, damage })?;
@@ -155,12 +156,12 @@ impl<'a> Reporter<'a> {
     }
 
     fn imported_text(&mut self, source: &Source, done: &Imported) -> Result<(), Failure> {
-        let file = escaped(source.path.as_os_str().as_encoded_bytes());
+        let file = shown(&source.place.path());
         self.out.line(format!(
             "{} {}/{}: {}, {}, {}",
             done.how.as_str().replace('_', " "),
-            escaped(source.agent.as_bytes()),
-            escaped(source.run.as_bytes()),
+            source.agent,
+            source.run,
             count(done.records, "record"),
             size(done.bytes),
             done.status,
@@ -185,7 +186,7 @@ impl<'a> Reporter<'a> {
             let mut text = format!(
                 "{} imported into {}: {}, {}",
                 count(sums.imported + sums.continued, "run"),
-                escaped(store.as_os_str().as_encoded_bytes()),
+                shown(store),
                 count(sums.records, "record"),
                 size(sums.bytes)
             );

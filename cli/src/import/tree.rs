@@ -16,12 +16,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
+
 use super::DEFAULT_AGENT;
+use super::place::{Entry, Place, not_regular};
 
 /// One file to import.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Source {
-    pub(crate) path: PathBuf,
+    pub(crate) place: Place,
     pub(crate) agent: String,
     pub(crate) run: String,
 }
@@ -54,108 +57,78 @@ pub(crate) fn find(paths: &[PathBuf], agent: Option<&str>) -> Found {
 
 impl Found {
     fn add(&mut self, path: &Path, agent: Option<&str>) -> io::Result<()> {
-        if !fs::metadata(path)?.is_dir() {
-            self.file(path, agent.unwrap_or(DEFAULT_AGENT));
+        let mut root = Place::named(path);
+        let metadata = fs::metadata(path)?;
+        if !metadata.is_dir() {
+            // Also before it is opened, since to open a device may do something.
+            if !metadata.is_file() {
+                return Err(not_regular());
+            }
+            self.file(root, path, agent.unwrap_or(DEFAULT_AGENT));
             return Ok(());
         }
-        let runs = path.join("runs");
-        let holds_runs = fs::symlink_metadata(&runs).is_ok_and(|found| found.is_dir());
-        let root = if holds_runs { runs } else { path.to_path_buf() };
+        let mut entries = root.entries()?;
+        let is_runs = |entry: &Entry| entry.name == "runs" && entry.kind == FileType::Directory;
+        if let Some(runs) = entries.iter().find(|entry| is_runs(entry)) {
+            root = root.join(&runs.name);
+            entries = root.entries()?;
+        }
         let own_agent = match agent {
             Some(agent) => Ok(agent.to_owned()),
-            None => folder_name(&root),
+            None => folder_name(&root.path()),
         };
-        for entry in Entry::all(&root)? {
-            match entry.what {
-                What::Folder => self.agent(&entry.path),
-                What::Run => match &own_agent {
-                    Ok(agent) => self.file(&entry.path, agent),
-                    Err(error) => self.errors.push((entry.path, error.to_string())),
-                },
-                What::Other => {}
-                What::Skipped(why) => self.skipped.push(Skipped { path: entry.path, why }),
+        for entry in entries {
+            let place = root.join(&entry.name);
+            if entry.kind == FileType::Directory {
+                let agent = folder_name(Path::new(&entry.name));
+                match place.entries() {
+                    Ok(entries) => self.runs(&place, entries, &agent),
+                    Err(error) => self.errors.push((place.path(), error.to_string())),
+                }
+            } else {
+                self.entry(place, &entry, &own_agent);
             }
         }
         Ok(())
     }
 
-    /// All runs of a folder that is named after its agent.
-    fn agent(&mut self, folder: &Path) {
-        let entries = match Entry::all(folder) {
-            Ok(entries) => entries,
-            Err(error) => return self.errors.push((folder.to_path_buf(), error.to_string())),
-        };
-        let agent = folder_name(folder);
+    /// All runs of a folder of one agent.
+    fn runs(&mut self, folder: &Place, entries: Vec<Entry>, agent: &io::Result<String>) {
         for entry in entries {
-            match entry.what {
-                What::Run => match &agent {
-                    Ok(agent) => self.file(&entry.path, agent),
-                    Err(error) => self.errors.push((entry.path, error.to_string())),
-                },
-                What::Folder => self.skipped.push(Skipped {
-                    path: entry.path,
-                    why: "a folder inside of an agent's folder",
-                }),
-                What::Other => {}
-                What::Skipped(why) => self.skipped.push(Skipped { path: entry.path, why }),
+            let place = folder.join(&entry.name);
+            if entry.kind == FileType::Directory {
+                let why = "a folder inside of an agent's folder";
+                self.skipped.push(Skipped { path: place.path(), why });
+            } else {
+                self.entry(place, &entry, agent);
             }
         }
     }
 
-    fn file(&mut self, path: &Path, agent: &str) {
-        match path.file_stem().and_then(OsStr::to_str) {
-            Some(run) => self.sources.push(Source {
-                path: path.to_path_buf(),
-                agent: agent.to_owned(),
-                run: run.to_owned(),
-            }),
-            None => self.errors.push((path.to_path_buf(), not_utf8().to_string())),
-        }
+    /// What is no folder.
+    fn entry(&mut self, place: Place, entry: &Entry, agent: &io::Result<String>) {
+        let name = Path::new(&entry.name);
+        let why = match entry.kind {
+            FileType::Symlink => "a symbolic link",
+            // Not a run, whatever it is.
+            _ if name.extension() != Some(OsStr::new("jsonl")) => return,
+            FileType::RegularFile => {
+                return match agent {
+                    Ok(agent) => self.file(place, name, agent),
+                    Err(error) => self.errors.push((place.path(), error.to_string())),
+                };
+            }
+            _ => "not a regular file",
+        };
+        self.skipped.push(Skipped { path: place.path(), why });
     }
-}
 
-/// An entry of a folder.
-#[derive(Debug)]
-struct Entry {
-    path: PathBuf,
-    what: What,
-}
-
-#[derive(Debug)]
-enum What {
-    Folder,
-    /// A regular file `*.jsonl`.
-    Run,
-    /// A file of another name.
-    Other,
-    Skipped(&'static str),
-}
-
-impl Entry {
-    /// The entries of a folder, sorted by name so that every import runs in the same order.
-    fn all(folder: &Path) -> io::Result<Vec<Self>> {
-        let mut entries = Vec::new();
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            // Not followed where it is a link.
-            let file_type = entry.file_type()?;
-            let path = entry.path();
-            let is_named_run = path.extension() == Some(OsStr::new("jsonl"));
-            let what = if file_type.is_symlink() {
-                What::Skipped("a symbolic link")
-            } else if file_type.is_dir() {
-                What::Folder
-            } else if !is_named_run {
-                What::Other
-            } else if file_type.is_file() {
-                What::Run
-            } else {
-                What::Skipped("not a regular file")
-            };
-            entries.push(Self { path, what });
+    fn file(&mut self, place: Place, name: &Path, agent: &str) {
+        let agent = agent.to_owned();
+        match name.file_stem().and_then(OsStr::to_str).map(str::to_owned) {
+            Some(run) => self.sources.push(Source { place, agent, run }),
+            None => self.errors.push((place.path(), not_utf8().to_string())),
         }
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(entries)
     }
 }
 
@@ -221,7 +194,6 @@ mod tests {
         assert_eq!(ids(&find(&paths, Some("me"))), [("me", "one"), ("me", "two")]);
     }
 
-    #[cfg(unix)]
     #[test]
     fn links_and_deep_folders_are_named_and_not_followed() {
         let root = tempfile::tempdir().expect("a folder");
@@ -246,5 +218,54 @@ mod tests {
         let found = find(&paths, None);
         assert_eq!(found.errors.len(), 1);
         assert_eq!(ids(&found), [("imported", "1")]);
+    }
+
+    /// Goal: nothing but what was listed is read, whatever is put in its place meanwhile.
+    #[test]
+    fn a_link_that_takes_the_place_of_what_was_listed_is_not_followed() {
+        let root = tempfile::tempdir().expect("a folder");
+        let (path, link) = (root.path(), std::os::unix::fs::symlink::<PathBuf, PathBuf>);
+        for name in ["tree/runs/a/1.jsonl", "tree/runs/b/1.jsonl", "secret/1.jsonl", "1.jsonl"] {
+            touch(path, name);
+        }
+        let before = find(&[path.join("tree"), path.join("1.jsonl")], None);
+        assert_eq!(before.sources.len(), 3);
+        for source in &before.sources {
+            source.place.file().expect("the file that was listed");
+        }
+        fs::remove_file(path.join("tree/runs/a/1.jsonl")).expect("removed");
+        link(path.join("secret/1.jsonl"), path.join("tree/runs/a/1.jsonl")).expect("a link");
+        fs::remove_dir_all(path.join("tree/runs/b")).expect("removed");
+        link(path.join("secret"), path.join("tree/runs/b")).expect("a link");
+        for source in &before.sources[..2] {
+            let said = source.place.file().expect_err("a link").to_string();
+            assert!(said.contains("link") || said.contains("Not a directory"), "{said}");
+        }
+        // A path that the user names is followed.
+        fs::remove_file(path.join("1.jsonl")).expect("removed");
+        link(path.join("secret/1.jsonl"), path.join("1.jsonl")).expect("a link");
+        before.sources[2].place.file().expect("the file behind the link");
+        // So it is with a folder that is listed, but not with one below it.
+        fs::rename(path.join("tree/runs"), path.join("elsewhere")).expect("renamed");
+        link(path.join("elsewhere"), path.join("tree/runs")).expect("a link");
+        before.sources[0].place.file().expect_err("behind a link");
+        assert_eq!(ids(&find(&[path.join("tree")], None)), []);
+        assert_eq!(find(&[path.join("tree/runs")], None).skipped.len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_without_waiting_for_it() {
+        let root = tempfile::tempdir().expect("a folder");
+        touch(root.path(), "a/1.jsonl");
+        let found = find(&[root.path().to_path_buf()], None);
+        let path = root.path().join("a/1.jsonl");
+        fs::remove_file(&path).expect("removed");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
+        let said = found.sources[0].place.file().expect_err("a pipe").to_string();
+        assert_eq!(said, "not a regular file");
+        assert_eq!(find(&[root.path().to_path_buf()], None).skipped.len(), 1);
+        assert!(Place::named(&path).file().is_err());
+        assert!(Place::named(Path::new("/dev/zero")).file().is_err());
     }
 }

@@ -51,6 +51,17 @@ fn show_gives_every_other_record() {
 }
 
 #[test]
+fn a_damaged_record_is_one_of_the_last() {
+    let world = damaged_world();
+    for (last, code, texts) in [(2, 0, &[3, 4][..]), (3, 3, &[3, 4]), (4, 3, &[1, 3, 4])] {
+        let ran = world.run(&["show", "r", "--raw", "--last", &last.to_string()]);
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        let texts = texts.iter().map(|n| format!("\"the text of record {n}\"\n"));
+        assert_eq!(ran.text(), texts.collect::<Vec<_>>().concat(), "{last}");
+    }
+}
+
+#[test]
 fn a_clean_store_has_no_problems() {
     let world = World::new();
     world.write("a/r.jsonl", "1\n2\n");

@@ -163,3 +163,17 @@ fn documents_and_runs_of_the_same_names_are_not_mixed_up() {
     world.good(&["rm", "a"]);
     assert_eq!(world.good(&["docs", "space", "--json"]).json().len(), 3);
 }
+
+/// An endless pipe, or a file of 4 TiB without data, ends where no store would take more.
+#[test]
+fn a_value_that_no_store_takes_is_refused_before_all_of_it_is_read() {
+    let world = World::new();
+    let file = fs::File::create(world.path("sparse")).expect("a file");
+    file.set_len(4 << 40).expect("a length");
+    for name in ["/dev/zero", "sparse"] {
+        let ran = world.run(&["put", "space", "key", name]);
+        assert_eq!((ran.code, ran.text()), (Some(1), ""), "{ran:?}");
+        assert!(ran.stderr.contains("at most 67,108,864 bytes"), "{}", ran.stderr);
+    }
+    assert!(!fs::exists(world.store()).expect("a look"));
+}

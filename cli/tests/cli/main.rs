@@ -6,6 +6,7 @@
 //! - [`damage`]: damaged stores.
 //! - [`demo`]: the demonstration.
 //! - [`documents`]: documents by namespace and key.
+//! - [`terminal`]: what is printed of other people's text.
 //! - [`usage`]: exit codes and the choice of the store.
 
 mod damage;
@@ -16,5 +17,6 @@ mod gc;
 mod import;
 mod ls;
 mod show;
+mod terminal;
 mod usage;
 mod world;

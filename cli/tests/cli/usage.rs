@@ -50,6 +50,15 @@ fn help_tells_the_exit_codes_and_hides_the_inner_command() {
     assert!(help.text().contains("3 damage found"), "{}", help.text());
     assert!(!help.text().contains("demo-writer"), "{}", help.text());
     world.good(&["--version"]);
+    for (command, text) in [
+        ("import", "Links inside a folder are not followed"),
+        ("show", "cut where it is long"),
+        ("get", "shown in one line"),
+        ("demo", "removed at the end"),
+    ] {
+        let help = world.good(&[command, "--help"]);
+        assert!(help.text().contains(text), "{}", help.text());
+    }
     let help = world.good(&["gc", "--help"]);
     assert!(help.text().contains("A run in progress never goes"), "{}", help.text());
 }

@@ -241,3 +241,49 @@ fn a_kill_within_a_store_leaves_any_of_its_words_and_all_of_earlier_stores() {
     }
     assert_eq!(found, [(0, 0), (0, 2), (2, 0), (2, 2)].into());
 }
+
+#[test]
+fn one_call_of_a_kind_fails_after_so_many_others() {
+    let disk = SimDisk::new();
+    disk.fail_nth(OpKind::Write, 1, ErrorKind::Other);
+    disk.fail_nth(OpKind::Read, 0, ErrorKind::Interrupted);
+    disk.write_at(0, &[1; 8]).unwrap();
+    disk.sync().unwrap();
+    assert_eq!(disk.write_at(0, &[2; 8]).unwrap_err().kind(), ErrorKind::Other);
+    disk.write_at(0, &[3; 8]).unwrap();
+    assert_eq!(disk.read_at(0, &mut [0; 8]).unwrap_err().kind(), ErrorKind::Interrupted);
+    disk.read_at(0, &mut [0; 8]).unwrap();
+}
+
+#[test]
+fn power_is_lost_in_place_and_what_a_failed_sync_dropped_with_it() {
+    let disk = SimDisk::new();
+    disk.write_at(0, &[1; 4096]).unwrap();
+    disk.sync().unwrap();
+    disk.write_at(0, &[2; 4096]).unwrap();
+    disk.fail_next(OpKind::Sync, ErrorKind::Other);
+    assert!(disk.sync().is_err());
+    // A sync that succeeds after that brings nothing back that was dropped.
+    disk.sync().unwrap();
+    assert_eq!(disk.image(), [2; 4096]);
+    let operations = disk.op_count();
+    disk.lose_power(Survivors::Everything, 1);
+    let image = disk.image();
+    assert!(image.contains(&1) && image.chunks(512).all(|sector| sector == [sector[0]; 512]));
+    assert_eq!((disk.durable(), disk.op_count()), (image, operations));
+    disk.write_at(0, &[3; 4096]).unwrap();
+    disk.lose_power(Survivors::Nothing, 1);
+    assert!(disk.image().iter().all(|byte| *byte < 3));
+}
+
+#[test]
+fn a_disk_that_is_filled_by_others_has_what_the_file_gives_back() {
+    let disk = SimDisk::new();
+    disk.fill_from(2);
+    disk.allocate(0, 4096).unwrap();
+    disk.allocate(4096, 4096).unwrap();
+    assert_eq!(disk.allocate(8192, 4096).unwrap_err().kind(), ErrorKind::StorageFull);
+    disk.punch(0, 4096).unwrap();
+    disk.allocate(8192, 4096).unwrap();
+    assert_eq!(disk.allocate(0, 4096).unwrap_err().kind(), ErrorKind::StorageFull);
+}

@@ -10,7 +10,7 @@ use crate::engine::core::{Core, Urgency, reserve_len};
 use crate::engine::draft::{CREATES, Draft, NewRecord};
 use crate::engine::hot::HotRun;
 use crate::engine::ops::{advance, find};
-use crate::engine::pieces::{Body, PiecesOf, record_draft};
+use crate::engine::pieces::{Body, PiecesOf, Rows, record_draft};
 use crate::engine::shared::Engine;
 use crate::engine::upkeep::Wanted;
 use crate::engine::values::Allow;
@@ -49,22 +49,43 @@ struct Bodies<'a> {
     pending: Vec<RunNo>,
 }
 
+/// What a batch finds: the version that counts of each document that it writes, and the versions
+/// that go.
+#[derive(Default)]
+struct Found {
+    versions: Vec<Option<Version>>,
+    evicted: Vec<RunNo>,
+}
+
 impl Engine {
     /// Does all writes of a batch, or none.
     pub(crate) fn commit_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
+        let committed = self.write_batch(batch);
+        self.told(committed, batch.durability)
+    }
+
+    fn write_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
         let mut planned = self.plan_batch(batch)?;
         let conditions = plan_conditions(batch)?;
-        let prepared = self.batch_bodies_of(&mut planned)?;
+        let mut rows = self.rows_of(&planned)?;
+        if planned.iter().any(|write| write.is_longer(rows.limit)) {
+            // What is refused anyway leaves no pieces behind.
+            self.look(&mut self.core.lock(), &mut planned, &conditions)?;
+        }
+        let prepared = self.batch_bodies_of(&mut rows, &mut planned)?;
         let mut core = self.core.lock();
         let done = self
-            .check_conditions(&core, &conditions)
-            .and_then(|()| self.place_batch(&mut core, batch, &mut planned, &prepared.bodies));
-        if done.is_err() {
-            for run_no in &prepared.pending {
-                core.hot.remove(*run_no);
+            .look(&mut core, &mut planned, &conditions)
+            .and_then(|found| self.place_batch(&mut core, batch, &mut planned, &prepared, found));
+        let (versions, lsn, end) = match done {
+            Ok(done) => done,
+            Err(error) => {
+                drop((core, rows));
+                self.give_up(&prepared.pending);
+                return Err(error);
             }
-        }
-        let (versions, lsn, end) = done?;
+        };
+        drop(rows);
         self.finish(core, end, batch.durability)?;
         let ticket = Ticket::new(Arc::clone(self), end);
         Ok(Committed { versions, lsn, ticket })
@@ -108,10 +129,9 @@ impl Engine {
         Ok(planned)
     }
 
-    /// The payloads as they will stand in their frames; long ones are written now, in pieces that
-    /// count only once the batch does.
-    fn batch_bodies_of<'a>(self: &Arc<Self>, planned: &mut [Planned<'a>]) -> Result<Bodies<'a>> {
-        let records: Vec<NewRecord<'a>> = planned.iter().filter_map(Planned::record).collect();
+    /// Longer payloads are written in pieces, so that the frames of the batch fit a segment.
+    fn rows_of(&self, planned: &[Planned<'_>]) -> Result<Rows<'_>> {
+        let records: Vec<NewRecord<'_>> = planned.iter().filter_map(Planned::record).collect();
         // A START and a BIND, or the BIND of a run, and one version that goes.
         let others = planned.iter().map(|planned| match planned.write {
             Write::Put { .. } => 2 * frame_len(planned.ids.len()) + EVICTION_LEN,
@@ -119,16 +139,23 @@ impl Engine {
             Write::Delete { .. } => EVICTION_LEN,
         });
         let limit = self.limit_for(&records, frame_len(0) + others.sum::<usize>())?;
+        Ok(self.rows_for(&records, limit))
+    }
+
+    /// The payloads as they will stand in their frames; long ones are written now, in pieces that
+    /// count only once the batch does.
+    fn batch_bodies_of<'a, 'e>(
+        self: &'e Arc<Self>,
+        rows: &mut Rows<'e>,
+        planned: &mut [Planned<'a>],
+    ) -> Result<Bodies<'a>> {
         let (mut bodies, mut pending) = (Vec::with_capacity(planned.len()), Vec::new());
         for write in planned.iter_mut() {
-            let made = self.batch_body(write, limit, &mut pending);
-            match made {
+            match self.batch_body(rows, write, &mut pending) {
                 Ok(body) => bodies.push(body),
                 Err(error) => {
-                    let mut core = self.core.lock();
-                    for run_no in pending {
-                        core.hot.remove(run_no);
-                    }
+                    rows.held = None;
+                    self.give_up(&pending);
                     return Err(error);
                 }
             }
@@ -136,23 +163,19 @@ impl Engine {
         Ok(Bodies { bodies, pending })
     }
 
-    fn batch_body<'a>(
-        self: &Arc<Self>,
+    fn batch_body<'a, 'e>(
+        self: &'e Arc<Self>,
+        rows: &mut Rows<'e>,
         planned: &mut Planned<'a>,
-        limit: usize,
         pending: &mut Vec<RunNo>,
     ) -> Result<Option<Body<'a>>> {
         let Some(record) = planned.record() else { return Ok(None) };
-        let in_pieces = record.name().len() + record.payload().len() > limit;
         let of = match planned.write {
-            Write::Append { agent, run, .. } if in_pieces => {
-                planned.run_no = self.ensure_run(agent, run, Allow::nothing(), None)?;
-                PiecesOf::Run(Allow::nothing())
-            }
-            Write::Put { .. } if in_pieces => {
+            Write::Append { .. } => PiecesOf::Run(Allow::nothing()),
+            Write::Put { .. } if planned.is_longer(rows.limit) => {
                 let mut core = self.core.lock();
                 self.check_open(&core)?;
-                planned.run_no = self.new_version(&mut core, planned);
+                planned.run_no = self.new_version(&mut core, planned)?;
                 if let Some(version) = core.hot.get_mut(planned.run_no) {
                     version.pending = true;
                 }
@@ -161,52 +184,64 @@ impl Engine {
             }
             _ => PiecesOf::Document,
         };
-        self.body(planned.run_no, &record, of, limit).map(Some)
+        self.body(rows, planned.run_no, &record, of).map(Some)
     }
 
     /// A number for a version that is about to be written, with its names in memory.
-    fn new_version(&self, core: &mut Core, planned: &Planned<'_>) -> RunNo {
-        let run_no = core.next_run_no;
-        core.next_run_no = RunNo(run_no.0 + 1);
+    fn new_version(&self, core: &mut Core, planned: &Planned<'_>) -> Result<RunNo> {
+        let run_no = core.take_run_no()?;
         let at = planned.record().and_then(|record| record.time()).unwrap_or_else(|| self.now());
         let mut new = HotRun::new(run_no, planned.space.clone(), planned.id.clone(), at);
         new.document = true;
         core.hot.insert(new);
-        run_no
+        Ok(run_no)
     }
 
-    /// Looks at what is there, and places all frames of the batch.
+    /// Refuses the batch unless all documents are as they must be, and all runs are there. Answers
+    /// the versions that are there, and those that go.
+    fn look(
+        &self,
+        core: &mut Core,
+        planned: &mut [Planned<'_>],
+        conditions: &[Condition],
+    ) -> Result<Found> {
+        self.check_open(core)?;
+        for (namespace, key, expected) in conditions {
+            self.check_expected(core, (namespace, key), *expected)?;
+        }
+        let mut found = Found::default();
+        for write in planned.iter_mut() {
+            found.versions.push(self.supersede(core, write, &mut found.evicted)?);
+            if matches!(write.write, Write::Append { .. }) {
+                write.run_no = self.run_of(core, write)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Places all frames of the batch.
     fn place_batch(
         &self,
         core: &mut Core,
         batch: &Batch<'_>,
         planned: &mut [Planned<'_>],
-        bodies: &[Option<Body<'_>>],
+        prepared: &Bodies<'_>,
+        Found { mut versions, evicted }: Found,
     ) -> Result<(Vec<Option<Version>>, Lsn, LogPosition)> {
-        self.check_open(core)?;
-        let mut evicted = Vec::new();
-        let mut versions = Vec::with_capacity(planned.len());
-        for write in planned.iter() {
-            versions.push(self.supersede(core, write, &mut evicted)?);
-        }
         let suspects = self.segments_of(core, &evicted)?;
-        for write in planned.iter_mut() {
-            if matches!(write.write, Write::Append { .. }) {
-                write.run_no = self.run_of(core, write)?;
-            }
-        }
-        // Nothing but the write itself may fail from here on.
         let mut fresh = Vec::new();
-        for (write, version) in planned.iter_mut().zip(&mut versions) {
-            if matches!(write.write, Write::Put { .. }) {
-                if write.run_no == RunNo(0) {
-                    write.run_no = self.new_version(core, write);
-                    fresh.push(write.run_no);
-                }
-                *version = Some(Version(write.run_no.0));
+        let puts = planned.iter_mut().zip(&mut versions);
+        let mut puts = puts.filter(|(write, _)| matches!(write.write, Write::Put { .. }));
+        let numbered = puts.try_for_each(|(write, version)| {
+            if write.run_no == RunNo(0) {
+                write.run_no = self.new_version(core, write)?;
+                fresh.push(write.run_no);
             }
-        }
-        let placed = self.place_writes(core, batch, planned, bodies, &evicted);
+            *version = Some(Version(write.run_no.0));
+            Ok(())
+        });
+        let placed = numbered
+            .and_then(|()| self.place_writes(core, batch, planned, &prepared.bodies, &evicted));
         let Ok((lsn, end)) = placed else {
             for run_no in fresh {
                 core.hot.remove(run_no);
@@ -215,15 +250,6 @@ impl Engine {
         };
         self.settle_batch(core, planned, &evicted, suspects);
         Ok((versions, lsn, end))
-    }
-
-    /// Fails unless all documents are as they must be.
-    fn check_conditions(&self, core: &Core, conditions: &[Condition]) -> Result<()> {
-        self.check_open(core)?;
-        for (namespace, key, expected) in conditions {
-            self.check_expected(core, (namespace, key), *expected)?;
-        }
-        Ok(())
     }
 
     /// The numbers of all versions of a document, and the one that counts, if that is as expected.
@@ -267,7 +293,7 @@ impl Engine {
     }
 
     /// The segments with frames of these.
-    fn segments_of(&self, core: &Core, evicted: &[RunNo]) -> Result<Vec<SegmentId>> {
+    pub(crate) fn segments_of(&self, core: &Core, evicted: &[RunNo]) -> Result<Vec<SegmentId>> {
         let mut segments = Vec::new();
         for &run_no in evicted {
             let sealed = core.catalog.ask(|catalog| catalog.spans(run_no))?;
@@ -278,13 +304,17 @@ impl Engine {
         Ok(segments)
     }
 
-    /// The run that a record goes to; its sequence is asked for later.
+    /// The run that a record goes to; its sequence is asked for later. It must be the one that its
+    /// pieces went to, if it has any.
     fn run_of(&self, core: &mut Core, planned: &Planned<'_>) -> Result<RunNo> {
         self.load_id(core, planned.id.as_str())?;
         let run_no = find(core, &planned.space, &planned.id).ok_or_else(|| Error::RunNotFound {
             run: planned.id.clone(),
             agent: Some(planned.space.clone()),
         })?;
+        if planned.run_no != RunNo(0) && planned.run_no != run_no {
+            return Err(Error::Evicted { run: Some(planned.id.clone()) });
+        }
         self.next_seq(core, run_no, Allow::nothing())?;
         Ok(run_no)
     }
@@ -418,6 +448,11 @@ impl<'a> Planned<'a> {
             Write::Append { record, .. } => Some(record),
             Write::Delete { .. } => None,
         }
+    }
+
+    /// Whether it has a record that does not fit into one frame of so many bytes.
+    fn is_longer(&self, limit: usize) -> bool {
+        self.record().is_some_and(|record| record.name().len() + record.payload().len() > limit)
     }
 
     fn ids_len(&self) -> usize {

@@ -45,20 +45,21 @@ impl core::ops::AddAssign for Compacted {
 const SHRINK_FREE: u64 = 4;
 /// See [`SHRINK_FREE`].
 const SHRINK_PART: u64 = 10;
+/// What putting all in order writes, in the bytes of the log, until runs that go on from one step
+/// to the next are not taken along any more: of a run in progress that is everything, each time.
+const CARRIED_PART: u64 = 2;
 /// Turns of shrinking that may bring nothing nearer to the front: what gets out of the way may come
 /// back to the end, large records bring segments along, and others use free extents meanwhile.
 const MOST_IN_VAIN: usize = 6;
 
 impl Engine {
-    /// Compacts until nothing is gained by it, or until `stop`.
-    pub(crate) fn compact_for_space(
-        &self,
-        rate: Rate,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<Compacted> {
+    /// Compacts until nothing is gained by it, or until the store is being closed.
+    pub(crate) fn compact_for_space(&self, rate: Rate) -> Result<Compacted> {
         let mut done = Compacted::default();
+        // An index that lacks what is in a victim would be dropped.
+        self.checkpoint()?;
         self.compacting.lock().begin(rate);
-        while !stop() {
+        while !self.upkeep.is_stopping() {
             let mut compacting = self.compacting.lock();
             let Some(made) = self.compact_for_space_once(&mut compacting)? else { break };
             done.add(made);
@@ -66,19 +67,20 @@ impl Engine {
             self.give_back_freed()?;
             self.keep_spare()?;
         }
-        self.compress(None, stop, &mut done)?;
+        self.compress(None, &mut done)?;
         if self.options.compaction.space == SpaceReturn::Shrink {
-            self.shrink(stop, &mut done)?;
+            self.shrink(&mut done)?;
         }
         Ok(done)
     }
 
     /// Compresses what has become cold, if that makes fewer segments. What is gained by that for
     /// the file is another time's.
-    pub(crate) fn compress_cold(&self, rate: Rate, stop: &dyn Fn() -> bool) -> Result<()> {
+    pub(crate) fn compress_cold(&self, rate: Rate) -> Result<()> {
         let mut done = Compacted::default();
+        self.checkpoint()?;
         self.compacting.lock().begin(rate);
-        self.compress(None, stop, &mut done)?;
+        self.compress(None, &mut done)?;
         if done.segments > 0 {
             self.upkeep.want(Wanted::COMPACT);
         }
@@ -87,13 +89,8 @@ impl Engine {
 
     /// Compresses what is cold, if that is asked for: all in segments in front of `end`, or what
     /// makes fewer segments. What there is no room for on a full disk stays as it is.
-    fn compress(
-        &self,
-        end: Option<SegmentId>,
-        stop: &dyn Fn() -> bool,
-        done: &mut Compacted,
-    ) -> Result<()> {
-        while self.options.compression != Compression::None && !stop() {
+    fn compress(&self, end: Option<SegmentId>, done: &mut Compacted) -> Result<()> {
+        while self.options.compression != Compression::None && !self.upkeep.is_stopping() {
             let mut compacting = self.compacting.lock();
             match self.compact_step(&mut compacting, Goal::Pack(end)) {
                 Ok(Some(made)) => done.add(made),
@@ -119,8 +116,8 @@ impl Engine {
             Err(Error::DiskFull { .. }) => true,
             ordered => ordered.map(|()| false)?,
         };
-        self.compress(Some(end), &|| false, &mut done)?;
-        let freed = self.compact_for_space(Rate::Unlimited, &|| false)?;
+        self.compress(Some(end), &mut done)?;
+        let freed = self.compact_for_space(Rate::Unlimited)?;
         done += freed;
         if is_full && freed.segments > 0 {
             // There may be room for it now; what stays in disorder for want of room is complete.
@@ -134,21 +131,28 @@ impl Engine {
 
     fn compact_for_order(&self, end: SegmentId, done: &mut Compacted) -> Result<()> {
         self.compacting.lock().begin(Rate::Unlimited);
-        loop {
+        let sealed = self.core.lock().catalog.segments().len() as u64;
+        let most = done.bytes + CARRIED_PART * sealed * self.extent_size.bytes();
+        while !self.upkeep.is_stopping() {
             let mut compacting = self.compacting.lock();
-            let Some(made) = self.compact_step(&mut compacting, Goal::Order(end))? else {
-                return Ok(());
-            };
+            if done.bytes >= most {
+                // The last output has room left; what is never filled would be waste of each step.
+                let full = compacting.carried.len().saturating_sub(1);
+                drop(compacting.carried.drain(..full));
+            }
+            let Some(made) = self.compact_step(&mut compacting, Goal::Order(end))? else { break };
             done.add(made);
             self.free_dead()?;
             self.give_back_freed()?;
         }
+        Ok(())
     }
 
     /// Moves what is at the end of the file to free extents in front, as far as that is worth it.
-    fn shrink(&self, stop: &dyn Fn() -> bool, done: &mut Compacted) -> Result<()> {
+    fn shrink(&self, done: &mut Compacted) -> Result<()> {
         let (mut lowest, mut in_vain) = (u64::MAX, 0);
-        while !stop() && in_vain < MOST_IN_VAIN && self.is_worth_shrinking() {
+        let goes_on = |in_vain| !self.upkeep.is_stopping() && in_vain < MOST_IN_VAIN;
+        while goes_on(in_vain) && self.is_worth_shrinking() {
             let mut compacting = self.compacting.lock();
             match self.compact_step(&mut compacting, Goal::Shrink)? {
                 Some(made) => done.add(made),
@@ -157,7 +161,6 @@ impl Engine {
             }
             self.free_dead()?;
             self.give_back_freed()?;
-            self.cut_off()?;
             let height = self.height();
             if height >= lowest {
                 in_vain += 1;
@@ -192,10 +195,7 @@ impl Engine {
         };
         match last {
             Some(Use::Log { sealed: None, .. }) => {
-                let mut core = self.core.lock();
-                self.check_open(&core)?;
-                core.roll(self)?;
-                drop(core);
+                self.core.lock().roll(self)?;
                 self.sync_all()?;
                 self.note_seals()?;
                 self.checkpoint()?;
@@ -214,7 +214,7 @@ impl Engine {
                 self.upkeep.want(Wanted::CHECKPOINT);
                 Ok(true)
             }
-            Some(Use::Meta) => {
+            Some(Use::Meta { .. }) => {
                 let mut keeper = self.keeper.lock();
                 let before = keeper.manifest.last_in_use();
                 keeper.manifest.move_to_front();

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::gather::{Around, Evictions, Gathered, Obstacle, Victim, gather, refers_to};
-use super::output::{Layout, Names, Writing, lay_out, places};
+use super::gather::{Evictions, Gathered, Obstacle, Victim, gather};
+use super::output::{Layout, Writing, lay_out};
 use super::pack::pack;
 use super::{Compacting, Goal, Step};
 use crate::engine::catalog::Catalog;
+use crate::engine::index_slot::IndexSlot;
 use crate::engine::options::Compression;
 use crate::engine::recovery::rebuild_directory;
 use crate::engine::segment::Segment;
@@ -16,7 +17,7 @@ use crate::error::{Error, Place, Result};
 use crate::format::SegmentKey;
 use crate::format::manifest::Change;
 use crate::format::segment::Purpose;
-use crate::index::Span;
+use crate::index::{RunState, Span};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
 
 /// The bytes that are written at once. While they are, an append may wait for the file.
@@ -33,11 +34,10 @@ pub(super) struct Order {
 /// One step as it was planned.
 pub(super) struct Job {
     pub(super) gathered: Gathered,
-    /// Of each run that moves, where it was.
-    pub(super) spans: BTreeMap<RunNo, Vec<Span>>,
+    /// What was known of each run that moves.
+    pub(super) states: BTreeMap<RunNo, RunState>,
     /// The runs among them that have ended.
     ended: HashSet<RunNo>,
-    names: Names,
     pub(super) catalog: Arc<Catalog>,
 }
 
@@ -53,22 +53,16 @@ impl Engine {
         &self,
         wanted: &[SegmentId],
     ) -> Result<core::result::Result<Job, Obstacle>> {
-        let (catalog, deleted, retired) = {
+        let (catalog, deleted) = {
             let core = self.core.lock();
             self.check_open(&core)?;
-            (Arc::clone(&core.catalog), Arc::clone(&core.deleted), core.retired.clone())
+            (Arc::clone(&core.catalog), Arc::clone(&core.deleted))
         };
         let ids: BTreeSet<SegmentId> = wanted.iter().copied().collect();
         let victims: Vec<Arc<Segment>> =
             ids.iter().filter_map(|id| catalog.segment(*id)).cloned().collect();
-        let others: Vec<Arc<Segment>> = catalog
-            .segments()
-            .iter()
-            .chain(&retired)
-            .filter(|segment| !ids.contains(&segment.id()))
-            .cloned()
-            .collect();
-        drop(retired);
+        // What is retired has no header any more, so that no eviction is needed for it.
+        let others = || catalog.segments().iter().filter(|segment| !ids.contains(&segment.id()));
         let receipts = self.kept_receipts();
         let keep_needed = |evictions: &mut Evictions| {
             let mut asked = Vec::new();
@@ -79,78 +73,34 @@ impl Engine {
                 }
             }
             asked.sort_unstable();
-            let elsewhere = runs_in(&others, &asked)?;
+            let elsewhere = runs_in(others(), &asked)?;
             evictions.retain(|(_, eviction)| {
                 eviction.receipt.is_some() || elsewhere.contains(&eviction.run_no)
             });
             Ok(())
         };
-        let is_awaited = |run_no, piece| self.is_piece_awaited(&catalog, run_no, piece);
-        let around = Around {
-            catalog: &catalog,
-            deleted: &deleted,
-            is_awaited: &is_awaited,
-            keep_needed: &keep_needed,
-        };
-        let gathered = match gather(&victims, &around)? {
+        let gathered = match gather(&victims, &deleted, keep_needed, || self.upkeep.is_stopping())?
+        {
             Ok(gathered) => gathered,
             Err(obstacle) => return Ok(Err(obstacle)),
         };
-        let (mut spans, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
-        for &run_no in &gathered.listed {
+        let (mut states, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
+        for &run_no in gathered.names.keys() {
             let state = catalog.run_state(run_no)?;
-            match state.row {
+            match &state.row {
                 Some(row) if row.document => {}
                 Some(row) if row.status.is_ended() => drop(ended.insert(run_no)),
                 _ => open.push(run_no),
             }
-            let all = state.spans;
-            if let Some(between) = stays_between(&all, &ids) {
+            if let Some(between) = stays_between(&state.spans, &ids) {
                 return Ok(Err(between));
             }
-            spans.insert(run_no, all);
+            states.insert(run_no, state);
         }
         if self.options.compression != Compression::None {
             ended.extend(self.ended_since(&open));
         }
-        let names = names_of(&victims, &gathered)?;
-        Ok(Ok(Job { gathered, spans, ended, names, catalog }))
-    }
-
-    /// Whether a record that `catalog` does not know refers to a piece in this segment, or may come
-    /// to do so.
-    fn is_piece_awaited(&self, catalog: &Catalog, run_no: RunNo, piece: SegmentId) -> Result<bool> {
-        let (segments, tail, offsets) = {
-            let core = self.core.lock();
-            if core.writing_pieces.values().any(|first| *first <= piece) {
-                return Ok(true);
-            }
-            let offsets = core.tail.builder.run(run_no).map(|built| built.offsets.clone());
-            // What was sealed when the step was planned may be in the catalog by now.
-            let applied = core.catalog.segments().iter();
-            let applied = applied.filter(|segment| catalog.segment(segment.id()).is_none());
-            let segments: Vec<_> = applied.chain(&core.unapplied).cloned().collect();
-            (segments, Arc::clone(&core.tail.segment), offsets.unwrap_or_default())
-        };
-        let pieces = BTreeSet::from([piece]);
-        for offset in offsets {
-            if refers_to(&tail, offset, &pieces)? {
-                return Ok(true);
-            }
-        }
-        for segment in segments {
-            let directory = segment.directory(rebuild_directory)?;
-            let place = Place::Directory { segment: segment.id() };
-            let wrong = |damage| Error::corrupt(place, damage);
-            let Some(slot) = directory.find_no(run_no).map_err(wrong)? else { continue };
-            for index in 0..directory.record_list(slot).map_err(wrong)?.1 {
-                let offset = directory.record_offset(slot, index).map_err(wrong)?;
-                if refers_to(&segment, offset, &pieces)? {
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
+        Ok(Ok(Job { gathered, states, ended, catalog }))
     }
 
     /// Compresses what is cold, if that is asked for. No lock is held but that of compaction.
@@ -160,44 +110,37 @@ impl Engine {
         }
     }
 
-    /// What goes into which output.
-    pub(super) fn lay_out(&self, job: &Job) -> (Order, Vec<Layout>) {
+    /// What goes into which output; none if it has no room.
+    pub(super) fn lay_out(&self, job: &Job) -> Option<(Order, Vec<Layout>)> {
         let order = self.order_of(job);
-        let layouts = lay_out(&job.gathered, &order.runs, &job.names, self.extent_size);
-        (order, layouts)
+        let layouts = lay_out(&job.gathered, (&order.runs, order.whole), self.extent_size)?;
+        Some((order, layouts))
     }
 
+    /// Does a step. None if the copies do not say what the victims do: nothing has changed then.
     pub(super) fn run_job(
         &self,
         compacting: &mut Compacting,
         job: &Job,
         goal: Goal,
         (order, layouts): (Order, Vec<Layout>),
-    ) -> Result<Step> {
+    ) -> Result<Option<Step>> {
         let gathered = &job.gathered;
         let outputs = self.reserve_outputs(layouts.len())?;
         let keys: Vec<SegmentKey> = outputs.iter().map(|segment| segment.key()).collect();
         let next_run_no = self.core.lock().next_run_no;
-        let writing = Writing {
-            gathered,
-            names: &job.names,
-            layouts: &layouts,
-            keys: &keys,
-            places: places(gathered, &job.names, &layouts, &keys),
-            next_run_no,
-            now: self.now(),
-        };
+        let writing =
+            Writing { gathered, layouts: &layouts, keys: &keys, next_run_no, now: self.now() };
         let written = self.write_outputs(compacting, &writing, &outputs);
-        let bytes = match written {
-            Ok(bytes) => bytes,
-            Err(error) => {
+        let counted = written.and_then(|bytes| Ok((bytes, self.count_outputs(job, &outputs)?)));
+        let bytes = match counted {
+            Ok((bytes, true)) => bytes,
+            not_counted => {
                 // They are reserved and not sealed: nothing refers to them, ever.
                 self.core.lock().retired.extend(outputs);
-                return Err(error);
+                return not_counted.map(|_| None);
             }
         };
-        self.commit_outputs(&gathered.victims, &outputs)?;
-        self.relocate(job, &outputs)?;
         for output in &outputs {
             // A failure costs some space and nothing else.
             let _ = self.trim_sealed(output);
@@ -205,7 +148,8 @@ impl Engine {
         if matches!(goal, Goal::Order(_)) {
             compacting.carried = carried(&layouts, &order, &keys);
         }
-        Ok(Step { victims: gathered.victims.len() as u64, outputs: outputs.len() as u64, bytes })
+        let (victims, outputs) = (gathered.victims.len() as u64, outputs.len() as u64);
+        Ok(Some(Step { victims, outputs, bytes }))
     }
 
     /// Runs of which all is here come first, by age; the rest comes last.
@@ -214,8 +158,9 @@ impl Engine {
             job.gathered.victims.iter().map(|victim| victim.segment.id()).collect();
         let core = self.core.lock();
         let is_whole = |run_no: RunNo| {
-            let spans = job.spans.get(&run_no).map(Vec::as_slice).unwrap_or_default();
-            core.hot.get(run_no).is_none() && spans.iter().all(|span| ids.contains(&span.segment))
+            let spans = job.states.get(&run_no).map(|state| &state.spans);
+            core.hot.get(run_no).is_none()
+                && spans.is_none_or(|spans| spans.iter().all(|span| ids.contains(&span.segment)))
         };
         let numbers = 0..job.gathered.runs.len();
         let (mut whole, rest): (Vec<usize>, Vec<usize>) = numbers.partition(|number| {
@@ -235,20 +180,20 @@ impl Engine {
         let next = {
             let mut core = self.core.lock();
             for _ in 0..count {
-                ids.push(core.next_segment);
-                core.next_segment = SegmentId(core.next_segment.0 + 1);
+                ids.push(core.take_segment_id()?);
             }
             (core.next_run_no, core.next_lsn)
         };
         // The core is not locked from here on: whoever rolls locks it first.
         let mut keeper = self.keeper.lock();
+        keeper.sync()?;
         let mut extents: Vec<ExtentNo> = ids.iter().map(|_| keeper.manifest.claim()).collect();
         let mut prepared = self.prepare_outputs(&ids, &extents, next, false);
         if let (Err(Error::DiskFull { .. }), 1) = (&prepared, count)
             && let Some(spare) = keeper.take_spare()
         {
             for extent in extents {
-                keeper.manifest.unclaim(extent);
+                keeper.let_go(extent);
             }
             extents = vec![spare];
             prepared = self.prepare_outputs(&ids, &extents, next, true);
@@ -260,7 +205,7 @@ impl Engine {
         });
         if reserved.is_err() {
             for extent in extents {
-                keeper.manifest.unclaim(extent);
+                keeper.let_go(extent);
             }
         }
         reserved
@@ -301,6 +246,9 @@ impl Engine {
             let start = segment.file_offset() + u64::from(SEGMENT_HEADER);
             let mut at = start;
             for chunk in written.bytes.chunks(CHUNK) {
+                if self.upkeep.is_stopping() {
+                    return Err(Error::Closed);
+                }
                 self.disk.check()?;
                 self.disk.write_unguarded(at, chunk)?;
                 at += chunk.len() as u64;
@@ -319,33 +267,29 @@ impl Engine {
     }
 
     /// C3: from here on the outputs count and the victims do not.
-    fn commit_outputs(&self, victims: &[Victim], outputs: &[Arc<Segment>]) -> Result<()> {
-        self.secure_numbers()?;
+    pub(super) fn commit_outputs(
+        &self,
+        index: &mut IndexSlot,
+        victims: &[Victim],
+        outputs: &[Arc<Segment>],
+    ) -> Result<()> {
         let sealed = outputs.iter().filter_map(|segment| {
             let at = segment.sealed()?;
             Some(Change::Seal { extent: segment.extent(), segment: segment.id(), at })
         });
-        let retired =
-            victims.iter().map(|victim| Change::Retire { extent: victim.segment.extent() });
-        let changes: Vec<Change> = sealed.chain(retired).collect();
-        self.keeper.lock().commit_durably(&changes)?;
+        let gone: Vec<_> = victims.iter().map(|victim| Arc::clone(&victim.segment)).collect();
+        self.retire(index, &gone, sealed.collect())?;
         for segment in outputs {
             segment.note_durable();
         }
         Ok(())
     }
 
-    /// Makes durable which numbers are in use: the segments that say so may go.
+    /// Makes durable which segment ids are in use: the segments that have them may go.
     pub(crate) fn secure_numbers(&self) -> Result<()> {
-        let (next_segment, next_run_no, next_lsn) = {
-            let core = self.core.lock();
-            (core.next_segment, core.next_run_no, core.next_lsn)
-        };
-        self.keeper.lock().write_superblock(|block| {
-            block.next_segment = block.next_segment.max(next_segment);
-            block.next_run_no = block.next_run_no.max(next_run_no);
-            block.next_lsn = block.next_lsn.max(next_lsn);
-        })
+        let next = self.core.lock().next_segment;
+        let mut keeper = self.keeper.lock();
+        keeper.write_superblock(|block| block.next_segment = block.next_segment.max(next))
     }
 }
 
@@ -369,7 +313,8 @@ fn carried(layouts: &[Layout], order: &Order, keys: &[SegmentKey]) -> Vec<Segmen
 /// that move. These must move too.
 fn stays_between(spans: &[Span], victims: &BTreeSet<SegmentId>) -> Option<Obstacle> {
     let moves = |span: &Span| victims.contains(&span.segment);
-    let with_records: Vec<&Span> = spans.iter().filter(|span| span.records > 0).collect();
+    let with_records: Vec<&Span> =
+        spans.iter().filter(|span| span.records > 0 || span.pieces > 0).collect();
     let first = with_records.iter().position(|span| moves(span))?;
     let last = with_records.iter().rposition(|span| moves(span))?;
     let between = with_records.get(first..last).unwrap_or_default();
@@ -378,17 +323,16 @@ fn stays_between(spans: &[Span], victims: &BTreeSet<SegmentId>) -> Option<Obstac
     (!stay.is_empty()).then_some(Obstacle::Missing(stay))
 }
 
-/// Which of these runs, sorted by their numbers, any of the segments has frames of, or may have.
-fn runs_in(segments: &[Arc<Segment>], asked: &[RunNo]) -> Result<HashSet<RunNo>> {
+/// Which of these runs, sorted by their numbers, any of the segments has frames of.
+fn runs_in<'a>(
+    segments: impl Iterator<Item = &'a Arc<Segment>>,
+    asked: &[RunNo],
+) -> Result<HashSet<RunNo>> {
     let mut found = HashSet::new();
     if asked.is_empty() {
         return Ok(found);
     }
     for segment in segments {
-        if segment.sealed().is_none() {
-            // Retired before the store was opened: what it has is not known.
-            return Ok(asked.iter().copied().collect());
-        }
         let directory = segment.directory(rebuild_directory)?;
         let place = Place::Directory { segment: segment.id() };
         let wrong = |damage| Error::corrupt(place, damage);
@@ -408,21 +352,4 @@ fn runs_in(segments: &[Arc<Segment>], asked: &[RunNo]) -> Result<HashSet<RunNo>>
         }
     }
     Ok(found)
-}
-
-fn names_of(victims: &[Arc<Segment>], gathered: &Gathered) -> Result<Names> {
-    let mut names = Names::new();
-    for segment in victims {
-        let directory = segment.directory(rebuild_directory)?;
-        let place = Place::Directory { segment: segment.id() };
-        let wrong = |damage| Error::corrupt(place, damage);
-        for slot in 0..directory.run_count() {
-            let run_no = directory.run_no(slot).map_err(wrong)?;
-            if gathered.listed.contains(&run_no) && !names.contains_key(&run_no) {
-                let entry = directory.run(slot).map_err(wrong)?;
-                names.insert(run_no, (entry.agent, entry.run));
-            }
-        }
-    }
-    Ok(names)
 }

@@ -7,7 +7,8 @@
 //! 2. C3: one batch of the manifest seals the outputs and retires the victims, synced. From here
 //!    on the outputs count and the victims do not; recovery sees one or the other.
 //! 3. C4: the index learns the new places, in one transaction. Recovery drops an index that does
-//!    not know all outputs.
+//!    not know all outputs. All that may fail comes in front of C3, so that memory never keeps
+//!    victims that do not count.
 //! 4. C5 to C7: [`reclaim`](super::reclaim) frees the victims once nobody reads them.
 //!
 //! Rules:
@@ -42,7 +43,9 @@ use crate::format::Directory;
 use crate::format::codec::Decoded;
 use crate::format::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::format::frame::frame_len;
-use crate::gc::choose::{Bound, SegmentUse, for_order, for_packing, for_shrinking, for_space};
+use crate::gc::choose::{
+    Bound, SegmentUse, for_order, for_packing, for_shrinking, for_space, is_worth,
+};
 use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
 
 /// What a step of a compaction is for.
@@ -108,7 +111,7 @@ pub(crate) struct Compacting {
     seen: LogPosition,
 }
 
-/// Segments that one step takes at most, unless large records tie more together.
+/// Segments that one step takes at most, unless the order of runs ties more together.
 const STEP_SEGMENTS: usize = 32;
 /// Extents that one step fills at most.
 const STEP_EXTENTS: u64 = 8;
@@ -120,7 +123,7 @@ const LOOKED_UP: usize = 512;
 const PACK_SEGMENTS: usize = 4;
 /// The part of a segment that must be to compress for that.
 const COLD_PART: u64 = 4;
-/// Segments that a step with large records takes at most: the longest record, and some.
+/// The same with those between which a run has records.
 const MOST_SEGMENTS: usize = 96;
 
 impl Compacting {
@@ -249,8 +252,11 @@ impl Engine {
         let Some(&seed) = seeds.first() else { return Ok(Attempt::Nothing) };
         let _watch = self.watch(Activity::Compaction);
         // Outputs that never counted go first: a segment that is gone must mean that those which
-        // replace it count.
+        // replace it count. So does what was retired, for salvage and for evictions.
         self.free_retired()?;
+        if self.upkeep.is_stopping() {
+            return Ok(Attempt::Nothing);
+        }
         let mut wanted: Vec<SegmentId> = seeds.to_vec();
         // Each turn takes more segments, or is the last.
         loop {
@@ -260,11 +266,18 @@ impl Engine {
                 }
                 Ok(mut job) => {
                     self.pack(&mut job);
-                    let layouts = self.lay_out(&job);
-                    let gains = layouts.1.len() < job.gathered.victims.len();
+                    let Some(layouts) = self.lay_out(&job) else {
+                        compacting.unmovable.extend(&wanted);
+                        return Ok(Attempt::Nothing);
+                    };
+                    let gains = is_worth(layouts.1.len() as u64, job.gathered.victims.len() as u64);
                     let fits = goal != Goal::SpaceOnFullDisk || layouts.1.len() == 1;
                     if !goal.must_gain() || (gains && fits) {
-                        return self.run_job(compacting, &job, goal, layouts).map(Attempt::Done);
+                        if let Some(step) = self.run_job(compacting, &job, goal, layouts)? {
+                            return Ok(Attempt::Done(step));
+                        }
+                        compacting.unmovable.extend(&wanted);
+                        return Ok(Attempt::Nothing);
                     }
                     return Ok(Attempt::NoGain);
                 }

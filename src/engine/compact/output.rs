@@ -1,17 +1,11 @@
-//! Writing the outputs of a compaction: run by run, each in one piece where it fits.
-//!
-//! First everything gets a place, since a record in pieces names the places of its pieces; then
-//! the outputs are written one after the other.
+//! Writing the outputs of a compaction: run by run, each in one output where it fits.
 
-use super::gather::{Found, Gathered, Moved, Places};
+use super::gather::{Found, Gathered, Moved, Names};
 use crate::engine::draft::{Draft, note_block, note_frame};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::format::directory::{EVICTION_COST, HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::format::eviction::Eviction;
-use crate::format::frame::{
-    self, FLAG_BATCH, FLAG_PIECES, FRAME_ALIGN, PieceRef, decode_pieces, encode_ids, encode_pieces,
-    frame_len,
-};
+use crate::format::frame::{FLAG_BATCH, FRAME_ALIGN, encode_ids, frame_len};
 use crate::format::manifest::SealedAt;
 use crate::format::origin::Origin;
 use crate::format::segment::SEGMENT_HEADER_LEN;
@@ -19,7 +13,7 @@ use crate::format::{
     DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, SegmentKey,
     directory::DIRECTORY_HEADER_LEN,
 };
-use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId, Timestamp};
+use crate::types::{LogPosition, Lsn, RunNo, SegmentId, Timestamp};
 
 /// What goes into one output.
 #[derive(Debug, Default)]
@@ -52,37 +46,30 @@ impl Room {
     }
 }
 
-/// The names of the runs that move.
-pub(super) type Names = std::collections::HashMap<RunNo, (AgentId, RunId)>;
-
 /// The most bytes of evictions in one frame.
 const EVICT_FRAME: usize = 32 << 10;
 
-/// Divides what was gathered among outputs; `order` is the order of the runs. A run that fits an
-/// output is not divided.
+/// Divides what was gathered among outputs; `order` is the order of the runs. Of the first `whole`
+/// runs one that fits an output is not divided; the others have more elsewhere. None if a frame
+/// fits no output, as none does of which a block claims more records than a segment can list:
+/// written all the same it would reach into the next extent.
 pub(super) fn lay_out(
     gathered: &Gathered,
-    order: &[usize],
-    names: &Names,
+    (order, whole): (&[usize], usize),
     extent_size: ExtentSize,
-) -> Vec<Layout> {
+) -> Option<Vec<Layout>> {
     let origin = 16 + 4 * gathered.victims.len();
     let mut outputs = Outputs::new(origin, extent_size);
-    for &number in order {
+    for (place, &number) in order.iter().enumerate() {
         let Some(run) = gathered.runs.get(number) else { continue };
-        outputs.add_run(number, run, ids_len(names, run.run_no));
+        outputs.add_run((number, run), ids_len(&gathered.names, run.run_no), place < whole);
     }
     outputs.add_evictions(&gathered.evictions);
-    outputs.done
+    outputs.fits.then_some(outputs.done)
 }
 
 fn ids_len(names: &Names, run_no: RunNo) -> usize {
     names.get(&run_no).map_or(0, |(agent, run)| agent.as_str().len() + run.as_str().len())
-}
-
-/// The length of the frame that names a run.
-fn bind_len(names: &Names, run_no: RunNo) -> usize {
-    frame_len(4 + ids_len(names, run_no))
 }
 
 struct Outputs {
@@ -90,11 +77,13 @@ struct Outputs {
     room: Room,
     origin: usize,
     extent_size: ExtentSize,
+    /// Each output has room for what goes into it.
+    fits: bool,
 }
 
 impl Outputs {
     fn new(origin: usize, extent_size: ExtentSize) -> Self {
-        Self { done: Vec::new(), room: Room::new(origin), origin, extent_size }
+        Self { done: Vec::new(), room: Room::new(origin), origin, extent_size, fits: true }
     }
 
     fn current(&mut self) -> &mut Layout {
@@ -110,11 +99,11 @@ impl Outputs {
         self.room = Room::new(self.origin);
     }
 
-    fn add_run(&mut self, number: usize, run: &Moved, ids: usize) {
+    fn add_run(&mut self, (number, run): (usize, &Moved), ids: usize, together: bool) {
         let (bind, entry) = (frame_len(4 + ids), RUN_ENTRY_LEN + HASH_LEN + ids);
         let cost = |found: &Found| {
             let records = match found.header.kind {
-                FrameKind::Record => 1,
+                FrameKind::Record | FrameKind::Piece => 1,
                 FrameKind::Block => found.header.extra as usize,
                 _ => 0,
             };
@@ -131,7 +120,8 @@ impl Outputs {
         let added =
             |room: Room| room.with(whole.frames - fresh.frames, whole.directory - fresh.directory);
         self.current();
-        if !added(self.room).fits(self.extent_size) && whole.fits(self.extent_size) {
+        let is_divided = !added(self.room).fits(self.extent_size);
+        if together && is_divided && whole.fits(self.extent_size) {
             self.next();
         }
         let mut start = 0;
@@ -147,6 +137,7 @@ impl Outputs {
                 self.room = self.room.with(bind, entry);
             }
             self.room = self.room.with(frames, directory);
+            self.fits &= self.room.fits(self.extent_size);
         }
         self.current().runs.push((number, start..run.frames.len()));
     }
@@ -160,6 +151,7 @@ impl Outputs {
                 self.next();
             }
             self.room = self.room.with(cost, EVICTION_COST);
+            self.fits &= self.room.fits(self.extent_size);
             self.current().evictions.end = place + 1;
         }
     }
@@ -174,38 +166,10 @@ pub(super) struct Written {
 /// The bytes of outputs.
 pub(super) struct Writing<'a> {
     pub(super) gathered: &'a Gathered,
-    pub(super) names: &'a Names,
     pub(super) layouts: &'a [Layout],
     pub(super) keys: &'a [SegmentKey],
-    pub(super) places: Places,
     pub(super) next_run_no: RunNo,
     pub(super) now: Timestamp,
-}
-
-/// Where everything goes.
-pub(super) fn places(
-    gathered: &Gathered,
-    names: &Names,
-    layouts: &[Layout],
-    keys: &[SegmentKey],
-) -> Places {
-    let mut places = Places::new();
-    for (layout, key) in layouts.iter().zip(keys) {
-        let mut offset = SEGMENT_HEADER_LEN as usize;
-        for (number, frames) in &layout.runs {
-            let Some(run) = gathered.runs.get(*number) else { continue };
-            offset += bind_len(names, run.run_no);
-            for found in run.frames.get(frames.clone()).unwrap_or_default() {
-                let at = u32::try_from(offset).unwrap_or(u32::MAX);
-                let header = &found.header;
-                let at = LogPosition { segment: key.id, offset: at };
-                let to = PieceRef { at, len: header.payload_len, crc: header.payload_crc };
-                places.insert(header.position, to);
-                offset += header.frame_len();
-            }
-        }
-    }
-    places
 }
 
 impl Writing<'_> {
@@ -219,9 +183,10 @@ impl Writing<'_> {
         for (number, frames) in &layout.runs {
             let Some(run) = self.gathered.runs.get(*number) else { continue };
             let frames = run.frames.get(frames.clone()).unwrap_or_default();
-            let (Some(first), Some((agent, id))) = (frames.first(), self.names.get(&run.run_no))
+            let (Some(first), Some((agent, id))) =
+                (frames.first(), self.gathered.names.get(&run.run_no))
             else {
-                continue;
+                return Err(Error::Poisoned);
             };
             let mut ids = Vec::new();
             encode_ids(agent, id, &mut ids);
@@ -231,33 +196,14 @@ impl Writing<'_> {
             output.push(&Draft::new(bind, &[], &ids), &[]);
             for found in frames {
                 last_lsn = last_lsn.max(found.header.lsn);
-                self.copy(found, &mut output)?;
+                let header =
+                    FrameHeader { flags: found.header.flags & !FLAG_BATCH, ..found.header };
+                output.push_copy(header, self.gathered.payload(found));
             }
         }
         let evictions = self.gathered.evictions.get(layout.evictions.clone()).unwrap_or_default();
         self.write_evictions(evictions, &mut output);
         self.finish(place, last_lsn, output)
-    }
-
-    fn copy(&self, found: &Found, output: &mut Output) -> Result<()> {
-        let mut header = found.header;
-        header.flags &= !FLAG_BATCH;
-        let place = Place::Frame(header.position);
-        let payload = self.gathered.payload(found);
-        if header.kind != FrameKind::Record || header.flags & FLAG_PIECES == 0 {
-            output.push_copy(header, payload);
-            return Ok(());
-        }
-        let (name, references) = payload.split_at(usize::from(header.name_len).min(payload.len()));
-        let mut pieces =
-            decode_pieces(references).map_err(|damage| Error::corrupt(place, damage))?;
-        for piece in &mut pieces {
-            *piece = *self.places.get(&piece.at).ok_or(Error::Poisoned)?;
-        }
-        let mut body = Vec::with_capacity(references.len());
-        encode_pieces(&pieces, &mut body);
-        output.push(&Draft::new(header, name, &body), &[]);
-        Ok(())
     }
 
     fn write_evictions(&self, evictions: &[(Lsn, Eviction)], output: &mut Output) {
@@ -345,5 +291,3 @@ impl Output {
         header
     }
 }
-
-const _: () = assert!(frame::PIECE_REF_LEN == 16, "references keep their length when they move");

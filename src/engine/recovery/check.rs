@@ -6,6 +6,7 @@ use super::scan::{Item, Lexed, frames_below, lex, missing_in, names, payload_of,
 use crate::engine::block::{each_record, inner_damage};
 use crate::engine::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::frame::FLAG_PIECES;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{RunId, RunNo, Seq};
@@ -18,6 +19,8 @@ pub(crate) struct SegmentCheck {
     pub(crate) records: u64,
     pub(crate) run_parts: u64,
     pub(crate) bytes: u64,
+    /// The large records, which may have pieces in other segments.
+    pub(crate) large: Vec<(RunNo, Seq)>,
 }
 
 /// Checks a sealed segment: every frame up to its end, the directory, and one against the other.
@@ -55,15 +58,15 @@ pub(crate) fn check_tail(
     name_of: impl Fn(RunNo) -> Option<RunId>,
 ) -> Result<SegmentCheck> {
     let mut check = SegmentCheck::default();
-    let extent = segment.read_all()?;
+    let extent = segment.read_up_to(end as usize)?;
     let items = lex(&extent, segment.frames());
-    let below = frames_below(&items, end);
-    let runs = names(&extent, &below);
+    let runs = names(&extent, &frames_below(&items, end));
+    let missing = missing_in(items.iter().take_while(|item| item.offset() < end));
     let named = items.iter().filter_map(|item| {
         let (run_no, seq) = match item {
             Item::Frame(lexed) => (lexed.header.run_no, Some(lexed.header.seq)),
-            Item::Gap { from, to, .. } => {
-                let (run_no, seq) = missing_in(&below, *from, *to)?;
+            Item::Gap { from, .. } => {
+                let (run_no, seq) = *missing.get(from)?;
                 (run_no, Some(seq))
             }
         };
@@ -160,6 +163,10 @@ impl SegmentCheck {
                     for (seq, damage) in damage_in(extent, lexed).into_iter().take(most) {
                         self.problems.push(Corruption { place, damage, run: run(), seq });
                     }
+                    let header = &lexed.header;
+                    if header.kind == FrameKind::Record && header.flags & FLAG_PIECES != 0 {
+                        self.large.push((header.run_no, header.seq));
+                    }
                     frames.push(*lexed);
                 }
                 Item::Gap { .. } => {
@@ -201,7 +208,7 @@ impl SegmentCheck {
             slot.is_some_and(|slot| {
                 directory.run(slot).as_ref() == Ok(&built.entry)
                     && (0..)
-                        .zip(&built.offsets)
+                        .zip(built.offsets.iter().chain(&built.pieces))
                         .all(|(at, offset)| directory.record_offset(slot, at) == Ok(*offset))
             })
         });

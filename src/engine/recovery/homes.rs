@@ -30,6 +30,9 @@ pub(super) struct Homes {
     /// All segments of the log, the last one first, and what their headers say.
     log: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
     outputs: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
+    /// What is not sealed is younger than what is. Else nothing is ruled out: outputs may have what
+    /// follows.
+    in_order: bool,
 }
 
 /// What was read of a header; within, none if that does not check.
@@ -40,6 +43,7 @@ impl Homes {
     pub(super) fn new<'a>(
         catalog: &'a Catalog,
         unsealed: impl DoubleEndedIterator<Item = &'a Arc<Segment>>,
+        in_order: bool,
     ) -> Self {
         let (outputs, sealed): (Vec<_>, Vec<_>) =
             catalog.segments().iter().rev().partition(|segment| segment.is_output());
@@ -48,11 +52,16 @@ impl Homes {
             log: log.collect(),
             sealed: sealed.into_iter().map(|one| (Arc::clone(one), None)).collect(),
             outputs: outputs.into_iter().map(|one| (Arc::clone(one), None)).collect(),
+            in_order,
         }
     }
 
-    /// What the sealed segments say of a run that no segment evicts.
-    pub(super) fn row(&mut self, run_no: RunNo) -> Result<Option<RunRow>> {
+    /// What the sealed segments say of a run that no segment evicts; `begins` tells that a segment
+    /// that is not sealed has its beginning.
+    pub(super) fn row(&mut self, run_no: RunNo, begins: bool) -> Result<Option<RunRow>> {
+        if begins && self.in_order {
+            return Ok(None);
+        }
         let segments = self.of(run_no);
         Catalog::new(segments, None, None).ask_directories(|catalog| catalog.row(run_no))
     }
@@ -69,7 +78,7 @@ impl Homes {
                 let at = segment.sealed()?.seal;
                 Some(segment.read_header(at).ok()?.lsn)
             });
-            if seal.is_some_and(|seal| Some(seal) < begins) {
+            if self.in_order && seal.is_some_and(|seal| Some(seal) < begins) {
                 break;
             }
             segments.push(Arc::clone(segment));

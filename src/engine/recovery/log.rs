@@ -1,23 +1,23 @@
 //! The log's part of recovery: which frames of the unsealed segments count.
 
+use core::ops::Range;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::decide::{Action, Bytes, Case, decide};
 use super::scan::{
-    Item, Lexed, decreed_end, frames_below, is_directory, lex_up_to, missing_in, names, replay,
+    Item, Lexed, Missing, Names, decreed_end, frames_below, is_directory, lex_up_to, missing_in,
+    names, replay,
 };
+use crate::engine::disk::Disk;
 use crate::engine::report::{RecoveryReport, TornTail};
 use crate::engine::segment::Segment;
 use crate::error::{Corruption, Damage, Place, Result};
-use crate::format::frame::FLAG_BATCH;
-use crate::format::manifest::SealedAt;
+use crate::format::frame::{FLAG_BATCH, FRAME_ALIGN};
+use crate::format::manifest::{SealedAt, used_len};
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, FrameKind};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId};
-
-/// Gaps of which the missing record is looked for.
-const NAMED_GAPS: usize = 16;
 
 /// How an unsealed segment was found.
 #[derive(Debug)]
@@ -30,6 +30,11 @@ pub(crate) struct Recovered {
     pub(crate) sealed: Option<SealedAt>,
     /// Something is behind the end, so that nothing may be appended to it.
     pub(crate) torn: bool,
+    /// What is behind the end and is not zero, piece by piece.
+    pub(crate) behind: Vec<Range<u32>>,
+    /// A SEAL frame that closes it now goes here, behind all evidence. One that does not count is
+    /// none: it took the room for the directory, and within it another one would not be found.
+    pub(crate) seal_at: u32,
     /// It has no frames at all.
     pub(crate) unused: bool,
     /// The log ended in a segment in front of it.
@@ -40,8 +45,50 @@ pub(crate) struct Recovered {
 #[derive(Debug, Default)]
 pub(crate) struct RecoveredLog {
     pub(crate) segments: Vec<Recovered>,
+    /// Everything in front of it was durable.
+    pub(crate) floor: LogPosition,
     pub(crate) next_lsn: Lsn,
     pub(crate) next_run_no: RunNo,
+}
+
+impl Recovered {
+    /// Overwrites what is behind the end with zeros, so that the segment can be gone on with where
+    /// there is no space for another. From the last piece to the first: a crash in between never
+    /// leaves a valid frame behind one that is gone. What lies below the floor stays as it is.
+    pub(super) fn clear(&mut self, disk: &Disk, floor: LogPosition) -> Result<bool> {
+        if self.sealed.is_some() || self.segment.position(self.end) < floor {
+            return Ok(false);
+        }
+        for piece in self.behind.drain(..).rev() {
+            disk.zero(self.segment.file_offset() + u64::from(piece.start), piece.len())?;
+        }
+        (self.torn, self.unused) = (false, self.end == SEGMENT_HEADER_LEN);
+        Ok(true)
+    }
+
+    /// Writes again what counts of the segment and is not in front of the floor: its header, its
+    /// frames, its SEAL frame. A failed sync leaves pages that the system takes for stored, so that
+    /// the next sync would pass them over.
+    pub(super) fn write_again(&self, disk: &Disk, floor: LogPosition) -> Result<()> {
+        let segment = &self.segment;
+        let start = if floor > segment.position(0) { floor.offset } else { 0 };
+        if floor.segment > segment.id() || !segment.has_header()? {
+            return Ok(());
+        }
+        let seal = match self.sealed {
+            Some(SealedAt { seal, .. }) => {
+                let len = u32::try_from(segment.read_header(seal)?.frame_len());
+                seal..seal.saturating_add(len.unwrap_or(u32::MAX))
+            }
+            None => 0..0,
+        };
+        for range in [start..self.end, seal].into_iter().filter(|range| !range.is_empty()) {
+            let at = segment.file_offset() + u64::from(range.start);
+            let bytes = disk.read_padded(at, range.len())?;
+            disk.write(at, &bytes)?;
+        }
+        Ok(())
+    }
 }
 
 /// One segment, cut into pieces.
@@ -54,7 +101,6 @@ struct Cut {
 pub(crate) fn recover_log(
     unsealed: &BTreeMap<SegmentId, Arc<Segment>>,
     floor: LogPosition,
-    same_boot: bool,
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
     report: &mut RecoveryReport,
 ) -> Result<RecoveredLog> {
@@ -68,7 +114,9 @@ pub(crate) fn recover_log(
         Item::Frame(lexed) => floor.max(lexed.header.durable),
         Item::Gap { .. } => floor,
     });
-    let mut log = RecoveredLog::default();
+    report.same_boot &= is_left_by_a_kill(&cuts, floor);
+    let same_boot = report.same_boot;
+    let mut log = RecoveredLog { floor, ..RecoveredLog::default() };
     let mut ended = false;
     for cut in &cuts {
         log.note_numbers(cut);
@@ -76,6 +124,37 @@ pub(crate) fn recover_log(
         log.segments.push(recovered);
     }
     Ok(log)
+}
+
+fn is_seal(item: &Item) -> bool {
+    matches!(item, Item::Frame(lexed) if lexed.header.kind == FrameKind::Seal)
+}
+
+/// Whether a kill can have left what there is. It tears the last frame at most: all frames in front
+/// of it are whole, and each segment but the last that was written to has its SEAL frame. One hole
+/// may be damage besides; with more, the page cache did not survive, whatever the boot id says: a
+/// virtual machine was resumed, or its disk set back.
+fn is_left_by_a_kill(cuts: &[Cut], floor: LogPosition) -> bool {
+    let is_valid = |item: &Item| matches!(item, Item::Frame(lexed) if lexed.payload.is_ok());
+    let Some(last) = cuts.iter().rposition(|cut| cut.items.iter().any(is_valid)) else {
+        return true;
+    };
+    let mut holes = 0;
+    for (number, cut) in cuts.iter().enumerate().take(last + 1) {
+        if decreed_end(&cut.items).is_some() || cut.segment.id() < floor.segment {
+            continue;
+        }
+        let closed = cut.items.iter().position(is_seal);
+        if closed.is_none() && number < last {
+            return false;
+        }
+        let log = cut.items.get(..closed.unwrap_or(cut.items.len())).unwrap_or_default();
+        let end = closed.or_else(|| log.iter().rposition(is_valid)).unwrap_or(0);
+        let above = |item: &&Item| cut.segment.position(item.offset()) >= floor;
+        let log = log.get(..end).unwrap_or_default();
+        holes += log.iter().filter(above).filter(|item| !is_valid(item)).count();
+    }
+    holes <= 1
 }
 
 impl RecoveredLog {
@@ -101,7 +180,8 @@ struct Walk<'a> {
     /// A SEAL frame was met that counts.
     closed: bool,
     islands: u64,
-    gaps: usize,
+    /// What is missing in gaps, and the names of runs; once a gap was met.
+    missing: Option<(Missing, Names)>,
 }
 
 fn recover_segment(
@@ -126,7 +206,7 @@ fn recover_segment(
         torn: false,
         closed: false,
         islands: 0,
-        gaps: 0,
+        missing: None,
     };
     match decreed_end(&cut.items).filter(|_| !*ended) {
         Some((end, seal)) => {
@@ -152,15 +232,36 @@ fn recover_segment(
     report.damaged.extend(replayed.damaged);
     report.frames += walk.frames.len() as u64;
     report.scanned_segments += 1;
+    // A frame of which the end was not stored reaches as far as its header says.
+    let written = match cut.items.last() {
+        Some(Item::Gap { from, blank: false, .. }) => {
+            let data = extent.get(..cut.segment.data_end()).unwrap_or(&extent);
+            let written = used_len(data).next_multiple_of(FRAME_ALIGN);
+            u32::try_from(written).unwrap_or(u32::MAX).max(*from)
+        }
+        last => last.map_or(SEGMENT_HEADER_LEN, Item::offset),
+    };
     Ok(Recovered {
         segment: Arc::clone(&cut.segment),
         builder: replayed.builder,
+        behind: behind(&cut.items, walk.end, written),
+        seal_at: cut.items.iter().find(|item| is_seal(item)).map_or(written, Item::offset),
         end: walk.end,
         sealed: walk.sealed,
         torn: walk.torn || walk.islands > 0 || open_batch,
         unused: blank,
         beyond,
     })
+}
+
+/// What is behind the end and is not zero, piece by piece.
+fn behind(items: &[Item], end: u32, written: u32) -> Vec<Range<u32>> {
+    let starts = items.iter().map(Item::offset);
+    let ends = starts.clone().skip(1).chain([written]);
+    let pieces = items.iter().zip(starts.zip(ends)).filter(|(item, (start, _))| {
+        *start >= end && !matches!(item, Item::Gap { blank: true, .. })
+    });
+    pieces.map(|(_, (start, end))| start..end).collect()
 }
 
 impl Walk<'_> {
@@ -173,10 +274,10 @@ impl Walk<'_> {
         report: &mut RecoveryReport,
     ) {
         let items = &self.cut.items;
+        let is_valid = |item: &Item| matches!(item, Item::Frame(lexed) if lexed.payload.is_ok());
+        let last_valid = items.iter().rposition(is_valid);
         for (number, item) in items.iter().enumerate() {
-            let rest = items.get(number + 1..).unwrap_or_default();
-            let more =
-                rest.iter().any(|item| matches!(item, Item::Frame(lexed) if lexed.payload.is_ok()));
+            let more = last_valid.is_some_and(|last| last > number);
             let bytes = match item {
                 Item::Frame(lexed) if lexed.payload.is_ok() => Bytes::Valid,
                 Item::Frame(_) => Bytes::BadPayload,
@@ -251,18 +352,17 @@ impl Walk<'_> {
 
     /// Bytes that are no frame, with frames behind them that count.
     fn skip(&mut self, extent: &[u8], item: &Item, durable: bool, report: &mut RecoveryReport) {
-        let Item::Gap { from, to, .. } = item else { return };
+        let Item::Gap { from, .. } = item else { return };
         let damage = if durable { Damage::Missing } else { Damage::Truncated };
         let place = Place::Frame(self.cut.segment.position(*from));
         let mut corruption = Corruption::new(place, damage);
-        self.gaps += 1;
-        if self.gaps <= NAMED_GAPS {
-            let all = frames_below(&self.cut.items, u32::MAX);
-            if let Some((run_no, seq)) = missing_in(&all, *from, *to) {
-                let named = names(extent, &all).remove(&run_no);
-                corruption.run = named.map(|(_, run)| run);
-                corruption.seq = Some(seq);
-            }
+        let items = &self.cut.items;
+        let (missing, names) = self.missing.get_or_insert_with(|| {
+            (missing_in(items.iter()), names(extent, &frames_below(items, u32::MAX)))
+        });
+        if let Some((run_no, seq)) = missing.get(from) {
+            corruption.run = names.get(run_no).map(|(_, run)| run.clone());
+            corruption.seq = Some(*seq);
         }
         report.damaged.push(corruption);
     }

@@ -53,7 +53,7 @@ impl Item {
 }
 
 /// Cuts a segment into pieces. It goes on behind a SEAL frame, since an earlier recovery may have
-/// put another one at the end of the extent. The last piece is a gap with nothing behind it.
+/// put another one behind what is torn. The last piece is a gap with nothing behind it.
 pub(crate) fn lex(extent: &[u8], check: &FrameCheck) -> Vec<Item> {
     lex_up_to(extent, check, extent.len())
 }
@@ -262,24 +262,34 @@ pub(crate) fn is_directory(extent: &[u8], lexed: &Lexed) -> bool {
     lexed.payload.is_ok() && Directory::new(payload_of(extent, &lexed.header)).is_ok()
 }
 
-/// A hole that a gap leaves in the sequence of a run: the first record behind the gap of a run
-/// that has records in front of it says which record is missing.
-pub(crate) fn missing_in(frames: &[Lexed], from: u32, to: Option<u32>) -> Option<(RunNo, Seq)> {
-    let to = to?;
-    let mut due: HashMap<RunNo, Seq> = HashMap::new();
-    let has_records =
-        |lexed: &&Lexed| matches!(lexed.header.kind, FrameKind::Record | FrameKind::Block);
-    for lexed in frames.iter().filter(has_records) {
-        let header = &lexed.header;
-        if header.position.offset < from {
-            let records = if header.kind == FrameKind::Block { header.extra } else { 1 };
-            due.insert(header.run_no, seq_in(header, records));
-        } else if header.position.offset >= to
-            && let Some(due) = due.remove(&header.run_no)
-            && due < header.seq
+/// Which record is missing in the gap that starts at an offset.
+pub(crate) type Missing = HashMap<u32, (RunNo, Seq)>;
+
+/// The holes that gaps leave in the sequences of runs, by where the gap starts: the first record
+/// behind the gap of a run that has records in front of it says which record is missing.
+pub(crate) fn missing_in<'a>(items: impl Iterator<Item = &'a Item>) -> Missing {
+    let mut due: HashMap<RunNo, (u32, Seq)> = HashMap::new();
+    let (mut gaps, mut missing) = (Vec::new(), Missing::new());
+    for item in items {
+        let header = match item {
+            Item::Gap { from, .. } => {
+                gaps.push(*from);
+                continue;
+            }
+            Item::Frame(lexed) => &lexed.header,
+        };
+        let records = match header.kind {
+            FrameKind::Record => 1,
+            FrameKind::Block => header.extra,
+            _ => continue,
+        };
+        let next = (header.position.offset, seq_in(header, records));
+        let Some((last, seq)) = due.insert(header.run_no, next) else { continue };
+        while seq < header.seq
+            && let Some(gap) = gaps.pop_if(|gap| *gap > last)
         {
-            return Some((header.run_no, due));
+            missing.insert(gap, (header.run_no, seq));
         }
     }
-    None
+    missing
 }

@@ -11,23 +11,25 @@
 //!   every growth of the file holds `resizing` as well: none may happen in between.
 
 mod create;
+mod holes;
 mod lock;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-use std::sync::LazyLock;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 
+use self::holes::FileSystem;
 use self::lock::WriterLock;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 use super::TailWindow;
 use super::map::Windows;
-use super::{Region, Storage};
+use super::{Region, Storage, fork};
 use crate::error::{Error, IoAction, Result};
 
 pub(crate) use self::create::Creation;
@@ -46,6 +48,8 @@ pub struct FileStorage {
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     tails: super::tail::TailMaps,
     resizing: Mutex<()>,
+    /// See [`FileStorage::can_allocate`].
+    can_allocate: OnceLock<bool>,
 }
 
 /// The open file with its lock, which is released when the last view of the file is gone.
@@ -53,12 +57,32 @@ pub struct FileStorage {
 pub(super) struct Handle {
     lock: Option<WriterLock>,
     file: File,
+    file_system: FileSystem,
     known_len: AtomicU64,
+    forks: u64,
+}
+
+impl Drop for Handle {
+    /// A child that was forked shares the lock with its parent, who goes on to hold it.
+    fn drop(&mut self) {
+        if self.is_inherited() {
+            core::mem::forget(self.lock.take());
+        }
+    }
 }
 
 impl Handle {
     pub(super) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Whether this process is a child that was forked from the one that opened the file.
+    fn is_inherited(&self) -> bool {
+        fork::current() != self.forks
+    }
+
+    pub(super) fn file_system(&self) -> FileSystem {
+        self.file_system
     }
 
     /// The file is at least this long, as long as the lock is held.
@@ -107,12 +131,15 @@ impl FileStorage {
     }
 
     fn new(file: File, len: u64, lock: Option<WriterLock>) -> Self {
+        let (file_system, known_len) = (FileSystem::of(&file), AtomicU64::new(len));
+        let forks = fork::generation();
         Self {
-            handle: Arc::new(Handle { lock, file, known_len: AtomicU64::new(len) }),
+            handle: Arc::new(Handle { lock, file, file_system, known_len, forks }),
             windows: Windows::default(),
             #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
             tails: super::tail::TailMaps::default(),
             resizing: Mutex::new(()),
+            can_allocate: OnceLock::new(),
         }
     }
 
@@ -120,9 +147,17 @@ impl FileStorage {
         &self.handle.file
     }
 
+    /// Whether the file system allocates space without a write. Asked for a byte that is there.
+    fn can_allocate(&self) -> bool {
+        *self.can_allocate.get_or_init(|| {
+            let asked = reserve_space(self.file(), 0, 1);
+            !asked.is_err_and(|error| error.kind() == io::ErrorKind::Unsupported)
+        })
+    }
+
     /// The file, if this process may write it.
     fn writable(&self) -> io::Result<&File> {
-        if self.handle.lock.is_none() {
+        if self.handle.lock.is_none() || self.handle.is_inherited() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         Ok(self.file())
@@ -197,7 +232,13 @@ impl Storage for FileStorage {
         if len == 0 {
             return Ok(());
         }
-        match release_space(file, offset, len) {
+        // A hole may have no space again when it is written to, unless that can be allocated first.
+        let released = if self.can_allocate() {
+            release_space(file, offset, len)
+        } else {
+            Err(io::ErrorKind::Unsupported.into())
+        };
+        match released {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 let _resizing = self.resizing.lock();
                 let file_len = file.metadata()?.len();
@@ -211,8 +252,15 @@ impl Storage for FileStorage {
     fn data_end(&self, offset: u64, len: u64) -> io::Result<u64> {
         let end = end_of(offset, len)?;
         // Elsewhere what was written and is not on the disk yet may be taken for a hole.
-        let is_told = super::tail::keeps_space(&self.handle) && kernel_tells_holes();
-        Ok(if is_told { last_data(self.file(), offset, end) } else { end })
+        let is_told = self.handle.file_system.keeps_space() && holes::kernel_tells();
+        Ok(if is_told { holes::last_data(self.file(), offset, end) } else { end })
+    }
+
+    #[cfg(target_os = "linux")]
+    fn looking_takes_space(&self, offset: u64, len: u64) -> io::Result<bool> {
+        let end = end_of(offset, len)?;
+        let fills_holes = self.handle.file_system == FileSystem::Tmpfs && len > 0;
+        Ok(fills_holes && holes::has_hole(self.file(), offset, end))
     }
 
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<Region>> {
@@ -291,19 +339,8 @@ fn refusal(path: &Path, source: io::Error) -> Error {
 fn open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
-    #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        use std::os::unix::fs::OpenOptionsExt;
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        options.custom_flags(flags.bits().cast_signed());
-    }
-    #[cfg(windows)]
-    {
-        use std::os::windows::fs::OpenOptionsExt;
-        const FILE_FLAG_OPEN_REPARSE_POINT: u32 = 0x0020_0000;
-        options.custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
-    }
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    options.custom_flags(flags.bits().cast_signed());
     options
 }
 
@@ -312,16 +349,11 @@ fn open_options() -> OpenOptions {
 fn new_file_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        options.mode(0o600);
-    }
+    options.mode(0o600);
     options
 }
 
 /// Whether `path` names the file that is open as `file`.
-#[cfg(unix)]
 fn is_file_at(path: &Path, file: &File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
     let named = match fs::symlink_metadata(path) {
@@ -331,13 +363,6 @@ fn is_file_at(path: &Path, file: &File) -> io::Result<bool> {
     };
     let opened = file.metadata()?;
     Ok((named.dev(), named.ino()) == (opened.dev(), opened.ino()))
-}
-
-/// Files have no stable identity in the standard library of this target; the lock has to do.
-#[cfg(not(unix))]
-#[allow(clippy::unnecessary_wraps, reason = "the same signature as on Unix")]
-fn is_file_at(_: &Path, _: &File) -> io::Result<bool> {
-    Ok(true)
 }
 
 #[cfg(target_os = "linux")]
@@ -355,43 +380,6 @@ fn release_space(file: &File, offset: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this kernel is one of those that look into the page cache for what a hole is. Several
-/// of the fourth series took pages for holes that were written and not on the disk yet (they were
-/// mended one by one until 4.13), and an acknowledged record must not be overlooked.
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-fn kernel_tells_holes() -> bool {
-    static TELLS: LazyLock<bool> =
-        LazyLock::new(|| rustix::system::uname().release().to_str().is_ok_and(is_fifth_series));
-    *TELLS
-}
-
-/// Whether a release of Linux, like 6.1.0-13, is of the fifth series or a later one.
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-fn is_fifth_series(release: &str) -> bool {
-    let series = release.split('.').next().and_then(|series| series.parse::<u32>().ok());
-    series.is_some_and(|series| series >= 5)
-}
-
-/// The end of the last piece of a range in which a file has data.
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-fn last_data(file: &File, offset: u64, end: u64) -> u64 {
-    use rustix::fs::{SeekFrom, seek};
-    let mut last = offset;
-    // All other access says where it is meant, so that nobody misses the position of the file.
-    loop {
-        match seek(file, SeekFrom::Data(last)) {
-            Ok(data) if data >= end => return last,
-            Ok(data) => match seek(file, SeekFrom::Hole(data)) {
-                Ok(hole) if hole > last && hole < end => last = hole,
-                _ => return end,
-            },
-            // There is no data up to the end of the file.
-            Err(rustix::io::Errno::NXIO) => return last,
-            Err(_) => return end,
-        }
-    }
-}
-
 #[cfg(not(target_os = "linux"))]
 fn reserve_space(_: &File, _: u64, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
@@ -402,42 +390,12 @@ fn release_space(_: &File, _: u64, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-#[cfg(unix)]
 fn read_exact_at(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, buf, offset)
 }
 
-#[cfg(unix)]
 fn write_all_at(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, data, offset)
-}
-
-#[cfg(windows)]
-fn read_exact_at(file: &File, mut offset: u64, mut buf: &mut [u8]) -> io::Result<()> {
-    use std::os::windows::fs::FileExt;
-    while !buf.is_empty() {
-        let count = file.seek_read(buf, offset)?;
-        if count == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        offset += count as u64;
-        buf = buf.get_mut(count..).unwrap_or_default();
-    }
-    Ok(())
-}
-
-#[cfg(windows)]
-fn write_all_at(file: &File, mut offset: u64, mut data: &[u8]) -> io::Result<()> {
-    use std::os::windows::fs::FileExt;
-    while !data.is_empty() {
-        let count = file.seek_write(data, offset)?;
-        if count == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        offset += count as u64;
-        data = data.get(count..).unwrap_or_default();
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Read-only views of the file through memory maps. Besides `tail.rs` the only file of the crate
-//! with `unsafe`, so that the hint to fetch bytes of a view is here too.
+//! Read-only views of the file through memory maps. Besides `tail.rs` and `fork.rs` the only file
+//! of the crate with `unsafe`, so that the hint to fetch bytes of a view is here too.
 //!
 //! The file is mapped in windows of 256 MiB at multiples of 256 MiB, each when it is first asked
 //! for, and kept as long as the storage lives: a map for each segment would meet the kernel's
@@ -55,7 +55,7 @@ impl Window {
 impl Windows {
     /// A view of `offset..offset + len`, which must lie within the file and not be empty; `None`
     /// where it cannot be mapped.
-    #[cfg(all(unix, target_pointer_width = "64"))]
+    #[cfg(target_pointer_width = "64")]
     pub(super) fn view(&self, handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Region> {
         let last = offset.checked_add(len as u64)?.checked_sub(1)?;
         let number = usize::try_from(offset / WINDOW_LEN).ok()?;

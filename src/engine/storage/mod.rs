@@ -17,6 +17,7 @@
 //!   process dies within it.
 
 mod file;
+pub(crate) mod fork;
 mod map;
 mod memory;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -80,9 +81,20 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         offset.checked_add(len).ok_or_else(|| io::ErrorKind::FileTooLarge.into())
     }
 
+    /// Whether looking at the range through a view takes space of the file system: it has a hole,
+    /// and this file system fills the holes that are looked at, or ends the process (`SIGBUS`) if
+    /// it is full. Reading by call never does.
+    ///
+    /// # Errors
+    /// As those of [`Storage::data_end`].
+    fn looking_takes_space(&self, offset: u64, len: u64) -> io::Result<bool> {
+        let _ = (offset, len);
+        Ok(false)
+    }
+
     /// A read-only view of a range that lies within the file, or `None` where views are not
     /// supported. Bytes that are written later show through the view; the caller sees to it that
-    /// nothing it looks at is rewritten or cut off while it looks.
+    /// nothing it looks at is rewritten or cut off while it looks, or a hole that looking fills.
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<Region>> {
         let _ = (offset, len);
         Ok(None)

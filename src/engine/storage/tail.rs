@@ -44,10 +44,6 @@ const RELEASED: usize = 256 << 10;
 /// The same before a sync.
 const RELEASED_FOR_SYNC: usize = 64 << 10;
 
-/// What `statfs` calls the file systems on which allocated space is had: ext4 (and its elders,
-/// which write zeros instead of allocating) and tmpfs.
-const KEEP_SPACE: [i128; 2] = [0xEF53, 0x0102_1994];
-
 /// The writable map of one file that is in use.
 #[derive(Debug, Default)]
 pub(super) struct TailMaps {
@@ -84,7 +80,7 @@ impl TailMaps {
         offset: u64,
         len: usize,
     ) -> Option<Arc<dyn TailWindow>> {
-        if !keeps_space(handle) || !offset.is_multiple_of(WORD as u64) {
+        if !handle.file_system().keeps_space() || !offset.is_multiple_of(WORD as u64) {
             return None;
         }
         let last = offset.checked_add(len as u64)?.checked_sub(1)?;
@@ -218,12 +214,4 @@ impl TailWindow for Window {
     fn pause(&self) {
         self.let_go(RELEASED);
     }
-}
-
-/// Whether space that was allocated in this file is had.
-pub(super) fn keeps_space(handle: &Handle) -> bool {
-    rustix::fs::fstatfs(handle.file()).is_ok_and(|found| {
-        // The type of the field is not the same on all machines.
-        KEEP_SPACE.contains(&i128::from(found.f_type))
-    })
 }

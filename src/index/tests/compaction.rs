@@ -55,7 +55,7 @@ impl Writer {
             let old = &before.runs[&run_no];
             runs.push(relocated(&self.log, now, &victims, &segments, old.clone()));
         }
-        Some(Relocation { compacted, runs, gone: Vec::new() })
+        Some(Relocation { compacted, runs })
     }
 
     fn choose_victims(&mut self, applied: Applied) -> BTreeSet<SegmentId> {
@@ -146,6 +146,7 @@ fn join(entry: &mut RunEntry, next: &RunEntry) {
     entry.first_seq = entry.first_seq.into_iter().chain(next.first_seq).min();
     entry.next_seq = entry.next_seq.max(next.next_seq);
     entry.records += next.records;
+    entry.first_lsn = entry.first_lsn.min(next.first_lsn);
     entry.late += next.late;
     entry.bytes += next.bytes;
     entry.stored += next.stored;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use redb::StorageBackend;
 
+use crate::format::codec::Decoded;
 use crate::format::directory::{EndAt, EvictionAt, HoldAt, StartAt};
 use crate::format::segment::Purpose;
 use crate::format::{Directory, DirectoryBuilder, RunEntry};
@@ -205,8 +206,8 @@ impl Directories for Log {
         self.purposes[index]
     }
 
-    fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> R) -> Option<R> {
-        self.directories.get(index).map(|bytes| read(Directory::new(bytes).unwrap()))
+    fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> Decoded<R>) -> Decoded<R> {
+        read(Directory::new(&self.directories[index]).unwrap())
     }
 }
 
@@ -302,6 +303,8 @@ impl Writer {
 
 /// Adds some frames to what a segment says of a run.
 fn fill(entry: &mut RunEntry, random: &mut Random, alive: &mut Alive, clock: i64, lsn: &mut u64) {
+    *lsn += 1;
+    entry.first_lsn = entry.first_lsn.min(Lsn(4 * *lsn));
     let mut order = |random: &mut Random| {
         *lsn += 1;
         // Now and then an older frame is met behind a newer one, as compaction may have it.

@@ -130,7 +130,8 @@ impl<S> Checkpointer<S> {
         for key in keys {
             batch.delete(&namespace, key);
         }
-        match self.space.commit(batch.durability(Durability::Disk))? {
+        // On a full disk this is what gives space back.
+        match self.space.commit(batch.durability(Durability::Disk).use_reserve())? {
             Written::Yes(versions) => {
                 *thread = thread.written(head, &versions);
                 Ok(true)

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{CheckpointError, Defect};
 use super::key::{TenantId, ThreadKey};
-use super::space::{PAGE, SCHEMA_VERSION, Space, Thread, Written, json, read_json};
+use super::space::{PAGE, SCHEMA_VERSION, Space, Thread, Written, json, read_json, readable_json};
 use crate::{Durability, NewRecord, Result, RunLog};
 
 /// What the namespaces of session logs begin with; no caller's namespace should.
@@ -119,10 +119,16 @@ impl<E> SessionLog<E> {
     /// [`crate::Error::DiskFull`].
     pub fn archive_before(&self, key: &ThreadKey, watermark: u64) -> Result<u64, CheckpointError> {
         loop {
-            let Some(thread) = self.space.thread(key)? else { return Ok(0) };
+            let Some(thread) = self.space.thread(key)? else {
+                self.space.log.sync()?;
+                return Ok(0);
+            };
             let mut head = thread.head;
             head.archived = watermark.min(head.last);
             if head.archived <= thread.head.archived {
+                // An earlier try may have been broken off in between.
+                self.delete_archived(&thread, thread.head.archived)?;
+                self.space.log.sync()?;
                 return Ok(0);
             }
             let write = self.space.head_write(key, &head)?;
@@ -137,8 +143,9 @@ impl<E> SessionLog<E> {
     /// Deletes documents all of whose events are archived; also those that an earlier call left,
     /// since a crash came in between.
     fn delete_archived(&self, thread: &Thread, archived: u64) -> Result<()> {
+        let mut after = None::<String>;
         loop {
-            let page = self.space.log.list(&thread.documents, "", None, PAGE)?;
+            let page = self.space.log.list(&thread.documents, "", after.as_deref(), PAGE)?;
             let last = key_of(archived);
             let keys: Vec<String> = page.documents.into_iter().map(|found| found.key).collect();
             let old: Vec<&String> = keys.iter().take_while(|key| **key <= last).collect();
@@ -146,10 +153,11 @@ impl<E> SessionLog<E> {
                 return Ok(());
             }
             let mut batch = crate::Batch::new();
-            for key in old {
+            for key in &old {
                 batch.delete(&thread.documents, key);
             }
             self.space.log.commit(&batch)?;
+            after = old.last().map(|key| (*key).clone());
         }
     }
 
@@ -177,8 +185,8 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
     /// Disk.
     ///
     /// # Errors
-    /// [`crate::Error::Json`] for an event that cannot be JSON, [`crate::Error::TooLarge`],
-    /// [`crate::Error::InvalidId`], [`crate::Error::DiskFull`].
+    /// [`crate::Error::Json`] for an event that cannot be JSON, or not be read back from it;
+    /// [`crate::Error::TooLarge`], [`crate::Error::InvalidId`], [`crate::Error::DiskFull`].
     pub fn append(&self, key: &ThreadKey, events: &[E]) -> Result<u64, CheckpointError> {
         self.append_lines(key, &lines_of(events)?)
     }
@@ -190,6 +198,7 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
         lines: &[Vec<u8>],
     ) -> Result<u64, CheckpointError> {
         if lines.is_empty() {
+            self.space.log.sync()?;
             return Ok(self.space.thread(key)?.map_or(0, |thread| thread.head.last));
         }
         loop {
@@ -261,14 +270,14 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
 }
 
 /// Events as they are stored, a line each.
-pub(super) fn lines_of<E: Serialize>(events: &[E]) -> Result<Vec<Vec<u8>>> {
+pub(super) fn lines_of<E: Serialize + DeserializeOwned>(events: &[E]) -> Result<Vec<Vec<u8>>> {
     events.iter().map(one_line).collect()
 }
 
 /// An event as a line of JSON. Types can write JSON of their own making with line breaks in it,
 /// which are nothing but space there: in texts they are escaped.
-fn one_line(event: &impl Serialize) -> Result<Vec<u8>> {
-    let mut line = json(event)?;
+fn one_line<E: Serialize + DeserializeOwned>(event: &E) -> Result<Vec<u8>> {
+    let mut line = readable_json(event)?;
     line.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
     Ok(line)
 }

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{CheckpointError, Defect};
 use super::key::{TenantId, ThreadKey};
+use crate::stores::objects;
 use crate::{Batch, Error, Expected, NewRecord, Result, RunLog, SizedThing, Version};
 
 /// The newest schema of the documents.
@@ -262,13 +263,18 @@ impl Space {
     pub(super) fn delete(&self, key: &ThreadKey) -> Result<bool, CheckpointError> {
         let (heads, gone) = (self.threads_of(key.tenant_id()), self.gone());
         loop {
-            let Some(document) = self.log.get(&heads, key.thread_id())? else { return Ok(false) };
+            let Some(document) = self.log.get(&heads, key.thread_id())? else {
+                // An earlier try may have deleted it.
+                self.log.sync()?;
+                return Ok(false);
+            };
             let head: Head = read_json(document.payload(), &heads, key.thread_id())?;
             let number = head.number.to_string();
             let mut batch = Batch::new();
             batch.delete_if(&heads, key.thread_id(), Expected::Version(document.version()));
             batch.put(&gone, &number, NewRecord::json(document.payload()));
-            if let Written::Yes(_) = self.commit(&batch)? {
+            // On a full disk this is what gives space back.
+            if let Written::Yes(_) = self.commit(batch.use_reserve())? {
                 return Ok(true);
             }
         }
@@ -308,7 +314,7 @@ impl Space {
         let mut claim = Batch::new();
         let value = NewRecord::json(mark.payload());
         claim.put_if(marks, number, value, Expected::Version(mark.version()));
-        if let Written::No = self.commit(&claim)? {
+        if let Written::No = self.commit(claim.use_reserve())? {
             // Somebody else is at it.
             return Ok(());
         }
@@ -405,6 +411,15 @@ pub(super) fn json(value: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|source| Error::Json { source: std::sync::Arc::new(source) })
 }
 
+/// A value of a caller's as JSON, if it can be read back: not one that is nested too deep, nor a
+/// number that JSON has no word for.
+pub(super) fn readable_json<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>> {
+    let bytes = json(value)?;
+    let read = serde_json::from_slice::<T>(&bytes);
+    read.map_err(|source| Error::Json { source: std::sync::Arc::new(source) })?;
+    Ok(bytes)
+}
+
 /// Reads a document of ours, or its first line, and says what is wrong if it is not one.
 pub(super) fn read_json<T: DeserializeOwned>(
     bytes: &[u8],
@@ -412,7 +427,7 @@ pub(super) fn read_json<T: DeserializeOwned>(
     key: &str,
 ) -> Result<T, CheckpointError> {
     let damaged = |defect| CheckpointError::damaged(namespace, key, defect);
-    let schema: Schema = serde_json::from_slice(bytes).map_err(|_| damaged(Defect::Shape))?;
+    let schema: Schema = objects::from_slice(bytes).map_err(|_| damaged(Defect::Shape))?;
     match schema.schema_version {
         None | Some(0) => Err(damaged(Defect::NoSchema)),
         Some(found) if found > SCHEMA_VERSION.into() => Err(CheckpointError::NewerSchema {
@@ -421,6 +436,6 @@ pub(super) fn read_json<T: DeserializeOwned>(
             found,
             known: SCHEMA_VERSION,
         }),
-        Some(_) => serde_json::from_slice(bytes).map_err(|_| damaged(Defect::Shape)),
+        Some(_) => objects::from_slice(bytes).map_err(|_| damaged(Defect::Shape)),
     }
 }

@@ -12,7 +12,7 @@ use super::error::{CheckpointError, Defect};
 use super::id::CheckpointId;
 use super::key::{TenantId, ThreadKey};
 use super::parts::{Parts, Plan};
-use super::space::{PAGE, Space, Thread, Written, is_batch_too_large, json};
+use super::space::{PAGE, Space, Thread, Written, is_batch_too_large, readable_json};
 use super::stored::{
     Body, CHECKPOINTS, Stored, checkpoint_key, decode, decode_place, encode, encode_place, id_key,
 };
@@ -195,7 +195,9 @@ impl<S> Checkpointer<S> {
         let body = body(thread)?;
         if let Some((at, stored)) = self.find_in_old(key, thread, &body.id)? {
             let known = self.parts(thread).state(&stored.layout, &stored.rest, &at)?;
-            if stored.body == body && known == state {
+            // An earlier try may have written it, or another caller, and not be durable yet.
+            self.space.log.sync()?;
+            if stored.body == body && is_same_json(&known, state) {
                 return Ok(true);
             }
             return Err(CheckpointError::Exists { id: body.id });
@@ -300,10 +302,12 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
     /// # Errors
     /// [`CheckpointError::Exists`] if the thread has another checkpoint with this id;
     /// [`crate::Error::TooLarge`] for a state of more than 1 GiB; [`crate::Error::Json`] for one
-    /// that cannot be JSON; [`crate::Error::InvalidId`], [`crate::Error::DiskFull`].
+    /// that cannot be JSON, or that its JSON cannot be read back to: nested deeper than 127 levels,
+    /// or with a number that is infinite or none; [`crate::Error::InvalidId`],
+    /// [`crate::Error::DiskFull`].
     pub fn put(&self, checkpoint: &Checkpoint<S>) -> Result<(), CheckpointError> {
         let (key, body) = (checkpoint.key()?, Body::of(checkpoint));
-        let state = json(&checkpoint.state)?;
+        let state = readable_json(&checkpoint.state)?;
         self.write(&key, &state, |_| Ok(body.clone()))
     }
 
@@ -323,7 +327,7 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
         parent: &CheckpointId,
         new_state: S,
     ) -> Result<CheckpointId, CheckpointError> {
-        let state = json(&new_state)?;
+        let state = readable_json(&new_state)?;
         drop(new_state);
         let (id, timestamp) = self.fresh()?;
         self.write(key, &state, |thread| {
@@ -406,13 +410,15 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
 }
 
 impl<S> Checkpointer<S> {
-    /// The keys of the newest checkpoints, the newest first.
+    /// The keys of the newest checkpoints that the head of the thread knows, the newest first: what
+    /// is put meanwhile is of a later moment.
     pub(super) fn newest(
         &self,
         thread: &Thread,
         limit: usize,
     ) -> Result<Vec<String>, CheckpointError> {
-        let (mut keys, mut after) = (Vec::new(), None::<String>);
+        let newer = checkpoint_key(thread.head.last.saturating_add(1));
+        let (mut keys, mut after) = (Vec::new(), Some(newer));
         while keys.len() < limit {
             let wanted = PAGE.min(limit - keys.len());
             let log = &self.space.log;
@@ -425,4 +431,10 @@ impl<S> Checkpointer<S> {
         }
         Ok(keys)
     }
+}
+
+/// Whether two texts of JSON say the same, in whatever order their maps are written.
+fn is_same_json(one: &[u8], other: &[u8]) -> bool {
+    let value = |bytes| serde_json::from_slice::<serde_json::Value>(bytes).ok();
+    one == other || value(one).is_some_and(|one| Some(one) == value(other))
 }

@@ -4,8 +4,10 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{clear, json, replace};
-use crate::{Document, Error, Expected, Result, RunLog, Timestamp};
+use super::{clear, json};
+use crate::{
+    Batch, Document, Durability, Error, Expected, NewRecord, Result, RunLog, Timestamp, Version,
+};
 
 /// What the namespaces of ledgers begin with; no caller's namespace should.
 const NAMESPACE: &str = "\0effects/";
@@ -19,6 +21,10 @@ const PAGE: usize = 500;
 /// failed. A crash in between leaves it begun: nobody can know whether the effect happened, so the
 /// ledger says so, and leaves it to the caller to find out. That is what at-most-once means.
 ///
+/// Each beginning has a [`Claim`], which finishing it takes. A worker that comes back late, after
+/// its effect was failed by an operator and begun by another worker, has an old claim: what it
+/// says then is refused, and changes nothing for the other one.
+///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let path = std::env::temp_dir().join(format!("runlog-doc-ledger-{}", std::process::id()));
@@ -27,9 +33,9 @@ const PAGE: usize = 500;
 ///
 /// let log = runlog::Options::new().open(&path)?;
 /// let ledger = EffectLedger::new(&log);
-/// if let Begin::Go = ledger.begin("refund-7", "worker-1")? {
+/// if let Begin::Go(claim) = ledger.begin("refund-7", "worker-1")? {
 ///     // ... pay back ...
-///     ledger.complete("refund-7", b"receipt 99")?;
+///     ledger.complete(&claim, b"receipt 99")?;
 /// }
 /// let Begin::Completed { result, .. } = ledger.begin("refund-7", "worker-2")? else { panic!() };
 /// assert_eq!(result, b"receipt 99");
@@ -43,19 +49,35 @@ pub struct EffectLedger {
     namespace: String,
 }
 
+/// One beginning of an effect: the right to finish it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    key: String,
+    begun: Version,
+}
+
+impl Claim {
+    /// The key of the effect.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
 /// What became of [`EffectLedger::begin`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "only `Go` allows the effect"]
 pub enum Begin {
     /// The effect is the caller's to carry out: it was never begun, or it failed before.
-    Go,
-    /// Somebody began it and has not finished it. If that one is gone, nobody knows whether the
+    Go(Claim),
+    /// A worker began it and has not finished it. If that worker is gone, nobody knows whether the
     /// effect happened: the caller must find out, and then complete or fail it.
     Unfinished {
         /// Who began it.
         by: String,
         /// When.
         at: Timestamp,
+        /// Finishes it in place of that worker, whose own claim is worth nothing from then on.
+        claim: Claim,
     },
     /// It was carried out. The caller can use the result.
     Completed {
@@ -76,15 +98,18 @@ pub struct Unfinished {
     pub by: String,
     /// When.
     pub at: Timestamp,
+    /// Finishes it in place of that worker.
+    pub claim: Claim,
 }
 
 /// Why an effect was not finished.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum LedgerError {
-    /// It was not begun, or is finished in another way. The caller should look at how it uses the
-    /// ledger.
-    NotBegun {
+    /// The beginning that the claim is of is over: it was finished in another way, or forgotten,
+    /// and perhaps begun again. Nothing was changed. The caller must not act on its claim any more;
+    /// [`EffectLedger::begin`] says how the effect stands.
+    Superseded {
         /// The key of the effect.
         key: String,
     },
@@ -95,8 +120,8 @@ pub enum LedgerError {
 impl fmt::Display for LedgerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotBegun { key } => {
-                write!(f, "effect {key:?} is not under way; begin it before it is finished")
+            Self::Superseded { key } => {
+                write!(f, "this claim on effect {key:?} is over; begin it again to see how it is")
             }
             Self::Store(error) => error.fmt(f),
         }
@@ -106,7 +131,7 @@ impl fmt::Display for LedgerError {
 impl core::error::Error for LedgerError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::NotBegun { .. } => None,
+            Self::Superseded { .. } => None,
             Self::Store(error) => Some(error),
         }
     }
@@ -118,13 +143,43 @@ impl From<Error> for LedgerError {
     }
 }
 
-/// What is stored under the key of an effect.
+/// What is stored under the key of an effect: one line of JSON, and behind it the result or the
+/// reason, as it is.
 #[derive(Serialize, Deserialize, PartialEq, Eq)]
 #[serde(tag = "state", rename_all = "snake_case")]
 enum State {
     Begun { by: String },
-    Completed { result: Vec<u8> },
-    Failed { reason: String },
+    Completed { begun: u64 },
+    Failed { begun: u64 },
+}
+
+/// How an effect stands.
+struct Standing {
+    state: State,
+    /// The result, or the reason.
+    said: Vec<u8>,
+    at: Timestamp,
+    version: Version,
+}
+
+impl Standing {
+    fn of(document: &Document) -> Result<Self> {
+        let mut parts = document.payload().splitn(2, |byte| *byte == b'\n');
+        let line = parts.next().unwrap_or_default();
+        let state = serde_json::from_slice(line)
+            .map_err(|source| Error::Json { source: std::sync::Arc::new(source) })?;
+        let said = parts.next().unwrap_or_default().to_vec();
+        Ok(Self { state, said, at: document.timestamp(), version: document.version() })
+    }
+
+    fn encode(state: &State, said: &[u8]) -> Result<Vec<u8>> {
+        let mut bytes = json(state)?;
+        if !matches!(state, State::Begun { .. }) {
+            bytes.push(b'\n');
+            bytes.extend_from_slice(said);
+        }
+        Ok(bytes)
+    }
 }
 
 impl EffectLedger {
@@ -142,71 +197,103 @@ impl EffectLedger {
     /// Begins an effect. Of any number of callers at the same time exactly one gets [`Begin::Go`].
     /// `by` says who, to those who come later.
     pub fn begin(&self, key: &str, by: &str) -> Result<Begin> {
-        let begun = json(&State::Begun { by: by.to_owned() })?;
+        let begun = Standing::encode(&State::Begun { by: by.to_owned() }, &[])?;
+        let claim = |begun| Claim { key: key.to_owned(), begun };
         loop {
             let expected = match self.look(key)? {
                 None => Expected::Absent,
-                Some((State::Failed { .. }, document)) => Expected::Version(document.version()),
-                // What is told must not be lost with whoever has not been told yet.
-                Some((State::Begun { by }, document)) => {
-                    self.log.sync()?;
-                    return Ok(Begin::Unfinished { by, at: document.timestamp() });
+                Some(Standing { state: State::Failed { .. }, version, .. }) => {
+                    Expected::Version(version)
                 }
-                Some((State::Completed { result }, document)) => {
+                // What is told must not be lost with a caller who has not been told yet.
+                Some(Standing { state: State::Begun { by }, at, version, .. }) => {
                     self.log.sync()?;
-                    return Ok(Begin::Completed { result, at: document.timestamp() });
+                    return Ok(Begin::Unfinished { by, at, claim: claim(version) });
+                }
+                Some(Standing { state: State::Completed { .. }, said, at, .. }) => {
+                    self.log.sync()?;
+                    return Ok(Begin::Completed { result: said, at });
                 }
             };
-            if replace(&self.log, (&self.namespace, key), &begun, expected)?.is_some() {
-                return Ok(Begin::Go);
+            match self.log.put_if(&self.namespace, key, &NewRecord::json(&begun), expected) {
+                Ok(version) => return Ok(Begin::Go(claim(version))),
+                // Another caller was faster.
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => return Err(error),
             }
-            // Somebody was faster.
         }
     }
 
     /// Says that an effect was carried out, and what came of it. Saying the same again is fine.
     ///
     /// # Errors
-    /// [`LedgerError::NotBegun`].
-    pub fn complete(&self, key: &str, result: &[u8]) -> Result<(), LedgerError> {
-        self.finish(key, &State::Completed { result: result.to_vec() })
+    /// [`LedgerError::Superseded`]; [`Error::TooLarge`] for a result that no record has room for.
+    pub fn complete(&self, claim: &Claim, result: &[u8]) -> Result<(), LedgerError> {
+        self.finish(claim, &State::Completed { begun: claim.begun.0 }, result, Batch::new())
     }
 
-    /// Says that an effect was not carried out, and will not be by whoever began it: it may be
-    /// begun again. Saying the same again is fine.
+    /// As [`EffectLedger::complete`], and appends a record to a run in progress: both or none of
+    /// them, whatever crash there is. Saying the same again appends nothing.
     ///
     /// # Errors
-    /// [`LedgerError::NotBegun`].
-    pub fn fail(&self, key: &str, reason: &str) -> Result<(), LedgerError> {
-        self.finish(key, &State::Failed { reason: reason.to_owned() })
+    /// As [`EffectLedger::complete`]; [`Error::RunNotFound`] and [`Error::RunEnded`] if there is no
+    /// such run in progress. Nothing happened then.
+    pub fn complete_with(
+        &self,
+        claim: &Claim,
+        result: &[u8],
+        (agent, run): (&str, &str),
+        record: &NewRecord<'_>,
+    ) -> Result<(), LedgerError> {
+        let mut batch = Batch::new();
+        batch.append(agent, run, *record);
+        self.finish(claim, &State::Completed { begun: claim.begun.0 }, result, batch)
     }
 
-    fn finish(&self, key: &str, state: &State) -> Result<(), LedgerError> {
-        let value = json(state)?;
-        loop {
-            let version = match self.look(key)? {
-                Some((State::Begun { .. }, document)) => document.version(),
-                Some((found, _)) if found == *state => return Ok(self.log.sync()?),
-                _ => return Err(LedgerError::NotBegun { key: key.to_owned() }),
-            };
-            let expected = Expected::Version(version);
-            if replace(&self.log, (&self.namespace, key), &value, expected)?.is_some() {
-                return Ok(());
-            }
+    /// Says that an effect was not carried out, and will not be under this claim: it may be begun
+    /// again. Saying the same again is fine.
+    ///
+    /// # Errors
+    /// [`LedgerError::Superseded`].
+    pub fn fail(&self, claim: &Claim, reason: &str) -> Result<(), LedgerError> {
+        let state = State::Failed { begun: claim.begun.0 };
+        self.finish(claim, &state, reason.as_bytes(), Batch::new())
+    }
+
+    fn finish<'a>(
+        &'a self,
+        claim: &'a Claim,
+        state: &State,
+        said: &[u8],
+        batch: Batch<'a>,
+    ) -> Result<(), LedgerError> {
+        let value = Standing::encode(state, said)?;
+        let mut batch: Batch<'_> = batch;
+        let value = NewRecord::new(&value);
+        batch.put_if(&self.namespace, &claim.key, value, Expected::Version(claim.begun));
+        match self.log.commit(batch.durability(Durability::Disk)) {
+            Ok(_) => Ok(()),
+            Err(Error::Conflict { .. }) => match self.look(&claim.key)? {
+                Some(found) if found.state == *state && found.said == said => {
+                    Ok(self.log.sync()?)
+                }
+                _ => Err(LedgerError::Superseded { key: claim.key.clone() }),
+            },
+            Err(error) => Err(error.into()),
         }
     }
 
-    fn look(&self, key: &str) -> Result<Option<(State, Document)>> {
-        let Some(document) = self.log.get(&self.namespace, key)? else { return Ok(None) };
-        Ok(Some((document.json()?, document)))
+    fn look(&self, key: &str) -> Result<Option<Standing>> {
+        let document = self.log.get(&self.namespace, key)?;
+        document.as_ref().map(Standing::of).transpose()
     }
 
     /// Why an effect failed the last time, if that is how it stands.
     pub fn failure(&self, key: &str) -> Result<Option<String>> {
         Ok(match self.look(key)? {
-            Some((State::Failed { reason }, _)) => {
+            Some(Standing { state: State::Failed { .. }, said, .. }) => {
                 self.log.sync()?;
-                Some(reason)
+                Some(String::from_utf8_lossy(&said).into_owned())
             }
             _ => None,
         })
@@ -219,8 +306,12 @@ impl EffectLedger {
         loop {
             let page = self.log.list(&self.namespace, "", after.as_deref(), PAGE)?;
             for listed in page.documents {
-                if let Some((State::Begun { by }, document)) = self.look(&listed.key)? {
-                    found.push(Unfinished { key: listed.key, by, at: document.timestamp() });
+                let key = listed.key;
+                if let Some(Standing { state: State::Begun { by }, at, version, .. }) =
+                    self.look(&key)?
+                {
+                    let claim = Claim { key: key.clone(), begun: version };
+                    found.push(Unfinished { key, by, at, claim });
                 }
             }
             after = page.next;
@@ -236,7 +327,8 @@ impl EffectLedger {
         self.log.delete(&self.namespace, key).map(|_| ())
     }
 
-    /// Forgets all effects that the ledger had when the call began.
+    /// Forgets all effects of one moment of the call. What is begun or finished after that moment
+    /// stays.
     pub fn clear(&self) -> Result<()> {
         clear(&self.log, &self.namespace)
     }

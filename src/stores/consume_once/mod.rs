@@ -27,10 +27,8 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::ledger::{Begin, EffectLedger, LedgerError, Unfinished};
-use crate::{
-    Batch, Document, Durability, Error, Expected, NewRecord, Result, RunLog, Timestamp, Version,
-};
+pub use self::ledger::{Begin, Claim, EffectLedger, LedgerError, Unfinished};
+use crate::{Batch, Document, Durability, Error, Expected, NewRecord, Result, RunLog, Timestamp};
 
 /// What the namespaces of consumed ids begin with; no caller's namespace should.
 const NAMESPACE: &str = "\0consumed/";
@@ -200,29 +198,36 @@ impl ConsumeOnce {
         self.log.delete(&self.namespace, id).map(|_| ())
     }
 
-    /// Forgets all ids that had been consumed when the call began.
+    /// Forgets all ids that were consumed at one moment of the call. What is consumed after that
+    /// moment stays so.
     pub fn clear(&self) -> Result<()> {
         clear(&self.log, &self.namespace)
     }
 }
 
-/// Deletes all documents of a namespace.
+/// Deletes the documents of a namespace as they are at one moment, and none that was written after
+/// it.
 fn clear(log: &RunLog, namespace: &str) -> Result<()> {
-    let mut after: Option<String> = None;
-    loop {
-        let page = log.list(namespace, "", after.as_deref(), PAGE)?;
-        if !page.documents.is_empty() {
+    // One page is of one moment.
+    let documents = log.list(namespace, "", None, usize::MAX)?.documents;
+    for some in documents.chunks(PAGE) {
+        let mut left: Vec<_> = some.iter().collect();
+        while !left.is_empty() {
             let mut batch = Batch::new();
-            for document in &page.documents {
-                batch.delete(namespace, &document.key);
+            for document in &left {
+                let expected = Expected::Version(document.version);
+                batch.delete_if(namespace, &document.key, expected);
             }
-            log.commit(batch.durability(Durability::Disk))?;
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok(());
+            match log.commit(batch.durability(Durability::Disk)) {
+                Ok(_) => break,
+                // Another caller has written or deleted this one since.
+                Err(Error::Conflict { key, .. }) => left.retain(|document| document.key != key),
+                Err(error) => return Err(error),
+            }
         }
     }
+    // What was found gone must not come back either.
+    log.sync()
 }
 
 fn stored(by: &str) -> Result<Vec<u8>> {
@@ -236,18 +241,4 @@ fn json(value: &impl Serialize) -> Result<Vec<u8>> {
 fn consumption(id: &str, document: &Document) -> Result<Consumption> {
     let stored: Stored<'_> = document.json()?;
     Ok(Consumption { id: id.to_owned(), by: stored.by.into_owned(), at: document.timestamp() })
-}
-
-/// Writes a document unless somebody else did since `expected`; none if somebody did.
-fn replace(
-    log: &RunLog,
-    (namespace, key): (&str, &str),
-    value: &[u8],
-    expected: Expected,
-) -> Result<Option<Version>> {
-    match log.put_if(namespace, key, &NewRecord::json(value), expected) {
-        Ok(version) => Ok(Some(version)),
-        Err(Error::Conflict { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
 }

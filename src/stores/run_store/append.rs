@@ -51,7 +51,7 @@ impl RunStore {
             return Ok(());
         }
         let opened = self.create()?;
-        let lines: Vec<NewLine> = records.iter().map(NewLine::of).collect();
+        let lines = records.iter().map(NewLine::checked).collect::<Result<Vec<_>>>()?;
         Ok(opened.append(agent_id, run_id, &lines)?)
     }
 
@@ -146,6 +146,7 @@ impl Opened {
         lines: &[NewLine],
         mark: &Mark,
     ) -> Result<Appended> {
+        let _shared = self.removal.read();
         self.refuse_foreign(agent, run)?;
         let records: Vec<NewRecord<'_>> = lines.iter().map(NewLine::as_record).collect();
         match self.put_records(agent, run, &records) {
@@ -231,7 +232,7 @@ impl Opened {
                 }
                 None
             } else {
-                let line = NewLine::of(&RunRecord::Started(started.clone()));
+                let line = NewLine::checked(&RunRecord::Started(started.clone()))?;
                 Some(self.put(agent, run, &[line], &Mark::new())?.ticket)
             }
         };
@@ -248,7 +249,7 @@ impl Opened {
 
     fn end(&self, ended: &RunEnded) -> Result<()> {
         let (agent, run) = (ended.agent_id.as_str(), ended.run_id.as_str());
-        let line = NewLine::of(&RunRecord::Ended(ended.clone()));
+        let line = NewLine::checked(&RunRecord::Ended(ended.clone()))?;
         let ticket = {
             let _guard = self.lock_boundary(agent, run);
             let found = self.find(agent, run)?;
@@ -332,6 +333,7 @@ impl Opened {
             .into());
         }
         let (agent, run) = found.key();
+        let _alone = self.removal.write();
         if !found.run.status.is_ended() {
             let mut fold = found.fold.clone();
             fold.rolled_back = true;

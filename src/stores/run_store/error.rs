@@ -4,6 +4,7 @@ use core::fmt;
 use std::io;
 
 use super::config::ConfigError;
+use super::line::LineFault;
 use crate::Error;
 
 /// What can go wrong. The calls of the original answer [`io::Error`]; this is inside of it:
@@ -14,6 +15,7 @@ use crate::Error;
 /// | [`EndedDifferently`](Self::EndedDifferently) | `AlreadyExists` |
 /// | [`Foreign`](Self::Foreign) | `AlreadyExists` |
 /// | [`NoSuchRun`](Self::NoSuchRun) | `NotFound` |
+/// | [`Unreadable`](Self::Unreadable) | `InvalidInput` |
 /// | an id that is empty or too long, a line that is too long | `InvalidInput` |
 /// | a disk that is full | `StorageFull` |
 /// | a store that another process has open | `ResourceBusy` |
@@ -51,6 +53,12 @@ pub enum RunStoreError {
         /// The run.
         run: String,
     },
+    /// The line of the record could not be read again: it holds JSON that is nested deeper than 127
+    /// levels. Nothing was stored. The caller should keep that JSON as a text.
+    Unreadable {
+        /// What a reader would find.
+        fault: LineFault,
+    },
     /// The configuration cannot be read. The caller should correct it.
     Config(ConfigError),
     /// The engine says why, and what to do.
@@ -79,6 +87,7 @@ impl RunStoreError {
             | Self::EndedDifferently { .. }
             | Self::Foreign { .. } => io::ErrorKind::AlreadyExists,
             Self::NoSuchRun { .. } => io::ErrorKind::NotFound,
+            Self::Unreadable { .. } => io::ErrorKind::InvalidInput,
             Self::Config(_) => io::ErrorKind::InvalidData,
             Self::Engine(error) => kind_of(error),
         }
@@ -125,6 +134,9 @@ impl fmt::Display for RunStoreError {
                 write!(f, "run {run:?} of agent {agent:?} is not one of this store")
             }
             Self::NoSuchRun { run } => write!(f, "there is no run {run:?}"),
+            Self::Unreadable { fault } => {
+                write!(f, "the record could not be read again ({fault}); it was not stored")
+            }
             Self::Config(error) => error.fmt(f),
             Self::Engine(error) => error.fmt(f),
         }

@@ -19,6 +19,7 @@ use super::line::{self, is_blank};
 use super::list::RunStatus;
 use super::open::Opened;
 use super::records::{RunCancellationStatus, RunRecord, RunTermination};
+use crate::stores::objects;
 use crate::{ContentType, Error, Outcome, RecordView, RunSummary, Seq};
 
 /// Runs of which more is remembered than that are few; beyond it all is forgotten.
@@ -35,8 +36,10 @@ pub(super) struct Fold {
     pub(super) turns: u64,
     pub(super) model_turns: u64,
     /// Of several starts the last.
+    #[serde(default, deserialize_with = "objects::optional")]
     pub(super) started: Option<Boundary>,
     /// Of several ends the last.
+    #[serde(default, deserialize_with = "objects::optional")]
     pub(super) ended: Option<End>,
     /// A cancellation was asked for, and nobody has said that it is over.
     pub(super) pending: bool,
@@ -56,6 +59,7 @@ pub(super) struct Boundary {
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct End {
+    #[serde(deserialize_with = "objects::one")]
     pub(super) record: Boundary,
     pub(super) status: RunStatus,
     /// What the engine calls that.
@@ -66,6 +70,7 @@ pub(super) struct End {
 #[derive(Serialize, Deserialize)]
 struct Checkpoint {
     store: String,
+    #[serde(deserialize_with = "objects::one")]
     fold: Fold,
 }
 
@@ -91,7 +96,7 @@ impl Mark {
     }
 
     fn from_json(json: &[u8]) -> Option<Self> {
-        serde_json::from_slice(json).ok().filter(|mark: &Self| mark.store == STORE)
+        objects::from_slice(json).ok().filter(|mark: &Self| mark.store == STORE)
     }
 }
 
@@ -263,7 +268,7 @@ impl Opened {
             Err(Error::Corrupt(_)) => None,
             Err(error) => return Err(error.into()),
         };
-        let parsed = outcome.and_then(|outcome| serde_json::from_slice(outcome.payload()).ok());
+        let parsed = outcome.and_then(|outcome| objects::from_slice(outcome.payload()).ok());
         let ours = parsed.filter(|checkpoint: &Checkpoint| checkpoint.store == STORE);
         // Of a run with fewer records it would be somebody else's.
         Ok(ours.map(|checkpoint| checkpoint.fold).filter(|fold| fold.records <= run.records))
@@ -306,7 +311,7 @@ impl Opened {
         if let Some(mark) = Mark::from_json(&json) {
             return Ok(Owner::Ours(mark));
         }
-        let is_import = serde_json::from_slice::<ImportMark>(&json).is_ok();
+        let is_import = objects::from_slice::<ImportMark>(&json).is_ok();
         Ok(if is_import { Owner::Anybody } else { Owner::Foreign })
     }
 

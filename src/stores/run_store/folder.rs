@@ -16,7 +16,6 @@ pub(super) fn prepare(root: &Path) -> io::Result<()> {
     if is_new {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true);
-        #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(root)?;
         // A hint to other programs; without it everything works.
@@ -25,18 +24,12 @@ pub(super) fn prepare(root: &Path) -> io::Result<()> {
     close_to_others(root)
 }
 
-#[cfg(unix)]
 fn close_to_others(root: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     if fs::metadata(root)?.permissions().mode() & 0o777 == 0o700 {
         return Ok(());
     }
     fs::set_permissions(root, fs::Permissions::from_mode(0o700))
-}
-
-#[cfg(not(unix))]
-fn close_to_others(_root: &Path) -> io::Result<()> {
-    Ok(())
 }
 
 /// The one path of the folder, whichever way it was named; `None` if it is not there.

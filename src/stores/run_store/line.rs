@@ -6,12 +6,17 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::error::RunStoreError;
 use super::records::{OtherRecord, RunRecord};
+use crate::stores::objects;
 use crate::{ContentType, MAX_KIND_LEN, NewRecord, Seq, Timestamp};
 
 /// The kind of a last line that had no newline, and may be a part of one only. The import of the
 /// command line uses the same word.
 pub(super) const UNTERMINATED: &str = "unterminated-line";
+
+/// JSON that is nested deeper is not read.
+const MAX_DEPTH: usize = 127;
 
 /// Why a line is no record. The bytes of the line are not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +116,7 @@ pub(super) fn is_blank(line: &[u8]) -> bool {
 pub(super) fn parse(line: &[u8]) -> Result<RunRecord, LineFault> {
     let text = std::str::from_utf8(line)
         .map_err(|error| LineFault::NotUtf8 { valid: error.valid_up_to() })?;
-    let tag: Tag<'_> = serde_json::from_str(text).map_err(|error| match error.classify() {
+    let tag: Tag<'_> = objects::from_str(text).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => LineFault::NotARecord { column: error.column() },
         _ => LineFault::NotJson { column: error.column() },
     })?;
@@ -133,8 +138,7 @@ pub(super) fn parse(line: &[u8]) -> Result<RunRecord, LineFault> {
 }
 
 fn shape<T: DeserializeOwned>(text: &str, kind: &'static str) -> Result<T, LineFault> {
-    serde_json::from_str(text)
-        .map_err(|error| LineFault::WrongShape { kind, column: error.column() })
+    objects::from_str(text).map_err(|error| LineFault::WrongShape { kind, column: error.column() })
 }
 
 /// A line on its way into the store: its bytes, and what the engine is told of them.
@@ -158,6 +162,17 @@ impl NewLine {
             content: ContentType::JSON,
             at: time_of(record),
         }
+    }
+
+    /// The line of a record of the caller's, if it can be read again.
+    pub(super) fn checked(record: &RunRecord) -> Result<Self, RunStoreError> {
+        let line = Self::of(record);
+        // Only JSON that the caller nests can be too deep, and that takes so many brackets.
+        let brackets = line.bytes.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
+        if brackets >= MAX_DEPTH {
+            parse(&line.bytes).map_err(|fault| RunStoreError::Unreadable { fault })?;
+        }
+        Ok(line)
     }
 
     /// For the engine.
@@ -208,4 +223,101 @@ fn time_of(record: &RunRecord) -> Option<Timestamp> {
 pub(super) fn timestamp(at: chrono::DateTime<chrono::Utc>) -> Timestamp {
     let limit = if at.timestamp() < 0 { i64::MIN } else { i64::MAX };
     Timestamp(at.timestamp_nanos_opt().unwrap_or(limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: &str = r#""2026-01-02T03:04:05Z""#;
+
+    /// Lines with a struct written as an object in one place, and as an array there instead.
+    fn pairs() -> Vec<(String, String)> {
+        let ended = |termination: &str| {
+            format!(
+                r#"{{"record":"ended","run_id":"r","agent_id":"a","termination":{termination},
+                "ended_at":{AT}}}"#
+            )
+        };
+        let outcome = |outcome: &str| {
+            ended(&format!(r#"{{"kind":"outcome","status":"done","outcome":{outcome}}}"#))
+        };
+        let turn = |field: &str| {
+            format!(r#"{{"record":"turn","index":0,"verifier_verdict":"pass",{field}}}"#)
+        };
+        let model_turn = |field: &str| {
+            format!(
+                r#"{{"record":"model_turn","index":0,"turn_index":1,"assistant_text":"",
+                "model_id":"m","duration_ms":1,"recorded_at":{AT},{field}}}"#
+            )
+        };
+        let same =
+            |line: &dyn Fn(&str) -> String, object: &str, array: &str| (line(object), line(array));
+        vec![
+            same(&str::to_owned, r#"{"record":"future"}"#, r#"["future"]"#),
+            same(&ended, r#"{"kind":"incomplete"}"#, r#"["incomplete"]"#),
+            same(
+                &ended,
+                r#"{"kind":"outcome","status":"done","outcome":{"status":"done"}}"#,
+                r#"["outcome","done",{"status":"done"}]"#,
+            ),
+            same(
+                &|cancellation| {
+                    ended(&format!(r#"{{"kind":"cancelled","cancellation":{cancellation}}}"#))
+                },
+                r#"{"receipt_version":1,"run_id":"r","idempotency_key":"k","reason_digest":"d",
+                "principal":"p"}"#,
+                r#"[1,"r","k","d","p",null,null]"#,
+            ),
+            same(&outcome, r#"{"status":"done"}"#, &format!(r#"["done","",[],{{}},{AT}]"#)),
+            same(
+                &|evidence| outcome(&format!(r#"{{"status":"done","evidence":[{evidence}]}}"#)),
+                r#"{"kind":"evaluator","description":"d"}"#,
+                r#"["evaluator","d",null]"#,
+            ),
+            same(
+                &|metrics| outcome(&format!(r#"{{"status":"done","metrics":{metrics}}}"#)),
+                "{}",
+                "[0,0,0,0,0,0]",
+            ),
+            same(
+                &|end| turn(&format!(r#""cli_outcome":{end}"#)),
+                r#"{"kind":"exited","code":3}"#,
+                r#"["exited",3]"#,
+            ),
+            same(
+                &|rejection| turn(&format!(r#""policy_rejected":{rejection}"#)),
+                r#"{"rule":"r"}"#,
+                r#"["r",null]"#,
+            ),
+            same(
+                &|call| model_turn(&format!(r#""requested_tool_calls":[{call}]"#)),
+                r#"{"id":"i","name":"n"}"#,
+                r#"["i","n",null]"#,
+            ),
+            same(
+                &|usage| model_turn(&format!(r#""token_usage":{usage}"#)),
+                r#"{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"context_window":4}"#,
+                "[1,2,3,4,5,6]",
+            ),
+        ]
+    }
+
+    #[test]
+    fn an_array_is_not_the_object_that_it_resembles() {
+        for (object, array) in pairs() {
+            assert!(parse(object.as_bytes()).is_ok(), "{object}: {:?}", parse(object.as_bytes()));
+            assert!(parse(array.as_bytes()).is_err(), "{array}");
+        }
+    }
+
+    #[test]
+    fn a_line_with_null_for_what_may_be_missing_is_read() {
+        for field in ["cli_outcome", "policy_rejected"] {
+            let line = format!(
+                r#"{{"record":"turn","index":0,"verifier_verdict":"pass","{field}":null}}"#
+            );
+            assert!(parse(line.as_bytes()).is_ok(), "{line}");
+        }
+    }
 }

@@ -45,6 +45,7 @@
 //! its `record` as kind. What the store says of a run follows from these records alone; see `fold`.
 
 mod append;
+mod below;
 mod config;
 mod error;
 mod fold;
@@ -110,7 +111,8 @@ impl RunStore {
     /// The store in this folder, whose engine is opened with these options, unless it is open
     /// already.
     pub fn with_options(runs_root: PathBuf, retention: RetentionConfig, options: Options) -> Self {
-        let source = Source::Folder { options, opened: Mutex::new(None) };
+        let (options, opened) = (Box::new(options), Mutex::new(None));
+        let source = Source::Folder { options, opened };
         Self { shared: Arc::new(Shared { root: runs_root, retention, source }) }
     }
 

@@ -42,6 +42,11 @@ pub(super) fn may_be_of(name: &str, id: &str) -> bool {
     })
 }
 
+/// Whether this is the name of something in a folder, and no path to anything else.
+pub(super) fn is_name(name: &str) -> bool {
+    !name.contains(['/', '\0']) && !matches!(name, "" | "." | "..")
+}
+
 /// The name that is used if others have taken the one that was wanted.
 pub(super) fn numbered(name: &str, number: u32) -> String {
     if number == 0 { name.to_owned() } else { format!("{name}~{number}") }
@@ -70,6 +75,14 @@ mod tests {
                 assert!(may_be_of(&numbered(name, 7), id), "{id:?}");
             }
         }
+    }
+
+    #[test]
+    fn names_lead_nowhere_else() {
+        for path in ["", ".", "..", "/", "../x", "x/..", "/x", "x/y", "x\0"] {
+            assert!(!is_name(path), "{path:?}");
+        }
+        assert!(is_name("x.y") && is_name("...") && is_name("_"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::error::RunStoreError;
 use super::fold::Fold;
@@ -50,6 +50,9 @@ pub(super) struct Opened {
     /// Runs that are known not to be somebody else's, by a hash of their ids. May lack any of them.
     pub(super) ours: Mutex<HashSet<u64>>,
     boundaries: [Mutex<()>; BOUNDARIES],
+    /// Held alone while a run is taken out, and shared while records are appended: nothing may
+    /// come into a run between the last look at it and its deletion. Taken behind `boundaries`.
+    pub(super) removal: RwLock<()>,
     /// Where it is registered, if it is.
     registered: Option<(PathBuf, Arc<Folder>)>,
 }
@@ -61,6 +64,7 @@ impl Opened {
             folds: Mutex::default(),
             ours: Mutex::default(),
             boundaries: core::array::from_fn(|_| Mutex::new(())),
+            removal: RwLock::default(),
             registered: None,
         }
     }
@@ -127,7 +131,7 @@ impl Folder {
 /// Where a store has its engine from.
 pub(super) enum Source {
     /// A folder; it is opened when it is needed.
-    Folder { options: Options, opened: Mutex<Option<Arc<Opened>>> },
+    Folder { options: Box<Options>, opened: Mutex<Option<Arc<Opened>>> },
     /// A log that somebody else has opened.
     Log(Arc<Opened>),
 }
@@ -136,7 +140,7 @@ impl Source {
     /// The engine; `None` if there is no store and none is to be created.
     pub(super) fn opened(&self, root: &Path, create: bool) -> io::Result<Option<Arc<Opened>>> {
         let (options, known) = match self {
-            Self::Folder { options, opened } => (options, opened),
+            Self::Folder { options, opened } => (&**options, opened),
             Self::Log(opened) => return Ok(Some(Arc::clone(opened))),
         };
         let mut known = known.lock();

@@ -4,6 +4,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::stores::objects;
+
 /// What an agent reports at the end. All fields are always written; all but `status` may be
 /// missing when it is read.
 ///
@@ -17,10 +19,10 @@ pub struct AgentOutcome {
     #[serde(default)]
     pub summary: String,
     /// What speaks for it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects::list")]
     pub evidence: Vec<Evidence>,
     /// In numbers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects::one")]
     pub metrics: OutcomeMetrics,
     /// When that was found.
     #[serde(default)]

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::line::LineFault;
 use super::outcome::{AgentOutcome, OutcomeStatus};
+use crate::stores::objects;
 
 /// One line of a run.
 ///
@@ -127,6 +128,7 @@ pub struct RunEnded {
     /// The agent whose run it was.
     pub agent_id: String,
     /// How it ended.
+    #[serde(deserialize_with = "objects::one")]
     pub termination: RunTermination,
     /// A digest of `termination` that the writer computed. It is kept and not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,6 +146,7 @@ pub enum RunTermination {
         /// The status of `outcome` once more.
         status: OutcomeStatus,
         /// What was reported.
+        #[serde(deserialize_with = "objects::one")]
         outcome: AgentOutcome,
     },
     /// Nobody reported anything: the writer of the run is gone.
@@ -152,6 +155,7 @@ pub enum RunTermination {
     /// The run was cancelled, and all its work is known to have stopped.
     Cancelled {
         /// Which request did it.
+        #[serde(deserialize_with = "objects::one")]
         cancellation: RunCancellationIdentity,
     },
 }
@@ -270,12 +274,20 @@ pub struct RunTurn {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
     /// How the command-line agent ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "objects::optional"
+    )]
     pub cli_outcome: Option<CliOutcome>,
     /// What the verifier said. The one field besides `index` without which a line is no turn.
     pub verifier_verdict: VerifierVerdict,
     /// The rule that kept the action from being done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "objects::optional"
+    )]
     pub policy_rejected: Option<PolicyRejection>,
 }
 
@@ -341,12 +353,12 @@ pub struct RunModelTurn {
     /// What the model said; may be empty.
     pub assistant_text: String,
     /// The tools that it asked for.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects::list")]
     pub requested_tool_calls: Vec<RunModelToolCall>,
     /// The model.
     pub model_id: String,
     /// The tokens, where the provider counts them.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects::optional")]
     pub token_usage: Option<RunModelTokenUsage>,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,

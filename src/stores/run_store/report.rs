@@ -4,6 +4,7 @@ use core::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::below::MAX_HOLES;
 use super::error::RunStoreError;
 use crate::Error;
 
@@ -63,6 +64,8 @@ pub enum Refusal {
         /// The number of the line, from 1.
         line: u64,
     },
+    /// More than 64 MiB of it are holes, which no program wrote. Nothing of the file was imported.
+    Sparse,
     /// A run with these ids is there already, with other lines. It was left as it is.
     Differs {
         /// The number of the first line that differs, from 1.
@@ -91,6 +94,7 @@ impl fmt::Display for TreeProblem {
             Refusal::LineTooLong { line } => {
                 write!(f, "line {line} is longer than {MAX_LINE} bytes")
             }
+            Refusal::Sparse => write!(f, "more than {MAX_HOLES} bytes of it are holes"),
             Refusal::Differs { line } => {
                 write!(f, "the run is there already, and differs from line {line} on")
             }

@@ -5,16 +5,20 @@
 //! them, and are the names otherwise.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
+
 use super::RunStore;
+use super::below::{Folder, has_many_holes};
 use super::error::{Result, RunStoreError};
 use super::fold::{Found, Mark};
 use super::line::{NewLine, UNTERMINATED};
-use super::names::{may_be_of, name_of, numbered};
+use super::names::{is_name, may_be_of, name_of, numbered};
 use super::open::Opened;
 use super::records::{RunRecord, RunStarted};
 use super::report::{Exported, Imported, MAX_LINE, Refusal, TreeProblem};
@@ -40,10 +44,15 @@ impl RunStore {
     pub fn import_tree(&self, folder: &Path) -> io::Result<Imported> {
         let mut imported = Imported::default();
         let opened = self.create()?;
-        for agent in entries(folder)? {
-            if agent.is_folder && !agent.is_hidden() {
-                match entries(&agent.path) {
-                    Ok(files) => import_folder(&opened, &agent, files, &mut imported)?,
+        let root = Folder::open(folder)?;
+        for agent in entries(&root, folder)? {
+            if agent.kind == FileType::Directory && !agent.is_hidden() {
+                let listed = root.folder(&agent.raw_name).and_then(|folder| {
+                    let files = entries(&folder, &agent.path)?;
+                    Ok((folder, files))
+                });
+                match listed {
+                    Ok(listed) => import_folder(&opened, &agent, listed, &mut imported)?,
                     Err(error) => imported.refuse(&agent.path, error.into()),
                 }
             } else if agent.is_odd() {
@@ -64,13 +73,14 @@ impl RunStore {
         let mut exported = Exported::default();
         make_folder(folder)?;
         let Some(opened) = self.look()? else { return Ok(exported) };
+        let root = Folder::open(folder)?;
         let mut taken = HashSet::new();
         opened.each_agent(&mut |agent| {
             opened.each_run(agent, &mut |found| {
                 if opened.is_visible(&found)? {
                     let names = free_names(&opened, &found, &mut taken)?;
                     let path = folder.join(&names.0).join(format!("{}.jsonl", names.1));
-                    match opened.export(&found, &path) {
+                    match make_file(&root, &names).and_then(|file| opened.export(&found, file)) {
                         Ok((lines, damaged)) => {
                             exported.files += 1;
                             exported.lines += lines;
@@ -92,9 +102,10 @@ impl RunStore {
 /// An entry of a folder, which is not followed if it is a link.
 struct Entry {
     path: PathBuf,
+    raw_name: OsString,
+    /// If it is UTF-8.
     name: Option<String>,
-    is_folder: bool,
-    is_file: bool,
+    kind: FileType,
 }
 
 impl Entry {
@@ -109,28 +120,25 @@ impl Entry {
 
     /// Whether it looks like a part of the tree that should not be passed over silently.
     fn is_odd(&self) -> bool {
-        !self.is_file || self.stem().is_some()
+        self.kind != FileType::RegularFile || self.stem().is_some()
     }
 }
 
-/// The entries of a folder, by name.
-fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
-    let mut entries = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        let name = entry.file_name().into_string().ok();
-        let (is_folder, is_file) = (kind.is_dir(), kind.is_file());
-        entries.push(Entry { path: entry.path(), name, is_folder, is_file });
-    }
-    entries.sort_by(|left, right| left.path.cmp(&right.path));
-    Ok(entries)
+/// The entries of a folder that is at this path, by name.
+fn entries(folder: &Folder, path: &Path) -> io::Result<Vec<Entry>> {
+    let entries = folder.entries()?.into_iter().map(|(raw_name, kind)| Entry {
+        path: path.join(&raw_name),
+        name: raw_name.to_str().map(str::to_owned),
+        raw_name,
+        kind,
+    });
+    Ok(entries.collect())
 }
 
 fn import_folder(
     opened: &Opened,
     agent: &Entry,
-    files: Vec<Entry>,
+    (listed, files): (Folder, Vec<Entry>),
     imported: &mut Imported,
 ) -> Result<()> {
     let Some(folder) = &agent.name else {
@@ -138,12 +146,17 @@ fn import_folder(
         return Ok(());
     };
     for file in files {
-        if !file.is_file {
+        if file.kind != FileType::RegularFile {
             imported.refuse(&file.path, Refusal::NotARun);
         } else if file.name.is_none() {
             imported.refuse(&file.path, Refusal::NameNotUtf8);
         } else if let Some(stem) = file.stem() {
-            match import_file(opened, &file.path, (folder, stem), imported) {
+            let taken = match listed.file(&file.raw_name) {
+                Ok(Some(file)) => import_file(opened, &file, (folder, stem), imported),
+                Ok(None) => Err(Refusal::NotARun),
+                Err(error) => Err(error.into()),
+            };
+            match taken {
                 Err(Refusal::Store(RunStoreError::Engine(error))) if !is_of_file(&error) => {
                     return Err(error.into());
                 }
@@ -178,14 +191,16 @@ struct Survey {
 }
 
 /// The lines of a file, up to where a survey got: another program may still write it.
-struct Lines {
-    reader: io::Take<BufReader<File>>,
+struct Lines<'a> {
+    reader: io::Take<BufReader<&'a File>>,
     number: u64,
 }
 
-impl Lines {
-    fn open(path: &Path, len: u64) -> io::Result<Self> {
-        Ok(Self { reader: BufReader::new(File::open(path)?).take(len), number: 0 })
+impl<'a> Lines<'a> {
+    /// All lines of a file, which only one such value reads at a time.
+    fn new(mut file: &'a File, len: u64) -> io::Result<Self> {
+        file.rewind()?;
+        Ok(Self { reader: BufReader::new(file).take(len), number: 0 })
     }
 
     /// The next line, and whether a newline ended it.
@@ -204,9 +219,12 @@ impl Lines {
     }
 }
 
-fn survey(path: &Path) -> Result<Survey, Refusal> {
-    let mut survey = Survey { len: fs::metadata(path)?.len(), started: None };
-    let mut lines = Lines::open(path, survey.len)?;
+fn survey(file: &File) -> Result<Survey, Refusal> {
+    let mut survey = Survey { len: file.metadata()?.len(), started: None };
+    if has_many_holes(file, survey.len)? {
+        return Err(Refusal::Sparse);
+    }
+    let mut lines = Lines::new(file, survey.len)?;
     while let Some((line, _)) = lines.next()? {
         if let Ok(RunRecord::Started(started)) = RunRecord::from_line(&line) {
             survey.started = Some(started);
@@ -217,11 +235,11 @@ fn survey(path: &Path) -> Result<Survey, Refusal> {
 
 fn import_file(
     opened: &Opened,
-    path: &Path,
+    file: &File,
     (folder, stem): (&str, &str),
     imported: &mut Imported,
 ) -> Result<(), Refusal> {
-    let survey = survey(path)?;
+    let survey = survey(file)?;
     let inside = survey
         .started
         .as_ref()
@@ -234,7 +252,7 @@ fn import_file(
     }
     let _guard = opened.lock_boundary(agent, run);
     let found = opened.find(agent, run)?;
-    let mut lines = Lines::open(path, survey.len)?;
+    let mut lines = Lines::new(file, survey.len)?;
     if let Some(found) = &found {
         compare(opened, found, &mut lines)?;
     }
@@ -259,7 +277,7 @@ fn import_file(
 }
 
 /// Goes through what is stored of a file, and answers whether it is the beginning of the file.
-fn compare(opened: &Opened, found: &Found, lines: &mut Lines) -> Result<(), Refusal> {
+fn compare(opened: &Opened, found: &Found, lines: &mut Lines<'_>) -> Result<(), Refusal> {
     let mut trace = opened.log().trace(found.key())?;
     while let Some(record) = trace.next_view() {
         let record = record?;
@@ -287,7 +305,7 @@ struct Rest<'a> {
 }
 
 impl Rest<'_> {
-    fn add(&mut self, lines: &mut Lines) -> Result<(), Refusal> {
+    fn add(&mut self, lines: &mut Lines<'_>) -> Result<(), Refusal> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some((line, is_terminated)) = lines.next()? {
             bytes += line.len();
@@ -323,6 +341,8 @@ fn free_names(
 ) -> Result<(String, String)> {
     let (agent, run) = found.key();
     let kept = opened.mark(agent, run)?.and_then(|mark| mark.file);
+    // The store may be somebody else's.
+    let kept = kept.filter(|(folder, stem)| is_name(folder) && is_name(stem));
     let (folder, stem) = kept.unwrap_or_else(|| (name_of(agent), name_of(run)));
     let mut number = 0;
     loop {
@@ -337,29 +357,21 @@ fn free_names(
 fn make_folder(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
-    #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path)
 }
 
-fn make_file(path: &Path) -> Result<File, Refusal> {
-    if let Some(folder) = path.parent() {
-        make_folder(folder)?;
-    }
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
+fn make_file(root: &Folder, (folder, stem): &(String, String)) -> Result<File, Refusal> {
+    match root.make_folder(folder)?.make_file(&format!("{stem}.jsonl")) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Refusal::AlreadyThere),
-        opened => Ok(opened?),
+        made => Ok(made?),
     }
 }
 
 impl Opened {
     /// Writes a run into a file; answers its lines, and how many are missing.
-    fn export(&self, found: &Found, path: &Path) -> Result<(u64, u64), Refusal> {
-        let mut file = BufWriter::new(make_file(path)?);
+    fn export(&self, found: &Found, file: File) -> Result<(u64, u64), Refusal> {
+        let mut file = BufWriter::new(file);
         let (mut lines, mut damaged, mut is_open) = (0, 0, false);
         let mut trace = self.log().trace(found.key())?.range(Seq(0)..)?;
         while let Some(record) = trace.next_view() {

@@ -5,6 +5,7 @@ use core::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+use crate::stores::objects;
 use crate::stores::worker::Failure;
 use crate::{Document, Error, Timestamp};
 
@@ -212,12 +213,7 @@ pub(super) fn read<D: DeserializeOwned>(
 
 /// The `schema_version` of an object, if it has one.
 fn schema_of(bytes: &[u8]) -> Option<u64> {
-    // An array would be read as the fields of the struct, one after the other.
-    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace())?;
-    if *first != b'{' {
-        return None;
-    }
-    serde_json::from_slice::<Schema>(bytes).ok()?.schema_version
+    objects::from_slice::<Schema>(bytes).ok()?.schema_version
 }
 
 fn is_json(bytes: &[u8]) -> bool {

@@ -137,7 +137,7 @@ impl Place {
             None => None,
         };
         loop {
-            let fence = fence(session, caller, found.as_ref(), self.log.now())?;
+            let fence = self.told(fence(session, caller, found.as_ref(), self.log.now()))?;
             let mut batch: Batch<'_> = writes.clone();
             match fence {
                 Fence::Absent => batch.expect(&space, session, Expected::Absent),
@@ -183,10 +183,14 @@ impl Place {
                 *place = self.part(part, session)?;
             }
             let now = self.version(session)?;
+            if now.is_none() {
+                // What was read of it may be of a session that came and went meanwhile.
+                return Ok((Version::default(), [const { None }; 6]));
+            }
             if now == head {
                 return Ok((head.unwrap_or_default(), parts));
             }
-            // Somebody wrote in between.
+            // Another caller wrote in between.
             head = now;
         }
     }
@@ -229,6 +233,15 @@ impl Place {
         self.log.delete(&space, "check").map(|_| ())
     }
 
+    /// A refusal, once the lease that it rests on is durable: a power cut must not take it from a
+    /// caller who was refused for it.
+    fn told<R>(&self, answer: Result<R, SessionError>) -> Result<R, SessionError> {
+        if matches!(answer, Err(SessionError::LeaseHeld { .. } | SessionError::Fenced { .. })) {
+            self.log.sync()?;
+        }
+        answer
+    }
+
     /// The lease of a session, run out or not.
     fn lease(&self, session: &str) -> Result<Option<Found>> {
         let found = self.log.get(&self.space("lease"), session)?;
@@ -253,7 +266,7 @@ impl Place {
                 && found.granted.until > now.0
                 && found.granted.holder != holder
             {
-                return Err(found.held(session));
+                return self.told(Err(found.held(session)));
             }
             let until = later(now, ttl);
             let granted = Granted { holder: holder.to_owned(), until: until.0, epoch: None };
@@ -272,7 +285,7 @@ impl Place {
         loop {
             let found = self.lease(&lease.session)?;
             let Some(own) = found.as_ref().filter(|found| found.epoch() == lease.epoch) else {
-                return Err(fenced(lease, found.as_ref()));
+                return self.told(Err(fenced(lease, found.as_ref())));
             };
             let (holder, epoch) = (own.granted.holder.clone(), lease.epoch);
             let until = later(self.log.now(), ttl);
@@ -289,6 +302,7 @@ impl Place {
         loop {
             let found = self.lease(&lease.session)?;
             let Some(own) = found.filter(|found| found.epoch() == lease.epoch) else {
+                self.log.sync()?;
                 return Ok(false);
             };
             let mut batch = Batch::new();

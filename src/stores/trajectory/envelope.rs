@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::payload::{RunIdentity, TrajectoryPayload, TrajectoryRecord};
+use crate::stores::objects;
 use crate::{Error, MAX_KIND_LEN, Result, Timestamp};
 
 /// What is known of a record without reading all of it.
@@ -36,7 +37,7 @@ struct Usual<'a> {
     #[serde(default, borrow)]
     parent_run_id: Option<Cow<'a, str>>,
     recorded_at_unix_ms: u64,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "objects::one")]
     payload: UsualPayload<'a>,
 }
 
@@ -54,9 +55,7 @@ impl Envelope {
     /// Reads it from JSON.
     pub(super) fn read(bytes: &[u8]) -> Result<Self> {
         let json = |source| Error::Json { source: Arc::new(source) };
-        if is_object(bytes)
-            && let Ok(usual) = serde_json::from_slice::<Usual<'_>>(bytes)
-        {
+        if let Ok(usual) = objects::from_slice::<Usual<'_>>(bytes) {
             return Ok(Self::usual(usual));
         }
         match serde_json::from_slice(bytes).map_err(json)? {
@@ -146,16 +145,8 @@ pub(super) fn seq_of(bytes: &[u8]) -> Option<u64> {
     struct Numbered {
         seq: u64,
     }
-    if !is_object(bytes) {
-        return None;
-    }
-    let numbered = serde_json::from_slice::<Numbered>(bytes).map(|numbered| numbered.seq);
+    let numbered = objects::from_slice::<Numbered>(bytes).map(|numbered| numbered.seq);
     numbered.ok().or_else(|| Envelope::read(bytes).ok()?.seq)
-}
-
-/// Whether this is an object, if it is JSON. To serde an array can be a struct too.
-fn is_object(bytes: &[u8]) -> bool {
-    bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
 }
 
 /// The time of a record. A recorder whose clock is before 1970 says 0, which is no time at all.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::envelope::Envelope;
 use super::payload::RunIdentity;
 use super::{CHILD, TrajectoryLog};
+use crate::stores::objects;
 use crate::{AgentId, Error, NewRecord, Result, RunId, RunRef, RunSummary};
 
 /// A run that is a child or the parent of another.
@@ -119,7 +120,7 @@ impl TrajectoryLog {
     /// What a run was first started with; `None` for one that was not, or not as a trajectory.
     pub(super) fn identity<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunIdentity>> {
         let metadata = self.inner.log.metadata(run)?;
-        Ok(metadata.and_then(|(_, bytes)| serde_json::from_slice(&bytes).ok()))
+        Ok(metadata.and_then(|(_, bytes)| objects::from_slice(&bytes).ok()))
     }
 
     /// The agent whose run of this id is meant when a child names it: this one, or the only other

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::payload::{KINDS, SCHEMA_VERSION, TrajectoryRecord};
 use crate::Seq;
+use crate::stores::objects;
 
 /// A record that cannot be read as a [`TrajectoryRecord`]. Its bytes are as they were recorded, and
 /// can be had from [`StoredRecord::bytes`](super::StoredRecord::bytes).
@@ -55,7 +56,7 @@ pub enum Why {
 
 /// Reads a record, or says why not.
 pub(super) fn read(bytes: &[u8]) -> Result<TrajectoryRecord, Why> {
-    let error = match serde_json::from_slice::<TrajectoryRecord>(bytes) {
+    let error = match objects::from_slice::<TrajectoryRecord>(bytes) {
         Ok(record) if record.schema_version <= SCHEMA_VERSION => return Ok(record),
         Ok(record) => return Err(newer(record.schema_version.into())),
         Err(error) => error,

@@ -135,8 +135,7 @@ const INLINE: usize = 8192;
 /// The bytes of the frames of a record that lies in pieces of `INLINE`.
 fn in_pieces(rec: &Rec) -> u64 {
     let pieces = rec.payload.chunks(INLINE).map(|piece| frame(piece.len()));
-    let references = 8 + 16 * rec.payload.len().div_ceil(INLINE);
-    pieces.sum::<u64>() + frame(rec.kind.len() + references)
+    pieces.sum::<u64>() + frame(rec.kind.len() + 16)
 }
 
 /// The least and the most bytes of the frames of records that are appended together.

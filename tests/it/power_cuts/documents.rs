@@ -11,6 +11,7 @@ use std::sync::Arc;
 use runlog::{Batch, Durability, Expected, NewRecord, RunLog, TailWriter, Ticket};
 use runlog_sim::{CrashImages, Recording, SimDisk, SplitMix64};
 
+use crate::support::background::Background;
 use crate::support::campaign;
 use crate::support::cuts::{LOSSES, Loss, check_whole};
 use crate::support::gate::Gate;
@@ -55,7 +56,8 @@ struct Story {
 
 impl Story {
     fn new(seed: u64) -> Self {
-        let machine = Machine::new(seed, 1);
+        let mut machine = Machine::new(seed, 1);
+        machine.background = (seed % 4 > 1).then(Background::default);
         let disk = SimDisk::recording();
         let gate = Gate::new(&disk);
         let log = machine.options().create_storage(Arc::new(gate.clone())).unwrap();
@@ -160,6 +162,12 @@ impl Story {
 
     fn live(mut self) -> Told {
         for step in 0..STEPS {
+            // Now and then nothing is done for a while.
+            if let Some(background) = &self.machine.background
+                && step % 80 < 40
+            {
+                background.run_some(&mut self.random, 1);
+            }
             self.write();
             match step % 50 {
                 17 => self.log().checkpoint().unwrap(),
@@ -209,6 +217,9 @@ impl Told {
         for turn in 0..3 {
             let options = machine.options().index(turn != 2);
             let log = options.open_storage(Arc::new(disk.clone())).map_err(|e| format!("{e}"))?;
+            if let Some(background) = &machine.background {
+                background.run_after_opening(&mut SplitMix64::new(crc32fast::hash(image).into()));
+            }
             let state = state_of(&log);
             let (least, most) = limits;
             if !(least..=most).any(|writes| self.after(writes) == state) {

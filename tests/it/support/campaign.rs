@@ -18,11 +18,16 @@ use runlog_sim::{CrashImages, Op, SplitMix64};
 use super::cuts::{Cut, Epoch, LOSSES, Tally, check_cut};
 use crate::compressed::of_kind;
 
+use super::harm::room_in_manifest;
 use super::world::{Abandoned, EXTENT, Machine, World};
 
 /// Steps of the workload in each epoch.
 const STEPS: usize = 330;
 const EPOCHS: usize = 3;
+/// After one cut of so many something is damaged besides.
+const HARMED: u64 = 16;
+/// The segments that are filled and deleted together where the manifest is to move.
+const TOGETHER: u64 = 12;
 /// Boundaries that a thread takes at a time.
 const SHARE: usize = 16;
 
@@ -89,6 +94,9 @@ pub(crate) fn round_of(seed: u64, round: u64) -> Vec<Epoch> {
             0 => Compression::Zstd { level: 1 },
             _ => Compression::None,
         };
+        // In half of the epochs the background work is done in any order.
+        machine.background =
+            ((round / 4 + number as u64) % 2 == 1).then(super::background::Background::default);
         let world = match epochs.last() {
             None => World::create(random.next_u64(), machine, round % 4 != 3),
             Some(before) => {
@@ -126,6 +134,7 @@ fn live(mut world: World, first: bool) -> Epoch {
         world.adopt();
     }
     for step in 0..STEPS {
+        world.background_steps();
         world.step();
         match step {
             90 => world.reopen(),
@@ -154,7 +163,7 @@ fn live(mut world: World, first: bool) -> Epoch {
     let stores = recording.ops.iter().filter(|op| matches!(op, Op::Store { .. })).count();
     let mapped = machine.tail_writer == TailWriter::Mapped;
     assert!(if mapped { stores > 30 } else { stores == 0 }, "{stores} stores");
-    Epoch { recording, model, machine, first: created, ready }
+    Epoch { recording, model, machine, first: created, ready, harmed: HARMED }
 }
 
 /// A store of which much is deleted, and the operations during which that was done and space given
@@ -184,7 +193,8 @@ pub(crate) fn collections(seed: u64) -> (Epoch, Vec<usize>) {
     let Abandoned { disk, model, machine, ready } = world.abandon();
     let blocks = of_kind(&disk.image(), FrameKind::Block).len();
     assert_eq!(blocks > 0, machine.compression != Compression::None, "{blocks} blocks");
-    (Epoch { recording: disk.take_recording(), model, machine, first, ready }, boundaries)
+    let recording = disk.take_recording();
+    (Epoch { recording, model, machine, first, ready, harmed: HARMED }, boundaries)
 }
 
 /// Some runs side by side that fill several segments; most of them end.
@@ -234,7 +244,46 @@ pub(crate) fn growing_index(seed: u64) -> (Epoch, Vec<usize>) {
         _ => false,
     };
     boundaries.retain(|&at| !page(at) || !page(at.saturating_sub(1)));
-    (Epoch { recording, model, machine, first, ready }, boundaries)
+    (Epoch { recording, model, machine, first, ready, harmed: HARMED }, boundaries)
+}
+
+/// A store whose manifest moves with what retires segments, and the operations from there on: as
+/// long as one superblock alone names the new area, the other one must not be believed.
+pub(crate) fn moving_manifest(seed: u64) -> (Epoch, Vec<usize>) {
+    let mut world = World::create(seed, Machine::new(seed, 1), seed % 2 == 0);
+    let first = world.disk.op_count();
+    let mut boundaries = Vec::new();
+    for turn in 0..4 {
+        fill(&mut world, turn);
+        // Each segment that is filled takes two records, and two more when it is retired and freed.
+        while room_in_manifest(&world.disk) > 8 * TOGETHER {
+            let filled = fill_segments(&mut world, TOGETHER);
+            filled.into_iter().for_each(|run| world.delete(run));
+        }
+        let mut filled = fill_segments(&mut world, TOGETHER);
+        while room_in_manifest(&world.disk) > TOGETHER {
+            filled.extend(fill_segments(&mut world, 1));
+        }
+        let begin = world.disk.op_count();
+        world.delete_together(&filled);
+        world.reclaim();
+        boundaries.extend(begin..=world.disk.op_count());
+    }
+    let Abandoned { disk, model, machine, ready } = world.abandon();
+    let recording = disk.take_recording();
+    (Epoch { recording, model, machine, first, ready, harmed: 1 }, boundaries)
+}
+
+/// Runs that fill a segment each, and have ended.
+fn fill_segments(world: &mut World, count: u64) -> Vec<usize> {
+    let fill = |_| {
+        world.start_run();
+        let run = world.model.runs.len() - 1;
+        world.append(run, 58_000, false);
+        world.end(run, false);
+        run
+    };
+    (0..count).map(fill).collect()
 }
 
 /// Makes about `cuts` cuts at these boundaries.

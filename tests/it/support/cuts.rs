@@ -18,10 +18,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use runlog::{Durability, IndexRecovery, NewRecord, Outcome, Place, RunLog};
+use runlog::{Batch, Durability, IndexRecovery, Lsn, NewRecord, Outcome, Place, RunLog, Version};
 use runlog_sim::{CrashImages, Recording, SimDisk, SplitMix64, Survivors};
 
+use super::background::Background;
 use super::gate::Gate;
+use super::harm::Harm;
 use super::model::{Found, Model, read_documents};
 use super::world::Machine;
 
@@ -35,6 +37,8 @@ pub(crate) struct Epoch {
     pub(crate) first: usize,
     /// Where the index was in order.
     pub(crate) ready: Vec<Range<usize>>,
+    /// After one cut of so many, a superblock or the manifest is damaged besides.
+    pub(crate) harmed: u64,
 }
 
 /// What is lost.
@@ -96,6 +100,7 @@ pub(crate) fn check_cut(
     let loss = LOSSES[cut.loss];
     let mut random = SplitMix64::new(cut.seed);
     let mut machine = Machine { activities: Arc::default(), ..epoch.machine.clone() };
+    machine.background = machine.background.map(|_| Background::default());
     let (least, most) = match loss {
         Loss::Power(survivors) => {
             machine.boot += 1 + random.below(1000);
@@ -115,6 +120,8 @@ pub(crate) fn check_cut(
             loss,
             limits: (least, most),
             index: epoch.ready.iter().any(|stretch| stretch.contains(&cut.boundary)),
+            given: epoch.model.given_before(cut.boundary),
+            harmed: epoch.harmed,
         };
         check_image(&crash, buffer, &mut random, tally)
     }));
@@ -137,6 +144,10 @@ struct Crash<'a> {
     limits: (usize, usize),
     /// There was an index in order, and so there must be.
     index: bool,
+    /// The largest order and version that callers were given.
+    given: (Lsn, Option<Version>),
+    /// See [`Epoch::harmed`].
+    harmed: u64,
 }
 
 fn check_image(
@@ -145,17 +156,20 @@ fn check_image(
     random: &mut SplitMix64,
     tally: &mut Tally,
 ) -> Result<Found, String> {
-    let Crash { model, machine, loss, limits: (least, most), index } = *crash;
+    let Crash { model, machine, loss, limits: (least, most), index, given, harmed } = *crash;
     let nested = random.below(8) == 0;
     let disk = match nested {
         true => SimDisk::recording_from(image.to_vec()),
         false => SimDisk::untracked(image.to_vec()),
     };
     let (gate, log) = open(&disk, machine)?;
+    run_background(machine, random);
     let found = model.check(&log, least, most)?;
     check_report(&log, loss)?;
     let kept = log.recovery_report().index == IndexRecovery::Kept;
-    let rebuilt = machine.activities.rebuilds.load(Ordering::Relaxed) > 0;
+    // A compaction in the background before the index is opened costs it.
+    let rebuilt =
+        machine.background.is_none() && machine.activities.rebuilds.load(Ordering::Relaxed) > 0;
     if index && (rebuilt || !kept) {
         return Err(format!("the crash cost the index: {}", log.recovery_report()));
     }
@@ -167,12 +181,14 @@ fn check_image(
     if go_on {
         tally.continued += 1;
         go_on_appending(&log, model, &found)?;
+        check_numbers(&log, given)?;
     }
     gate.shut();
     drop(log);
     if go_on {
         // I3 once more: what was appended then is there too, and nothing else changed.
         let (gate, log) = open(&disk, machine)?;
+        run_background(machine, random);
         check_continued(&log, model, &found, "killed after appending")?;
         log.close().map_err(|error| format!("close: {error}"))?;
         drop(gate);
@@ -190,6 +206,9 @@ fn check_image(
         machine.index = false;
         let disk = SimDisk::untracked(image.to_vec());
         recover_again(&disk, model, &machine, &found, "recovered without the index")?;
+    }
+    if random.below(harmed) == 0 {
+        check_harmed(crash, image, random)?;
     }
     if nested {
         let recording = disk.take_recording();
@@ -214,6 +233,22 @@ fn check_image(
     Ok(found)
 }
 
+/// A superblock or the manifest is damaged besides: nothing is lost by that.
+fn check_harmed(crash: &Crash<'_>, image: &[u8], random: &mut SplitMix64) -> Result<(), String> {
+    let mut image = image.to_vec();
+    let harm = Harm::ALL[random.index(Harm::ALL.len())];
+    harm.on_image(&mut image, random);
+    let fail = |error: String| format!("with damage, {harm:?}: {error}");
+    let (gate, log) = open(&SimDisk::untracked(image), crash.machine).map_err(fail)?;
+    if log.recovery_report().damaged.is_empty() {
+        return Err(fail(format!("not told: {}", log.recovery_report())));
+    }
+    crash.model.check(&log, crash.limits.0, crash.limits.1).map_err(fail)?;
+    check_whole(&log).map_err(fail)?;
+    gate.shut();
+    Ok(())
+}
+
 /// Opens the store, with a gate to let go of it.
 pub(crate) fn open(disk: &SimDisk, machine: &Machine) -> Result<(Gate, RunLog), String> {
     let gate = Gate::new(disk);
@@ -221,8 +256,15 @@ pub(crate) fn open(disk: &SimDisk, machine: &Machine) -> Result<(Gate, RunLog), 
     log.map(|log| (gate, log)).map_err(|error| format!("open: {error}"))
 }
 
+/// Does some of the background work, which the calls do not do.
+fn run_background(machine: &Machine, random: &mut SplitMix64) {
+    if let Some(background) = &machine.background {
+        background.run_after_opening(random);
+    }
+}
+
 /// Opens the store and sees to it that it holds what was found before.
-fn recover_again(
+pub(crate) fn recover_again(
     disk: &SimDisk,
     model: &Model,
     machine: &Machine,
@@ -231,6 +273,7 @@ fn recover_again(
 ) -> Result<(), String> {
     let fail = |error: String| format!("{what}: {error}");
     let (gate, log) = open(disk, machine).map_err(fail)?;
+    run_background(machine, &mut SplitMix64::new(found.prefix as u64));
     let again = model.check(&log, 0, model.events.len()).map_err(fail)?;
     if again.seen != found.seen {
         return Err(format!("{what}: not the same any more: {:?}, {:?}", found.seen, again.seen));
@@ -336,6 +379,18 @@ fn go_on_appending(log: &RunLog, model: &Model, found: &Found) -> Result<(), Str
         break;
     }
     Ok(())
+}
+
+/// What was given out before the crash is not given out again, whatever became of it.
+fn check_numbers(log: &RunLog, given: (Lsn, Option<Version>)) -> Result<(), String> {
+    let mut batch = Batch::new();
+    batch.put("later", "document", NewRecord::new(b"later"));
+    let committed = log.commit(&batch).map_err(|error| format!("later: {error}"))?;
+    let next = (committed.lsn, committed.versions[0]);
+    match next.0 > given.0 && next.1 > given.1 {
+        true => Ok(()),
+        false => Err(format!("{next:?} were given out though {given:?} had been before")),
+    }
 }
 
 /// What [`go_on_appending`] appended is there, besides everything that was found before.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use runlog::storage::{Storage, TailWindow};
 use runlog_sim::SimDisk;
@@ -13,19 +13,34 @@ use runlog_sim::SimDisk;
 pub(crate) struct Gate {
     disk: SimDisk,
     shut: Arc<AtomicBool>,
+    /// The number of the first operation that does not pass.
+    limit: Arc<AtomicUsize>,
 }
 
 impl Gate {
     pub(crate) fn new(disk: &SimDisk) -> Self {
-        Self { disk: disk.clone(), shut: Arc::default() }
+        let limit = Arc::new(AtomicUsize::new(usize::MAX));
+        Self { disk: disk.clone(), shut: Arc::default(), limit }
     }
 
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
     }
 
+    /// Shuts before the operation with this number.
+    pub(crate) fn shut_at(&self, number: usize) {
+        self.limit.store(number, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::SeqCst)
+    }
+
     fn pass(&self) -> io::Result<()> {
-        if self.shut.load(Ordering::SeqCst) {
+        if self.disk.op_count() >= self.limit.load(Ordering::SeqCst) {
+            self.shut();
+        }
+        if self.is_shut() {
             return Err(io::Error::other("the process is gone"));
         }
         Ok(())

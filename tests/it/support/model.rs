@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use runlog::{AgentId, RunLog, RunStatus, RunSummary, Timestamp};
+use runlog::{AgentId, Lsn, RunLog, RunStatus, RunSummary, Timestamp, Version};
 
 /// A record as it was appended.
 #[derive(Debug, Clone)]
@@ -80,6 +80,8 @@ pub(crate) struct Run {
 pub(crate) struct Model {
     pub(crate) runs: Vec<Run>,
     pub(crate) events: Vec<Event>,
+    /// The orders and versions that callers were given, and how many operations were done then.
+    pub(crate) given: Vec<(usize, Lsn, Option<Version>)>,
 }
 
 /// What a store holds, run by run: `None` for a run that is not there.
@@ -153,6 +155,12 @@ impl Model {
         (kept, begun.max(kept))
     }
 
+    /// The largest order and version that a caller was given before this boundary.
+    pub(crate) fn given_before(&self, boundary: usize) -> (Lsn, Option<Version>) {
+        let given = self.given.iter().filter(|given| given.0 <= boundary);
+        given.fold((Lsn(0), None), |last, given| (last.0.max(given.1), last.1.max(given.2)))
+    }
+
     /// As [`Model::after_power_loss`], after the process was killed; `torn` says that the next
     /// operation was stored in part.
     pub(crate) fn after_kill(&self, boundary: usize, torn: bool) -> (usize, usize) {
@@ -166,20 +174,27 @@ impl Model {
     /// Forgets everything behind the first `prefix` events, and takes these for durable: the state
     /// after a recovery.
     pub(crate) fn recovered(&self, prefix: usize) -> Self {
-        let mut next = Self { runs: self.runs.clone(), events: Vec::new() };
-        for run in &mut next.runs {
+        let mut next = self.clone();
+        next.truncate(prefix);
+        next.given.clear();
+        for event in &mut next.events {
+            (event.begin, event.process, event.disk) = (0, 0, 0);
+        }
+        next
+    }
+
+    /// Forgets everything behind the first `prefix` events.
+    pub(crate) fn truncate(&mut self, prefix: usize) {
+        let Self { runs, events, .. } = self;
+        for run in runs {
             run.events.retain(|&at| at < prefix);
-            let count = |at: &usize| match self.events[*at].change {
+            let count = |at: &usize| match events[*at].change {
                 Change::Records { count } => count,
                 _ => 0,
             };
             run.records.truncate(run.events.iter().map(count).sum());
         }
-        next.events = self.events[..prefix].to_vec();
-        for event in &mut next.events {
-            (event.begin, event.process, event.disk) = (0, 0, 0);
-        }
-        next
+        events.truncate(prefix);
     }
 
     /// What happened last, for messages.
@@ -220,7 +235,7 @@ impl Model {
         let mut listed = listing(log)?;
         let mut seen: Seen = Vec::with_capacity(self.runs.len());
         let (mut low, mut high) = (least, most);
-        let mut gone = Vec::new();
+        let (mut gone, mut there) = (Vec::new(), Vec::new());
         for run in &self.runs {
             let summary = listed.remove(&(run.agent.clone(), run.run.clone()));
             seen.push(summary.as_ref().map(|found| (count(found.records), found.status)));
@@ -228,17 +243,26 @@ impl Model {
                 gone.push(run);
                 continue;
             };
-            let (state, first, last) = self.find_state(run, &summary)?;
+            let (state, places) = self.find_state(run, &summary)?;
+            let (first, last) = (places[0], places[places.len() - 1]);
             compare_summary(run, &summary, &state)?;
             compare_records(log, run, state.records)?;
             self.compare_ends(log, run, &run.events[..first])?;
             low = low.max(run.events[..first].last().map_or(0, |last| last + 1));
             high = high.min(run.events.get(last).copied().unwrap_or(usize::MAX));
+            there.push((run, places));
         }
         if let Some((foreign, _)) = listed.pop_first() {
             return Err(format!("run {foreign:?} was never started"));
         }
-        let fits = |prefix: usize| gone.iter().all(|run| !self.exists_after(run, prefix));
+        // A run that was held twice was not held in between.
+        let is_so = |run: &Run, places: &[usize], prefix: usize| {
+            places.contains(&run.events.partition_point(|at| *at < prefix))
+        };
+        let fits = |prefix: usize| {
+            gone.iter().all(|run| !self.exists_after(run, prefix))
+                && there.iter().all(|(run, places)| is_so(run, places, prefix))
+        };
         let documents = read_documents(log)?;
         let mut expected = self.documents_after(low.min(self.events.len()));
         let mut same = expected == documents;
@@ -262,7 +286,7 @@ impl Model {
     }
 
     /// The documents after some of the events.
-    fn documents_after(&self, prefix: usize) -> Documents {
+    pub(crate) fn documents_after(&self, prefix: usize) -> Documents {
         let mut documents = Documents::new();
         for event in &self.events[..prefix] {
             write_documents(event, &mut documents);
@@ -275,11 +299,11 @@ impl Model {
         events.last().is_some_and(|at| !matches!(self.events[*at].change, Change::Delete))
     }
 
-    /// After how many of its events, at least and at most, a run is as it is: one that was held
-    /// and released is as it was before.
-    fn find_state(&self, run: &Run, summary: &RunSummary) -> Result<(State, usize, usize), String> {
+    /// After how many of its events a run is as it is: one that was held and released is as it was
+    /// before.
+    fn find_state(&self, run: &Run, summary: &RunSummary) -> Result<(State, Vec<usize>), String> {
         let mut state = State::default();
-        let mut found: Option<(State, usize, usize)> = None;
+        let mut found: Option<(State, Vec<usize>)> = None;
         for (place, at) in run.events.iter().enumerate() {
             state.apply(&self.events[*at], run);
             let same = state.exists
@@ -288,8 +312,9 @@ impl Model {
                 && state.started_at.is_some() == summary.started
                 && state.held == summary.held;
             if same {
-                let first = found.as_ref().map_or(place + 1, |found| found.1);
-                found = Some((state.clone(), first, place + 1));
+                let mut places = found.map_or_else(Vec::new, |found| found.1);
+                places.push(place + 1);
+                found = Some((state.clone(), places));
             }
         }
         found.ok_or_else(|| {

@@ -4,110 +4,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use runlog::env::{BootId, Environment};
 use runlog::format::eviction::Eviction;
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::{
-    Activity, Allow, Appended, Batch, Compression, ContentType, Durability, LogPosition, Lsn,
-    Metadata, NewRecord, Observer, Options, Outcome, Phase, Retention, RunLog, RunNo, RunStatus,
-    RunWriter, TailWriter, Ticket, Timestamp, Trace,
+    Allow, Appended, Batch, Compression, ContentType, Durability, LogPosition, Lsn, Metadata,
+    NewRecord, Outcome, Retention, RunLog, RunNo, RunStatus, RunWriter, Ticket, Timestamp, Trace,
+    Version,
 };
-use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
+use runlog_sim::{SimDisk, SplitMix64};
 
 use super::gate::Gate;
+pub(crate) use super::machine::{EXTENT, Machine};
 use super::model::{Change, Event, Model, NO_RUN, Rec, Run, SPACE};
 
-/// The extents of all simulated stores: the smallest, so that much happens in little time.
-pub(crate) const EXTENT: u64 = 64 << 10;
 /// The keys that documents have.
 const KEYS: usize = 6;
 /// A quarter of the time no more than this many runs are alive.
 const MANY_RUNS: usize = 24;
 
-/// Time, randomness and the boot of a simulated machine.
-#[derive(Debug, Clone)]
-pub(crate) struct Machine {
-    pub(crate) clock: SimClock,
-    pub(crate) entropy: SimEntropy,
-    pub(crate) boot: u64,
-    /// How frames reach the disk.
-    pub(crate) tail_writer: TailWriter,
-    /// Whether runs that have ended are compressed.
-    pub(crate) compression: Compression,
-    /// How many receipts are kept: without them, evictions go as soon as they are not needed.
-    pub(crate) receipts: u64,
-    /// Whether there is an index.
-    pub(crate) index: bool,
-    pub(crate) activities: Arc<Activities>,
-}
-
-/// How often the engine did what.
-#[derive(Debug, Default)]
-pub(crate) struct Activities {
-    pub(crate) rolls: AtomicUsize,
-    pub(crate) checkpoints: AtomicUsize,
-    pub(crate) rebuilds: AtomicUsize,
-    pub(crate) compactions: AtomicUsize,
-}
-
-impl Observer for Activities {
-    fn observe(&self, activity: Activity, phase: Phase) {
-        let count = match activity {
-            Activity::Roll => &self.rolls,
-            Activity::IndexCheckpoint => &self.checkpoints,
-            Activity::IndexRebuild => &self.rebuilds,
-            Activity::Compaction => &self.compactions,
-            _ => return,
-        };
-        count.fetch_add(usize::from(phase == Phase::Begin), Ordering::Relaxed);
-    }
-}
-
-impl Machine {
-    pub(crate) fn new(seed: u64, boot: u64) -> Self {
-        let clock = SimClock::new(Timestamp(1_000_000_000));
-        // Both ways into the file, by turns.
-        let tail_writer = if seed % 2 == 0 { TailWriter::Pwrite } else { TailWriter::Mapped };
-        let compression = match seed / 3 % 2 {
-            0 => Compression::None,
-            _ => Compression::Zstd { level: 1 },
-        };
-        let receipts = [0, 4, 10_000][usize::try_from(seed >> 1).unwrap_or(0) % 3];
-        let (entropy, activities) = (SimEntropy::new(seed), Arc::default());
-        Self { clock, entropy, boot, tail_writer, compression, receipts, index: true, activities }
-    }
-
-    pub(crate) fn options(&self) -> Options {
-        let mut boot = [0xb0; 16];
-        boot[..8].copy_from_slice(&self.boot.to_le_bytes());
-        Options::new()
-            .extent_size(EXTENT)
-            .background(false)
-            .tail_writer(self.tail_writer)
-            .compression(self.compression)
-            .index(self.index)
-            .receipts(self.receipts, std::time::Duration::from_secs(1 << 40))
-            .sync_interval(None)
-            .index_cache(1 << 20)
-            .observer(self.activities.clone())
-            .environment(Environment {
-                clock: Arc::new(self.clock.clone()),
-                entropy: Arc::new(self.entropy.clone()),
-                boot_id: Some(BootId(boot)),
-            })
-    }
-}
-
 /// What a run may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Now {
-    running: bool,
-    deleted: bool,
-    explicit: bool,
-    touched: bool,
-    held: bool,
+pub(super) struct Now {
+    pub(super) running: bool,
+    pub(super) deleted: bool,
+    pub(super) explicit: bool,
+    pub(super) touched: bool,
+    pub(super) held: bool,
 }
 
 /// What is left of a world.
@@ -125,14 +49,14 @@ pub(crate) struct World {
     pub(crate) disk: SimDisk,
     pub(crate) machine: Machine,
     pub(crate) model: Model,
-    gate: Gate,
+    pub(super) gate: Gate,
     log: Option<RunLog>,
-    random: SplitMix64,
+    pub(super) random: SplitMix64,
     seed: u64,
-    now: Vec<Now>,
-    writers: BTreeMap<usize, RunWriter>,
+    pub(super) now: Vec<Now>,
+    pub(super) writers: BTreeMap<usize, RunWriter>,
     /// Events that are not durable yet as far as was told, with their tickets.
-    tickets: Vec<(usize, Ticket)>,
+    pub(super) tickets: Vec<(usize, Ticket)>,
     index: bool,
     /// The index is open and has been committed since this operation.
     ready_since: Option<usize>,
@@ -148,12 +72,41 @@ pub(crate) struct World {
     /// Calls may fail, and the last failure.
     pub(crate) may_fail: bool,
     pub(crate) failure: Option<runlog::Error>,
+    /// The numbers that were given out.
+    pub(crate) given: Given,
+    /// Calls fail only where the disk is full.
+    pub(crate) only_fills: bool,
+    /// No background work is done for now, where the calls do not do it.
+    pub(crate) is_lazy: bool,
+    /// Most operations write or delete documents.
+    pub(crate) is_queue: bool,
+}
+
+/// Numbers that a store gave out, none of which it may give out again, whatever was lost.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    orders: BTreeSet<Lsn>,
+    versions: BTreeSet<Version>,
+}
+
+impl Given {
+    pub(crate) fn order(&mut self, order: Lsn) {
+        assert!(self.orders.insert(order), "order {order} is given out twice");
+    }
+
+    pub(crate) fn version(&mut self, version: Version) {
+        assert!(self.versions.insert(version), "version {version:?} is given out twice");
+    }
 }
 
 impl World {
     /// A new store on a disk that records.
     pub(crate) fn create(seed: u64, machine: Machine, index: bool) -> Self {
-        let disk = SimDisk::recording();
+        Self::create_on(seed, SimDisk::recording(), machine, index)
+    }
+
+    /// A new store on a disk of the caller's, which sees all lives of it.
+    pub(crate) fn create_on(seed: u64, disk: SimDisk, machine: Machine, index: bool) -> Self {
         let gate = Gate::new(&disk);
         let options = machine.options().index(index);
         let log = options.create_storage(Arc::new(gate.clone())).expect("the disk is fine");
@@ -170,7 +123,7 @@ impl World {
         world
     }
 
-    fn around(
+    pub(super) fn around(
         seed: u64,
         machine: Machine,
         model: Model,
@@ -179,6 +132,7 @@ impl World {
         log: RunLog,
         index: bool,
     ) -> Self {
+        *machine.activities.disk.lock().unwrap() = Some((disk.clone(), 0));
         Self {
             disk,
             machine,
@@ -198,6 +152,10 @@ impl World {
             documents: true,
             may_fail: false,
             failure: None,
+            given: Given::default(),
+            only_fills: false,
+            is_lazy: false,
+            is_queue: false,
         }
     }
 
@@ -205,7 +163,7 @@ impl World {
         self.log.as_ref().expect("the store is open")
     }
 
-    fn state_of(&self, run: &Run) -> Now {
+    pub(super) fn state_of(&self, run: &Run) -> Now {
         // A run of which nothing is left was never started, or was deleted: it is not used again.
         let mut now =
             Now { running: false, deleted: true, explicit: false, touched: false, held: false };
@@ -227,12 +185,12 @@ impl World {
     }
 
     /// Begins a call: time goes on; answers the operations done so far.
-    fn begin(&self) -> (usize, i64) {
+    pub(super) fn begin(&self) -> (usize, i64) {
         self.machine.clock.advance(1_000_000);
         (self.disk.op_count(), runlog::env::Clock::now(&self.machine.clock).0)
     }
 
-    fn note(&mut self, run: usize, change: Change, begin: (usize, i64)) -> usize {
+    pub(super) fn note(&mut self, run: usize, change: Change, begin: (usize, i64)) -> usize {
         let event = Event {
             run,
             change,
@@ -251,7 +209,7 @@ impl World {
 
     /// Ends a call that succeeded: everything so far is acknowledged, at Disk level if the call
     /// says so or a ticket does.
-    fn acknowledge(&mut self, durable: bool) {
+    pub(super) fn acknowledge(&mut self, durable: bool) {
         // What failed stays unacknowledged, even if a later call has nothing to do.
         if self.failure.is_some() {
             return;
@@ -282,14 +240,14 @@ impl World {
     }
 
     /// The store is about to be opened, which may cost the index if it is interrupted.
-    fn close_stretch(&mut self) {
+    pub(super) fn close_stretch(&mut self) {
         let done = self.disk.op_count();
         self.ready.extend(self.ready_since.take().map(|since| since..done + 1));
     }
 
     /// What a call gave, or nothing if it failed and may fail. Its event is noted by then, and
     /// stays: it was begun, and never acknowledged.
-    fn succeeded<T>(&mut self, result: runlog::Result<T>) -> Option<T> {
+    pub(super) fn succeeded<T>(&mut self, result: runlog::Result<T>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(error) if self.may_fail => {
@@ -313,8 +271,10 @@ impl World {
         }
     }
 
-    fn appended(&mut self, appended: Appended, durable: bool) {
+    pub(super) fn appended(&mut self, appended: Appended, durable: bool) {
+        self.given.order(appended.lsn);
         let last = self.model.events.len() - 1;
+        self.model.given.push((self.disk.op_count(), appended.lsn, None));
         self.tickets.push((last, appended.ticket));
         self.acknowledge(durable);
     }
@@ -323,7 +283,7 @@ impl World {
         (0..self.now.len()).filter(|run| self.now[*run].running).collect()
     }
 
-    fn pick(&mut self, runs: &[usize]) -> Option<usize> {
+    pub(super) fn pick(&mut self, runs: &[usize]) -> Option<usize> {
         (!runs.is_empty()).then(|| runs[self.random.index(runs.len())])
     }
 
@@ -351,7 +311,7 @@ impl World {
         }
     }
 
-    fn new_run(&mut self, explicit: bool) -> usize {
+    pub(super) fn new_run(&mut self, explicit: bool) -> usize {
         let run = self.model.runs.len();
         let agent = format!("agent-{}", self.random.below(3));
         let name = format!("run-{run}{}", "-".repeat(self.padding));
@@ -361,7 +321,7 @@ impl World {
         run
     }
 
-    fn name(&self, run: usize) -> (String, String) {
+    pub(super) fn name(&self, run: usize) -> (String, String) {
         let run = &self.model.runs[run];
         (run.agent.clone(), run.run.clone())
     }
@@ -414,7 +374,7 @@ impl World {
         payload.into()
     }
 
-    fn push_record(&mut self, run: usize, len: usize, at: i64) -> Rec {
+    pub(super) fn push_record(&mut self, run: usize, len: usize, at: i64) -> Rec {
         let kind = ["", "turn", "tool_call"][self.random.index(3)];
         let rec = Rec { payload: self.payload(run, len), kind, at };
         self.model.runs[run].records.push(rec.clone());
@@ -428,7 +388,7 @@ impl World {
         self.append_rec(run, &rec, begin, durable);
     }
 
-    fn append_rec(&mut self, run: usize, rec: &Rec, begin: (usize, i64), durable: bool) {
+    pub(super) fn append_rec(&mut self, run: usize, rec: &Rec, begin: (usize, i64), durable: bool) {
         let level = if durable { Durability::Disk } else { Durability::Process };
         let record = NewRecord::new(&rec.payload).kind(rec.kind).durability(level);
         self.note(run, Change::Records { count: 1 }, begin);
@@ -442,7 +402,7 @@ impl World {
         self.appended(appended, durable);
     }
 
-    fn append_small(&mut self) {
+    pub(super) fn append_small(&mut self) {
         let Some(run) = self.pick(&self.running()) else { return self.start_run() };
         let len = match self.random.below(10) {
             0 => self.random.index(24),
@@ -453,14 +413,14 @@ impl World {
         self.append(run, len, durable);
     }
 
-    fn append_large(&mut self) {
+    pub(crate) fn append_large(&mut self) {
         let Some(run) = self.pick(&self.running()) else { return };
         let len = 8200 + self.random.index(24_000);
         let durable = self.random.below(4) == 0;
-        self.append(run, len, durable);
+        self.append_whole(run, len, durable);
     }
 
-    fn append_unstarted(&mut self) {
+    pub(super) fn append_unstarted(&mut self) {
         let run = self.new_run(false);
         let begin = self.begin();
         self.note(run, Change::Start { metadata: Vec::new(), implicit: true }, begin);
@@ -476,7 +436,7 @@ impl World {
         self.append(run, 100, false);
     }
 
-    fn append_batch(&mut self) {
+    pub(super) fn append_batch(&mut self) {
         let Some(run) = self.pick(&self.running()) else { return };
         let begin = self.begin();
         let count = 2 + self.random.index(4);
@@ -514,7 +474,8 @@ impl World {
         if self.failure.is_some() {
             return;
         }
-        let end = self.log().stats().expect("stats").end;
+        let stats = self.log().stats();
+        let Some(end) = self.succeeded(stats).map(|stats| stats.end) else { return };
         let begin = self.begin();
         let payload = forgery(end, 1500 + self.random.index(2000));
         let rec = Rec { payload: payload.into(), kind: "", at: begin.1 };
@@ -523,7 +484,7 @@ impl World {
     }
 
     /// Writes and deletes documents, one or several together; now and then a long one.
-    fn write_documents(&mut self) {
+    pub(super) fn write_documents(&mut self) {
         let first = self.random.index(KEYS);
         let count = if self.random.coin() { 1 } else { 1 + self.random.index(3) };
         let mut writes = Vec::new();
@@ -549,6 +510,17 @@ impl World {
         }
         let committed = self.log().commit(&batch);
         let Some(committed) = self.succeeded(committed) else { return };
+        let version = committed.versions.iter().flatten().max().copied();
+        self.model.given.push((self.disk.op_count(), Lsn(0), version));
+        // A batch that deletes what is not there has no place in the log.
+        if committed.versions.iter().any(Option::is_some) {
+            self.given.order(committed.lsn);
+        }
+        for ((_, value), version) in writes.iter().zip(&committed.versions) {
+            if let (Some(_), Some(version)) = (value, version) {
+                self.given.version(*version);
+            }
+        }
         self.tickets.push((self.model.events.len() - 1, committed.ticket));
         self.acknowledge(durable);
     }
@@ -588,7 +560,13 @@ impl World {
             .collect();
         // Mostly the oldest, so that whole segments die.
         let oldest = ended.first().copied().filter(|_| self.random.below(4) != 0);
-        let Some(run) = oldest.or_else(|| self.pick(&ended)) else { return };
+        if let Some(run) = oldest.or_else(|| self.pick(&ended)) {
+            self.delete(run);
+        }
+    }
+
+    /// Deletes a run.
+    pub(crate) fn delete(&mut self, run: usize) {
         let (agent, name) = self.name(run);
         let begin = self.begin();
         self.note(run, Change::Delete, begin);
@@ -643,7 +621,8 @@ impl World {
             _ => policy = policy.max_age(std::time::Duration::from_millis(100)),
         }
         let begin = self.begin();
-        let plan = self.log().gc_plan(&policy).expect("a plan changes nothing");
+        let plan = self.log().gc_plan(&policy);
+        let Some(plan) = self.succeeded(plan) else { return };
         let first = self.model.events.len();
         for evicted in &plan.evict {
             let run = self.model.runs.iter().position(|run| {
@@ -675,7 +654,9 @@ impl World {
     }
 
     pub(crate) fn compact(&mut self) {
+        self.machine.activities.asked.store(true, Ordering::Relaxed);
         let done = self.log().compact();
+        self.machine.activities.asked.store(false, Ordering::Relaxed);
         let Some(_) = self.succeeded(done) else { return };
         self.acknowledge(false);
     }
@@ -704,9 +685,24 @@ impl World {
         self.open();
     }
 
-    fn let_go(&mut self) {
+    pub(super) fn let_go(&mut self) {
         self.writers.clear();
         self.tickets.clear();
+    }
+
+    pub(super) fn take_log(&mut self) -> RunLog {
+        self.log.take().expect("open")
+    }
+
+    pub(super) fn put_log(&mut self, log: RunLog) {
+        self.log = Some(log);
+    }
+
+    /// The store was closed, in order or not.
+    pub(super) fn acknowledge_closed(&mut self, in_order: bool) {
+        if in_order {
+            self.closed_through(self.disk.op_count());
+        }
     }
 
     /// Everything is durable since the store was closed in order.
@@ -730,21 +726,22 @@ impl World {
 
     /// Ends the runs that nobody touched since the store was opened.
     pub(crate) fn adopt(&mut self) {
-        let expected: BTreeSet<(String, String)> = (0..self.now.len())
+        let orphans: Vec<usize> = (0..self.now.len())
             .filter(|run| self.now[*run].running && !self.now[*run].touched)
-            .map(|run| self.name(run))
             .collect();
         let begin = self.begin();
-        let adopted = self.log().adopt_orphans().expect("adopt").runs;
-        let names: Vec<(String, String)> =
-            adopted.iter().map(|(agent, run)| (agent.to_string(), run.to_string())).collect();
-        assert_eq!(names.iter().cloned().collect::<BTreeSet<_>>(), expected);
-        for name in names {
-            let run =
-                self.model.runs.iter().position(|run| (&run.agent, &run.run) == (&name.0, &name.1));
-            let run = run.expect("it was expected");
+        for run in &orphans {
             let change = Change::End { status: RunStatus::Interrupted, payload: Vec::new() };
-            self.note(run, change, begin);
+            self.note(*run, change, begin);
+        }
+        let adopted = self.log().adopt_orphans();
+        let Some(adopted) = self.succeeded(adopted) else { return };
+        let names = adopted.runs.iter();
+        let names: Vec<_> =
+            names.map(|(agent, run)| (agent.to_string(), run.to_string())).collect();
+        let expected: Vec<_> = orphans.iter().map(|run| self.name(*run)).collect();
+        assert_eq!(names, expected);
+        for run in orphans {
             self.now[run].running = false;
         }
         self.acknowledge(true);

@@ -129,8 +129,11 @@ fn polling_never_waits_and_what_is_dropped_before_its_turn_is_not_done() {
 
 #[test]
 fn a_panic_in_a_state_ends_its_call_alone() {
-    let store = AsyncCheckpointer::new(Checkpointer::<Gated>::new(&in_memory()));
-    block_on(store.put(gated(&store, -1))).unwrap();
+    let log = in_memory();
+    let store = AsyncCheckpointer::new(Checkpointer::<Gated>::new(&log));
+    let numbers = Checkpointer::<i64>::new(&log);
+    numbers.put(&numbers.checkpoint(&key("t"), 0, -1, None).unwrap()).unwrap();
+    assert!(matches!(block_on(store.put(gated(&store, -1))), Err(CheckpointError::NoAnswer)));
     let lost = block_on(store.get_latest(&key("t"))).unwrap_err();
     assert!(matches!(lost, CheckpointError::NoAnswer), "{lost}");
     block_on(store.put(gated(&store, 1))).unwrap();

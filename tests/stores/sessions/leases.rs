@@ -249,3 +249,39 @@ fn of_8_threads_that_take_turns_each_has_the_lease_alone() {
     let head = log.get("\0sessions/default/head", "s").unwrap().unwrap();
     assert!(head.version() > Version(0));
 }
+
+#[test]
+fn what_a_refusal_rests_on_survives_a_power_cut() {
+    type Ask = fn(&ChatStore, &WriterLease);
+    let asks: [Ask; 6] = [
+        |store, _| assert!(acquire(store, "s", "third").is_err()),
+        |store, _| assert!(block_on(store.save(&chat("s", &["no"]))).is_err()),
+        |store, old| assert!(block_on(store.renew_writer_lease(old, MINUTE)).is_err()),
+        |store, old| assert!(!block_on(store.release_writer_lease(old)).unwrap()),
+        |store, old| {
+            let fenced = store.clone().through(old);
+            assert!(block_on(fenced.save(&chat("s", &["no"]))).is_err());
+        },
+        |store, _| {
+            let snapshot = marked("t", "no");
+            assert!(!block_on(store.save_snapshot_cas(&snapshot, None)).unwrap());
+        },
+    ];
+    for (number, ask) in asks.into_iter().enumerate() {
+        let disk = runlog_sim::SimDisk::new();
+        let storage = Arc::new(disk.clone());
+        let log = options().sync_interval(None).create_storage(storage).unwrap();
+        let store = ChatStore::new(&log);
+        block_on(store.save(&chat("t", &["there"]))).unwrap();
+        let old = acquire(&store, "s", "first").unwrap();
+        assert!(block_on(store.release_writer_lease(&old)).unwrap());
+        acquire(&store, "s", "second").unwrap();
+        // As another call leaves it that waits for its sync.
+        log.put("another", "call", &NewRecord::new(b"waits")).unwrap();
+        ask(&store, &old);
+        let image = disk.crash(runlog_sim::Survivors::Nothing, 0);
+        let crash = support::Crash::PowerCut(runlog_sim::Survivors::Nothing);
+        let (_, log) = support::open_after(crash, image);
+        assert!(log.get("another", "call").unwrap().is_some(), "answer {number}");
+    }
+}

@@ -183,7 +183,6 @@ fn rename_without_replacing(_: &Path, _: &Path) -> io::Result<()> {
 
 /// Makes the names in `directory` durable. A directory that may be written but not read cannot be
 /// opened for that; then the whole file system is synced.
-#[cfg(unix)]
 fn sync_directory(directory: &Path, file: &File) -> io::Result<()> {
     match File::open(directory) {
         Ok(opened) => opened.sync_all(),
@@ -200,19 +199,15 @@ fn sync_file_system(file: &File, _: io::Error) -> io::Result<()> {
     Ok(())
 }
 
-#[cfg(all(unix, not(target_os = "linux")))]
+#[cfg(not(target_os = "linux"))]
 fn sync_file_system(_: &File, error: io::Error) -> io::Result<()> {
     Err(error)
 }
 
-/// Windows has no sync of directories; its file systems journal names.
-#[cfg(not(unix))]
-fn sync_directory(_: &Path, _: &File) -> io::Result<()> {
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
     use crate::engine::storage::{OpenedFile, Storage};
 
@@ -236,13 +231,9 @@ mod tests {
             let storage = creation.finish().unwrap();
             assert_eq!(fs::read(&path).unwrap(), b"whole");
             assert_eq!(entries(dir.path()), ["store"]);
-            #[cfg(unix)]
-            {
-                use std::os::unix::fs::MetadataExt;
-                let found = fs::metadata(&path).unwrap();
-                assert_eq!(found.mode() & 0o7777, 0o600);
-                assert_eq!(found.nlink(), 1);
-            }
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!(found.mode() & 0o7777, 0o600);
+            assert_eq!(found.nlink(), 1);
             assert!(matches!(FileStorage::open_locked(&path), Ok(OpenedFile::Busy(_))));
             drop(storage);
             assert!(matches!(FileStorage::open_locked(&path), Ok(OpenedFile::Locked(_))));
@@ -306,7 +297,6 @@ mod tests {
         assert_eq!(entries(dir.path()), ["store"]);
     }
 
-    #[cfg(unix)]
     #[test]
     fn bad_paths_are_refused() {
         let dir = tempfile::tempdir().unwrap();

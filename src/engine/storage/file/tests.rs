@@ -90,7 +90,7 @@ fn zeros_stand_in_for_space_that_cannot_be_managed() {
     assert!(content[8..].iter().all(|byte| *byte == 0));
 }
 
-#[cfg(all(unix, target_pointer_width = "64"))]
+#[cfg(target_pointer_width = "64")]
 #[test]
 fn views_show_what_is_written_and_end_with_the_file() {
     let (_dir, _path, storage) = store(&[7; 10_000]);
@@ -112,7 +112,7 @@ fn views_show_what_is_written_and_end_with_the_file() {
     assert_eq!(view[8_995..], [0; 1_000]);
 }
 
-#[cfg(all(unix, target_pointer_width = "64"))]
+#[cfg(target_pointer_width = "64")]
 #[test]
 fn views_cross_windows() {
     let window = 256_u64 << 20;
@@ -157,7 +157,7 @@ fn only_one_handle_gets_the_lock() {
     assert_eq!(fs::read(&path).unwrap(), b"owner");
 }
 
-#[cfg(all(unix, target_pointer_width = "64"))]
+#[cfg(target_pointer_width = "64")]
 #[test]
 fn a_view_keeps_the_lock() {
     let (_dir, path, storage) = store(b"bytes that somebody looks at");
@@ -198,7 +198,6 @@ fn the_lock_is_one_byte_of_the_open_file_description() {
     assert!(lock.ends_with("2305843009213693951 2305843009213693951"), "{lock}");
 }
 
-#[cfg(unix)]
 #[test]
 fn what_is_not_a_regular_file_is_refused() {
     let (dir, path, storage) = store(b"content");
@@ -237,7 +236,6 @@ fn missing_files_and_bad_parents_have_their_own_errors() {
     assert!(!dir.path().join("missing").exists());
 }
 
-#[cfg(unix)]
 #[test]
 fn a_file_without_permission_is_an_open_error() {
     use std::os::unix::fs::PermissionsExt;
@@ -253,7 +251,6 @@ fn a_file_without_permission_is_an_open_error() {
 
 /// Goal: the lock is never held on a file that the path no longer names. Method: the file is
 /// replaced, or removed, after it was opened and before it is locked.
-#[cfg(unix)]
 #[test]
 fn the_locked_file_is_the_one_at_the_path() {
     let (dir, path, storage) = store(b"old");
@@ -335,8 +332,10 @@ fn stores_are_read_back_and_stay_within_window_and_file() {
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
 fn only_kernels_that_are_known_to_are_asked_for_holes() {
-    assert!(["5.4.0-150-generic", "6.18.44", "10.0"].into_iter().all(is_fifth_series));
-    assert!(!["4.19.0", "3.10.0-1160.el7", "", "x.5", "-5.1"].into_iter().any(is_fifth_series));
+    assert!(["5.4.0-150-generic", "6.18.44", "10.0"].into_iter().all(holes::is_fifth_series));
+    assert!(
+        !["4.19.0", "3.10.0-1160.el7", "", "x.5", "-5.1"].into_iter().any(holes::is_fifth_series)
+    );
 }
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]

@@ -1,0 +1,186 @@
+//! Which segments there are, by what is in the extents: for when the manifest cannot be believed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::base::Base;
+use super::scan::{Item, lex, payload_of};
+use crate::engine::disk::Disk;
+use crate::engine::segment::{Segment, next_frame};
+use crate::error::{Error, Place, Result};
+use crate::format::frame::{FrameCheck, SegmentKey};
+use crate::format::manifest::{Change, Extents, SealedAt, Use};
+use crate::format::origin::Origin;
+use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::{Directory, FrameKind};
+use crate::types::{ExtentNo, SegmentId};
+
+/// Takes over every segment of this store that the manifest lost, and lets go of those that it has
+/// and that are gone: it may be an old one, and what it says of an extent may be long past.
+///
+/// What is in an extent tells: the header of a segment is there from before its first frame until
+/// it is zeroed, which comes before the extent is free.
+pub(super) fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
+    drop_index(&mut base.extents);
+    let newest = base.extents.uses.values().filter_map(Use::segment).max();
+    let owned: Vec<(ExtentNo, Use)> =
+        base.extents.uses.iter().map(|(&extent, &used)| (extent, used)).collect();
+    let mut outputs = Vec::new();
+    for (extent, used) in owned {
+        if is_gone(disk, base, (extent, used), newest)? {
+            base.change(extent, Change::Free { extent })?;
+        } else if let Use::Log { segment: id, salt, purpose: Purpose::Output, sealed: None } = used
+        {
+            outputs.push((extent, SegmentKey { id, salt }));
+        }
+    }
+    let count = base.extent_size.extents_in(disk.len()?);
+    let mut known: BTreeSet<SegmentId> =
+        base.extents.uses.values().filter_map(segment_of).collect();
+    for number in 0..u32::try_from(count).unwrap_or(u32::MAX) {
+        let extent = ExtentNo(number);
+        if base.extents.uses.contains_key(&extent) {
+            continue;
+        }
+        let at = base.extent_size.offset_of(extent);
+        let head = disk.read_padded(at, SEGMENT_HEADER_LEN as usize)?;
+        let Ok(header) = SegmentHeader::decode(&head) else { continue };
+        if header.uuid != base.uuid || header.key.id.0 == 0 || known.contains(&header.key.id) {
+            continue;
+        }
+        let SegmentKey { id: segment, salt } = header.key;
+        let purpose = header.purpose;
+        base.change(extent, Change::Reserve { extent, segment, salt, purpose })?;
+        match purpose {
+            Purpose::Log => _ = known.insert(segment),
+            Purpose::Output => outputs.push((extent, header.key)),
+        }
+    }
+    for (_, key) in &outputs {
+        known.remove(&key.id);
+    }
+    salvage_outputs(disk, base, known, outputs)
+}
+
+/// Whether an extent has another owner by now than the manifest says, or none. `newest` is the
+/// last segment that the manifest knows: what came to the extent later has a larger number.
+fn is_gone(
+    disk: &Disk,
+    base: &Base,
+    (extent, used): (ExtentNo, Use),
+    newest: Option<SegmentId>,
+) -> Result<bool> {
+    let at = base.extent_size.offset_of(extent);
+    // What was freed later may have been cut off.
+    if at.saturating_add(SEGMENT_HEADER_LEN.into()) > disk.len()? {
+        return Ok(true);
+    }
+    let head = disk.read_padded(at, SEGMENT_HEADER_LEN as usize)?;
+    let found = SegmentHeader::decode(&head).ok().filter(|header| header.uuid == base.uuid);
+    let is_later = found.as_ref().is_some_and(|header| Some(header.key.id) > newest);
+    let Use::Log { segment: id, salt, .. } = used else { return Ok(is_later) };
+    let key = SegmentKey { id, salt };
+    Ok(match found {
+        Some(header) if header.key == key => false,
+        Some(_) => is_later,
+        None if head.iter().all(|&byte| byte == 0) => true,
+        None => {
+            let len = usize::try_from(base.extent_size.bytes()).unwrap_or(usize::MAX);
+            let bytes = disk.read_padded(at, len)?;
+            next_frame(&bytes, &FrameCheck::new(key), 0).is_none()
+        }
+    })
+}
+
+/// Decides which outputs of compactions count: those of which a segment that they replace is gone.
+/// These go only after the outputs counted, and only when no output of a compaction that did not
+/// come to its end is left. As long as all of them are there, they say the same, and the outputs
+/// may not have been finished.
+///
+/// An output that is complete and does not count is not gone: what it replaces says the same. If
+/// an output counts that replaces it, that is replaced too.
+fn salvage_outputs(
+    disk: &Disk,
+    base: &mut Base,
+    mut known: BTreeSet<SegmentId>,
+    mut outputs: Vec<(ExtentNo, SegmentKey)>,
+) -> Result<()> {
+    let mut replaced: BTreeMap<SegmentId, BTreeSet<SegmentId>> = BTreeMap::new();
+    // What an output replaces was there before it.
+    outputs.sort_by_key(|(_, key)| key.id);
+    for (extent, key) in outputs {
+        let segment = Segment::new(disk.clone(), base.extent_size, extent, key, Purpose::Output);
+        let Some((at, origin)) = read_output(&segment)? else {
+            base.change(extent, Change::Retire { extent })?;
+            continue;
+        };
+        let counts = origin.victims.iter().any(|victim| !known.contains(victim));
+        let mut victims: BTreeSet<SegmentId> = origin.victims.iter().copied().collect();
+        victims.extend(origin.victims.iter().filter_map(|id| replaced.get(id)).flatten());
+        if counts {
+            base.change(extent, Change::Seal { extent, segment: key.id, at })?;
+            retire_all(base, &victims)?;
+        } else {
+            base.change(extent, Change::Retire { extent })?;
+        }
+        known.insert(key.id);
+        replaced.insert(key.id, victims);
+    }
+    Ok(())
+}
+
+fn retire_all(base: &mut Base, victims: &BTreeSet<SegmentId>) -> Result<()> {
+    let replaced = |used: &Use| segment_of(used).is_some_and(|id| victims.contains(&id));
+    let extents: Vec<ExtentNo> = base
+        .extents
+        .uses
+        .iter()
+        .filter_map(|(&extent, used)| replaced(used).then_some(extent))
+        .collect();
+    extents.into_iter().try_for_each(|extent| base.change(extent, Change::Retire { extent }))
+}
+
+/// The end and the origin of an output, if both are there and its directory is whole.
+fn read_output(segment: &Segment) -> Result<Option<(SealedAt, Origin)>> {
+    let extent = segment.read_all()?;
+    let items = lex(&extent, segment.frames());
+    let whole = |kind: FrameKind| {
+        items.iter().rev().find_map(move |item| match item {
+            Item::Frame(lexed) if lexed.header.kind == kind && lexed.payload.is_ok() => Some(lexed),
+            _ => None,
+        })
+    };
+    let (Some(seal), Some(origin)) = (whole(FrameKind::Seal), whole(FrameKind::Origin)) else {
+        return Ok(None);
+    };
+    let directory = Directory::new(payload_of(&extent, &seal.header));
+    let origin = Origin::decode(payload_of(&extent, &origin.header));
+    let (Ok(directory), Ok(origin)) = (directory, origin) else { return Ok(None) };
+    let header = &seal.header;
+    let sealed = SealedAt {
+        end: header.extra,
+        seal: header.position.offset,
+        digest: header.payload_crc,
+        has_evictions: directory.eviction_count() > 0,
+    };
+    Ok(Some((sealed, origin)))
+}
+
+impl Base {
+    fn change(&mut self, extent: ExtentNo, change: Change) -> Result<()> {
+        let place = Place::Extent { extent };
+        self.extents.apply(change).map_err(|damage| Error::corrupt(place, damage))
+    }
+}
+
+fn segment_of(used: &Use) -> Option<SegmentId> {
+    match used {
+        Use::Log { segment, .. } => Some(*segment),
+        _ => None,
+    }
+}
+
+/// Frees all extents of the index.
+pub(crate) fn drop_index(extents: &mut Extents) {
+    extents.uses.retain(|_, used| !matches!(used, Use::Index { .. }));
+    extents.index_len = 0;
+}

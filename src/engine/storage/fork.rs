@@ -1,0 +1,37 @@
+//! Whether this process is a child that was forked while a store was open.
+//!
+//! Such a child shares the open file, the writer lock and the writable maps with its parent, but
+//! has none of the parent's threads, and a state that is old as soon as the parent goes on. So it
+//! may read what it has, and must not write, give space back, or release the lock.
+
+#![allow(unsafe_code, reason = "the system calls back; the block says what it needs")]
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Once;
+
+/// How many forks lie between this process and the first one of the program.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// A number that changes in each child that is forked.
+pub(crate) fn generation() -> u64 {
+    type Handler = Option<extern "C" fn()>;
+    unsafe extern "C" {
+        fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> core::ffi::c_int;
+    }
+    extern "C" fn count() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: the signature is that of POSIX. The handler lives as long as the program, and
+        // does nothing but add to an atomic, which is allowed in a child that was just forked.
+        let _ = unsafe { pthread_atfork(None, None, Some(count)) };
+    });
+    current()
+}
+
+/// The same once a store was opened: the cost of a load.
+#[inline]
+pub(crate) fn current() -> u64 {
+    FORKS.load(Ordering::Relaxed)
+}

@@ -1,0 +1,233 @@
+//! The state that the manifest describes: who owns each extent, and where its areas are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::codec::Decoded;
+use super::manifest::{AREA_HEADER_LEN, Change, MAX_AREA_LEN, RECORD_LEN, SealedAt};
+use super::segment::Purpose;
+use super::{EXTENTS_AT, ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE};
+use crate::error::Damage;
+use crate::types::{ExtentNo, SegmentId};
+
+/// Who owns an extent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// A segment of the log; sealed or not.
+    Log {
+        /// The segment's number.
+        segment: SegmentId,
+        /// The segment's salt.
+        salt: u64,
+        /// What the segment is for.
+        purpose: Purpose,
+        /// Its end and directory, once sealed.
+        sealed: Option<SealedAt>,
+    },
+    /// A segment that does not count any more, but may still be read by somebody.
+    Retired {
+        /// The segment's number.
+        segment: SegmentId,
+        /// The segment's salt.
+        salt: u64,
+    },
+    /// A piece of the index.
+    Index {
+        /// Its place in the index.
+        slot: u32,
+    },
+    /// A manifest area, or a part of one.
+    Meta {
+        /// The length of the area.
+        area_len: u64,
+    },
+}
+
+impl Use {
+    /// The segment in the extent, retired ones included.
+    pub fn segment(&self) -> Option<SegmentId> {
+        match *self {
+            Self::Log { segment, .. } | Self::Retired { segment, .. } => Some(segment),
+            Self::Index { .. } | Self::Meta { .. } => None,
+        }
+    }
+
+    /// How many records of a snapshot it takes.
+    fn records(&self) -> usize {
+        match self {
+            Self::Log { sealed: Some(_), .. } | Self::Retired { .. } => 2,
+            Self::Log { sealed: None, .. } | Self::Index { .. } | Self::Meta { .. } => 1,
+        }
+    }
+}
+
+/// A place for a snapshot and the changes behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Area {
+    /// Where it starts in the file.
+    pub offset: u64,
+    /// Its length.
+    pub len: u64,
+}
+
+impl Area {
+    /// The two areas in front of the extents.
+    pub const FRONT: [Self; 2] = [
+        Self { offset: MANIFEST_AT, len: MANIFEST_AREA_LEN },
+        Self { offset: MANIFEST_AT + MANIFEST_AREA_LEN, len: MANIFEST_AREA_LEN },
+    ];
+
+    /// How many records it holds.
+    pub fn capacity(self) -> u64 {
+        self.len.saturating_sub(AREA_HEADER_LEN as u64) / RECORD_LEN as u64
+    }
+
+    /// The extents that it lies in; none in front of them.
+    pub fn extents(self, size: ExtentSize) -> impl Iterator<Item = ExtentNo> {
+        let behind = self.offset.checked_sub(EXTENTS_AT);
+        let first = behind.map_or(0, |behind| behind / size.bytes());
+        let count = behind.map_or(0, |_| self.len.div_ceil(size.bytes()));
+        let number = |number: u64| ExtentNo(u32::try_from(number).unwrap_or(u32::MAX));
+        (first..first.saturating_add(count)).map(number)
+    }
+}
+
+/// The state that the manifest describes. An extent that is not listed is free (I1: each extent
+/// has exactly one owner, by construction).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extents {
+    /// All extents that somebody owns.
+    pub uses: BTreeMap<ExtentNo, Use>,
+    /// The length of the index in bytes.
+    pub index_len: u64,
+}
+
+impl Extents {
+    /// Applies one change. A change that does not fit the state is damage.
+    pub fn apply(&mut self, change: Change) -> Decoded<()> {
+        match change {
+            Change::Reserve { extent, segment, salt, purpose } => {
+                self.claim(extent, Use::Log { segment, salt, purpose, sealed: None })
+            }
+            Change::Seal { extent, segment, at } => match self.uses.get_mut(&extent) {
+                Some(Use::Log { segment: found, sealed: sealed @ None, .. })
+                    if *found == segment =>
+                {
+                    *sealed = Some(at);
+                    Ok(())
+                }
+                _ => Err(Damage::Mismatch),
+            },
+            Change::Retire { extent } => match self.uses.get_mut(&extent) {
+                Some(used) => match *used {
+                    Use::Log { segment, salt, .. } => {
+                        *used = Use::Retired { segment, salt };
+                        Ok(())
+                    }
+                    _ => Err(Damage::Mismatch),
+                },
+                None => Err(Damage::Mismatch),
+            },
+            Change::Free { extent } => {
+                self.uses.remove(&extent).map(|_| ()).ok_or(Damage::Mismatch)
+            }
+            Change::Map { extent, slot } => self.claim(extent, Use::Index { slot }),
+            Change::IndexLen { len } => {
+                self.index_len = len;
+                Ok(())
+            }
+            Change::Meta { extent, area_len } => self.claim(extent, Use::Meta { area_len }),
+        }
+    }
+
+    fn claim(&mut self, extent: ExtentNo, used: Use) -> Decoded<()> {
+        match self.uses.insert(extent, used) {
+            None => Ok(()),
+            Some(_) => Err(Damage::Mismatch),
+        }
+    }
+
+    /// The records of a snapshot of this state.
+    pub fn snapshot(&self) -> Vec<Change> {
+        let mut changes = Vec::with_capacity(self.snapshot_len());
+        for (&extent, &used) in &self.uses {
+            match used {
+                Use::Log { segment, salt, purpose, sealed } => {
+                    changes.push(Change::Reserve { extent, segment, salt, purpose });
+                    if let Some(at) = sealed {
+                        changes.push(Change::Seal { extent, segment, at });
+                    }
+                }
+                Use::Retired { segment, salt } => {
+                    let purpose = Purpose::Log;
+                    changes.push(Change::Reserve { extent, segment, salt, purpose });
+                    changes.push(Change::Retire { extent });
+                }
+                Use::Index { slot } => changes.push(Change::Map { extent, slot }),
+                Use::Meta { area_len } => changes.push(Change::Meta { extent, area_len }),
+            }
+        }
+        changes.push(Change::IndexLen { len: self.index_len });
+        changes
+    }
+
+    /// How many records a snapshot of this state has.
+    pub fn snapshot_len(&self) -> usize {
+        self.uses.values().map(Use::records).sum::<usize>() + 1
+    }
+
+    /// The manifest areas in extents: each in a row of META extents of its own, which all say how
+    /// long it is.
+    pub fn areas(&self, size: ExtentSize) -> Decoded<Vec<Area>> {
+        let mut metas = self.uses.iter().filter_map(|(&extent, used)| match *used {
+            Use::Meta { area_len } => Some((extent, area_len)),
+            _ => None,
+        });
+        let mut areas = Vec::new();
+        while let Some((first, len)) = metas.next() {
+            let area = Area { offset: size.offset_of(first), len };
+            if len == 0 || len % PAGE != 0 || len > MAX_AREA_LEN {
+                return Err(Damage::OutOfRange { found: len, max: MAX_AREA_LEN });
+            }
+            if area.extents(size).skip(1).any(|extent| metas.next() != Some((extent, len))) {
+                return Err(Damage::Mismatch);
+            }
+            areas.push(area);
+        }
+        Ok(areas)
+    }
+
+    /// Whether each segment is in one extent only, and no segment of the log is sealed behind one
+    /// that is not.
+    pub(super) fn is_consistent(&self) -> bool {
+        let mut known = BTreeSet::new();
+        let log = |used: &Use| match *used {
+            Use::Log { segment, purpose: Purpose::Log, sealed, .. } => Some((segment, sealed)),
+            _ => None,
+        };
+        let of_log = || self.uses.values().filter_map(log);
+        let open = of_log().filter(|(_, sealed)| sealed.is_none()).map(|(id, _)| id).min();
+        let sealed = of_log().filter(|(_, sealed)| sealed.is_some()).map(|(id, _)| id).max();
+        self.uses.values().filter_map(Use::segment).all(|segment| known.insert(segment))
+            && open.is_none_or(|open| sealed < Some(open))
+    }
+
+    /// The extents of the index in order, if there is no gap.
+    pub fn index_map(&self) -> Option<Vec<ExtentNo>> {
+        let mut slots: Vec<(u32, ExtentNo)> = self
+            .uses
+            .iter()
+            .filter_map(|(&extent, used)| match used {
+                Use::Index { slot } => Some((*slot, extent)),
+                _ => None,
+            })
+            .collect();
+        slots.sort_unstable();
+        let contiguous = slots.iter().zip(0..).all(|(&(slot, _), expected)| slot == expected);
+        contiguous.then(|| slots.into_iter().map(|(_, extent)| extent).collect())
+    }
+
+    /// The lowest extents that nobody owns, without end.
+    pub fn free(&self) -> impl Iterator<Item = ExtentNo> + '_ {
+        (0..u32::MAX).map(ExtentNo).filter(|extent| !self.uses.contains_key(extent))
+    }
+}

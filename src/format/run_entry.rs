@@ -1,0 +1,169 @@
+//! What one segment says of one run: the unit of a directory, and of the fold to rows.
+//!
+//! The layout is a part of that of the [`directory`](super::directory).
+
+use super::codec::Writer;
+use crate::types::{AgentId, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp};
+
+pub(super) const CREATED: u16 = 1;
+pub(super) const STARTED: u16 = 1 << 1;
+pub(super) const ENDED: u16 = 1 << 2;
+pub(super) const RECORDS: u16 = 1 << 3;
+/// There is a HOLD frame; with [`HELD`] the latest one holds, without it that one releases.
+pub(super) const HOLD: u16 = 1 << 4;
+pub(super) const HELD: u16 = 1 << 5;
+/// It is no run but a version of a document.
+pub(super) const DOCUMENT: u16 = 1 << 6;
+/// Everything of the run here was compressed, or found not to be worth it.
+pub(super) const COLD: u16 = 1 << 7;
+pub(super) const KNOWN_FLAGS: u16 =
+    CREATED | STARTED | ENDED | RECORDS | HOLD | HELD | DOCUMENT | COLD;
+
+/// Where an explicit START is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartAt {
+    /// The offset of the START frame in its segment.
+    pub offset: u32,
+    /// Its timestamp.
+    pub at: Timestamp,
+}
+
+/// Where an END is, and what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndAt {
+    /// The offset of the END frame in its segment.
+    pub offset: u32,
+    /// Its timestamp.
+    pub at: Timestamp,
+    /// How the run ended.
+    pub status: RunStatus,
+    /// Its order; of several ENDs of a run the latest wins.
+    pub lsn: Lsn,
+}
+
+/// Where the latest HOLD of a run in a segment is, and what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldAt {
+    /// The offset of the HOLD frame in its segment.
+    pub offset: u32,
+    /// Its order; of several HOLDs of a run the latest wins.
+    pub lsn: Lsn,
+    /// It holds the run; else it releases it.
+    pub held: bool,
+}
+
+/// What one segment says of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunEntry {
+    /// The number of the run.
+    pub run_no: RunNo,
+    /// The agent's id.
+    pub agent: AgentId,
+    /// The run's id.
+    pub run: RunId,
+    /// It is no run but a version of a document: the agent's id is the namespace, the run's id the
+    /// key.
+    pub document: bool,
+    /// There are records or pieces here, all of them compressed or found not to be worth it.
+    pub cold: bool,
+    /// When the run came into being, if its first frame is in this segment.
+    pub created_at: Option<Timestamp>,
+    /// The explicit START, if it is in this segment.
+    pub start: Option<StartAt>,
+    /// The END, if it is in this segment.
+    pub end: Option<EndAt>,
+    /// The latest HOLD, if there is one in this segment.
+    pub hold: Option<HoldAt>,
+    /// The sequence of the first record here, if there is one.
+    pub first_seq: Option<Seq>,
+    /// One above the sequence of the last record here.
+    pub next_seq: Seq,
+    /// How many records are here.
+    pub records: u32,
+    /// How many pieces of large records are here.
+    pub pieces: u32,
+    /// How many of them came after the end of the run.
+    pub late: u32,
+    /// The payload bytes of the records here.
+    pub bytes: u64,
+    /// The bytes of all frames of the run here, headers included.
+    pub stored: u64,
+    /// The latest timestamp of a frame of the run here.
+    pub last_at: Timestamp,
+    /// The smallest order of a record or piece of the run here; the largest number if there is
+    /// none. No segment has some between those of another: so segments of a run have an order.
+    pub first_lsn: Lsn,
+}
+
+impl RunEntry {
+    /// An entry without any frames yet.
+    pub fn new(run_no: RunNo, agent: AgentId, run: RunId) -> Self {
+        Self {
+            run_no,
+            agent,
+            run,
+            document: false,
+            cold: false,
+            created_at: None,
+            start: None,
+            end: None,
+            hold: None,
+            first_seq: None,
+            next_seq: Seq(0),
+            records: 0,
+            pieces: 0,
+            late: 0,
+            bytes: 0,
+            stored: 0,
+            last_at: Timestamp(i64::MIN),
+            first_lsn: Lsn(u64::MAX),
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>, first_offset: u32, id_offset: u32) {
+        let mut flags = 0;
+        flags |= if self.created_at.is_some() { CREATED } else { 0 };
+        flags |= if self.start.is_some() { STARTED } else { 0 };
+        flags |= if self.end.is_some() { ENDED } else { 0 };
+        flags |= if self.first_seq.is_some() { RECORDS } else { 0 };
+        flags |= if self.hold.is_some() { HOLD } else { 0 };
+        flags |= if self.hold.is_some_and(|hold| hold.held) { HELD } else { 0 };
+        flags |= if self.document { DOCUMENT } else { 0 };
+        flags |= if self.cold { COLD } else { 0 };
+        let hold = self.hold.unwrap_or(HoldAt { offset: 0, lsn: Lsn(0), held: false });
+        let start = self.start.unwrap_or(StartAt { offset: 0, at: Timestamp(0) });
+        let end = self.end.unwrap_or(EndAt {
+            offset: 0,
+            at: Timestamp(0),
+            status: RunStatus::InProgress,
+            lsn: Lsn(0),
+        });
+        let id_len = |len: usize| u16::try_from(len).expect("ids are at most 512 bytes");
+        Writer::new(out)
+            .u64(self.run_no.0)
+            .u64(self.first_seq.unwrap_or(Seq(0)).0)
+            .u64(self.next_seq.0)
+            .u32(self.records)
+            .u32(first_offset)
+            .u16(flags)
+            .u8(end.status.code())
+            .u8(0)
+            .u32(self.late)
+            .i64(self.created_at.unwrap_or(Timestamp(0)).0)
+            .u32(start.offset)
+            .u32(end.offset)
+            .i64(start.at.0)
+            .i64(end.at.0)
+            .u64(end.lsn.0)
+            .u64(self.bytes)
+            .u64(self.stored)
+            .i64(self.last_at.0)
+            .u32(id_offset)
+            .u16(id_len(self.run.as_str().len()))
+            .u16(id_len(self.agent.as_str().len()))
+            .u32(hold.offset)
+            .u64(hold.lsn.0)
+            .u32(self.pieces)
+            .u64(self.first_lsn.0);
+    }
+}

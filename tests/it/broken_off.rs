@@ -1,0 +1,110 @@
+//! Openings that are broken off, by a failure or by the power: what the next one finds.
+
+use std::io;
+use std::sync::Arc;
+
+use runlog::env::{BootId, Environment, Step};
+use runlog::format::EXTENTS_AT;
+use runlog::{Durability, Metadata, NewRecord, Options, RunLog, TailWriter};
+use runlog_sim::{CrashImages, Fault, OpKind, SimDisk, Survivors};
+
+use crate::support::background::Background;
+
+const EXTENT: u64 = 64 << 10;
+
+fn options() -> Options {
+    Options::new().extent_size(EXTENT).background(false)
+}
+
+fn unsynced() -> Metadata<'static> {
+    Metadata::default().durability(Durability::Process)
+}
+
+/// Whoever opens the store cannot tell whether the power was lost.
+fn any_boot() -> Options {
+    options().environment(Environment { boot_id: None, ..Environment::system() })
+}
+
+/// A store after a power loss: a segment that is closed with a long directory, and has a hole in
+/// front of it that is not below the floor. The next segment has records too.
+fn with_a_hole() -> Vec<u8> {
+    let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
+    let threads = any_boot().scheduler(Arc::new(background.clone()));
+    let log = threads.create_storage(Arc::new(disk.clone())).unwrap();
+    let start = |run: usize| log.start_run("agent", &format!("run-{run}"), unsynced()).unwrap();
+    let runs: Vec<_> = (0..110).map(start).collect();
+    // The last sync for now.
+    assert!(background.run(Step::Reserve));
+    let first = log.stats().unwrap().end.segment;
+    let mut turns = runs.iter().cycle();
+    while log.stats().unwrap().end.segment == first {
+        let _ = turns.next().unwrap().append(b"record").unwrap();
+    }
+    let _ = turns.next().unwrap().append(b"record").unwrap();
+    let mut image = disk.image();
+    let extent = &mut image[EXTENTS_AT as usize..][..EXTENT as usize];
+    let directory = extent.windows(8).position(|part| part == b"RLOGDIR1").unwrap();
+    assert!(directory + 12_000 > EXTENT as usize * 3 / 4, "{directory}");
+    let hole = (directory - 1_500) / 512 * 512;
+    extent[hole..hole + 512].fill(0);
+    image
+}
+
+#[test]
+fn what_an_opening_left_out_stays_out_wherever_it_is_broken_off() {
+    let image = with_a_hole();
+    let counts = |log: &RunLog| -> Vec<usize> {
+        let runs = (0..110).map(|run| log.trace(format!("run-{run}").as_str()));
+        runs.map(|trace| trace.map_or(0, Iterator::count)).collect()
+    };
+    let disk = SimDisk::untracked(image.clone());
+    let log = any_boot().open_storage(Arc::new(disk.clone())).unwrap();
+    assert!(!log.recovery_report().torn.is_empty(), "{}", log.recovery_report());
+    let (expected, calls) = (counts(&log), disk.op_count());
+    for call in 0..calls {
+        let disk = SimDisk::untracked(image.clone());
+        disk.fail_from(call, io::ErrorKind::Other);
+        let broken_off = any_boot().open_storage(Arc::new(disk.clone()));
+        drop(broken_off);
+        disk.clear_faults();
+        let log = any_boot().open_storage(Arc::new(disk)).unwrap();
+        assert_eq!(counts(&log), expected, "{call} of {calls}: {}", log.recovery_report());
+        assert!(log.verify().unwrap().is_clean(), "{call} of {calls}");
+    }
+}
+
+/// Any cut of the power within an opening that closes a segment in front of an open batch.
+#[test]
+fn what_an_opening_closes_is_no_damage_after_a_power_loss_within_it() {
+    let boot = Environment { boot_id: Some(BootId([1; 16])), ..Environment::system() };
+    let same_boot = options().tail_writer(TailWriter::Pwrite).environment(boot);
+    let disk = SimDisk::recording();
+    let log = same_boot.create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", unsynced()).unwrap();
+    // So many that the next segment is set aside, and is synced with the first of them.
+    for number in 0..20 {
+        let _ = run.append(&[number; 2_000]).unwrap();
+    }
+    disk.fail_next(OpKind::Write, Fault { error: io::ErrorKind::Other, stored: 3_000 });
+    assert!(run.append_batch(&[NewRecord::new(&[9; 2_000]); 3]).is_err());
+    drop((run, log));
+    let killed = disk.op_count();
+    let log = same_boot.open_storage(Arc::new(disk.clone())).unwrap();
+    assert_eq!(log.trace("run").unwrap().count(), 20);
+    drop(log);
+    let (opened, recording) = (disk.op_count(), disk.take_recording());
+    let mut crashes = CrashImages::new(&recording);
+    for cut in killed..=opened {
+        crashes.seek(cut);
+        for (survivors, seed) in
+            Survivors::ALL.map(|some| (0..8).map(move |seed| (some, seed))).into_iter().flatten()
+        {
+            let mut image = Vec::new();
+            crashes.image_into(survivors, seed, &mut image);
+            let log = any_boot().open_storage(Arc::new(SimDisk::untracked(image))).unwrap();
+            let (cut, report) = ((cut, survivors, seed), log.recovery_report());
+            assert!(report.damaged.is_empty(), "{cut:?}: {report}");
+            assert!(log.verify().unwrap().is_clean(), "{cut:?}: {report}");
+        }
+    }
+}

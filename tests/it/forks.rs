@@ -1,0 +1,136 @@
+//! A child that was forked while a store was open cannot hurt it: it writes nothing, gives no space
+//! back, and leaves the writer lock where it is.
+//!
+//! What forks is a process of its own, so that no other test's threads are about.
+
+use core::ffi::c_int;
+use std::path::Path;
+use std::process::Command;
+
+use runlog::{Durability, Error, NewRecord, Options, RunLog, RunWriter};
+
+unsafe extern "C" {
+    fn fork() -> c_int;
+    fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
+    fn _exit(code: c_int) -> !;
+}
+
+type InChild = fn(RunWriter, RunLog);
+
+const IN_CHILD: [(&str, InChild); 4] = [
+    ("drop", |run, log| {
+        drop(run);
+        drop(log);
+    }),
+    ("close", |run, log| {
+        drop(run);
+        assert!(matches!(log.close(), Err(Error::Closed)));
+    }),
+    ("append", |run, log| {
+        assert!(matches!(run.append(b"from the child"), Err(Error::Closed)));
+        let level = NewRecord::new(b"x").durability(Durability::Disk);
+        assert!(matches!(run.append_record(&level), Err(Error::Closed)));
+        drop((run, log));
+    }),
+    ("reclaim", |run, log| {
+        assert!(log.compact().is_err());
+        assert!(log.start_run("agent", "other", ()).is_err());
+        assert!(log.delete_run("old").is_err());
+        drop((run, log));
+    }),
+];
+
+fn options(background: bool) -> Options {
+    Options::new().extent_size(64 << 10).background(background)
+}
+
+/// Calls `act` in a forked child; it must come to its end.
+fn in_child(act: impl FnOnce()) {
+    // SAFETY: the child calls `act`, which ends, and leaves without running anything else.
+    let pid = unsafe { fork() };
+    if pid == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+        // SAFETY: it does not return.
+        unsafe { _exit(c_int::from(done.is_err())) }
+    }
+    let mut status = 1;
+    // SAFETY: `status` is a place for what is told of the child.
+    assert_eq!(unsafe { waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0, "the child came to its end");
+}
+
+/// A store is forked, and used by the parent alone afterwards.
+fn forked(path: &Path, background: bool, act: InChild) {
+    let log = options(background).create(path).unwrap();
+    let old = log.start_run("agent", "old", ()).unwrap();
+    let _ = old.append(b"old").unwrap();
+    let _ = old.end(&runlog::Outcome::completed()).unwrap();
+    drop(old);
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let append = |from: u32, to: u32| {
+        for number in from..to {
+            let _ = run.append(&number.to_le_bytes().repeat(200)).unwrap();
+        }
+    };
+    append(0, 100);
+    log.sync().unwrap();
+    let (child_run, child_log) = (log.writer("run").unwrap(), log.clone());
+    let mut handles = Some((child_run, child_log));
+    in_child(|| {
+        // All handles: the last one that goes would close the store.
+        // SAFETY: each is used once, in this process alone.
+        let (run, log) =
+            unsafe { (core::ptr::read(&raw const run), core::ptr::read(&raw const log)) };
+        drop(handles.take());
+        act(run, log);
+    });
+    drop(handles);
+    append(100, 400);
+    log.sync().unwrap();
+    assert!(matches!(options(false).open(path), Err(Error::Busy { .. })), "the lock is held");
+    let check = |log: &RunLog| {
+        let records: Vec<_> = log.trace("run").unwrap().map(Result::unwrap).collect();
+        assert_eq!(records.len(), 400);
+        for (number, record) in (0_u32..).zip(&records) {
+            assert_eq!(record.payload()[..4], number.to_le_bytes());
+        }
+        assert!(log.verify().unwrap().is_clean());
+        assert_eq!(log.trace("old").unwrap().count(), 1);
+    };
+    check(&log);
+    drop(run);
+    log.close().unwrap();
+    let log = options(false).open(path).unwrap();
+    assert!(log.recovery_report().clean);
+    check(&log);
+}
+
+/// Not a test of its own: the process that forks.
+#[test]
+fn parent() {
+    let Some(dir) = std::env::var_os("RUNLOG_FORKS") else { return };
+    for (number, (name, act)) in IN_CHILD.into_iter().enumerate() {
+        // What locks might wait for a thread that the child does not have.
+        let both = if number < 2 { [false, true].as_slice() } else { &[false] };
+        for &background in both {
+            println!("{name}, threads: {background}");
+            forked(&Path::new(&dir).join(format!("{name}-{background}")), background, act);
+        }
+    }
+    println!("all forked");
+}
+
+#[test]
+fn a_forked_child_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["forks::parent", "--exact", "--nocapture", "--test-threads=1"]);
+    let output = command.env("RUNLOG_FORKS", dir.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && told.contains("all forked"),
+        "{}\n{told}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,0 +1,229 @@
+//! A disk that is full, or becomes so, after a store was closed and opened again: what was
+//! allocated ahead was given back then, so that everything needs space anew.
+
+use std::sync::Arc;
+
+use runlog::format::{EXTENTS_AT, MANIFEST_AT};
+use runlog::storage::Storage;
+use runlog::{
+    Batch, Compaction, Durability, Error, NewRecord, Options, Outcome, Result, Retention, RunLog,
+    SpaceReturn,
+};
+use runlog_sim::{SimClock, SimDisk, SimEntropy, Survivors};
+
+const EXTENT: u64 = 64 << 10;
+const BLOCK: u64 = 4096;
+
+fn options() -> Options {
+    let environment = runlog::env::Environment {
+        clock: Arc::new(SimClock::new(runlog::Timestamp(1_000_000_000))),
+        entropy: Arc::new(SimEntropy::new(7)),
+        boot_id: None,
+    };
+    Options::new().extent_size(EXTENT).background(false).environment(environment)
+}
+
+/// The store is not poisoned by what there is no space for.
+fn done_or_full<T>(what: &str, done: Result<T>) -> bool {
+    match done {
+        Ok(_) => true,
+        Err(Error::DiskFull { .. }) => false,
+        Err(error) => panic!("{what}: {error:?}"),
+    }
+}
+
+#[test]
+fn a_roll_on_a_disk_that_is_full_since_the_store_was_reopened_refuses_the_append_alone() {
+    for count in (20..300).step_by(10) {
+        let disk = SimDisk::untracked(Vec::new());
+        let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+        for number in 0..count {
+            let run = log.start_run("agent", &format!("run-{number}"), ()).unwrap();
+            let _ = run.append(b"x").unwrap();
+        }
+        log.close().unwrap();
+        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+        disk.set_capacity(disk.allocated());
+        let run = log.writer(("agent", "run-0")).unwrap();
+        let (mut records, mut last) = (1, true);
+        for len in [14_000, 8_000, 4_000, 1_000] {
+            last = done_or_full(&format!("{count} runs, {len} bytes"), run.append(&vec![1; len]));
+            records += usize::from(last);
+        }
+        disk.set_capacity(u64::MAX);
+        let _ = run.append(&[1; 14_000]).unwrap();
+        assert_eq!(log.trace("run-0").unwrap().count(), records + 1, "{count} runs, {last}");
+    }
+}
+
+#[test]
+fn a_power_loss_that_keeps_only_what_came_last_leaves_a_store_that_opens_on_a_full_disk() {
+    let disk = SimDisk::new();
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let _ = run.append(b"kept").unwrap();
+    let _ = log.start_run("agent", "gone", ()).unwrap().end(&Outcome::completed()).unwrap();
+    // That leaves an empty tail; the next call sets a segment aside behind it.
+    let _ = log.erase_run("gone").unwrap();
+    drop(log.start_run("agent", "run", ()).unwrap());
+    let stats = log.stats().unwrap();
+    assert!(stats.reserved_extents == 1 && stats.durable == stats.end);
+    disk.set_capacity(disk.allocated());
+    while log.stats().unwrap().end.segment == stats.end.segment {
+        let _ = run.append(&[7; 4000]).unwrap();
+    }
+    assert_eq!(log.stats().unwrap().durable, stats.durable, "nothing was synced");
+    // A power loss closes nothing in order.
+    core::mem::forget((run, log));
+    disk.lose_power(Survivors::OnlyLast, 1);
+    let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+    assert_eq!(log.trace("run").unwrap().count(), 1);
+    let _ = log.writer(("agent", "run")).unwrap().append(b"goes on").unwrap();
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_power_loss_on_a_full_disk_that_forgets_what_was_freed_poisons_nothing() {
+    for seed in 0..24 {
+        let disk = SimDisk::new();
+        let manual = Compaction::new().automatic(false).space_return(SpaceReturn::Keep);
+        let options = || options().compaction(manual);
+        let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+        for _ in 0..40 {
+            let _ = log.put("space", "key", &NewRecord::new(&[7; 6000])).unwrap();
+        }
+        log.checkpoint().unwrap();
+        disk.set_capacity(disk.allocated());
+        log.reclaim().unwrap();
+        assert!(log.stats().unwrap().free_extents > 2);
+        assert!(!done_or_full("large", log.put("space", "large", &NewRecord::new(&[7; 2 << 20]))));
+        core::mem::forget(log);
+        disk.lose_power(Survivors::AllButOneOp, seed);
+        // Others took what was given back.
+        disk.set_capacity(disk.allocated());
+        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+        log.reclaim().unwrap();
+        let _ = log.put("space", "key", &NewRecord::new(b"short")).unwrap();
+    }
+}
+
+/// A store of several segments that are partly dead, and of a tail with a long directory.
+fn closed_store(tail: usize) -> SimDisk {
+    let disk = SimDisk::untracked(Vec::new());
+    let manual = options().compaction(Compaction::new().automatic(false));
+    let log = manual.create_storage(Arc::new(disk.clone())).unwrap();
+    for number in 0..8 {
+        let run = log.start_run("agent", &format!("old-{number}"), ()).unwrap();
+        for _ in 0..20 {
+            let _ = run.append(&[b'.'; 2_000]).unwrap();
+        }
+        let _ = run.end(&Outcome::completed()).unwrap();
+    }
+    let _ = log.put("space", "key", &NewRecord::new(b"value")).unwrap();
+    for number in 0..tail {
+        let run = log.start_run("agent", &format!("run-{number}"), ()).unwrap();
+        let _ = run.append(b"x").unwrap();
+    }
+    log.close().unwrap();
+    disk
+}
+
+/// Does a little of everything that takes space, with so many free blocks for each call; answers
+/// how many of them found space.
+fn use_space(log: &RunLog, disk: &SimDisk, blocks: u64) -> usize {
+    let run = log.writer(("agent", "run-0")).unwrap();
+    let synced = NewRecord::new(&[1; 3_000]).durability(Durability::Disk);
+    let mut batch = Batch::new();
+    batch.append("agent", "run-1", NewRecord::new(b"step"));
+    batch.put("space", "key", NewRecord::new(b"next"));
+    type Call<'a> = &'a dyn Fn() -> Result<()>;
+    let calls: [(&str, Call<'_>); 15] = [
+        ("append", &|| run.append(&[1; 8_000]).map(drop)),
+        ("append less", &|| run.append(&[1; 4_000]).map(drop)),
+        ("append and sync", &|| run.append_record(&synced).map(drop)),
+        ("append several", &|| run.append_batch(&[NewRecord::new(&[2; 4_000]); 3]).map(drop)),
+        ("append in pieces", &|| run.append(&[3; 30_000]).map(drop)),
+        ("start", &|| log.start_run("agent", "new", ()).map(drop)),
+        ("batch", &|| log.commit(&batch).map(drop)),
+        ("put", &|| log.put("space", "other", &NewRecord::new(&[4; 30_000])).map(drop)),
+        ("hold", &|| log.hold("run-1", "because").map(drop)),
+        ("release", &|| log.release("run-1").map(drop)),
+        ("sync", &|| log.sync()),
+        ("checkpoint", &|| log.checkpoint()),
+        ("gc", &|| log.gc(&Retention::new().keep_newest(4)).map(drop)),
+        ("compact", &|| log.compact().map(drop)),
+        ("reclaim", &|| log.reclaim()),
+    ];
+    let mut done = 0;
+    for (name, call) in calls {
+        disk.set_capacity(disk.allocated().saturating_add(blocks.saturating_mul(BLOCK)));
+        done += usize::from(done_or_full(name, call()));
+    }
+    done
+}
+
+/// Whichever allocation is the first for which there is no space.
+#[test]
+fn a_disk_that_becomes_full_at_any_allocation_after_reopening_poisons_nothing() {
+    let manual = options().compaction(Compaction::new().automatic(false));
+    let (mut refused, mut done) = (0, 0);
+    for tail in (2..200).step_by(6) {
+        for blocks in [0, 1, 2, 4, 7, 15, 17, 23, 33] {
+            let disk = closed_store(tail);
+            let log = manual.open_storage(Arc::new(disk.clone())).unwrap();
+            for _ in 0..3 {
+                let found_space = use_space(&log, &disk, blocks);
+                (refused, done) = (refused + 15 - found_space, done + found_space);
+            }
+            assert!(log.verify().unwrap().is_clean(), "{tail} {blocks}");
+            assert_eq!(use_space(&log, &disk, u64::MAX), 15, "{tail} {blocks}");
+            log.close().unwrap();
+        }
+    }
+    assert!(refused > 2_000 && done > 2_000, "{refused} refused, {done} done");
+}
+
+#[test]
+fn an_erase_that_met_a_full_disk_is_finished_by_the_next() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    let other = log.start_run("agent", "other", ()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    for _ in 0..30 {
+        let _ = run.append(&b"a secret ".repeat(300)).unwrap();
+        let _ = other.append(&[b'.'; 3_000]).unwrap();
+    }
+    let _ = run.end(&Outcome::completed()).unwrap();
+    disk.set_capacity(disk.allocated());
+    let refused = log.erase_run("run");
+    assert!(matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
+    let has_secret = || disk.image().windows(8).any(|part| part == b"a secret");
+    assert!(has_secret());
+    disk.set_capacity(u64::MAX);
+    assert_eq!(log.erase_run("run").unwrap().pinned_extents, 0);
+    assert!(!has_secret());
+    assert_eq!(log.trace("other").unwrap().count(), 30);
+    assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
+}
+
+#[test]
+fn a_store_that_lost_its_manifest_opens_on_a_full_disk_as_often_as_it_is_killed() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    for _ in 0..5 {
+        let _ = run.append(&[1; 2_000]).unwrap();
+    }
+    drop((run, log));
+    disk.set_capacity(disk.allocated());
+    for _ in 0..3 {
+        let areas = vec![0; (EXTENTS_AT - MANIFEST_AT) as usize];
+        disk.write_at(MANIFEST_AT, &areas).unwrap();
+        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+        assert!(log.recovery_report().salvaged);
+        assert_eq!(log.trace("run").unwrap().count(), 5);
+    }
+    let log = options().open_storage(Arc::new(disk)).unwrap();
+    let _ = log.writer("run").unwrap().end(&Outcome::completed()).unwrap();
+    assert!(log.verify().unwrap().is_clean());
+}

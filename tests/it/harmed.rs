@@ -1,0 +1,161 @@
+//! A store of which the manifest is lost is put together from its segments, and answers as before;
+//! what cannot be read is told, and never left out of an answer.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use runlog::env::{BootId, Environment, Step};
+use runlog::storage::Storage;
+use runlog::{Allow, Error, Options, Outcome, RunLog, Timestamp};
+use runlog_sim::{OpKind, SimClock, SimDisk, SimEntropy};
+
+use super::support::background::Background;
+
+const EXTENT: u64 = 64 << 10;
+/// Where both areas of the manifest are, in front of the extents.
+const MANIFEST_AT: u64 = 16 << 10;
+
+/// The background work is done when a test says so.
+fn options(background: &Background) -> Options {
+    let environment = Environment {
+        clock: Arc::new(SimClock::new(Timestamp(1_000_000_000))),
+        entropy: Arc::new(SimEntropy::new(7)),
+        boot_id: Some(BootId([1; 16])),
+    };
+    let options = Options::new().extent_size(EXTENT).index(false).environment(environment);
+    options.scheduler(Arc::new(background.clone()))
+}
+
+fn open(disk: &SimDisk) -> RunLog {
+    options(&Background::default()).open_storage(Arc::new(disk.clone())).unwrap()
+}
+
+fn append(log: &RunLog, run: &str, len: usize) {
+    let run = log.writer(("agent", run)).unwrap();
+    let _ = run.append(&vec![7; len]).unwrap();
+}
+
+fn end(log: &RunLog, run: &str) {
+    let _ = log.end_run("agent", run, &Outcome::completed(), Allow::nothing()).unwrap();
+}
+
+fn lose_manifest(disk: &SimDisk) {
+    disk.write_at(MANIFEST_AT, &vec![0; (EXTENT - MANIFEST_AT) as usize]).unwrap();
+}
+
+/// The lengths of a run's records.
+fn lens(log: &RunLog, run: &str) -> Vec<usize> {
+    let trace = log.trace(("agent", run)).unwrap();
+    trace.map(|record| record.unwrap().payload().len()).collect()
+}
+
+/// A run begins in a segment that stays, and goes on in segments that a compaction moves.
+fn compacted() -> SimDisk {
+    let (disk, background) = (SimDisk::new(), Background::default());
+    let log = options(&background).create_storage(Arc::new(disk.clone())).unwrap();
+    for run in ["stays", "goes on", "goes"] {
+        let _ = log.start_run("agent", run, ()).unwrap();
+    }
+    append(&log, "goes on", 100);
+    for _ in 0..8 {
+        append(&log, "stays", 7000);
+    }
+    for _ in 0..4 {
+        append(&log, "goes on", 20_000);
+        append(&log, "goes", 50_000);
+    }
+    end(&log, "goes");
+    log.sync().unwrap();
+    background.run(Step::Checkpoint);
+    let before = log.stats().unwrap().log_extents;
+    log.delete_run(("agent", "goes")).unwrap();
+    background.run(Step::Compact);
+    log.sync().unwrap();
+    assert!(log.stats().unwrap().log_extents < before - 1, "it was compacted");
+    disk
+}
+
+#[test]
+fn after_a_salvage_runs_that_go_on_in_outputs_are_read_and_listed_as_before() {
+    let disk = compacted();
+    lose_manifest(&disk);
+    let log = open(&disk);
+    assert!(log.recovery_report().salvaged);
+    assert_eq!(lens(&log, "goes on"), [100, 20_000, 20_000, 20_000, 20_000]);
+    assert_eq!(lens(&log, "stays"), [7000; 8]);
+    let (mut listed, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = log.all_runs(cursor.as_ref(), 1).unwrap();
+        listed.extend(page.runs.iter().map(|run| run.run.to_string()));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, ["goes on", "stays"]);
+}
+
+#[test]
+fn a_store_without_its_manifest_opens_on_a_full_disk() {
+    let disk = compacted();
+    disk.set_capacity(disk.allocated());
+    let log = open(&disk);
+    let run = log.writer(("agent", "stays")).unwrap();
+    let mut more = 0;
+    let refused = loop {
+        match run.append(&[8; 3000]) {
+            Ok(_) => more += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::DiskFull { .. }), "{refused}");
+    log.sync().unwrap();
+    drop((run, log));
+    lose_manifest(&disk);
+    let expected: Vec<usize> = [7000; 8].into_iter().chain(vec![3000; more]).collect();
+    for _ in 0..2 {
+        let log = open(&disk);
+        assert_eq!(lens(&log, "goes on"), [100, 20_000, 20_000, 20_000, 20_000]);
+        assert_eq!(lens(&log, "stays"), expected);
+    }
+    let log = open(&disk);
+    end(&log, "stays");
+    log.delete_run(("agent", "stays")).unwrap();
+    disk.set_capacity(u64::MAX);
+    append(&log, "goes on", 50_000);
+    append(&log, "goes on", 50_000);
+    log.close().unwrap();
+    let log = open(&disk);
+    assert!(log.recovery_report().is_clean(), "{}", log.recovery_report());
+    assert_eq!(lens(&log, "goes on")[1..], [20_000, 20_000, 20_000, 20_000, 50_000, 50_000]);
+    assert!(log.verify().unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_is_told_and_not_left_out_of_an_answer() {
+    let disk = SimDisk::new();
+    let log = options(&Background::default()).create_storage(Arc::new(disk.clone())).unwrap();
+    for number in 0..40 {
+        let run = log.start_run("agent", &format!("run {number}"), ()).unwrap();
+        let _ = run.append(&[7; 7000]).unwrap();
+        let _ = run.end(&Outcome::completed()).unwrap();
+    }
+    log.close().unwrap();
+    let mut failed = 0;
+    for nth in 0..20 {
+        let log = open(&disk);
+        for number in nth..nth + 3 {
+            disk.fail_nth(OpKind::Read, number, ErrorKind::Other);
+        }
+        match log.run(("agent", "run 3")) {
+            Ok(run) => assert_eq!(run.records, 1, "{nth}"),
+            Err(error) => {
+                assert!(matches!(error, Error::Io { .. }), "{nth}: {error}");
+                failed += 1;
+            }
+        }
+        disk.clear_faults();
+        assert_eq!(log.all_runs(None, 100).unwrap().runs.len(), 40, "{nth}, read again");
+    }
+    assert!(failed > 1, "{failed} reads failed");
+}

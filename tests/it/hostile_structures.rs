@@ -1,0 +1,108 @@
+//! Stores in which any fields were changed, with every checksum above them right again: no panic,
+//! no work and no memory without bound, and what such a store acknowledges stays.
+//!
+//! What the format says of such stores is little (section 2 of FORMAT.md), and what the engine
+//! makes of them is tested no further: they may lose anything that they had.
+//!
+//! - `RUNLOG_HOSTILE`: how many stores.
+//! - `RUNLOG_HOSTILE_SEED`: the first of their seeds; a failure names its own.
+
+use runlog::format::FrameKind;
+use runlog_sim::SplitMix64;
+
+use super::structures::{self, Kind};
+use super::support::campaign::variable;
+
+/// Few enough for a plain `cargo test`.
+const STORES: u64 = 300;
+
+/// The input of a seed: mostly a few changes.
+fn input(seed: u64) -> Vec<u8> {
+    let mut random = SplitMix64::for_case(2026, seed);
+    let changes = match random.index(5) {
+        0 => random.index(20),
+        few => few,
+    };
+    let mut input = vec![0; 2 + 8 * changes];
+    random.fill(&mut input);
+    input
+}
+
+/// Says which store it was.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("RUNLOG_HOSTILE=1 RUNLOG_HOSTILE_SEED={}", self.0);
+            println!("{}", structures::explain(&input(self.0)));
+        }
+    }
+}
+
+#[test]
+fn whatever_a_store_says_of_itself_it_keeps_what_it_acknowledges_and_works_within_bounds() {
+    let (stores, first) = (variable("RUNLOG_HOSTILE", STORES), variable("RUNLOG_HOSTILE_SEED", 0));
+    let (mut opened, mut wrote, mut calls, mut bytes) = (0, 0, 0, 0);
+    for seed in first..first + stores {
+        let _told = Seed(seed);
+        let work = structures::run(&input(seed));
+        opened += u64::from(work.opened);
+        wrote += u64::from(work.acknowledged > 0);
+        (calls, bytes) = (work.calls.max(calls), work.bytes.max(bytes));
+    }
+    println!(
+        "{opened} of {stores} opened, {wrote} took records; at most {calls} calls, {bytes} bytes"
+    );
+    assert!(stores < 100 || wrote > stores / 2, "{wrote} of {stores} took records");
+}
+
+/// What was wrong once: inputs that the fuzzer and the campaign found.
+#[test]
+fn inputs_that_were_found_do_no_harm_any_more() {
+    let found: [&[u8]; 6] = [
+        // Outputs that the manifest takes for segments of the log, behind the one that is written.
+        &[210, 0, 100, 167, 215, 200, 146, 0, 0, 109],
+        // A run that claims to take all that there is, in the directory of an output.
+        &[151, 0, 217, 160, 225, 191, 210, 0, 0, 0],
+        // A segment that is not sealed, with a number in front of all others.
+        &[82, 0, 183, 68, 139, 241, 63, 220, 0, 120],
+        // A block with more records than its extent has room for.
+        &[247, 4, 16, 99, 163, 31, 144, 0, 221, 240],
+        // Evictions with a flag that there is not, in a store without a manifest.
+        &[243, 0, 164, 117, 120, 241, 155, 237, 0, 14, 219, 37, 88, 197, 141, 0, 0, 22],
+        &[166, 0, 100, 13, 72, 109, 173, 37, 0, 54, 27, 167, 135, 29, 45, 19, 0, 140],
+    ];
+    for input in found {
+        println!("{input:?}");
+        let _ = structures::run(input);
+    }
+}
+
+/// A copy would have reached into the extents behind its own.
+#[test]
+fn a_block_that_claims_more_records_than_a_segment_can_list_is_not_moved() {
+    for records in [0x4000, 0xdd00, u32::MAX] {
+        let block = Kind::Frame(FrameKind::Block as u8);
+        assert!(structures::with_each((block, 15, records.into()), &[]) > 0);
+    }
+}
+
+#[test]
+fn evictions_that_a_directory_does_not_list_as_the_format_has_it_are_read_from_the_frames() {
+    let flags = (Kind::DirectoryEviction, 2, 8);
+    assert!(structures::with_each(flags, &[]) > 0);
+    // The extents are salvaged.
+    assert!(structures::with_each(flags, &[(Kind::Record, 10, 3)]) > 0);
+}
+
+/// Lists of runs, and opening without an index, read all entries of a directory.
+#[test]
+fn a_directory_with_an_entry_that_the_format_does_not_have_is_read_from_the_frames() {
+    let entries =
+        [(5, 1 << 8), (6, 99), (7, 1), (0, u64::MAX), (3, u32::MAX.into()), (16, u64::MAX)];
+    for (field, value) in entries {
+        assert!(structures::with_each((Kind::RunEntry, field, value), &[]) > 0);
+    }
+    assert!(structures::with_each((Kind::Hash, 1, u32::MAX.into()), &[]) > 0);
+}

@@ -1,0 +1,423 @@
+//! Records that are too long for one frame: what happens to them, and beside them, while they are
+//! written, moved, deleted and damaged.
+//!
+//! [`Meanwhile`] is a clock that does something else when it is asked for the k-th time. Between
+//! two pieces of a record the engine asks with no lock held, so this is what another thread does
+//! at that moment, each time at the same one.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use runlog::env::{BootId, Clock, Environment};
+use runlog::format::frame::{FRAME_HEADER_LEN, Pieces};
+use runlog::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{FrameHeader, FrameKind};
+use runlog::storage::MemoryStorage;
+use runlog::{
+    Batch, Compaction, Error, Expected, NewRecord, Options, Outcome, Retention, RunLog, RunNo, Seq,
+    Timestamp,
+};
+use runlog_sim::{SimDisk, SimEntropy, SplitMix64};
+
+const EXTENT: usize = 64 << 10;
+
+type Action = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Meanwhile {
+    time: Mutex<i64>,
+    due: Mutex<Option<(usize, Action)>>,
+}
+
+impl Meanwhile {
+    /// Calls `action` when the clock is asked for the time with this number from now on.
+    fn at(&self, number: usize, action: impl FnOnce() + Send + 'static) {
+        *self.due.lock().unwrap() = Some((number, Box::new(action)));
+    }
+
+    /// Whether that happened.
+    fn is_over(&self) -> bool {
+        self.due.lock().unwrap().is_none()
+    }
+}
+
+impl fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Meanwhile")
+    }
+}
+
+impl Clock for Meanwhile {
+    fn now(&self) -> Timestamp {
+        let mut due = self.due.lock().unwrap();
+        let action = match due.take() {
+            Some((0, action)) => Some(action),
+            later => {
+                *due = later.map(|(number, action)| (number - 1, action));
+                None
+            }
+        };
+        drop(due);
+        if let Some(action) = action {
+            action();
+        }
+        let mut time = self.time.lock().unwrap();
+        *time += 1000;
+        Timestamp(*time)
+    }
+}
+
+fn options(clock: &Arc<Meanwhile>) -> Options {
+    Options::new()
+        .extent_size(EXTENT as u64)
+        .background(false)
+        .compaction(Compaction::new().automatic(false))
+        .environment(Environment {
+            clock: clock.clone(),
+            entropy: Arc::new(SimEntropy::new(1)),
+            boot_id: Some(BootId([7; 16])),
+        })
+}
+
+fn create() -> (Arc<Meanwhile>, RunLog) {
+    let clock = Arc::new(Meanwhile::default());
+    let log = options(&clock).create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    (clock, log)
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    SplitMix64::new(seed).fill(&mut bytes);
+    bytes
+}
+
+fn payloads(log: &RunLog, run: &str) -> Vec<Vec<u8>> {
+    log.trace(run).unwrap().map(|record| record.unwrap().payload().to_vec()).collect()
+}
+
+fn assert_clean(log: &RunLog) {
+    let report = log.verify().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+#[test]
+fn a_batch_fails_if_its_run_is_replaced_by_another_of_the_same_name_between_its_pieces() {
+    let large = noise(1, 30_000);
+    for number in 0..4 {
+        let (clock, log) = create();
+        drop(log.start_run("agent", "run", ()).unwrap());
+        let other = log.clone();
+        clock.at(number, move || {
+            other.writer(("agent", "run")).unwrap().end(&Outcome::completed()).unwrap();
+            other.delete_run(("agent", "run")).unwrap();
+            drop(other.start_run("agent", "run", ()).unwrap());
+        });
+        let mut batch = Batch::new();
+        batch.append("agent", "run", NewRecord::new(&large));
+        batch.append("agent", "run", NewRecord::new(b"short"));
+        let refused = log.commit(&batch).unwrap_err();
+        assert!(clock.is_over() && matches!(refused, Error::Evicted { .. }), "{refused:?}");
+        assert!(payloads(&log, "run").is_empty());
+        log.commit(&batch).unwrap();
+        assert_eq!(payloads(&log, "run"), [large.clone(), b"short".to_vec()]);
+        assert_clean(&log);
+        log.compact().unwrap();
+        assert_eq!(payloads(&log, "run"), [large.clone(), b"short".to_vec()]);
+        assert_clean(&log);
+    }
+}
+
+#[test]
+fn policies_and_holds_say_nothing_of_a_document_that_is_being_written() {
+    let (clock, log) = create();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    run.append(b"record").unwrap();
+    run.end(&Outcome::completed()).unwrap();
+    log.hold("run", "why").unwrap();
+    let (other, policy) = (log.clone(), Retention::new().keep_newest(1));
+    clock.at(2, move || {
+        assert!(other.gc_plan(&policy).unwrap().evict.is_empty());
+        assert!(other.gc(&policy).unwrap().plan.evict.is_empty());
+        assert_eq!(other.held_runs().unwrap().len(), 1);
+        assert_eq!(other.list("space", "", None, 10).unwrap().documents.len(), 0);
+        assert!(other.get("space", "key").unwrap().is_none());
+    });
+    let large = noise(2, 50_000);
+    log.put("space", "key", &NewRecord::new(&large)).unwrap();
+    assert!(clock.is_over());
+    assert!(*log.get("space", "key").unwrap().unwrap().payload() == *large);
+    assert_clean(&log);
+}
+
+#[test]
+fn a_run_can_be_erased_between_the_pieces_of_another_ones_record() {
+    let secret = noise(3, 20_000);
+    for number in 0..5 {
+        let clock = Arc::new(Meanwhile::default());
+        let storage = Arc::new(MemoryStorage::new());
+        // Nothing rolls while the record is written: the clock is asked under a lock then.
+        let options = options(&clock).extent_size(1 << 20);
+        let log = options.create_storage(storage.clone()).unwrap();
+        let large = log.start_run("agent", "large", ()).unwrap();
+        let small = log.start_run("agent", "small", ()).unwrap();
+        large.append(&noise(4, 200_000)).unwrap();
+        small.append(&secret).unwrap();
+        small.end(&Outcome::completed()).unwrap();
+        let other = log.clone();
+        clock.at(number, move || {
+            let erased = other.erase_run(("agent", "small")).unwrap();
+            assert_eq!(erased.pinned_extents, 0);
+        });
+        large.append(&noise(5, 600_000)).unwrap();
+        assert!(clock.is_over());
+        let found = payloads(&log, "large");
+        assert!(found == [noise(4, 200_000), noise(5, 600_000)]);
+        let image = storage.to_bytes();
+        let part = |at: usize| &secret[at..at + 64];
+        let is_left = (0..secret.len() - 64)
+            .step_by(4096)
+            .any(|at| image.windows(64).any(|window| window == part(at)));
+        assert!(!is_left, "bytes of the erased run are left");
+        assert_clean(&log);
+    }
+}
+
+#[test]
+fn a_small_run_among_hundreds_of_segments_of_large_records_can_be_erased() {
+    let (_, log) = create();
+    let large = log.start_run("agent", "large", ()).unwrap();
+    let records: Vec<Vec<u8>> = (0..8).map(|number| noise(10 + number, 1_500_000)).collect();
+    for (number, record) in records.iter().enumerate() {
+        if number == 4 {
+            let small = log.start_run("agent", "small", ()).unwrap();
+            small.append(b"a secret").unwrap();
+            small.end(&Outcome::completed()).unwrap();
+        }
+        large.append(record).unwrap();
+    }
+    let erased = log.erase_run("small").unwrap();
+    assert_eq!((erased.bytes, erased.pinned_extents), (8, 0));
+    assert!(payloads(&log, "large") == records);
+    assert!(log.receipts(10).unwrap().iter().any(|receipt| receipt.run.as_str() == "small"));
+    assert_clean(&log);
+}
+
+#[test]
+fn records_that_threads_append_to_one_run_at_once_come_back_whole() {
+    let (_, log) = create();
+    drop(log.start_run("agent", "run", ()).unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let log = &log;
+            scope.spawn(move || {
+                let run = log.writer(("agent", "run")).unwrap();
+                for number in 0..12 {
+                    let len = if number % 3 == 0 { 100 } else { 40_000 };
+                    run.append(&noise(thread * 100 + number, len)).unwrap();
+                }
+            });
+        }
+    });
+    let mut expected: Vec<Vec<u8>> = (0..4_u64)
+        .flat_map(|thread| (0..12).map(move |number| (thread, number)))
+        .map(|(thread, number)| {
+            noise(thread * 100 + number, if number % 3 == 0 { 100 } else { 40_000 })
+        })
+        .collect();
+    expected.sort();
+    for compacted in [false, true] {
+        if compacted {
+            log.compact().unwrap();
+        }
+        let mut found = payloads(&log, "run");
+        found.sort();
+        assert!(found == expected);
+        let backwards: Vec<u64> =
+            log.trace("run").unwrap().rev().map(|record| record.unwrap().seq().0).collect();
+        assert_eq!(backwards, (0..48).rev().collect::<Vec<_>>());
+        assert_clean(&log);
+    }
+}
+
+#[test]
+fn on_a_full_disk_large_writes_leave_nothing_behind_that_takes_space() {
+    for capacity in (1_000_000..1_200_000).step_by(30_000) {
+        let clock = Arc::new(Meanwhile::default());
+        let disk = SimDisk::untracked(Vec::new());
+        disk.set_capacity(capacity);
+        let log = options(&clock).create_storage(Arc::new(disk.clone())).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        run.append(&noise(1, 500_000)).unwrap();
+        let large = noise(2, 900_000);
+        let mut taken = Vec::new();
+        for attempt in 0..6 {
+            let refused = match attempt % 3 {
+                0 => run.append(&large).map(drop),
+                1 => log.put("space", "key", &NewRecord::new(&large)).map(drop),
+                _ => run.append_batch(&[NewRecord::new(&large), NewRecord::new(b"x")]).map(drop),
+            };
+            assert!(matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
+            taken.push(disk.allocated());
+        }
+        // What is set aside for other writes may have got its space after the first refusal.
+        let set_aside = 2 * 65_536;
+        assert!(taken.iter().all(|taken_now| *taken_now <= taken[0] + set_aside), "{taken:?}");
+        assert_eq!(payloads(&log, "run").len(), 1);
+        // The segments that were set aside take what fits them.
+        run.append(&noise(3, 100_000)).unwrap();
+        assert_clean(&log);
+    }
+}
+
+#[test]
+fn a_document_that_a_full_disk_breaks_off_takes_no_space() {
+    let clock = Arc::new(Meanwhile::default());
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options(&clock).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let other = disk.clone();
+    // Somebody else takes the space while the record is written.
+    let filler = log.clone();
+    clock.at(3, move || {
+        other.set_capacity(other.allocated());
+        let run = filler.writer(("agent", "run")).unwrap();
+        while run.append(&[7; 5000]).is_ok() {}
+    });
+    let refused = log.put("space", "key", &NewRecord::new(&noise(2, 300_000)));
+    assert!(clock.is_over() && matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
+    assert!(log.get("space", "key").unwrap().is_none());
+    disk.set_capacity(u64::MAX);
+    let empty = log.verify().unwrap();
+    assert!(empty.is_clean(), "{:?}", empty.problems);
+    log.put_if("space", "key", &NewRecord::new(b"value"), Expected::Absent).unwrap();
+    assert_eq!(*log.get("space", "key").unwrap().unwrap().payload(), *b"value");
+    drop(run);
+    log.close().unwrap();
+}
+
+/// The frames of an image, with their places in it.
+fn frames(image: &[u8]) -> Vec<(usize, SegmentHeader, FrameHeader)> {
+    let mut frames = Vec::new();
+    for base in (64 << 10..image.len()).step_by(EXTENT) {
+        let extent = &image[base..(base + EXTENT).min(image.len())];
+        let Ok(header) = SegmentHeader::decode(extent) else { continue };
+        let mut at = SEGMENT_HEADER_LEN;
+        while let Ok(frame) = FrameHeader::decode(&extent[at as usize..], header.key, at) {
+            frames.push((base + at as usize, header, frame));
+            at += u32::try_from(frame.frame_len()).unwrap();
+        }
+    }
+    frames
+}
+
+/// A closed store: a run that has ended with large and small records, one that goes on, and small
+/// runs that were deleted.
+fn closed() -> (Arc<Meanwhile>, Arc<MemoryStorage>, Vec<Vec<u8>>) {
+    let clock = Arc::new(Meanwhile::default());
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options(&clock).create_storage(storage.clone()).unwrap();
+    let (one, two) = ("one", "two");
+    let (first, second) =
+        (log.start_run("agent", one, ()).unwrap(), log.start_run("agent", two, ()).unwrap());
+    let mut records = Vec::new();
+    for number in 0..10 {
+        let record = noise(number, if number % 2 == 0 { 30_000 } else { 700 });
+        first.append(&record).unwrap();
+        second.append(&record).unwrap();
+        let gone = log.start_run("agent", &format!("gone-{number}"), ()).unwrap();
+        gone.append(&noise(50 + number, 6_000)).unwrap();
+        gone.end(&Outcome::completed()).unwrap();
+        records.push(record);
+    }
+    first.end(&Outcome::completed()).unwrap();
+    for number in 0..10 {
+        log.delete_run(("agent", format!("gone-{number}").as_str())).unwrap();
+    }
+    drop((first, second));
+    log.close().unwrap();
+    (clock, storage, records)
+}
+
+#[test]
+fn each_damaged_frame_of_a_large_record_costs_that_record_and_stops_no_compaction() {
+    let (clock, storage, records) = closed();
+    let image = storage.to_bytes();
+    let all = frames(&image);
+    let large = |frame: &FrameHeader| matches!(frame.kind, FrameKind::Piece | FrameKind::Record);
+    let hit = all.iter().filter(|(_, _, frame)| large(frame)).step_by(7);
+    for (at, _, frame) in hit {
+        for place in [8, 33, FRAME_HEADER_LEN + 5] {
+            let mut image = image.clone();
+            image[at + place] ^= 4;
+            let storage = Arc::new(MemoryStorage::from_bytes(image));
+            let log = options(&clock).open_storage(storage).unwrap();
+            let compacted = log.compact().unwrap();
+            assert!(compacted.segments > 0, "others are moved all the same: {compacted:?}");
+            let mut lost = 0;
+            for run in ["one", "two"] {
+                let found: Vec<_> = log.trace(run).unwrap().collect();
+                assert_eq!(found.len(), records.len(), "{run}, {frame:?}");
+                for (record, expected) in found.iter().zip(&records) {
+                    match record {
+                        Ok(record) => assert!(*record.payload() == **expected),
+                        Err(error) => lost += usize::from(error.is_corruption()),
+                    }
+                }
+            }
+            let is_dead = !["one", "two"].iter().any(|run| {
+                log.run(*run).is_ok_and(|_| names_of(&all, frame.run_no) == Some(run.to_string()))
+            });
+            assert_eq!(lost, usize::from(!is_dead), "{frame:?}");
+            assert_eq!(log.verify().unwrap().is_clean(), is_dead, "{frame:?}");
+        }
+    }
+}
+
+/// The run with this number, by the order in which the runs of [`closed`] were started.
+fn names_of(_: &[(usize, SegmentHeader, FrameHeader)], run_no: RunNo) -> Option<String> {
+    match run_no.0 {
+        1 => Some("one".into()),
+        2 => Some("two".into()),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_frame_that_its_segment_does_not_explain_stays_where_it_is_and_costs_no_other_record() {
+    let (clock, storage, records) = closed();
+    let image = storage.to_bytes();
+    let deleted = |frame: &FrameHeader| frame.kind == FrameKind::Record && frame.run_no.0 > 2;
+    for (at, segment, frame) in frames(&image).iter().filter(|(_, _, frame)| deleted(frame)) {
+        let mut image = image.clone();
+        let stranger = FrameHeader { run_no: RunNo(1 << 40), ..*frame };
+        image[*at..at + FRAME_HEADER_LEN].copy_from_slice(&stranger.encode(segment.key.salt));
+        let storage = Arc::new(MemoryStorage::from_bytes(image));
+        let log = options(&clock).open_storage(storage).unwrap();
+        log.compact().unwrap();
+        for run in ["one", "two"] {
+            assert!(payloads(&log, run) == records, "{run}");
+        }
+    }
+}
+
+#[test]
+fn verify_finds_a_large_record_of_which_a_piece_is_another() {
+    let (clock, storage, _) = closed();
+    let image = storage.to_bytes();
+    let pieces: Vec<_> =
+        frames(&image).into_iter().filter(|(_, _, frame)| frame.kind == FrameKind::Piece).collect();
+    for (at, segment, frame) in pieces.iter().step_by(5) {
+        for forged in [
+            FrameHeader { extra: frame.extra + 1, ..*frame },
+            FrameHeader { seq: Seq(frame.seq.0 + 1), ..*frame },
+        ] {
+            let is_first = frame.extra == 0 && forged.extra == 0;
+            let mut image = image.clone();
+            image[*at..at + FRAME_HEADER_LEN].copy_from_slice(&forged.encode(segment.key.salt));
+            let storage = Arc::new(MemoryStorage::from_bytes(image));
+            let log = options(&clock).open_storage(storage).unwrap();
+            assert_eq!(log.verify().unwrap().is_clean(), is_first, "{forged:?}");
+        }
+    }
+    assert_eq!(Pieces { first: runlog::Lsn(1), count: 2 }.encode().len(), 16);
+}

@@ -1,0 +1,270 @@
+//! A list is what was there at one moment of the call, whatever others do meanwhile.
+//!
+//! Method: each question is asked once for each of its reads of the storage, and at that read
+//! another handle does something: the answer must be the one of before or the one of after. The
+//! store has no index, which is read with a lock held that who writes needs.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use runlog::env::Environment;
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{Error, NewRecord, Options, Outcome, Retention, RunLog, RunPage, Timestamp};
+use runlog_sim::{SimClock, SimEntropy};
+
+const EXTENT: u64 = 64 << 10;
+
+/// A storage that does something at one of its reads.
+#[derive(Clone)]
+struct Interrupted {
+    memory: Arc<MemoryStorage>,
+    plan: Arc<Mutex<Plan>>,
+}
+
+#[derive(Default)]
+struct Plan {
+    reads: usize,
+    /// Reads of other lengths do not count.
+    lens: Range<usize>,
+    at: Option<usize>,
+    act: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl core::fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Interrupted")
+    }
+}
+
+impl Interrupted {
+    fn new(bytes: Vec<u8>) -> Self {
+        Self { memory: Arc::new(MemoryStorage::from_bytes(bytes)), plan: Arc::default() }
+    }
+
+    /// Calls `act` at the read with this number from here on, of those that are so long.
+    fn interrupt(&self, at: usize, lens: Range<usize>, act: impl FnOnce() + Send + 'static) {
+        let act: Box<dyn FnOnce() + Send> = Box::new(act);
+        *self.plan.lock().unwrap() = Plan { reads: 0, lens, at: Some(at), act: Some(act) };
+    }
+
+    /// Whether there was no such read.
+    fn is_over(&self) -> bool {
+        self.plan.lock().unwrap().act.take().is_some()
+    }
+}
+
+impl Storage for Interrupted {
+    fn len(&self) -> io::Result<u64> {
+        self.memory.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let act = {
+            let mut plan = self.plan.lock().unwrap();
+            plan.reads += usize::from(plan.lens.contains(&buf.len()));
+            let due = plan.at == Some(plan.reads);
+            plan.act.take_if(|_| due)
+        };
+        if let Some(act) = act {
+            act();
+        }
+        self.memory.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.memory.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.memory.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.memory.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.memory.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.memory.punch(offset, len)
+    }
+}
+
+fn options(index: bool) -> Options {
+    let environment = Environment {
+        clock: Arc::new(SimClock::new(Timestamp(1_000_000_000))),
+        entropy: Arc::new(SimEntropy::new(7)),
+        boot_id: None,
+    };
+    Options::new().extent_size(EXTENT).background(false).index(index).environment(environment)
+}
+
+/// The image of a store with runs that go on and runs that have ended, in several segments.
+fn image(index: bool) -> Vec<u8> {
+    let memory = Arc::new(MemoryStorage::new());
+    let log = options(index).create_storage(memory.clone()).unwrap();
+    for run in 0..8 {
+        let writer = log.start_run(&format!("agent-{run}"), &format!("run-{run}"), ()).unwrap();
+        for _ in 0..4 {
+            let _ = writer.append(&[b'x'; 9_000]).unwrap();
+        }
+        if run % 2 == 1 {
+            let _ = writer.end(&Outcome::completed()).unwrap();
+        }
+        if run == 1 || run == 3 {
+            let _ = log.hold(format!("run-{run}").as_str(), "a reason").unwrap();
+        }
+        let _ = log.put("space", &format!("key-{run}"), &NewRecord::new(b"value")).unwrap();
+    }
+    log.checkpoint().unwrap();
+    // In memory it has ended, for the catalog it goes on. What is in memory has its directories
+    // read when the store is opened; those of the runs in front of it are not.
+    end(&log, "run-6");
+    log.close().unwrap();
+    memory.to_bytes()
+}
+
+fn names(page: RunPage) -> String {
+    page.runs.iter().map(|run| format!("{}/{} {:?}; ", run.agent, run.run, run.status)).collect()
+}
+
+type Question = fn(&RunLog) -> String;
+
+const QUESTIONS: [(&str, Question); 8] = [
+    ("in_progress", |log| names(log.in_progress(None, 100).unwrap())),
+    ("in_progress, two", |log| names(log.in_progress(None, 2).unwrap())),
+    ("all_runs", |log| names(log.all_runs(None, 100).unwrap())),
+    ("all_runs, three", |log| names(log.all_runs(None, 3).unwrap())),
+    ("runs", |log| names(log.runs("agent-2", None, 50).unwrap())),
+    ("agents", |log| format!("{:?}", log.agents(None, 100).unwrap())),
+    ("list", |log| format!("{:?}", log.list("space", "key", None, 100).unwrap())),
+    ("gc_plan", |log| {
+        let plan = log.gc_plan(&Retention::new().keep_newest(1)).unwrap();
+        plan.evict.iter().map(|run| format!("{} ", run.run)).collect()
+    }),
+];
+
+type Action = fn(&RunLog);
+
+fn end(log: &RunLog, run: &str) {
+    let _ = log.writer(run).unwrap().end(&Outcome::completed()).unwrap();
+}
+
+const ACTIONS: [(&str, Action); 7] = [
+    ("end", |log| end(log, "run-2")),
+    ("end and delete", |log| {
+        end(log, "run-2");
+        let _ = log.delete_run("run-2").unwrap();
+    }),
+    ("end, delete and forget", |log| {
+        end(log, "run-2");
+        let _ = log.delete_run("run-2").unwrap();
+        log.compact().unwrap();
+    }),
+    ("start", |log| drop(log.start_run("agent-9", "run-9", ()).unwrap())),
+    ("checkpoint", |log| {
+        let writer = log.start_run("agent-8", "filler", ()).unwrap();
+        for _ in 0..10 {
+            let _ = writer.append(&[b'x'; 9_000]).unwrap();
+        }
+        log.checkpoint().unwrap();
+    }),
+    ("delete a document", |log| assert!(log.delete("space", "key-4").unwrap())),
+    ("gc", |log| {
+        let _ = log.gc(&Retention::new().keep_newest(0)).unwrap();
+        log.compact().unwrap();
+    }),
+];
+
+/// Asks while something else is done at each read; answers how often.
+fn ask(image: &[u8], (asked, question): (&str, Question), (done, action): (&str, Action)) -> usize {
+    let open = |storage: &Interrupted| options(false).open_storage(Arc::new(storage.clone()));
+    let (before, after) = {
+        let log = open(&Interrupted::new(image.to_vec())).unwrap();
+        let before = question(&log);
+        action(&log);
+        (before, question(&log))
+    };
+    for at in 1.. {
+        let storage = Interrupted::new(image.to_vec());
+        let log = open(&storage).unwrap();
+        let other = log.clone();
+        storage.interrupt(at, 0..usize::MAX, move || action(&other));
+        let answer = question(&log);
+        assert!(answer == before || answer == after, "{asked} beside {done}, read {at}: {answer}");
+        if storage.is_over() {
+            return at - 1;
+        }
+    }
+    unreachable!("there is an end to the reads")
+}
+
+#[test]
+fn lists_are_of_one_moment() {
+    let image = image(false);
+    for question in QUESTIONS {
+        let asked: usize = ACTIONS.iter().map(|action| ask(&image, question, *action)).sum();
+        assert!(asked > ACTIONS.len(), "{} reads something", question.0);
+    }
+}
+
+#[test]
+fn a_check_beside_a_close_reports_no_damage() {
+    let image = image(true);
+    // The first one that is so long is that of the manifest, with its lock held.
+    for at in 2.. {
+        let storage = Interrupted::new(image.clone());
+        let log = options(true).index_cache(0).open_storage(Arc::new(storage.clone())).unwrap();
+        let other = log.clone();
+        // At the reads of whole segments: the index is closed before it is compared.
+        storage.interrupt(at, 8 << 10..usize::MAX, move || other.close().unwrap());
+        match log.verify() {
+            Ok(report) => {
+                assert!(report.is_clean(), "read {at}: {:?}", report.problems);
+                let is_over = storage.is_over();
+                assert_eq!(report.index_checked, is_over, "read {at}");
+                if is_over {
+                    assert!(at > 3);
+                    break;
+                }
+            }
+            Err(error) => assert!(matches!(error, Error::Closed), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_check_beside_deletions_and_compactions_reports_no_damage() {
+    let image = image(false);
+    let actions = ACTIONS.iter().filter(|action| action.0.starts_with("end, ") || action.0 == "gc");
+    for (done, action) in actions {
+        for at in 1.. {
+            let storage = Interrupted::new(image.clone());
+            let log = options(false).open_storage(Arc::new(storage.clone())).unwrap();
+            let other = log.clone();
+            // At the headers of segments: no other read is so short.
+            storage.interrupt(at, 1..200, move || action(&other));
+            let report = log.verify().unwrap();
+            assert!(report.is_clean(), "{done}, read {at}: {:?}", report.problems);
+            if storage.is_over() {
+                assert!(at > 3, "few segments");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn held_runs_come_in_one_order() {
+    let held = |index| {
+        let log = options(index).open_storage(Arc::new(Interrupted::new(image(index)))).unwrap();
+        let _ = log.hold("run-2", "late").unwrap();
+        let held = log.held_runs().unwrap();
+        held.into_iter().map(|held| held.run.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(held(true), ["run-1", "run-2", "run-3"]);
+    assert_eq!(held(false), held(true));
+}

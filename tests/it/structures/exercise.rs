@@ -1,0 +1,243 @@
+//! Everything that a caller does to a store, and what must hold whatever its bytes are: nothing
+//! panics, the work is bounded by the length of the file, and what was acknowledged is there when
+//! the store is opened again.
+
+use std::sync::Arc;
+
+use runlog::{
+    Allow, Batch, Compaction, Compression, Error, Expected, NewRecord, Outcome, Retention, RunLog,
+    RunSummary, Seq,
+};
+
+use super::counted::{Counted, Done};
+use super::stores::{SPACE, options};
+
+/// The most runs that are looked at.
+const RUNS: usize = 128;
+const AGENT: &str = "new agent";
+
+/// How far one input came.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Work {
+    pub(crate) opened: bool,
+    /// The records and documents that were acknowledged.
+    pub(crate) acknowledged: usize,
+    pub(crate) calls: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What was acknowledged: records by run, and documents.
+#[derive(Debug, Default)]
+struct Acknowledged {
+    runs: Vec<(String, Vec<Vec<u8>>)>,
+    documents: Vec<(String, Vec<u8>)>,
+}
+
+/// What may be done to a file: opening it twice, asking everything twice, moving all of it.
+fn most(len: usize) -> Done {
+    Done { calls: 30_000 + len as u64 / 4, bytes: (128 << 20) + 256 * len as u64 }
+}
+
+/// Opens a file, uses it in one of several ways, and opens it again.
+pub(crate) fn exercise(bytes: Vec<u8>, ways: u8) -> Work {
+    let most = most(bytes.len());
+    let way = |bit: u8| ways >> bit & 1 != 0;
+    let compression = if way(0) { Compression::None } else { Compression::Zstd { level: 1 } };
+    let options = |boot: u8| {
+        let compaction = Compaction::new().automatic(way(1));
+        options(boot).index(!way(2)).compression(compression).compaction(compaction)
+    };
+    let file = Arc::new(Counted::new(&bytes, most));
+    let log = match options(7 + (ways >> 7)).open_storage(file.clone()) {
+        Ok(log) => log,
+        Err(error) => {
+            file.check();
+            let _ = error.to_string();
+
+            return Work { calls: file.done().calls, bytes: file.done().bytes, ..Work::default() };
+        }
+    };
+    drop(bytes);
+    let _ = log.recovery_report().to_string();
+    if way(3) {
+        read_all(&log);
+    }
+    let mut acknowledged = Acknowledged::default();
+    let _ = write(&log, &mut acknowledged, 0);
+    if way(4) {
+        let _ = delete(&log);
+    }
+    read_all(&log);
+    let _ = log.verify();
+    let _ = write(&log, &mut acknowledged, 1);
+    acknowledged.check(&log);
+    let count = acknowledged.count();
+    // The file of a process that is killed now, or that closes the store.
+    let left = file.to_bytes();
+    let closed = log.close();
+    file.check();
+    let (first, left) = if way(5) { (file.done(), left) } else { (file.done(), file.to_bytes()) };
+    let file = Arc::new(Counted::new(&left, most));
+    let log = match options(7 + (ways >> 6 & 1)).open_storage(file.clone()) {
+        Ok(log) => log,
+        Err(error) => {
+            assert!(count == 0, "{error}, after it was closed: {closed:?}");
+            return Work { opened: true, ..Work::default() };
+        }
+    };
+    acknowledged.check(&log);
+    let _ = (log.compact(), log.verify());
+    acknowledged.check(&log);
+    read_all(&log);
+    let _ = log.close();
+    file.check();
+    let (calls, bytes) = (first.calls + file.done().calls, first.bytes + file.done().bytes);
+    Work { opened: true, acknowledged: count, calls, bytes }
+}
+
+impl Acknowledged {
+    fn count(&self) -> usize {
+        self.documents.len() + self.runs.iter().map(|(_, records)| records.len()).sum::<usize>()
+    }
+
+    fn check(&self, log: &RunLog) {
+        for (run, records) in self.runs.iter().filter(|(_, records)| !records.is_empty()) {
+            let trace = log.trace((AGENT, run.as_str()));
+            let trace = trace.unwrap_or_else(|error| panic!("{run} was acknowledged: {error}"));
+            let found: Result<Vec<Vec<u8>>, Error> =
+                trace.map(|record| Ok(record?.payload().to_vec())).collect();
+            let found = found.unwrap_or_else(|error| panic!("{run} was acknowledged: {error}"));
+            let short = |records: &[Vec<u8>]| {
+                records.iter().map(|one| (one.len(), one.first().copied())).collect::<Vec<_>>()
+            };
+            assert_eq!(short(&found), short(records), "the records of {run}");
+        }
+        for (key, value) in &self.documents {
+            let found = log.get(SPACE, key);
+            let found = found.unwrap_or_else(|error| panic!("{key} was acknowledged: {error}"));
+            let found = found.unwrap_or_else(|| panic!("{key} was acknowledged"));
+            assert_eq!(found.payload(), value, "the document {key}");
+        }
+    }
+}
+
+/// Reads whatever can be read; an error ends what it is about.
+fn read_all(log: &RunLog) {
+    let mut runs: Vec<RunSummary> = Vec::new();
+    let mut after = None;
+    while let Ok(page) = log.all_runs(after.as_ref(), 16) {
+        runs.extend(page.runs);
+        after = page.next;
+        if after.is_none() || runs.len() >= RUNS {
+            break;
+        }
+    }
+    let mut agent = None;
+    for _ in 0..8 {
+        let Ok(agents) = log.agents(agent.as_ref(), 4) else { break };
+        for one in &agents {
+            let _ = log.runs(one.as_str(), None, 16);
+        }
+        agent = agents.last().cloned();
+        if agent.is_none() {
+            break;
+        }
+    }
+    let _ = log.in_progress(None, 16);
+    let mut after = None;
+    for _ in 0..16 {
+        let Ok(page) = log.list(SPACE, "", after.as_deref(), 3) else { break };
+        for listed in &page.documents {
+            let _ = log.get(SPACE, &listed.key).map(|found| found.map(|one| one.version()));
+        }
+        after = page.documents.last().map(|last| last.key.clone());
+        if after.is_none() {
+            break;
+        }
+    }
+    let _ = (log.receipts(16), log.held_runs(), log.stats());
+    let _ = log.gc_plan(&Retention::new().keep_newest(1));
+    for summary in runs {
+        read_run(log, &summary);
+    }
+}
+
+fn read_run(log: &RunLog, summary: &RunSummary) {
+    let (agent, run) = (summary.agent.as_str(), summary.run.as_str());
+    let _ = (log.agent_of(run), log.run((agent, run)));
+    let _ = (log.metadata((agent, run)).is_ok(), log.outcome((agent, run)));
+    let Ok(trace) = log.trace((agent, run)) else { return };
+    for record in trace.take(RUNS).flatten() {
+        let _ = (record.kind(), record.timestamp(), record.content_type(), record.payload().len());
+    }
+    let Ok(trace) = log.trace((agent, run)) else { return };
+    for record in trace.rev().take(RUNS).flatten() {
+        let _ = record.payload().len();
+    }
+    let middle = summary.records / 2;
+    let range = log.trace((agent, run)).and_then(|trace| trace.range(Seq(middle)..));
+    if let Ok(Some(Ok(record))) = range.map(|mut trace| trace.next()) {
+        let _ = record.payload().len();
+    }
+}
+
+/// Writes runs and documents, and notes what was acknowledged.
+fn write(log: &RunLog, done: &mut Acknowledged, round: u8) -> runlog::Result<()> {
+    for number in 0..2_u8 {
+        let run = format!("new-{number}");
+        let writer = log.start_run(AGENT, &run, b"metadata")?;
+        if round == 0 {
+            done.runs.push((run.clone(), Vec::new()));
+        }
+        let records = &mut done.runs[usize::from(number)].1;
+        let large = vec![number * 2 + round; 20_000];
+        for payload in [&b"one"[..], b"", &large, b"four"] {
+            let _ = writer.append(payload)?;
+            records.push(payload.to_vec());
+        }
+        let _ = writer.append_batch(&[NewRecord::new(b"five"), NewRecord::new(b"six")])?;
+        records.extend([b"five".to_vec(), b"six".to_vec()]);
+        if (number, round) == (1, 0) {
+            let _ = log.hold((AGENT, run.as_str()), "a reason")?;
+            let _ = writer.end(&Outcome::completed())?;
+            let late = NewRecord::new(b"late");
+            let _ = log.append_to(AGENT, &run, &late, Allow::everything())?;
+            records.push(b"late".to_vec());
+            break;
+        }
+        if (number, round) == (0, 1) {
+            break;
+        }
+    }
+    let keys = ["key-1", "a new key"].map(|key| format!("{key}{round}"));
+    let mut batch = Batch::new();
+    for key in &keys {
+        batch.put(SPACE, key, NewRecord::new(b"written together"));
+    }
+    batch.append(AGENT, "new-0", NewRecord::new(b"seven")).delete(SPACE, "key-2");
+    let _ = log.commit(&batch)?;
+    done.documents.extend(keys.map(|key| (key, b"written together".to_vec())));
+    done.runs[0].1.push(b"seven".to_vec());
+    let _ = log.put_if(SPACE, "key-3", &NewRecord::new(b"new"), Expected::Absent);
+    log.sync()
+}
+
+/// Deletes some of what was there, and moves the rest; each for itself, since damage may refuse it.
+fn delete(log: &RunLog) -> runlog::Result<()> {
+    let _ = log.adopt_orphans();
+    let page = log.all_runs(None, 5)?;
+    let mut runs = page.runs.iter().filter(|summary| summary.agent != AGENT);
+    for summary in runs.by_ref().take(2) {
+        let _ = log.delete_run((summary.agent.as_str(), summary.run.as_str()));
+    }
+    let _ = (log.checkpoint(), log.compact(), log.reclaim());
+    if let Some(summary) = runs.next() {
+        let _ = log.hold((summary.agent.as_str(), summary.run.as_str()), "a reason");
+    }
+    if let Some(summary) = runs.next() {
+        let _ = log.erase_run((summary.agent.as_str(), summary.run.as_str()));
+    }
+    let _ = log.gc(&Retention::new().keep_newest(4));
+    let _ = log.erase(SPACE, "all");
+    log.reclaim()
+}

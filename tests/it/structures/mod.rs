@@ -1,0 +1,80 @@
+//! Stores of which some fields are changed, and every checksum above them made right again: what
+//! somebody writes who knows the format, and means harm or has a bug.
+//!
+//! - [`stores`]: stores with everything in them.
+//! - [`map`]: where their structures are, and the fields of these.
+//! - [`change`]: the changes that an input asks for; [`repair`] makes the checksums right.
+//! - [`counted`]: a file in memory that counts what is done to it.
+//! - [`exercise`]: opens, asks, writes, compacts, reopens.
+//!
+//! The campaign `hostile_structures` and the fuzz target of this name share this folder.
+//!
+//! An input is a byte that chooses the store, one that chooses what is done with it, and then 8
+//! bytes for each change.
+
+mod change;
+mod counted;
+mod exercise;
+mod map;
+mod repair;
+mod stores;
+
+pub(crate) use exercise::Work;
+#[cfg(test)]
+pub(crate) use map::Kind;
+
+/// The most changes of one input.
+const MOST_CHANGES: usize = 24;
+
+/// Changes a store as `input` says, and uses it. What is wrong panics.
+pub(crate) fn run(input: &[u8]) -> Work {
+    let Some((store, ways, changes)) = read(input) else { return Work::default() };
+    exercise::exercise(change::changed(store, changes), ways)
+}
+
+/// The store, what is done with it, and the changes.
+fn read(input: &[u8]) -> Option<(&'static stores::Store, u8, &[[u8; 8]])> {
+    let [store, ways, changes @ ..] = input else { return None };
+    let stores = stores::stores();
+    let (changes, _) = changes.as_chunks::<8>();
+    let changes = &changes[..changes.len().min(MOST_CHANGES)];
+    Some((&stores[usize::from(*store) % stores.len()], *ways, changes))
+}
+
+/// The fields that a case sets: the kind of the structure, the number of the field, the value.
+#[cfg(test)]
+pub(crate) type Fields<'a> = &'a [(Kind, usize, u64)];
+
+/// Sets the first field in some structures of its kind, one at a time, and the others in the last
+/// one of theirs; then uses the store in some ways. How many of them opened.
+#[cfg(test)]
+pub(crate) fn with_each((kind, field, value): (Kind, usize, u64), others: Fields<'_>) -> usize {
+    let mut opened = 0;
+    for (number, store) in stores::stores().iter().enumerate() {
+        let of_kind = |kind| {
+            let structures = store.map.structures.iter().enumerate();
+            structures.filter(move |(_, one)| one.kind == kind).map(|(number, _)| number)
+        };
+        let mut fixed = Vec::new();
+        for &(kind, field, value) in others {
+            fixed.extend(of_kind(kind).next_back().map(|last| (last, field, value)));
+        }
+        for target in of_kind(kind).take(4) {
+            let fields: Vec<_> = fixed.iter().copied().chain([(target, field, value)]).collect();
+            for ways in [0b0000_0000, 0b0101_0111] {
+                println!("store {number}, structure {target}, ways {ways:b}");
+                let work = exercise::exercise(change::with_fields(store, &fields), ways);
+                opened += usize::from(work.opened);
+            }
+        }
+    }
+    opened
+}
+
+/// What an input changes, field by field, for people.
+pub(crate) fn explain(input: &[u8]) -> String {
+    let Some((store, ways, changes)) = read(input) else { return String::new() };
+    let bytes = change::changed(store, changes);
+    let told = format!("store {}, ways {ways:08b}\n", input[0]);
+    told + &store.map.differences(&store.bytes, &bytes)
+}

@@ -1,0 +1,179 @@
+//! Stores with everything in them: sealed segments, records from none to several extents, documents
+//! with versions, runs that are ended, in progress, held, released, deleted; outputs of a
+//! compaction with blocks; retired and free extents; with an index and without; closed in order
+//! and killed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use runlog::env::{BootId, Clock, Entropy, Environment};
+use runlog::storage::MemoryStorage;
+use runlog::{
+    Allow, Batch, Compaction, Compression, NewRecord, Options, Outcome, RunLog, Timestamp,
+};
+
+use super::map::{EXTENT, Map};
+
+/// The namespace of the documents.
+pub(crate) const SPACE: &str = "space";
+
+/// A store, and where everything is in it.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) map: Map,
+}
+
+/// Time and randomness that follow from the order of the calls alone.
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+impl Clock for Counter {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.fetch_add(1_000, Ordering::Relaxed) as i64)
+    }
+}
+
+impl Entropy for Counter {
+    fn fill(&self, out: &mut [u8]) -> std::io::Result<()> {
+        for byte in out {
+            let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+            *byte = (count.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+        }
+        Ok(())
+    }
+}
+
+/// How the stores are opened, in the boot of that number.
+pub(crate) fn options(boot: u8) -> Options {
+    let environment = Environment {
+        clock: Arc::new(Counter::default()),
+        entropy: Arc::new(Counter(AtomicU64::new(u64::from(boot) << 32))),
+        boot_id: Some(BootId([boot; 16])),
+    };
+    Options::new()
+        .extent_size(EXTENT as u64)
+        .index_cache(1 << 20)
+        .background(false)
+        .environment(environment)
+}
+
+/// The same stores each time.
+pub(crate) fn stores() -> &'static [Store] {
+    static STORES: OnceLock<Vec<Store>> = OnceLock::new();
+    STORES.get_or_init(|| {
+        let mut stores = small();
+        for index in [true, false] {
+            stores.extend(everything(index));
+        }
+        let map = |bytes: Vec<u8>| Store { map: Map::of(&bytes), bytes };
+        stores.into_iter().map(map).collect()
+    })
+}
+
+/// A store of one segment, killed and closed.
+fn small() -> Vec<Vec<u8>> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options(7).create_storage(storage.clone()).expect("a new store");
+    add_run(&log, 1);
+    add_documents(&log, 1);
+    let killed = storage.to_bytes();
+    log.close().expect("nothing fails");
+    vec![killed, storage.to_bytes()]
+}
+
+/// A store with all that there is: killed, killed while somebody reads what moved, closed.
+fn everything(index: bool) -> [Vec<u8>; 3] {
+    let storage = Arc::new(MemoryStorage::new());
+    let compaction = Compaction::new().automatic(false);
+    let options =
+        options(7).index(index).compression(Compression::Zstd { level: 1 }).compaction(compaction);
+    let log = options.create_storage(storage.clone()).expect("a new store");
+    for number in 0..10 {
+        add_run(&log, number);
+        add_documents(&log, number);
+    }
+    log.sync().expect("nothing fails");
+    log.checkpoint().expect("nothing fails");
+    for number in [0, 1, 8] {
+        let (agent, run) = ids(number);
+        let _ = log.delete_run((agent.as_str(), run.as_str())).expect("nothing fails");
+    }
+    let _ = log.compact().expect("nothing fails");
+    for number in 10..17 {
+        add_run(&log, number);
+        add_documents(&log, number);
+    }
+    hold(&log, 9, false);
+    hold(&log, 11, true);
+    let (agent, run) = ids(12);
+    let _ = log.delete_run((agent.as_str(), run.as_str())).expect("nothing fails");
+    log.checkpoint().expect("nothing fails");
+    // What is read stays as it was, so that its extents are retired for now.
+    let mut trace = log.trace(ids(14).1.as_str()).expect("it is there");
+    let held = trace.next().expect("it has records");
+    let _ = log.compact().expect("nothing fails");
+    let retired = storage.to_bytes();
+    drop((held, trace));
+    log.reclaim().expect("nothing fails");
+    add_run(&log, 20);
+    hold(&log, 10, true);
+    add_documents(&log, 3);
+    let killed = storage.to_bytes();
+    log.close().expect("nothing fails");
+    [killed, retired, storage.to_bytes()]
+}
+
+fn hold(log: &RunLog, number: usize, held: bool) {
+    let (agent, run) = ids(number);
+    let run = (agent.as_str(), run.as_str());
+    let _ = log.hold(run, "a reason").expect("nothing fails");
+    if !held {
+        let _ = log.release(run).expect("nothing fails");
+    }
+}
+
+fn ids(number: usize) -> (String, String) {
+    (format!("agent-{}", number % 3), format!("run-{number}"))
+}
+
+/// Runs that are alike in nothing; one of four stays in progress.
+fn add_run(log: &RunLog, number: usize) {
+    let (agent, run) = ids(number);
+    let writer = log.start_run(&agent, &run, &[number as u8; 20]).expect("nothing fails");
+    for seq in 0..14_usize {
+        let len = match (number, seq) {
+            (_, 3) => 0,
+            (2 | 14, 6) => 150_000,
+            (3, 8) | (1, 5) => 20_000,
+            _ => (number * 131 + seq * 257) % 1_500,
+        };
+        // Some of it can be compressed, and some cannot.
+        let noise = |at: usize| ((at * at * 31 + seq * 7919) >> 3) as u8;
+        let payload: Vec<u8> =
+            (0..len).map(|at| if number % 2 == 0 { at as u8 / 64 } else { noise(at) }).collect();
+        let record = NewRecord::new(&payload).kind(if seq % 2 == 0 { "turn" } else { "" });
+        let _ = writer.append_record(&record).expect("nothing fails");
+    }
+    let batch = [NewRecord::new(b"one of two"), NewRecord::new(b"two of two").kind("last")];
+    let _ = writer.append_batch(&batch).expect("nothing fails");
+    if number % 4 != 3 {
+        let _ = writer.end(&Outcome::completed()).expect("nothing fails");
+    }
+    if number % 4 == 1 {
+        let late = NewRecord::new(b"late");
+        let _ = log.append_to(&agent, &run, &late, Allow::everything()).expect("nothing fails");
+    }
+}
+
+/// Documents that replace one another, one that is deleted, and one that is long.
+fn add_documents(log: &RunLog, number: usize) {
+    let (key, len) = (format!("key-{}", number % 4), if number == 5 { 30_000 } else { 200 });
+    let value = vec![number as u8; len];
+    let mut batch = Batch::new();
+    batch.put(SPACE, &key, NewRecord::new(&value)).put(SPACE, "all", NewRecord::new(&value[..9]));
+    let _ = log.commit(&batch).expect("nothing fails");
+    if number % 8 == 6 {
+        let _ = log.delete(SPACE, "key-1").expect("nothing fails");
+    }
+}

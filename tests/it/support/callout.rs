@@ -1,0 +1,237 @@
+//! The points at which an operation calls out of the engine, and a second operation at one of them.
+//!
+//! Every call of the storage, the clock, the randomness and the observer is a *point* of the thread
+//! that makes it. [`beside`] runs one operation up to a point, holds it there, and runs another one
+//! on a second thread meanwhile, which ends or waits for a lock that the first one holds. Which of
+//! the two is told by the state of the second thread, not by time.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use runlog::env::{Clock, Entropy};
+use runlog::storage::{Storage, TailWindow};
+use runlog::{Activity, Observer, Phase, Timestamp};
+use runlog_sim::SimDisk;
+
+thread_local! {
+    /// The points that this thread has passed, if it is the first of two.
+    static PASSED: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Where the first of two threads is held.
+#[derive(Debug, Default)]
+struct Hold {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The point at which it is to be held.
+    point: usize,
+    held: bool,
+    released: bool,
+}
+
+/// What the engine calls, with a point in front of each call. Clones share their points.
+#[derive(Debug, Clone)]
+pub(crate) struct Points<T> {
+    inner: T,
+    hold: Arc<Hold>,
+}
+
+impl<T> Points<T> {
+    fn pass(&self) {
+        let Some(passed) = PASSED.get() else { return };
+        PASSED.set(Some(passed + 1));
+        let mut state = self.hold.state.lock().unwrap();
+        if passed != state.point {
+            return;
+        }
+        state.held = true;
+        self.hold.changed.notify_all();
+        while !state.released {
+            state = self.hold.changed.wait(state).unwrap();
+        }
+    }
+
+    /// Something else with the same points.
+    pub(crate) fn with<U>(&self, inner: U) -> Points<U> {
+        Points { inner, hold: Arc::clone(&self.hold) }
+    }
+}
+
+impl Points<SimDisk> {
+    pub(crate) fn new(disk: SimDisk) -> Self {
+        Self { inner: disk, hold: Arc::default() }
+    }
+}
+
+/// How two operations went that were run beside each other.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    /// What each of them answered.
+    pub(crate) answers: [String; 2],
+    /// The first one came to the point.
+    pub(crate) held: bool,
+    /// The second one waited for a lock that the first held there.
+    pub(crate) blocked: bool,
+}
+
+/// Runs `first` up to its call-out `point`, `second` there, and then both to their ends.
+pub(crate) fn beside<T: Sync>(
+    points: &Points<T>,
+    point: usize,
+    first: impl FnOnce() -> String + Send,
+    second: impl FnOnce() -> String + Send,
+) -> Beside {
+    *points.hold.state.lock().unwrap() = State { point, held: false, released: false };
+    let (first_over, second_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let ids = [AtomicU64::new(0), AtomicU64::new(0)];
+    thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let _over = Over(&first_over, points);
+            ids[0].store(this_thread(), Ordering::SeqCst);
+            PASSED.set(Some(0));
+            let answer = first();
+            PASSED.set(None);
+            answer
+        });
+        {
+            let mut state = points.hold.state.lock().unwrap();
+            while !state.held && !first_over.load(Ordering::SeqCst) {
+                state = points.hold.changed.wait(state).unwrap();
+            }
+        }
+        let held = points.hold.state.lock().unwrap().held;
+        let second = scope.spawn(|| {
+            let _over = Over(&second_over, points);
+            ids[1].store(this_thread(), Ordering::SeqCst);
+            second()
+        });
+        let blocked = held && sleeps(&ids[1], &second_over, 3);
+        {
+            points.hold.state.lock().unwrap().released = true;
+            points.hold.changed.notify_all();
+        }
+        // Two threads that sleep for good wait for each other.
+        let is_stuck =
+            || sleeps(&ids[0], &first_over, 20_000) && sleeps(&ids[1], &second_over, 20_000);
+        while !(first_over.load(Ordering::SeqCst) && second_over.load(Ordering::SeqCst)) {
+            assert!(!is_stuck(), "two operations wait for each other");
+            thread::yield_now();
+        }
+        let answers = [first.join().unwrap(), second.join().unwrap()];
+        Beside { answers, held, blocked }
+    })
+}
+
+/// Tells that a thread is over, also by a panic.
+struct Over<'a, T>(&'a AtomicBool, &'a Points<T>);
+
+impl<T> Drop for Over<'_, T> {
+    fn drop(&mut self) {
+        // Under the lock, so that who waits is either before its look or already waiting.
+        let _state = self.1.hold.state.lock();
+        self.0.store(true, Ordering::SeqCst);
+        self.1.hold.changed.notify_all();
+    }
+}
+
+/// The number that the system has for this thread.
+fn this_thread() -> u64 {
+    let link = std::fs::read_link("/proc/thread-self").unwrap();
+    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+/// Whether a thread sleeps, so many times in a row, before it is over. Nothing sleeps here but who
+/// waits for a lock.
+fn sleeps(id: &AtomicU64, over: &AtomicBool, times: usize) -> bool {
+    let mut in_a_row = 0;
+    while in_a_row < times {
+        if over.load(Ordering::SeqCst) {
+            return false;
+        }
+        thread::yield_now();
+        let id = id.load(Ordering::SeqCst);
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{id}/stat"));
+        let state = stat.ok().and_then(|stat| stat.rsplit(") ").next()?.chars().next());
+        match state {
+            Some('S') => in_a_row += 1,
+            Some(_) if times > 3 => return false,
+            _ => in_a_row = 0,
+        }
+    }
+    true
+}
+
+impl Storage for Points<SimDisk> {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.pass();
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.pass();
+        self.inner.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.pass();
+        self.inner.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.pass();
+        self.inner.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.pass();
+        self.inner.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.pass();
+        self.inner.punch(offset, len)
+    }
+
+    fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
+        let window = self.inner.map_tail(offset, len)?;
+        Ok(window.map(|window| Arc::new(self.with(window)) as Arc<dyn TailWindow>))
+    }
+}
+
+impl TailWindow for Points<Arc<dyn TailWindow>> {
+    fn store(&self, at: usize, data: &[u8]) -> io::Result<()> {
+        self.pass();
+        self.inner.store(at, data)
+    }
+}
+
+impl<T: Clock> Clock for Points<T> {
+    fn now(&self) -> Timestamp {
+        self.pass();
+        self.inner.now()
+    }
+}
+
+impl<T: Entropy> Entropy for Points<T> {
+    fn fill(&self, out: &mut [u8]) -> io::Result<()> {
+        self.pass();
+        self.inner.fill(out)
+    }
+}
+
+impl Observer for Points<()> {
+    fn observe(&self, _: Activity, _: Phase) {
+        self.pass();
+    }
+}

@@ -1,0 +1,150 @@
+//! Damage to a file.
+//!
+//! - [`Harm`] is done to what tells of the segments: to a superblock, or to the manifest. None of
+//!   it may cost anything, since the segments say the same.
+//! - [`lose_something`] takes a part of a sealed segment, which is to be told.
+
+use runlog::ExtentNo;
+use runlog::format::EXTENTS_AT;
+use runlog::format::manifest::{RECORD_LEN, Use, read_area};
+use runlog::format::superblock::{ManifestAt, Superblock};
+use runlog::storage::Storage;
+use runlog_sim::{SimDisk, SplitMix64};
+
+use super::machine::EXTENT;
+
+/// In front of this there are the header and both superblocks.
+const HEAD: usize = 12 << 10;
+const PAGE: usize = 4096;
+const SECTOR: usize = 512;
+
+/// What is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// One of the two superblocks.
+    Slot,
+    /// The superblock that was written last.
+    NewerSlot,
+    /// The manifest that the newer superblock names.
+    Manifest,
+    /// The manifest, and one superblock.
+    Both,
+}
+
+impl Harm {
+    pub(crate) const ALL: [Self; 4] = [Self::Slot, Self::NewerSlot, Self::Manifest, Self::Both];
+
+    pub(crate) fn has_slot(self) -> bool {
+        self != Self::Manifest
+    }
+
+    pub(crate) fn has_manifest(self) -> bool {
+        matches!(self, Self::Manifest | Self::Both)
+    }
+
+    /// Damages the file on a disk, as it is now.
+    pub(crate) fn on_disk(self, disk: &SimDisk, random: &mut SplitMix64) {
+        let mut head = vec![0; HEAD];
+        disk.read_at(0, &mut head).expect("no fault is planned");
+        for (at, bytes) in self.spoiled(&head, random) {
+            disk.write_at(at, &bytes).expect("no fault is planned");
+        }
+    }
+
+    /// Damages a file in memory.
+    pub(crate) fn on_image(self, image: &mut [u8], random: &mut SplitMix64) {
+        for (at, bytes) in self.spoiled(&image[..HEAD], random) {
+            let at = usize::try_from(at).unwrap();
+            image[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+
+    /// What is to be written where, so that the damage is done.
+    fn spoiled(self, head: &[u8], random: &mut SplitMix64) -> Vec<(u64, Vec<u8>)> {
+        let newest = newest(head);
+        let mut spoiled = Vec::new();
+        if self.has_slot() {
+            let slot = match (self, &newest) {
+                (Self::NewerSlot, Some(newest)) => (newest.epoch.0 % 2) as usize,
+                _ => random.index(2),
+            };
+            let at = PAGE * (1 + slot);
+            let mut sector = head[at..at + SECTOR].to_vec();
+            match random.coin() {
+                true => sector.fill(0),
+                false => sector[random.index(180)] ^= 1 << random.below(8),
+            }
+            spoiled.push((at as u64, sector));
+        }
+        if let Some(newest) = newest.filter(|_| self.has_manifest()) {
+            spoiled.push(spoiled_area(newest.manifest, random));
+        }
+        spoiled
+    }
+}
+
+/// How many records the manifest has room for, before it moves.
+pub(crate) fn room_in_manifest(disk: &SimDisk) -> u64 {
+    let mut head = vec![0; HEAD];
+    disk.read_at(0, &mut head).expect("no fault is planned");
+    let block = newest(&head).expect("one was written");
+    let mut area = vec![0; usize::try_from(block.manifest.len).unwrap()];
+    disk.read_at(block.manifest.offset, &mut area).expect("no fault is planned");
+    let contents = read_area(&area, block.uuid, block.manifest.generation).expect("it is whole");
+    (area.len() as u64 - 64) / RECORD_LEN as u64 - contents.records
+}
+
+/// The superblock that was written last.
+fn newest(head: &[u8]) -> Option<Superblock> {
+    let slots = (1..3).filter_map(|slot| Superblock::decode(&head[PAGE * slot..][..PAGE]).ok());
+    slots.reduce(|one, other| if other.is_newer_than(&one) { other } else { one })
+}
+
+/// The header of the area is gone, or all of it, or something within it is overwritten.
+fn spoiled_area(area: ManifestAt, random: &mut SplitMix64) -> (u64, Vec<u8>) {
+    let len = usize::try_from(area.len).unwrap();
+    match random.below(3) {
+        0 => (area.offset, vec![0; SECTOR]),
+        1 => (area.offset, vec![0; len]),
+        _ => {
+            // A record that the superblock counts, so that it cannot be taken for a torn one.
+            let counted = usize::try_from(area.records).unwrap().max(1);
+            let at = (64 + RECORD_LEN * random.index(counted)) / SECTOR * SECTOR;
+            let mut sector = vec![0; SECTOR];
+            random.fill(&mut sector);
+            (area.offset + at as u64, sector)
+        }
+    }
+}
+
+/// Takes a part of a sealed segment, of a store that was closed in order; says which, if there is
+/// one.
+pub(crate) fn lose_something(disk: &SimDisk, random: &mut SplitMix64) -> Option<String> {
+    let image = disk.image();
+    let newest = newest(&image)?;
+    let area = usize::try_from(newest.manifest.offset).unwrap();
+    let contents = read_area(&image[area..], newest.uuid, newest.manifest.generation).ok()?;
+    let is_sealed = |used: &Use| matches!(used, Use::Log { sealed: Some(_), .. });
+    let uses = contents.extents.uses.iter().filter(|(_, used)| is_sealed(used));
+    let sealed: Vec<(ExtentNo, Use)> = uses.map(|(&extent, &used)| (extent, used)).collect();
+    let (extent, used) = *sealed.get(random.index(sealed.len()))?;
+    let start = EXTENTS_AT + u64::from(extent.0) * EXTENT;
+    let len = EXTENT.min(image.len() as u64 - start);
+    let seal = match used {
+        Use::Log { sealed: Some(at), .. } => u64::from(at.seal),
+        _ => return None,
+    };
+    let (from, len) = match random.below(4) {
+        0 => (0, len),
+        1 => (0, seal.min(len)),
+        2 => (seal / SECTOR as u64 * SECTOR as u64, SECTOR as u64),
+        _ => (random.below(len) / SECTOR as u64 * SECTOR as u64, SECTOR as u64),
+    };
+    let len = len.min(image.len() as u64 - start - from);
+    let mut bytes = vec![0; usize::try_from(len).unwrap()];
+    if random.coin() {
+        random.fill(&mut bytes);
+    }
+    disk.write_at(start + from, &bytes).expect("no fault is planned");
+    Some(format!("{len} bytes of {extent:?} from {from:#x} on are lost: {used:?}"))
+}

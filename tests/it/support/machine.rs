@@ -1,0 +1,132 @@
+//! The machine that a simulated store runs on, and how the store is opened there.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use runlog::env::{BootId, Environment};
+use runlog::{
+    Activity, Compaction, Compression, Observer, Options, Phase, SpaceReturn, TailWriter, Timestamp,
+};
+use runlog_sim::{SimClock, SimDisk, SimEntropy};
+
+use super::background::Background;
+
+/// The extents of all simulated stores: the smallest, so that much happens in little time.
+pub(crate) const EXTENT: u64 = 64 << 10;
+
+/// Time, randomness and the boot of a simulated machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Machine {
+    pub(crate) clock: SimClock,
+    pub(crate) entropy: SimEntropy,
+    pub(crate) boot: u64,
+    /// How frames reach the disk.
+    pub(crate) tail_writer: TailWriter,
+    /// Whether runs that have ended are compressed.
+    pub(crate) compression: Compression,
+    /// What becomes of free extents.
+    pub(crate) space: SpaceReturn,
+    /// How many receipts are kept: without them, evictions go as soon as they are not needed.
+    pub(crate) receipts: u64,
+    /// Whether there is an index.
+    pub(crate) index: bool,
+    /// The background work, where it is not done by the calls.
+    pub(crate) background: Option<Background>,
+    pub(crate) activities: Arc<Activities>,
+}
+
+/// How often the engine did what.
+#[derive(Debug, Default)]
+pub(crate) struct Activities {
+    pub(crate) rolls: AtomicUsize,
+    pub(crate) checkpoints: AtomicUsize,
+    pub(crate) rebuilds: AtomicUsize,
+    pub(crate) compactions: AtomicUsize,
+    /// The bytes that compactions wrote that nobody asked for.
+    pub(crate) compacted: AtomicU64,
+    /// A call is asking for compaction.
+    pub(super) asked: AtomicBool,
+    /// The disk that the store is on, and what was written to it when a compaction began.
+    pub(super) disk: Mutex<Option<(SimDisk, u64)>>,
+}
+
+impl Activities {
+    fn compacts(&self, phase: Phase) {
+        let mut disk = self.disk.lock().unwrap();
+        let Some((disk, before)) = disk.as_mut() else { return };
+        let now = disk.counts().written_bytes;
+        match phase {
+            Phase::Begin => *before = now,
+            _ if self.asked.load(Ordering::Relaxed) => {}
+            _ => drop(self.compacted.fetch_add(now - *before, Ordering::Relaxed)),
+        }
+    }
+}
+
+impl Observer for Activities {
+    fn observe(&self, activity: Activity, phase: Phase) {
+        let count = match activity {
+            Activity::Roll => &self.rolls,
+            Activity::IndexCheckpoint => &self.checkpoints,
+            Activity::IndexRebuild => &self.rebuilds,
+            Activity::Compaction => &self.compactions,
+            _ => return,
+        };
+        if activity == Activity::Compaction {
+            self.compacts(phase);
+        }
+        count.fetch_add(usize::from(phase == Phase::Begin), Ordering::Relaxed);
+    }
+}
+
+impl Machine {
+    pub(crate) fn new(seed: u64, boot: u64) -> Self {
+        let clock = SimClock::new(Timestamp(1_000_000_000));
+        // Both ways into the file, by turns.
+        let tail_writer = if seed % 2 == 0 { TailWriter::Pwrite } else { TailWriter::Mapped };
+        let compression = match seed / 3 % 2 {
+            0 => Compression::None,
+            _ => Compression::Zstd { level: 1 },
+        };
+        let spaces = [SpaceReturn::Shrink, SpaceReturn::Punch, SpaceReturn::Keep];
+        let space = spaces[usize::try_from(seed >> 8).unwrap_or(0) % 3];
+        let receipts = [0, 4, 10_000][usize::try_from(seed >> 1).unwrap_or(0) % 3];
+        let (entropy, activities) = (SimEntropy::new(seed), Arc::default());
+        Self {
+            clock,
+            entropy,
+            boot,
+            tail_writer,
+            compression,
+            space,
+            receipts,
+            index: true,
+            background: None,
+            activities,
+        }
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        let mut boot = [0xb0; 16];
+        boot[..8].copy_from_slice(&self.boot.to_le_bytes());
+        let options = match &self.background {
+            None => Options::new().background(false),
+            Some(background) => Options::new().scheduler(Arc::new(background.clone())),
+        };
+        options
+            .extent_size(EXTENT)
+            .tail_writer(self.tail_writer)
+            .compression(self.compression)
+            .compaction(Compaction::new().space_return(self.space))
+            .index(self.index)
+            .receipts(self.receipts, std::time::Duration::from_secs(1 << 40))
+            .sync_interval(None)
+            .index_cache(1 << 20)
+            .observer(self.activities.clone())
+            .environment(Environment {
+                clock: Arc::new(self.clock.clone()),
+                entropy: Arc::new(self.entropy.clone()),
+                boot_id: Some(BootId(boot)),
+            })
+    }
+}
