@@ -220,11 +220,8 @@ impl Opened {
         let (agent, run) = (started.agent_id.as_str(), started.run_id.as_str());
         let ticket = {
             let _guard = self.lock_boundary(agent, run);
-            let mut found = self.find(agent, run)?;
-            if found.as_ref().is_some_and(Found::is_rolled_back) {
-                self.log().delete_run((agent, run))?;
-                found = None;
-            }
+            self.delete_rolled_back(agent, run)?;
+            let found = self.find(agent, run)?;
             if let Some(found) = found.filter(|found| found.fold.started.is_some()) {
                 if self.started(&found)?.as_ref() != Some(started) {
                     let (agent, run) = (agent.to_owned(), run.to_owned());
@@ -312,41 +309,51 @@ impl Opened {
     fn roll_back(&self, started: &RunStarted) -> Result<bool> {
         let (agent, run) = (started.agent_id.as_str(), started.run_id.as_str());
         let _guard = self.lock_boundary(agent, run);
-        let Some(found) = self.find(agent, run)? else { return Ok(false) };
-        if !found.is_rolled_back() {
+        self.take_out(agent, run, |found| {
             let is_all = found.run.records == 1 && !found.run.status.is_ended();
-            if !is_all || self.started(&found)?.as_ref() != Some(started) {
-                return Ok(false);
-            }
-        }
-        self.take_out(&found)
+            Ok(is_all && self.started(found)?.as_ref() == Some(started))
+        })
     }
 
-    /// Deletes a run that has not really begun. Only ended runs can be deleted, so it is ended in a
-    /// way that says what it is.
-    pub(super) fn take_out(&self, found: &Found) -> Result<bool> {
-        if found.run.held {
-            return Err(Error::RunHeld {
-                agent: found.run.agent.clone(),
-                run: found.run.run.clone(),
-            }
-            .into());
-        }
-        let (agent, run) = found.key();
+    /// Deletes a run that has not really begun, if `is_nothing` says so of what it is now, or an
+    /// earlier call said so and was broken off. Only ended runs can be deleted, so it is ended in
+    /// a way that says what it is.
+    pub(super) fn take_out(
+        &self,
+        agent: &str,
+        run: &str,
+        is_nothing: impl FnOnce(&Found) -> Result<bool>,
+    ) -> Result<bool> {
+        // From the look to the deletion.
         let _alone = self.removal.write();
+        let Some(found) = self.find(agent, run)? else { return Ok(false) };
+        if !found.is_rolled_back() && !is_nothing(&found)? {
+            return Ok(false);
+        }
+        if found.run.held {
+            let (agent, run) = (found.run.agent, found.run.run);
+            return Err(Error::RunHeld { agent, run }.into());
+        }
         if !found.run.status.is_ended() {
             let mut fold = found.fold.clone();
             fold.rolled_back = true;
             let outcome = fold.as_outcome(RunStatus::Interrupted);
             drop(self.log().end_run(agent, run, &outcome, Allow::nothing())?);
             self.folds.lock().remove(&found.run.number());
-            // A record that came in between stays, and the run with it.
-            let now = self.find(agent, run)?;
-            if now.is_some_and(|now| now.run.records > found.run.records) {
+            // A record that somebody put in without this store stays, and the run with it.
+            if !self.find(agent, run)?.is_some_and(|now| now.is_rolled_back()) {
                 return Ok(false);
             }
         }
         self.log().delete_run((agent, run))?;
         Ok(true)
+    }
+
+    /// Completes what a broken off [`Self::take_out`] has left of a run, if anything.
+    pub(super) fn delete_rolled_back(&self, agent: &str, run: &str) -> Result<()> {
+        if self.find(agent, run)?.is_some_and(|found| found.is_rolled_back()) {
+            self.take_out(agent, run, |_| Ok(false))?;
+        }
+        Ok(())
     }
 }

@@ -200,7 +200,7 @@ impl Found {
 
     /// Its start was taken back, and it has not been deleted yet.
     pub(super) fn is_rolled_back(&self) -> bool {
-        self.fold.rolled_back && self.run.late_records == 0
+        self.fold.rolled_back
     }
 
     /// What the records say; where they do not say how the run ended, what the engine says.
@@ -275,6 +275,8 @@ impl Opened {
     }
 
     fn read_on(&self, run: &RunSummary, fold: &mut Fold) -> Result<()> {
+        // There is more than what was taken back.
+        fold.rolled_back = false;
         let mut trace = self.log().trace((&run.agent, &run.run))?.range(Seq(fold.records)..)?;
         while let Some(record) = trace.next_view() {
             match record {

@@ -104,9 +104,11 @@ impl Opened {
                 drop(opened.finish(agent, run)?);
                 adoption.completed += 1;
             } else if found.run.records == 0 {
-                let mark = opened.mark(agent, run)?;
-                let is_nothing = mark.is_some_and(|mark| !mark.empty);
-                adoption.taken_out += usize::from(is_nothing && opened.take_out(&found)?);
+                let is_taken_out = opened.take_out(agent, run, |found| {
+                    let mark = opened.mark(agent, run)?;
+                    Ok(found.run.records == 0 && mark.is_some_and(|mark| !mark.empty))
+                })?;
+                adoption.taken_out += usize::from(is_taken_out);
             } else if found.status() == RunStatus::CancellationPending {
                 adoption.pending += 1;
             } else if found.fold.started.is_some() {
@@ -167,7 +169,9 @@ impl Opened {
         self.each_agent(&mut |agent| {
             self.each_run(agent, &mut |found| {
                 if found.is_rolled_back() {
-                    rolled_back.push((found.run.agent, found.run.run));
+                    if !found.run.held {
+                        rolled_back.push((found.run.agent, found.run.run));
+                    }
                 } else if let Some(candidate) = candidate(&found) {
                     inventory.push(&found.run.agent, candidate);
                     ids.push((found.run.agent, found.run.run));
@@ -177,16 +181,15 @@ impl Opened {
         })?;
         let plan = plan(&retention.policy(), self.log().now(), &inventory)?;
         let going = plan.going.iter().filter_map(|going| Some((ids.get(going.place)?, going.rule)));
-        let leftovers = rolled_back.iter().map(|ids| (ids, Rule::Deleted));
-        let all: Vec<(RunRef<'_>, Rule)> = going
-            .chain(leftovers)
-            .map(|((agent, run), rule)| ((agent, run).into(), rule))
-            .collect();
+        for (agent, run) in &rolled_back {
+            self.delete_rolled_back(agent.as_str(), run.as_str())?;
+        }
+        let all: Vec<(RunRef<'_>, Rule)> =
+            going.map(|((agent, run), rule)| ((agent, run).into(), rule)).collect();
         if all.is_empty() {
             return Ok(0);
         }
-        let evicted = self.log().evict(&all)?.plan.evict;
-        Ok(evicted.iter().filter(|run| run.rule != Rule::Deleted).count())
+        Ok(self.log().evict(&all)?.plan.evict.len())
     }
 }
 
