@@ -266,8 +266,9 @@ fn a_large_store_takes_appends_right_after_a_kill() {
         fs::metadata(&path).unwrap().len() / 1_000_000
     );
     assert!(!report.clean && report.is_clean(), "{report}");
-    // What was read does not depend on how much there is.
-    assert!(report.scanned_segments <= 4 + 2, "{report}");
+    // What was read does not depend on how much there is: appends help with the checkpoint of the
+    // index when 24 segments wait for it, and on an idle machine four do.
+    assert!(report.scanned_segments <= 24 + 2, "{report}");
     for number in [0, runs / 2, runs - 1] {
         assert_eq!(log.trace(&run_id(number)).unwrap().count(), 30);
     }
