@@ -154,6 +154,13 @@ impl ManifestLog {
         self.last_in_use().map_or(EXTENTS_AT, |extent| self.extent_size.end_of(extent))
     }
 
+    /// How many extents are free in front of the last that has an owner.
+    pub(crate) fn free_in_front(&self) -> u64 {
+        let uses = &self.extents.uses;
+        let end = uses.last_key_value().map_or(0, |(extent, _)| u64::from(extent.0) + 1);
+        end.saturating_sub(uses.len() as u64)
+    }
+
     /// Chooses a free extent; nobody else gets it until it is committed or given back.
     pub(crate) fn claim(&mut self) -> ExtentNo {
         let free = self.extents.free().find(|extent| !self.claimed.contains(extent));

@@ -173,8 +173,11 @@ impl Engine {
         if !self.index_knows_evictions(gone) {
             self.drop_index(index)?;
         }
+        let freed = gone.len().saturating_sub(changes.len()) as u64;
         changes.extend(gone.iter().map(|segment| Change::Retire { extent: segment.extent() }));
-        self.keeper.lock().commit_durably(&changes)
+        let mut keeper = self.keeper.lock();
+        keeper.may_move += freed;
+        keeper.commit_durably(&changes)
     }
 
     /// Whether the file has no index that lacks an eviction of these segments.

@@ -69,6 +69,8 @@ pub(crate) struct Keeper {
     pub(crate) spare: Option<ExtentNo>,
     /// Extents that were freed and have blocks of the file system still.
     pub(crate) freed: BTreeSet<ExtentNo>,
+    /// So many segments may move to make the file shorter: as many as became free.
+    pub(crate) may_move: u64,
 }
 
 impl Keeper {

@@ -27,9 +27,10 @@ pub(crate) struct Bound {
     pub(crate) segments: usize,
 }
 
-/// Extents that are written at most for each that is gained: so no history makes compaction write
-/// more than so many times what was appended.
-const WRITTEN_PER_GAINED: u64 = 4;
+/// Extents that are written at most for each that is gained. Making the file shorter may write one
+/// more for each that becomes free, so that no history makes compaction write more than four times
+/// what was appended.
+const WRITTEN_PER_GAINED: u64 = 3;
 
 /// Whether a step that gives up so many segments gains enough for the outputs that it writes.
 pub(crate) fn is_worth(outputs: u64, victims: u64) -> bool {

@@ -48,9 +48,6 @@ const SHRINK_PART: u64 = 10;
 /// What putting all in order writes, in the bytes of the log, until runs that go on from one step
 /// to the next are not taken along any more: of a run in progress that is everything, each time.
 const CARRIED_PART: u64 = 2;
-/// Turns of shrinking that may bring nothing nearer to the front: what gets out of the way may come
-/// back to the end, large records bring segments along, and others use free extents meanwhile.
-const MOST_IN_VAIN: usize = 6;
 
 impl Engine {
     /// Compacts until nothing is gained by it, or until the store is being closed.
@@ -148,46 +145,38 @@ impl Engine {
         Ok(())
     }
 
-    /// Moves what is at the end of the file to free extents in front, as far as that is worth it.
+    /// Moves what is at the end of the file to free extents in front, as far as that is worth it:
+    /// at most as many segments as became free since the store was opened.
     fn shrink(&self, done: &mut Compacted) -> Result<()> {
-        let (mut lowest, mut in_vain) = (u64::MAX, 0);
-        let goes_on = |in_vain| !self.upkeep.is_stopping() && in_vain < MOST_IN_VAIN;
-        while goes_on(in_vain) && self.is_worth_shrinking() {
+        while !self.upkeep.is_stopping() && self.is_worth_shrinking() {
             let mut compacting = self.compacting.lock();
-            match self.compact_step(&mut compacting, Goal::Shrink)? {
-                Some(made) => done.add(made),
-                None if self.move_last(&mut compacting)? => {}
+            let moved = match self.compact_step(&mut compacting, Goal::Shrink)? {
+                Some(made) => {
+                    done.add(made);
+                    made.victims.max(made.outputs)
+                }
+                None if self.move_last()? => 1,
                 None => break,
-            }
+            };
+            let mut keeper = self.keeper.lock();
+            keeper.may_move = keeper.may_move.saturating_sub(moved);
+            drop(keeper);
             self.free_dead()?;
             self.give_back_freed()?;
-            let height = self.height();
-            if height >= lowest {
-                in_vain += 1;
-            }
-            lowest = lowest.min(height);
         }
         Ok(())
     }
 
-    /// How far from the front all extents in use are together: each turn of shrinking is to make
-    /// that less.
-    fn height(&self) -> u64 {
-        let keeper = self.keeper.lock();
-        keeper.manifest.extents().uses.keys().map(|extent| u64::from(extent.0)).sum()
-    }
-
     fn is_worth_shrinking(&self) -> bool {
         let keeper = self.keeper.lock();
-        let owned = &keeper.manifest.extents().uses;
-        let count = owned.len() as u64;
-        let end = owned.last_key_value().map_or(0, |(extent, _)| u64::from(extent.0) + 1);
-        end.saturating_sub(count) >= SHRINK_FREE.max(count / SHRINK_PART)
+        let count = keeper.manifest.extents().uses.len() as u64;
+        keeper.may_move > 0
+            && keeper.manifest.free_in_front() >= SHRINK_FREE.max(count / SHRINK_PART)
     }
 
     /// Moves what is at the very end of the file and is no sealed segment; answers whether
     /// anything may be gained by looking again.
-    fn move_last(&self, _: &mut Compacting) -> Result<bool> {
+    fn move_last(&self) -> Result<bool> {
         let _watch = self.watch(Activity::Compaction);
         let last = {
             let keeper = self.keeper.lock();

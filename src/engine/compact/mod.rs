@@ -366,8 +366,11 @@ impl Engine {
         let keeper = self.keeper.lock();
         let free: Vec<ExtentNo> =
             keeper.manifest.extents().free().take(2 * STEP_SEGMENTS).collect();
+        let bound = self.bound(Goal::Shrink);
+        let most = usize::try_from(keeper.may_move).unwrap_or(bound.segments);
+        let bound = Bound { segments: bound.segments.min(most), ..bound };
         drop(keeper);
-        let mut chosen = for_shrinking(segments, free.len() as u64, self.bound(Goal::Shrink));
+        let mut chosen = for_shrinking(segments, free.len() as u64, bound);
         let in_front = |chosen: &[SegmentUse]| {
             let lowest = chosen.iter().map(|segment| segment.extent).min();
             free.get(chosen.len()).is_some_and(|extent| Some(*extent) < lowest)

@@ -186,12 +186,14 @@ fn build(
     };
     let extent_size = base.extent_size;
     let (manifest, keeper_disk) = (manifest_log(&disk, &base), disk.clone());
+    let freed = free_extents(&disk, &base)?;
     let keeper = Keeper {
         manifest,
         superblock: base.superblock,
         disk: keeper_disk,
         spare: None,
-        freed: free_extents(&disk, &base)?,
+        may_move: freed.len() as u64,
+        freed,
     };
     let core = first_core(&disk, &base, known, catalog, &log)?;
     let slot = match (options.index, keep_index) {
