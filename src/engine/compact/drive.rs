@@ -114,6 +114,11 @@ impl Engine {
             ordered => ordered.map(|()| false)?,
         };
         self.compress(Some(end), &mut done)?;
+        {
+            // Who calls this pays for what was free before, too.
+            let mut keeper = self.keeper.lock();
+            keeper.may_move = keeper.may_move.max(keeper.manifest.free_in_front());
+        }
         let freed = self.compact_for_space(Rate::Unlimited)?;
         done += freed;
         if is_full && freed.segments > 0 {
@@ -146,7 +151,7 @@ impl Engine {
     }
 
     /// Moves what is at the end of the file to free extents in front, as far as that is worth it:
-    /// at most as many segments as became free since the store was opened.
+    /// at most as many segments as became free since.
     fn shrink(&self, done: &mut Compacted) -> Result<()> {
         while !self.upkeep.is_stopping() && self.is_worth_shrinking() {
             let mut compacting = self.compacting.lock();
