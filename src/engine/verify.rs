@@ -53,7 +53,8 @@ impl Engine {
     pub(crate) fn verify(&self) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         self.verify_front(&mut report)?;
-        report.runs = self.stats()?.runs;
+        let stats = self.stats();
+        report.runs = report.unless_damaged(stats)?.map_or(0, |stats| stats.runs);
         let (sealed, tail, end, catalog, deleted, host, in_tail) = {
             let index = self.index.lock();
             let core = self.core.lock();
@@ -67,18 +68,20 @@ impl Engine {
         let mut large = BTreeSet::new();
         for segment in &sealed {
             verify_segment_header(segment, &mut report)?;
-            let mut check = check_sealed(segment)?;
-            large.extend(check.large.drain(..));
-            report.add(check);
+            if let Some(mut check) = report.unless_damaged(check_sealed(segment))? {
+                large.append(&mut check.large);
+                report.add(check);
+            }
         }
         verify_segment_header(&tail, &mut report)?;
         let name_of = |run_no| {
             let core = self.core.lock();
             self.row(&core, run_no).ok().map(|row| row.run)
         };
-        let mut check = check_tail(&tail, end, name_of)?;
-        large.extend(check.large.drain(..));
-        report.add(check);
+        if let Some(mut check) = report.unless_damaged(check_tail(&tail, end, name_of))? {
+            large.append(&mut check.large);
+            report.add(check);
+        }
         self.verify_large(large, &mut report)?;
         verify_sequences(sealed, (tail.id(), &in_tail), &deleted, &mut report);
         if let Some(host) = host.filter(|_| catalog.index().is_some()) {
@@ -97,17 +100,13 @@ impl Engine {
         for (run_no, seq) in large {
             let core = self.core.lock();
             let Ok(row) = self.row(&core, run_no) else { continue };
-            let parts = parts_now(core, run_no)?;
+            let Some(parts) = report.unless_damaged(parts_now(core, run_no))? else { continue };
             let opened = Opened { agent: row.agent, run: row.run, parts };
             let trace = Trace::new(Arc::new(opened), run_no, None);
-            match trace.range(seq..=seq)?.next() {
-                Some(Err(Error::Corrupt(found))) => {
-                    if !report.problems.iter().any(|known| known.place == found.place) {
-                        report.problems.push(found);
-                    }
-                }
-                Some(Err(Error::NeedsFeature { .. }) | Ok(_)) | None => {}
-                Some(Err(error)) => return Err(error),
+            let read = trace.range(seq..=seq).and_then(|mut one| one.next().transpose());
+            match report.unless_damaged(read) {
+                Ok(_) | Err(Error::NeedsFeature { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -200,6 +199,21 @@ fn sealed_segments(core: &Core) -> Vec<Arc<Segment>> {
 }
 
 impl VerifyReport {
+    /// What was found, or nothing where damage kept it from being found, which is told once of each
+    /// place. Any other failure says nothing of the store.
+    fn unless_damaged<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(Error::Corrupt(damage)) => {
+                if !self.problems.iter().any(|known| known.place == damage.place) {
+                    self.problems.push(damage);
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn add(&mut self, check: SegmentCheck) {
         self.segments += 1;
         self.frames += check.frames;

@@ -159,3 +159,54 @@ fn a_segment_that_cannot_be_read_is_told_and_not_left_out_of_an_answer() {
     }
     assert!(failed > 1, "{failed} reads failed");
 }
+
+#[test]
+fn records_of_which_the_name_cannot_be_read_are_not_left_out_by_an_opening() {
+    let disk = SimDisk::new();
+    let log = options(&Background::default()).create_storage(Arc::new(disk.clone())).unwrap();
+    let _ = log.start_run("agent", "goes on", ()).unwrap();
+    for number in 0..20 {
+        let run = log.start_run("agent", &format!("run {number}"), ()).unwrap();
+        let _ = run.append(&[7; 7000]).unwrap();
+    }
+    append(&log, "goes on", 10);
+    log.sync().unwrap();
+    drop(log);
+    let mut image = disk.image();
+    let last = image.windows(7).rposition(|bytes| bytes == b"goes on").unwrap();
+    image[last] ^= 1;
+    let mut failed = 0;
+    for nth in 0..60 {
+        let disk = SimDisk::untracked(image.clone());
+        disk.fail_nth(OpKind::Read, nth, ErrorKind::Other);
+        match options(&Background::default()).open_storage(Arc::new(disk.clone())) {
+            Ok(log) => {
+                disk.clear_faults();
+                assert_eq!(lens(&log, "goes on"), [10], "read {nth}: {}", log.recovery_report());
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Io { .. }), "{nth}: {error}");
+                failed += 1;
+            }
+        }
+    }
+    assert!(failed >= 5, "{failed} reads failed");
+}
+
+#[test]
+fn a_check_of_everything_lists_a_segment_that_is_lost_and_goes_on() {
+    let disk = compacted();
+    let image = disk.image();
+    let extents = (image.len() as u64 - EXTENT) / EXTENT;
+    let mut listed = 0;
+    for lost in 1..=extents {
+        let disk = SimDisk::untracked(image.clone());
+        disk.write_at(lost * EXTENT, &vec![0; EXTENT as usize]).unwrap();
+        let Ok(log) = options(&Background::default()).open_storage(Arc::new(disk)) else {
+            continue;
+        };
+        let report = log.verify().unwrap();
+        listed += u64::from(!report.is_clean());
+    }
+    assert!(listed >= 3, "{listed} of {extents} lost extents are told");
+}

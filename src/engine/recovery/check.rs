@@ -1,6 +1,6 @@
 //! Checking a whole segment without changing anything: what `verify` does for each.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::scan::{Item, Lexed, frames_below, lex, missing_in, names, payload_of, replay};
 use crate::engine::block::{each_record, inner_damage};
@@ -20,7 +20,7 @@ pub(crate) struct SegmentCheck {
     pub(crate) run_parts: u64,
     pub(crate) bytes: u64,
     /// The large records, which may have pieces in other segments.
-    pub(crate) large: Vec<(RunNo, Seq)>,
+    pub(crate) large: BTreeSet<(RunNo, Seq)>,
 }
 
 /// Checks a sealed segment: every frame up to its end, the directory, and one against the other.
@@ -165,7 +165,7 @@ impl SegmentCheck {
                     }
                     let header = &lexed.header;
                     if header.kind == FrameKind::Record && header.flags & FLAG_PIECES != 0 {
-                        self.large.push((header.run_no, header.seq));
+                        self.large.insert((header.run_no, header.seq));
                     }
                     frames.push(*lexed);
                 }

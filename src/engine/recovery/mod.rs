@@ -54,7 +54,6 @@ use crate::format::manifest::{Extents, Use};
 use crate::format::segment::Purpose;
 use crate::format::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
 use crate::format::{DirectoryBuilder, ExtentSize};
-use crate::index::{Catalog as _, DirectoryScan};
 use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
 
 /// All segments that the manifest knows, by number.
@@ -87,11 +86,20 @@ pub(crate) fn open(disk: Disk, options: Options, path: Option<PathBuf>) -> Resul
     report.sealed_segments = known.sealed.len() as u64;
     let ahead = if options.background { known.sealed.clone() } else { Vec::new() };
     checking_ahead(&ahead, || {
-        let mut name_of = |run_no: RunNo| {
-            let row = DirectoryScan::new(&catalog).row(run_no).ok().flatten()?;
-            Some((row.agent, row.run))
+        let mut unread = None;
+        let mut name_of = |run_no: RunNo| match catalog.ask(|catalog| catalog.row(run_no)) {
+            Ok(row) => row.map(|row| (row.agent, row.run)),
+            Err(Error::Corrupt(_)) => None,
+            Err(error) => {
+                unread = Some(error);
+                None
+            }
         };
         let log = recover_log(&known.unsealed, floor, &mut name_of, &mut report)?;
+        if let Some(error) = unread {
+            // Nothing is written yet. Records of which only the name could not be read are there.
+            return Err(error);
+        }
         let engine = build(disk, options, path, base, known, catalog, log, &mut report)?;
         finish(engine, report)
     })
