@@ -46,6 +46,7 @@ mod error;
 mod id;
 mod key;
 mod parts;
+mod prune;
 mod retention;
 mod session_log;
 mod space;

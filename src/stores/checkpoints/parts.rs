@@ -50,6 +50,13 @@ impl PartName {
     }
 }
 
+impl PartName {
+    /// The name of the part that has a key.
+    pub(super) fn of_key(key: &str) -> Option<Self> {
+        key.strip_prefix(PREFIX).and_then(|name| Self::try_from(name.to_owned()).ok())
+    }
+}
+
 impl From<PartName> for String {
     fn from(name: PartName) -> Self {
         format!("{:016x}", name.0)

@@ -16,6 +16,9 @@ use super::gate::Gate;
 use super::model::{Change, Found, NO_RUN, SPACE};
 use super::world::World;
 
+/// So many bytes of an erased record are looked for.
+const LOOKED_FOR: usize = 20;
+
 impl World {
     /// One operation of the whole public API, whatever the dice say.
     pub(crate) fn wide_step(&mut self) {
@@ -201,10 +204,27 @@ impl World {
         let (agent, name) = self.name(run);
         let begin = self.begin();
         self.note(run, Change::Delete, begin);
+        let heads = self.heads((agent.as_str(), name.as_str()));
         let erased = self.log().erase_run((agent.as_str(), name.as_str()));
-        let Some(_) = self.succeeded(erased) else { return };
+        let Some(erased) = self.succeeded(erased) else { return };
+        if erased.pinned_extents == 0 {
+            let image = self.disk.image();
+            for head in heads {
+                let found = image.windows(LOOKED_FOR).position(|bytes| bytes == head);
+                assert_eq!(found, None, "bytes of an erased record are left");
+            }
+        }
         self.now[run].deleted = true;
         self.acknowledge(true);
+    }
+
+    /// The first bytes of some of a run's records, as far as they can be read.
+    fn heads(&self, run: (&str, &str)) -> Vec<Vec<u8>> {
+        let Ok(trace) = self.log().trace(run) else { return Vec::new() };
+        let records: Vec<_> = trace.filter_map(Result::ok).collect();
+        let payloads = records.iter().map(|record| record.payload());
+        let long = payloads.filter(|payload| payload.len() >= 4 * LOOKED_FOR);
+        long.rev().take(3).map(|payload| payload[..LOOKED_FOR].to_vec()).collect()
     }
 
     /// Writes or deletes a document if it is as expected, and finds out whether it is.

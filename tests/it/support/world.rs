@@ -362,7 +362,7 @@ impl World {
         self.random.fill(&mut payload);
         let mut head = Vec::new();
         let seq = self.model.runs[run].records.len();
-        let _ = write!(head, "{run}/{seq}/{}/{:016x};", self.machine.boot, self.seed);
+        let _ = write!(head, "<{run}/{seq}/{}/{:016x};", self.machine.boot, self.seed);
         let keep = head.len().min(len);
         payload[..keep].copy_from_slice(&head[..keep]);
         // What may be compressed repeats itself now and then.

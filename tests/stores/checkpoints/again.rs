@@ -150,3 +150,56 @@ fn a_copy_beside_puts_is_of_one_moment_and_what_is_put_on_it_hides_nothing() {
         is_over.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn a_pruning_beside_one_who_always_puts_ends_and_takes_nothing_that_is_needed() {
+    let log = in_memory();
+    let (store, key) = (Store::new(&log), key("t"));
+    let state = |step: usize| json!(["x".repeat(3000), step, "y".repeat(3000), step / 7]);
+    let first = store.checkpoint(&key, 0, state(0), None).unwrap();
+    store.put(&first).unwrap();
+    for step in 1..600 {
+        store.put(&store.checkpoint(&key, step, state(step), None).unwrap()).unwrap();
+    }
+    let (is_over, has_begun) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let (mut put, mut last) = (Vec::new(), None);
+            while !is_over.load(Ordering::Relaxed) {
+                let step = 600 + put.len();
+                let new = store.checkpoint(&key, step, state(step % 30), None).unwrap();
+                store.put(&new).unwrap();
+                put.push(new.id);
+                // A branch, of one that may be going.
+                last = match store.update_state(&key, &last.unwrap_or(first.id), state(step)) {
+                    Ok(branch) => {
+                        put.push(branch);
+                        Some(branch)
+                    }
+                    Err(CheckpointError::UnknownParent { .. }) => Some(new.id),
+                    Err(error) => panic!("{error}"),
+                };
+                has_begun.store(true, Ordering::Relaxed);
+            }
+            put
+        });
+        while !has_begun.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        let pruned = store.prune(&key, Some(1), None).unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        let put = writer.join().unwrap();
+        assert!(pruned.checkpoints >= 500, "{pruned:?}, {} put", put.len());
+        let there = store.list_history(&key, usize::MAX).unwrap();
+        let newest: Vec<_> = there.iter().map(|one| one.id).collect();
+        let lasting = put.iter().rev().take_while(|id| newest.contains(id)).count();
+        assert!(lasting + there.len() > 1, "{pruned:?}");
+        // What was put once the pruning had read the thread is there, each with its parents.
+        for one in &there {
+            assert_eq!(store.get_by_id(&key, &one.id).unwrap().as_ref(), Some(one));
+            if let Some(parent) = one.parent_id {
+                assert!(newest.contains(&parent), "{:?} has no parent", one.id);
+            }
+        }
+    });
+}
