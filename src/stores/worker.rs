@@ -1,6 +1,8 @@
 //! The thread that does what calls ask for, so that no executor ever waits for a disk.
 //!
 //! - One thread a store: what was handed over first is done first.
+//! - One sync for all: what calls write waits for the disk once the queue is empty, or has been
+//!   gone through once. Only then these calls are answered, in their order; see [`Later`].
 //! - The queue is bounded. Whoever finds it full is woken once it is half empty.
 //! - A call that is dropped before its turn is skipped; one that was begun is done to its end.
 //! - A call that panics, in serde code of the caller's, fails alone: the thread goes on.
@@ -17,12 +19,51 @@ use std::thread::{Builder, JoinHandle, current};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{Error, IoAction};
+use crate::{Error, IoAction, RunLog};
 
 /// Calls that wait for the thread at most; more wait in front of the queue.
 const QUEUE: usize = 64;
 
-type Job = Box<dyn FnOnce() + Send>;
+/// Does what a call asks for; answers what is left to be done once that is durable.
+type Job = Box<dyn FnOnce(&Later) -> Option<Finish> + Send>;
+
+/// Waits for the disk and answers a call.
+type Finish = Box<dyn FnOnce(&RunLog) + Send>;
+
+/// Where the call that the thread is at says that its answer waits for the disk.
+#[derive(Clone, Default)]
+pub(super) struct Later(Arc<Mutex<Left>>);
+
+#[derive(Default)]
+struct Left {
+    wanted: bool,
+    then: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl Later {
+    /// The answer is given once everything that was written until now survives power loss.
+    pub(super) fn once_durable(&self) {
+        self.0.lock().wanted = true;
+    }
+
+    /// Does something once everything that was written until now survives power loss, in front of
+    /// the answer; nothing if it does not.
+    pub(super) fn then(&self, work: impl FnOnce() + Send + 'static) {
+        let mut left = self.0.lock();
+        left.wanted = true;
+        left.then.push(Box::new(work));
+    }
+
+    fn take(&self) -> Left {
+        core::mem::take(&mut *self.0.lock())
+    }
+}
+
+impl core::fmt::Debug for Later {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("Later").field(&self.0.lock().wanted).finish()
+    }
+}
 
 /// What calls of a store fail with.
 pub(super) trait Failure: From<Error> + Send + 'static {
@@ -35,6 +76,8 @@ pub(super) trait Failure: From<Error> + Send + 'static {
 pub(super) struct Worker {
     /// What the thread is called; Linux shows 15 letters.
     name: &'static str,
+    log: RunLog,
+    later: Later,
     queue: Arc<Queue>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -61,8 +104,14 @@ impl core::fmt::Debug for Queue {
 
 impl Worker {
     /// A thread that is not started yet.
-    pub(super) fn new(name: &'static str) -> Self {
-        Self { name, queue: Arc::default(), thread: Mutex::default() }
+    pub(super) fn new(name: &'static str, log: &RunLog) -> Self {
+        let (log, later) = (log.clone(), Later::default());
+        Self { name, log, later, queue: Arc::default(), thread: Mutex::default() }
+    }
+
+    /// Where calls that are done by the thread put off waiting for the disk.
+    pub(super) fn later(&self) -> Later {
+        self.later.clone()
     }
 
     /// What `work` answers, once the thread has done it. It is handed over when the answer is
@@ -75,11 +124,23 @@ impl Worker {
     {
         let slot = Arc::new(Slot(Mutex::new(Progress::Waiting(None))));
         let fill = Fill(Arc::clone(&slot));
-        let job: Job = Box::new(move || {
-            if fill.begin() {
-                let result = work();
-                fill.end(result);
+        let job: Job = Box::new(move |later| {
+            if !fill.begin() {
+                return None;
             }
+            let result = work();
+            let left = later.take();
+            if !left.wanted {
+                fill.end(result);
+                return None;
+            }
+            Some(Box::new(move |log| match log.sync() {
+                Ok(()) => {
+                    left.then.into_iter().for_each(|then| then());
+                    fill.end(result);
+                }
+                Err(error) => fill.end(Err(error.into())),
+            }))
         });
         Answer { worker: self, slot, job: Some(job) }
     }
@@ -98,9 +159,10 @@ impl Worker {
         self.queue.changed.notify_one();
         let mut thread = self.thread.lock();
         if thread.is_none() {
-            let queue = Arc::clone(&self.queue);
+            let (queue, later, log) =
+                (Arc::clone(&self.queue), self.later.clone(), self.log.clone());
             let started = Builder::new().name(self.name.to_owned());
-            let started = started.spawn(move || queue.run());
+            let started = started.spawn(move || queue.run(&later, &log));
             *thread = Some(started.map_err(|source| Error::io(IoAction::Thread, source))?);
         }
         Ok(None)
@@ -122,12 +184,17 @@ impl Drop for Worker {
 }
 
 impl Queue {
-    fn run(&self) {
+    fn run(&self, later: &Later, log: &RunLog) {
+        let mut unfinished: Vec<Finish> = Vec::new();
         loop {
             let mut state = self.state.lock();
             let job = loop {
-                if let Some(job) = state.jobs.pop_front() {
-                    break job;
+                let is_turn_over = unfinished.len() >= QUEUE;
+                if !is_turn_over && let Some(job) = state.jobs.pop_front() {
+                    break Some(job);
+                }
+                if !unfinished.is_empty() {
+                    break None;
                 }
                 if state.ending {
                     return;
@@ -140,7 +207,19 @@ impl Queue {
             // Wakers are the caller's as well. Whoever waits for the job learns of its panic from
             // `Fill`.
             let _ = catch_unwind(|| woken.into_iter().for_each(Waker::wake));
-            let _ = catch_unwind(AssertUnwindSafe(job));
+            match job {
+                Some(job) => {
+                    // A call that panicked may have left something.
+                    drop(later.take());
+                    let left = catch_unwind(AssertUnwindSafe(|| job(later)));
+                    unfinished.extend(left.ok().flatten());
+                }
+                None => {
+                    for finish in unfinished.drain(..) {
+                        let _ = catch_unwind(AssertUnwindSafe(|| finish(log)));
+                    }
+                }
+            }
         }
     }
 }

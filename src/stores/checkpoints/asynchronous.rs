@@ -1,8 +1,9 @@
 //! The same calls for async callers, with any runtime or none.
 //!
 //! A thread of the store does what calls ask for, one after the other, so that polling never waits
-//! for a disk. It is started by the first call, and ends when the last handle is dropped, which
-//! waits for it.
+//! for a disk; calls that wait for the disk at the same time share a sync. Pruning, copying and
+//! deleting threads and archiving are done by another one, so that they hold up nothing else. Each
+//! is started by its first call, and ends when the last handle is dropped, which waits for it.
 //!
 //! A call begins when it is polled first. One that is dropped later is done as a whole, or skipped
 //! as a whole if the thread had not come to it.
@@ -21,7 +22,8 @@ use super::key::{TenantId, ThreadKey};
 use super::retention::Pruned;
 use super::session_log::{SessionLog, lines_of};
 use super::store::Checkpointer;
-use crate::stores::worker::{Answer, Worker};
+use crate::RunLog;
+use crate::stores::worker::{Answer, Later, Worker};
 
 /// A [`Checkpointer`] whose calls are futures: see the [module](super) for what they do. Cheap to
 /// clone; clones share their thread.
@@ -77,15 +79,21 @@ pub struct AsyncSessionLog<E> {
     inner: Arc<Inner<SessionLog<E>>>,
 }
 
-/// The worker ends in front of the store.
+/// The workers end in front of the store.
 struct Inner<T> {
     worker: Worker,
+    /// For what takes long.
+    slow: Worker,
     store: T,
+    /// The store as the worker sees it, which waits for the disk in the place of calls.
+    put_off: T,
 }
 
 impl<T: Clone + Send + 'static> Inner<T> {
-    fn new(store: T) -> Arc<Self> {
-        Arc::new(Self { worker: Worker::new("runlog-threads"), store })
+    fn new(log: &RunLog, store: T, put_off: impl FnOnce(&T, Later) -> T) -> Arc<Self> {
+        let (worker, slow) = (Worker::new("runlog-threads", log), Worker::new("runlog-prune", log));
+        let put_off = put_off(&store, worker.later());
+        Arc::new(Self { worker, slow, store, put_off })
     }
 
     /// Has the thread do something.
@@ -94,8 +102,18 @@ impl<T: Clone + Send + 'static> Inner<T> {
         R: Send + 'static,
         W: FnOnce(&T) -> Result<R, CheckpointError> + Send + 'static,
     {
-        let store = self.store.clone();
+        let store = self.put_off.clone();
         self.worker.call(move || work(&store))
+    }
+
+    /// Has the thread for long work do something.
+    fn ask_slow<R, W>(&self, work: W) -> Answer<'_, R, CheckpointError>
+    where
+        R: Send + 'static,
+        W: FnOnce(&T) -> Result<R, CheckpointError> + Send + 'static,
+    {
+        let store = self.store.clone();
+        self.slow.call(move || work(&store))
     }
 }
 
@@ -126,7 +144,8 @@ impl<E> fmt::Debug for AsyncSessionLog<E> {
 impl<S: 'static> AsyncCheckpointer<S> {
     /// A store for async callers. No thread is started yet.
     pub fn new(store: Checkpointer<S>) -> Self {
-        Self { inner: Inner::new(store) }
+        let log = store.log().clone();
+        Self { inner: Inner::new(&log, store, Checkpointer::put_off) }
     }
 
     /// The store, for those who may wait for the disk.
@@ -153,13 +172,13 @@ impl<S: 'static> AsyncCheckpointer<S> {
         max_age: Option<Duration>,
     ) -> Result<Pruned, CheckpointError> {
         let key = key.clone();
-        self.inner.ask(move |store| store.prune(&key, newest, max_age)).await
+        self.inner.ask_slow(move |store| store.prune(&key, newest, max_age)).await
     }
 
     /// As [`Checkpointer::delete_thread`].
     pub async fn delete_thread(&self, key: &ThreadKey) -> Result<bool, CheckpointError> {
         let key = key.clone();
-        self.inner.ask(move |store| store.delete_thread(&key)).await
+        self.inner.ask_slow(move |store| store.delete_thread(&key)).await
     }
 
     /// As [`Checkpointer::copy_thread`].
@@ -169,7 +188,7 @@ impl<S: 'static> AsyncCheckpointer<S> {
         to: &ThreadKey,
     ) -> Result<usize, CheckpointError> {
         let (from, to) = (from.clone(), to.clone());
-        self.inner.ask(move |store| store.copy_thread(&from, &to)).await
+        self.inner.ask_slow(move |store| store.copy_thread(&from, &to)).await
     }
 }
 
@@ -223,7 +242,8 @@ impl<S: Serialize + DeserializeOwned + Send + 'static> AsyncCheckpointer<S> {
 impl<E: 'static> AsyncSessionLog<E> {
     /// A log for async callers. No thread is started yet.
     pub fn new(log: SessionLog<E>) -> Self {
-        Self { inner: Inner::new(log) }
+        let store = log.log().clone();
+        Self { inner: Inner::new(&store, log, SessionLog::put_off) }
     }
 
     /// The log, for those who may wait for the disk.
@@ -249,13 +269,13 @@ impl<E: 'static> AsyncSessionLog<E> {
         watermark: u64,
     ) -> Result<u64, CheckpointError> {
         let key = key.clone();
-        self.inner.ask(move |log| log.archive_before(&key, watermark)).await
+        self.inner.ask_slow(move |log| log.archive_before(&key, watermark)).await
     }
 
     /// As [`SessionLog::delete_thread`].
     pub async fn delete_thread(&self, key: &ThreadKey) -> Result<bool, CheckpointError> {
         let key = key.clone();
-        self.inner.ask(move |log| log.delete_thread(&key)).await
+        self.inner.ask_slow(move |log| log.delete_thread(&key)).await
     }
 }
 

@@ -16,7 +16,7 @@ use super::retention::{Inventory, Pruned, one_at_a_time};
 use super::space::{PAGE, Thread, Written};
 use super::store::Checkpointer;
 use super::stored::{Stored, checkpoint_key, id_key};
-use crate::{Durability, Result};
+use crate::Result;
 
 /// A thread of which checkpoints are deleted.
 struct Pruning<'a, S> {
@@ -76,8 +76,8 @@ impl<S> Checkpointer<S> {
         let _one_at_a_time = one_at_a_time(&self.space.log);
         let mut pruned = Pruned::default();
         while !self.try_prune(key, newest, max_age, &mut pruned)? {}
-        self.space.log.sync()?;
         self.space.sweep()?;
+        self.space.settle()?;
         Ok(pruned)
     }
 
@@ -230,7 +230,7 @@ impl<S> Pruning<'_, S> {
             batch.delete(&self.thread.documents, key);
         }
         // On a full disk this is what gives space back.
-        match space.commit(batch.durability(Durability::Process).use_reserve())? {
+        match space.commit(batch.use_reserve())? {
             Written::Yes(versions) => {
                 self.thread = self.thread.written(head, &versions);
                 Ok(true)

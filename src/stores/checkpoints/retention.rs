@@ -69,6 +69,7 @@ impl<S> Checkpointer<S> {
     pub fn delete_thread(&self, key: &ThreadKey) -> Result<bool, CheckpointError> {
         let deleted = self.space.delete(key)?;
         self.space.sweep()?;
+        self.space.settle()?;
         Ok(deleted)
     }
 
@@ -103,7 +104,10 @@ impl<S> Checkpointer<S> {
             let missing = copied.as_ref().is_err_and(CheckpointError::is_missing);
             let again = missing && self.has_changed(from, &inventory.thread)?;
             match copied {
-                Ok(true) => return Ok(inventory.checkpoints.len()),
+                Ok(true) => {
+                    self.space.settle()?;
+                    return Ok(inventory.checkpoints.len());
+                }
                 Ok(false) => {}
                 Err(_) if again => {}
                 Err(error) => {

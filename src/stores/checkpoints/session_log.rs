@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::error::{CheckpointError, Defect};
 use super::key::{TenantId, ThreadKey};
 use super::space::{PAGE, SCHEMA_VERSION, Space, Thread, Written, json, read_json, readable_json};
-use crate::{Durability, NewRecord, Result, RunLog};
+use crate::stores::worker::Later;
+use crate::{NewRecord, Result, RunLog};
 
 /// What the namespaces of session logs begin with; no caller's namespace should.
 const NAMESPACE: &str = "\0session-log/";
@@ -88,6 +89,11 @@ impl<E> SessionLog<E> {
         Self { space: Space::new(log, NAMESPACE, name), event: PhantomData }
     }
 
+    /// The same for calls that do not wait for the disk themselves.
+    pub(super) fn put_off(&self, later: Later) -> Self {
+        Self { space: self.space.put_off(later), event: PhantomData }
+    }
+
     /// The store, for what is not about sessions.
     pub fn log(&self) -> &RunLog {
         &self.space.log
@@ -120,7 +126,7 @@ impl<E> SessionLog<E> {
     pub fn archive_before(&self, key: &ThreadKey, watermark: u64) -> Result<u64, CheckpointError> {
         loop {
             let Some(thread) = self.space.thread(key)? else {
-                self.space.log.sync()?;
+                self.space.settle()?;
                 return Ok(0);
             };
             let mut head = thread.head;
@@ -128,13 +134,14 @@ impl<E> SessionLog<E> {
             if head.archived <= thread.head.archived {
                 // An earlier try may have been broken off in between.
                 self.delete_archived(&thread, thread.head.archived)?;
-                self.space.log.sync()?;
+                self.space.settle()?;
                 return Ok(0);
             }
             let write = self.space.head_write(key, &head)?;
             let mut batch = self.space.begin(&thread, &write);
-            if let Written::Yes(_) = self.space.commit(batch.durability(Durability::Disk))? {
+            if let Written::Yes(_) = self.space.commit(&mut batch)? {
                 self.delete_archived(&thread, head.archived)?;
+                self.space.settle()?;
                 return Ok(head.archived - thread.head.archived);
             }
         }
@@ -156,7 +163,7 @@ impl<E> SessionLog<E> {
             for key in &old {
                 batch.delete(&thread.documents, key);
             }
-            self.space.log.commit(&batch)?;
+            self.space.commit(&mut batch)?;
             after = old.last().map(|key| (*key).clone());
         }
     }
@@ -173,6 +180,7 @@ impl<E> SessionLog<E> {
     pub fn delete_thread(&self, key: &ThreadKey) -> Result<bool, CheckpointError> {
         let deleted = self.space.delete(key)?;
         self.space.sweep()?;
+        self.space.settle()?;
         Ok(deleted)
     }
 }
@@ -198,7 +206,7 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
         lines: &[Vec<u8>],
     ) -> Result<u64, CheckpointError> {
         if lines.is_empty() {
-            self.space.log.sync()?;
+            self.space.settle()?;
             return Ok(self.space.thread(key)?.map_or(0, |thread| thread.head.last));
         }
         loop {
@@ -213,7 +221,8 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
             for (key, chunk) in keys.iter().zip(&chunks) {
                 batch.put(&thread.documents, key, NewRecord::new(&chunk.bytes).kind("events"));
             }
-            if let Written::Yes(_) = self.space.commit(batch.durability(Durability::Disk))? {
+            if let Written::Yes(_) = self.space.commit(&mut batch)? {
+                self.space.settle()?;
                 return Ok(last);
             }
         }

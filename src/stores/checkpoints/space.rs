@@ -30,7 +30,8 @@ use serde::{Deserialize, Serialize};
 use super::error::{CheckpointError, Defect};
 use super::key::{TenantId, ThreadKey};
 use crate::stores::objects;
-use crate::{Batch, Error, Expected, NewRecord, Result, RunLog, SizedThing, Version};
+use crate::stores::worker::Later;
+use crate::{Batch, Durability, Error, Expected, NewRecord, Result, RunLog, SizedThing, Version};
 
 /// The newest schema of the documents.
 pub(super) const SCHEMA_VERSION: u32 = 1;
@@ -49,6 +50,8 @@ const MARK: &[u8] = b"{\"schema_version\":1}";
 pub(super) struct Space {
     pub(super) log: RunLog,
     base: String,
+    /// Who waits for the disk in the place of the caller.
+    later: Option<Later>,
 }
 
 /// How far a thread goes.
@@ -133,7 +136,23 @@ pub(super) enum Written {
 
 impl Space {
     pub(super) fn new(log: &RunLog, prefix: &str, name: &str) -> Self {
-        Self { log: log.clone(), base: format!("{prefix}{}/{name}", name.len()) }
+        Self { log: log.clone(), base: format!("{prefix}{}/{name}", name.len()), later: None }
+    }
+
+    /// The same for calls that do not wait for the disk themselves.
+    pub(super) fn put_off(&self, later: Later) -> Self {
+        Self { later: Some(later), ..self.clone() }
+    }
+
+    /// What was written, and what an answer rests on, survives power loss once the call is over.
+    pub(super) fn settle(&self) -> Result<()> {
+        match &self.later {
+            Some(later) => {
+                later.once_durable();
+                Ok(())
+            }
+            None => self.log.sync(),
+        }
     }
 
     fn threads_of(&self, tenant: &TenantId) -> String {
@@ -230,8 +249,10 @@ impl Space {
         batch
     }
 
-    pub(super) fn commit(&self, batch: &Batch<'_>) -> Result<Written> {
-        match self.log.commit(batch) {
+    /// Writes a batch, which does not survive power loss until [`Space::settle`]: nothing that is
+    /// written later does without it.
+    pub(super) fn commit(&self, batch: &mut Batch<'_>) -> Result<Written> {
+        match self.log.commit(batch.durability(Durability::Process)) {
             Ok(committed) => Ok(Written::Yes(committed.versions)),
             Err(Error::Conflict { .. }) => Ok(Written::No),
             Err(error) => Err(error),
@@ -265,7 +286,7 @@ impl Space {
         loop {
             let Some(document) = self.log.get(&heads, key.thread_id())? else {
                 // An earlier try may have deleted it.
-                self.log.sync()?;
+                self.settle()?;
                 return Ok(false);
             };
             let head: Head = read_json(document.payload(), &heads, key.thread_id())?;
@@ -321,13 +342,15 @@ impl Space {
         loop {
             let page = self.log.list(&documents, "", None, PAGE)?;
             if page.documents.is_empty() {
-                return self.log.delete(marks, number).map(|_| ());
+                let mut last = Batch::new();
+                last.delete(marks, number);
+                return self.commit(&mut last).map(|_| ());
             }
             let mut batch = Batch::new();
             for document in &page.documents {
                 batch.delete(&documents, &document.key);
             }
-            self.log.commit(&batch)?;
+            self.commit(&mut batch)?;
         }
     }
 
@@ -341,7 +364,7 @@ impl Space {
         let mut batch = Batch::new();
         batch.put_if(&marks, &mark, NewRecord::json(MARK), Expected::Absent);
         batch.put_if(&self.base, NEXT, NewRecord::json(&next), expected);
-        let Written::Yes(versions) = self.commit(&batch)? else { return Ok(None) };
+        let Written::Yes(versions) = self.commit(&mut batch)? else { return Ok(None) };
         let version = versions.first().copied().flatten().unwrap_or_default();
         let documents = self.documents_of(number);
         Ok(Some(Hidden { number, marks, mark, version, documents }))
@@ -375,7 +398,7 @@ impl Hidden {
             for (key, document) in some {
                 batch.put(&self.documents, key, *document);
             }
-            match space.commit(&batch) {
+            match space.commit(&mut batch) {
                 Err(error) if most > 1 && is_batch_too_large(&error) => most /= 2,
                 Err(error) => return Err(error),
                 Ok(Written::No) => return Ok(false),
@@ -397,7 +420,7 @@ impl Hidden {
         let value = NewRecord::json(&head).kind("thread");
         batch.put_if(&heads, key.thread_id(), value, Expected::Absent);
         batch.delete_if(&self.marks, &self.mark, Expected::Version(self.version));
-        Ok(matches!(space.commit(&batch)?, Written::Yes(_)))
+        Ok(matches!(space.commit(&mut batch)?, Written::Yes(_)))
     }
 }
 

@@ -16,7 +16,8 @@ use super::space::{PAGE, Space, Thread, Written, is_batch_too_large, readable_js
 use super::stored::{
     Body, CHECKPOINTS, Stored, checkpoint_key, decode, decode_place, encode, encode_place, id_key,
 };
-use crate::{Durability, NewRecord, Result, RunLog};
+use crate::stores::worker::Later;
+use crate::{NewRecord, Result, RunLog};
 
 /// What the namespaces of checkpoints begin with; no caller's namespace should.
 const NAMESPACE: &str = "\0checkpoints/";
@@ -73,6 +74,11 @@ impl<S> Checkpointer<S> {
     /// at most 470 bytes together, else every call fails with [`crate::Error::InvalidId`].
     pub fn named(log: &RunLog, name: &str) -> Self {
         Self { space: Space::new(log, NAMESPACE, name), state: PhantomData }
+    }
+
+    /// The same for calls that do not wait for the disk themselves.
+    pub(super) fn put_off(&self, later: Later) -> Self {
+        Self { space: self.space.put_off(later), state: PhantomData }
     }
 
     /// The store, for what is not about checkpoints.
@@ -176,7 +182,7 @@ impl<S> Checkpointer<S> {
         loop {
             let thread = self.space.thread_or_new(key)?;
             match self.try_write(key, &thread, state, &body) {
-                Ok(true) => return Ok(()),
+                Ok(true) => return Ok(self.space.settle()?),
                 Ok(false) => {}
                 Err(error) if error.is_missing() && self.has_changed(key, &thread)? => {}
                 Err(error) => return Err(error),
@@ -196,7 +202,7 @@ impl<S> Checkpointer<S> {
         if let Some((at, stored)) = self.find_in_old(key, thread, &body.id)? {
             let known = self.parts(thread).state(&stored.layout, &stored.rest, &at)?;
             // An earlier try may have written it, or another caller, and not be durable yet.
-            self.space.log.sync()?;
+            self.space.settle()?;
             if stored.body == body && is_same_json(&known, state) {
                 return Ok(true);
             }
@@ -247,7 +253,7 @@ impl<S> Checkpointer<S> {
         for (name, bytes) in &plan.fresh {
             batch.put(&thread.documents, name, NewRecord::new(bytes).kind("part"));
         }
-        match self.space.commit(batch.durability(Durability::Disk)) {
+        match self.space.commit(&mut batch) {
             Ok(Written::Yes(_)) => Ok(true),
             Ok(Written::No) => Ok(false),
             Err(error) if is_batch_too_large(&error) && !plan.fresh.is_empty() => {
@@ -277,7 +283,7 @@ impl<S> Checkpointer<S> {
             for (name, bytes) in some {
                 batch.put(&thread.documents, name, NewRecord::new(bytes).kind("part"));
             }
-            match self.space.commit(&batch) {
+            match self.space.commit(&mut batch) {
                 Err(error) if is_batch_too_large(&error) && most > 1 => most /= 2,
                 Err(error) => return Err(error),
                 Ok(Written::No) => return Ok(()),

@@ -74,8 +74,9 @@ impl<T: SessionTypes> EngineSessionStore<T> {
     /// One of several sets of sessions that know nothing of one another. The name has at most 480
     /// bytes, else every call fails with [`Error::InvalidId`](crate::Error::InvalidId).
     pub fn named(log: &RunLog, name: &str) -> Self {
-        let worker = Worker::new("runlog-sessions");
-        let inner = Inner { worker, place: Arc::new(Place::new(log, name)) };
+        let worker = Worker::new("runlog-sessions", log);
+        let place = Arc::new(Place::new(log, name, worker.later()));
+        let inner = Inner { worker, place };
         Self { inner: Arc::new(inner), lease: None, types: PhantomData }
     }
 

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use super::error::{Part, SessionError};
 use super::lease::{Fence, Found, Granted, WriterLease, encode, fence, fenced};
 use super::watch::Hub;
+use crate::stores::worker::Later;
 use crate::{
-    Batch, Committed, Document, Durability, Error, Expected, IdKind, MAX_ID_LEN, NewRecord, Result,
-    RunLog, Timestamp, Version,
+    Batch, Committed, Document, Durability, Error, Expected, IdKind, Lsn, MAX_ID_LEN, NewRecord,
+    Result, RunLog, Timestamp, Version,
 };
 
 /// What the namespaces of sessions begin with; no caller's namespace should.
@@ -27,6 +28,8 @@ pub(super) struct Place {
     log: RunLog,
     name: String,
     pub(super) hub: Arc<Hub>,
+    /// The thread that does the calls waits for the disk in their place.
+    later: Later,
 }
 
 /// A part to write, as JSON; none to remove what is there.
@@ -51,8 +54,8 @@ impl Drop for Place {
 }
 
 impl Place {
-    pub(super) fn new(log: &RunLog, name: &str) -> Self {
-        Self { log: log.clone(), name: name.to_owned(), hub: Arc::default() }
+    pub(super) fn new(log: &RunLog, name: &str, later: Later) -> Self {
+        Self { log: log.clone(), name: name.to_owned(), hub: Arc::default(), later }
     }
 
     fn space(&self, what: &str) -> String {
@@ -84,7 +87,7 @@ impl Place {
             Wanted::Nothing => return Ok(false),
         };
         let mut batch = Batch::new();
-        batch.durability(Durability::Disk).put_if(&head, session, NewRecord::json(b"{}"), of_head);
+        batch.put_if(&head, session, NewRecord::json(b"{}"), of_head);
         for ((part, bytes), space) in parts.iter().zip(&spaces) {
             let expected = if *part == Part::Session { of_session } else { Expected::Anything };
             match bytes {
@@ -98,7 +101,7 @@ impl Place {
             }
             committed => committed?,
         };
-        self.hub.tell(session, committed.versions.first().copied().flatten(), committed.lsn);
+        self.tell(session, committed.versions.first().copied().flatten(), committed.lsn);
         Ok(true)
     }
 
@@ -111,16 +114,22 @@ impl Place {
         let head = self.head();
         let spaces = Part::OF_SESSION.map(|part| self.space(part.as_str()));
         let mut batch = Batch::new();
-        batch.durability(Durability::Disk).delete(&head, session);
+        batch.delete(&head, session);
         for space in &spaces {
             batch.delete(space, session);
         }
         let writes = batch.len();
         let committed = self.commit(session, caller, &batch)?;
         if committed.versions.iter().take(writes).any(Option::is_some) {
-            self.hub.tell(session, None, committed.lsn);
+            self.tell(session, None, committed.lsn);
         }
         Ok(())
+    }
+
+    /// Tells who watches of a change, once it survives power loss.
+    fn tell(&self, session: &str, version: Option<Version>, lsn: Lsn) {
+        let (hub, session) = (Arc::clone(&self.hub), session.to_owned());
+        self.later.then(move || hub.tell(&session, version, lsn));
     }
 
     /// Commits writes of a session, if the lease allows it at that very moment.
@@ -139,6 +148,8 @@ impl Place {
         loop {
             let fence = self.told(fence(session, caller, found.as_ref(), self.log.now()))?;
             let mut batch: Batch<'_> = writes.clone();
+            batch.durability(Durability::Process);
+            self.later.once_durable();
             match fence {
                 Fence::Absent => batch.expect(&space, session, Expected::Absent),
                 Fence::Keep(version) => batch.expect(&space, session, Expected::Version(version)),
@@ -162,7 +173,8 @@ impl Place {
     ) -> Result<(), SessionError> {
         let space = self.space(Part::LoopCheckpoint.as_str());
         let mut batch = Batch::new();
-        batch.durability(Durability::Disk);
+        batch.durability(Durability::Process);
+        self.later.once_durable();
         match bytes {
             Some(bytes) => batch.put(&space, run, NewRecord::json(bytes)),
             None => batch.delete(&space, run),
@@ -226,18 +238,21 @@ impl Place {
     /// Writes something that survives power loss, reads it and removes it.
     pub(super) fn check_health(&self) -> Result<()> {
         let space = self.space("health");
-        let value = NewRecord::json(b"{}").durability(Durability::Disk);
+        let value = NewRecord::json(b"{}").durability(Durability::Process);
         self.log.put(&space, "check", &value)?;
+        self.later.once_durable();
         // It may be missing: somebody else may check at the same time.
         self.log.get(&space, "check")?;
-        self.log.delete(&space, "check").map(|_| ())
+        let mut batch = Batch::new();
+        batch.durability(Durability::Process).delete(&space, "check");
+        self.log.commit(&batch).map(|_| ())
     }
 
     /// A refusal, once the lease that it rests on is durable: a power cut must not take it from a
     /// caller who was refused for it.
     fn told<R>(&self, answer: Result<R, SessionError>) -> Result<R, SessionError> {
         if matches!(answer, Err(SessionError::LeaseHeld { .. } | SessionError::Fenced { .. })) {
-            self.log.sync()?;
+            self.later.once_durable();
         }
         answer
     }
@@ -302,13 +317,20 @@ impl Place {
         loop {
             let found = self.lease(&lease.session)?;
             let Some(own) = found.filter(|found| found.epoch() == lease.epoch) else {
-                self.log.sync()?;
+                self.later.once_durable();
                 return Ok(false);
             };
             let mut batch = Batch::new();
-            batch.delete_if(&space, &lease.session, Expected::Version(own.version));
+            batch.durability(Durability::Process).delete_if(
+                &space,
+                &lease.session,
+                Expected::Version(own.version),
+            );
             match self.log.commit(&batch) {
-                Ok(_) => return Ok(true),
+                Ok(_) => {
+                    self.later.once_durable();
+                    return Ok(true);
+                }
                 // It was renewed or taken in between.
                 Err(Error::Conflict { .. }) => {}
                 Err(error) => return Err(error),
@@ -325,7 +347,8 @@ impl Place {
     ) -> Result<Option<Version>> {
         let expected = found.map_or(Expected::Absent, |found| Expected::Version(found.version));
         let value = encode(granted)?;
-        let value = NewRecord::json(&value);
+        let value = NewRecord::json(&value).durability(Durability::Process);
+        self.later.once_durable();
         match self.log.put_if(&self.space("lease"), session, &value, expected) {
             Ok(version) => Ok(Some(version)),
             Err(Error::Conflict { .. }) => Ok(None),
