@@ -11,6 +11,7 @@ mod run_store_folder;
 mod run_store_input;
 mod run_store_later;
 mod run_store_lines;
+mod run_store_rare;
 mod run_store_tree;
 mod run_store_world;
 mod sessions;

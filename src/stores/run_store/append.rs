@@ -157,8 +157,11 @@ impl Opened {
         let at = lines.iter().find_map(|line| line.at).unwrap_or_else(|| self.log().now());
         let start = Metadata::json(&json).at(at).durability(Durability::Process);
         match self.log().start_run(agent, run, start) {
-            // Somebody was faster.
-            Err(Error::RunExists { .. } | Error::RunEnded { .. }) => {}
+            Err(Error::RunExists { .. } | Error::RunEnded { .. }) => {
+                // Another caller was faster, who may not be of this store.
+                self.ours.lock().remove(&hash_of(agent, run));
+                self.refuse_foreign(agent, run)?;
+            }
             started => drop(started?),
         }
         Ok(self.put_records(agent, run, &records)?)

@@ -33,6 +33,9 @@ const STORE: &str = "run_store";
 pub(super) struct Fold {
     /// Records with a smaller sequence are in it.
     pub(super) records: u64,
+    /// So many records the run had then: fewer than the sequence says, where one is lost.
+    #[serde(default)]
+    pub(super) counted: u64,
     pub(super) turns: u64,
     pub(super) model_turns: u64,
     /// Of several starts the last.
@@ -48,6 +51,14 @@ pub(super) struct Fold {
     /// The start was taken back.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub(super) rolled_back: bool,
+}
+
+/// What was found in a run.
+#[derive(Debug, Clone)]
+pub(super) struct Remembered {
+    fold: Fold,
+    /// The engine knew of its end then.
+    ended: bool,
 }
 
 /// A record that starts or ends a run.
@@ -237,18 +248,19 @@ impl Opened {
     /// since. Reads a constant number of frames of a run that this store has ended, and of one that
     /// is somebody else's, of which nothing is said.
     pub(super) fn found(&self, run: RunSummary) -> Result<Found> {
-        let number = run.number();
-        let known = self.folds.lock().get(&number).cloned();
+        let (number, ended) = (run.number(), run.status.is_ended());
+        // What was found of a run in progress says nothing of what its END says.
+        let known = self.folds.lock().get(&number).filter(|known| known.ended == ended).cloned();
         let known = match known {
-            None if run.status.is_ended() => self.checkpoint(&run)?,
-            known => known,
+            None if ended => self.checkpoint(&run)?,
+            known => known.map(|known| known.fold),
         };
         if known.is_none() && self.owner(run.agent.as_str(), run.run.as_str())? == Owner::Foreign {
-            let fold = Fold { records: u64::MAX, ..Fold::default() };
+            let fold = Fold { counted: u64::MAX, ..Fold::default() };
             return Ok(Found { run, fold });
         }
         let mut fold = known.clone().unwrap_or_default();
-        if fold.records < run.records {
+        if fold.counted < run.records {
             self.read_on(&run, &mut fold)?;
         }
         if known.as_ref() != Some(&fold) {
@@ -256,7 +268,7 @@ impl Opened {
             if folds.len() >= MANY_FOLDS {
                 folds.clear();
             }
-            folds.insert(number, fold.clone());
+            folds.insert(number, Remembered { fold: fold.clone(), ended });
         }
         Ok(Found { run, fold })
     }
@@ -271,7 +283,7 @@ impl Opened {
         let parsed = outcome.and_then(|outcome| objects::from_slice(outcome.payload()).ok());
         let ours = parsed.filter(|checkpoint: &Checkpoint| checkpoint.store == STORE);
         // Of a run with fewer records it would be somebody else's.
-        Ok(ours.map(|checkpoint| checkpoint.fold).filter(|fold| fold.records <= run.records))
+        Ok(ours.map(|checkpoint| checkpoint.fold).filter(|fold| fold.counted <= run.records))
     }
 
     fn read_on(&self, run: &RunSummary, fold: &mut Fold) -> Result<()> {
@@ -291,6 +303,7 @@ impl Opened {
         }
         // The last records may be damaged so that nobody knows their sequence.
         fold.records = fold.records.max(run.records);
+        fold.counted = run.records;
         Ok(())
     }
 

@@ -7,14 +7,14 @@ use chrono::DateTime;
 
 use super::RunStore;
 use super::config::RetentionConfig;
-use super::error::Result;
+use super::error::{Result, RunStoreError};
 use super::fold::Found;
 use super::line::{NewLine, timestamp};
 use super::list::RunStatus;
 use super::open::Opened;
 use super::records::{RunEnded, RunRecord, RunTermination};
 use crate::retention::{Candidate, Inventory, plan};
-use crate::{AgentId, Rule, RunId, RunRef};
+use crate::{AgentId, Error, Rule, RunId, RunRef};
 
 /// How many runs in progress are asked for at once.
 const PAGE: usize = 256;
@@ -107,8 +107,12 @@ impl Opened {
                 let is_taken_out = opened.take_out(agent, run, |found| {
                     let mark = opened.mark(agent, run)?;
                     Ok(found.run.records == 0 && mark.is_some_and(|mark| !mark.empty))
-                })?;
-                adoption.taken_out += usize::from(is_taken_out);
+                });
+                match is_taken_out {
+                    // It is taken out once it is let go.
+                    Err(RunStoreError::Engine(Error::RunHeld { .. })) => {}
+                    is_taken_out => adoption.taken_out += usize::from(is_taken_out?),
+                }
             } else if found.status() == RunStatus::CancellationPending {
                 adoption.pending += 1;
             } else if found.fold.started.is_some() {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::error::RunStoreError;
-use super::fold::Fold;
+use super::fold::Remembered;
 use super::folder;
 use crate::{Error, Options, RunLog, RunNo};
 
@@ -46,7 +46,7 @@ pub(super) struct Opened {
     /// Taken when it is dropped.
     log: Option<RunLog>,
     /// What was found in runs that have no checkpoint. May lack any of them.
-    pub(super) folds: Mutex<HashMap<RunNo, Fold>>,
+    pub(super) folds: Mutex<HashMap<RunNo, Remembered>>,
     /// Runs that are known not to be somebody else's, by a hash of their ids. May lack any of them.
     pub(super) ours: Mutex<HashSet<u64>>,
     boundaries: [Mutex<()>; BOUNDARIES],
