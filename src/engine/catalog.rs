@@ -17,7 +17,8 @@ use crate::format::Directory;
 use crate::format::codec::Decoded;
 use crate::format::segment::Purpose;
 use crate::index::{
-    self, Applied, Directories, DirectoryScan, IndexError, IndexSnapshot, RunState, Subject,
+    self, Applied, DifferenceKind, Directories, DirectoryScan, IndexError, IndexSnapshot,
+    RedbFailure, RunState, Subject,
 };
 use crate::types::{RunNo, SegmentId};
 
@@ -122,9 +123,7 @@ impl Catalog {
         let mut answer = question(&DirectoryScan::new(self));
         if answer.is_err() {
             // A failed read is no damage, and tells nothing of the next.
-            for segment in &self.segments {
-                segment.directory(rebuild_directory)?;
-            }
+            self.read_directories()?;
             answer = question(&DirectoryScan::new(self));
         }
         answer.map_err(|error| match error {
@@ -133,22 +132,43 @@ impl Catalog {
         })
     }
 
-    /// Whether the index says what the directories say (I4). A run whose eviction the index has not
-    /// applied may have lost segments already, so that the two differ about it for a while.
-    pub(crate) fn index_matches(&self, deleted: &HashSet<RunNo>) -> bool {
-        let Some(index) = &self.index else { return true };
-        let mut same = true;
-        let checked = index::check(index, self, &mut |difference| {
-            let excused = match difference.subject {
-                Some(Subject::Run(run_no)) => deleted.contains(&run_no),
-                _ => !deleted.is_empty(),
-            };
-            same &= excused;
-        });
-        if checked.is_err() {
+    /// Whether the index says what the directories say (I4); none if it could not be read. A run
+    /// whose eviction the index has not applied may have lost segments already, so that the two
+    /// differ about it for a while.
+    pub(crate) fn index_matches(&self, deleted: &HashSet<RunNo>) -> Result<Option<bool>> {
+        let Some(index) = &self.index else { return Ok(None) };
+        let is_unread =
+            |error| matches!(error, IndexError::Redb(RedbFailure::Io | RedbFailure::Closed));
+        let matches = || {
+            let (mut same, mut is_read) = (true, true);
+            let checked = index::check(index, self, &mut |difference| {
+                if let DifferenceKind::Unreadable(error) = difference.kind {
+                    is_read &= !is_unread(error);
+                }
+                let excused = match difference.subject {
+                    Some(Subject::Run(run_no)) => deleted.contains(&run_no),
+                    _ => !deleted.is_empty(),
+                };
+                same &= excused;
+            });
+            is_read &= !checked.is_err_and(is_unread);
+            is_read.then(|| same && checked.is_ok())
+        };
+        // A failed read is no difference, and tells nothing of the next.
+        let mut same = matches();
+        if same == Some(false) {
+            self.read_directories()?;
+            same = matches();
+        }
+        if same != Some(true) {
             self.failed.store(true, Ordering::Release);
         }
-        same && checked.is_ok()
+        Ok(same)
+    }
+
+    /// Reads what was not read yet; a directory that is damaged is made anew.
+    fn read_directories(&self) -> Result<()> {
+        self.segments.iter().try_for_each(|segment| segment.directory(rebuild_directory).map(drop))
     }
 }
 

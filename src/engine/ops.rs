@@ -77,7 +77,13 @@ impl Engine {
         let flags = if implicit { FLAG_IMPLICIT } else { 0 };
         let placed = self.place_start(core, run_no, &at, payload, CREATES | u32::from(flags) << 8);
         match placed {
-            Ok(end) => Ok((run_no, end)),
+            Ok(end) => {
+                if let Some(run) = core.hot.get_mut(run_no) {
+                    // The records of who begins it are on their way: it is no orphan.
+                    run.touched = true;
+                }
+                Ok((run_no, end))
+            }
             Err(error) => {
                 core.hot.remove(run_no);
                 Err(error)

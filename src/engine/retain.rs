@@ -211,6 +211,7 @@ impl Engine {
     pub(crate) fn evict(self: &Arc<Self>, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
         let mut plan =
             GcPlan { evict: Vec::new(), protected: Vec::new(), totals: Totals::default() };
+        let mut named = HashSet::new();
         for &(run, rule) in runs {
             if rule == Rule::Erased {
                 let what = "an eviction leaves bytes behind, so it cannot say that it erases";
@@ -224,7 +225,7 @@ impl Engine {
                 Err(error) => return Err(error),
             };
             let row = self.row(&core, run_no)?;
-            if !row.status.is_ended() || row.is_held() {
+            if !row.status.is_ended() || row.is_held() || !named.insert(run_no) {
                 continue;
             }
             plan.totals.going_bytes = plan.totals.going_bytes.saturating_add(row.stored);

@@ -1,5 +1,7 @@
 //! Checking everything that the file holds, and listing every problem with its place.
 
+use core::cell::RefCell;
+use core::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use crate::format::header::{HeaderFault, StaticHeader};
 use crate::format::manifest::{AreaHeader, read_area};
 use crate::format::superblock::Superblock;
 use crate::format::{OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT, owner};
-use crate::index::DirectoryScan;
+use crate::index::{DirectoryScan, RunRow, Span};
 use crate::types::{RunNo, SegmentId, Seq};
 
 /// What a check of everything found.
@@ -83,12 +85,14 @@ impl Engine {
             report.add(check);
         }
         self.verify_large(large, &mut report)?;
-        verify_sequences(sealed, (tail.id(), &in_tail), &deleted, &mut report);
+        verify_sequences(sealed, (tail.id(), &in_tail), &deleted, &mut report)?;
         if let Some(host) = host.filter(|_| catalog.index().is_some()) {
             let matches = catalog.index_matches(&deleted);
-            // An index that was dropped meanwhile does not answer, which says nothing about it.
-            report.index_checked = matches || !host.is_detached();
-            if report.index_checked && !matches {
+            // One that was dropped meanwhile does not answer, which says nothing about it.
+            let matches = report.unless_damaged(matches)?.flatten();
+            let matches = matches.filter(|matches| *matches || !host.is_detached());
+            report.index_checked = matches.is_some();
+            if matches == Some(false) {
                 report.problems.push(Corruption::new(Place::Index, Damage::Mismatch));
             }
         }
@@ -99,7 +103,12 @@ impl Engine {
     fn verify_large(&self, large: BTreeSet<(RunNo, Seq)>, report: &mut VerifyReport) -> Result<()> {
         for (run_no, seq) in large {
             let core = self.core.lock();
-            let Ok(row) = self.row(&core, run_no) else { continue };
+            let row = match self.row(&core, run_no) {
+                // It was deleted since.
+                Err(Error::Evicted { .. } | Error::RunNotFound { .. }) => continue,
+                row => row,
+            };
+            let Some(row) = report.unless_damaged(row)? else { continue };
             let Some(parts) = report.unless_damaged(parts_now(core, run_no))? else { continue };
             let opened = Opened { agent: row.agent, run: row.run, parts };
             let trace = Trace::new(Arc::new(opened), run_no, None);
@@ -158,36 +167,50 @@ fn verify_segment_header(segment: &Segment, report: &mut VerifyReport) -> Result
     Ok(())
 }
 
-/// Tells of the runs of which a segment has records that are in front of where another one ended.
+/// Tells of the runs of which a segment has records that are in front of where another one ended,
+/// or not next to them: what is in between is lost.
 fn verify_sequences(
     sealed: Vec<Arc<Segment>>,
     (tail, in_tail): (SegmentId, &HashMap<RunNo, Seq>),
     deleted: &HashSet<RunNo>,
     report: &mut VerifyReport,
-) {
+) -> Result<()> {
     let catalog = Catalog::new(sealed, None, None);
-    let walked = DirectoryScan::new(&catalog).each_state(|row, spans| {
+    let found = RefCell::new(Vec::new());
+    let walk = |row: RunRow, spans: Vec<Span>| {
         let sealed =
             spans.iter().filter_map(|span| Some((span.segment, span.first_seq?, span.next_seq)));
         let last = in_tail.get(&row.run_no).map(|first| (tail, *first, *first));
         let mut next = Seq(0);
-        let repeated = sealed.chain(last).find(|(_, first, end)| {
-            let is_known = *first < next;
-            next = next.max(*end);
-            is_known
+        let odd = sealed.chain(last).find_map(|(segment, first, end)| {
+            let odd = match first.cmp(&next) {
+                Ordering::Less => Some((segment, Damage::Repeated, first)),
+                Ordering::Equal => None,
+                Ordering::Greater => Some((segment, Damage::Missing, next)),
+            };
+            next = next.max(end);
+            odd
         });
-        if let Some((segment, first, _)) = repeated
+        if let Some((segment, damage, seq)) = odd
             && !deleted.contains(&row.run_no)
         {
-            let place = Place::Directory { segment };
-            let (run, seq) = (Some(row.run), Some(first));
-            report.problems.push(Corruption { place, damage: Damage::Repeated, run, seq });
+            let (place, run) = (Place::Directory { segment }, Some(row.run));
+            found.borrow_mut().push(Corruption { place, damage, run, seq: Some(seq) });
         }
         Ok(())
+    };
+    let walked = catalog.ask_directories(|_| {
+        found.borrow_mut().clear();
+        DirectoryScan::new(&catalog).each_state(&walk)
     });
-    if walked.is_err() && report.is_clean() {
-        report.problems.push(Corruption::new(Place::Index, Damage::Mismatch));
+    let is_clean = report.is_clean();
+    report.problems.append(&mut found.borrow_mut());
+    match walked {
+        Err(Error::Corrupt(damage)) if is_clean => report.problems.push(damage),
+        Err(Error::Corrupt(_)) => {}
+        walked => walked?,
     }
+    Ok(())
 }
 
 /// The segments that are sealed, ascending.

@@ -54,8 +54,8 @@ mod table;
 mod value;
 
 pub(crate) use catalog::{Catalog, RunFilter};
-pub(crate) use check::{Subject, check};
-pub(crate) use fence::IndexError;
+pub(crate) use check::{DifferenceKind, Subject, check};
+pub(crate) use fence::{IndexError, RedbFailure};
 #[cfg(test)]
 pub(crate) use merge::run_state;
 pub(crate) use merge::{Applied, Directories, fold_spans};

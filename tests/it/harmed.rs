@@ -210,3 +210,82 @@ fn a_check_of_everything_lists_a_segment_that_is_lost_and_goes_on() {
     }
     assert!(listed >= 3, "{listed} of {extents} lost extents are told");
 }
+
+/// The records of a run that can be read.
+fn readable(log: &RunLog, run: &str) -> usize {
+    log.trace(("agent", run)).map_or(0, |trace| trace.filter(|read| read.is_ok()).count())
+}
+
+#[test]
+fn one_flipped_byte_beside_a_lost_manifest_costs_one_record() {
+    let mut costly = Vec::new();
+    let image = compacted().image();
+    let log = open(&SimDisk::untracked(image.clone()));
+    let all = readable(&log, "goes on") + readable(&log, "stays");
+    for place in (EXTENT as usize..image.len()).step_by(173) {
+        if image[place..].iter().take(400).all(|byte| *byte == 0) || place as u64 % EXTENT < 4096 {
+            continue;
+        }
+        let mut harmed = image.clone();
+        harmed[place] ^= 1;
+        let disk = SimDisk::untracked(harmed);
+        lose_manifest(&disk);
+        let log = open(&disk);
+        let left = readable(&log, "goes on") + readable(&log, "stays");
+        if left + 1 < all {
+            costly.push((place, left));
+        }
+    }
+    // But of the ORIGIN frame of an output, one for each: without it there is no telling whether
+    // the output was finished.
+    assert!(costly.len() <= 2, "of {all} records there are {costly:?}");
+}
+
+#[test]
+fn a_check_of_everything_tells_of_records_that_are_lost_between_segments() {
+    let image = compacted().image();
+    let extents = (image.len() as u64 - EXTENT) / EXTENT;
+    for lost in 1..=extents {
+        let disk = SimDisk::untracked(image.clone());
+        lose_manifest(&disk);
+        // The page that names the segment.
+        disk.write_at(lost * EXTENT, &[0; 4096]).unwrap();
+        let Ok(log) = options(&Background::default()).open_storage(Arc::new(disk)) else {
+            continue;
+        };
+        let is_told = |run| {
+            let Ok(mut trace) = log.trace(("agent", run)) else { return false };
+            trace.any(|record| record.is_err())
+        };
+        if is_told("goes on") || is_told("stays") {
+            assert!(!log.verify().unwrap().is_clean(), "extent {lost}");
+        }
+    }
+}
+
+#[test]
+fn a_read_that_fails_in_a_check_of_everything_is_no_damage() {
+    let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
+    let indexed = |background: &Background| options(background).index(true);
+    let log = indexed(&background).create_storage(Arc::new(disk.clone())).unwrap();
+    for number in 0..40 {
+        let run = log.start_run("agent", &format!("run {number}"), ()).unwrap();
+        let _ = run.append(&[7; 7000]).unwrap();
+        let _ = run.end(&Outcome::completed()).unwrap();
+    }
+    background.run(Step::Checkpoint);
+    log.close().unwrap();
+    let image = disk.image();
+    for nth in 0..120 {
+        let (disk, background) = (SimDisk::untracked(image.clone()), Background::default());
+        let log = indexed(&background).open_storage(Arc::new(disk.clone())).unwrap();
+        background.run(Step::Checkpoint);
+        disk.fail_nth(OpKind::Read, nth, ErrorKind::Other);
+        match log.verify() {
+            Ok(report) => assert!(report.is_clean(), "read {nth}: {:?}", report.problems),
+            Err(error) => assert!(matches!(error, Error::Io { .. }), "read {nth}: {error}"),
+        }
+        disk.clear_faults();
+        assert!(log.verify().unwrap().is_clean(), "read {nth}");
+    }
+}

@@ -10,8 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use runlog::env::Environment;
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Error, NewRecord, Options, Outcome, Retention, RunLog, RunPage, Timestamp};
-use runlog_sim::{SimClock, SimEntropy};
+use runlog::{Allow, Error, NewRecord, Options, Outcome, Retention, RunLog, RunPage, Timestamp};
+use runlog_sim::{SimClock, SimDisk, SimEntropy};
+
+use super::support::background::Background;
+use super::support::callout::{Points, beside};
 
 const EXTENT: u64 = 64 << 10;
 
@@ -267,4 +270,31 @@ fn held_runs_come_in_one_order() {
     };
     assert_eq!(held(true), ["run-1", "run-2", "run-3"]);
     assert_eq!(held(false), held(true));
+}
+
+#[test]
+fn a_run_that_an_append_begins_is_no_orphan_of_another_life() {
+    for point in 0.. {
+        let points = Points::new(SimDisk::untracked(Vec::new()));
+        let environment = Environment {
+            clock: Arc::new(points.with(SimClock::new(Timestamp(1_000_000_000)))),
+            entropy: Arc::new(points.with(SimEntropy::new(7))),
+            boot_id: None,
+        };
+        let options = Options::new().extent_size(EXTENT).environment(environment);
+        let options = options.scheduler(Arc::new(Background::default()));
+        let log = options.create_storage(Arc::new(points.clone())).unwrap();
+        let mut allow = Allow::nothing();
+        allow.unstarted = true;
+        let append = || {
+            let record = NewRecord::new(b"first");
+            format!("{:?}", log.append_to("agent", "new", &record, allow).map(|done| done.seq))
+        };
+        let adopt = || format!("{:?}", log.adopt_orphans().map(|done| done.runs.len()));
+        let done = beside(&points, point, append, adopt);
+        if !done.held {
+            break;
+        }
+        assert_eq!(done.answers, ["Ok(Seq(0))", "Ok(0)"], "at call-out {point}");
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use runlog::storage::MemoryStorage;
 use runlog::{
     Activity, Compaction, Error, NewRecord, Observer, Options, Outcome, Phase, Protection,
-    Retention, Rule, RunLog, RunStatus, Seq, SpaceReturn,
+    Retention, Rule, RunLog, RunRef, RunStatus, Seq, SpaceReturn,
 };
 use runlog_sim::{SimClock, SimEntropy};
 
@@ -523,4 +523,17 @@ fn a_file_becomes_short_however_much_is_at_its_end() {
     let log = options(&clock).open_storage(storage).unwrap();
     assert!(log.recovery_report().is_clean());
     assert_whole(&log, &all[1400..], 40);
+}
+
+#[test]
+fn a_run_that_is_named_twice_is_deleted_and_counted_once() {
+    let log = options(&clock()).create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let _ = run.append(&[7; 7000]).unwrap();
+    let _ = run.end(&Outcome::completed()).unwrap();
+    let named =
+        [(RunRef::from("run"), Rule::Deleted), (RunRef::from(("agent", "run")), Rule::Deleted)];
+    let done = log.evict(&named).unwrap();
+    assert_eq!((done.plan.evict.len(), done.plan.totals.going), (1, 1), "{done:?}");
+    assert_eq!(log.receipts(10).unwrap().len(), 1);
 }

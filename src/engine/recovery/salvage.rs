@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::base::Base;
-use super::scan::{Item, lex, payload_of};
+use super::scan::{Item, Lexed, lex, payload_of};
 use crate::engine::disk::Disk;
 use crate::engine::segment::{Segment, next_frame};
 use crate::error::{Error, Place, Result};
@@ -102,18 +102,30 @@ fn salvage_outputs(
     disk: &Disk,
     base: &mut Base,
     mut known: BTreeSet<SegmentId>,
-    mut outputs: Vec<(ExtentNo, SegmentKey)>,
+    outputs: Vec<(ExtentNo, SegmentKey)>,
 ) -> Result<()> {
     let mut replaced: BTreeMap<SegmentId, BTreeSet<SegmentId>> = BTreeMap::new();
-    // What an output replaces was there before it.
-    outputs.sort_by_key(|(_, key)| key.id);
+    let mut found = Vec::with_capacity(outputs.len());
     for (extent, key) in outputs {
         let segment = Segment::new(disk.clone(), base.extent_size, extent, key, Purpose::Output);
-        let Some((at, origin)) = read_output(&segment)? else {
+        found.push((extent, key, read_output(&segment)?));
+    }
+    // What an output replaces was there before it. Of several with one number at most one was
+    // finished: the number was given again after a crash.
+    found.sort_by_key(|(_, key, output)| (key.id, output.is_none()));
+    let mut taken = known.clone();
+    for (extent, key, output) in found {
+        if !taken.insert(key.id) {
+            base.change(extent, Change::Free { extent })?;
+            continue;
+        }
+        let Some(Output { at, origin, is_whole }) = output else {
             base.change(extent, Change::Retire { extent })?;
             continue;
         };
-        let counts = origin.victims.iter().any(|victim| !known.contains(victim));
+        // One that was not finished must not take the place of what is left.
+        let mut gone = origin.victims.iter().map(|victim| !known.contains(victim));
+        let counts = if is_whole { gone.any(|gone| gone) } else { gone.all(|gone| gone) };
         let mut victims: BTreeSet<SegmentId> = origin.victims.iter().copied().collect();
         victims.extend(origin.victims.iter().filter_map(|id| replaced.get(id)).flatten());
         if counts {
@@ -139,30 +151,45 @@ fn retire_all(base: &mut Base, victims: &BTreeSet<SegmentId>) -> Result<()> {
     extents.into_iter().try_for_each(|extent| base.change(extent, Change::Retire { extent }))
 }
 
-/// The end and the origin of an output, if both are there and its directory is whole.
-fn read_output(segment: &Segment) -> Result<Option<(SealedAt, Origin)>> {
+/// What an output says of itself.
+struct Output {
+    at: SealedAt,
+    origin: Origin,
+    /// Its directory is whole. If it is not, the output was not finished, or was damaged since.
+    is_whole: bool,
+}
+
+/// An output, if its origin is there. Without a SEAL frame it ends behind its last frame, and its
+/// directory is made anew from its frames.
+fn read_output(segment: &Segment) -> Result<Option<Output>> {
     let extent = segment.read_all()?;
     let items = lex(&extent, segment.frames());
-    let whole = |kind: FrameKind| {
-        items.iter().rev().find_map(move |item| match item {
-            Item::Frame(lexed) if lexed.header.kind == kind && lexed.payload.is_ok() => Some(lexed),
-            _ => None,
-        })
+    let frames = items.iter().filter_map(|item| match item {
+        Item::Frame(lexed) => Some(lexed),
+        Item::Gap { .. } => None,
+    });
+    let of_kind = |kind| frames.clone().rfind(|lexed| lexed.header.kind == kind);
+    let origin = of_kind(FrameKind::Origin).filter(|lexed| lexed.payload.is_ok());
+    let origin = origin.and_then(|lexed| Origin::decode(payload_of(&extent, &lexed.header)).ok());
+    let Some(origin) = origin else { return Ok(None) };
+    let Some(seal) = of_kind(FrameKind::Seal) else {
+        let ends = frames.map(|Lexed { header, .. }| {
+            header.position.offset.saturating_add(u32::try_from(header.frame_len()).unwrap_or(0))
+        });
+        let end = ends.max().unwrap_or(SEGMENT_HEADER_LEN);
+        let at = SealedAt { end, seal: end, digest: 0, has_evictions: true };
+        return Ok(Some(Output { at, origin, is_whole: false }));
     };
-    let (Some(seal), Some(origin)) = (whole(FrameKind::Seal), whole(FrameKind::Origin)) else {
-        return Ok(None);
-    };
-    let directory = Directory::new(payload_of(&extent, &seal.header));
-    let origin = Origin::decode(payload_of(&extent, &origin.header));
-    let (Ok(directory), Ok(origin)) = (directory, origin) else { return Ok(None) };
     let header = &seal.header;
-    let sealed = SealedAt {
+    let directory = Directory::new(payload_of(&extent, header)).ok();
+    let directory = directory.filter(|_| seal.payload.is_ok());
+    let at = SealedAt {
         end: header.extra,
         seal: header.position.offset,
         digest: header.payload_crc,
-        has_evictions: directory.eviction_count() > 0,
+        has_evictions: directory.as_ref().is_none_or(|known| known.eviction_count() > 0),
     };
-    Ok(Some((sealed, origin)))
+    Ok(Some(Output { at, origin, is_whole: directory.is_some() }))
 }
 
 impl Base {
