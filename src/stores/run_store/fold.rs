@@ -33,7 +33,8 @@ const STORE: &str = "run_store";
 pub(super) struct Fold {
     /// Records with a smaller sequence are in it.
     pub(super) records: u64,
-    /// So many records the run had then: fewer than the sequence says, where one is lost.
+    /// So many records the run had then: fewer than the sequence says, where one is lost. Zero of a
+    /// run with records where an earlier version did not say.
     #[serde(default)]
     pub(super) counted: u64,
     pub(super) turns: u64,
@@ -130,6 +131,13 @@ pub(super) enum Owner {
 }
 
 impl Fold {
+    fn with_count(mut self) -> Self {
+        if self.counted == 0 {
+            self.counted = self.records;
+        }
+        self
+    }
+
     /// Adds the next record.
     fn add(&mut self, record: &RecordView<'_>) {
         self.records = record.seq().0 + 1;
@@ -283,7 +291,9 @@ impl Opened {
         let parsed = outcome.and_then(|outcome| objects::from_slice(outcome.payload()).ok());
         let ours = parsed.filter(|checkpoint: &Checkpoint| checkpoint.store == STORE);
         // Of a run with fewer records it would be somebody else's.
-        Ok(ours.map(|checkpoint| checkpoint.fold).filter(|fold| fold.counted <= run.records))
+        Ok(ours
+            .map(|checkpoint| checkpoint.fold.with_count())
+            .filter(|it| it.counted <= run.records))
     }
 
     fn read_on(&self, run: &RunSummary, fold: &mut Fold) -> Result<()> {
