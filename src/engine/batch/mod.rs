@@ -56,6 +56,7 @@ pub struct Batch<'a> {
     durability: Durability,
     /// It may use a part of the space that is kept back for ends.
     uses_reserve: bool,
+    is_put_off: bool,
 }
 
 /// How a document must be that need not be written.
@@ -77,7 +78,13 @@ impl<'a> Batch<'a> {
     /// A batch of nothing yet.
     pub fn new() -> Self {
         let (writes, conditions) = (Vec::new(), Vec::new());
-        Self { writes, conditions, durability: Durability::Process, uses_reserve: false }
+        Self {
+            writes,
+            conditions,
+            durability: Durability::Process,
+            uses_reserve: false,
+            is_put_off: false,
+        }
     }
 
     /// Writes a document, whatever is there.
@@ -166,6 +173,18 @@ impl<'a> Batch<'a> {
     pub(crate) fn use_reserve(&mut self) -> &mut Self {
         self.uses_reserve = true;
         self
+    }
+
+    /// Leaves it to the caller to wait until the batch, or what refused it, survives power loss.
+    #[cfg(feature = "stores")]
+    pub(crate) fn put_off(&mut self) -> &mut Self {
+        self.is_put_off = true;
+        self
+    }
+
+    /// What it must survive before the commit returns.
+    fn level(&self) -> Durability {
+        if self.is_put_off { Durability::Process } else { self.durability }
     }
 
     /// How many writes it has; what is only expected is none.

@@ -61,7 +61,7 @@ impl Engine {
     /// Does all writes of a batch, or none.
     pub(crate) fn commit_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
         let committed = self.write_batch(batch);
-        self.told(committed, batch.durability)
+        self.told(committed, batch.level())
     }
 
     fn write_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
@@ -86,7 +86,7 @@ impl Engine {
             }
         };
         drop(rows);
-        self.finish(core, end, batch.durability)?;
+        self.finish(core, end, batch.level())?;
         let ticket = Ticket::new(Arc::clone(self), end);
         Ok(Committed { versions, lsn, ticket })
     }
@@ -357,7 +357,7 @@ impl Engine {
             max: u32::MAX.into(),
         })?;
         drafts.push(commit);
-        let end = core.place(self, &mut drafts, urgency, batch.durability)?;
+        let end = core.place(self, &mut drafts, urgency, batch.level())?;
         Ok((drafts.last().map_or(Lsn(0), |draft| draft.header.lsn), end))
     }
 

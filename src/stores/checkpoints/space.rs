@@ -31,7 +31,7 @@ use super::error::{CheckpointError, Defect};
 use super::key::{TenantId, ThreadKey};
 use crate::stores::objects;
 use crate::stores::worker::Later;
-use crate::{Batch, Durability, Error, Expected, NewRecord, Result, RunLog, SizedThing, Version};
+use crate::{Batch, Error, Expected, NewRecord, Result, RunLog, SizedThing, Version};
 
 /// The newest schema of the documents.
 pub(super) const SCHEMA_VERSION: u32 = 1;
@@ -252,7 +252,7 @@ impl Space {
     /// Writes a batch, which does not survive power loss until [`Space::settle`]: nothing that is
     /// written later does without it.
     pub(super) fn commit(&self, batch: &mut Batch<'_>) -> Result<Written> {
-        match self.log.commit(batch.durability(Durability::Process)) {
+        match self.log.commit(batch.put_off()) {
             Ok(committed) => Ok(Written::Yes(committed.versions)),
             Err(Error::Conflict { .. }) => Ok(Written::No),
             Err(error) => Err(error),

@@ -12,8 +12,8 @@ use super::lease::{Fence, Found, Granted, WriterLease, encode, fence, fenced};
 use super::watch::Hub;
 use crate::stores::worker::Later;
 use crate::{
-    Batch, Committed, Document, Durability, Error, Expected, IdKind, Lsn, MAX_ID_LEN, NewRecord,
-    Result, RunLog, Timestamp, Version,
+    Batch, Committed, Document, Error, Expected, IdKind, Lsn, MAX_ID_LEN, NewRecord, Result,
+    RunLog, Timestamp, Version,
 };
 
 /// What the namespaces of sessions begin with; no caller's namespace should.
@@ -148,7 +148,7 @@ impl Place {
         loop {
             let fence = self.told(fence(session, caller, found.as_ref(), self.log.now()))?;
             let mut batch: Batch<'_> = writes.clone();
-            batch.durability(Durability::Process);
+            batch.put_off();
             self.later.once_durable();
             match fence {
                 Fence::Absent => batch.expect(&space, session, Expected::Absent),
@@ -173,7 +173,7 @@ impl Place {
     ) -> Result<(), SessionError> {
         let space = self.space(Part::LoopCheckpoint.as_str());
         let mut batch = Batch::new();
-        batch.durability(Durability::Process);
+        batch.put_off();
         self.later.once_durable();
         match bytes {
             Some(bytes) => batch.put(&space, run, NewRecord::json(bytes)),
@@ -238,13 +238,13 @@ impl Place {
     /// Writes something that survives power loss, reads it and removes it.
     pub(super) fn check_health(&self) -> Result<()> {
         let space = self.space("health");
-        let value = NewRecord::json(b"{}").durability(Durability::Process);
-        self.log.put(&space, "check", &value)?;
+        let mut batch = Batch::new();
+        self.log.commit(batch.put_off().put(&space, "check", NewRecord::json(b"{}")))?;
         self.later.once_durable();
         // It may be missing: somebody else may check at the same time.
         self.log.get(&space, "check")?;
         let mut batch = Batch::new();
-        batch.durability(Durability::Process).delete(&space, "check");
+        batch.put_off().delete(&space, "check");
         self.log.commit(&batch).map(|_| ())
     }
 
@@ -321,11 +321,7 @@ impl Place {
                 return Ok(false);
             };
             let mut batch = Batch::new();
-            batch.durability(Durability::Process).delete_if(
-                &space,
-                &lease.session,
-                Expected::Version(own.version),
-            );
+            batch.put_off().delete_if(&space, &lease.session, Expected::Version(own.version));
             match self.log.commit(&batch) {
                 Ok(_) => {
                     self.later.once_durable();
@@ -347,10 +343,12 @@ impl Place {
     ) -> Result<Option<Version>> {
         let expected = found.map_or(Expected::Absent, |found| Expected::Version(found.version));
         let value = encode(granted)?;
-        let value = NewRecord::json(&value).durability(Durability::Process);
+        let space = self.space("lease");
+        let mut batch = Batch::new();
+        batch.put_off().put_if(&space, session, NewRecord::json(&value), expected);
         self.later.once_durable();
-        match self.log.put_if(&self.space("lease"), session, &value, expected) {
-            Ok(version) => Ok(Some(version)),
+        match self.log.commit(&batch) {
+            Ok(committed) => Ok(committed.versions.first().copied().flatten()),
             Err(Error::Conflict { .. }) => Ok(None),
             Err(error) => Err(error),
         }

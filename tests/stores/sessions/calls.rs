@@ -176,6 +176,27 @@ fn calls_are_done_in_the_order_in_which_they_were_polled_first() {
     assert_eq!(block_on(store.load("s")).unwrap().as_ref(), chats.last());
 }
 
+#[test]
+fn calls_that_wait_for_the_disk_at_the_same_time_share_a_sync() {
+    let log = in_memory();
+    let store = GatedStore::new(&log);
+    let (gate, number) = Gate::new();
+    block_on(store.save_loop_checkpoint("gate", &Passes(number))).unwrap();
+    let busy = held_up(&store, &gate);
+    let chats: Vec<Chat> = (0..60).map(|number| chat(&number.to_string(), &["tea"])).collect();
+    let mut saves: Vec<_> = chats.iter().map(|chat| store.save(chat)).collect();
+    for save in &mut saves {
+        assert!(poll_once(save).is_pending());
+    }
+    let before = log.stats().unwrap().io.syncs;
+    gate.open();
+    block_on(busy).unwrap();
+    saves.into_iter().for_each(|save| block_on(save).unwrap());
+    let syncs = log.stats().unwrap().io.syncs - before;
+    assert!((1..=2).contains(&syncs), "{syncs} syncs for 60 saves");
+    assert_eq!(block_on(store.list()).unwrap().len(), 60);
+}
+
 /// Polls all until all are done.
 async fn join_all(mut calls: Vec<Option<Call<'_, ()>>>) {
     poll_fn(|context| {
