@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::error::{Part, SessionError, read};
+use super::error::{Part, SessionError, check_schema, read};
 use super::lease::{WriterLease, encode};
 use super::place::{NewPart, Place, Wanted};
 use super::snapshot::{LoadedSnapshot, SessionSnapshot, digest_of, version_of};
@@ -136,7 +136,11 @@ impl<T: SessionTypes> EngineSessionStore<T> {
         D: Serialize + Sync + ?Sized,
     {
         Box::pin(async move {
-            let parts = vec![(part, Some(encode(value)?))];
+            let bytes = encode(value)?;
+            if part == Part::Session {
+                check_schema(&bytes, (id, part), T::SESSION_SCHEMA)?;
+            }
+            let parts = vec![(part, Some(bytes))];
             self.write(id.to_owned(), parts, Wanted::Anything).await.map(|_| ())
         })
     }
@@ -163,7 +167,13 @@ impl<T: SessionTypes> EngineSessionStore<T> {
         wanted: Wanted,
     ) -> Result<bool, SessionError> {
         let id = T::session_id(&snapshot.session).to_owned();
-        self.write(id, parts_of(snapshot)?, wanted).await
+        let parts = parts_of(snapshot)?;
+        for (part, bytes) in &parts {
+            if let (Part::Session, Some(bytes)) = (part, bytes) {
+                check_schema(bytes, (&id, *part), T::SESSION_SCHEMA)?;
+            }
+        }
+        self.write(id, parts, wanted).await
     }
 }
 
@@ -307,10 +317,17 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
         checkpoint: &'a T::LoopCheckpoint,
     ) -> Call<'a, ()> {
         Box::pin(async move {
-            let (run, lease) = (run_id.to_owned(), self.lease.clone());
-            let bytes = encode(checkpoint)?;
-            self.ask(move |place| place.write_checkpoint(&run, lease.as_deref(), Some(&bytes)))
-                .await
+            let session = T::checkpoint_session(checkpoint).map(str::to_owned);
+            let lease = match &session {
+                Some(session) => self.lease_for(session)?,
+                None => self.lease.clone(),
+            };
+            let (run, bytes) = (run_id.to_owned(), encode(checkpoint)?);
+            check_schema(&bytes, (run_id, Part::LoopCheckpoint), T::LOOP_CHECKPOINT_SCHEMA)?;
+            self.ask(move |place| {
+                place.write_checkpoint(&run, (session.as_deref(), lease.as_deref()), Some(&bytes))
+            })
+            .await
         })
     }
 
@@ -320,7 +337,14 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
 
     fn delete_loop_checkpoint<'a>(&'a self, run_id: &'a str) -> Call<'a, ()> {
         let (run, lease) = (run_id.to_owned(), self.lease.clone());
-        Box::pin(self.ask(move |place| place.write_checkpoint(&run, lease.as_deref(), None)))
+        Box::pin(self.ask(move |place| {
+            let there = place.part(Part::LoopCheckpoint, &run)?;
+            // One that cannot be read says nothing of its session.
+            let there: Option<T::LoopCheckpoint> =
+                there.and_then(|there| serde_json::from_slice(there.payload()).ok());
+            let session = there.as_ref().and_then(T::checkpoint_session);
+            place.write_checkpoint(&run, (session, lease.as_deref()), None)
+        }))
     }
 
     fn health_check(&self) -> Call<'_, ()> {

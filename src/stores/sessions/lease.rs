@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::SessionError;
+use crate::stores::objects::check_depth;
 use crate::{Document, Error, Result, Timestamp, Version};
 
 /// The right to write a session, for a while.
@@ -105,7 +106,8 @@ pub(super) fn fenced(caller: &WriterLease, found: Option<&Found>) -> SessionErro
     SessionError::Fenced { session, epoch, found: found.map(Found::epoch) }
 }
 
-/// The JSON of a value.
+/// The JSON of a value, if it can be read back.
 pub(super) fn encode(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>> {
-    serde_json::to_vec(value).map_err(|source| Error::Json { source: std::sync::Arc::new(source) })
+    let json = serde_json::to_vec(value).and_then(|json| check_depth(&json).map(|()| json));
+    json.map_err(|source| Error::Json { source: std::sync::Arc::new(source) })
 }

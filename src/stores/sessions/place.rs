@@ -164,11 +164,11 @@ impl Place {
         }
     }
 
-    /// Writes or removes the checkpoint of a run.
+    /// Writes or removes the checkpoint of a run, which may be of a session.
     pub(super) fn write_checkpoint(
         &self,
         run: &str,
-        caller: Option<&WriterLease>,
+        (session, caller): (Option<&str>, Option<&WriterLease>),
         bytes: Option<&[u8]>,
     ) -> Result<(), SessionError> {
         let space = self.space(Part::LoopCheckpoint.as_str());
@@ -179,8 +179,8 @@ impl Place {
             Some(bytes) => batch.put(&space, run, NewRecord::json(bytes)),
             None => batch.delete(&space, run),
         };
-        match caller {
-            Some(caller) => self.commit(&caller.session, Some(caller), &batch)?,
+        match session.or(caller.map(|caller| caller.session.as_str())) {
+            Some(session) => self.commit(session, caller, &batch)?,
             None => self.log.commit(&batch)?,
         };
         Ok(())

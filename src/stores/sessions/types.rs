@@ -63,10 +63,17 @@ pub trait SessionTypes: Send + Sync + 'static {
 
     /// The id under which a session is saved.
     fn session_id(session: &Self::Session) -> &str;
+
+    /// The session that a loop checkpoint belongs to, if it says so. While somebody has the writer
+    /// lease of that session, the checkpoint is written through that lease only.
+    fn checkpoint_session(_: &Self::LoopCheckpoint) -> Option<&str> {
+        None
+    }
 }
 
 /// Sessions as JSON values, for those who have no types. The id of a session is its field `id`; one
-/// without is refused. No schema is too new, since nothing of it is interpreted.
+/// without is refused. A loop checkpoint is of the session in its field `session_id`. No schema is
+/// too new, since nothing of it is interpreted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct JsonSessions;
 
@@ -84,5 +91,9 @@ impl SessionTypes for JsonSessions {
 
     fn session_id(session: &Value) -> &str {
         session.get("id").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn checkpoint_session(checkpoint: &Value) -> Option<&str> {
+        checkpoint.get("session_id").and_then(Value::as_str)
     }
 }

@@ -285,3 +285,31 @@ fn what_a_refusal_rests_on_survives_a_power_cut() {
         assert!(log.get("another", "call").unwrap().is_some(), "answer {number}");
     }
 }
+
+#[test]
+fn the_loop_checkpoint_of_a_leased_session_is_written_through_its_lease_only() {
+    let clock = SimClock::new(Timestamp(1_700_000_000 * 1_000_000_000));
+    let environment = Environment { clock: Arc::new(clock.clone()), ..Environment::system() };
+    let storage = Arc::new(runlog::storage::MemoryStorage::new());
+    let log = options().environment(environment).create_storage(storage).unwrap();
+    let store: EngineSessionStore = EngineSessionStore::new(&log);
+    let checkpoint = json!({ "session_id": "s", "turn": 3 });
+    let acquired = |holder| block_on(store.acquire_writer_lease("s", holder, MINUTE)).unwrap();
+    let first = acquired("a");
+    let save = |store: &EngineSessionStore| block_on(store.save_loop_checkpoint("r", &checkpoint));
+    let delete = |store: &EngineSessionStore| block_on(store.delete_loop_checkpoint("r"));
+    assert!(matches!(save(&store), Err(SessionError::LeaseHeld { .. })));
+    save(&store.through(&first)).unwrap();
+    assert!(matches!(delete(&store), Err(SessionError::LeaseHeld { .. })));
+    clock.advance(NANOS);
+    let second = acquired("b");
+    assert!(matches!(save(&store.through(&first)), Err(SessionError::Fenced { .. })));
+    assert!(matches!(delete(&store.through(&first)), Err(SessionError::Fenced { .. })));
+    let of_another = json!({ "session_id": "t" });
+    let refused = block_on(store.through(&second).save_loop_checkpoint("q", &of_another));
+    assert!(matches!(refused, Err(SessionError::OtherSession { .. })));
+    delete(&store.through(&second)).unwrap();
+    assert!(block_on(store.release_writer_lease(&second)).unwrap());
+    save(&store).unwrap();
+    assert_eq!(block_on(store.load_loop_checkpoint("r")).unwrap(), Some(checkpoint.clone()));
+}

@@ -158,11 +158,35 @@ fn a_session_or_checkpoint_of_a_newer_schema_is_refused_and_stays_readable_raw()
             turn: 1,
             verification_reports: vec![],
         };
-        typed.save_loop_checkpoint("r", &checkpoint).await.unwrap();
+        let newer = serde_json::to_value(&checkpoint).unwrap();
+        untyped.save_loop_checkpoint("r", &newer).await.unwrap();
         let refused = typed.load_loop_checkpoint("r").await.unwrap_err();
         assert!(matches!(refused, SessionError::NewerSchema { found: 2, known: 1, .. }));
         let current = Checkpoint { schema_version: 1, ..checkpoint };
         typed.save_loop_checkpoint("r", &current).await.unwrap();
         assert_eq!(typed.load_loop_checkpoint("r").await.unwrap(), Some(current));
+    });
+}
+
+#[test]
+fn what_its_own_types_would_not_read_back_is_refused_when_it_is_saved() {
+    let log = in_memory();
+    let store: EngineSessionStore<A3s> = EngineSessionStore::new(&log);
+    let untyped: EngineSessionStore = EngineSessionStore::new(&log);
+    block_on(async {
+        let newer = Checkpoint {
+            schema_version: 2,
+            run_id: "r".into(),
+            turn: 1,
+            verification_reports: vec![],
+        };
+        let refused = store.save_loop_checkpoint("r", &newer).await.unwrap_err();
+        assert!(matches!(refused, SessionError::NewerSchema { found: 2, known: 1, .. }));
+        let deep = (0..130).fold(json!(1), |inner, _| json!([inner]));
+        let refused = untyped.save(&json!({ "id": "s", "deep": deep })).await.unwrap_err();
+        assert!(matches!(refused, SessionError::Store(Error::Json { .. })), "{refused}");
+        assert!(untyped.save_artifacts("s", &deep).await.is_err());
+        assert!(!untyped.exists("s").await.unwrap());
+        assert!(store.load_loop_checkpoint("r").await.unwrap().is_none());
     });
 }
