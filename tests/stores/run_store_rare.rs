@@ -1,4 +1,4 @@
-//! What a run store answers beside readers, behind damage, and of runs that somebody holds.
+//! What a run store answers beside readers, behind damage, and of held runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -221,7 +221,8 @@ impl<S> Pruning<'_, S> {
         }
     }
 
-    /// Deletes documents, if nobody has changed the thread. Answers whether.
+    /// Deletes documents, unless another call has changed the thread. Answers whether they are
+    /// gone.
     fn delete_documents<'k>(&mut self, keys: impl Iterator<Item = &'k String>) -> Result<bool> {
         let (space, head) = (&self.store.space, self.thread.head);
         let write = space.head_write(self.key, &head)?;

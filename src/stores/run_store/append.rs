@@ -343,7 +343,7 @@ impl Opened {
             let outcome = fold.as_outcome(RunStatus::Interrupted);
             drop(self.log().end_run(agent, run, &outcome, Allow::nothing())?);
             self.folds.lock().remove(&found.run.number());
-            // A record that somebody put in without this store stays, and the run with it.
+            // A record that another handle of the log put in stays, and the run with it.
             if !self.find(agent, run)?.is_some_and(|now| now.is_rolled_back()) {
                 return Ok(false);
             }

@@ -64,7 +64,7 @@ pub trait SessionTypes: Send + Sync + 'static {
     /// The id under which a session is saved.
     fn session_id(session: &Self::Session) -> &str;
 
-    /// The session that a loop checkpoint belongs to, if it says so. While somebody has the writer
+    /// The session that a loop checkpoint belongs to, if it says so. While a caller has the writer
     /// lease of that session, the checkpoint is written through that lease only.
     fn checkpoint_session(_: &Self::LoopCheckpoint) -> Option<&str> {
         None
