@@ -43,6 +43,23 @@ fn a_rollback_beside_readers_takes_the_whole_run_back() {
 }
 
 #[test]
+fn two_stores_on_one_log_wait_for_each_other_s_rollbacks() {
+    let (log, one) = store(&Arc::new(MemoryStorage::new()));
+    let other = RunStore::on(log, RetentionConfig::default());
+    for number in 0..3_000 {
+        let (run, turns) = (format!("r{number}"), [turn(1, "a turn")]);
+        let start = started("a", &run, NOW);
+        one.write_started(&start).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| other.append_turns("a", &run, &turns).unwrap());
+            let _ = one.rollback_empty_run_start(&start).unwrap();
+        });
+        let there = one.get_run_trace(&run).unwrap_or_default();
+        assert!(there.contains(&turns[0]), "{run}: {there:?}");
+    }
+}
+
+#[test]
 fn what_comes_behind_a_lost_record_is_seen() {
     let storage = Arc::new(MemoryStorage::new());
     let (log, runs) = store(&storage);

@@ -118,10 +118,9 @@ impl RunStore {
 
     /// The store in a log that is open, beside whatever else is in it. Its root is empty.
     ///
-    /// Make it once and clone it: two that are made on the same log do not wait for each other, so
-    /// that a run that both start at the same moment may have two starts.
+    /// Several stores on one log are as clones of one store.
     pub fn on(log: RunLog, retention: RetentionConfig) -> Self {
-        let (root, source) = (PathBuf::new(), Source::Log(Arc::new(Opened::new(log))));
+        let (root, source) = (PathBuf::new(), Source::Log(Opened::on(log)));
         Self { shared: Arc::new(Shared { root, retention, source }) }
     }
 

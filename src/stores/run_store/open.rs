@@ -4,6 +4,9 @@
 //! folder. So the process keeps a table of the folders that are open. It holds the engines weakly:
 //! the last store that lets go closes its file, and whoever comes at that moment waits until it is
 //! closed, and opens it anew.
+//!
+//! What a store remembers and locks belongs to the log, not to the store: all stores on one log
+//! share one [`Opened`].
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -28,6 +31,9 @@ const BOUNDARIES: usize = 64;
 
 /// Folders that are open in this process, by their one path.
 static FOLDERS: Mutex<BTreeMap<PathBuf, Arc<Folder>>> = Mutex::new(BTreeMap::new());
+
+/// What belongs to each log that a store is on.
+static LOGS: Mutex<Vec<Weak<Opened>>> = Mutex::new(Vec::new());
 
 /// A folder, and whether it is open.
 struct Folder {
@@ -58,7 +64,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    pub(super) fn new(log: RunLog) -> Self {
+    fn new(log: RunLog) -> Self {
         Self {
             log: Some(log),
             folds: Mutex::default(),
@@ -67,6 +73,23 @@ impl Opened {
             removal: RwLock::default(),
             registered: None,
         }
+    }
+
+    /// What belongs to this log: one for all stores on it.
+    pub(super) fn on(log: RunLog) -> Arc<Self> {
+        // Let go behind the lock: the last one closes the log.
+        let others: Vec<Arc<Self>>;
+        let mut logs = LOGS.lock();
+        logs.retain(|one| one.strong_count() > 0);
+        others = logs.iter().filter_map(Weak::upgrade).collect();
+        // All clones of a log have one environment, which lives as long as one of them.
+        let same = |one: &&Arc<Self>| core::ptr::eq(one.log().environment(), log.environment());
+        if let Some(one) = others.iter().find(same) {
+            return Arc::clone(one);
+        }
+        let one = Arc::new(Self::new(log));
+        logs.push(Arc::downgrade(&one));
+        one
     }
 
     pub(super) fn log(&self) -> &RunLog {
@@ -123,6 +146,7 @@ impl Folder {
         let mut opened = Opened::new(open(&path.join(FILE))?);
         opened.registered = Some((path.to_owned(), Arc::clone(self)));
         let opened = Arc::new(opened);
+        LOGS.lock().push(Arc::downgrade(&opened));
         *state = State::Open(Arc::downgrade(&opened));
         Ok(opened)
     }
