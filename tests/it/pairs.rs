@@ -12,10 +12,12 @@
 //! work is among the operations.
 //!
 //! - `RUNLOG_PAIRS`: one pair of so many is tried; 1 for all.
+//! - `RUNLOG_TRIPLES`: so many random triples are tried besides, from `RUNLOG_SIM_SEED`: at a point
+//!   of the first operation two others run, one after the other.
 //! - `RUNLOG_PAIRS_ONLY=first,second`: this pair only, to look into a failure.
 
 use std::panic::catch_unwind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use runlog::env::{BootId, Environment, Step};
@@ -23,7 +25,7 @@ use runlog::{
     Allow, Batch, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome, Receipt,
     Retention, Rule, RunLog, RunRef, RunWriter, Timestamp, Version,
 };
-use runlog_sim::{SimClock, SimDisk, SimEntropy};
+use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
 
 use super::support::background::Background;
 use super::support::callout::{Points, beside};
@@ -31,6 +33,8 @@ use super::support::campaign::variable;
 
 /// One pair of so many is tried by default; CI asks for more.
 const STRIDE: u64 = 37;
+/// Random triples; CI asks for more.
+const TRIPLES: u64 = 100;
 /// Points of the first operation that are tried, of those with more: every so many are left out.
 const POINTS: usize = 60;
 
@@ -83,7 +87,11 @@ const OPERATIONS: &[Operation] = &[
     ("delete", |s| say(s.log.delete_run(("a", "ended 1")), |done| done.bytes.to_string())),
     ("delete late", |s| say(s.log.delete_run(("a", "ended 2")), |_| String::new())),
     ("delete going", |s| say(s.log.delete_run(("a", "going 1")), |_| String::new())),
-    ("erase", |s| say(s.log.erase_run(("a", "ended 1")), |done| done.bytes.to_string())),
+    ("erase", |s| match s.log.erase_run(("a", "ended 1")) {
+        // What is left of a run that is deleted already is erased by either of two.
+        Err(Error::RunNotFound { .. }) => "ok 0".to_owned(),
+        erased => say(erased, |done| done.bytes.to_string()),
+    }),
     ("hold", |s| say(s.log.hold(("a", "ended 1"), "why"), |changed| changed.to_string())),
     ("release", |s| say(s.log.release(("a", "held")), |changed| changed.to_string())),
     ("put", |s| say(s.log.put("s", "d 1", &NewRecord::new(b"put")), |_| String::new())),
@@ -305,10 +313,13 @@ fn tell(outcomes: &Outcomes) -> String {
     format!("{:?}, and the store holds\n{}", outcomes.0, outcomes.1)
 }
 
-/// One operation after the other.
-fn in_a_row(image: &[u8], with_index: bool, operations: [Operation; 2]) -> Outcomes {
+/// One operation after the other, in this order; the answers are in the order of the operations.
+fn in_a_row(image: &[u8], with_index: bool, all: &[Operation], order: &[usize]) -> Outcomes {
     let store = open(image, with_index);
-    let answers = operations.iter().map(|operation| operation.1(&store)).collect();
+    let mut answers = vec![Answer::new(); all.len()];
+    for &at in order {
+        answers[at] = all[at].1(&store);
+    }
     (answers, digest(&store.log))
 }
 
@@ -316,9 +327,8 @@ fn in_a_row(image: &[u8], with_index: bool, operations: [Operation; 2]) -> Outco
 /// of them the second one had to wait.
 fn try_pair(image: &[u8], first: Operation, second: Operation) -> (usize, usize) {
     let with_index = (first.0.len() + second.0.len()) % 3 != 0;
-    let one = in_a_row(image, with_index, [first, second]);
-    let mut other = in_a_row(image, with_index, [second, first]);
-    other.0.reverse();
+    let one = in_a_row(image, with_index, &[first, second], &[0, 1]);
+    let other = in_a_row(image, with_index, &[first, second], &[1, 0]);
     let (mut tried, mut waited, mut point) = (0, 0, 0);
     loop {
         let store = open(image, with_index);
@@ -344,6 +354,60 @@ fn try_pair(image: &[u8], first: Operation, second: Operation) -> (usize, usize)
         // Of an operation with very many points, some.
         point += 1 + point / POINTS;
     }
+}
+
+/// Three operations: the second and the third, one after the other, at a point of the first.
+fn try_triple(image: &[u8], triple: [Operation; 3], point: usize) -> bool {
+    let with_index = (triple[0].0.len() + triple[2].0.len()) % 3 != 0;
+    let store = open(image, with_index);
+    let [first, second, third] = triple;
+    let rest = Mutex::new(Vec::new());
+    let done = beside(
+        &store.points,
+        point,
+        || first.1(&store),
+        || {
+            *rest.lock().unwrap() = vec![second.1(&store), third.1(&store)];
+            String::new()
+        },
+    );
+    if !done.held {
+        return false;
+    }
+    let mut answers = vec![done.answers[0].clone()];
+    answers.append(&mut rest.into_inner().unwrap());
+    let found = (answers, digest(&store.log));
+    let what = format!(
+        "{:?} held at its call {point}, {:?} and {:?} beside it (index {with_index}, waited {})",
+        first.0, second.0, third.0, done.blocked
+    );
+    let orders = [[0, 1, 2], [1, 0, 2], [1, 2, 0]];
+    let all = orders.map(|order| in_a_row(image, with_index, &triple, &order));
+    let told = || all.iter().map(tell).collect::<Vec<_>>().join("\nnor ");
+    assert!(all.contains(&found), "{what}\nfound {}\nnot {}", tell(&found), told());
+    let problems = store.log.verify().unwrap().problems;
+    assert!(problems.is_empty(), "{what}: {problems:?}");
+    assert_same_when_opened_again(store, &found.1, &what);
+    true
+}
+
+#[test]
+fn three_operations_at_once_are_in_some_order() {
+    let (seed, image) = (variable("RUNLOG_SIM_SEED", 2026), prepare());
+    let mut random = SplitMix64::new(seed);
+    let (mut held, mut failed) = (0, 0);
+    for _ in 0..variable("RUNLOG_TRIPLES", TRIPLES) {
+        let triple = [(); 3].map(|()| OPERATIONS[random.below(OPERATIONS.len() as u64) as usize]);
+        // Most operations have few points.
+        let most = 1 + random.below(POINTS as u64);
+        let point = random.below(most) as usize;
+        match catch_unwind(|| try_triple(&image, triple, point)) {
+            Ok(is_held) => held += usize::from(is_held),
+            Err(_) => failed += 1,
+        }
+    }
+    assert!(failed == 0, "{failed} triples failed; RUNLOG_SIM_SEED={seed}");
+    println!("{held} triples of which the first was held");
 }
 
 fn assert_same_when_opened_again(store: Store, expected: &str, what: &str) {
