@@ -97,9 +97,11 @@ id!(
     IdKind::Run
 );
 
-/// How a caller names a run: by its id alone, or by agent and id.
+/// How a caller names a run: by its id alone, by agent and id, or by its summary.
 ///
-/// An id that two agents use is answered with [`Error::Ambiguous`] unless the agent is given.
+/// An id that two agents use is answered with [`Error::Ambiguous`] unless the agent is given. A
+/// summary names its own run and no other: not one that was started with the same ids after that
+/// run was deleted.
 ///
 /// ```
 /// use runlog::RunRef;
@@ -111,9 +113,23 @@ id!(
 pub struct RunRef<'a> {
     agent: Option<&'a str>,
     run: &'a str,
+    /// The only run that is meant, if one is.
+    number: Option<RunNo>,
 }
 
 impl<'a> RunRef<'a> {
+    /// Only the run with this number: not one that is started with the same ids after that one was
+    /// deleted.
+    #[must_use]
+    pub fn numbered(self, number: RunNo) -> Self {
+        Self { number: Some(number), ..self }
+    }
+
+    /// The number, where the caller named it.
+    pub fn number(&self) -> Option<RunNo> {
+        self.number
+    }
+
     /// The agent, where the caller named it.
     pub fn agent(&self) -> Option<&'a str> {
         self.agent
@@ -127,31 +143,31 @@ impl<'a> RunRef<'a> {
 
 impl<'a> From<&'a str> for RunRef<'a> {
     fn from(run: &'a str) -> Self {
-        Self { agent: None, run }
+        Self { agent: None, run, number: None }
     }
 }
 
 impl<'a> From<&'a String> for RunRef<'a> {
     fn from(run: &'a String) -> Self {
-        Self { agent: None, run }
+        Self { agent: None, run, number: None }
     }
 }
 
 impl<'a> From<&'a RunId> for RunRef<'a> {
     fn from(run: &'a RunId) -> Self {
-        Self { agent: None, run: run.as_str() }
+        Self { agent: None, run: run.as_str(), number: None }
     }
 }
 
 impl<'a> From<(&'a str, &'a str)> for RunRef<'a> {
     fn from((agent, run): (&'a str, &'a str)) -> Self {
-        Self { agent: Some(agent), run }
+        Self { agent: Some(agent), run, number: None }
     }
 }
 
 impl<'a> From<(&'a AgentId, &'a RunId)> for RunRef<'a> {
     fn from((agent, run): (&'a AgentId, &'a RunId)) -> Self {
-        Self { agent: Some(agent.as_str()), run: run.as_str() }
+        Self { agent: Some(agent.as_str()), run: run.as_str(), number: None }
     }
 }
 

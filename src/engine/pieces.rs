@@ -142,7 +142,8 @@ impl Engine {
             if is_kept { keeper.manifest.unclaim(extent) } else { keeper.let_go(extent) }
         }
         if allocated.is_err() {
-            self.give_back_freed()?;
+            // Why there is no room says more than why it could not be given back.
+            let _ = self.give_back_freed();
         }
         allocated
     }

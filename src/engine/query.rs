@@ -43,6 +43,11 @@ impl Engine {
         RunId::check(run.run())?;
         let agent = run.agent().map(AgentId::new).transpose()?;
         let numbers = self.numbers(core, run.run())?;
+        if let Some(number) = run.number() {
+            let id = RunId::new(run.run())?;
+            let is_there = numbers.contains(&number);
+            return is_there.then_some(number).ok_or(Error::RunNotFound { run: id, agent });
+        }
         if agent.is_none()
             && let [only] = numbers.as_slice()
         {

@@ -11,7 +11,7 @@ use crate::format::frame::FLAG_LATE;
 use crate::format::{FrameHeader, RecordFrame, RunEntry};
 use crate::index::RunRow;
 use crate::types::{
-    AgentId, ContentType, Durability, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp,
+    AgentId, ContentType, Durability, Lsn, RunId, RunNo, RunRef, RunStatus, Seq, Timestamp,
 };
 
 /// What a start says of its run: bytes with a content type, at most 64 KiB (less with extents
@@ -247,6 +247,12 @@ pub struct RunSummary {
     /// Somebody holds it, so that it is not evicted.
     pub held: bool,
     pub(crate) key: (Timestamp, RunNo),
+}
+
+impl<'a> From<&'a RunSummary> for RunRef<'a> {
+    fn from(run: &'a RunSummary) -> Self {
+        Self::from((&run.agent, &run.run)).numbered(run.number())
+    }
 }
 
 impl RunSummary {

@@ -5,9 +5,10 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
+use runlog::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::storage::Storage;
 use runlog::{Allow, Error, Options, Outcome, RunLog, Timestamp};
-use runlog_sim::{OpKind, SimClock, SimDisk, SimEntropy};
+use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, SimEntropy};
 
 use super::support::background::Background;
 
@@ -51,7 +52,7 @@ fn lens(log: &RunLog, run: &str) -> Vec<usize> {
 
 /// A run begins in a segment that stays, and goes on in segments that a compaction moves.
 fn compacted() -> SimDisk {
-    let (disk, background) = (SimDisk::new(), Background::default());
+    let (disk, background) = (SimDisk::recording(), Background::default());
     let log = options(&background).create_storage(Arc::new(disk.clone())).unwrap();
     for run in ["stays", "goes on", "goes"] {
         let _ = log.start_run("agent", run, ()).unwrap();
@@ -73,6 +74,21 @@ fn compacted() -> SimDisk {
     log.sync().unwrap();
     assert!(log.stats().unwrap().log_extents < before - 1, "it was compacted");
     disk
+}
+
+/// The extents of a file that begin with the header of an output of compaction.
+fn outputs(image: &[u8]) -> Vec<usize> {
+    let is_output = |at: &usize| {
+        let header = SegmentHeader::decode(&image[*at..*at + SEGMENT_HEADER_LEN as usize]);
+        header.is_ok_and(|header| header.purpose == Purpose::Output)
+    };
+    (EXTENT as usize..image.len()).step_by(EXTENT as usize).filter(is_output).collect()
+}
+
+/// Flips a bit of the payload of the last frame of a segment: the directory in its SEAL.
+fn harm_seal(segment: &mut [u8]) {
+    let last = segment.iter().rposition(|&byte| byte != 0).unwrap();
+    segment[last] ^= 1;
 }
 
 #[test]
@@ -244,6 +260,66 @@ fn one_flipped_byte_beside_a_lost_manifest_costs_one_record() {
     // But of the ORIGIN frame of an output, one for each: without it there is no telling whether
     // the output was finished.
     assert!(costly.len() <= 2, "of {all} records there are {costly:?}");
+}
+
+#[test]
+fn a_damaged_output_counts_if_another_one_of_its_compaction_does() {
+    let disk = compacted();
+    let all = (8, vec![100, 20_000, 20_000, 20_000, 20_000]);
+    let found = |mut image: Vec<u8>, harmed: Option<usize>| {
+        if let Some(output) = harmed {
+            let end = image.len().min(output + EXTENT as usize);
+            harm_seal(&mut image[output..end]);
+        }
+        let disk = SimDisk::untracked(image);
+        lose_manifest(&disk);
+        let log = options(&Background::default()).open_storage(Arc::new(disk)).ok()?;
+        let read = |run| readable(&log, run);
+        (read("stays") == 8 && read("goes on") == 5)
+            .then(|| (lens(&log, "stays").len(), lens(&log, "goes on")))
+    };
+    let (recording, mut tried) = (disk.take_recording(), 0);
+    let mut crashes = CrashImages::new(&recording);
+    while crashes.advance() {
+        let image = crashes.killed(0);
+        let outputs = outputs(&image);
+        // The segments that outputs replace go one after the other.
+        if outputs.len() < 2 || found(image.clone(), None) != Some(all.clone()) {
+            continue;
+        }
+        for output in outputs {
+            let at = crashes.boundary();
+            assert_eq!(found(image.clone(), Some(output)), Some(all.clone()), "{at} {output}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 10, "{tried}");
+}
+
+#[test]
+fn of_two_outputs_with_one_number_the_one_that_was_finished_counts() {
+    let (image, extent) = (compacted().image(), EXTENT as usize);
+    for output in outputs(&image) {
+        let whole = image[output..output + extent].to_vec();
+        let mut harmed = whole.clone();
+        harm_seal(&mut harmed);
+        let mut half = whole.clone();
+        half[extent / 2..].fill(0);
+        for other in [harmed, half] {
+            for parts in [[&whole, &other], [&other, &whole]] {
+                let mut both = image.clone();
+                both.resize(both.len().next_multiple_of(extent), 0);
+                both[output..output + extent].copy_from_slice(parts[0]);
+                both.extend_from_slice(parts[1]);
+                let disk = SimDisk::untracked(both);
+                lose_manifest(&disk);
+                let log = open(&disk);
+                assert_eq!(lens(&log, "stays").len(), 8, "{output}");
+                assert_eq!(lens(&log, "goes on"), [100, 20_000, 20_000, 20_000, 20_000]);
+                assert!(log.verify().unwrap().is_clean(), "{output}");
+            }
+        }
+    }
 }
 
 #[test]

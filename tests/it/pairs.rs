@@ -35,6 +35,9 @@ use super::support::campaign::variable;
 const STRIDE: u64 = 37;
 /// Random triples; CI asks for more.
 const TRIPLES: u64 = 100;
+/// Operations that decide first and act then, on one run after the other, each of which they look
+/// at again: beside two others they need not be in one order with both.
+const OF_MANY_STEPS: [&str; 3] = ["collect", "evict", "adopt"];
 /// Points of the first operation that are tried, of those with more: every so many are left out.
 const POINTS: usize = 60;
 
@@ -384,7 +387,8 @@ fn try_triple(image: &[u8], triple: [Operation; 3], point: usize) -> bool {
     let orders = [[0, 1, 2], [1, 0, 2], [1, 2, 0]];
     let all = orders.map(|order| in_a_row(image, with_index, &triple, &order));
     let told = || all.iter().map(tell).collect::<Vec<_>>().join("\nnor ");
-    assert!(all.contains(&found), "{what}\nfound {}\nnot {}", tell(&found), told());
+    let is_in_order = triple.iter().all(|one| !OF_MANY_STEPS.contains(&one.0));
+    assert!(!is_in_order || all.contains(&found), "{what}\nfound {}\nnot {}", tell(&found), told());
     let problems = store.log.verify().unwrap().problems;
     assert!(problems.is_empty(), "{what}: {problems:?}");
     assert_same_when_opened_again(store, &found.1, &what);

@@ -537,3 +537,30 @@ fn a_run_that_is_named_twice_is_deleted_and_counted_once() {
     assert_eq!((done.plan.evict.len(), done.plan.totals.going), (1, 1), "{done:?}");
     assert_eq!(log.receipts(10).unwrap().len(), 1);
 }
+
+#[test]
+fn a_summary_names_its_own_run_and_none_that_has_its_ids_later() {
+    let log = options(&clock()).create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let make = || {
+        let run = log.start_run("agent", "run", ()).unwrap();
+        let _ = run.end(&Outcome::completed()).unwrap();
+        log.run("run").unwrap()
+    };
+    let first = make();
+    log.delete_run(&first).unwrap();
+    let second = make();
+    let named = [(RunRef::from(&first), Rule::Deleted)];
+    assert!(log.evict(&named).unwrap().plan.evict.is_empty());
+    for refused in [
+        log.delete_run(&first).map(drop),
+        log.hold(&first, "why").map(drop),
+        log.trace(&first).map(drop),
+        log.run(RunRef::from("run").numbered(first.number())).map(drop),
+    ] {
+        assert!(matches!(refused, Err(Error::RunNotFound { .. })), "{refused:?}");
+    }
+    // What is left of it.
+    assert_eq!(log.erase_run(&first).unwrap().bytes, 0);
+    assert_eq!(log.run(&second).unwrap(), second);
+    assert_eq!(log.evict(&[((&second).into(), Rule::Deleted)]).unwrap().plan.evict.len(), 1);
+}

@@ -112,32 +112,54 @@ fn salvage_outputs(
     }
     // What an output replaces was there before it. Of several with one number at most one was
     // finished: the number was given again after a crash.
-    found.sort_by_key(|(_, key, output)| (key.id, output.is_none()));
+    found.sort_by_key(|(_, key, output)| (key.id, output.as_ref().is_none_or(|it| !it.is_whole)));
     let mut taken = known.clone();
-    for (extent, key, output) in found {
-        if !taken.insert(key.id) {
+    for (extent, key, output) in &found {
+        let (extent, segment) = (*extent, key.id);
+        if !taken.insert(segment) {
             base.change(extent, Change::Free { extent })?;
             continue;
         }
-        let Some(Output { at, origin, is_whole }) = output else {
+        let Some(output) = output else {
             base.change(extent, Change::Retire { extent })?;
             continue;
         };
-        // One that was not finished must not take the place of what is left.
-        let mut gone = origin.victims.iter().map(|victim| !known.contains(victim));
-        let counts = if is_whole { gone.any(|gone| gone) } else { gone.all(|gone| gone) };
-        let mut victims: BTreeSet<SegmentId> = origin.victims.iter().copied().collect();
-        victims.extend(origin.victims.iter().filter_map(|id| replaced.get(id)).flatten());
+        let others = found.iter().filter_map(|(_, _, output)| output.as_ref());
+        let counts = counts(output, others, &known);
+        let mut victims: BTreeSet<SegmentId> = output.origin.victims.iter().copied().collect();
+        victims.extend(output.origin.victims.iter().filter_map(|id| replaced.get(id)).flatten());
         if counts {
-            base.change(extent, Change::Seal { extent, segment: key.id, at })?;
+            base.change(extent, Change::Seal { extent, segment, at: output.at })?;
             retire_all(base, &victims)?;
         } else {
             base.change(extent, Change::Retire { extent })?;
         }
-        known.insert(key.id);
-        replaced.insert(key.id, victims);
+        known.insert(segment);
+        replaced.insert(segment, victims);
     }
     Ok(())
+}
+
+/// Whether an output counts. One that is not whole was damaged since, or was not finished and must
+/// not take the place of what is left: another one of its group tells, or that all is gone.
+fn counts<'a>(
+    output: &Output,
+    mut others: impl Iterator<Item = &'a Output>,
+    known: &BTreeSet<SegmentId>,
+) -> bool {
+    let is_gone = |victim: &SegmentId| !known.contains(victim);
+    let Origin { group, victims, ordinal, .. } = &output.origin;
+    let is_of_group = |other: &Output| {
+        let is_in_front = *ordinal < other.origin.ordinal || !other.origin.last;
+        other.is_whole
+            && is_in_front
+            && other.origin.group == *group
+            && other.origin.victims == *victims
+    };
+    if output.is_whole || others.any(is_of_group) {
+        return victims.iter().any(is_gone);
+    }
+    !victims.is_empty() && victims.iter().all(is_gone)
 }
 
 fn retire_all(base: &mut Base, victims: &BTreeSet<SegmentId>) -> Result<()> {

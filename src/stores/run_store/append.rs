@@ -348,7 +348,7 @@ impl Opened {
                 return Ok(false);
             }
         }
-        self.log().delete_run((agent, run))?;
+        self.log().delete_run(&found.run)?;
         Ok(true)
     }
 

@@ -178,7 +178,8 @@ impl Opened {
                     }
                 } else if let Some(candidate) = candidate(&found) {
                     inventory.push(&found.run.agent, candidate);
-                    ids.push((found.run.agent, found.run.run));
+                    let number = found.run.number();
+                    ids.push((found.run.agent, found.run.run, number));
                 }
                 Ok(ControlFlow::Continue(()))
             })
@@ -188,8 +189,11 @@ impl Opened {
         for (agent, run) in &rolled_back {
             self.delete_rolled_back(agent.as_str(), run.as_str())?;
         }
-        let all: Vec<(RunRef<'_>, Rule)> =
-            going.map(|((agent, run), rule)| ((agent, run).into(), rule)).collect();
+        // Those that were planned for, whatever has their ids by now.
+        let all: Vec<(RunRef<'_>, Rule)> = going
+            .map(|((agent, run, number), rule)| ((agent, run).into(), *number, rule))
+            .map(|(run, number, rule): (RunRef<'_>, _, _)| (run.numbered(number), rule))
+            .collect();
         if all.is_empty() {
             return Ok(0);
         }
