@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::lookup::Lookups;
 use super::newest::NewestPages;
-use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
@@ -168,7 +167,7 @@ impl Catalog {
 
     /// Reads what was not read yet; a directory that is damaged is made anew.
     fn read_directories(&self) -> Result<()> {
-        self.segments.iter().try_for_each(|segment| segment.directory(rebuild_directory).map(drop))
+        self.segments.iter().try_for_each(|segment| segment.directory().map(drop))
     }
 }
 
@@ -183,6 +182,6 @@ impl Directories for Catalog {
 
     fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> Decoded<R>) -> Decoded<R> {
         let segment = self.segments.get(index).ok_or(Damage::Missing)?;
-        read(segment.directory(rebuild_directory).map_err(|_| Damage::Missing)?)
+        read(segment.directory().map_err(|_| Damage::Missing)?)
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::batch::{Batch, document_ids};
 use super::compact::{Attempt, Compacting, Goal};
 use super::options::Rate;
-use super::reclaim::look;
 use super::segment::Segment;
 use super::shared::Engine;
 use crate::error::{Damage, Error, Place, Result};
@@ -34,7 +33,7 @@ impl Erasing {
     }
 
     fn is_in(&self, segment: &Segment) -> Result<bool> {
-        look(segment, |directory| {
+        segment.in_directory(|directory| {
             for slot in directory.find_id(self.id.as_str())? {
                 let is_same_kind = directory.is_document(slot)? == self.document;
                 if is_same_kind && self.is_named(directory.ids(slot)?.1) {

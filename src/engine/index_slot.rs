@@ -14,11 +14,11 @@ use super::catalog::Catalog;
 use super::index_host::IndexHost;
 use super::observer::Activity;
 use super::options::Compression;
-use super::recovery::rebuild_directory;
+use super::reclaim::evictions;
 use super::segment::Segment;
 use super::shared::Engine;
 use super::upkeep::Wanted;
-use crate::error::{Error, Place, Result};
+use crate::error::Result;
 use crate::format::manifest::{Change, Use};
 use crate::format::superblock::FLAG_INDEX_OPENING;
 use crate::index::{IndexIdentity, IndexSnapshot, IndexStore, SegmentChange};
@@ -262,22 +262,15 @@ impl Engine {
 fn evicted_by<'a>(segments: impl Iterator<Item = &'a Arc<Segment>>) -> Result<HashSet<RunNo>> {
     let mut evicted = HashSet::new();
     for segment in segments {
-        if segment.sealed().is_some_and(|sealed| sealed.has_evictions) {
-            let directory = segment.directory(rebuild_directory)?;
-            let place = Place::Directory { segment: segment.id() };
-            for found in directory.evictions() {
-                evicted.insert(found.map_err(|damage| Error::corrupt(place, damage))?.run_no);
-            }
-        }
+        evicted.extend(evictions(segment)?);
     }
     Ok(evicted)
 }
 
 /// What the directory of a sealed segment says, for the index.
 fn segment_change(segment: &Arc<Segment>, evicted: &HashSet<RunNo>) -> Result<SegmentChange> {
-    let directory = segment.directory(rebuild_directory)?;
-    let place = Place::Directory { segment: segment.id() };
     let is_evicted = |run_no| evicted.contains(&run_no);
-    SegmentChange::read(segment.id(), segment.purpose(), &directory, &is_evicted)
-        .map_err(|damage| Error::corrupt(place, damage))
+    segment.in_directory(|directory| {
+        SegmentChange::read(segment.id(), segment.purpose(), &directory, &is_evicted)
+    })
 }

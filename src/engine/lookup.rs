@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use super::catalog::Catalog;
 use super::part::Part;
 use super::places::Places;
-use super::recovery::rebuild_directory;
 use super::walk::Opened;
 use crate::error::{Damage, Error, Place, Result};
 use crate::index::{IndexSnapshot, RunRow, RunState, Span};
@@ -108,7 +107,7 @@ impl Catalog {
     fn find_at_place(&self, run: &str) -> Option<Found> {
         let places = self.lookups().places.get()?.lock().get(run)?;
         let first = places.first()?;
-        let directory = self.segment(first.segment)?.directory(rebuild_directory).ok()?;
+        let directory = self.segment(first.segment)?.directory().ok()?;
         let (id, agent) = directory.ids(first.slot).ok()?;
         if id != run {
             return None;

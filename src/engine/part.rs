@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::recovery::rebuild_directory;
 use super::segment::Segment;
-use crate::error::{Damage, Error, Place, Result};
+use crate::error::{Damage, Error, Result};
 use crate::format::block::seq_in;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{Lsn, RunNo, Seq};
@@ -49,33 +48,30 @@ impl Part {
 
     /// What the directory of a sealed segment has in this slot, if it is this run.
     pub(crate) fn at_slot(segment: &Arc<Segment>, slot: u32, run_no: RunNo) -> Result<Self> {
-        let place = Place::Directory { segment: segment.id() };
-        let wrong = |damage| Error::corrupt(place, damage);
-        let directory = segment.directory(rebuild_directory)?;
-        if directory.run_no(slot).map_err(wrong)? != run_no {
-            return Err(wrong(Damage::Missing));
-        }
-        let (first_seq, next_seq) = directory.sequences(slot).map_err(wrong)?;
-        let (first, records) = directory.record_list(slot).map_err(wrong)?;
-        let (pieces, first_lsn) = directory.pieces(slot).map_err(wrong)?;
-        let (segment, offsets) = (Arc::clone(segment), Offsets::Slot { slot, first });
-        Ok(Self { segment, records, pieces, first_lsn, first_seq, next_seq, offsets })
+        segment.in_directory(|directory| {
+            if directory.run_no(slot)? != run_no {
+                return Err(Damage::Missing);
+            }
+            let (first_seq, next_seq) = directory.sequences(slot)?;
+            let (first, records) = directory.record_list(slot)?;
+            let (pieces, first_lsn) = directory.pieces(slot)?;
+            let (segment, offsets) = (Arc::clone(segment), Offsets::Slot { slot, first });
+            Ok(Self { segment, records, pieces, first_lsn, first_seq, next_seq, offsets })
+        })
     }
 
     /// Checks a slot against the directory; a rebuilt directory may have the run elsewhere.
     pub(crate) fn confirm(&mut self, run_no: RunNo) -> Result<()> {
         let Offsets::Slot { slot, .. } = self.offsets else { return Ok(()) };
-        let place = Place::Directory { segment: self.segment.id() };
-        let directory = self.segment.directory(rebuild_directory)?;
-        let wrong = |damage| Error::corrupt(place, damage);
-        let slot = match directory.run_no(slot) {
-            Ok(found) if found == run_no => slot,
-            _ => directory.find_no(run_no).map_err(wrong)?.ok_or(wrong(Damage::Missing))?,
-        };
-        let (first, records) = directory.record_list(slot).map_err(wrong)?;
-        self.offsets = Offsets::Slot { slot, first };
-        self.records = records;
-        (self.pieces, self.first_lsn) = directory.pieces(slot).map_err(wrong)?;
+        let (slot, (first, records), pieces) = self.segment.in_directory(|directory| {
+            let slot = match directory.run_no(slot) {
+                Ok(found) if found == run_no => slot,
+                _ => directory.find_no(run_no)?.ok_or(Damage::Missing)?,
+            };
+            Ok((slot, directory.record_list(slot)?, directory.pieces(slot)?))
+        })?;
+        (self.offsets, self.records) = (Offsets::Slot { slot, first }, records);
+        (self.pieces, self.first_lsn) = pieces;
         Ok(())
     }
 
@@ -118,9 +114,8 @@ impl Part {
     pub(crate) fn offset(&self, index: u32) -> Result<u32> {
         match &self.offsets {
             Offsets::Listed(offsets) => {
-                let place = Place::Directory { segment: self.segment.id() };
                 let offset = offsets.get(index as usize).copied();
-                offset.ok_or_else(|| Error::corrupt(place, Damage::Missing))
+                offset.ok_or_else(|| self.segment.damaged_directory(Damage::Missing))
             }
             Offsets::Slot { first, .. } => self.segment.listed_offset(*first, index),
         }

@@ -8,12 +8,13 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::recovery::rebuild_directory;
+use super::reclaim::has_evictions;
 use super::segment::Segment;
 use super::shared::Engine;
-use crate::error::{Error, Place, Result};
+use crate::error::Result;
 use crate::format::FrameKind;
 use crate::format::codec::Decoded;
+use crate::format::directory::EvictionAt;
 use crate::format::eviction::{Eviction, EvictionReceipt, decode_evictions, receipts_at};
 use crate::gc::Rule;
 use crate::types::{AgentId, RunId, RunNo, Timestamp};
@@ -128,8 +129,7 @@ impl Engine {
         let (sealed, tail, in_tail) = {
             let core = self.core.lock();
             let sealed = core.catalog.segments().iter().chain(&core.unapplied);
-            let with_evictions = sealed
-                .filter(|segment| segment.sealed().is_some_and(|sealed| sealed.has_evictions));
+            let with_evictions = sealed.filter(|segment| has_evictions(segment));
             let evictions = core.tail.builder.evictions().filter(|found| found.with_receipt);
             let in_tail: BTreeSet<u32> = evictions.map(|found| found.offset).collect();
             (with_evictions.cloned().collect::<Vec<_>>(), Arc::clone(&core.tail.segment), in_tail)
@@ -146,18 +146,13 @@ impl Engine {
 
 /// Where a sealed segment has receipts.
 fn frames_of(segment: &Arc<Segment>) -> Result<BTreeSet<u32>> {
-    let mut offsets = BTreeSet::new();
-    if segment.sealed().is_some_and(|sealed| sealed.has_evictions) {
-        let directory = segment.directory(rebuild_directory)?;
-        let place = Place::Directory { segment: segment.id() };
-        for found in directory.evictions() {
-            let found = found.map_err(|damage| Error::corrupt(place, damage))?;
-            if found.with_receipt {
-                offsets.insert(found.offset);
-            }
-        }
+    if !has_evictions(segment) {
+        return Ok(BTreeSet::new());
     }
-    Ok(offsets)
+    let with_receipt = |found: EvictionAt| found.with_receipt.then_some(found.offset);
+    segment.in_directory(|directory| {
+        directory.evictions().filter_map(|found| found.map(with_receipt).transpose()).collect()
+    })
 }
 
 /// What `decode` finds in these frames. Damaged ones are left out: the directory says what they

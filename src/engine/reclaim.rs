@@ -30,12 +30,10 @@ use super::catalog::Catalog;
 use super::index_slot::IndexSlot;
 use super::observer::Activity;
 use super::options::SpaceReturn;
-use super::recovery::{Item, lex, rebuild_directory};
+use super::recovery::{Item, lex};
 use super::segment::Segment;
 use super::shared::Engine;
 use crate::error::{Damage, Error, Place, Result};
-use crate::format::Directory;
-use crate::format::codec::Decoded;
 use crate::format::manifest::{Change, Use};
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::gc;
@@ -399,37 +397,27 @@ impl Engine {
     }
 }
 
-fn has_evictions(segment: &Segment) -> bool {
+pub(super) fn has_evictions(segment: &Segment) -> bool {
     segment.sealed().is_some_and(|sealed| sealed.has_evictions)
 }
 
-/// What `read` finds in the directory of a sealed segment.
-pub(super) fn look<T>(
-    segment: &Segment,
-    read: impl FnOnce(&Directory<'_>) -> Decoded<T>,
-) -> Result<T> {
-    let place = Place::Directory { segment: segment.id() };
-    let directory = segment.directory(rebuild_directory)?;
-    read(&directory).map_err(|damage| Error::corrupt(place, damage))
-}
-
 /// The runs that a segment evicts. One that was retired before the store was opened has to be read.
-fn evictions(segment: &Segment) -> Result<Vec<RunNo>> {
+pub(super) fn evictions(segment: &Segment) -> Result<Vec<RunNo>> {
     if segment.sealed().is_some_and(|sealed| !sealed.has_evictions) {
         return Ok(Vec::new());
     }
-    look(segment, |directory| {
+    segment.in_directory(|directory| {
         directory.evictions().map(|found| found.map(|found| found.run_no)).collect()
     })
 }
 
 /// Those of the runs of which a segment has frames, and no eviction of its own.
-fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Result<Vec<RunNo>> {
+pub(super) fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Result<Vec<RunNo>> {
     if asked.is_empty() {
         return Ok(Vec::new());
     }
     let own = evictions(segment)?;
-    let found: Vec<RunNo> = look(segment, |directory| {
+    let found: Vec<RunNo> = segment.in_directory(|directory| {
         if asked.len() >= directory.run_count() as usize {
             return (0..directory.run_count()).map(|slot| directory.run_no(slot)).collect();
         }
@@ -442,7 +430,7 @@ fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Result<Vec<Run
 
 /// Whether all runs of a segment are deleted, and no run was missed because of damage.
 fn is_dead(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<bool> {
-    if !look(segment, |directory| gc::is_dead(directory, is_deleted))? {
+    if !segment.in_directory(|directory| gc::is_dead(&directory, is_deleted))? {
         return Ok(false);
     }
     Ok(segment.directory_damage().is_none() || is_whole(segment)?)

@@ -14,8 +14,10 @@ use std::sync::{Arc, OnceLock};
 
 use super::disk::Disk;
 use super::payload::Payload;
+use super::recovery::rebuild_directory;
 use super::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result, unless_damaged};
+use crate::format::codec::Decoded;
 use crate::format::directory::offset_in_list;
 use crate::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, claims_position};
 use crate::format::manifest::SealedAt;
@@ -180,11 +182,8 @@ impl Segment {
         }
     }
 
-    /// The directory of a sealed segment. A damaged one is rebuilt from the frames by `rebuild`.
-    pub(crate) fn directory(
-        &self,
-        rebuild: impl FnOnce(&Self) -> Result<Vec<u8>>,
-    ) -> Result<Directory<'_>> {
+    /// The directory of a sealed segment. A damaged one is rebuilt from the frames.
+    pub(crate) fn directory(&self) -> Result<Directory<'_>> {
         let kept = match self.directory.get() {
             Some(kept) => kept,
             None => {
@@ -195,14 +194,28 @@ impl Segment {
                         DirectoryBytes::View(start..start + bytes.len())
                     }
                     Ok(Cow::Owned(bytes)) => DirectoryBytes::Copy(bytes),
-                    Err(Error::Corrupt(damage)) => DirectoryBytes::Rebuilt(rebuild(self)?, damage),
+                    Err(Error::Corrupt(damage)) => {
+                        DirectoryBytes::Rebuilt(rebuild_directory(self)?, damage)
+                    }
                     Err(error) => return Err(error),
                 };
                 self.directory.get_or_init(|| loaded)
             }
         };
-        let place = Place::Directory { segment: self.key.id };
-        Directory::new(self.bytes_of(kept)).map_err(|damage| Error::corrupt(place, damage))
+        Directory::new(self.bytes_of(kept)).map_err(|damage| self.damaged_directory(damage))
+    }
+
+    /// What `read` finds in the directory; damage that it meets is told with its place.
+    pub(crate) fn in_directory<T>(
+        &self,
+        read: impl FnOnce(Directory<'_>) -> Decoded<T>,
+    ) -> Result<T> {
+        read(self.directory()?).map_err(|damage| self.damaged_directory(damage))
+    }
+
+    /// The directory has damage.
+    pub(crate) fn damaged_directory(&self, damage: Damage) -> Error {
+        Error::corrupt(Place::Directory { segment: self.key.id }, damage)
     }
 
     fn bytes_of<'a>(&'a self, directory: &'a DirectoryBytes) -> &'a [u8] {
@@ -216,18 +229,16 @@ impl Segment {
 
     /// Reads and checks the directory in the file.
     pub(crate) fn stored_directory(&self) -> Result<Cow<'_, [u8]>> {
-        let place = Place::Directory { segment: self.key.id };
-        let sealed = self.sealed().ok_or(Error::corrupt(place, Damage::Missing))?;
+        let wrong = |damage| self.damaged_directory(damage);
+        let sealed = self.sealed().ok_or_else(|| wrong(Damage::Missing))?;
         let (header, payload) = self.read_frame(sealed.seal)?;
         if header.kind != FrameKind::Seal
             || header.extra != sealed.end
             || header.payload_crc != sealed.digest
         {
-            return Err(Error::corrupt(place, Damage::Mismatch));
+            return Err(wrong(Damage::Mismatch));
         }
-        Directory::new(&payload)
-            .and_then(|directory| directory.check())
-            .map_err(|damage| Error::corrupt(place, damage))?;
+        Directory::new(&payload).and_then(|directory| directory.check()).map_err(wrong)?;
         Ok(payload)
     }
 
@@ -325,10 +336,9 @@ impl Segment {
     /// Item `index` of a list of offsets in the directory, which was opened before.
     #[inline]
     pub(crate) fn listed_offset(&self, start: u32, index: u32) -> Result<u32> {
-        let place = Place::Directory { segment: self.key.id };
-        let kept = self.directory.get().ok_or_else(|| Error::corrupt(place, Damage::Missing))?;
-        let offset = offset_in_list(self.bytes_of(kept), start, index);
-        offset.map_err(|damage| Error::corrupt(place, damage))
+        let kept = self.directory.get().ok_or(Damage::Missing);
+        let offset = kept.and_then(|kept| offset_in_list(self.bytes_of(kept), start, index));
+        offset.map_err(|damage| self.damaged_directory(damage))
     }
 
     /// The payload behind a header that was checked.

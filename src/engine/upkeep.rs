@@ -17,7 +17,6 @@ use parking_lot::{Condvar, Mutex};
 use super::env::Step;
 use super::index_slot::{CHECKPOINT_DUE, CHECKPOINT_LATE, RUNS_DUE, RUNS_LATE};
 use super::options::Rate;
-use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use super::shared::Engine;
 use crate::error::{Error, IoAction, Result};
@@ -220,7 +219,7 @@ pub(crate) fn checking_ahead<R>(segments: &[Arc<Segment>], work: impl FnOnce() -
         let check = || {
             for segment in segments.iter().take_while(|_| !over.load(Ordering::Relaxed)) {
                 // Who needs it is told what is wrong with it.
-                let _ = segment.directory(rebuild_directory);
+                let _ = segment.directory();
             }
         };
         let thread = std::thread::Builder::new().name("runlog-check".to_owned());

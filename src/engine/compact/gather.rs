@@ -127,7 +127,7 @@ impl Gathered {
         let victim = self.victims.len();
         let bytes = segment.read_all()?;
         let end = segment.sealed().map_or(0, |sealed| sealed.end);
-        let directory = segment.directory(crate::engine::recovery::rebuild_directory)?;
+        let directory = segment.directory()?;
         if segment.directory_damage().is_some() {
             return Ok(false);
         }

@@ -1,6 +1,6 @@
 //! One step of a compaction: planned, written, and made to count.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::gather::{Evictions, Gathered, Obstacle, Victim, gather};
@@ -10,10 +10,10 @@ use super::{Compacting, Goal, Step};
 use crate::engine::catalog::Catalog;
 use crate::engine::index_slot::IndexSlot;
 use crate::engine::options::Compression;
-use crate::engine::recovery::rebuild_directory;
+use crate::engine::reclaim::runs_among;
 use crate::engine::segment::Segment;
 use crate::engine::shared::Engine;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::format::SegmentKey;
 use crate::format::manifest::Change;
 use crate::format::segment::Purpose;
@@ -65,15 +65,16 @@ impl Engine {
         let others = || catalog.segments().iter().filter(|segment| !ids.contains(&segment.id()));
         let receipts = self.kept_receipts();
         let keep_needed = |evictions: &mut Evictions| {
-            let mut asked = Vec::new();
-            for (_, eviction) in evictions.iter_mut() {
+            let (mut asked, mut elsewhere) = (HashMap::new(), HashSet::new());
+            for (order, eviction) in evictions.iter_mut() {
                 if !receipts.keeps(eviction)? {
                     eviction.receipt = None;
-                    asked.push(eviction.run_no);
+                    asked.insert(eviction.run_no, *order);
                 }
             }
-            asked.sort_unstable();
-            let elsewhere = runs_in(others(), &asked)?;
+            for segment in others() {
+                elsewhere.extend(runs_among(segment, &asked)?);
+            }
             evictions.retain(|(_, eviction)| {
                 eviction.receipt.is_some() || elsewhere.contains(&eviction.run_no)
             });
@@ -321,35 +322,4 @@ fn stays_between(spans: &[Span], victims: &BTreeSet<SegmentId>) -> Option<Obstac
     let stay: BTreeSet<SegmentId> =
         between.iter().filter(|span| !moves(span)).map(|span| span.segment).collect();
     (!stay.is_empty()).then_some(Obstacle::Missing(stay))
-}
-
-/// Which of these runs, sorted by their numbers, any of the segments has frames of.
-fn runs_in<'a>(
-    segments: impl Iterator<Item = &'a Arc<Segment>>,
-    asked: &[RunNo],
-) -> Result<HashSet<RunNo>> {
-    let mut found = HashSet::new();
-    if asked.is_empty() {
-        return Ok(found);
-    }
-    for segment in segments {
-        let directory = segment.directory(rebuild_directory)?;
-        let place = Place::Directory { segment: segment.id() };
-        let wrong = |damage| Error::corrupt(place, damage);
-        if asked.len() < directory.run_count() as usize {
-            for &run_no in asked {
-                if directory.find_no(run_no).map_err(wrong)?.is_some() {
-                    found.insert(run_no);
-                }
-            }
-            continue;
-        }
-        for slot in 0..directory.run_count() {
-            let run_no = directory.run_no(slot).map_err(wrong)?;
-            if asked.binary_search(&run_no).is_ok() {
-                found.insert(run_no);
-            }
-        }
-    }
-    Ok(found)
 }

@@ -35,10 +35,9 @@ use self::gather::Obstacle;
 use super::catalog::Catalog;
 use super::observer::Activity;
 use super::options::{Compression, Rate};
-use super::recovery::rebuild_directory;
 use super::segment::Segment;
 use super::shared::Engine;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::format::Directory;
 use crate::format::codec::Decoded;
 use crate::format::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
@@ -393,17 +392,29 @@ fn cost(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
     Ok(directory.stored(slot)?.saturating_add((entry + frame_len(4 + ids)) as u64))
 }
 
+/// What `of_run` says of all runs of a segment that are not deleted, added up.
+fn sum_living(
+    segment: &Segment,
+    is_deleted: impl Fn(RunNo) -> bool,
+    of_run: impl Fn(&Directory<'_>, u32) -> Decoded<u64>,
+) -> Result<u64> {
+    segment.in_directory(|directory| {
+        let mut sum = 0_u64;
+        for slot in 0..directory.run_count() {
+            if !is_deleted(directory.run_no(slot)?) {
+                sum = sum.saturating_add(of_run(&directory, slot)?);
+            }
+        }
+        Ok(sum)
+    })
+}
+
 /// The bytes of living runs in a segment that may yet be compressed, if the runs have ended.
-fn loose_bytes(segment: &Arc<Segment>, is_deleted: impl Fn(RunNo) -> bool) -> Result<u64> {
-    let directory = segment.directory(rebuild_directory)?;
-    let place = Place::Directory { segment: segment.id() };
-    let mut loose = 0_u64;
-    for slot in 0..directory.run_count() {
-        let of_run = |run_no| if is_deleted(run_no) { Ok(0) } else { directory.loose(slot) };
-        let found = directory.run_no(slot).and_then(of_run);
-        loose = loose.saturating_add(found.map_err(|damage| Error::corrupt(place, damage))?);
+fn loose_bytes(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<u64> {
+    fn loose(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
+        directory.loose(slot)
     }
-    Ok(loose)
+    sum_living(segment, is_deleted, loose)
 }
 
 /// What there is to compress.
@@ -434,18 +445,6 @@ impl Cold<'_> {
 }
 
 /// The bytes that living runs take in a segment.
-pub(crate) fn live_bytes(
-    segment: &Arc<Segment>,
-    is_deleted: impl Fn(RunNo) -> bool,
-) -> Result<u64> {
-    let directory = segment.directory(rebuild_directory)?;
-    let place = Place::Directory { segment: segment.id() };
-    let mut live = 0_u64;
-    for slot in 0..directory.run_count() {
-        let stored = directory
-            .run_no(slot)
-            .and_then(|run_no| if is_deleted(run_no) { Ok(0) } else { cost(&directory, slot) });
-        live = live.saturating_add(stored.map_err(|damage| Error::corrupt(place, damage))?);
-    }
-    Ok(live)
+pub(crate) fn live_bytes(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<u64> {
+    sum_living(segment, is_deleted, cost)
 }

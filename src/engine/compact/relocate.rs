@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::job::Job;
 use crate::engine::catalog::Catalog;
 use crate::engine::index_slot::IndexSlot;
-use crate::engine::recovery::rebuild_directory;
 use crate::engine::segment::Segment;
 use crate::engine::shared::Engine;
 use crate::engine::upkeep::Wanted;
@@ -21,7 +20,7 @@ impl Engine {
     pub(super) fn count_outputs(&self, job: &Job, outputs: &[Arc<Segment>]) -> Result<bool> {
         // Read here, so that nobody who needs the index waits for it.
         for output in outputs {
-            output.directory(rebuild_directory)?;
+            output.directory()?;
         }
         // Nobody replaces the catalog while the index is locked.
         let mut slot = self.index.lock();
@@ -115,13 +114,10 @@ fn moved_runs(
 fn spans_in(outputs: &[Arc<Segment>], run_no: RunNo) -> Result<Vec<Span>> {
     let mut spans = Vec::new();
     for segment in outputs {
-        let directory = segment.directory(rebuild_directory)?;
-        let place = Place::Directory { segment: segment.id() };
-        let wrong = |damage| Error::corrupt(place, damage);
-        if let Some(slot) = directory.find_no(run_no).map_err(wrong)? {
-            let entry = directory.run(slot).map_err(wrong)?;
-            spans.push(Span::new(segment.id(), slot, &entry));
-        }
+        spans.extend(segment.in_directory(|directory| match directory.find_no(run_no)? {
+            Some(slot) => Ok(Some(Span::new(segment.id(), slot, &directory.run(slot)?))),
+            None => Ok(None),
+        })?);
     }
     Ok(spans)
 }

@@ -42,13 +42,14 @@ use super::index_slot::IndexSlot;
 use super::manifest_log::ManifestLog;
 use super::observer::{Activity, Watch};
 use super::options::Options;
+use super::reclaim::evictions;
 use super::report::{IndexRecovery, RecoveryReport};
 use super::segment::Segment;
 use super::shared::{Engine, Keeper};
 use super::stores::Stores;
 use super::turns::Turns;
 use super::upkeep::{Upkeep, checking_ahead};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::format::frame::SegmentKey;
 use crate::format::manifest::{Extents, Use};
 use crate::format::segment::Purpose;
@@ -258,9 +259,7 @@ fn first_core(
     let mut deleted = HashSet::new();
     let mut suspects = BTreeSet::new();
     for segment in catalog.segments() {
-        if segment.sealed().is_some_and(|sealed| sealed.has_evictions) {
-            gather_evictions(segment, &mut deleted)?;
-        }
+        deleted.extend(evictions(segment)?);
     }
     deleted.extend(
         log.segments.iter().flat_map(|found| found.builder.evictions()).map(|found| found.run_no),
@@ -309,17 +308,6 @@ fn manifest_log(disk: &Disk, base: &Base) -> ManifestLog {
     let extents = base.extents.clone();
     let (size, at) = (base.extent_size, base.manifest);
     ManifestLog::resume(disk.clone(), base.uuid, size, extents, at, base.next)
-}
-
-fn gather_evictions(segment: &Arc<Segment>, deleted: &mut HashSet<RunNo>) -> Result<()> {
-    let directory = segment.directory(rebuild_directory)?;
-    for index in 0..directory.eviction_count() {
-        let found = directory
-            .eviction(index)
-            .map_err(|damage| Error::corrupt(Place::Directory { segment: segment.id() }, damage))?;
-        deleted.insert(found.run_no);
-    }
-    Ok(())
 }
 
 /// The size of the extents that a new store gets.

@@ -3,7 +3,6 @@
 use super::Known;
 use super::base::Base;
 use super::log::RecoveredLog;
-use super::scan::rebuild_directory;
 use crate::error::{Result, unless_damaged};
 use crate::format::NUMBERS_END;
 use crate::format::segment::Purpose;
@@ -29,7 +28,7 @@ pub(super) fn fresh_numbers(base: &Base, known: &Known, log: &RecoveredLog) -> R
     }
     for purpose in [Purpose::Log, Purpose::Output] {
         let last = known.last_sealed(purpose);
-        let directory = last.map(|last| unless_damaged(last.directory(rebuild_directory)));
+        let directory = last.map(|last| unless_damaged(last.directory()));
         if let Some(directory) = directory.transpose()?.flatten() {
             fresh.run_no = fresh.run_no.max(directory.next_run_no());
             fresh.lsn = fresh.lsn.max(Lsn(directory.last_lsn().0.saturating_add(2)));
