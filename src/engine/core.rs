@@ -21,7 +21,7 @@ use super::hot::HotRuns;
 use super::segment::Segment;
 use super::shared::Engine;
 use super::stores::Stores;
-use crate::error::{Damage, Error, Place, Result, Sized};
+use crate::error::{Damage, Error, Result, Sized};
 use crate::format::directory::{HASH_LEN, RUN_ENTRY_LEN};
 use crate::format::eviction;
 use crate::format::frame::{self, frame_len};
@@ -296,60 +296,53 @@ impl Core {
         binds: &[(RunNo, Vec<u8>)],
         stored: bool,
     ) -> Result<LogPosition> {
-        let (id, check) = (self.tail.segment.id(), self.tail.segment.frames().clone());
-        let durable = engine.commit.durable();
-        let start = self.tail.offset;
-        let (mut offset, mut lsn) = (start, self.next_lsn);
-        let mut buffer = core::mem::take(&mut self.buffer);
-        buffer.clear();
-        let mut headers = Vec::with_capacity(binds.len());
-        let at = drafts.first().map_or(Timestamp(0), |draft| draft.header.at);
-        let bind_drafts = binds.iter().map(|(run_no, ids)| {
-            Draft::new(FrameHeader::new(FrameKind::Bind, *run_no, at), &[], ids)
-        });
-        let mut encode = |header: &mut FrameHeader, name: &[u8], body: &[u8]| {
-            header.position = LogPosition { segment: id, offset };
-            header.lsn = lsn;
-            header.durable = durable;
-            buffer.extend_from_slice(&header.encode_with(&check));
-            buffer.extend_from_slice(name);
-            buffer.extend_from_slice(body);
-            buffer.resize(buffer.len().next_multiple_of(frame::FRAME_ALIGN), 0);
-            offset = start + u32::try_from(buffer.len()).expect("a batch fits its segment");
+        let (segment, durable) = (Arc::clone(&self.tail.segment), engine.commit.durable());
+        let (start, mut lsn) = (self.tail.offset, self.next_lsn);
+        let (mut bytes, mut lens) = (core::mem::take(&mut self.buffer), Vec::new());
+        bytes.clear();
+        let mut encode = |draft: &mut Draft<'_>| {
+            let len = u32::try_from(bytes.len()).expect("a batch fits its segment");
+            draft.header.position = segment.position(start + len);
+            (draft.header.lsn, draft.header.durable) = (lsn, durable);
+            draft.encode(segment.frames(), &mut bytes);
+            lens.push(draft.header.frame_len());
             lsn.0 += 1;
         };
-        for mut bind in bind_drafts {
-            encode(&mut bind.header, bind.name, bind.body);
-            headers.push(bind.header);
-        }
-        for draft in drafts.iter_mut() {
-            encode(&mut draft.header, draft.name, draft.body);
-        }
-        let lens = binds.iter().map(|(_, ids)| frame_len(ids.len()));
-        let lens = lens.chain(drafts.iter().map(|draft| draft.header.frame_len()));
-        let written = self.tail.put(engine, &buffer, lens, stored);
-        self.buffer = buffer;
+        let at = drafts.first().map_or(Timestamp(0), |draft| draft.header.at);
+        let mut binds: Vec<Draft<'_>> = binds
+            .iter()
+            .map(|(run_no, ids)| {
+                Draft::new(FrameHeader::new(FrameKind::Bind, *run_no, at), &[], ids)
+            })
+            .collect();
+        binds.iter_mut().for_each(&mut encode);
+        drafts.iter_mut().for_each(&mut encode);
+        let written = self.tail.put(engine, &bytes, lens, stored);
+        let len = u32::try_from(bytes.len()).expect("a batch fits its segment");
+        self.buffer = bytes;
         written?;
-        (self.tail.offset, self.next_lsn) = (offset, lsn);
-        self.note(&headers, drafts)?;
+        (self.tail.offset, self.next_lsn) = (start + len, lsn);
+        binds.iter().try_for_each(|bind| self.note(bind))?;
+        drafts.iter().try_for_each(|draft| self.note(draft))?;
         let end = self.end_of_log();
         engine.commit.wrote(end);
         Ok(end)
     }
 
-    fn note(&mut self, binds: &[FrameHeader], drafts: &[Draft<'_>]) -> Result<()> {
-        for bind in binds {
-            let run = self.hot.get(bind.run_no).ok_or(Error::Poisoned)?;
-            self.tail.builder.bind(bind.run_no, run.agent.clone(), run.run.clone());
-            note_frame(&mut self.tail.builder, bind, &[]);
+    /// Notes a frame that was written in the directory in the making.
+    fn note(&mut self, draft: &Draft<'_>) -> Result<()> {
+        let (run_no, mut evicted) = (draft.header.run_no, Vec::new());
+        match draft.header.kind {
+            FrameKind::Bind => {
+                let run = self.hot.get(run_no).ok_or(Error::Poisoned)?;
+                self.tail.builder.bind(run_no, run.agent.clone(), run.run.clone());
+            }
+            FrameKind::Evict => {
+                evicted = eviction::evicted_runs(draft.body).unwrap_or_default();
+            }
+            _ => {}
         }
-        for draft in drafts {
-            let evicted = match draft.header.kind {
-                FrameKind::Evict => eviction::evicted_runs(draft.body).unwrap_or_default(),
-                _ => Vec::new(),
-            };
-            note_frame(&mut self.tail.builder, &draft.header, &evicted);
-        }
+        note_frame(&mut self.tail.builder, &draft.header, &evicted);
         Ok(())
     }
 
@@ -417,15 +410,13 @@ impl Core {
         draft.header.position = segment.position(seal);
         draft.header.lsn = self.next_lsn;
         draft.header.durable = engine.commit.durable();
-        let mut bytes = draft.header.encode_with(segment.frames()).to_vec();
-        bytes.extend_from_slice(&directory);
-        bytes.resize(draft.header.frame_len(), 0);
+        let mut bytes = Vec::with_capacity(draft.header.frame_len());
+        draft.encode(segment.frames(), &mut bytes);
         let (at, end) = (segment.file_offset() + u64::from(seal), seal as usize + bytes.len());
         let (found, max) = (end as u64, engine.extent_size.bytes());
         if found > max {
             // What is behind it is another segment's.
-            let place = Place::Directory { segment: segment.id() };
-            return Err(Error::corrupt(place, Damage::OutOfRange { found, max }));
+            return Err(segment.damaged_directory(Damage::OutOfRange { found, max }));
         }
         if end > self.tail.allocated as usize {
             engine.disk.allocate(at, bytes.len() as u64)?;

@@ -169,25 +169,9 @@ impl Disk {
         self.storage.map_tail(offset, len).ok().flatten()
     }
 
-    /// Stores a frame that must not be lost, at a place of a window that is at `offset` of the
-    /// file: a failure poisons the store. One thread at a time.
-    pub(crate) fn store(
-        &self,
-        window: &dyn TailWindow,
-        offset: u64,
-        at: usize,
-        data: &[u8],
-    ) -> Result<()> {
-        self.check()?;
-        let stores = &self.shared.counters.stores;
-        stores.store(stores.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        window.store(at, data).map_err(|source| {
-            self.poison();
-            Error::io(IoAction::Write { offset: offset + at as u64 }, source)
-        })
-    }
-
-    /// As [`Disk::store`], for a frame in two parts, the first of which is made of whole words.
+    /// Stores a frame that must not be lost, in two parts of which the first is made of whole
+    /// words, at a place of a window that is at `offset` of the file: a failure poisons the store.
+    /// One thread at a time, which has checked the disk.
     #[inline]
     pub(crate) fn store_frame(
         &self,

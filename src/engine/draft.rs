@@ -4,7 +4,8 @@ use crate::error::{Error, IdKind, Result};
 use crate::format::block::{BlockHead, seq_in};
 use crate::format::directory::{EVICTION_COST, EndAt, EvictionAt, HoldAt, RECORD_COST, StartAt};
 use crate::format::frame::{
-    FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES, FLAG_PLAIN,
+    FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES, FLAG_PLAIN, FRAME_ALIGN,
+    FrameCheck,
 };
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, RunEntry};
 use crate::types::{ContentType, Durability, MAX_KIND_LEN, RunNo, RunStatus, Timestamp};
@@ -137,6 +138,14 @@ impl<'a> Draft<'a> {
     /// A draft without a payload.
     pub(crate) fn empty(kind: FrameKind, run_no: RunNo, at: Timestamp) -> Self {
         Self::new(FrameHeader::new(kind, run_no, at), &[], &[])
+    }
+
+    /// Puts the bytes of the frame behind those that are there, filled up to whole words.
+    pub(crate) fn encode(&self, check: &FrameCheck, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.header.encode_with(check));
+        bytes.extend_from_slice(self.name);
+        bytes.extend_from_slice(self.body);
+        bytes.resize(bytes.len().next_multiple_of(FRAME_ALIGN), 0);
     }
 
     /// What the frame adds to the directory, beyond the entry of a run that is new to it.

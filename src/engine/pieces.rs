@@ -194,7 +194,6 @@ impl Engine {
     }
 
     fn look_for_dead(&self) {
-        self.upkeep.want(Wanted::RECLAIM);
         self.upkeep.want(Wanted::COMPACT);
         self.after_change();
     }

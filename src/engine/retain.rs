@@ -441,7 +441,6 @@ impl Engine {
         let end =
             self.place_evictions(&mut core, &[Eviction { run_no, receipt: Some(receipt) }])?;
         core.suspect(spans.iter().chain(&hot).map(|span| span.segment).chain(in_tail));
-        self.upkeep.want(Wanted::RECLAIM);
         self.upkeep.want(Wanted::COMPACT);
         self.finish(core, end, Durability::Disk)?;
         Ok(row.bytes)

@@ -139,11 +139,15 @@ impl Tail {
     /// words, and the rest.
     #[inline]
     pub(crate) fn put_frame(&self, engine: &Engine, head: &[u8], rest: &[u8]) -> Result<()> {
+        self.store_at(engine, self.offset as usize, head, rest)
+    }
+
+    #[inline]
+    fn store_at(&self, engine: &Engine, at: usize, head: &[u8], rest: &[u8]) -> Result<()> {
         let Stores::Window { window, zeroed, .. } = &self.stores else {
             return Err(crate::error::Error::Poisoned);
         };
-        let (at, len) = (self.offset as usize, head.len() + rest.len());
-        assert!(at + len <= *zeroed as usize, "zeros went ahead");
+        assert!(at + head.len() + rest.len() <= *zeroed as usize, "zeros went ahead");
         engine.disk.store_frame(&**window, self.segment.file_offset(), at, head, rest)
     }
 
@@ -173,21 +177,17 @@ impl Tail {
         &self,
         engine: &Engine,
         bytes: &[u8],
-        lens: impl Iterator<Item = usize>,
+        lens: Vec<usize>,
         stored: bool,
     ) -> Result<()> {
-        let offset = self.segment.file_offset();
-        let Stores::Window { window, zeroed, .. } = &self.stores else {
-            return engine.disk.write(offset + u64::from(self.offset), bytes);
-        };
         if !stored {
-            return engine.disk.write(offset + u64::from(self.offset), bytes);
+            let at = self.segment.file_offset() + u64::from(self.offset);
+            return engine.disk.write(at, bytes);
         }
-        assert!(self.offset as usize + bytes.len() <= *zeroed as usize, "zeros went ahead");
         let (mut at, mut rest) = (self.offset as usize, bytes);
         for len in lens {
             let (frame, behind) = rest.split_at(len);
-            engine.disk.store(&**window, offset, at, frame)?;
+            self.store_at(engine, at, frame, &[])?;
             (at, rest) = (at + len, behind);
         }
         assert!(rest.is_empty(), "the frames are all of the bytes");

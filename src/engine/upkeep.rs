@@ -30,10 +30,10 @@ impl Wanted {
     pub(crate) const RESERVE: Self = Self(1 << 1);
     pub(crate) const CHECKPOINT: Self = Self(1 << 2);
     pub(crate) const RECLAIM: Self = Self(1 << 3);
+    /// To reclaim, too.
     pub(crate) const COMPACT: Self = Self(1 << 4);
     /// Segments are full that may have something to compress.
     pub(crate) const PACK: Self = Self(1 << 5);
-    const LOG_WORK: Self = Self(Self::SYNC.0 | Self::RESERVE.0);
     const SPACE_WORK: Self = Self(Self::RECLAIM.0 | Self::COMPACT.0 | Self::PACK.0);
 
     fn has(self, other: Self) -> bool {
@@ -41,16 +41,19 @@ impl Wanted {
     }
 }
 
+/// One of the threads: its work, and what wakes it.
+#[derive(Debug)]
+struct Worker {
+    name: &'static str,
+    does: Wanted,
+    bell: Condvar,
+}
+
 /// What is wanted, and who does it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Upkeep {
     state: Mutex<State>,
-    /// Wakes the thread that syncs and sets segments aside.
-    log_work: Condvar,
-    /// Wakes the thread that keeps the index.
-    index_work: Condvar,
-    /// Wakes the thread that gives space back.
-    space_work: Condvar,
+    workers: [Worker; 3],
     /// Something was written since the last background sync.
     dirty: AtomicBool,
     /// Why giving space back failed, unless it has succeeded since.
@@ -66,7 +69,14 @@ struct State {
 
 impl Upkeep {
     pub(crate) fn new(threads: bool) -> Self {
-        Self { threads, ..Self::default() }
+        let worker = |name, does| Worker { name, does, bell: Condvar::new() };
+        let workers = [
+            worker("runlog-sync", Wanted(Wanted::SYNC.0 | Wanted::RESERVE.0)),
+            worker("runlog-index", Wanted::CHECKPOINT),
+            worker("runlog-space", Wanted::SPACE_WORK),
+        ];
+        let (state, dirty, failure) = Default::default();
+        Self { state, workers, dirty, failure, threads }
     }
 
     pub(crate) fn has_thread(&self) -> bool {
@@ -78,14 +88,7 @@ impl Upkeep {
         let mut state = self.state.lock();
         if state.wanted & work.0 != work.0 {
             state.wanted |= work.0;
-            if work.has(Wanted::LOG_WORK) {
-                self.log_work.notify_one();
-            } else if work.has(Wanted::SPACE_WORK) {
-                // A caller's compaction that pauses waits here as well.
-                self.space_work.notify_all();
-            } else {
-                self.index_work.notify_one();
-            }
+            self.wake(work);
         }
     }
 
@@ -95,7 +98,7 @@ impl Upkeep {
             // Under the lock, so that the thread is either before its look or already waiting.
             let _state = self.state.lock();
             self.dirty.store(true, Ordering::Release);
-            self.log_work.notify_one();
+            self.wake(Wanted::SYNC);
         }
     }
 
@@ -104,18 +107,16 @@ impl Upkeep {
         self.failure.lock().clone()
     }
 
-    fn take(&self, mask: Wanted) -> Wanted {
-        let mut state = self.state.lock();
-        let taken = state.wanted & mask.0;
-        state.wanted &= !mask.0;
-        Wanted(taken)
-    }
-
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
-        self.log_work.notify_one();
-        self.index_work.notify_one();
-        self.space_work.notify_all();
+        self.wake(Wanted(u8::MAX));
+    }
+
+    /// Wakes those who do such work; a caller's compaction that pauses waits there as well.
+    fn wake(&self, work: Wanted) {
+        for worker in self.workers.iter().filter(|worker| worker.does.has(work)) {
+            worker.bell.notify_all();
+        }
     }
 
     /// Background work is to end.
@@ -128,7 +129,8 @@ impl Upkeep {
     pub(crate) fn pause(&self, duration: std::time::Duration) {
         let until = Instant::now() + duration;
         let mut state = self.state.lock();
-        while !state.stop && !self.space_work.wait_until(&mut state, until).timed_out() {}
+        let [.., space] = &self.workers;
+        while !state.stop && !space.bell.wait_until(&mut state, until).timed_out() {}
     }
 }
 
@@ -143,14 +145,11 @@ impl Threads {
     /// Starts them.
     pub(crate) fn start(engine: &Arc<Engine>) -> Result<Self> {
         let mut threads = Self { engine: Arc::clone(engine), handles: Vec::new() };
-        for (name, run) in [
-            ("runlog-sync", Engine::log_thread as fn(&Engine)),
-            ("runlog-index", Engine::index_thread as fn(&Engine)),
-            ("runlog-space", Engine::space_thread as fn(&Engine)),
-        ] {
+        for (number, worker) in engine.upkeep.workers.iter().enumerate() {
             let engine = Arc::clone(engine);
-            let spawned =
-                std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&engine));
+            let thread = std::thread::Builder::new().name(worker.name.to_owned());
+            let run = move || engine.upkeep.workers.get(number).map(|one| engine.work_on(one));
+            let spawned = thread.spawn(move || run().unwrap_or_default());
             let handle = spawned.map_err(|source| Error::io(IoAction::Thread, source))?;
             threads.handles.push(handle);
         }
@@ -225,130 +224,74 @@ pub(crate) fn checking_ahead<R>(segments: &[Arc<Segment>], work: impl FnOnce() -
         let thread = std::thread::Builder::new().name("runlog-check".to_owned());
         // Without the thread it takes longer, and nothing else.
         let _ = thread.spawn_scoped(scope, check);
-        let _over = SetAtEnd(&over);
-        work()
+        let done = work();
+        over.store(true, Ordering::Relaxed);
+        done
     })
 }
 
-/// Sets a flag when it is dropped, also by a panic.
-struct SetAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for SetAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 impl Engine {
-    /// Syncs every interval while there is something to sync, and sets segments aside.
-    fn log_thread(&self) {
-        let mut deadline = None;
-        loop {
-            let (work, due) = {
-                let mut state = self.upkeep.state.lock();
-                let due = self.await_log_work(&mut state, &mut deadline);
-                if state.stop {
-                    return;
-                }
-                let taken = state.wanted & Wanted::LOG_WORK.0;
-                state.wanted &= !taken;
-                (Wanted(taken), due)
-            };
-            if work.has(Wanted::RESERVE) {
-                let _ = self.run_step(Step::Reserve, Rate::Unlimited);
-            }
-            if work.has(Wanted::SYNC) || due {
-                deadline = None;
-                let _ = self.run_step(Step::Sync, Rate::Unlimited);
-            }
+    /// What one of the threads does until the store is closed.
+    fn work_on(&self, worker: &Worker) {
+        let (mut deadline, rate) = (None, self.options.compaction.rate);
+        if worker.does.has(Wanted::CHECKPOINT) {
+            // An index that the file holds is opened at once.
+            let _ = self.run_step(Step::Checkpoint, rate);
+        }
+        while let Some(work) = self.await_work(worker, &mut deadline) {
+            self.do_work(work, rate);
         }
     }
 
-    /// Waits for work, or until what was first written after the last sync is an interval old;
-    /// answers whether it is. Other work in between does not put the sync off.
+    /// Waits for work of a thread; none if the threads are to stop. A sync is wanted once what was
+    /// first written after the last one is an interval old; other work does not put it off.
     #[expect(clippy::disallowed_methods, reason = "a real interval of a real thread")]
-    fn await_log_work(
-        &self,
-        state: &mut parking_lot::MutexGuard<'_, State>,
-        deadline: &mut Option<Instant>,
-    ) -> bool {
-        loop {
-            if state.stop || state.wanted & Wanted::LOG_WORK.0 != 0 {
-                return false;
-            }
-            match self.options.sync_interval {
+    fn await_work(&self, worker: &Worker, deadline: &mut Option<Instant>) -> Option<Wanted> {
+        let Worker { does, bell, .. } = worker;
+        let mut state = self.upkeep.state.lock();
+        while !state.stop && state.wanted & does.0 == 0 {
+            match self.options.sync_interval.filter(|_| does.has(Wanted::SYNC)) {
                 Some(interval) if self.upkeep.dirty.load(Ordering::Acquire) => {
                     let until = *deadline.get_or_insert_with(|| Instant::now() + interval);
-                    if self.upkeep.log_work.wait_until(state, until).timed_out() {
-                        return true;
+                    if bell.wait_until(&mut state, until).timed_out() {
+                        state.wanted |= Wanted::SYNC.0;
                     }
                 }
-                _ => self.upkeep.log_work.wait(state),
+                _ => bell.wait(&mut state),
             }
         }
-    }
-
-    /// Opens the index, then keeps it up to the log and gives space back.
-    fn index_thread(&self) {
-        let _ = self.run_step(Step::Checkpoint, Rate::Unlimited);
-        loop {
-            let work = {
-                let mut state = self.upkeep.state.lock();
-                while !state.stop && state.wanted & Wanted::CHECKPOINT.0 == 0 {
-                    self.upkeep.index_work.wait(&mut state);
-                }
-                if state.stop {
-                    return;
-                }
-                let taken = state.wanted & Wanted::CHECKPOINT.0;
-                state.wanted &= !taken;
-                Wanted(taken)
-            };
-            self.index_work(work);
+        let work = Wanted(state.wanted & does.0);
+        state.wanted &= !does.0;
+        if work.has(Wanted::SYNC) {
+            *deadline = None;
         }
+        (!state.stop).then_some(work)
     }
 
-    /// Frees what is dead, and compacts what is mostly so.
-    fn space_thread(&self) {
-        loop {
-            let work = {
-                let mut state = self.upkeep.state.lock();
-                while !state.stop && state.wanted & Wanted::SPACE_WORK.0 == 0 {
-                    self.upkeep.space_work.wait(&mut state);
-                }
-                if state.stop {
-                    return;
-                }
-                let taken = state.wanted & Wanted::SPACE_WORK.0;
-                state.wanted &= !taken;
-                Wanted(taken)
-            };
-            self.space_work(work, self.options.compaction.rate);
+    fn do_work(&self, work: Wanted, rate: Rate) {
+        if work.has(Wanted::RESERVE) {
+            let _ = self.run_step(Step::Reserve, rate);
         }
-    }
-
-    fn index_work(&self, work: Wanted) {
+        if work.has(Wanted::SYNC) {
+            let _ = self.run_step(Step::Sync, rate);
+        }
         if work.has(Wanted::CHECKPOINT) && self.checkpoint_is_due() {
-            let _ = self.run_step(Step::Checkpoint, Rate::Unlimited);
+            let _ = self.run_step(Step::Checkpoint, rate);
         }
-    }
-
-    fn space_work(&self, work: Wanted, rate: Rate) {
-        if !work.has(Wanted::SPACE_WORK) {
-            return;
+        if work.has(Wanted::SPACE_WORK) {
+            let freed = self.run_step(Step::Reclaim, rate);
+            let freed = freed.and_then(|()| self.run_step(Step::GiveBack, rate));
+            // What compaction can do does not depend on it.
+            let compacted = if work.has(Wanted::COMPACT) {
+                self.run_step(Step::Compact, rate)
+            } else if work.has(Wanted::PACK) {
+                self.run_step(Step::Compress, rate)
+            } else {
+                Ok(())
+            };
+            let failure = freed.and(compacted).err();
+            *self.upkeep.failure.lock() = failure.map(|error| error.to_string());
         }
-        let freed = self.run_step(Step::Reclaim, rate);
-        let freed = freed.and_then(|()| self.run_step(Step::GiveBack, rate));
-        // What compaction can do does not depend on it.
-        let compacted = if work.has(Wanted::COMPACT) {
-            self.run_step(Step::Compact, rate)
-        } else if work.has(Wanted::PACK) {
-            self.run_step(Step::Compress, rate)
-        } else {
-            Ok(())
-        };
-        let failure = freed.and(compacted).err();
-        *self.upkeep.failure.lock() = failure.map(|error| error.to_string());
     }
 
     /// Does one step of the work. Whoever waits for a sync is told by the poison, as is the next
@@ -392,12 +335,8 @@ impl Engine {
             self.upkeep.wrote();
             return;
         }
-        let work = self.upkeep.take(Wanted(u8::MAX));
-        if work.has(Wanted::RESERVE) {
-            let _ = self.run_step(Step::Reserve, Rate::Unlimited);
-        }
-        self.index_work(work);
-        self.space_work(work, Rate::Unlimited);
+        let work = core::mem::take(&mut self.upkeep.state.lock().wanted);
+        self.do_work(Wanted(work), Rate::Unlimited);
     }
 
     /// Helps with a checkpoint that is late, so that memory stays bounded.

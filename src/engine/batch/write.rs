@@ -425,7 +425,6 @@ impl Engine {
         Arc::make_mut(&mut core.deleted).extend(evicted);
         // Only what the catalog covers can be freed.
         if suspects.iter().any(|id| core.catalog.segment(*id).is_some()) {
-            self.upkeep.want(Wanted::RECLAIM);
             self.upkeep.want(Wanted::COMPACT);
         }
         core.suspect(suspects);

@@ -5,7 +5,7 @@ use crate::engine::draft::{Draft, note_block, note_frame};
 use crate::error::{Error, Result};
 use crate::format::directory::{EVICTION_COST, HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::format::eviction::Eviction;
-use crate::format::frame::{FLAG_BATCH, FRAME_ALIGN, encode_ids, frame_len};
+use crate::format::frame::{FLAG_BATCH, FrameCheck, encode_ids, frame_len};
 use crate::format::manifest::SealedAt;
 use crate::format::origin::Origin;
 use crate::format::segment::SEGMENT_HEADER_LEN;
@@ -178,7 +178,8 @@ impl Writing<'_> {
         let (Some(layout), Some(&key)) = (self.layouts.get(place), self.keys.get(place)) else {
             return Err(Error::Poisoned);
         };
-        let mut output = Output { key, bytes: Vec::new(), builder: DirectoryBuilder::default() };
+        let (check, builder) = (FrameCheck::new(key), DirectoryBuilder::default());
+        let mut output = Output { check, bytes: Vec::new(), builder };
         let mut last_lsn = Lsn(0);
         for (number, frames) in &layout.runs {
             let Some(run) = self.gathered.runs.get(*number) else { continue };
@@ -193,7 +194,7 @@ impl Writing<'_> {
             output.builder.bind(run.run_no, agent.clone(), id.clone());
             let mut bind = FrameHeader::new(FrameKind::Bind, run.run_no, first.header.at);
             bind.lsn = first.header.lsn;
-            output.push(&Draft::new(bind, &[], &ids), &[]);
+            output.push(Draft::new(bind, &[], &ids), &[]);
             for found in frames {
                 last_lsn = last_lsn.max(found.header.lsn);
                 let header =
@@ -222,7 +223,7 @@ impl Writing<'_> {
             let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), self.now);
             header.lsn = lsn;
             header.extra = u32::try_from(listed.len()).unwrap_or(u32::MAX);
-            output.push(&Draft::new(header, &[], &body), &listed);
+            output.push(Draft::new(header, &[], &body), &listed);
         }
     }
 
@@ -239,7 +240,7 @@ impl Writing<'_> {
         origin.encode(&mut body);
         let mut header = FrameHeader::new(FrameKind::Origin, RunNo(0), self.now);
         header.lsn = last_lsn;
-        output.push(&Draft::new(header, &[], &body), &[]);
+        output.push(Draft::new(header, &[], &body), &[]);
         let end = output.end();
         let directory = output.builder.encode(self.next_run_no);
         let mut header = FrameHeader::new(FrameKind::Seal, RunNo(0), self.now);
@@ -248,7 +249,7 @@ impl Writing<'_> {
         let seal = Draft::new(header, &[], &directory);
         let digest = seal.header.payload_crc;
         let has_evictions = output.builder.evictions().next().is_some();
-        output.append(seal.header, &[], &directory);
+        output.append(seal);
         let sealed = SealedAt { end, seal: end, digest, has_evictions };
         Ok(Written { bytes: output.bytes, sealed })
     }
@@ -256,7 +257,7 @@ impl Writing<'_> {
 
 /// One output while it is put together.
 struct Output {
-    key: SegmentKey,
+    check: FrameCheck,
     bytes: Vec<u8>,
     builder: DirectoryBuilder,
 }
@@ -266,28 +267,25 @@ impl Output {
         SEGMENT_HEADER_LEN + u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
     }
 
-    fn push(&mut self, draft: &Draft<'_>, evicted: &[(RunNo, bool)]) {
-        let header = self.append(draft.header, draft.name, draft.body);
+    fn push(&mut self, draft: Draft<'_>, evicted: &[(RunNo, bool)]) {
+        let header = self.append(draft);
         note_frame(&mut self.builder, &header, evicted);
     }
 
     /// A frame as it is: the checksum of its payload stays, whoever computed it.
     fn push_copy(&mut self, header: FrameHeader, payload: &[u8]) {
-        let header = self.append(header, payload, &[]);
+        let header = self.append(Draft { header, name: payload, body: &[] });
         note_frame(&mut self.builder, &header, &[]);
         if header.kind == FrameKind::Block {
             note_block(&mut self.builder, &header, payload);
         }
     }
 
-    fn append(&mut self, mut header: FrameHeader, name: &[u8], body: &[u8]) -> FrameHeader {
-        header.position = LogPosition { segment: self.key.id, offset: self.end() };
+    fn append(&mut self, mut draft: Draft<'_>) -> FrameHeader {
+        draft.header.position = LogPosition { segment: self.check.segment(), offset: self.end() };
         // An output is not part of the log's order: what it says of durability would mean nothing.
-        header.durable = LogPosition::default();
-        self.bytes.extend_from_slice(&header.encode(self.key.salt));
-        self.bytes.extend_from_slice(name);
-        self.bytes.extend_from_slice(body);
-        self.bytes.resize(self.bytes.len().next_multiple_of(FRAME_ALIGN), 0);
-        header
+        draft.header.durable = LogPosition::default();
+        draft.encode(&self.check, &mut self.bytes);
+        draft.header
     }
 }
