@@ -8,6 +8,7 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::index_slot::RUNS_DUE;
+use crate::error::Error;
 use crate::format::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{RunRow, Span};
@@ -38,6 +39,12 @@ pub(crate) struct HotRun {
 }
 
 impl HotRun {
+    /// What refuses who would go on with it.
+    pub(crate) fn has_ended(&self) -> Error {
+        let (agent, run) = (self.agent.clone(), self.run.clone());
+        Error::RunEnded { agent, run, status: self.status }
+    }
+
     /// A run that comes into being.
     pub(crate) fn new(run_no: RunNo, agent: AgentId, run: RunId, at: Timestamp) -> Self {
         Self {

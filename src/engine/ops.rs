@@ -31,14 +31,11 @@ impl Engine {
         let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
         let max = self.extent_size.max_metadata().into();
         check_len(Sized::Metadata, metadata.payload.len(), max)?;
-        let mut payload = Vec::new();
-        frame::encode_ids(&agent, &run, &mut payload);
-        payload.extend_from_slice(metadata.payload);
         let mut core = self.core.lock();
         self.check_open(&core)?;
         self.load_id(&mut core, run.as_str())?;
-        let known = find(&core, &agent, &run);
-        let (run_no, end) = match known {
+        let ids = (&agent, &run);
+        let (run_no, end) = match find(&core, &agent, &run) {
             Some(run_no) if core.hot.get(run_no).is_some_and(|run| run.started) => {
                 if !self.same_start(&core, run_no, metadata)? {
                     return Err(Error::RunExists { agent, run });
@@ -46,11 +43,12 @@ impl Engine {
                 (run_no, core.end_of_log())
             }
             Some(run_no) => {
-                refuse_ended(&core, run_no)?;
-                let end = self.place_start(&mut core, run_no, metadata, &payload, 0)?;
-                (run_no, end)
+                if let Some(run) = core.hot.get(run_no).filter(|run| run.status.is_ended()) {
+                    return Err(run.has_ended());
+                }
+                (run_no, self.place_start(&mut core, run_no, ids, metadata, (0, 0))?)
             }
-            None => self.create_run(&mut core, &agent, &run, metadata, &payload, false)?,
+            None => self.create_run(&mut core, ids, metadata, 0)?,
         };
         if let Some(hot) = core.hot.get_mut(run_no) {
             (hot.started, hot.touched) = (true, true);
@@ -63,48 +61,38 @@ impl Engine {
     fn create_run(
         &self,
         core: &mut Core,
-        agent: &AgentId,
-        run: &RunId,
+        ids: (&AgentId, &RunId),
         metadata: &Metadata<'_>,
-        payload: &[u8],
-        implicit: bool,
+        flags: u8,
     ) -> Result<(RunNo, LogPosition)> {
         let run_no = core.take_run_no()?;
         let now = metadata.at.unwrap_or_else(|| self.now());
-        core.hot.insert(HotRun::new(run_no, agent.clone(), run.clone(), now));
-        core.hot.complete(run.as_str());
+        let mut new = HotRun::new(run_no, ids.0.clone(), ids.1.clone(), now);
+        // The records of who begins it are on their way: it is no orphan.
+        new.touched = true;
+        core.hot.insert(new);
+        core.hot.complete(ids.1.as_str());
         let at = Metadata { at: Some(now), ..*metadata };
-        let flags = if implicit { FLAG_IMPLICIT } else { 0 };
-        let placed = self.place_start(core, run_no, &at, payload, CREATES | u32::from(flags) << 8);
-        match placed {
-            Ok(end) => {
-                if let Some(run) = core.hot.get_mut(run_no) {
-                    // The records of who begins it are on their way: it is no orphan.
-                    run.touched = true;
-                }
-                Ok((run_no, end))
-            }
-            Err(error) => {
-                core.hot.remove(run_no);
-                Err(error)
-            }
-        }
+        let placed = self.place_start(core, run_no, ids, &at, (CREATES, flags));
+        let end = placed.inspect_err(|_| core.hot.remove(run_no))?;
+        Ok((run_no, end))
     }
 
     fn place_start(
         &self,
         core: &mut Core,
         run_no: RunNo,
+        (agent, run): (&AgentId, &RunId),
         metadata: &Metadata<'_>,
-        payload: &[u8],
-        mark: u32,
+        (extra, flags): (u32, u8),
     ) -> Result<LogPosition> {
         let at = metadata.at.unwrap_or_else(|| self.now());
         let mut header = FrameHeader::new(FrameKind::Start, run_no, at);
-        header.content = metadata.content;
-        header.extra = mark & CREATES;
-        header.flags = if mark >> 8 != 0 { FLAG_IMPLICIT } else { 0 };
-        let mut draft = Draft::new(header, &[], payload);
+        (header.content, header.extra, header.flags) = (metadata.content, extra, flags);
+        let mut payload = Vec::new();
+        frame::encode_ids(agent, run, &mut payload);
+        payload.extend_from_slice(metadata.payload);
+        let mut draft = Draft::new(header, &[], &payload);
         core.place_one(self, &mut draft, Urgency::Normal, metadata.durability)
     }
 
@@ -160,10 +148,8 @@ impl Engine {
         if !allow.unstarted {
             return Err(Error::RunNotFound { run, agent: Some(agent) });
         }
-        let mut payload = Vec::new();
-        frame::encode_ids(&agent, &run, &mut payload);
         let metadata = Metadata { at, ..Metadata::default() };
-        Ok((self.create_run(&mut core, &agent, &run, &metadata, &payload, true)?.0, true))
+        Ok((self.create_run(&mut core, (&agent, &run), &metadata, FLAG_IMPLICIT)?.0, true))
     }
 
     /// Appends one record.
@@ -174,23 +160,10 @@ impl Engine {
         allow: Allow,
     ) -> Result<Appended> {
         self.check_record(record)?;
-        if let Some(appended) = self.append_short(run_no, record)? {
-            return Ok(appended);
+        match self.append_short(run_no, record)? {
+            Some(appended) => Ok(appended),
+            None => self.append_all(run_no, core::slice::from_ref(record), allow),
         }
-        let inline = self.extent_size.inline_limit() as usize;
-        let mut rows = self.rows_for(core::slice::from_ref(record), inline);
-        let body = self.body(&mut rows, run_no, record, PiecesOf::Run(allow))?;
-        let at = record.time().unwrap_or_else(|| self.now());
-        let mut draft = record_draft(run_no, record, &body, at);
-        let mut core = self.core.lock();
-        let (seq, late) = self.next_seq(&mut core, run_no, allow)?;
-        draft.header.seq = seq;
-        draft.header.flags |= late;
-        let end = core.place_one(self, &mut draft, Urgency::Normal, record.level())?;
-        drop(rows);
-        advance(&mut core, run_no, 1);
-        self.finish(core, end, record.level())?;
-        Ok(self.appended(seq, draft.header.lsn, end))
     }
 
     /// Appends records so that all or none of them are there, whatever happens.
@@ -201,30 +174,44 @@ impl Engine {
         allow: Allow,
     ) -> Result<Appended> {
         self.check_batch(records)?;
-        if let [only] = records {
-            return self.append(run_no, only, allow);
+        match records {
+            [only] => self.append(run_no, only, allow),
+            _ => self.append_all(run_no, records, allow),
         }
+    }
+
+    /// Appends one record, or several as a batch.
+    fn append_all(
+        self: &Arc<Self>,
+        run_no: RunNo,
+        records: &[NewRecord<'_>],
+        allow: Allow,
+    ) -> Result<Appended> {
         let (limit, of) = (self.batch_limit(records)?, PiecesOf::Run(allow));
         let mut rows = self.rows_for(records, limit);
         let bodies: Vec<Body<'_>> = records
             .iter()
             .map(|record| self.body(&mut rows, run_no, record, of))
             .collect::<Result<_>>()?;
-        let now = self.now();
+        let is_batch = records.len() > 1;
+        let time = records.first().filter(|_| !is_batch).and_then(NewRecord::time);
+        let now = time.unwrap_or_else(|| self.now());
         let mut drafts: Vec<Draft<'_>> = records
             .iter()
             .zip(&bodies)
             .map(|(record, body)| record_draft(run_no, record, body, record.time().unwrap_or(now)))
             .collect();
-        let latest = drafts.iter().map(|draft| draft.header.at).max().unwrap_or(now);
-        let mut commit = Draft::empty(FrameKind::Commit, run_no, latest);
-        commit.header.extra = u32::try_from(records.len()).unwrap_or(u32::MAX);
-        drafts.push(commit);
+        if is_batch {
+            let latest = drafts.iter().map(|draft| draft.header.at).max().unwrap_or(now);
+            let mut commit = Draft::empty(FrameKind::Commit, run_no, latest);
+            commit.header.extra = u32::try_from(records.len()).unwrap_or(u32::MAX);
+            drafts.push(commit);
+        }
         let mut core = self.core.lock();
         let (first_seq, late) = self.next_seq(&mut core, run_no, allow)?;
         for (place, draft) in (0..).zip(drafts.iter_mut().take(records.len())) {
             draft.header.seq = Seq(first_seq.0 + place);
-            draft.header.flags |= FLAG_BATCH | late;
+            draft.header.flags |= late | if is_batch { FLAG_BATCH } else { 0 };
         }
         let level = level_of(records);
         let end = core.place(self, &mut drafts, Urgency::Normal, level)?;
@@ -289,8 +276,7 @@ impl Engine {
         run.touched = true;
         let late = run.status.is_ended();
         if late && !allow.after_end {
-            let (agent, run, status) = (run.agent.clone(), run.run.clone(), run.status);
-            return Err(Error::RunEnded { agent, run, status });
+            return Err(run.has_ended());
         }
         Ok((run.next_seq, if late { FLAG_LATE } else { 0 }))
     }
@@ -303,16 +289,14 @@ impl Engine {
         self.check_open(&core)?;
         self.load(&mut core, run_no)?;
         let Some(run) = core.hot.get(run_no) else { return Err(Error::Poisoned) };
-        let (last, status) = (Seq(run.next_seq.0.saturating_sub(1)), run.status);
-        if status.is_ended() {
-            let (agent, run) = (run.agent.clone(), run.run.clone());
+        let last = Seq(run.next_seq.0.saturating_sub(1));
+        if run.status.is_ended() {
+            let refused = run.has_ended();
             let same = self.end_frame(&core, run_no)?;
             let same = same.filter(|(header, payload)| {
                 header.content.code() == outcome.status().code() && **payload == *body
             });
-            let Some((header, _)) = same else {
-                return Err(Error::RunEnded { agent, run, status });
-            };
+            let Some((header, _)) = same else { return Err(refused) };
             let end = core.end_of_log();
             self.finish(core, end, outcome.level())?;
             return Ok(self.appended(last, header.lsn, end));
@@ -413,16 +397,6 @@ pub(crate) fn level_of(records: &[NewRecord<'_>]) -> Durability {
 pub(crate) fn find(core: &Core, agent: &AgentId, run: &RunId) -> Option<RunNo> {
     let (numbers, _) = core.hot.by_id(run.as_str());
     numbers.iter().copied().find(|&no| core.hot.get(no).is_some_and(|run| run.agent == *agent))
-}
-
-fn refuse_ended(core: &Core, run_no: RunNo) -> Result<()> {
-    match core.hot.get(run_no) {
-        Some(run) if run.status.is_ended() => {
-            let (agent, id, status) = (run.agent.clone(), run.run.clone(), run.status);
-            Err(Error::RunEnded { agent, run: id, status })
-        }
-        _ => Ok(()),
-    }
 }
 
 pub(crate) fn advance(core: &mut Core, run_no: RunNo, records: u64) {

@@ -433,14 +433,12 @@ impl Engine {
         if row.is_held() {
             return Err(Error::RunHeld { agent: row.agent, run: row.run });
         }
-        let spans = core.catalog.ask(|catalog| catalog.spans(run_no))?;
-        let hot = core.hot.get(run_no).map(|run| run.spans.clone()).unwrap_or_default();
-        let in_tail = core.tail.builder.run(run_no).map(|_| core.tail.segment.id());
+        let segments = self.segments_of(&core, &[run_no])?;
         let (agent, run, bytes) = (row.agent.clone(), row.run.clone(), row.stored);
         let receipt = EvictionReceipt { agent, run, at: self.now(), rule: rule.code(), bytes };
         let end =
             self.place_evictions(&mut core, &[Eviction { run_no, receipt: Some(receipt) }])?;
-        core.suspect(spans.iter().chain(&hot).map(|span| span.segment).chain(in_tail));
+        core.suspect(segments);
         self.upkeep.want(Wanted::COMPACT);
         self.finish(core, end, Durability::Disk)?;
         Ok(row.bytes)

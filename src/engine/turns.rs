@@ -15,9 +15,7 @@
 
 use core::cell::Cell;
 use core::time::Duration;
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -38,17 +36,12 @@ const PATIENCE: Duration = Duration::from_micros(100);
 /// The threads that wait for their turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    waiting: AtomicUsize,
+    waiting: AtomicU32,
     /// The appends of the turn, since somebody waits for the next. Changed under the lock.
     appends: AtomicU32,
-    queue: Mutex<VecDeque<Arc<Sleeper>>>,
-}
-
-/// A thread that waits.
-#[derive(Debug, Default)]
-struct Sleeper {
-    called: Mutex<bool>,
-    changed: Condvar,
+    queue: Mutex<()>,
+    /// Calls who has waited longest.
+    next: Condvar,
 }
 
 /// Whether this thread began its last append a while before this one.
@@ -59,22 +52,6 @@ fn has_paused(now: Timestamp) -> bool {
     }
     let last = LAST.with(|last| last.replace(now));
     !(0..NO_PAUSE).contains(&now.0.saturating_sub(last.0))
-}
-
-impl Sleeper {
-    fn call(&self) {
-        *self.called.lock() = true;
-        self.changed.notify_one();
-    }
-
-    /// Whether it was called within that time.
-    fn wait(&self, patience: Duration) -> bool {
-        let mut called = self.called.lock();
-        if !*called {
-            self.changed.wait_for(&mut called, patience);
-        }
-        *called
-    }
 }
 
 impl Turns {
@@ -104,37 +81,19 @@ impl Turns {
                 return core;
             }
         }
-        let sleeper = Arc::<Sleeper>::default();
-        let mut place = self.enter(&sleeper);
-        loop {
-            let called = sleeper.wait(PATIENCE * place);
-            let locked = if called { Some(core.lock()) } else { core.try_lock() };
-            if let Some(core) = locked {
-                self.leave(&sleeper);
-                self.appends.store(0, Ordering::Relaxed);
-                return core;
+        let place = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut queue = self.queue.lock();
+        let core = loop {
+            let called = !self.next.wait_for(&mut queue, PATIENCE * place).timed_out();
+            if called {
+                break MutexGuard::unlocked(&mut queue, || core.lock());
+            } else if let Some(core) = core.try_lock() {
+                break core;
             }
-            place = self.place(&sleeper);
-        }
-    }
-
-    fn enter(&self, sleeper: &Arc<Sleeper>) -> u32 {
-        let mut queue = self.queue.lock();
-        queue.push_back(Arc::clone(sleeper));
-        self.waiting.store(queue.len(), Ordering::Relaxed);
-        u32::try_from(queue.len()).unwrap_or(u32::MAX)
-    }
-
-    fn place(&self, sleeper: &Arc<Sleeper>) -> u32 {
-        let queue = self.queue.lock();
-        let ahead = queue.iter().take_while(|other| !Arc::ptr_eq(other, sleeper)).count();
-        u32::try_from(ahead + 1).unwrap_or(u32::MAX)
-    }
-
-    fn leave(&self, sleeper: &Arc<Sleeper>) {
-        let mut queue = self.queue.lock();
-        queue.retain(|other| !Arc::ptr_eq(other, sleeper));
-        self.waiting.store(queue.len(), Ordering::Relaxed);
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.appends.store(0, Ordering::Relaxed);
+        core
     }
 
     /// Counts an append, under the lock; answers whether the turn is over and somebody waits.
@@ -152,15 +111,7 @@ impl Turns {
     /// Calls who has waited longest.
     #[cold]
     pub(crate) fn pass_on(&self) {
-        let first = {
-            let mut queue = self.queue.lock();
-            let first = queue.pop_front();
-            self.waiting.store(queue.len(), Ordering::Relaxed);
-            first
-        };
-        if let Some(first) = first {
-            first.call();
-        }
+        self.next.notify_one();
     }
 }
 
@@ -169,7 +120,7 @@ mod tests {
     use super::*;
 
     /// Waits until so many threads sleep.
-    fn await_sleepers(turns: &Turns, count: usize) {
+    fn await_sleepers(turns: &Turns, count: u32) {
         while turns.waiting.load(Ordering::Relaxed) != count {
             core::hint::spin_loop();
         }
@@ -191,10 +142,7 @@ mod tests {
             await_sleepers(&turns, 2);
             assert!((1..TURN).all(|_| !turns.is_over()), "the turn is not over");
             assert!(turns.is_over());
-            let sleeper = Arc::clone(&turns.queue.lock()[0]);
             turns.pass_on();
-            assert!(*sleeper.called.lock(), "the first is called");
-            assert!(!*turns.queue.lock()[0].called.lock(), "and the second is not");
             held.push("held");
             drop(held);
             first.join().unwrap();
@@ -202,7 +150,6 @@ mod tests {
         });
         assert_eq!(lock.into_inner().len(), 3, "who was not called has looked by itself");
         assert_eq!(turns.waiting.into_inner(), 0);
-        assert!(turns.queue.into_inner().is_empty());
     }
 
     #[test]
