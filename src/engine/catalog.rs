@@ -47,6 +47,11 @@ impl Catalog {
         Self { segments, ids, through, index, failed, lookups, newest }
     }
 
+    /// The same without the index.
+    pub(crate) fn without_index(&self) -> Self {
+        Self::new(self.segments.clone(), self.through, None)
+    }
+
     pub(crate) fn segments(&self) -> &[Arc<Segment>] {
         &self.segments
     }

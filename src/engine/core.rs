@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::draft::{Draft, note_frame};
 use super::hot::HotRuns;
-use super::segment::Segment;
+use super::segment::{Mark, Segment};
 use super::shared::Engine;
 use super::stores::Stores;
 use crate::error::{Damage, Error, Result, Sized};
@@ -363,7 +363,7 @@ impl Core {
         }
         // What was set aside before the store was opened is allocated as it is needed.
         let whole = engine.extent_size.bytes_u32();
-        let allocated = if next.is_allocated() { whole } else { SEGMENT_HEADER_LEN };
+        let allocated = if next.is(Mark::Allocated) { whole } else { SEGMENT_HEADER_LEN };
         self.begin(next, allocated);
         engine.commit.wrote(self.end_of_log());
         engine.upkeep.want(super::upkeep::Wanted::RESERVE);

@@ -15,7 +15,7 @@ use super::index_host::IndexHost;
 use super::observer::Activity;
 use super::options::Compression;
 use super::reclaim::evictions;
-use super::segment::Segment;
+use super::segment::{Mark, Segment};
 use super::shared::Engine;
 use super::upkeep::Wanted;
 use crate::error::Result;
@@ -104,9 +104,7 @@ impl Engine {
         let old = core::mem::replace(slot, IndexSlot::Absent);
         {
             let mut core = self.core.lock();
-            let catalog = &core.catalog;
-            let (segments, through) = (catalog.segments().to_vec(), catalog.through());
-            core.catalog = Arc::new(Catalog::new(segments, through, None));
+            core.catalog = Arc::new(core.catalog.without_index());
         }
         if let IndexSlot::Open { store, host } = old {
             host.detach();
@@ -141,7 +139,7 @@ impl Engine {
         }
         let (catalog, fresh) = {
             let core = self.core.lock();
-            let durable = core.unapplied.iter().take_while(|segment| segment.is_durable());
+            let durable = core.unapplied.iter().take_while(|segment| segment.is(Mark::Durable));
             (Arc::clone(&core.catalog), durable.cloned().collect::<Vec<_>>())
         };
         let behind = catalog.index().is_none_or(|index| !catalog.is_covered_by(index.applied()));
@@ -247,8 +245,7 @@ impl Engine {
         let mut slot = self.index.lock();
         let old = core::mem::replace(&mut *slot, IndexSlot::Absent);
         let mut core = self.core.lock();
-        let (segments, through) = (core.catalog.segments().to_vec(), core.catalog.through());
-        core.catalog = Arc::new(Catalog::new(segments, through, None));
+        core.catalog = Arc::new(core.catalog.without_index());
         drop(core);
         if let IndexSlot::Open { store, host } = old {
             // What was applied does not depend on it.

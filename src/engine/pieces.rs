@@ -14,6 +14,7 @@ use parking_lot::MutexGuard;
 
 use super::core::{Core, Urgency, reserve_len};
 use super::draft::{Draft, NewRecord};
+use super::segment::Mark;
 use super::shared::Engine;
 use super::upkeep::Wanted;
 use super::values::Allow;
@@ -125,9 +126,9 @@ impl Engine {
             .div_ceil((extent as usize - kept).max(1));
         let set_aside: Vec<_> = core.reserved.iter().take(segments).cloned().collect();
         drop(core);
-        for segment in set_aside.iter().filter(|segment| !segment.is_allocated()) {
+        for segment in set_aside.iter().filter(|segment| !segment.is(Mark::Allocated)) {
             self.disk.allocate(segment.file_offset(), extent.into())?;
-            segment.note_allocated();
+            segment.note(Mark::Allocated);
         }
         // The next segments take the lowest free extents: these.
         let mut claimed = Vec::new();

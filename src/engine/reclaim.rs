@@ -31,7 +31,7 @@ use super::index_slot::IndexSlot;
 use super::observer::Activity;
 use super::options::SpaceReturn;
 use super::recovery::{Item, lex};
-use super::segment::Segment;
+use super::segment::{Mark, Segment};
 use super::shared::Engine;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::manifest::{Change, Use};
@@ -200,7 +200,7 @@ impl Engine {
         core.catalog = Arc::new(Catalog::new(living, through, index));
         core.forget(&gone);
         for segment in &dead {
-            segment.note_retired();
+            segment.note(Mark::Retired);
         }
         core.retired.append(&mut dead);
     }
@@ -243,7 +243,7 @@ impl Engine {
     ) -> Result<()> {
         // Who believed a manifest that does not retire them would miss what is overwritten now.
         self.keeper.lock().cover()?;
-        let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is_erased()).collect();
+        let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is(Mark::Erased)).collect();
         let (mut evicted, mut held) = (BTreeMap::new(), BTreeMap::new());
         for segment in &left {
             evicted.insert(segment.id(), evictions(segment)?);
@@ -280,7 +280,7 @@ impl Engine {
         }
         // Asked once of each: a reader may let go of one at any moment.
         let is_free =
-            |segment: &Arc<Segment>| segment.is_erased() && Arc::strong_count(segment) == 1;
+            |segment: &Arc<Segment>| segment.is(Mark::Erased) && Arc::strong_count(segment) == 1;
         let (free, held): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_free);
         *waiting = held;
         let changes: Vec<Change> =
@@ -312,7 +312,7 @@ impl Engine {
         self.disk.sync()?;
         self.keeper.lock().manifest.synced_up_to(committed);
         for segment in segments {
-            segment.note_erased();
+            segment.note(Mark::Erased);
         }
         Ok(())
     }

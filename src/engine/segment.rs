@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use core::fmt;
 use core::ops::Range;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::disk::Disk;
@@ -41,14 +41,20 @@ pub(crate) struct Segment {
     sealed: OnceLock<SealedAt>,
     directory: OnceLock<DirectoryBytes>,
     region: OnceLock<Region>,
-    /// The manifest says that the segment is sealed, hence durable.
-    durable: AtomicBool,
-    /// The segment does not count any more, and is held for its readers only.
-    retired: AtomicBool,
-    /// Its header was zeroed, durably.
-    erased: AtomicBool,
+    marks: AtomicU8,
+}
+
+/// What becomes known of a segment, and stays so.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Mark {
+    /// The manifest says that it is sealed, hence durable.
+    Durable = 1,
+    /// It does not count any more, and is held for its readers only.
+    Retired = 2,
+    /// Its header was zeroed, durably, so that no salvage takes it for a living segment.
+    Erased = 4,
     /// Its whole extent was allocated since the store was opened.
-    allocated: AtomicBool,
+    Allocated = 8,
 }
 
 /// A directory that was checked.
@@ -81,21 +87,18 @@ impl Segment {
             sealed: OnceLock::new(),
             directory: OnceLock::new(),
             region: OnceLock::new(),
-            durable: AtomicBool::new(false),
-            retired: AtomicBool::new(false),
-            erased: AtomicBool::new(false),
-            allocated: AtomicBool::new(false),
+            marks: AtomicU8::new(0),
         }
     }
 
-    /// The manifest says that the segment is sealed, hence durable.
-    pub(crate) fn is_durable(&self) -> bool {
-        self.durable.load(Ordering::Acquire)
+    /// Whether that is known of the segment.
+    pub(crate) fn is(&self, mark: Mark) -> bool {
+        self.marks.load(Ordering::Acquire) & mark as u8 != 0
     }
 
-    /// See [`Segment::is_durable`].
-    pub(crate) fn note_durable(&self) {
-        self.durable.store(true, Ordering::Release);
+    /// From now on it is known.
+    pub(crate) fn note(&self, mark: Mark) {
+        self.marks.fetch_or(mark as u8, Ordering::AcqRel);
     }
 
     pub(crate) fn id(&self) -> SegmentId {
@@ -104,36 +107,6 @@ impl Segment {
 
     pub(crate) fn key(&self) -> SegmentKey {
         self.key
-    }
-
-    /// Whether the segment does not count any more, and is held for its readers only.
-    pub(crate) fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::Acquire)
-    }
-
-    /// Whether its header was zeroed, so that no salvage takes it for a living segment.
-    pub(crate) fn is_erased(&self) -> bool {
-        self.erased.load(Ordering::Acquire)
-    }
-
-    /// See [`Segment::is_erased`].
-    pub(crate) fn note_erased(&self) {
-        self.erased.store(true, Ordering::Release);
-    }
-
-    /// See [`Segment::is_retired`].
-    pub(crate) fn note_retired(&self) {
-        self.retired.store(true, Ordering::Release);
-    }
-
-    /// Whether its whole extent was allocated since the store was opened.
-    pub(crate) fn is_allocated(&self) -> bool {
-        self.allocated.load(Ordering::Acquire)
-    }
-
-    /// See [`Segment::is_allocated`].
-    pub(crate) fn note_allocated(&self) {
-        self.allocated.store(true, Ordering::Release);
     }
 
     /// What the segment is for.

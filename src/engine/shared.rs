@@ -19,7 +19,7 @@ use super::manifest_log::{Committed, ManifestLog};
 use super::observer::{Activity, Watch};
 use super::options::Options;
 use super::report::RecoveryReport;
-use super::segment::Segment;
+use super::segment::{Mark, Segment};
 use super::turns::Turns;
 use super::upkeep::{Upkeep, Wanted};
 use crate::error::{Error, IoAction, Result};
@@ -230,7 +230,7 @@ impl Engine {
             return Ok(());
         }
         for waits in self.core.lock().sealing.drain(..changes.len()) {
-            waits.segment.note_durable();
+            waits.segment.note(Mark::Durable);
         }
         self.upkeep.want(Wanted::CHECKPOINT);
         Ok(())
@@ -309,7 +309,7 @@ impl Engine {
         let purpose = Purpose::Log;
         let segment = Segment::new(self.disk.clone(), self.extent_size, extent, key, purpose);
         let segment = Arc::new(segment);
-        segment.note_allocated();
+        segment.note(Mark::Allocated);
         self.write_segment_header(&segment, next_run_no, next_lsn)?;
         let SegmentKey { id, salt } = key;
         keeper.commit_durably(&[Change::Reserve { extent, segment: id, salt, purpose }])?;

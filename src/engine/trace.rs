@@ -10,6 +10,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::env::Clock;
+use super::segment::Mark;
 use super::values::{Record, RecordView};
 use super::walk::{Opened, Walk};
 use crate::error::{Error, Result};
@@ -54,7 +55,7 @@ impl Trace {
     fn let_go(&mut self) -> Option<Error> {
         let pin = self.pin.as_ref()?;
         let mut parts = self.opened.parts.iter();
-        if !parts.any(|part| part.segment.is_retired())
+        if !parts.any(|part| part.segment.is(Mark::Retired))
             || !pin.is_too_old()
             || !self.walk.is_at_record(&self.opened)
         {

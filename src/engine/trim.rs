@@ -4,7 +4,7 @@
 //!   the record that came next. Given back once the segment is in the catalog: it is durable then,
 //!   and whoever holds it keeps its extent from being used again meanwhile.
 //! - When the store is closed, behind the end of the log, and in segments that were set aside. Who
-//!   writes there after the next open allocates first ([`Segment::is_allocated`]).
+//!   writes there after the next open allocates first ([`Mark::Allocated`](super::segment::Mark)).
 //!
 //! Nobody looks at these bytes, and they read as zeros before and after, so that neither a crash in
 //! between nor a failure changes anything but space.

@@ -9,7 +9,7 @@ use super::catalog::Catalog;
 use super::core::Core;
 use super::open_trace::parts_now;
 use super::recovery::{SegmentCheck, check_sealed, check_tail};
-use super::segment::Segment;
+use super::segment::{Mark, Segment};
 use super::shared::Engine;
 use super::trace::Trace;
 use super::walk::Opened;
@@ -160,7 +160,7 @@ impl Engine {
 fn verify_segment_header(segment: &Segment, report: &mut VerifyReport) -> Result<()> {
     match segment.header() {
         // Zeroed on purpose: the segment was retired since the check began.
-        Err(Error::Corrupt(_)) if segment.is_retired() => {}
+        Err(Error::Corrupt(_)) if segment.is(Mark::Retired) => {}
         Err(Error::Corrupt(corruption)) => report.problems.push(corruption),
         read => drop(read?),
     }

@@ -11,7 +11,7 @@ use crate::engine::catalog::Catalog;
 use crate::engine::index_slot::IndexSlot;
 use crate::engine::options::Compression;
 use crate::engine::reclaim::runs_among;
-use crate::engine::segment::Segment;
+use crate::engine::segment::{Mark, Segment};
 use crate::engine::shared::Engine;
 use crate::error::{Error, Result};
 use crate::format::SegmentKey;
@@ -281,7 +281,7 @@ impl Engine {
         let gone: Vec<_> = victims.iter().map(|victim| Arc::clone(&victim.segment)).collect();
         self.retire(index, &gone, sealed.collect())?;
         for segment in outputs {
-            segment.note_durable();
+            segment.note(Mark::Durable);
         }
         Ok(())
     }

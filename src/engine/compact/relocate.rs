@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::job::Job;
 use crate::engine::catalog::Catalog;
 use crate::engine::index_slot::IndexSlot;
-use crate::engine::segment::Segment;
+use crate::engine::segment::{Mark, Segment};
 use crate::engine::shared::Engine;
 use crate::engine::upkeep::Wanted;
 use crate::error::{Error, Place, Result};
@@ -51,7 +51,7 @@ impl Engine {
             let victims = job.gathered.victims.iter().map(|victim| Arc::clone(&victim.segment));
             core.retired.extend(victims);
             for segment in &core.retired {
-                segment.note_retired();
+                segment.note(Mark::Retired);
             }
         }
         self.upkeep.want(Wanted::RECLAIM);

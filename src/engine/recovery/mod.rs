@@ -15,7 +15,6 @@ mod decide;
 mod finish;
 mod homes;
 mod log;
-mod numbers;
 mod salvage;
 mod scan;
 
@@ -31,7 +30,6 @@ pub(crate) use self::scan::{Item, lex, payload_of, rebuild_directory};
 use self::base::{Base, read_base};
 use self::finish::finish;
 use self::log::{RecoveredLog, recover_log};
-use self::numbers::fresh_numbers;
 use self::salvage::drop_index;
 use super::catalog::Catalog;
 use super::commit::CommitQueue;
@@ -44,18 +42,18 @@ use super::observer::{Activity, Watch};
 use super::options::Options;
 use super::reclaim::evictions;
 use super::report::{IndexRecovery, RecoveryReport};
-use super::segment::Segment;
+use super::segment::{Mark, Segment};
 use super::shared::{Engine, Keeper};
 use super::stores::Stores;
 use super::turns::Turns;
 use super::upkeep::{Upkeep, checking_ahead};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, unless_damaged};
 use crate::format::frame::SegmentKey;
 use crate::format::manifest::{Extents, Use};
 use crate::format::segment::Purpose;
 use crate::format::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
-use crate::format::{DirectoryBuilder, ExtentSize};
-use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
+use crate::format::{DirectoryBuilder, ExtentSize, NUMBERS_END};
+use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
 /// All segments that the manifest knows, by number.
 struct Known {
@@ -120,7 +118,7 @@ fn segments(disk: &Disk, base: &Base) -> Known {
                 match at {
                     Some(at) => {
                         found.seal(at);
-                        found.note_durable();
+                        found.note(Mark::Durable);
                         sealed.insert(segment, found);
                     }
                     // A compaction that never counted: what it copied is where it was.
@@ -255,7 +253,7 @@ fn first_core(
     catalog: Catalog,
     log: &RecoveredLog,
 ) -> Result<Core> {
-    let fresh = fresh_numbers(base, &known, log)?;
+    let next = unused_numbers(base, &known, log)?;
     let mut deleted = HashSet::new();
     let mut suspects = BTreeSet::new();
     for segment in catalog.segments() {
@@ -284,13 +282,40 @@ fn first_core(
         shrunk: suspects.clone(),
         suspects,
         retired: known.retired,
-        next_segment: fresh.segment,
-        next_run_no: fresh.run_no,
-        next_lsn: fresh.lsn,
-        promised: (fresh.run_no, fresh.lsn),
+        next_segment: next.0,
+        next_run_no: next.1,
+        next_lsn: next.2,
+        promised: (next.1, next.2),
         closed: false,
         buffer: Vec::new(),
     })
+}
+
+/// The first numbers that were never used: of segments, of runs, of the order of the log.
+fn unused_numbers(
+    base: &Base,
+    known: &Known,
+    log: &RecoveredLog,
+) -> Result<(SegmentId, RunNo, Lsn)> {
+    let block = &base.superblock;
+    let segments = known.sealed.iter().chain(known.unsealed.values()).chain(&known.retired);
+    let used = segments.map(|segment| segment.id().0).max().unwrap_or(0);
+    let next_segment = block.next_segment.max(SegmentId(used.saturating_add(1)));
+    let mut run_no = block.next_run_no.max(log.next_run_no).max(RunNo(1));
+    let mut lsn = block.next_lsn.max(log.next_lsn).max(Lsn(1));
+    for purpose in [Purpose::Log, Purpose::Output] {
+        let Some(last) = known.last_sealed(purpose) else { continue };
+        if let Some(directory) = unless_damaged(last.directory())? {
+            run_no = run_no.max(directory.next_run_no());
+            lsn = lsn.max(Lsn(directory.last_lsn().0.saturating_add(2)));
+        }
+    }
+    for segment in known.unsealed.values() {
+        if let Some(header) = unless_damaged(segment.header())? {
+            (run_no, lsn) = (run_no.max(header.next_run_no), lsn.max(header.next_lsn));
+        }
+    }
+    Ok((next_segment, run_no, lsn.min(Lsn(NUMBERS_END))))
 }
 
 /// The free extents within the file: those of a store that was killed may have blocks.
