@@ -142,6 +142,11 @@ impl Core {
         Ok(())
     }
 
+    /// The numbers that the next run and the next frame get.
+    pub(crate) fn next_numbers(&self) -> (RunNo, Lsn) {
+        (self.next_run_no, self.next_lsn)
+    }
+
     /// The number of a run that comes into being.
     pub(crate) fn take_run_no(&mut self) -> Result<RunNo> {
         let run_no = self.next_run_no;

@@ -45,17 +45,6 @@ pub(crate) struct ManifestLog {
     to_front: bool,
 }
 
-/// What a commit needs from its caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Committed {
-    /// The records were added to the area.
-    Appended,
-    /// A new snapshot was written and synced: the superblock must be written and synced before
-    /// the old area is used again.
-    Moved,
-}
-
 impl ManifestLog {
     /// The manifest as it was read.
     pub(crate) fn resume(
@@ -110,12 +99,19 @@ impl ManifestLog {
         self.disk.write(at, &bytes)
     }
 
-    /// What the superblock says of the manifest. `durable` tells whether the last commit is
-    /// covered by a sync.
-    pub(crate) fn at(&self, durable: bool) -> ManifestAt {
+    /// What a superblock says of the manifest once all that was committed is durable.
+    pub(crate) fn at(&self) -> ManifestAt {
         let Area { offset, len } = self.area;
-        let records = if durable { self.records } else { 0 };
-        ManifestAt { offset, len, generation: self.generation, records }
+        ManifestAt { offset, len, generation: self.generation, records: self.records }
+    }
+
+    /// Syncs what was committed.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        if self.unsynced {
+            self.disk.sync()?;
+            self.unsynced = false;
+        }
+        Ok(())
     }
 
     /// Everything committed so far is durable.
@@ -131,11 +127,6 @@ impl ManifestLog {
     /// A sync that began after this many commits has succeeded.
     pub(crate) fn synced_up_to(&mut self, committed: u64) {
         self.unsynced &= self.commits != committed;
-    }
-
-    /// Whether a commit waits for a sync.
-    pub(crate) fn is_unsynced(&self) -> bool {
-        self.unsynced
     }
 
     /// Whether nobody owns an extent or is about to.
@@ -175,20 +166,23 @@ impl ManifestLog {
     }
 
     /// Applies the changes and writes them as one batch. They are durable with the next sync.
-    pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<Committed> {
+    /// Answers whether a new snapshot was written instead, and synced: the superblock must then be
+    /// written and synced before the old area is used again.
+    #[must_use = "a manifest that moved is made current by the superblock"]
+    pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<bool> {
         let mut state = self.extents.clone();
         let mut batch = changes.to_vec();
         self.apply(&mut state, changes)?;
-        if self.unsynced {
-            self.disk.sync()?;
-            self.unsynced = false;
-        }
+        self.sync()?;
         let next = self.wide_enough(self.next, self.area, &state)?;
         batch.extend(self.lend(&mut state, [self.area, next])?);
         let room = self.area.capacity().saturating_sub(self.records);
         let fits = !self.distrusted && batch.len() as u64 <= room;
-        let committed =
-            if fits { self.append(&batch, next)? } else { self.move_on(&mut state, next)? };
+        if fits {
+            self.append(&batch, next)?;
+        } else {
+            self.move_on(&mut state, next)?;
+        }
         self.extents = state;
         self.commits += 1;
         for change in changes {
@@ -196,7 +190,7 @@ impl ManifestLog {
                 self.claimed.remove(extent);
             }
         }
-        Ok(committed)
+        Ok(!fits)
     }
 
     fn apply(&self, state: &mut Extents, changes: &[Change]) -> Result<()> {
@@ -205,19 +199,19 @@ impl ManifestLog {
         changes.iter().try_for_each(&mut apply).map_err(|damage| Error::corrupt(place, damage))
     }
 
-    fn append(&mut self, batch: &[Change], next: Area) -> Result<Committed> {
+    fn append(&mut self, batch: &[Change], next: Area) -> Result<()> {
         let bytes =
             encode_batch(batch, RecordKey { generation: self.generation, index: self.records });
         let at = self.area.offset + AREA_HEADER_LEN as u64 + self.records * RECORD_LEN as u64;
         self.disk.write(at, &bytes)?;
         self.records += batch.len() as u64;
         (self.unsynced, self.next) = (true, next);
-        Ok(Committed::Appended)
+        Ok(())
     }
 
     /// Writes a snapshot into the next area and syncs it. What was the current area is the next one
     /// from then on, unless it has become too small.
-    fn move_on(&mut self, state: &mut Extents, area: Area) -> Result<Committed> {
+    fn move_on(&mut self, state: &mut Extents, area: Area) -> Result<()> {
         let next = self.wide_enough(self.area, area, state)?;
         self.lend(state, [area, next])?;
         let snapshot = state.snapshot();
@@ -238,7 +232,7 @@ impl ManifestLog {
         (self.area, self.next) = (area, next);
         (self.generation, self.records) = (generation, records);
         (self.unsynced, self.distrusted, self.to_front) = (false, false, false);
-        Ok(Committed::Moved)
+        Ok(())
     }
 
     /// An area that holds twice the state, besides `other`: this one if it does. While there is no

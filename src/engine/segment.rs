@@ -20,7 +20,7 @@ use crate::error::{Corruption, Damage, Error, Place, Result, unless_damaged};
 use crate::format::codec::Decoded;
 use crate::format::directory::offset_in_list;
 use crate::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, claims_position};
-use crate::format::manifest::SealedAt;
+use crate::format::manifest::{Change, SealedAt};
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{Directory, ExtentSize, FrameCheck, FrameHeader, FrameKind, SegmentKey};
 use crate::types::{ExtentNo, LogPosition, SegmentId};
@@ -107,6 +107,12 @@ impl Segment {
 
     pub(crate) fn key(&self) -> SegmentKey {
         self.key
+    }
+
+    /// What sets it aside in the manifest.
+    pub(crate) fn reservation(&self) -> Change {
+        let (SegmentKey { id: segment, salt }, purpose) = (self.key, self.purpose);
+        Change::Reserve { extent: self.extent, segment, salt, purpose }
     }
 
     /// What the segment is for.

@@ -15,7 +15,7 @@ use super::compact::Compacting;
 use super::core::Core;
 use super::disk::{Disk, OnPoison};
 use super::index_slot::IndexSlot;
-use super::manifest_log::{Committed, ManifestLog};
+use super::manifest_log::ManifestLog;
 use super::observer::{Activity, Watch};
 use super::options::Options;
 use super::report::RecoveryReport;
@@ -76,15 +76,12 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Writes changes of extents; a manifest that moved is made current at once.
     pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<()> {
-        let committed = self.manifest.commit(changes)?;
+        let has_moved = self.manifest.commit(changes)?;
         self.freed.extend(changes.iter().filter_map(|change| match change {
             Change::Free { extent } => Some(*extent),
             _ => None,
         }));
-        match committed {
-            Committed::Appended => Ok(()),
-            Committed::Moved => self.write_superblock(|_| ()),
-        }
+        if has_moved { self.write_superblock(|_| ()) } else { Ok(()) }
     }
 
     /// Chooses a free extent. That it is free is durable from then on, so that its bytes may be
@@ -108,11 +105,7 @@ impl Keeper {
 
     /// Syncs what was committed.
     pub(crate) fn sync(&mut self) -> Result<()> {
-        if self.manifest.is_unsynced() {
-            self.disk.sync()?;
-            self.manifest.synced();
-        }
-        Ok(())
+        self.manifest.sync()
     }
 
     /// Writes the superblock, and what of the manifest it does not count yet, again as they were
@@ -127,7 +120,7 @@ impl Keeper {
 
     /// Has a superblock know of all that was committed, durably.
     pub(crate) fn cover(&mut self) -> Result<()> {
-        if self.superblock.manifest == self.manifest.at(true) {
+        if self.superblock.manifest == self.manifest.at() {
             return Ok(());
         }
         self.write_superblock(|_| ())
@@ -140,7 +133,7 @@ impl Keeper {
         self.sync()?;
         let mut next = self.superblock;
         change(&mut next);
-        next.manifest = self.manifest.at(true);
+        next.manifest = self.manifest.at();
         let has_moved = next.manifest.generation != self.superblock.manifest.generation;
         for _ in 0..=u8::from(has_moved) {
             next.epoch = Epoch(self.superblock.epoch.0.wrapping_add(1));
@@ -246,7 +239,7 @@ impl Engine {
             return Ok(segment);
         }
         let id = core.take_segment_id()?;
-        self.reserve(id, core.next_run_no, core.next_lsn).inspect_err(|_| {
+        self.reserve(id, core.next_numbers()).inspect_err(|_| {
             // Nothing refers to the number yet.
             core.next_segment = id;
         })
@@ -254,18 +247,12 @@ impl Engine {
 
     /// Prepares an extent as a segment of the log: allocates it, writes its header, and makes both
     /// and the manifest's record durable (O4).
-    pub(crate) fn reserve(
-        &self,
-        id: SegmentId,
-        next_run_no: RunNo,
-        next_lsn: Lsn,
-    ) -> Result<Arc<Segment>> {
+    pub(crate) fn reserve(&self, id: SegmentId, next: (RunNo, Lsn)) -> Result<Arc<Segment>> {
         let _watch = self.watch(Activity::Reserve);
-        let key = SegmentKey { id, salt: self.new_salt()? };
         let written = self.commit.written();
         let mut keeper = self.keeper.lock();
         let extent = keeper.claim()?;
-        let prepared = self.prepare(&mut keeper, extent, key, next_run_no, next_lsn);
+        let prepared = self.prepare(&mut keeper, extent, id, next);
         if prepared.is_err() {
             keeper.let_go(extent);
         } else {
@@ -275,14 +262,6 @@ impl Engine {
             self.commit.cover(written);
         }
         prepared
-    }
-
-    /// A random number that keys the frames of a segment.
-    pub(crate) fn new_salt(&self) -> Result<u64> {
-        let mut salt = [0; 8];
-        let entropy = &self.options.environment.entropy;
-        entropy.fill(&mut salt).map_err(|source| Error::io(IoAction::Randomness, source))?;
-        Ok(u64::from_le_bytes(salt))
     }
 
     /// Makes an extent ready for a segment: nothing of an earlier owner is left in it, and its
@@ -301,26 +280,36 @@ impl Engine {
         &self,
         keeper: &mut Keeper,
         extent: ExtentNo,
-        key: SegmentKey,
-        next_run_no: RunNo,
-        next_lsn: Lsn,
+        id: SegmentId,
+        next: (RunNo, Lsn),
     ) -> Result<Arc<Segment>> {
         self.prepare_extent(extent)?;
-        let purpose = Purpose::Log;
-        let segment = Segment::new(self.disk.clone(), self.extent_size, extent, key, purpose);
-        let segment = Arc::new(segment);
+        let segment = self.new_segment(extent, (id, Purpose::Log), next)?;
         segment.note(Mark::Allocated);
-        self.write_segment_header(&segment, next_run_no, next_lsn)?;
-        let SegmentKey { id, salt } = key;
-        keeper.commit_durably(&[Change::Reserve { extent, segment: id, salt, purpose }])?;
+        keeper.commit_durably(&[segment.reservation()])?;
         Ok(segment)
+    }
+
+    /// A segment in an extent that is ready for it, with its header in the file.
+    pub(crate) fn new_segment(
+        &self,
+        extent: ExtentNo,
+        (id, purpose): (SegmentId, Purpose),
+        next: (RunNo, Lsn),
+    ) -> Result<Arc<Segment>> {
+        let mut salt = [0; 8];
+        let entropy = &self.options.environment.entropy;
+        entropy.fill(&mut salt).map_err(|source| Error::io(IoAction::Randomness, source))?;
+        let key = SegmentKey { id, salt: u64::from_le_bytes(salt) };
+        let segment = Segment::new(self.disk.clone(), self.extent_size, extent, key, purpose);
+        self.write_segment_header(&segment, next)?;
+        Ok(Arc::new(segment))
     }
 
     pub(crate) fn write_segment_header(
         &self,
         segment: &Segment,
-        next_run_no: RunNo,
-        next_lsn: Lsn,
+        (next_run_no, next_lsn): (RunNo, Lsn),
     ) -> Result<()> {
         let (uuid, key, purpose) = (self.uuid, segment.key(), segment.purpose());
         let header = SegmentHeader { uuid, key, purpose, next_run_no, next_lsn };

@@ -357,9 +357,9 @@ impl Engine {
         // Locked before the core is let go, so that a roll waits for this segment.
         let mut ahead = self.ahead.lock();
         core.ahead = true;
-        let (next_run_no, next_lsn) = (core.next_run_no, core.next_lsn);
+        let next = core.next_numbers();
         drop(core);
-        *ahead = Some(self.reserve(id, next_run_no, next_lsn)?);
+        *ahead = Some(self.reserve(id, next)?);
         drop(ahead);
         self.note_synced();
         Ok(())

@@ -141,7 +141,7 @@ impl Engine {
         if let Err(damage) = owner::decode(&self.disk.read_padded(OWNER_AT, PAGE_LEN)?) {
             report.problems.push(Corruption::new(Place::OwnerPage, damage));
         }
-        let at = keeper.manifest.at(true);
+        let at = keeper.manifest.at();
         let area = self.disk.read_padded(at.offset, usize::try_from(at.len).unwrap_or(0))?;
         let damage = match read_area(&area, self.uuid, at.generation) {
             Ok(read) if read.extents == *keeper.manifest.extents() => None,

@@ -52,35 +52,46 @@ pub enum Expected {
 #[derive(Clone)]
 pub struct Batch<'a> {
     writes: Vec<Write<'a>>,
-    conditions: Vec<Condition<'a>>,
+    /// Documents that are only looked at.
+    conditions: usize,
     durability: Durability,
     /// It may use a part of the space that is kept back for ends.
     uses_reserve: bool,
     is_put_off: bool,
 }
 
-/// How a document must be that need not be written.
-#[derive(Clone, Copy)]
-struct Condition<'a> {
-    namespace: &'a str,
-    key: &'a str,
-    expected: Expected,
-}
-
 #[derive(Clone, Copy)]
 enum Write<'a> {
-    Put { namespace: &'a str, key: &'a str, value: NewRecord<'a>, expected: Expected },
-    Delete { namespace: &'a str, key: &'a str, expected: Expected },
-    Append { agent: &'a str, run: &'a str, record: NewRecord<'a> },
+    Put {
+        namespace: &'a str,
+        key: &'a str,
+        value: NewRecord<'a>,
+        expected: Expected,
+    },
+    Delete {
+        namespace: &'a str,
+        key: &'a str,
+        expected: Expected,
+    },
+    Append {
+        agent: &'a str,
+        run: &'a str,
+        record: NewRecord<'a>,
+    },
+    /// How a document must be that need not be written. Counts as no write.
+    Expect {
+        namespace: &'a str,
+        key: &'a str,
+        expected: Expected,
+    },
 }
 
 impl<'a> Batch<'a> {
     /// A batch of nothing yet.
     pub fn new() -> Self {
-        let (writes, conditions) = (Vec::new(), Vec::new());
         Self {
-            writes,
-            conditions,
+            writes: Vec::new(),
+            conditions: 0,
             durability: Durability::Process,
             uses_reserve: false,
             is_put_off: false,
@@ -149,7 +160,8 @@ impl<'a> Batch<'a> {
     /// ```
     pub fn expect(&mut self, namespace: &'a str, key: &'a str, expected: Expected) -> &mut Self {
         self.note(expected);
-        self.conditions.push(Condition { namespace, key, expected });
+        self.writes.push(Write::Expect { namespace, key, expected });
+        self.conditions += 1;
         self
     }
 
@@ -189,12 +201,12 @@ impl<'a> Batch<'a> {
 
     /// How many writes it has; what is only expected is none.
     pub fn len(&self) -> usize {
-        self.writes.len()
+        self.writes.len() - self.conditions
     }
 
     /// Whether it has no writes.
     pub fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.len() == 0
     }
 
     fn note(&mut self, expected: Expected) {

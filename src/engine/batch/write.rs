@@ -40,9 +40,6 @@ struct Planned<'a> {
     run_no: RunNo,
 }
 
-/// How a document must be that is not written, with checked ids.
-type Condition = (AgentId, RunId, Expected);
-
 /// The bodies that need no lock, and the numbers of versions of which pieces are written.
 struct Bodies<'a> {
     bodies: Vec<Option<Body<'a>>>,
@@ -66,16 +63,15 @@ impl Engine {
 
     fn write_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
         let mut planned = self.plan_batch(batch)?;
-        let conditions = plan_conditions(batch)?;
         let mut rows = self.rows_of(&planned)?;
         if planned.iter().any(|write| write.is_longer(rows.limit)) {
             // What is refused anyway leaves no pieces behind.
-            self.look(&mut self.core.lock(), &mut planned, &conditions)?;
+            self.look(&mut self.core.lock(), &mut planned)?;
         }
         let prepared = self.batch_bodies_of(&mut rows, &mut planned)?;
         let mut core = self.core.lock();
         let done = self
-            .look(&mut core, &mut planned, &conditions)
+            .look(&mut core, &mut planned)
             .and_then(|found| self.place_batch(&mut core, batch, &mut planned, &prepared, found));
         let (versions, lsn, end) = match done {
             Ok(done) => done,
@@ -87,6 +83,9 @@ impl Engine {
         };
         drop(rows);
         self.finish(core, end, batch.level())?;
+        let is_write = |write: &Planned<'_>| !matches!(write.write, Write::Expect { .. });
+        let versions = planned.iter().zip(versions).filter(|(write, _)| is_write(write));
+        let versions = versions.map(|(_, version)| version).collect();
         let ticket = Ticket::new(Arc::clone(self), end);
         Ok(Committed { versions, lsn, ticket })
     }
@@ -107,7 +106,7 @@ impl Engine {
                     let (space, key) = document_ids(namespace, key)?;
                     (space, key, Some(value))
                 }
-                Write::Delete { namespace, key, .. } => {
+                Write::Delete { namespace, key, .. } | Write::Expect { namespace, key, .. } => {
                     let (space, key) = document_ids(namespace, key)?;
                     (space, key, None)
                 }
@@ -115,7 +114,7 @@ impl Engine {
             if let Some(record) = record {
                 self.check_record(record)?;
             }
-            let is_document = !matches!(write, Write::Append { .. });
+            let is_document = matches!(write, Write::Put { .. } | Write::Delete { .. });
             if is_document && !seen.insert((space.clone(), id.clone())) {
                 let what = "a batch writes a document once";
                 return Err(Error::InvalidArgument { what });
@@ -137,6 +136,7 @@ impl Engine {
             Write::Put { .. } => 2 * frame_len(planned.ids.len()) + EVICTION_LEN,
             Write::Append { .. } => frame_len(4 + planned.ids_len()),
             Write::Delete { .. } => EVICTION_LEN,
+            Write::Expect { .. } => 0,
         });
         let limit = self.limit_for(&records, frame_len(0) + others.sum::<usize>())?;
         Ok(self.rows_for(&records, limit))
@@ -199,16 +199,8 @@ impl Engine {
 
     /// Refuses the batch unless all documents are as they must be, and all runs are there. Answers
     /// the versions that are there, and those that go.
-    fn look(
-        &self,
-        core: &mut Core,
-        planned: &mut [Planned<'_>],
-        conditions: &[Condition],
-    ) -> Result<Found> {
+    fn look(&self, core: &mut Core, planned: &mut [Planned<'_>]) -> Result<Found> {
         self.check_open(core)?;
-        for (namespace, key, expected) in conditions {
-            self.check_expected(core, (namespace, key), *expected)?;
-        }
         let mut found = Found::default();
         for write in planned.iter_mut() {
             found.versions.push(self.supersede(core, write, &mut found.evicted)?);
@@ -283,10 +275,14 @@ impl Engine {
     ) -> Result<Option<Version>> {
         let expected = match planned.write {
             Write::Put { expected, .. } | Write::Delete { expected, .. } => expected,
+            Write::Expect { expected, .. } => expected,
             Write::Append { .. } => return Ok(None),
         };
         let (numbers, found) =
             self.check_expected(core, (&planned.space, &planned.id), expected)?;
+        if matches!(planned.write, Write::Expect { .. }) {
+            return Ok(None);
+        }
         let is_pending = |run_no: &RunNo| core.hot.get(*run_no).is_some_and(|run| run.pending);
         evicted.extend(numbers.iter().filter(|run_no| !is_pending(run_no)));
         Ok(found)
@@ -341,7 +337,8 @@ impl Engine {
         }
         let frames = drafts.iter().map(|draft| frame_len(draft.header.payload_len as usize));
         let is_short = frames.sum::<usize>() <= reserve_len(self.extent_size) as usize / LAST_WORDS;
-        let only_deletes = batch.writes.iter().all(|write| matches!(write, Write::Delete { .. }));
+        let adds = |write| matches!(write, &Write::Put { .. } | &Write::Append { .. });
+        let only_deletes = !batch.writes.iter().any(adds);
         let urgency = if only_deletes || batch.uses_reserve && is_short {
             Urgency::Reserve
         } else {
@@ -413,7 +410,7 @@ impl Engine {
                     }
                 }
                 Write::Append { .. } => advance(core, write.run_no, 1),
-                Write::Delete { .. } => {}
+                Write::Delete { .. } | Write::Expect { .. } => {}
             }
         }
         if evicted.is_empty() {
@@ -431,21 +428,12 @@ impl Engine {
     }
 }
 
-/// The conditions of a batch with checked ids.
-fn plan_conditions(batch: &Batch<'_>) -> Result<Vec<Condition>> {
-    let plan = |condition: &super::Condition<'_>| {
-        let (namespace, key) = document_ids(condition.namespace, condition.key)?;
-        Ok((namespace, key, condition.expected))
-    };
-    batch.conditions.iter().map(plan).collect()
-}
-
 impl<'a> Planned<'a> {
     fn record(&self) -> Option<NewRecord<'a>> {
         match self.write {
             Write::Put { value, .. } => Some(value),
             Write::Append { record, .. } => Some(record),
-            Write::Delete { .. } => None,
+            Write::Delete { .. } | Write::Expect { .. } => None,
         }
     }
 

@@ -16,7 +16,7 @@ use crate::engine::shared::Engine;
 use crate::error::{Error, Result};
 use crate::format::SegmentKey;
 use crate::format::manifest::Change;
-use crate::format::segment::Purpose;
+use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::index::{RunState, Span};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
 
@@ -142,10 +142,6 @@ impl Engine {
                 return not_counted.map(|_| None);
             }
         };
-        for output in &outputs {
-            // A failure costs some space and nothing else.
-            let _ = self.trim_sealed(output);
-        }
         if matches!(goal, Goal::Order(_)) {
             compacting.carried = carried(&layouts, &order, &keys);
         }
@@ -183,7 +179,7 @@ impl Engine {
             for _ in 0..count {
                 ids.push(core.take_segment_id()?);
             }
-            (core.next_run_no, core.next_lsn)
+            core.next_numbers()
         };
         // The core is not locked from here on: whoever rolls locks it first.
         let mut keeper = self.keeper.lock();
@@ -200,7 +196,8 @@ impl Engine {
             prepared = self.prepare_outputs(&ids, &extents, next, true);
         }
         let reserved = prepared.and_then(|segments| {
-            let changes: Vec<Change> = segments.iter().map(|segment| reserve(segment)).collect();
+            let changes: Vec<Change> =
+                segments.iter().map(|segment| segment.reservation()).collect();
             keeper.commit_durably(&changes)?;
             Ok(segments)
         });
@@ -216,22 +213,16 @@ impl Engine {
         &self,
         ids: &[SegmentId],
         extents: &[ExtentNo],
-        (next_run_no, next_lsn): (RunNo, Lsn),
+        next: (RunNo, Lsn),
         prepared: bool,
     ) -> Result<Vec<Arc<Segment>>> {
-        let mut segments = Vec::with_capacity(ids.len());
-        for (&id, &extent) in ids.iter().zip(extents) {
-            let key = SegmentKey { id, salt: self.new_salt()? };
+        let prepare = |(&id, &extent): (&SegmentId, &ExtentNo)| {
             if !prepared {
                 self.prepare_extent(extent)?;
             }
-            let (disk, purpose) = (self.disk.clone(), Purpose::Output);
-            segments.push(Arc::new(Segment::new(disk, self.extent_size, extent, key, purpose)));
-        }
-        for segment in &segments {
-            self.write_segment_header(segment, next_run_no, next_lsn)?;
-        }
-        Ok(segments)
+            self.new_segment(extent, (id, Purpose::Output), next)
+        };
+        ids.iter().zip(extents).map(prepare).collect()
     }
 
     /// C2: the outputs, each checked against what it is to be, and synced.
@@ -244,8 +235,7 @@ impl Engine {
         let mut bytes = 0;
         for (place, segment) in outputs.iter().enumerate() {
             let written = writing.write(place)?;
-            let start = segment.file_offset() + u64::from(SEGMENT_HEADER);
-            let mut at = start;
+            let mut at = segment.file_offset() + u64::from(SEGMENT_HEADER_LEN);
             for chunk in written.bytes.chunks(CHUNK) {
                 if self.upkeep.is_stopping() {
                     return Err(Error::Closed);
@@ -292,15 +282,6 @@ impl Engine {
         let mut keeper = self.keeper.lock();
         keeper.write_superblock(|block| block.next_segment = block.next_segment.max(next))
     }
-}
-
-/// The length of a segment's header.
-const SEGMENT_HEADER: u32 = crate::format::segment::SEGMENT_HEADER_LEN;
-
-fn reserve(segment: &Segment) -> Change {
-    let SegmentKey { id, salt } = segment.key();
-    let (extent, purpose) = (segment.extent(), segment.purpose());
-    Change::Reserve { extent, segment: id, salt, purpose }
 }
 
 /// The outputs with runs that are not whole.

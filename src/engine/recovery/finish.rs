@@ -101,7 +101,7 @@ impl Core {
     /// A segment that was set aside and not used yet. Its header may have been lost.
     fn prepare_reserved(&mut self, engine: &Engine, segment: Arc<Segment>) -> Result<()> {
         if !segment.has_header()? {
-            engine.write_segment_header(&segment, self.next_run_no, self.next_lsn)?;
+            engine.write_segment_header(&segment, self.next_numbers())?;
         }
         self.reserved.push_back(segment);
         Ok(())
@@ -121,7 +121,7 @@ impl Core {
         }
         // Without its header it was never used: what else is there is an earlier owner's.
         if found.end == SEGMENT_HEADER_LEN && !found.segment.has_header()? {
-            engine.write_segment_header(&found.segment, self.next_run_no, self.next_lsn)?;
+            engine.write_segment_header(&found.segment, self.next_numbers())?;
         }
         self.remember(&found, homes)?;
         // Space behind the end may never have been allocated: `fits` sees to it again.
