@@ -66,10 +66,8 @@ pub(crate) enum Urgency {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) tail: Tail,
-    /// Segments set aside for when the tail's is full, in the order of their numbers.
-    pub(crate) reserved: VecDeque<Arc<Segment>>,
-    /// The segment behind those is in [`Engine::ahead`], or on its way there.
-    pub(crate) ahead: bool,
+    /// A segment is in [`Engine::reserved`], or on its way there.
+    pub(crate) has_next: bool,
     /// Sealed segments, oldest first, that the manifest does not know as sealed.
     pub(crate) sealing: VecDeque<Sealing>,
     /// Sealed segments, oldest first, that the catalog does not cover.
@@ -358,12 +356,10 @@ impl Core {
             return Err(Error::Exhausted { what: "segments" });
         }
         let _watch = engine.watch(super::observer::Activity::Roll);
-        let next = match self.reserved.pop_front() {
-            Some(next) => next,
-            None => engine.reserve_now(self)?,
-        };
+        let next = engine.next_segment(self)?;
         if let Err(error) = self.seal_tail(engine, self.tail.offset) {
-            self.reserved.push_front(next);
+            engine.reserved.lock().push_front(next);
+            self.has_next = true;
             return Err(error);
         }
         // What was set aside before the store was opened is allocated as it is needed.

@@ -41,16 +41,23 @@ pub struct IoCounters {
 /// Zeros to write in front of the tail.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-#[derive(Debug, Default)]
-struct Counters {
-    reads: AtomicU64,
-    bytes_read: AtomicU64,
-    mapped_reads: AtomicU64,
-    writes: AtomicU64,
-    bytes_written: AtomicU64,
-    stores: AtomicU64,
-    syncs: AtomicU64,
+/// Counters of these names, which [`IoCounters`] tells.
+macro_rules! counters {
+    ($($name:ident),*) => {
+        #[derive(Debug, Default)]
+        struct Counters {
+            $($name: AtomicU64,)*
+        }
+
+        impl Counters {
+            fn read(&self) -> IoCounters {
+                IoCounters { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
 }
+
+counters!(reads, bytes_read, mapped_reads, writes, bytes_written, stores, syncs);
 
 /// The storage with errors and counters. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -245,15 +252,6 @@ impl Disk {
     }
 
     pub(crate) fn counters(&self) -> IoCounters {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        IoCounters {
-            reads: load(&self.shared.counters.reads),
-            bytes_read: load(&self.shared.counters.bytes_read),
-            mapped_reads: load(&self.shared.counters.mapped_reads),
-            writes: load(&self.shared.counters.writes),
-            bytes_written: load(&self.shared.counters.bytes_written),
-            stores: load(&self.shared.counters.stores),
-            syncs: load(&self.shared.counters.syncs),
-        }
+        self.shared.counters.read()
     }
 }

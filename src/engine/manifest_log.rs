@@ -152,10 +152,14 @@ impl ManifestLog {
         end.saturating_sub(uses.len() as u64)
     }
 
+    /// The extents that nobody owns or is about to, the lowest first.
+    pub(crate) fn free(&self) -> impl Iterator<Item = ExtentNo> + '_ {
+        self.extents.free().filter(|extent| !self.claimed.contains(extent))
+    }
+
     /// Chooses a free extent; nobody else gets it until it is committed or given back.
     pub(crate) fn claim(&mut self) -> ExtentNo {
-        let free = self.extents.free().find(|extent| !self.claimed.contains(extent));
-        let extent = free.expect("there are four thousand million extents");
+        let extent = self.free().next().expect("there are four thousand million extents");
         self.claimed.insert(extent);
         extent
     }

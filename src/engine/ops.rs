@@ -373,10 +373,7 @@ impl Engine {
         level: Durability,
     ) -> Result<()> {
         let (waiting, runs) = (core.unapplied.len(), core.hot.len());
-        if core.reserved.is_empty()
-            && !core.ahead
-            && core.tail.offset > self.extent_size.bytes_u32() / 2
-        {
+        if !core.has_next && core.tail.offset > self.extent_size.bytes_u32() / 2 {
             self.upkeep.want(super::upkeep::Wanted::RESERVE);
         }
         drop(core);

@@ -124,29 +124,26 @@ impl Engine {
         let segments = need
             .saturating_sub(rest.saturating_sub(kept))
             .div_ceil((extent as usize - kept).max(1));
-        let set_aside: Vec<_> = core.reserved.iter().take(segments).cloned().collect();
         drop(core);
+        let set_aside: Vec<_> = self.reserved.lock().iter().take(segments).cloned().collect();
         for segment in set_aside.iter().filter(|segment| !segment.is(Mark::Allocated)) {
             self.disk.allocate(segment.file_offset(), extent.into())?;
             segment.note(Mark::Allocated);
         }
         // The next segments take the lowest free extents: these.
-        let mut claimed = Vec::new();
-        let allocated = (set_aside.len()..segments).try_for_each(|_| {
-            let extent = self.keeper.lock().claim()?;
-            claimed.push(extent);
-            self.disk.allocate(self.extent_size.offset_of(extent), self.extent_size.bytes())
+        let mut keeper = self.keeper.lock();
+        keeper.sync()?;
+        let free: Vec<_> = keeper.manifest.free().take(segments - set_aside.len()).collect();
+        let full = free.iter().try_for_each(|extent| {
+            self.disk.allocate(self.extent_size.offset_of(*extent), self.extent_size.bytes())
         });
-        for &extent in &claimed {
-            let is_kept = allocated.is_ok() || self.punch_extents(extent, 1).is_ok();
-            let mut keeper = self.keeper.lock();
-            if is_kept { keeper.manifest.unclaim(extent) } else { keeper.let_go(extent) }
-        }
-        if allocated.is_err() {
+        if full.is_err() {
             // Why there is no room says more than why it could not be given back.
+            let _ = free.into_iter().try_for_each(|extent| self.punch_extents(extent, 1));
+            drop(keeper);
             let _ = self.give_back_freed();
         }
-        allocated
+        full
     }
 
     /// Gives up versions of documents that were not written to their end.

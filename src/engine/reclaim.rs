@@ -327,11 +327,9 @@ impl Engine {
     /// The same when the store is closed, as far as that takes no time worth mentioning. The rest
     /// goes back after the next opening.
     pub(crate) fn give_back_at_close(&self) -> Result<()> {
-        let steps = GIVEN_BACK_AT_CLOSE / self.extent_size.bytes().max(GIVEN_BACK_AT_ONCE);
-        for _ in 0..steps {
-            if !self.give_back_some()? {
-                break;
-            }
+        let mut steps = GIVEN_BACK_AT_CLOSE / self.extent_size.bytes().max(GIVEN_BACK_AT_ONCE);
+        while steps > 0 && self.give_back_some()? {
+            steps -= 1;
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! What all handles of one open store share, and the steps that touch several parts of it.
 //!
-//! Locks are taken in this order: compacting, index, noting, rows, core, ahead, keeper; then those
+//! Locks are taken in this order: compacting, index, noting, rows, core, reserved, keeper; then those
 //! within the disk, the commit queue and the turns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,8 +48,9 @@ pub(crate) struct Engine {
     pub(crate) core: Mutex<Core>,
     /// Threads that wait for the core to append to it.
     pub(crate) turns: Turns,
-    /// A segment that was set aside in the background; locked while that is under way.
-    pub(crate) ahead: Mutex<Option<Arc<Segment>>>,
+    /// Segments that are set aside for when the tail's is full, in the order of their numbers;
+    /// locked while another one is in the background.
+    pub(crate) reserved: Mutex<VecDeque<Arc<Segment>>>,
     pub(crate) keeper: Arc<Mutex<Keeper>>,
     pub(crate) commit: CommitQueue,
     pub(crate) upkeep: Upkeep,
@@ -229,14 +230,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets the next segment aside while the core is locked; used when none was ready.
-    pub(crate) fn reserve_now(&self, core: &mut Core) -> Result<Arc<Segment>> {
+    /// The segment that the log goes on in: the next of those that are set aside, or else one that
+    /// is made while the core is locked.
+    pub(crate) fn next_segment(&self, core: &mut Core) -> Result<Arc<Segment>> {
         // One may be on its way. It must be used first: the order of the log is the order of the
         // numbers, and an unused segment in front of a used one would look like a lost one.
-        if core::mem::take(&mut core.ahead)
-            && let Some(segment) = self.ahead.lock().take()
-        {
-            return Ok(segment);
+        let mut reserved = self.reserved.lock();
+        let next = reserved.pop_front();
+        core.has_next = !reserved.is_empty();
+        drop(reserved);
+        if let Some(next) = next {
+            return Ok(next);
         }
         let id = core.take_segment_id()?;
         self.reserve(id, core.next_numbers()).inspect_err(|_| {

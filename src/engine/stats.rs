@@ -125,7 +125,7 @@ impl Engine {
         let index = self.index.lock();
         let index_reads = index.host().map(IndexHost::reads);
         drop(index);
-        let (catalog, hot_only, hot_runs, deleted_runs, unsealed, mut reserved, end, writer) = {
+        let (catalog, hot_only, hot_runs, deleted_runs, unsealed, end, writer) = {
             let mut core = self.core.lock();
             self.check_open(&core)?;
             (
@@ -134,13 +134,12 @@ impl Engine {
                 core.hot.len() as u64,
                 core.deleted.clone(),
                 core.unapplied.len(),
-                core.reserved.len() as u64,
                 core.end_of_log(),
                 core.tail.writer(self),
             )
         };
         // One that is on its way is not there yet.
-        reserved += u64::from(self.ahead.try_lock().is_some_and(|ahead| ahead.is_some()));
+        let reserved = self.reserved.try_lock().map_or(0, |reserved| reserved.len() as u64);
         let runs = count_runs(&catalog, &hot_only, &deleted_runs)?;
         let index_applied = catalog.index().and_then(|index| index.applied().log);
         let sealed_segments = (catalog.segments().len() + unsealed) as u64;

@@ -30,8 +30,7 @@ impl Engine {
     pub(crate) fn trim_unused(&self) -> Result<()> {
         let core = self.core.lock();
         self.trim(&core.tail.segment, core.tail.offset)?;
-        let ahead = self.ahead.lock();
-        for segment in core.reserved.iter().chain(&*ahead) {
+        for segment in self.reserved.lock().iter() {
             self.trim(segment, BLOCK)?;
         }
         Ok(())

@@ -350,17 +350,17 @@ impl Engine {
     /// Sets a segment aside if none is, so that rolling costs no sync.
     fn reserve_ahead(&self) -> Result<()> {
         let mut core = self.core.lock();
-        if core.closed || core.ahead || !core.reserved.is_empty() {
+        if core.closed || core.has_next {
             return Ok(());
         }
         let id = core.take_segment_id()?;
         // Locked before the core is let go, so that a roll waits for this segment.
-        let mut ahead = self.ahead.lock();
-        core.ahead = true;
+        let mut reserved = self.reserved.lock();
+        core.has_next = true;
         let next = core.next_numbers();
         drop(core);
-        *ahead = Some(self.reserve(id, next)?);
-        drop(ahead);
+        reserved.push_back(self.reserve(id, next)?);
+        drop(reserved);
         self.note_synced();
         Ok(())
     }

@@ -60,30 +60,13 @@ pub struct Batch<'a> {
     is_put_off: bool,
 }
 
+/// An item of a batch. One that only says how a document must be counts as no write.
 #[derive(Clone, Copy)]
 enum Write<'a> {
-    Put {
-        namespace: &'a str,
-        key: &'a str,
-        value: NewRecord<'a>,
-        expected: Expected,
-    },
-    Delete {
-        namespace: &'a str,
-        key: &'a str,
-        expected: Expected,
-    },
-    Append {
-        agent: &'a str,
-        run: &'a str,
-        record: NewRecord<'a>,
-    },
-    /// How a document must be that need not be written. Counts as no write.
-    Expect {
-        namespace: &'a str,
-        key: &'a str,
-        expected: Expected,
-    },
+    Put { namespace: &'a str, key: &'a str, value: NewRecord<'a>, expected: Expected },
+    Delete { namespace: &'a str, key: &'a str, expected: Expected },
+    Append { agent: &'a str, run: &'a str, record: NewRecord<'a> },
+    Expect { namespace: &'a str, key: &'a str, expected: Expected },
 }
 
 impl<'a> Batch<'a> {

@@ -56,19 +56,32 @@ impl Engine {
         // An index that lacks what is in a victim would be dropped.
         self.checkpoint()?;
         self.compacting.lock().begin(rate);
-        while !self.upkeep.is_stopping() {
-            let mut compacting = self.compacting.lock();
-            let Some(made) = self.compact_for_space_once(&mut compacting)? else { break };
-            done.add(made);
-            self.free_dead()?;
-            self.give_back_freed()?;
+        self.repeat(&mut done, |compacting, _| {
             self.keep_spare()?;
-        }
+            self.compact_for_space_once(compacting)
+        })?;
         self.compress(None, &mut done)?;
         if self.options.compaction.space == SpaceReturn::Shrink {
             self.shrink(&mut done)?;
         }
         Ok(done)
+    }
+
+    /// Does steps until there is nothing to do, or the store is being closed. What became free is
+    /// given back after each.
+    fn repeat(
+        &self,
+        done: &mut Compacted,
+        step: impl Fn(&mut Compacting, &Compacted) -> Result<Option<Step>>,
+    ) -> Result<()> {
+        while !self.upkeep.is_stopping() {
+            let mut compacting = self.compacting.lock();
+            let Some(made) = step(&mut compacting, done)? else { break };
+            done.add(made);
+            self.free_dead()?;
+            self.give_back_freed()?;
+        }
+        Ok(())
     }
 
     /// Compresses what has become cold, if that makes fewer segments. What is gained by that for
@@ -87,17 +100,13 @@ impl Engine {
     /// Compresses what is cold, if that is asked for: all in segments in front of `end`, or what
     /// makes fewer segments. What there is no room for on a full disk stays as it is.
     fn compress(&self, end: Option<SegmentId>, done: &mut Compacted) -> Result<()> {
-        while self.options.compression != Compression::None && !self.upkeep.is_stopping() {
-            let mut compacting = self.compacting.lock();
-            match self.compact_step(&mut compacting, Goal::Pack(end)) {
-                Ok(Some(made)) => done.add(made),
-                Ok(None) | Err(Error::DiskFull { .. }) => break,
-                Err(error) => return Err(error),
-            }
-            self.free_dead()?;
-            self.give_back_freed()?;
+        if self.options.compression == Compression::None {
+            return Ok(());
         }
-        Ok(())
+        self.repeat(done, |compacting, _| match self.compact_step(compacting, Goal::Pack(end)) {
+            Err(Error::DiskFull { .. }) => Ok(None),
+            step => step,
+        })
     }
 
     /// Compacts everything there is, also where only order is gained: afterwards the records of
@@ -135,41 +144,33 @@ impl Engine {
         self.compacting.lock().begin(Rate::Unlimited);
         let sealed = self.core.lock().catalog.segments().len() as u64;
         let most = done.bytes + CARRIED_PART * sealed * self.extent_size.bytes();
-        while !self.upkeep.is_stopping() {
-            let mut compacting = self.compacting.lock();
+        self.repeat(done, |compacting, done| {
             if done.bytes >= most {
                 // The last output has room left; what is never filled would be waste of each step.
                 let full = compacting.carried.len().saturating_sub(1);
                 drop(compacting.carried.drain(..full));
             }
-            let Some(made) = self.compact_step(&mut compacting, Goal::Order(end))? else { break };
-            done.add(made);
-            self.free_dead()?;
-            self.give_back_freed()?;
-        }
-        Ok(())
+            self.compact_step(compacting, Goal::Order(end))
+        })
     }
 
     /// Moves what is at the end of the file to free extents in front, as far as that is worth it:
     /// at most as many segments as became free since.
     fn shrink(&self, done: &mut Compacted) -> Result<()> {
-        while !self.upkeep.is_stopping() && self.is_worth_shrinking() {
-            let mut compacting = self.compacting.lock();
-            let moved = match self.compact_step(&mut compacting, Goal::Shrink)? {
-                Some(made) => {
-                    done.add(made);
-                    made.victims.max(made.outputs)
-                }
+        self.repeat(done, |compacting, _| {
+            if !self.is_worth_shrinking() {
+                return Ok(None);
+            }
+            let made = self.compact_step(compacting, Goal::Shrink)?;
+            let moved = match made {
+                Some(made) => made.victims.max(made.outputs),
                 None if self.move_last()? => 1,
-                None => break,
+                None => return Ok(None),
             };
             let mut keeper = self.keeper.lock();
             keeper.may_move = keeper.may_move.saturating_sub(moved);
-            drop(keeper);
-            self.free_dead()?;
-            self.give_back_freed()?;
-        }
-        Ok(())
+            Ok(Some(made.unwrap_or_default()))
+        })
     }
 
     fn is_worth_shrinking(&self) -> bool {

@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::gather::{Evictions, Gathered, Obstacle, Victim, gather};
+use super::gather::{Evictions, Gathered, Obstacle, gather};
 use super::output::{Layout, Writing, lay_out};
 use super::pack::pack;
 use super::{Compacting, Goal, Step};
 use crate::engine::catalog::Catalog;
-use crate::engine::index_slot::IndexSlot;
 use crate::engine::options::Compression;
 use crate::engine::reclaim::runs_among;
-use crate::engine::segment::{Mark, Segment};
+use crate::engine::segment::Segment;
 use crate::engine::shared::Engine;
 use crate::error::{Error, Result};
 use crate::format::SegmentKey;
@@ -255,25 +254,6 @@ impl Engine {
         }
         self.disk.sync()?;
         Ok(bytes)
-    }
-
-    /// C3: from here on the outputs count and the victims do not.
-    pub(super) fn commit_outputs(
-        &self,
-        index: &mut IndexSlot,
-        victims: &[Victim],
-        outputs: &[Arc<Segment>],
-    ) -> Result<()> {
-        let sealed = outputs.iter().filter_map(|segment| {
-            let at = segment.sealed()?;
-            Some(Change::Seal { extent: segment.extent(), segment: segment.id(), at })
-        });
-        let gone: Vec<_> = victims.iter().map(|victim| Arc::clone(&victim.segment)).collect();
-        self.retire(index, &gone, sealed.collect())?;
-        for segment in outputs {
-            segment.note(Mark::Durable);
-        }
-        Ok(())
     }
 
     /// Makes durable which segment ids are in use: the segments that have them may go.

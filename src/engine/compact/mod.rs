@@ -25,7 +25,6 @@ mod output;
 mod pack;
 mod relocate;
 
-use core::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -317,8 +316,7 @@ impl Engine {
         compacting.settled.retain(|id, _| catalog.segment(*id).is_some());
         compacting.incompressible.retain(|id, _| catalog.segment(*id).is_some());
         let wanted = matches!(goal, Goal::Pack(_));
-        let in_progress = OnceCell::new();
-        let cold = Cold { engine: self, catalog: &catalog, deleted: &deleted, in_progress };
+        let open = if wanted { self.in_progress(&catalog)? } else { HashSet::new() };
         let receipts = self.kept_receipts();
         let mut uses = Vec::with_capacity(catalog.segments().len());
         for segment in catalog.segments() {
@@ -335,11 +333,21 @@ impl Engine {
             };
             compacting.live.insert(id, (live, loose));
             let (extent, is_output) = (segment.extent(), segment.is_output());
-            let cold = if wanted && loose > 0 { cold.bytes_in(segment)? } else { 0 };
+            let stays = |run_no| deleted.contains(&run_no) || open.contains(&run_no);
+            let cold = if wanted && loose > 0 { loose_bytes(segment, stays)? } else { 0 };
             uses.push(SegmentUse { id, extent, is_output, live, cold });
         }
         compacting.live.retain(|id, _| catalog.segment(*id).is_some());
         Ok(uses)
+    }
+
+    /// The runs of the catalog that are in progress. What a step compresses goes by the same rule a
+    /// moment later, and no run goes on that has ended: nothing that is cold is left behind it.
+    fn in_progress(&self, catalog: &Catalog) -> Result<HashSet<RunNo>> {
+        let mut open = catalog.ask(|catalog| catalog.in_progress_page(None, usize::MAX))?;
+        let ended = self.ended_since(&open);
+        open.retain(|run_no| !ended.contains(run_no));
+        Ok(open.into_iter().collect())
     }
 
     /// Which of these runs, in progress as the catalog knows, have ended since. Their ends survive
@@ -415,33 +423,6 @@ fn loose_bytes(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<
         directory.loose(slot)
     }
     sum_living(segment, is_deleted, loose)
-}
-
-/// What there is to compress.
-struct Cold<'a> {
-    engine: &'a Engine,
-    catalog: &'a Catalog,
-    deleted: &'a HashSet<RunNo>,
-    in_progress: OnceCell<HashSet<RunNo>>,
-}
-
-impl Cold<'_> {
-    /// The bytes of runs in a segment that have ended and may yet be compressed. What a step
-    /// compresses goes by the same rule a moment later, and no run goes on that has ended: nothing
-    /// of this is left behind it.
-    fn bytes_in(&self, segment: &Arc<Segment>) -> Result<u64> {
-        let in_progress = match self.in_progress.get() {
-            Some(known) => known,
-            None => {
-                let all = self.catalog.ask(|catalog| catalog.in_progress_page(None, usize::MAX))?;
-                let ended = self.engine.ended_since(&all);
-                let open = all.into_iter().filter(|run_no| !ended.contains(run_no));
-                self.in_progress.get_or_init(|| open.collect())
-            }
-        };
-        let stays = |run_no| self.deleted.contains(&run_no) || in_progress.contains(&run_no);
-        loose_bytes(segment, stays)
-    }
 }
 
 /// The bytes that living runs take in a segment.

@@ -11,6 +11,7 @@ use crate::engine::segment::{Mark, Segment};
 use crate::engine::shared::Engine;
 use crate::engine::upkeep::Wanted;
 use crate::error::{Error, Place, Result};
+use crate::format::manifest::Change;
 use crate::index::{IndexSnapshot, Relocation, RunRow, RunState, Span, fold_spans};
 use crate::types::{RunNo, SegmentId};
 
@@ -37,7 +38,17 @@ impl Engine {
             Err(error) if error.is_corruption() => return Ok(false),
             Err(error) => return Err(error),
         };
-        self.commit_outputs(&mut slot, &job.gathered.victims, outputs)?;
+        // C3: from here on the outputs count and the victims do not.
+        let sealed = outputs.iter().filter_map(|output| {
+            let at = output.sealed()?;
+            Some(Change::Seal { extent: output.extent(), segment: output.id(), at })
+        });
+        let gone: Vec<_> =
+            job.gathered.victims.iter().map(|victim| Arc::clone(&victim.segment)).collect();
+        self.retire(&mut slot, &gone, sealed.collect())?;
+        for output in outputs {
+            output.note(Mark::Durable);
+        }
         let index = self.relocate_index(&mut slot, &catalog, outputs, &runs);
         let is_lost = index.is_none() && matches!(*slot, IndexSlot::Open { .. });
         {
@@ -48,8 +59,7 @@ impl Engine {
             }
             core.suspects.extend(outputs.iter().map(|segment| segment.id()));
             core.forget(&victims);
-            let victims = job.gathered.victims.iter().map(|victim| Arc::clone(&victim.segment));
-            core.retired.extend(victims);
+            core.retired.extend(gone);
             for segment in &core.retired {
                 segment.note(Mark::Retired);
             }

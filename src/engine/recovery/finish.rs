@@ -47,12 +47,10 @@ pub(super) fn finish(
             is_open |= keep;
         }
         if !is_open {
-            let next = match core.reserved.pop_front() {
-                Some(next) => next,
-                None => engine.reserve_now(&mut core)?,
-            };
+            let next = engine.next_segment(&mut core)?;
             core.begin(next, SEGMENT_HEADER_LEN);
         }
+        core.has_next = !engine.reserved.lock().is_empty();
         engine.disk.sync()?;
         engine.keeper.lock().manifest.synced();
         let end = core.end_of_log();
@@ -99,11 +97,11 @@ fn end_salvage(engine: &Engine) -> Result<()> {
 
 impl Core {
     /// A segment that was set aside and not used yet. Its header may have been lost.
-    fn prepare_reserved(&mut self, engine: &Engine, segment: Arc<Segment>) -> Result<()> {
+    fn prepare_reserved(&self, engine: &Engine, segment: Arc<Segment>) -> Result<()> {
         if !segment.has_header()? {
             engine.write_segment_header(&segment, self.next_numbers())?;
         }
-        self.reserved.push_back(segment);
+        engine.reserved.lock().push_back(segment);
         Ok(())
     }
 
@@ -180,9 +178,9 @@ impl Core {
         if (is_open && is_youngest) || found.last().is_some_and(|found| found.unused) {
             return Ok(is_youngest);
         }
-        let full = match engine.reserve_now(self) {
+        let full = match engine.next_segment(self) {
             Ok(next) => {
-                self.reserved.push_back(next);
+                engine.reserved.lock().push_back(next);
                 return Ok(is_youngest);
             }
             Err(error @ Error::DiskFull { .. }) if in_order => error,

@@ -221,7 +221,7 @@ fn build(
         rows: Mutex::new(()),
         core: Mutex::new(core),
         turns: Turns::default(),
-        ahead: Mutex::new(None),
+        reserved: Mutex::default(),
         keeper: Arc::new(Mutex::new(keeper)),
         commit: CommitQueue::default(),
         report: RecoveryReport::default(),
@@ -272,8 +272,7 @@ fn first_core(
     let tail = Tail { segment, offset: 0, allocated: 0, stores, builder };
     Ok(Core {
         tail,
-        reserved: VecDeque::new(),
-        ahead: false,
+        has_next: false,
         sealing: VecDeque::new(),
         unapplied: VecDeque::new(),
         catalog: Arc::new(catalog),

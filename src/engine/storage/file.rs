@@ -17,7 +17,7 @@ mod lock;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -170,17 +170,17 @@ impl Storage for FileStorage {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        read_exact_at(self.file(), offset, buf)
+        self.file().read_exact_at(buf, offset)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let file = self.writable()?;
         let end = end_of(offset, data.len() as u64)?;
         if data.is_empty() || end <= self.handle.known_len() {
-            return write_all_at(file, offset, data);
+            return file.write_all_at(data, offset);
         }
         let _resizing = self.resizing.lock();
-        write_all_at(file, offset, data)?;
+        file.write_all_at(data, offset)?;
         self.handle.known_len.fetch_max(end, Ordering::Release);
         Ok(())
     }
@@ -303,7 +303,7 @@ fn write_zeros(file: &File, start: u64, end: u64) -> io::Result<()> {
     let mut at = start;
     while at < end {
         let len = (end - at).min(ZEROS.len() as u64);
-        write_all_at(file, at, &ZEROS[..usize::try_from(len).unwrap_or(ZEROS.len())])?;
+        file.write_all_at(&ZEROS[..usize::try_from(len).unwrap_or(ZEROS.len())], at)?;
         at += len;
     }
     Ok(())
@@ -355,7 +355,6 @@ fn new_file_options() -> OpenOptions {
 
 /// Whether `path` names the file that is open as `file`.
 fn is_file_at(path: &Path, file: &File) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
     let named = match fs::symlink_metadata(path) {
         Ok(named) => named,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -388,14 +387,6 @@ fn reserve_space(_: &File, _: u64, _: u64) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn release_space(_: &File, _: u64, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
-}
-
-fn read_exact_at(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, buf, offset)
-}
-
-fn write_all_at(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
-    std::os::unix::fs::FileExt::write_all_at(file, data, offset)
 }
 
 #[cfg(test)]
