@@ -1,7 +1,7 @@
 //! What all handles of one open store share, and the steps that touch several parts of it.
 //!
-//! Locks are taken in this order: compacting, index, noting, rows, core, reserved, keeper; then those
-//! within the disk, the commit queue and the turns.
+//! Locks are taken in this order: compacting, index, noting, rows, core, reserved, keeper; then
+//! those within the disk, the commit queue and the turns.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
