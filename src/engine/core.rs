@@ -390,13 +390,24 @@ impl Core {
         debug_assert!(self.unapplied.back().is_none_or(|last| last.id() < segment.id()));
         debug_assert!(self.catalog.through() < Some(segment.id()));
         let at = self.write_seal(engine, seal)?;
+        self.note_seal(engine, segment, at);
+        Ok(())
+    }
+
+    /// The tail's segment has its SEAL frame, of which the manifest does not know yet. Folds what
+    /// its directory says into the runs in memory, slot by slot.
+    pub(crate) fn note_seal(&mut self, engine: &Engine, segment: Arc<Segment>, at: SealedAt) {
         segment.seal(at);
+        let builder = core::mem::take(&mut self.tail.builder);
+        let mut built: Vec<_> = builder.runs().iter().map(|run| &run.entry).collect();
+        built.sort_by_key(|entry| entry.run_no);
+        for (slot, entry) in (0..).zip(built) {
+            self.hot.seal(segment.id(), slot, entry);
+        }
         let covered_at = segment.position(engine.extent_size.bytes_u32());
-        self.settle_entries(segment.id());
         self.sealing.push_back(Sealing { segment: Arc::clone(&segment), at, covered_at });
         engine.sealing.store(true, core::sync::atomic::Ordering::Release);
         self.unapplied.push_back(segment);
-        Ok(())
     }
 
     /// Writes the directory of what the tail holds as the SEAL frame of its segment. A full disk
@@ -430,16 +441,6 @@ impl Core {
             digest: draft.header.payload_crc,
             has_evictions: self.tail.builder.evictions().next().is_some(),
         })
-    }
-
-    /// Folds what the tail's directory says into the runs in memory, slot by slot.
-    pub(crate) fn settle_entries(&mut self, segment: SegmentId) {
-        let mut built: Vec<_> = self.tail.builder.runs().iter().map(|run| &run.entry).collect();
-        built.sort_by_key(|entry| entry.run_no);
-        for (slot, entry) in (0..).zip(built) {
-            self.hot.seal(segment, slot, entry);
-        }
-        self.tail.builder = DirectoryBuilder::default();
     }
 }
 

@@ -91,20 +91,19 @@ impl Tail {
             return Ok(false);
         }
         self.ask_for_window(engine);
+        let end = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
         let Stores::Window { window, zeroed, ahead } = &mut self.stores else {
             return Ok(false);
         };
-        let end = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
         if end <= *zeroed {
             return Ok(true);
         }
-        let from = self.offset.max(*zeroed);
         let goal = end.next_multiple_of(*ahead).min(self.allocated);
         if goal < end {
             return Ok(false);
         }
-        let at = self.segment.file_offset() + u64::from(from);
-        engine.disk.zero(at, (goal - from) as usize)?;
+        let (start, from) = (self.segment.file_offset(), self.offset.max(*zeroed));
+        engine.disk.zero(start + u64::from(from), (goal - from) as usize)?;
         *zeroed = goal;
         window.pause();
         *ahead = (*ahead * 2).min(most_zeros(engine.extent_size));
@@ -119,18 +118,17 @@ impl Tail {
         self.ask_for_window(engine);
         let Stores::Window { zeroed, .. } = &mut self.stores else { return Ok(()) };
         let end = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
-        let mut from = self.offset.max(*zeroed);
         let most = most_zeros(engine.extent_size).min(MOST_FOR_SYNCS);
         if end <= *zeroed || len > most as usize {
             return Ok(());
         }
-        let goal = end.next_multiple_of(most).min(self.allocated);
+        let (start, goal) =
+            (self.segment.file_offset(), end.next_multiple_of(most).min(self.allocated));
+        let mut from = self.offset.max(*zeroed);
         while from < goal {
             let next = (from + 1).next_multiple_of(FIRST_ZEROS).min(goal);
-            let at = self.segment.file_offset() + u64::from(from);
-            engine.disk.zero(at, (next - from) as usize)?;
-            *zeroed = next;
-            from = next;
+            engine.disk.zero(start + u64::from(from), (next - from) as usize)?;
+            (*zeroed, from) = (next, next);
         }
         Ok(())
     }

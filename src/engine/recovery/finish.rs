@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::homes::Homes;
 use super::log::{Recovered, RecoveredLog};
-use crate::engine::core::{Core, Sealing};
+use crate::engine::core::Core;
 use crate::engine::hot::HotRun;
 use crate::engine::index_slot::IndexSlot;
 use crate::engine::report::RecoveryReport;
@@ -14,7 +14,6 @@ use crate::engine::shared::Engine;
 use crate::engine::upkeep::Wanted;
 use crate::error::{Corruption, Error, Result};
 use crate::format::frame::frame_len;
-use crate::format::manifest::SealedAt;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::superblock::{FLAG_INDEX_OPENING, FLAG_SALVAGED};
 
@@ -138,7 +137,7 @@ impl Core {
             engine.disk.sync()?;
             return self.seal_tail(engine, self.seal_behind(engine, found.seal_at));
         };
-        self.adopt_seal(engine, &found.segment, at);
+        self.note_seal(engine, found.segment, at);
         Ok(())
     }
 
@@ -213,16 +212,6 @@ impl Core {
             any = true;
         }
         if any { engine.disk.sync() } else { Ok(()) }
-    }
-
-    /// A segment whose SEAL frame is there, but of which the manifest does not know.
-    fn adopt_seal(&mut self, engine: &Engine, segment: &Arc<Segment>, at: SealedAt) {
-        segment.seal(at);
-        self.settle_entries(segment.id());
-        let covered_at = segment.position(engine.extent_size.bytes_u32());
-        self.sealing.push_back(Sealing { segment: Arc::clone(segment), at, covered_at });
-        engine.sealing.store(true, core::sync::atomic::Ordering::Release);
-        self.unapplied.push_back(Arc::clone(segment));
     }
 
     /// Brings the runs of a scanned segment into memory.

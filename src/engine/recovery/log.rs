@@ -173,6 +173,9 @@ impl RecoveredLog {
 /// Walks one segment.
 struct Walk<'a> {
     cut: &'a Cut,
+    extent: &'a [u8],
+    floor: LogPosition,
+    report: &'a mut RecoveryReport,
     frames: Vec<Lexed>,
     end: u32,
     sealed: Option<SealedAt>,
@@ -200,6 +203,9 @@ fn recover_segment(
     };
     let mut walk = Walk {
         cut,
+        extent: &extent,
+        floor,
+        report,
         frames: Vec::new(),
         end: SEGMENT_HEADER_LEN,
         sealed: None,
@@ -214,11 +220,11 @@ fn recover_segment(
             walk.end = end;
             walk.seal(&seal);
         }
-        None => walk.run(&extent, floor, same_boot, ended, report),
+        None => walk.run(same_boot, ended),
     }
     if walk.islands > 0 || (walk.torn && walk.end > SEGMENT_HEADER_LEN) {
         let at = cut.segment.position(walk.end);
-        report.torn.push(TornTail { at, islands: walk.islands });
+        walk.report.torn.push(TornTail { at, islands: walk.islands });
     }
     let whole = match floor.segment.cmp(&cut.segment.id()) {
         core::cmp::Ordering::Less => 0,
@@ -229,9 +235,9 @@ fn recover_segment(
     // In a sealed segment all batches are whole: what was open when it was closed was left out.
     let whole = if walk.sealed.is_some() { u32::MAX } else { whole };
     let replayed = replay(&extent, &walk.frames, whole, name_of);
-    report.damaged.extend(replayed.damaged);
-    report.frames += walk.frames.len() as u64;
-    report.scanned_segments += 1;
+    walk.report.damaged.extend(replayed.damaged);
+    walk.report.frames += walk.frames.len() as u64;
+    walk.report.scanned_segments += 1;
     // A frame of which the end was not stored reaches as far as its header says.
     let written = match cut.items.last() {
         Some(Item::Gap { from, blank: false, .. }) => {
@@ -265,14 +271,7 @@ fn behind(items: &[Item], end: u32, written: u32) -> Vec<Range<u32>> {
 }
 
 impl Walk<'_> {
-    fn run(
-        &mut self,
-        extent: &[u8],
-        floor: LogPosition,
-        same_boot: bool,
-        ended: &mut bool,
-        report: &mut RecoveryReport,
-    ) {
+    fn run(&mut self, same_boot: bool, ended: &mut bool) {
         let items = &self.cut.items;
         let is_valid = |item: &Item| matches!(item, Item::Frame(lexed) if lexed.payload.is_ok());
         let last_valid = items.iter().rposition(is_valid);
@@ -283,23 +282,23 @@ impl Walk<'_> {
                 Item::Frame(_) => Bytes::BadPayload,
                 Item::Gap { .. } => Bytes::BadHeader,
             };
-            let durable = self.cut.segment.position(item.offset()) < floor;
+            let durable = self.cut.segment.position(item.offset()) < self.floor;
             let case = Case { bytes, durable, same_boot, ended: *ended, more };
             match decide(case) {
                 Action::Accept | Action::Damaged => {
-                    self.accept(extent, item);
+                    self.accept(item);
                     if self.closed {
                         return;
                     }
                 }
-                Action::Skip => self.skip(extent, item, durable, report),
+                Action::Skip => self.skip(item, durable),
                 Action::EndSegment => {
-                    self.end_at(item, durable, report);
+                    self.end_at(item, durable);
                     self.islands = 0;
                     return;
                 }
                 Action::EndLog => {
-                    self.end_at(item, durable, report);
+                    self.end_at(item, durable);
                     *ended = true;
                 }
                 Action::Island => self.islands += 1,
@@ -309,12 +308,12 @@ impl Walk<'_> {
         }
     }
 
-    fn accept(&mut self, extent: &[u8], item: &Item) {
+    fn accept(&mut self, item: &Item) {
         let Item::Frame(lexed) = item else { return };
         let header = &lexed.header;
         if header.kind == FrameKind::Seal {
             (self.end, self.closed) = (header.position.offset, true);
-            if is_directory(extent, lexed) || lexed.payload.is_err() {
+            if is_directory(self.extent, lexed) || lexed.payload.is_err() {
                 self.seal(lexed);
             } else {
                 self.torn = true;
@@ -351,12 +350,12 @@ impl Walk<'_> {
     }
 
     /// Bytes that are no frame, with frames behind them that count.
-    fn skip(&mut self, extent: &[u8], item: &Item, durable: bool, report: &mut RecoveryReport) {
+    fn skip(&mut self, item: &Item, durable: bool) {
         let Item::Gap { from, .. } = item else { return };
         let damage = if durable { Damage::Missing } else { Damage::Truncated };
         let place = Place::Frame(self.cut.segment.position(*from));
         let mut corruption = Corruption::new(place, damage);
-        let items = &self.cut.items;
+        let (items, extent) = (&self.cut.items, self.extent);
         let (missing, names) = self.missing.get_or_insert_with(|| {
             (missing_in(items.iter()), names(extent, &frames_below(items, u32::MAX)))
         });
@@ -364,11 +363,11 @@ impl Walk<'_> {
             corruption.run = names.get(run_no).map(|(_, run)| run.clone());
             corruption.seq = Some(*seq);
         }
-        report.damaged.push(corruption);
+        self.report.damaged.push(corruption);
     }
 
     /// The frames that count end at this item.
-    fn end_at(&mut self, item: &Item, durable: bool, report: &mut RecoveryReport) {
+    fn end_at(&mut self, item: &Item, durable: bool) {
         self.end = self.end.max(match item {
             Item::Gap { from, .. } => *from,
             Item::Frame(lexed) => lexed.header.position.offset,
@@ -376,7 +375,7 @@ impl Walk<'_> {
         self.torn = !matches!(item, Item::Gap { to: None, blank: true, .. });
         if durable {
             let place = Place::Frame(self.cut.segment.position(item.offset()));
-            report.damaged.push(Corruption::new(place, Damage::Missing));
+            self.report.damaged.push(Corruption::new(place, Damage::Missing));
         }
     }
 }
