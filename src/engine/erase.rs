@@ -129,13 +129,6 @@ impl Engine {
             _ => Err(Error::corrupt(Place::Directory { segment: id }, Damage::Mismatch)),
         }
     }
-
-    /// Brings the catalog up to the last full segment.
-    fn cover_seals(&self) -> Result<()> {
-        self.sync_all()?;
-        self.note_seals()?;
-        self.checkpoint()
-    }
 }
 
 #[cfg(test)]

@@ -126,6 +126,13 @@ impl Engine {
         keeper.commit_durably(&changes)
     }
 
+    /// Brings the catalog up to the last full segment, whatever was durable of it.
+    pub(crate) fn cover_seals(&self) -> Result<()> {
+        self.sync_all()?;
+        self.note_seals()?;
+        self.checkpoint()
+    }
+
     /// Brings the catalog, and the index if there shall be one, up to the last sealed segment that
     /// is known to be durable. An index that the file holds is opened first. While the store is
     /// being closed, at most one batch is applied.

@@ -66,7 +66,7 @@ pub(crate) struct Keeper {
     /// The superblock as it was last written.
     pub(crate) superblock: Superblock,
     pub(crate) disk: Disk,
-    /// The extent that is set aside for compaction.
+    /// The extent that is set aside for compaction; it is claimed, and allocated.
     pub(crate) spare: Option<ExtentNo>,
     /// Extents that were freed and have blocks of the file system still.
     pub(crate) freed: BTreeSet<ExtentNo>,
@@ -332,9 +332,7 @@ impl Engine {
             return Ok(());
         }
         self.disk.check()?;
-        self.sync_all()?;
-        self.note_seals()?;
-        self.checkpoint()?;
+        self.cover_seals()?;
         self.release_spare();
         self.give_back_at_close()?;
         // A failure costs some space and nothing else.

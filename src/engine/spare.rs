@@ -8,7 +8,6 @@
 use super::options::SpaceReturn;
 use super::shared::{Engine, Keeper};
 use crate::error::{Error, Result};
-use crate::types::ExtentNo;
 
 /// Stores with fewer extents in use go without: they would grow too much by it.
 const SPARE_FROM: usize = 8;
@@ -40,7 +39,7 @@ impl Engine {
     pub(crate) fn release_spare(&self) {
         let mut keeper = self.keeper.lock();
         if self.options.compaction.space != SpaceReturn::Keep
-            && let Some(spare) = keeper.take_spare()
+            && let Some(spare) = keeper.spare.take()
         {
             keeper.let_go(spare);
         }
@@ -48,11 +47,6 @@ impl Engine {
 }
 
 impl Keeper {
-    /// The extent that was set aside; it is claimed, and allocated.
-    pub(crate) fn take_spare(&mut self) -> Option<ExtentNo> {
-        self.spare.take()
-    }
-
     /// Lets go of the extent that was set aside, if it keeps the file from getting shorter.
     pub(crate) fn release_last_spare(&mut self) {
         if let Some(spare) = self.spare.take_if(|spare| Some(*spare) == self.manifest.last_in_use())

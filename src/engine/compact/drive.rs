@@ -113,9 +113,7 @@ impl Engine {
     /// each run that has ended are next to one another.
     pub(crate) fn compact_all(&self) -> Result<Compacted> {
         self.disk.check()?;
-        self.sync_all()?;
-        self.note_seals()?;
-        self.checkpoint()?;
+        self.cover_seals()?;
         let mut done = Compacted::default();
         let end = self.core.lock().next_segment;
         let is_full = match self.compact_for_order(end, &mut done) {
@@ -191,9 +189,7 @@ impl Engine {
         match last {
             Some(Use::Log { sealed: None, .. }) => {
                 self.core.lock().roll(self)?;
-                self.sync_all()?;
-                self.note_seals()?;
-                self.checkpoint()?;
+                self.cover_seals()?;
                 let mut core = self.core.lock();
                 let fresh: Vec<_> = core.catalog.segments().iter().map(|one| one.id()).collect();
                 core.suspect(fresh);

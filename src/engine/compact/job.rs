@@ -186,7 +186,7 @@ impl Engine {
         let mut extents: Vec<ExtentNo> = ids.iter().map(|_| keeper.manifest.claim()).collect();
         let mut prepared = self.prepare_outputs(&ids, &extents, next, false);
         if let (Err(Error::DiskFull { .. }), 1) = (&prepared, count)
-            && let Some(spare) = keeper.take_spare()
+            && let Some(spare) = keeper.spare.take()
         {
             for extent in extents {
                 keeper.let_go(extent);

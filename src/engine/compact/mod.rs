@@ -189,34 +189,29 @@ impl Engine {
             let movable: Vec<SegmentUse> = uses
                 .iter()
                 .filter(|segment| !compacting.unmovable.contains(&segment.id))
-                .filter(|segment| {
-                    let settled = compacting.settled.get(&segment.id);
-                    !goal.is_for_space() || settled.is_none_or(|live| segment.live < *live)
-                })
-                .filter(|segment| {
-                    let known = compacting.incompressible.get(&segment.id);
-                    goal != Goal::Pack(None) || known.is_none_or(|cold| segment.cold > *cold)
+                .filter(|segment| match goal {
+                    Goal::Space | Goal::SpaceOnFullDisk => {
+                        let settled = compacting.settled.get(&segment.id);
+                        settled.is_none_or(|live| segment.live < *live)
+                    }
+                    Goal::Order(end) => segment.is_output || segment.id < end,
+                    Goal::Pack(None) => {
+                        let known = compacting.incompressible.get(&segment.id);
+                        known.is_none_or(|cold| segment.cold > *cold)
+                    }
+                    Goal::Pack(Some(end)) => segment.id < end,
+                    Goal::Shrink | Goal::Erase => true,
                 })
                 .copied()
                 .collect();
+            let (extent, bound) = (self.extent_size.bytes(), self.bound(goal));
             let chosen = match goal {
                 Goal::Space | Goal::SpaceOnFullDisk => {
-                    for_space(&movable, self.extent_size.bytes() / WASTE_PART, self.bound(goal))
+                    for_space(&movable, extent / WASTE_PART, bound)
                 }
-                Goal::Order(end) => {
-                    let old = |segment: &&SegmentUse| segment.is_output || segment.id < end;
-                    let old: Vec<SegmentUse> = movable.iter().filter(old).copied().collect();
-                    for_order(&old, &compacting.carried, self.bound(goal))
-                }
-                Goal::Pack(None) => {
-                    let least = self.extent_size.bytes() / COLD_PART;
-                    for_packing(&movable, least, PACK_SEGMENTS, self.bound(goal))
-                }
-                Goal::Pack(Some(end)) => {
-                    let old = |segment: &&SegmentUse| segment.id < end;
-                    let old: Vec<SegmentUse> = movable.iter().filter(old).copied().collect();
-                    for_packing(&old, 1, 1, self.bound(goal))
-                }
+                Goal::Order(_) => for_order(&movable, &compacting.carried, bound),
+                Goal::Pack(None) => for_packing(&movable, extent / COLD_PART, PACK_SEGMENTS, bound),
+                Goal::Pack(Some(_)) => for_packing(&movable, 1, 1, bound),
                 Goal::Shrink => self.last_segments(&movable),
                 Goal::Erase => Vec::new(),
             };

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::disk::Disk;
-use crate::engine::options::Rate;
 use crate::engine::recovery;
 use crate::engine::shared::Engine;
 use crate::storage::MemoryStorage;
@@ -126,67 +125,6 @@ fn reclaiming_ends_when_the_store_is_being_closed_and_forgets_nothing() {
     engine.reclaim().unwrap();
     assert_eq!((sealed(&engine), engine.disk.counters().writes), (segments, io.writes));
     assert!(engine.core.lock().suspects.len() >= segments - 1);
-}
-
-/// Numbers that look random, from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        (self.0 >> 33) % end
-    }
-}
-
-/// Does one step of the background threads, which do not run.
-fn step(engine: &Arc<Engine>, which: u64) {
-    match which {
-        0 => engine.sync_all().unwrap(),
-        1 => {
-            engine.sync_all().unwrap();
-            engine.checkpoint().unwrap();
-        }
-        2 => engine.reclaim().unwrap(),
-        3 => engine.give_back_freed().unwrap(),
-        4 => engine.keep_spare().unwrap(),
-        _ => drop(engine.compact_for_space(Rate::Unlimited).unwrap()),
-    }
-}
-
-#[test]
-fn documents_are_as_they_were_put_whatever_steps_and_kills_come_in_between() {
-    for seed in 0..30 {
-        let (mut dice, mut living) = (Dice(seed), BTreeSet::new());
-        let storage = Arc::new(MemoryStorage::new());
-        drop(options().create_storage(storage.clone()).unwrap());
-        let mut bytes = storage.to_bytes();
-        for life in 0..8 {
-            let storage = Arc::new(MemoryStorage::from_bytes(bytes));
-            let disk = Disk::new(storage.clone());
-            let engine = recovery::open(disk, options().background(true), None).unwrap();
-            for _ in 0..dice.below(80) {
-                let key = format!("key-{}", dice.below(25));
-                let value = vec![b'.'; usize::try_from(dice.below(7000)).unwrap()];
-                let mut batch = Batch::new();
-                match dice.below(8) {
-                    0..=3 => {
-                        batch.put("space", &key, NewRecord::new(&value));
-                        living.insert(key.clone());
-                    }
-                    4..=5 if living.remove(&key) => {
-                        batch.delete("space", &key);
-                    }
-                    _ => {
-                        step(&engine, dice.below(6));
-                        continue;
-                    }
-                }
-                let _ = engine.commit_batch(&batch).unwrap();
-            }
-            bytes = storage.to_bytes();
-            assert_eq!(listed(&bytes), living, "seed {seed}, life {life}");
-        }
-    }
 }
 
 #[test]
