@@ -77,10 +77,8 @@ pub(crate) struct Core {
     pub(crate) hot: HotRuns,
     /// Runs that are deleted but still have frames somewhere.
     pub(crate) deleted: Arc<HashSet<RunNo>>,
-    /// Segments that may have died since the last look.
+    /// Segments of which less may live than at the last look.
     pub(crate) suspects: BTreeSet<SegmentId>,
-    /// Segments of which less may live than compaction thinks.
-    pub(crate) shrunk: BTreeSet<SegmentId>,
     /// Segments that do not count any more, but may still be read by somebody.
     pub(crate) retired: Vec<Arc<Segment>>,
     pub(crate) next_segment: SegmentId,
@@ -168,20 +166,6 @@ impl Core {
     /// Where the next frame will end up at the earliest: everything in front of it was written.
     pub(crate) fn end_of_log(&self) -> LogPosition {
         self.tail.segment.position(self.tail.offset)
-    }
-
-    /// Segments that may have less that lives than before.
-    pub(crate) fn suspect(&mut self, segments: impl IntoIterator<Item = SegmentId>) {
-        for id in segments {
-            self.suspects.insert(id);
-            self.shrunk.insert(id);
-        }
-    }
-
-    /// Segments that left the catalog.
-    pub(crate) fn forget(&mut self, gone: &BTreeSet<SegmentId>) {
-        self.suspects.retain(|id| !gone.contains(id));
-        self.shrunk.retain(|id| !gone.contains(id));
     }
 
     /// Puts frames into the file next to one another, with one write or stored one by one if they

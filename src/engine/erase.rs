@@ -112,7 +112,7 @@ impl Engine {
                 self.vacate(&mut compacting, id)?;
             }
         }
-        self.free_dead()?;
+        self.free_dead(&mut compacting)?;
         self.give_back_freed()?;
         self.give_back_all()?;
         Ok((!found.is_empty(), self.core.lock().retired.len() as u64))

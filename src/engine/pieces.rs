@@ -184,7 +184,7 @@ impl Engine {
         match evicted {
             Ok(segments) => {
                 core.hot.remove(run_no);
-                core.suspect(segments);
+                core.suspects.extend(segments);
             }
             // The next write of the document evicts it.
             Err(_) => drop(core.hot.get_mut(run_no).map(|version| version.pending = false)),

@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
+use super::compact::Compacting;
 use super::index_slot::IndexSlot;
 use super::observer::Activity;
 use super::options::SpaceReturn;
@@ -50,19 +51,18 @@ const GIVEN_BACK_AT_CLOSE: u64 = 256 << 20;
 impl Engine {
     /// Frees every segment that is dead and not needed, as far as nobody reads it.
     pub(crate) fn reclaim(&self) -> Result<()> {
-        let _one_at_a_time = self.compacting.lock();
-        self.free_dead()
+        self.free_dead(&mut self.compacting.lock())
     }
 
     /// See [`Engine::reclaim`]; for whoever compacts.
-    pub(crate) fn free_dead(&self) -> Result<()> {
+    pub(crate) fn free_dead(&self, compacting: &mut Compacting) -> Result<()> {
         let _watch = self.watch(Activity::Reclaim);
-        self.free_retired()?;
-        if self.retire_dead()? { self.free_retired() } else { Ok(()) }
+        self.free_retired(compacting)?;
+        if self.retire_dead(compacting)? { self.free_retired(compacting) } else { Ok(()) }
     }
 
     /// Retires what is dead; answers whether anything was.
-    fn retire_dead(&self) -> Result<bool> {
+    fn retire_dead(&self, compacting: &mut Compacting) -> Result<bool> {
         let (catalog, deleted, later, suspects) = {
             let mut guard = self.core.lock();
             let core = &mut *guard;
@@ -74,8 +74,11 @@ impl Engine {
             core.suspects = yet;
             (catalog, Arc::clone(&core.deleted), core.unapplied.clone(), now)
         };
+        compacting.live.retain(|id, _| !suspects.contains(id));
+        let has_freed = core::mem::take(&mut compacting.has_freed);
         let is_deleted = |run_no| deleted.contains(&run_no);
-        let retired = self.find_dead(&catalog, &suspects, is_deleted).and_then(|dead| {
+        let dead = self.find_dead(&catalog, (&suspects, has_freed), is_deleted);
+        let retired = dead.and_then(|dead| {
             let stays = |segment: &&Arc<Segment>| !dead.contains_key(&segment.id());
             let staying = catalog.segments().iter().filter(stays).chain(&later).cloned().collect();
             let gone = self.without_needed(dead, staying)?;
@@ -93,16 +96,17 @@ impl Engine {
         if retired.is_err() || self.upkeep.is_stopping() {
             // Not all of them were looked at.
             self.core.lock().suspects.extend(suspects);
+            compacting.has_freed |= has_freed;
         }
         retired
     }
 
-    /// The suspects that are dead; if there are any, all other dead segments with evictions too,
-    /// since those may be needed no more.
+    /// The suspects that are dead; if there are any, or something was freed, all other dead
+    /// segments with evictions too, since those may be needed no more.
     fn find_dead(
         &self,
         catalog: &Catalog,
-        suspects: &BTreeSet<SegmentId>,
+        (suspects, has_freed): (&BTreeSet<SegmentId>, bool),
         is_deleted: impl Fn(RunNo) -> bool,
     ) -> Result<BTreeMap<SegmentId, Arc<Segment>>> {
         let mut dead = BTreeMap::new();
@@ -116,7 +120,7 @@ impl Engine {
                     dead.insert(segment.id(), Arc::clone(segment));
                 }
             }
-            if dead.is_empty() {
+            if dead.is_empty() && !has_freed {
                 break;
             }
         }
@@ -198,7 +202,7 @@ impl Engine {
         let living: Vec<Arc<Segment>> = living.cloned().collect();
         let (through, index) = (core.catalog.through(), core.catalog.index().cloned());
         core.catalog = Arc::new(Catalog::new(living, through, index));
-        core.forget(&gone);
+        core.suspects.retain(|id| !gone.contains(id));
         for segment in &dead {
             segment.note(Mark::Retired);
         }
@@ -207,7 +211,7 @@ impl Engine {
 
     /// Frees retired segments that nobody holds, those with frames of a run in front of those that
     /// evict it.
-    pub(crate) fn free_retired(&self) -> Result<()> {
+    pub(crate) fn free_retired(&self, compacting: &mut Compacting) -> Result<()> {
         let mut waiting = core::mem::take(&mut self.core.lock().retired);
         if waiting.is_empty() {
             return Ok(());
@@ -218,17 +222,15 @@ impl Engine {
         core.retired.append(&mut waiting);
         let catalog = Arc::clone(&core.catalog);
         drop(core);
-        let mut suspects = Vec::new();
-        for segment in catalog.segments().iter().filter(|segment| has_evictions(segment)) {
-            // An eviction in it may have been needed for what was just freed, or be a copy.
-            suspects.push(segment.id());
+        // An eviction elsewhere may have been needed for what was just freed, or be a copy.
+        compacting.has_freed = true;
+        for segment in catalog.segments() {
             for run_no in evictions(segment)? {
                 forgotten.remove(&run_no);
             }
         }
-        let mut core = self.core.lock();
-        core.suspects.extend(suspects);
         if !forgotten.is_empty() {
+            let mut core = self.core.lock();
             Arc::make_mut(&mut core.deleted).retain(|run_no| !forgotten.contains(run_no));
         }
         freed

@@ -327,7 +327,7 @@ impl Engine {
         let all: Vec<_> = core.catalog.segments().iter().map(|segment| segment.id()).collect();
         let fresh: Vec<_> = core.unapplied.iter().map(|segment| segment.id()).collect();
         let tail = core.tail.segment.id();
-        core.suspect(all.into_iter().chain(fresh).chain([tail]));
+        core.suspects.extend(all.into_iter().chain(fresh).chain([tail]));
         done
     }
 
@@ -438,7 +438,7 @@ impl Engine {
         let receipt = EvictionReceipt { agent, run, at: self.now(), rule: rule.code(), bytes };
         let end =
             self.place_evictions(&mut core, &[Eviction { run_no, receipt: Some(receipt) }])?;
-        core.suspect(segments);
+        core.suspects.extend(segments);
         self.upkeep.want(Wanted::COMPACT);
         self.finish(core, end, Durability::Disk)?;
         Ok(row.bytes)

@@ -424,7 +424,7 @@ impl Engine {
         if suspects.iter().any(|id| core.catalog.segment(*id).is_some()) {
             self.upkeep.want(Wanted::COMPACT);
         }
-        core.suspect(suspects);
+        core.suspects.extend(suspects);
     }
 }
 

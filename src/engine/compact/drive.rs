@@ -67,8 +67,8 @@ impl Engine {
         Ok(done)
     }
 
-    /// Does steps until there is nothing to do, or the store is being closed. What became free is
-    /// given back after each.
+    /// Does steps until there is nothing to do, or the store is being closed. What is dead is freed
+    /// before each, and given back.
     fn repeat(
         &self,
         done: &mut Compacted,
@@ -76,10 +76,10 @@ impl Engine {
     ) -> Result<()> {
         while !self.upkeep.is_stopping() {
             let mut compacting = self.compacting.lock();
+            self.free_dead(&mut compacting)?;
+            self.give_back_freed()?;
             let Some(made) = step(&mut compacting, done)? else { break };
             done.add(made);
-            self.free_dead()?;
-            self.give_back_freed()?;
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Engine {
                 self.cover_seals()?;
                 let mut core = self.core.lock();
                 let fresh: Vec<_> = core.catalog.segments().iter().map(|one| one.id()).collect();
-                core.suspect(fresh);
+                core.suspects.extend(fresh);
                 Ok(true)
             }
             Some(Use::Index { .. }) => {

@@ -25,7 +25,7 @@ mod output;
 mod pack;
 mod relocate;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 pub use self::drive::Compacted;
@@ -102,7 +102,9 @@ pub(crate) struct Compacting {
     incompressible: HashMap<SegmentId, u64>,
     /// The bytes that live in segments, and how many of them may yet be compressed, as far as they
     /// were counted.
-    live: HashMap<SegmentId, (u64, u64)>,
+    pub(super) live: HashMap<SegmentId, (u64, u64)>,
+    /// Segments were freed since evictions were looked at that may have been needed for them.
+    pub(super) has_freed: bool,
     /// The bytes a second that are written at most.
     rate: Rate,
     /// The end of the log when something was written last.
@@ -246,7 +248,7 @@ impl Engine {
         let _watch = self.watch(Activity::Compaction);
         // Outputs that never counted go first: a segment that is gone must mean that those which
         // replace it count. So does what was retired, for salvage and for evictions.
-        self.free_retired()?;
+        self.free_retired(compacting)?;
         if self.upkeep.is_stopping() {
             return Ok(Attempt::Nothing);
         }
@@ -298,15 +300,10 @@ impl Engine {
     /// What each sealed segment of the catalog has that lives, and what of it is to be compressed
     /// if that is the goal.
     fn segment_uses(&self, compacting: &mut Compacting, goal: Goal) -> Result<Vec<SegmentUse>> {
-        let (catalog, deleted, shrunk) = {
-            let mut core = self.core.lock();
+        let (catalog, deleted) = {
+            let core = self.core.lock();
             self.check_open(&core)?;
-            let catalog = Arc::clone(&core.catalog);
-            let shrunk = core::mem::take(&mut core.shrunk);
-            let (now, later): (BTreeSet<_>, BTreeSet<_>) =
-                shrunk.into_iter().partition(|id| catalog.segment(*id).is_some());
-            core.shrunk = later;
-            (catalog, Arc::clone(&core.deleted), now)
+            (Arc::clone(&core.catalog), Arc::clone(&core.deleted))
         };
         compacting.settled.retain(|id, _| catalog.segment(*id).is_some());
         compacting.incompressible.retain(|id, _| catalog.segment(*id).is_some());
@@ -316,8 +313,7 @@ impl Engine {
         let mut uses = Vec::with_capacity(catalog.segments().len());
         for segment in catalog.segments() {
             let id = segment.id();
-            let known = compacting.live.get(&id).filter(|_| !shrunk.contains(&id)).copied();
-            let (live, loose) = match known {
+            let (live, loose) = match compacting.live.get(&id).copied() {
                 Some(known) => known,
                 None => {
                     let is_deleted = |run_no| deleted.contains(&run_no);

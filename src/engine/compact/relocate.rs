@@ -58,7 +58,7 @@ impl Engine {
                 core.hot.relocate(row, &victims);
             }
             core.suspects.extend(outputs.iter().map(|segment| segment.id()));
-            core.forget(&victims);
+            core.suspects.retain(|id| !victims.contains(id));
             core.retired.extend(gone);
             for segment in &core.retired {
                 segment.note(Mark::Retired);

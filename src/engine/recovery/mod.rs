@@ -278,7 +278,6 @@ fn first_core(
         catalog: Arc::new(catalog),
         hot: HotRuns::default(),
         deleted: Arc::new(deleted),
-        shrunk: suspects.clone(),
         suspects,
         retired: known.retired,
         next_segment: next.0,
