@@ -93,9 +93,7 @@ impl IndexHost {
         len: usize,
         mut act: impl FnMut(u64, core::ops::Range<usize>) -> io::Result<()>,
     ) -> io::Result<()> {
-        if state.detached {
-            return Err(io::Error::other("the index was dropped"));
-        }
+        state.check()?;
         let end = offset.checked_add(len as u64).filter(|&end| end <= state.len);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
         let size = self.0.extent_size.bytes();
@@ -153,6 +151,11 @@ impl IndexHost {
 }
 
 impl State {
+    /// Refuses all access once the index was dropped.
+    fn check(&self) -> io::Result<()> {
+        if self.detached { Err(io::Error::other("the index was dropped")) } else { Ok(()) }
+    }
+
     /// Writes what the manifest does not know of the map and the length.
     fn publish(&mut self, keeper: &mut Keeper) -> Result<(), Error> {
         if self.published == (self.map.len(), self.len) {
@@ -200,9 +203,7 @@ impl StorageBackend for IndexHost {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut state = self.0.state.write();
-        if state.detached {
-            return Err(io::Error::other("the index was dropped"));
-        }
+        state.check()?;
         if len >= state.len {
             return self.grow(&mut state, len);
         }
@@ -232,9 +233,7 @@ impl StorageBackend for IndexHost {
     fn sync_data(&self) -> io::Result<()> {
         let committed = {
             let mut state = self.0.state.write();
-            if state.detached {
-                return Err(io::Error::other("the index was dropped"));
-            }
+            state.check()?;
             let mut keeper = self.0.keeper.lock();
             state.publish(&mut keeper).map_err(plain)?;
             keeper.manifest.committed()

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::engine::recovery::{Item, lex, payload_of};
 use crate::engine::segment::Segment;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::format::codec::Decoded;
 use crate::format::eviction::{Eviction, decode_evictions};
 use crate::format::{Directory, FrameHeader, FrameKind};
@@ -80,16 +80,22 @@ pub(super) enum Obstacle {
     Missing(BTreeSet<SegmentId>),
     /// This one cannot be a victim as things are.
     Unmovable(SegmentId),
+    /// They could not be read, or the store is being closed.
+    Failed(Error),
 }
 
-/// Reads the victims. `keep_needed` leaves out the evictions, and the receipts, that are not worth
-/// a copy.
+impl From<Error> for Obstacle {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Reads the victims.
 pub(super) fn gather(
     segments: &[Arc<Segment>],
     deleted: &HashSet<RunNo>,
-    keep_needed: impl Fn(&mut Evictions) -> Result<()>,
     is_stopping: impl Fn() -> bool,
-) -> Result<core::result::Result<Gathered, Obstacle>> {
+) -> Result<Gathered, Obstacle> {
     let mut gathered = Gathered {
         victims: Vec::new(),
         runs: Vec::new(),
@@ -100,10 +106,10 @@ pub(super) fn gather(
     let mut runs: BTreeMap<RunNo, Vec<Found>> = BTreeMap::new();
     for segment in segments {
         if is_stopping() {
-            return Err(Error::Closed);
+            return Err(Error::Closed.into());
         }
         if !gathered.read(segment, deleted, &mut runs)? {
-            return Ok(Err(Obstacle::Unmovable(segment.id())));
+            return Err(Obstacle::Unmovable(segment.id()));
         }
     }
     for (run_no, mut frames) in runs {
@@ -112,8 +118,7 @@ pub(super) fn gather(
         keep_last_hold(&mut frames);
         gathered.runs.push(Moved { run_no, frames });
     }
-    keep_needed(&mut gathered.evictions)?;
-    Ok(Ok(gathered))
+    Ok(gathered)
 }
 
 impl Gathered {
@@ -123,7 +128,7 @@ impl Gathered {
         segment: &Arc<Segment>,
         deleted: &HashSet<RunNo>,
         runs: &mut BTreeMap<RunNo, Vec<Found>>,
-    ) -> Result<bool> {
+    ) -> Result<bool, Error> {
         let victim = self.victims.len();
         let bytes = segment.read_all()?;
         let end = segment.sealed().map_or(0, |sealed| sealed.end);

@@ -48,10 +48,7 @@ impl Job {
 }
 
 impl Engine {
-    pub(super) fn plan_job(
-        &self,
-        wanted: &[SegmentId],
-    ) -> Result<core::result::Result<Job, Obstacle>> {
+    pub(super) fn plan_job(&self, wanted: &[SegmentId]) -> Result<Job, Obstacle> {
         let (catalog, deleted) = {
             let core = self.core.lock();
             self.check_open(&core)?;
@@ -60,30 +57,10 @@ impl Engine {
         let ids: BTreeSet<SegmentId> = wanted.iter().copied().collect();
         let victims: Vec<Arc<Segment>> =
             ids.iter().filter_map(|id| catalog.segment(*id)).cloned().collect();
+        let mut gathered = gather(&victims, &deleted, || self.upkeep.is_stopping())?;
         // What is retired has no header any more, so that no eviction is needed for it.
-        let others = || catalog.segments().iter().filter(|segment| !ids.contains(&segment.id()));
-        let receipts = self.kept_receipts();
-        let keep_needed = |evictions: &mut Evictions| {
-            let (mut asked, mut elsewhere) = (HashMap::new(), HashSet::new());
-            for (order, eviction) in evictions.iter_mut() {
-                if !receipts.keeps(eviction)? {
-                    eviction.receipt = None;
-                    asked.insert(eviction.run_no, *order);
-                }
-            }
-            for segment in others() {
-                elsewhere.extend(runs_among(segment, &asked)?);
-            }
-            evictions.retain(|(_, eviction)| {
-                eviction.receipt.is_some() || elsewhere.contains(&eviction.run_no)
-            });
-            Ok(())
-        };
-        let gathered = match gather(&victims, &deleted, keep_needed, || self.upkeep.is_stopping())?
-        {
-            Ok(gathered) => gathered,
-            Err(obstacle) => return Ok(Err(obstacle)),
-        };
+        let others = catalog.segments().iter().filter(|segment| !ids.contains(&segment.id()));
+        self.keep_needed(&mut gathered.evictions, others)?;
         let (mut states, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
         for &run_no in gathered.names.keys() {
             let state = catalog.run_state(run_no)?;
@@ -93,14 +70,37 @@ impl Engine {
                 _ => open.push(run_no),
             }
             if let Some(between) = stays_between(&state.spans, &ids) {
-                return Ok(Err(between));
+                return Err(between);
             }
             states.insert(run_no, state);
         }
         if self.options.compression != Compression::None {
             ended.extend(self.ended_since(&open));
         }
-        Ok(Ok(Job { gathered, states, ended, catalog }))
+        Ok(Job { gathered, states, ended, catalog })
+    }
+
+    /// Leaves out the evictions, and the receipts, that are not worth a copy.
+    fn keep_needed<'s>(
+        &self,
+        evictions: &mut Evictions,
+        others: impl Iterator<Item = &'s Arc<Segment>>,
+    ) -> Result<()> {
+        let (receipts, mut asked) = (self.kept_receipts(), HashMap::new());
+        for (order, eviction) in evictions.iter_mut() {
+            if !receipts.keeps(eviction)? {
+                eviction.receipt = None;
+                asked.insert(eviction.run_no, *order);
+            }
+        }
+        let mut elsewhere = HashSet::new();
+        for segment in others {
+            elsewhere.extend(runs_among(segment, &asked)?);
+        }
+        evictions.retain(|(_, eviction)| {
+            eviction.receipt.is_some() || elsewhere.contains(&eviction.run_no)
+        });
+        Ok(())
     }
 
     /// Compresses what is cold, if that is asked for. No lock is held but that of compaction.

@@ -255,7 +255,7 @@ impl Engine {
         let mut wanted: Vec<SegmentId> = seeds.to_vec();
         // Each turn takes more segments, or is the last.
         loop {
-            match self.plan_job(&wanted)? {
+            match self.plan_job(&wanted) {
                 Ok(job) if matches!(goal, Goal::Order(_)) && job.is_in_order() => {
                     return Ok(Attempt::Nothing);
                 }
@@ -276,6 +276,7 @@ impl Engine {
                     }
                     return Ok(Attempt::NoGain);
                 }
+                Err(Obstacle::Failed(error)) => return Err(error),
                 Err(Obstacle::Missing(more)) => {
                     let is_new = |id| !compacting.unmovable.contains(id) && !wanted.contains(id);
                     let fits = wanted.len() + more.len() <= MOST_SEGMENTS;
