@@ -197,10 +197,7 @@ fn recover_segment(
 ) -> Result<Recovered> {
     let extent = cut.segment.read_all()?;
     let beyond = *ended;
-    let blank = match cut.items.as_slice() {
-        [Item::Gap { to: None, blank, .. }] => *blank,
-        _ => false,
-    };
+    let blank = matches!(cut.items.as_slice(), [Item::Gap { to: None, blank: true, .. }]);
     let mut walk = Walk {
         cut,
         extent: &extent,
