@@ -3,7 +3,6 @@
 
 use super::core::FIRST_STEP;
 use super::options::Options;
-use super::recovery::extent_size;
 use super::storage::Storage;
 use crate::error::{Error, IoAction, Result};
 use crate::format::frame::SegmentKey;
@@ -11,12 +10,14 @@ use crate::format::header::StaticHeader;
 use crate::format::manifest::{AreaHeader, Change, RecordKey, encode_batch};
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::superblock::{FLAG_CLEAN, ManifestAt, Superblock};
-use crate::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT};
+use crate::format::{EXTENTS_AT, ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT};
 use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
 /// Writes a store without any runs, and syncs it.
 pub(crate) fn write_store(storage: &dyn Storage, options: &Options) -> Result<()> {
-    let extent_size = extent_size(options)?;
+    let what = "the extent size is a power of two from 64 KiB to 64 MiB";
+    let extent_size = ExtentSize::from_bytes(options.extent_size);
+    let extent_size = extent_size.ok_or(Error::InvalidArgument { what })?;
     let environment = &options.environment;
     let mut random = [0; 24];
     environment
@@ -49,7 +50,7 @@ pub(crate) fn write_store(storage: &dyn Storage, options: &Options) -> Result<()
         next_segment: SegmentId(2),
         next_run_no: RunNo(1),
         next_lsn: Lsn(1),
-        boot_id: environment.boot_id.map_or([0; 16], |boot| boot.0),
+        boot_id: environment.boot(),
         flags: FLAG_CLEAN,
     };
     for epoch in [Epoch(0), Epoch(1)] {

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
-use super::storage::{Region, Storage, TailWindow, fork};
+use super::storage::{Region, Storage, TailWindow, ZEROS, fork};
 use crate::error::{Error, IoAction, Result};
 
 /// How often the storage was asked for something since the store was opened.
@@ -37,9 +37,6 @@ pub struct IoCounters {
     /// Syncs.
     pub syncs: u64,
 }
-
-/// Zeros to write in front of the tail.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Counters of these names, which [`IoCounters`] tells.
 macro_rules! counters {

@@ -86,6 +86,11 @@ pub struct Environment {
 }
 
 impl Environment {
+    /// The boot as it is stored: zeros if it is unknown.
+    pub(crate) fn boot(&self) -> [u8; 16] {
+        self.boot_id.map_or([0; 16], |boot| boot.0)
+    }
+
     /// The real clock, the system's randomness, the boot id of the kernel.
     pub fn system() -> Self {
         Self {

@@ -18,20 +18,11 @@ pub(crate) fn boot_id() -> Option<[u8; 16]> {
 
 /// The bytes of a UUID that is written as 32 hexadecimal digits in groups of 8-4-4-4-12.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let mut groups = text.split('-');
-    if ![8, 4, 4, 4, 12].iter().all(|len| groups.next().is_some_and(|group| group.len() == *len)) {
-        return None;
-    }
-    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
-    let mut id = [0; 16];
-    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
-        for digit in pair {
-            let value =
-                char::from(*digit).to_digit(16).and_then(|value| u8::try_from(value).ok())?;
-            *byte = *byte << 4 | value;
-        }
-    }
-    groups.next().is_none().then_some(id)
+    let groups: Vec<&str> = text.split('-').collect();
+    let digits = groups.concat();
+    let is_uuid = groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
+        && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_uuid.then(|| u128::from_str_radix(&digits, 16).ok()).flatten().map(u128::to_be_bytes)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Compacting, Goal, Step};
+use super::{Compacting, Goal};
 use crate::engine::index_slot::IndexSlot;
 use crate::engine::observer::Activity;
 use crate::engine::options::{Compression, Rate, SpaceReturn};
@@ -22,14 +22,6 @@ pub struct Compacted {
     pub outputs: u64,
     /// The bytes that were written.
     pub bytes: u64,
-}
-
-impl Compacted {
-    fn add(&mut self, step: Step) {
-        self.segments += step.victims;
-        self.outputs += step.outputs;
-        self.bytes += step.bytes;
-    }
 }
 
 impl core::ops::AddAssign for Compacted {
@@ -72,14 +64,14 @@ impl Engine {
     fn repeat(
         &self,
         done: &mut Compacted,
-        step: impl Fn(&mut Compacting, &Compacted) -> Result<Option<Step>>,
+        step: impl Fn(&mut Compacting, &Compacted) -> Result<Option<Compacted>>,
     ) -> Result<()> {
         while !self.upkeep.is_stopping() {
             let mut compacting = self.compacting.lock();
             self.free_dead(&mut compacting)?;
             self.give_back_freed()?;
             let Some(made) = step(&mut compacting, done)? else { break };
-            done.add(made);
+            *done += made;
         }
         Ok(())
     }
@@ -161,7 +153,7 @@ impl Engine {
             }
             let made = self.compact_step(compacting, Goal::Shrink)?;
             let moved = match made {
-                Some(made) => made.victims.max(made.outputs),
+                Some(made) => made.segments.max(made.outputs),
                 None if self.move_last()? => 1,
                 None => return Ok(None),
             };

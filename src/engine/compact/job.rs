@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::gather::{Evictions, Gathered, Obstacle, gather};
 use super::output::{Layout, Writing, lay_out};
 use super::pack::pack;
-use super::{Compacting, Goal, Step};
+use super::{Compacted, Compacting, Goal};
 use crate::engine::catalog::Catalog;
 use crate::engine::options::Compression;
 use crate::engine::reclaim::runs_among;
@@ -124,7 +124,7 @@ impl Engine {
         job: &Job,
         goal: Goal,
         (order, layouts): (Order, Vec<Layout>),
-    ) -> Result<Option<Step>> {
+    ) -> Result<Option<Compacted>> {
         let gathered = &job.gathered;
         let outputs = self.reserve_outputs(layouts.len())?;
         let keys: Vec<SegmentKey> = outputs.iter().map(|segment| segment.key()).collect();
@@ -144,8 +144,8 @@ impl Engine {
         if matches!(goal, Goal::Order(_)) {
             compacting.carried = carried(&layouts, &order, &keys);
         }
-        let (victims, outputs) = (gathered.victims.len() as u64, outputs.len() as u64);
-        Ok(Some(Step { victims, outputs, bytes }))
+        let (segments, outputs) = (gathered.victims.len() as u64, outputs.len() as u64);
+        Ok(Some(Compacted { segments, outputs, bytes }))
     }
 
     /// Runs of which all is here come first, by age; the rest comes last.

@@ -76,17 +76,6 @@ impl Goal {
     }
 }
 
-/// What a step did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Step {
-    /// Segments that gave up their place.
-    pub(crate) victims: u64,
-    /// Segments that were written.
-    pub(crate) outputs: u64,
-    /// The bytes of frames that were copied.
-    pub(crate) bytes: u64,
-}
-
 /// What is remembered between steps; whoever holds the lock on it compacts.
 #[derive(Debug, Default)]
 pub(crate) struct Compacting {
@@ -146,7 +135,7 @@ impl Compacting {
 /// How a step went.
 pub(crate) enum Attempt {
     /// It was done.
-    Done(Step),
+    Done(Compacted),
     /// None of the segments can be moved as things are.
     Nothing,
     /// There would be as many outputs as victims.
@@ -168,7 +157,7 @@ impl Engine {
     }
 
     /// Does one step for space. On a full disk the extent that is set aside may do for a small one.
-    fn compact_for_space_once(&self, compacting: &mut Compacting) -> Result<Option<Step>> {
+    fn compact_for_space_once(&self, compacting: &mut Compacting) -> Result<Option<Compacted>> {
         match self.compact_step(compacting, Goal::Space) {
             Err(error @ Error::DiskFull { .. }) => {
                 let settled = compacting.settled.clone();
@@ -185,7 +174,7 @@ impl Engine {
         &self,
         compacting: &mut Compacting,
         goal: Goal,
-    ) -> Result<Option<Step>> {
+    ) -> Result<Option<Compacted>> {
         let uses = self.segment_uses(compacting, goal)?;
         loop {
             let movable: Vec<SegmentUse> = uses
@@ -230,7 +219,7 @@ impl Engine {
                     // There may be many such; whoever asked looks up now and then.
                     let bytes: u64 = chosen.iter().map(|segment| segment.live).sum();
                     self.pace(compacting, usize::try_from(bytes).unwrap_or(usize::MAX));
-                    return Ok(Some(Step::default()));
+                    return Ok(Some(Compacted::default()));
                 }
                 Attempt::NoGain => compacting.settle(&wanted),
             }

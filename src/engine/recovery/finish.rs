@@ -56,12 +56,11 @@ pub(super) fn finish(
         engine.commit.begin(end);
         let damaged = core.directory_damage();
         report.damaged.extend(damaged);
-        let boot_id = engine.options.environment.boot_id.map_or([0; 16], |boot| boot.0);
         let opening = matches!(*engine.index.lock(), IndexSlot::Stored);
         let mut keeper = engine.keeper.lock();
         core.promised = core.numbers_ahead();
         keeper.write_superblock(|block| {
-            block.boot_id = boot_id;
+            block.boot_id = engine.options.environment.boot();
             block.durable = end;
             block.flags &= FLAG_SALVAGED;
             block.flags |= if opening { FLAG_INDEX_OPENING } else { 0 };

@@ -52,7 +52,7 @@ use crate::format::frame::SegmentKey;
 use crate::format::manifest::{Extents, Use};
 use crate::format::segment::Purpose;
 use crate::format::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
-use crate::format::{DirectoryBuilder, ExtentSize, NUMBERS_END};
+use crate::format::{DirectoryBuilder, NUMBERS_END};
 use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
 /// All segments that the manifest knows, by number.
@@ -75,7 +75,7 @@ pub(crate) fn open(disk: Disk, options: Options, path: Option<PathBuf>) -> Resul
     let mut report = RecoveryReport::default();
     let base = read_base(&disk, &mut report)?;
     report.clean = base.superblock.flags & FLAG_CLEAN != 0;
-    let boot_id = options.environment.boot_id.map_or([0; 16], |boot| boot.0);
+    let boot_id = options.environment.boot();
     report.same_boot = boot_id != [0; 16] && boot_id == base.superblock.boot_id;
     let known = segments(&disk, &base);
     check_length(&disk, &base, &known)?;
@@ -331,11 +331,4 @@ fn manifest_log(disk: &Disk, base: &Base) -> ManifestLog {
     let extents = base.extents.clone();
     let (size, at) = (base.extent_size, base.manifest);
     ManifestLog::resume(disk.clone(), base.uuid, size, extents, at, base.next)
-}
-
-/// The size of the extents that a new store gets.
-pub(crate) fn extent_size(options: &Options) -> Result<ExtentSize> {
-    ExtentSize::from_bytes(options.extent_size).ok_or(Error::InvalidArgument {
-        what: "the extent size is a power of two from 64 KiB to 64 MiB",
-    })
 }

@@ -29,16 +29,13 @@ use self::lock::WriterLock;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 use super::TailWindow;
 use super::map::Windows;
-use super::{Region, Storage, fork};
+use super::{Region, Storage, ZEROS, fork};
 use crate::error::{Error, IoAction, Result};
 
 pub(crate) use self::create::Creation;
 
 /// How often opening starts again because the path came to name another file meanwhile.
 const OPEN_ATTEMPTS: usize = 16;
-
-/// Zeros to write where the system cannot reserve or release space.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// One store in a file of the file system.
 #[derive(Debug)]

@@ -33,6 +33,9 @@ pub(crate) use file::{Creation, OpenedFile};
 pub(crate) use map::prefetch;
 pub use memory::MemoryStorage;
 
+/// Zeros to write.
+pub(crate) static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
 /// Positioned access to the bytes of one store.
 pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// The length of the file in bytes.
