@@ -2,13 +2,13 @@
 
 use core::cell::RefCell;
 use core::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
 use super::core::Core;
 use super::open_trace::parts_now;
-use super::recovery::{SegmentCheck, check_sealed, check_tail};
+use super::recovery::{Large, check_sealed, check_tail};
 use super::segment::{Mark, Segment};
 use super::shared::Engine;
 use super::trace::Trace;
@@ -67,23 +67,17 @@ impl Engine {
             let in_tail = runs.filter_map(|run| Some((run.run_no, run.first_seq?))).collect();
             (sealed_segments(&core), tail, end, catalog, deleted, index.host().cloned(), in_tail)
         };
-        let mut large = BTreeSet::new();
+        let mut large = Large::new();
         for segment in &sealed {
             verify_segment_header(segment, &mut report)?;
-            if let Some(mut check) = report.unless_damaged(check_sealed(segment))? {
-                large.append(&mut check.large);
-                report.add(check);
-            }
+            report.add(check_sealed(segment, &mut large))?;
         }
         verify_segment_header(&tail, &mut report)?;
         let name_of = |run_no| {
             let core = self.core.lock();
             self.row(&core, run_no).ok().map(|row| row.run)
         };
-        if let Some(mut check) = report.unless_damaged(check_tail(&tail, end, name_of))? {
-            large.append(&mut check.large);
-            report.add(check);
-        }
+        report.add(check_tail(&tail, end, name_of, &mut large))?;
         self.verify_large(large, &mut report)?;
         verify_sequences(sealed, (tail.id(), &in_tail), &deleted, &mut report)?;
         if let Some(host) = host.filter(|_| catalog.index().is_some()) {
@@ -100,7 +94,7 @@ impl Engine {
     }
 
     /// Reads each large record: that its frames check says nothing of whether all are there.
-    fn verify_large(&self, large: BTreeSet<(RunNo, Seq)>, report: &mut VerifyReport) -> Result<()> {
+    fn verify_large(&self, large: Large, report: &mut VerifyReport) -> Result<()> {
         for (run_no, seq) in large {
             let core = self.core.lock();
             let row = match self.row(&core, run_no) {
@@ -237,13 +231,16 @@ impl VerifyReport {
         }
     }
 
-    fn add(&mut self, check: SegmentCheck) {
-        self.segments += 1;
+    /// Adds what the check of a segment found.
+    fn add(&mut self, check: Result<Self>) -> Result<()> {
+        let Some(check) = self.unless_damaged(check)? else { return Ok(()) };
+        self.segments += check.segments;
         self.frames += check.frames;
         self.records += check.records;
         self.run_parts += check.run_parts;
         self.bytes += check.bytes;
         self.problems.extend(check.problems);
+        Ok(())
     }
 }
 

@@ -5,27 +5,19 @@ use std::collections::{BTreeSet, HashMap};
 use super::scan::{Item, Lexed, frames_below, lex, missing_in, names, payload_of, replay};
 use crate::engine::block::{each_record, inner_damage};
 use crate::engine::segment::Segment;
+use crate::engine::verify::VerifyReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::FLAG_PIECES;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{RunId, RunNo, Seq};
 
-/// What the check of a segment found.
-#[derive(Debug, Default)]
-pub(crate) struct SegmentCheck {
-    pub(crate) problems: Vec<Corruption>,
-    pub(crate) frames: u64,
-    pub(crate) records: u64,
-    pub(crate) run_parts: u64,
-    pub(crate) bytes: u64,
-    /// The large records, which may have pieces in other segments.
-    pub(crate) large: BTreeSet<(RunNo, Seq)>,
-}
+/// The large records that a check meets, which may have pieces in other segments.
+pub(crate) type Large = BTreeSet<(RunNo, Seq)>;
 
 /// Checks a sealed segment: every frame up to its end, the directory, and one against the other.
-pub(crate) fn check_sealed(segment: &Segment) -> Result<SegmentCheck> {
-    let mut check = SegmentCheck::default();
+pub(crate) fn check_sealed(segment: &Segment, large: &mut Large) -> Result<VerifyReport> {
+    let mut check = VerifyReport { segments: 1, ..VerifyReport::default() };
     let Some(sealed) = segment.sealed() else { return Ok(check) };
     let extent = segment.read_all()?;
     let items = lex(&extent, segment.frames());
@@ -42,7 +34,7 @@ pub(crate) fn check_sealed(segment: &Segment) -> Result<SegmentCheck> {
     };
     let known = stored.as_ref().and_then(|bytes| Directory::new(bytes).ok());
     let named = known.map(|directory| record_names(&directory)).unwrap_or_default();
-    let frames = check.walk(segment, (&extent, &items), sealed.end, &named);
+    let frames = check.walk(segment, (&extent, &items), sealed.end, &named, large);
     if let Some(directory) = known {
         check.compare(segment, &extent, &frames, &directory);
     }
@@ -56,8 +48,9 @@ pub(crate) fn check_tail(
     segment: &Segment,
     end: u32,
     name_of: impl Fn(RunNo) -> Option<RunId>,
-) -> Result<SegmentCheck> {
-    let mut check = SegmentCheck::default();
+    large: &mut Large,
+) -> Result<VerifyReport> {
+    let mut check = VerifyReport { segments: 1, ..VerifyReport::default() };
     let extent = segment.read_up_to(end as usize)?;
     let items = lex(&extent, segment.frames());
     let runs = names(&extent, &frames_below(&items, end));
@@ -77,7 +70,7 @@ pub(crate) fn check_tail(
         Some((item.offset(), Name { run, seq, records: 1 }))
     });
     let named: Names = named.collect();
-    let frames = check.walk(segment, (&extent, &items), end, &named);
+    let frames = check.walk(segment, (&extent, &items), end, &named, large);
     check.run_parts = replay(&extent, &frames, end, &mut |_| None).builder.runs().len() as u64;
     check.bytes = u64::from(end.min(u32::try_from(extent.len()).unwrap_or(u32::MAX)));
     Ok(check)
@@ -140,7 +133,7 @@ fn damage_in(extent: &[u8], lexed: &Lexed) -> Vec<(Option<Seq>, Damage)> {
     }
 }
 
-impl SegmentCheck {
+impl VerifyReport {
     /// Lists every frame below `end` that does not check, and every gap.
     fn walk(
         &mut self,
@@ -148,6 +141,7 @@ impl SegmentCheck {
         (extent, items): (&[u8], &[Item]),
         end: u32,
         names: &Names,
+        large: &mut Large,
     ) -> Vec<Lexed> {
         let mut frames = Vec::new();
         for item in items.iter().take_while(|item| item.offset() < end) {
@@ -165,7 +159,7 @@ impl SegmentCheck {
                     }
                     let header = &lexed.header;
                     if header.kind == FrameKind::Record && header.flags & FLAG_PIECES != 0 {
-                        self.large.insert((header.run_no, header.seq));
+                        large.insert((header.run_no, header.seq));
                     }
                     frames.push(*lexed);
                 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-pub(crate) use self::check::{SegmentCheck, check_sealed, check_tail};
+pub(crate) use self::check::{Large, check_sealed, check_tail};
 pub(crate) use self::scan::{Item, lex, payload_of, rebuild_directory};
 
 use self::base::{Base, read_base};
