@@ -285,14 +285,13 @@ impl Core {
     ) -> Result<LogPosition> {
         let (segment, durable) = (Arc::clone(&self.tail.segment), engine.commit.durable());
         let (start, mut lsn) = (self.tail.offset, self.next_lsn);
-        let (mut bytes, mut lens) = (core::mem::take(&mut self.buffer), Vec::new());
+        let mut bytes = core::mem::take(&mut self.buffer);
         bytes.clear();
         let mut encode = |draft: &mut Draft<'_>| {
             let len = u32::try_from(bytes.len()).expect("a batch fits its segment");
             draft.header.position = segment.position(start + len);
             (draft.header.lsn, draft.header.durable) = (lsn, durable);
             draft.encode(segment.frames(), &mut bytes);
-            lens.push(draft.header.frame_len());
             lsn.0 += 1;
         };
         let at = drafts.first().map_or(Timestamp(0), |draft| draft.header.at);
@@ -304,6 +303,7 @@ impl Core {
             .collect();
         binds.iter_mut().for_each(&mut encode);
         drafts.iter_mut().for_each(&mut encode);
+        let lens = binds.iter().chain(drafts.iter()).map(|draft| draft.header.frame_len());
         let written = self.tail.put(engine, &bytes, lens, stored);
         let len = u32::try_from(bytes.len()).expect("a batch fits its segment");
         self.buffer = bytes;

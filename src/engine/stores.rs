@@ -175,7 +175,7 @@ impl Tail {
         &self,
         engine: &Engine,
         bytes: &[u8],
-        lens: Vec<usize>,
+        lens: impl Iterator<Item = usize>,
         stored: bool,
     ) -> Result<()> {
         if !stored {
