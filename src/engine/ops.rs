@@ -9,7 +9,7 @@ use super::commit::Ticket;
 use super::core::{Core, Urgency};
 use super::draft::{CREATES, Draft, NewRecord};
 use super::hot::HotRun;
-use super::pieces::{Body, PiecesOf, record_draft};
+use super::pieces::{Body, PiecesOf, Rows, record_draft};
 use super::shared::Engine;
 use super::values::{Allow, Appended, Metadata, Outcome, RunSummary};
 use crate::error::{Error, Result, Sized};
@@ -160,10 +160,15 @@ impl Engine {
         allow: Allow,
     ) -> Result<Appended> {
         self.check_record(record)?;
-        match self.append_short(run_no, record)? {
-            Some(appended) => Ok(appended),
-            None => self.append_all(run_no, core::slice::from_ref(record), allow),
+        if let Some(appended) = self.append_short(run_no, record)? {
+            return Ok(appended);
         }
+        let inline = self.extent_size.inline_limit() as usize;
+        let mut rows = self.rows_for(core::slice::from_ref(record), inline);
+        let body = self.body(&mut rows, run_no, record, PiecesOf::Run(allow))?;
+        let at = record.time().unwrap_or_else(|| self.now());
+        let mut draft = [record_draft(run_no, record, &body, at)];
+        self.place_records(rows, run_no, (&mut draft, 1), allow, record.level())
     }
 
     /// Appends records so that all or none of them are there, whatever happens.
@@ -174,53 +179,52 @@ impl Engine {
         allow: Allow,
     ) -> Result<Appended> {
         self.check_batch(records)?;
-        match records {
-            [only] => self.append(run_no, only, allow),
-            _ => self.append_all(run_no, records, allow),
+        if let [only] = records {
+            return self.append(run_no, only, allow);
         }
-    }
-
-    /// Appends one record, or several as a batch.
-    fn append_all(
-        self: &Arc<Self>,
-        run_no: RunNo,
-        records: &[NewRecord<'_>],
-        allow: Allow,
-    ) -> Result<Appended> {
         let (limit, of) = (self.batch_limit(records)?, PiecesOf::Run(allow));
         let mut rows = self.rows_for(records, limit);
         let bodies: Vec<Body<'_>> = records
             .iter()
             .map(|record| self.body(&mut rows, run_no, record, of))
             .collect::<Result<_>>()?;
-        let is_batch = records.len() > 1;
-        let time = records.first().filter(|_| !is_batch).and_then(NewRecord::time);
-        let now = time.unwrap_or_else(|| self.now());
+        let now = self.now();
         let mut drafts: Vec<Draft<'_>> = records
             .iter()
             .zip(&bodies)
             .map(|(record, body)| record_draft(run_no, record, body, record.time().unwrap_or(now)))
             .collect();
-        if is_batch {
-            let latest = drafts.iter().map(|draft| draft.header.at).max().unwrap_or(now);
-            let mut commit = Draft::empty(FrameKind::Commit, run_no, latest);
-            commit.header.extra = u32::try_from(records.len()).unwrap_or(u32::MAX);
-            drafts.push(commit);
-        }
-        let mut core = self.core.lock();
-        let (first_seq, late) = self.next_seq(&mut core, run_no, allow)?;
-        for (place, draft) in (0..).zip(drafts.iter_mut().take(records.len())) {
-            draft.header.seq = Seq(first_seq.0 + place);
-            draft.header.flags |= late | if is_batch { FLAG_BATCH } else { 0 };
-        }
+        let latest = drafts.iter().map(|draft| draft.header.at).max().unwrap_or(now);
+        let mut commit = Draft::empty(FrameKind::Commit, run_no, latest);
+        commit.header.extra = u32::try_from(records.len()).unwrap_or(u32::MAX);
+        drafts.push(commit);
         let level = level_of(records);
-        let end = core.place(self, &mut drafts, Urgency::Normal, level)?;
+        self.place_records(rows, run_no, (&mut drafts, records.len()), allow, level)
+    }
+
+    /// Places a record, or the first so many frames as records of a batch, and waits for what was
+    /// asked for.
+    fn place_records(
+        self: &Arc<Self>,
+        rows: Rows<'_>,
+        run_no: RunNo,
+        (drafts, count): (&mut [Draft<'_>], usize),
+        allow: Allow,
+        level: Durability,
+    ) -> Result<Appended> {
+        let batch = if drafts.len() > 1 { FLAG_BATCH } else { 0 };
+        let mut core = self.core.lock();
+        let (first, late) = self.next_seq(&mut core, run_no, allow)?;
+        for (place, draft) in (0..).zip(drafts.iter_mut().take(count)) {
+            draft.header.seq = Seq(first.0 + place);
+            draft.header.flags |= late | batch;
+        }
+        let end = core.place(self, drafts, Urgency::Normal, level)?;
         drop(rows);
-        let count = records.len() as u64;
-        advance(&mut core, run_no, count);
+        advance(&mut core, run_no, count as u64);
         self.finish(core, end, level)?;
         let lsn = drafts.last().map_or(Lsn(0), |draft| draft.header.lsn);
-        Ok(self.appended(Seq(first_seq.0 + count - 1), lsn, end))
+        Ok(self.appended(Seq(first.0 + count as u64 - 1), lsn, end))
     }
 
     /// The longest payload that stays in one frame, so that the batch fits its segment.
