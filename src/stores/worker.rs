@@ -3,7 +3,10 @@
 //! - One thread a store: what was handed over first is done first.
 //! - One sync for all: what calls write waits for the disk once the queue is empty, or has been
 //!   gone through once. Only then these calls are answered, in their order; see [`Later`].
-//! - The queue is bounded. Whoever finds it full is woken once it is half empty.
+//! - The queue is bounded. Calls that find it full wait in front of it. Once it is half empty, as
+//!   many are woken as there is room for, in the order in which they came. So each is woken about
+//!   once, however many wait. A woken call that neither comes nor is dropped loses its place after
+//!   a moment, so that the others go on.
 //! - A call that is dropped before its turn is skipped; one that was begun is done to its end.
 //! - A call that panics, in serde code of the caller's, fails alone: the thread goes on.
 //!
@@ -12,7 +15,8 @@
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
-use std::collections::VecDeque;
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle, current};
@@ -23,6 +27,9 @@ use crate::{Error, IoAction, RunLog};
 
 /// Calls that wait for the thread at most; more wait in front of the queue.
 const QUEUE: usize = 64;
+
+/// How long a call that was woken keeps its place in the queue.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Does what a call asks for; answers what is left to be done once that is durable.
 type Job = Box<dyn FnOnce(&Later) -> Option<Finish> + Send>;
@@ -91,9 +98,37 @@ struct Queue {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// Who found the queue full.
-    waiting: Vec<Waker>,
+    /// Calls that found the queue full and were not woken since, by their turns.
+    waiting: BTreeMap<u64, Waker>,
+    /// The turn of the next call that finds the queue full.
+    next_turn: u64,
+    /// Calls that were woken and did not come yet.
+    awaited: usize,
     ending: bool,
+}
+
+impl State {
+    /// How many calls that wait can be woken now.
+    fn room(&self) -> usize {
+        let room = if self.jobs.len() > QUEUE / 2 { 0 } else { QUEUE - self.jobs.len() };
+        room.saturating_sub(self.awaited).min(self.waiting.len())
+    }
+
+    /// The calls that there is room for now. They do not wait any more.
+    fn take_turns(&mut self) -> Vec<Waker> {
+        let room = self.room();
+        self.awaited += room;
+        (0..room).filter_map(|_| self.waiting.pop_first()).map(|(_, waker)| waker).collect()
+    }
+
+    /// A call that found the queue full has come again, or comes no more.
+    fn end_turn(&mut self, turn: u64) -> Option<Waker> {
+        let waker = self.waiting.remove(&turn);
+        if waker.is_none() {
+            self.awaited = self.awaited.saturating_sub(1);
+        }
+        waker
+    }
 }
 
 impl core::fmt::Debug for Queue {
@@ -142,20 +177,33 @@ impl Worker {
                 Err(error) => fill.end(Err(error.into())),
             }))
         });
-        Answer { worker: self, slot, job: Some(job) }
+        Answer { worker: self, slot, job: Some(job), turn: None }
     }
 
-    /// Hands a job over. It comes back if there is no room; the task is woken once there is.
-    fn hand_over(&self, job: Job, waker: &Waker) -> Result<Option<Job>, Error> {
+    /// Hands a job over. It comes back if there is no room; the task is woken once there is, in
+    /// its turn.
+    fn hand_over(
+        &self,
+        job: Job,
+        turn: &mut Option<u64>,
+        waker: &Waker,
+    ) -> Result<Option<Job>, Error> {
+        // Wakers are the caller's: they come and go outside of the lock.
+        let waker = waker.clone();
         let mut state = self.queue.state.lock();
+        let before = turn.and_then(|turn| state.end_turn(turn));
         if state.jobs.len() >= QUEUE {
-            if !state.waiting.iter().any(|other| other.will_wake(waker)) {
-                state.waiting.push(waker.clone());
-            }
+            let next = state.next_turn;
+            state.next_turn += u64::from(turn.is_none());
+            state.waiting.insert(*turn.get_or_insert(next), waker);
+            drop(state);
+            drop(before);
             return Ok(Some(job));
         }
+        *turn = None;
         state.jobs.push_back(job);
         drop(state);
+        drop(before);
         self.queue.changed.notify_one();
         let mut thread = self.thread.lock();
         if thread.is_none() {
@@ -196,13 +244,19 @@ impl Queue {
                 if !unfinished.is_empty() {
                     break None;
                 }
+                if state.room() > 0 {
+                    break None;
+                }
                 if state.ending {
                     return;
                 }
-                self.changed.wait(&mut state);
+                if state.waiting.is_empty() {
+                    self.changed.wait(&mut state);
+                } else if self.changed.wait_for(&mut state, PATIENCE).timed_out() {
+                    state.awaited = 0;
+                }
             };
-            let room = state.jobs.len() <= QUEUE / 2;
-            let woken = if room { core::mem::take(&mut state.waiting) } else { Vec::new() };
+            let woken = state.take_turns();
             drop(state);
             // Wakers are the caller's as well. Whoever waits for the job learns of its panic from
             // `Fill`.
@@ -274,23 +328,26 @@ pub(super) struct Answer<'a, R, E> {
     slot: Arc<Slot<R, E>>,
     /// What was not handed over yet.
     job: Option<Job>,
+    /// When it is handed over, if the queue was full.
+    turn: Option<u64>,
 }
 
 impl<R, E: Failure> Future for Answer<'_, R, E> {
     type Output = Result<R, E>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(job) = self.job.take() {
-            match self.worker.hand_over(job, context.waker()) {
+        let this = &mut *self;
+        if let Some(job) = this.job.take() {
+            match this.worker.hand_over(job, &mut this.turn, context.waker()) {
                 Ok(None) => {}
                 Ok(Some(job)) => {
-                    self.job = Some(job);
+                    this.job = Some(job);
                     return Poll::Pending;
                 }
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
-        let mut progress = self.slot.0.lock();
+        let mut progress = this.slot.0.lock();
         match &mut *progress {
             Progress::Waiting(waker) | Progress::Begun(waker) => {
                 *waker = Some(context.waker().clone());
@@ -308,6 +365,12 @@ impl<R, E: Failure> Future for Answer<'_, R, E> {
 
 impl<R, E> Drop for Answer<'_, R, E> {
     fn drop(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            let waker = self.worker.queue.state.lock().end_turn(turn);
+            // The next one may come in its place.
+            self.worker.queue.changed.notify_one();
+            drop(waker);
+        }
         let left = core::mem::replace(&mut *self.slot.0.lock(), Progress::Over);
         // Its waker may do anything when it goes: not under the lock.
         drop(left);

@@ -231,6 +231,69 @@ fn more_calls_than_the_queue_takes_wait_in_front_of_it() {
     assert!(block_on(store.list()).unwrap().into_iter().eq(wanted));
 }
 
+/// A task of an executor that polls what was woken, and nothing else.
+struct Task {
+    number: usize,
+    ready: Arc<Mutex<Vec<usize>>>,
+    thread: thread::Thread,
+}
+
+impl std::task::Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.ready.lock().unwrap().push(self.number);
+        self.thread.unpark();
+    }
+}
+
+#[test]
+fn of_many_calls_that_wait_in_front_of_the_queue_each_is_polled_a_few_times() {
+    const CALLS: usize = 4_000;
+    let (store, gate) = gated();
+    let busy = held_up(&store, &gate);
+    let chats: Vec<Chat> = (0..CALLS).map(|number| chat(&format!("{number}"), &[])).collect();
+    let mut calls: Vec<_> = chats.iter().map(|chat| Some(store.save(chat))).collect();
+    let ready = Arc::new(Mutex::new((0..CALLS).rev().collect::<Vec<_>>()));
+    let task = |number| Arc::new(Task { number, ready: ready.clone(), thread: thread::current() });
+    let wakers: Vec<Waker> = (0..CALLS).map(|number| task(number).into()).collect();
+    let (mut polls, mut left) = (0, CALLS);
+    while left > 0 {
+        let Some(number) = ready.lock().unwrap().pop() else {
+            thread::park();
+            continue;
+        };
+        let Some(call) = &mut calls[number] else { continue };
+        polls += 1;
+        if let Poll::Ready(done) = call.as_mut().poll(&mut Context::from_waker(&wakers[number])) {
+            done.unwrap();
+            calls[number] = None;
+            left -= 1;
+        }
+        if polls == CALLS {
+            // All are under way, and wait.
+            gate.open();
+        }
+    }
+    block_on(busy).unwrap();
+    // Once at first, once in its turn, once for the answer; a few more on a busy machine.
+    assert!(polls < 6 * CALLS, "{polls} polls for {CALLS} calls");
+}
+
+#[test]
+fn calls_that_are_woken_and_never_polled_again_do_not_hold_up_others() {
+    let (store, gate) = gated();
+    let busy = held_up(&store, &gate);
+    let (idle, last) = (chat("idle", &[]), chat("last", &[]));
+    let mut kept: Vec<_> = (0..300).map(|_| store.save(&idle)).collect();
+    kept.iter_mut().for_each(|call| assert!(poll_once(call).is_pending()));
+    let mut behind = store.save(&last);
+    assert!(poll_once(&mut behind).is_pending());
+    gate.open();
+    block_on(behind).unwrap();
+    block_on(busy).unwrap();
+    drop(kept);
+    assert!(block_on(store.exists("last")).unwrap());
+}
+
 #[test]
 fn threads_that_find_the_queue_full_are_woken() {
     let (store, gate) = gated();
