@@ -55,10 +55,10 @@ mod links;
 mod payload;
 mod read;
 mod sink;
+mod states;
 mod unreadable;
 
 use core::fmt;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -72,7 +72,7 @@ pub use sink::{Recorded, Recording, TrajectorySink};
 pub use unreadable::{Unreadable, Why};
 
 use crate::{AgentId, Error, Result, RunId, RunLog};
-use sink::RunState;
+use states::States;
 
 /// The agent of the runs that have what was recorded without a run.
 const UNATTRIBUTED: &str = "\0unattributed";
@@ -124,7 +124,7 @@ struct Inner {
     log: RunLog,
     agent: AgentId,
     /// What is known of the runs that are recorded now.
-    states: Mutex<HashMap<String, Arc<Mutex<RunState>>>>,
+    states: Mutex<States>,
 }
 
 impl TrajectoryLog {

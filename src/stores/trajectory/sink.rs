@@ -12,10 +12,9 @@ use core::future::Future;
 use core::pin::Pin;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::envelope::{Envelope, seq_of};
 use super::payload::{RunIdentity, TrajectoryRecord};
+use super::states::RunState;
 use super::{CHILD, TrajectoryLog, UNATTRIBUTED};
 use crate::{
     Allow, Appended, ContentType, Durability, Error, Metadata, NewRecord, Outcome, Result, RunId,
@@ -101,18 +100,6 @@ impl fmt::Debug for Recorded {
     }
 }
 
-/// What is known of a run that is being recorded. Calls for the same run wait for one another here.
-#[derive(Debug, Default)]
-pub(super) struct RunState {
-    /// It was looked up in the store.
-    known: bool,
-    /// The parent that knows of this child.
-    linked: Option<String>,
-    /// The last record: its place, and its sequence.
-    last: Option<(Seq, Option<u64>)>,
-    ticket: Option<Ticket>,
-}
-
 impl TrajectoryLog {
     /// Records. The record is serialised, and from then on stays as it is.
     ///
@@ -158,7 +145,7 @@ impl TrajectoryLog {
             return Ok(self.recorded(self.append(key, &record)?));
         };
         RunId::new(run)?;
-        let shared = Arc::clone(self.inner.states.lock().entry(run.clone()).or_default());
+        let shared = self.inner.states.lock().of(run);
         let mut state = shared.lock();
         self.look_up(run, &mut state)?;
         let recorded = match self.repeated(run, &state, bytes, envelope.seq)? {
@@ -167,7 +154,8 @@ impl TrajectoryLog {
         };
         let Some(outcome) = &envelope.outcome else { return Ok(recorded) };
         let ended = self.end(run, outcome, envelope)?;
-        self.inner.states.lock().remove(run);
+        drop(state);
+        self.inner.states.lock().forget(run, &shared);
         Ok(Recorded { ticket: ended.or(recorded.ticket), ..recorded })
     }
 
@@ -213,6 +201,9 @@ impl TrajectoryLog {
             let Ok(record) = record else { break };
             if record.kind() != Some(CHILD) {
                 state.last = Some((record.seq(), seq_of(record.payload())));
+                // The link went in front of the record.
+                let parent = Envelope::read(record.payload()).ok().and_then(|read| read.parent);
+                state.linked = parent.or(state.linked.take());
                 break;
             }
         }
@@ -284,8 +275,7 @@ impl TrajectoryLog {
 
     /// Ends a run in progress whose last record says that it ended. Answers whether it did.
     pub(super) fn settle_end(&self, run: &str) -> Result<bool> {
-        let shared: Arc<Mutex<RunState>> =
-            Arc::clone(self.inner.states.lock().entry(run.to_owned()).or_default());
+        let shared = self.inner.states.lock().of(run);
         let _nobody_else = shared.lock();
         for record in self.inner.log.trace((self.agent().as_str(), run))?.rev() {
             let Ok(record) = record else { return Ok(false) };
