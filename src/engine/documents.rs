@@ -188,6 +188,12 @@ impl RunLog {
         self.engine().document(namespace, key)
     }
 
+    /// The version of a document, if it is there. Reads no value.
+    #[cfg(feature = "stores")]
+    pub(crate) fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
+        self.engine().document_version(namespace, key)
+    }
+
     /// Deletes a document, at [`crate::Durability::Disk`]; answers whether it was there.
     ///
     /// # Errors
@@ -314,6 +320,16 @@ impl Engine {
         let mut trace = Trace::new(Arc::new(opened), run_no, None);
         let record = trace.next().ok_or(Error::Evicted { run: None })??;
         Ok(Some(Document { version: Version(run_no.0), record }))
+    }
+
+    /// The version of a document as of now, without a look at its value.
+    #[cfg(feature = "stores")]
+    fn document_version(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
+        let (namespace, key) = document_ids(namespace, key)?;
+        let core = self.core.lock();
+        self.check_open(&core)?;
+        let numbers = self.version_numbers(&core, &namespace, &key)?;
+        Ok(self.current_version(&core, &numbers)?.map(|row| Version(row.run_no.0)))
     }
 
     /// A page of the documents of a namespace whose keys begin with `prefix`.
