@@ -325,6 +325,8 @@ impl Engine {
     ) -> Result<(Lsn, LogPosition)> {
         let now = self.now();
         let mut drafts = self.write_drafts(core, planned, bodies, now)?;
+        let frames = drafts.iter().map(|draft| frame_len(draft.header.payload_len as usize));
+        let is_short = frames.sum::<usize>() <= reserve_len(self.extent_size) as usize / LAST_WORDS;
         let gone: Vec<Vec<u8>> = evicted.chunks(EVICTIONS).map(encode_evictions).collect();
         for (body, some) in gone.iter().zip(evicted.chunks(EVICTIONS)) {
             let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), now);
@@ -335,10 +337,9 @@ impl Engine {
             // Documents that are not there were deleted.
             return Ok((core.next_lsn, core.end_of_log()));
         }
-        let frames = drafts.iter().map(|draft| frame_len(draft.header.payload_len as usize));
-        let is_short = frames.sum::<usize>() <= reserve_len(self.extent_size) as usize / LAST_WORDS;
         let adds = |write| matches!(write, &Write::Put { .. } | &Write::Append { .. });
         let only_deletes = !batch.writes.iter().any(adds);
+        // Evictions give back more than they take.
         let urgency = if only_deletes || batch.uses_reserve && is_short {
             Urgency::Reserve
         } else {
