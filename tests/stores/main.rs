@@ -5,6 +5,8 @@
 mod checkpoints;
 mod consume_once;
 mod evict;
+mod full_disk;
+mod models;
 mod run_store;
 mod run_store_crash;
 mod run_store_folder;

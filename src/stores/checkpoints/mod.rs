@@ -44,6 +44,7 @@ mod checkpoint;
 mod cut;
 mod error;
 mod id;
+mod json;
 mod key;
 mod parts;
 mod prune;

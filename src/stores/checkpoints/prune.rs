@@ -17,6 +17,7 @@ use super::space::{PAGE, Thread, Written};
 use super::store::Checkpointer;
 use super::stored::{Stored, checkpoint_key, id_key};
 use crate::Result;
+use crate::stores::room::{IsFull, in_steps};
 
 /// A thread of which checkpoints are deleted.
 struct Pruning<'a, S> {
@@ -44,6 +45,22 @@ enum What {
     Checkpoint(CheckpointId),
     /// None for one that no checkpoint can name.
     Part(Option<PartName>),
+}
+
+impl Candidate {
+    /// The name of a part that checkpoints can have.
+    fn name(&self) -> Option<PartName> {
+        match self.what {
+            What::Part(name) => name,
+            What::Checkpoint(_) => None,
+        }
+    }
+}
+
+impl IsFull for CheckpointError {
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_disk_full())
+    }
 }
 
 impl<S> Checkpointer<S> {
@@ -103,14 +120,8 @@ impl<S> Checkpointer<S> {
         };
         let staying = checkpoints.iter().enumerate().filter(stays);
         let staying: Vec<CheckpointId> = staying.map(|(_, (_, stored))| stored.body.id).collect();
-        let mut candidates: Vec<Candidate> = checkpoints
-            .iter()
-            .map(|(at, Stored { body, .. })| Candidate {
-                keys: vec![at.clone(), id_key(&body.id)],
-                bytes: 0,
-                what: What::Checkpoint(body.id),
-            })
-            .collect();
+        let all: Vec<(CheckpointId, String)> =
+            checkpoints.iter().map(|(at, stored)| (stored.body.id, at.clone())).collect();
         let known = checkpoints.into_iter().map(|(_, stored)| parts_of(stored)).collect();
         let mut pruning = Pruning {
             store: self,
@@ -126,14 +137,15 @@ impl<S> Checkpointer<S> {
                 return Ok(false);
             }
         }
-        candidates.extend(self.all_parts(&pruning.thread)?);
-        candidates.retain(|candidate| !pruning.needs(candidate));
-        for some in candidates.chunks(PAGE / 2) {
-            if !pruning.delete(some, pruned)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let mut parts = self.all_parts(&pruning.thread)?;
+        parts.retain(|part| !pruning.needs(part));
+        let candidates = pruning.in_order(&all, parts);
+        let mut is_same = true;
+        in_steps(&candidates, PAGE / 2, |some| {
+            is_same = is_same && pruning.delete(some, pruned)?;
+            Ok::<_, CheckpointError>(())
+        })?;
+        Ok(is_same)
     }
 
     /// All parts of states in a thread.
@@ -165,6 +177,47 @@ impl<S> Pruning<'_, S> {
             What::Checkpoint(id) => self.kept.contains(id),
             What::Part(name) => name.is_some_and(|name| self.marked.contains(&name)),
         }
+    }
+
+    /// What is to be deleted, in order: the parts that no checkpoint has; then the checkpoints, the
+    /// oldest first, and behind each the parts that no newer one has.
+    ///
+    /// So each checkpoint that is there is whole after any step, and space becomes free in the order
+    /// in which it was written: on a full disk soon enough for the rest.
+    fn in_order(
+        &self,
+        newest_first: &[(CheckpointId, String)],
+        parts: Vec<Candidate>,
+    ) -> Vec<Candidate> {
+        let mut nodes = self.nodes.clone();
+        let (named, mut ordered): (Vec<Candidate>, Vec<Candidate>) =
+            parts.into_iter().partition(|part| part.name().is_some());
+        let mut named: HashMap<PartName, Candidate> =
+            named.into_iter().filter_map(|part| Some((part.name()?, part))).collect();
+        let (mut groups, mut is_known) = (Vec::new(), true);
+        for (id, at) in newest_first.iter().filter(|(id, _)| !self.kept.contains(id)) {
+            let keys = vec![at.clone(), id_key(id)];
+            let mut group = vec![Candidate { keys, bytes: 0, what: What::Checkpoint(*id) }];
+            let mut own = HashSet::new();
+            if let (true, Some((_, layout))) = (is_known, self.known.get(id)) {
+                let marked = self.store.parts(&self.thread).mark(layout, &mut own, &mut nodes);
+                is_known = marked.is_ok();
+            }
+            if is_known {
+                group.extend(own.iter().filter_map(|name| named.remove(name)));
+            }
+            groups.push(group);
+        }
+        // Of one that is damaged nobody knows which parts it has. Older ones may have them too.
+        let rest = named.into_values();
+        if is_known {
+            ordered.extend(rest);
+            ordered.extend(groups.into_iter().rev().flatten());
+        } else {
+            ordered.extend(groups.into_iter().rev().flatten());
+            ordered.extend(rest);
+        }
+        ordered
     }
 
     /// Keeps a checkpoint with its ancestors. Answers whether all of their parts were there, as
@@ -230,8 +283,7 @@ impl<S> Pruning<'_, S> {
         for key in keys {
             batch.delete(&self.thread.documents, key);
         }
-        // On a full disk this is what gives space back.
-        match space.commit(batch.use_reserve())? {
+        match space.commit_deletion(&mut batch)? {
             Written::Yes(versions) => {
                 self.thread = self.thread.written(head, &versions);
                 Ok(true)

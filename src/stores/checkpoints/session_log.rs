@@ -7,8 +7,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::{CheckpointError, Defect};
+use super::json::{SCHEMA_VERSION, json, read_json, readable_json};
 use super::key::{TenantId, ThreadKey};
-use super::space::{PAGE, SCHEMA_VERSION, Space, Thread, Written, json, read_json, readable_json};
+use super::space::{PAGE, Space, Thread, Written};
+use crate::stores::room::in_steps;
 use crate::stores::worker::Later;
 use crate::{NewRecord, Result, RunLog};
 
@@ -139,7 +141,7 @@ impl<E> SessionLog<E> {
             }
             let write = self.space.head_write(key, &head)?;
             let mut batch = self.space.begin(&thread, &write);
-            if let Written::Yes(_) = self.space.commit(&mut batch)? {
+            if let Written::Yes(_) = self.space.commit_deletion(&mut batch)? {
                 self.delete_archived(&thread, head.archived)?;
                 self.space.settle()?;
                 return Ok(head.archived - thread.head.archived);
@@ -150,21 +152,22 @@ impl<E> SessionLog<E> {
     /// Deletes documents all of whose events are archived; also those that an earlier call left,
     /// since a crash came in between.
     fn delete_archived(&self, thread: &Thread, archived: u64) -> Result<()> {
-        let mut after = None::<String>;
+        let (mut after, last) = (None::<String>, key_of(archived));
         loop {
             let page = self.space.log.list(&thread.documents, "", after.as_deref(), PAGE)?;
-            let last = key_of(archived);
             let keys: Vec<String> = page.documents.into_iter().map(|found| found.key).collect();
-            let old: Vec<&String> = keys.iter().take_while(|key| **key <= last).collect();
-            if old.is_empty() {
+            let count = keys.iter().take_while(|key| **key <= last).count();
+            let Some((old, _)) = keys.split_at_checked(count).filter(|_| count > 0) else {
                 return Ok(());
-            }
-            let mut batch = crate::Batch::new();
-            for key in &old {
-                batch.delete(&thread.documents, key);
-            }
-            self.space.commit(&mut batch)?;
-            after = old.last().map(|key| (*key).clone());
+            };
+            in_steps(old, PAGE, |some| {
+                let mut batch = crate::Batch::new();
+                for key in some {
+                    batch.delete(&thread.documents, key);
+                }
+                self.space.commit_deletion(&mut batch).map(drop)
+            })?;
+            after = old.last().cloned();
         }
     }
 

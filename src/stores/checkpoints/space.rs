@@ -24,17 +24,14 @@
 //!    so with everything that it writes. So one that somebody takes for dead is never shown.
 //! 3. The mark goes last, since nothing else knows of the documents.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::{CheckpointError, Defect};
+use super::json::{SCHEMA_VERSION, json, read_json};
 use super::key::{TenantId, ThreadKey};
-use crate::stores::objects;
+use crate::stores::room::{deleting, in_steps};
 use crate::stores::worker::Later;
 use crate::{Batch, Error, Expected, NewRecord, Result, RunLog, SizedThing, Version};
-
-/// The newest schema of the documents.
-pub(super) const SCHEMA_VERSION: u32 = 1;
 
 /// Documents that are looked at, or deleted, in one step.
 pub(super) const PAGE: usize = 128;
@@ -76,12 +73,6 @@ fn is_zero(number: &u64) -> bool {
 struct Next {
     schema_version: u32,
     number: u64,
-}
-
-/// What all documents say.
-#[derive(Deserialize)]
-struct Schema {
-    schema_version: Option<u64>,
 }
 
 /// A thread as it was read.
@@ -209,15 +200,42 @@ impl Space {
         Ok((next.number, Some(document.version())))
     }
 
-    /// Thread ids of a tenant, in their order, behind `after`.
+    /// Ids of threads of a tenant that have something, in their order, behind `after`.
     pub(super) fn threads(
         &self,
         tenant: &TenantId,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<String>> {
-        let page = self.log.list(&self.threads_of(tenant), "", after, limit)?;
-        Ok(page.documents.into_iter().map(|document| document.key).collect())
+        let namespace = self.threads_of(tenant);
+        let (mut threads, mut after) = (Vec::new(), after.map(str::to_owned));
+        while threads.len() < limit {
+            let wanted = limit - threads.len();
+            let page = self.log.list(&namespace, "", after.as_deref(), wanted)?;
+            for listed in page.documents {
+                if !self.is_empty(&namespace, &listed.key)? {
+                    threads.push(listed.key);
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(threads)
+    }
+
+    /// Whether a thread has nothing yet: its first checkpoint is on its way, in several batches, or
+    /// was broken off. What cannot be read is not known to be empty.
+    fn is_empty(&self, namespace: &str, thread: &str) -> Result<bool> {
+        let document = match self.log.get(namespace, thread) {
+            Ok(Some(document)) => document,
+            Ok(None) => return Ok(true),
+            Err(error) if error.is_corruption() => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let head = read_json::<Head>(document.payload(), namespace, thread);
+        Ok(head.is_ok_and(|head| head.last == 0))
     }
 
     /// The bytes that a batch writes of a thread to make its head so.
@@ -259,6 +277,12 @@ impl Space {
         }
     }
 
+    /// Likewise, of a batch that deletes: on a full disk this is what gives space back.
+    pub(super) fn commit_deletion(&self, batch: &mut Batch<'_>) -> Result<Written> {
+        batch.use_reserve();
+        deleting(&self.log, || self.commit(batch))
+    }
+
     /// Reads something of a thread as of one moment: again, if something was missing because the
     /// thread changed meanwhile.
     pub(super) fn read<T>(
@@ -294,8 +318,7 @@ impl Space {
             let mut batch = Batch::new();
             batch.delete_if(&heads, key.thread_id(), Expected::Version(document.version()));
             batch.put(&gone, &number, NewRecord::json(document.payload()));
-            // On a full disk this is what gives space back.
-            if let Written::Yes(_) = self.commit(batch.use_reserve())? {
+            if let Written::Yes(_) = self.commit_deletion(&mut batch)? {
                 return Ok(true);
             }
         }
@@ -335,22 +358,27 @@ impl Space {
         let mut claim = Batch::new();
         let value = NewRecord::json(mark.payload());
         claim.put_if(marks, number, value, Expected::Version(mark.version()));
-        if let Written::No = self.commit(claim.use_reserve())? {
+        if let Written::No = self.commit_deletion(&mut claim)? {
             // Somebody else is at it.
             return Ok(());
         }
         loop {
-            let page = self.log.list(&documents, "", None, PAGE)?;
-            if page.documents.is_empty() {
+            let mut found = self.log.list(&documents, "", None, usize::MAX)?.documents;
+            if found.is_empty() {
                 let mut last = Batch::new();
                 last.delete(marks, number);
-                return self.commit(&mut last).map(|_| ());
+                return self.commit_deletion(&mut last).map(|_| ());
             }
-            let mut batch = Batch::new();
-            for document in &page.documents {
-                batch.delete(&documents, &document.key);
-            }
-            self.commit(&mut batch)?;
+            // In the order in which they were written, space becomes free soon.
+            found.sort_unstable_by_key(|document| document.version);
+            let keys: Vec<String> = found.into_iter().map(|document| document.key).collect();
+            in_steps(&keys, PAGE, |some| {
+                let mut batch = Batch::new();
+                for key in some {
+                    batch.delete(&documents, key);
+                }
+                self.commit_deletion(&mut batch).map(drop)
+            })?;
         }
     }
 
@@ -427,38 +455,4 @@ impl Hidden {
 /// Whether a batch has too many writes.
 pub(super) fn is_batch_too_large(error: &Error) -> bool {
     matches!(error, Error::TooLarge { what: SizedThing::Batch, .. })
-}
-
-/// A value as JSON.
-pub(super) fn json(value: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(value).map_err(|source| Error::Json { source: std::sync::Arc::new(source) })
-}
-
-/// A value of a caller's as JSON, if it can be read back: not one that is nested too deep, nor a
-/// number that JSON has no word for.
-pub(super) fn readable_json<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>> {
-    let bytes = json(value)?;
-    let read = serde_json::from_slice::<T>(&bytes);
-    read.map_err(|source| Error::Json { source: std::sync::Arc::new(source) })?;
-    Ok(bytes)
-}
-
-/// Reads a document of ours, or its first line, and says what is wrong if it is not one.
-pub(super) fn read_json<T: DeserializeOwned>(
-    bytes: &[u8],
-    namespace: &str,
-    key: &str,
-) -> Result<T, CheckpointError> {
-    let damaged = |defect| CheckpointError::damaged(namespace, key, defect);
-    let schema: Schema = objects::from_slice(bytes).map_err(|_| damaged(Defect::Shape))?;
-    match schema.schema_version {
-        None | Some(0) => Err(damaged(Defect::NoSchema)),
-        Some(found) if found > SCHEMA_VERSION.into() => Err(CheckpointError::NewerSchema {
-            namespace: namespace.to_owned(),
-            key: key.to_owned(),
-            found,
-            known: SCHEMA_VERSION,
-        }),
-        Some(_) => objects::from_slice(bytes).map_err(|_| damaged(Defect::Shape)),
-    }
 }

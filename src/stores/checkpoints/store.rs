@@ -10,9 +10,10 @@ use serde::de::DeserializeOwned;
 use super::checkpoint::Checkpoint;
 use super::error::{CheckpointError, Defect};
 use super::id::CheckpointId;
+use super::json::readable_json;
 use super::key::{TenantId, ThreadKey};
 use super::parts::{Parts, Plan};
-use super::space::{PAGE, Space, Thread, Written, is_batch_too_large, readable_json};
+use super::space::{PAGE, Space, Thread, Written, is_batch_too_large};
 use super::stored::{
     Body, CHECKPOINTS, Stored, checkpoint_key, decode, decode_place, encode, encode_place, id_key,
 };

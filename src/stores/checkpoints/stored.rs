@@ -20,9 +20,10 @@ use serde::{Deserialize, Serialize};
 use super::checkpoint::Checkpoint;
 use super::error::{CheckpointError, Defect};
 use super::id::CheckpointId;
+use super::json::{SCHEMA_VERSION, json, read_json};
 use super::key::{TenantId, ThreadKey};
 use super::parts::Layout;
-use super::space::{SCHEMA_VERSION, json, read_json};
+
 use crate::{Document, Result};
 
 /// What the keys of checkpoints begin with.

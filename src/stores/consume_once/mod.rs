@@ -28,6 +28,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::ledger::{Begin, Claim, EffectLedger, LedgerError, Unfinished};
+use crate::stores::room::{deleting, in_steps};
 use crate::{Batch, Document, Durability, Error, Expected, NewRecord, Result, RunLog, Timestamp};
 
 /// What the namespaces of consumed ids begin with; no caller's namespace should.
@@ -195,7 +196,7 @@ impl ConsumeOnce {
 
     /// Forgets an id, so that it can be consumed again. One that was not consumed is fine.
     pub fn cleanup(&self, id: &str) -> Result<()> {
-        self.log.delete(&self.namespace, id).map(|_| ())
+        deleting(&self.log, || self.log.delete(&self.namespace, id)).map(|_| ())
     }
 
     /// Forgets all ids that were consumed at one moment of the call. What is consumed after that
@@ -209,8 +210,10 @@ impl ConsumeOnce {
 /// it.
 fn clear(log: &RunLog, namespace: &str) -> Result<()> {
     // One page is of one moment.
-    let documents = log.list(namespace, "", None, usize::MAX)?.documents;
-    for some in documents.chunks(PAGE) {
+    let mut documents = log.list(namespace, "", None, usize::MAX)?.documents;
+    // In the order in which they were written, space becomes free soon.
+    documents.sort_unstable_by_key(|document| document.version);
+    in_steps(&documents, PAGE, |some| {
         let mut left: Vec<_> = some.iter().collect();
         while !left.is_empty() {
             let mut batch = Batch::new();
@@ -218,14 +221,16 @@ fn clear(log: &RunLog, namespace: &str) -> Result<()> {
                 let expected = Expected::Version(document.version);
                 batch.delete_if(namespace, &document.key, expected);
             }
-            match log.commit(batch.durability(Durability::Disk)) {
+            batch.durability(Durability::Disk);
+            match deleting(log, || log.commit(&batch)) {
                 Ok(_) => break,
                 // Another caller has written or deleted this one since.
                 Err(Error::Conflict { key, .. }) => left.retain(|document| document.key != key),
                 Err(error) => return Err(error),
             }
         }
-    }
+        Ok(())
+    })?;
     // What was found gone must not come back either.
     log.sync()
 }

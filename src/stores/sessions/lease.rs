@@ -14,8 +14,9 @@ use crate::{Document, Error, Result, Timestamp, Version};
 
 /// The right to write a session, for a while.
 ///
-/// Time decides only when others may take it. Until somebody does, or writes without a lease after
-/// it ran out, its holder may go on; from then on every write with it is refused.
+/// Time decides only when others may take it. Until another caller does, or writes without a lease
+/// after it ran out, its holder may go on; from then on every write with it is refused. It ends with
+/// its session: once the holder has deleted that, it needs a new one to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriterLease {

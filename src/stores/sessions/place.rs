@@ -10,10 +10,10 @@ use std::sync::Arc;
 use super::error::{Part, SessionError};
 use super::lease::{Fence, Found, Granted, WriterLease, encode, fence, fenced};
 use super::watch::Hub;
+use crate::stores::room::{IsFull, deleting};
 use crate::stores::worker::Later;
 use crate::{
-    Batch, Committed, Document, Error, Expected, IdKind, Lsn, MAX_ID_LEN, NewRecord, Result,
-    RunLog, Timestamp, Version,
+    Batch, Committed, Document, Error, Expected, Lsn, NewRecord, Result, RunLog, Timestamp, Version,
 };
 
 /// What the namespaces of sessions begin with; no caller's namespace should.
@@ -45,6 +45,20 @@ pub(super) enum Wanted {
     Head(Version),
     /// Something that never was.
     Nothing,
+}
+
+/// What becomes of the lease of the one who writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OwnLease {
+    Stays,
+    /// It goes with its session.
+    Ends,
+}
+
+impl IsFull for SessionError {
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_disk_full())
+    }
 }
 
 impl Drop for Place {
@@ -95,7 +109,7 @@ impl Place {
                 None => batch.delete(space, session),
             };
         }
-        let committed = match self.commit(session, caller, &batch) {
+        let committed = match self.commit((session, caller), &batch, OwnLease::Stays) {
             Err(SessionError::Store(Error::Conflict { .. })) if wanted != Wanted::Anything => {
                 return Ok(false);
             }
@@ -105,12 +119,17 @@ impl Place {
         Ok(true)
     }
 
-    /// Removes all parts of a session, and nothing else.
+    /// Removes all parts of a session and the lease that allows it.
     pub(super) fn delete(
         &self,
         session: &str,
         caller: Option<&WriterLease>,
     ) -> Result<(), SessionError> {
+        if caller.is_some() && self.is_gone(session)? {
+            // An earlier try may have deleted it, and the lease with it.
+            self.later.once_durable();
+            return Ok(());
+        }
         let head = self.head();
         let spaces = Part::OF_SESSION.map(|part| self.space(part.as_str()));
         let mut batch = Batch::new();
@@ -119,11 +138,18 @@ impl Place {
             batch.delete(space, session);
         }
         let writes = batch.len();
-        let committed = self.commit(session, caller, &batch)?;
+        let deleted =
+            deleting(&self.log, || self.commit((session, caller), &batch, OwnLease::Ends));
+        let committed = deleted?;
         if committed.versions.iter().take(writes).any(Option::is_some) {
             self.tell(session, None, committed.lsn);
         }
         Ok(())
+    }
+
+    /// Whether there is neither a session nor a lease of it.
+    fn is_gone(&self, session: &str) -> Result<bool> {
+        Ok(self.lease(session)?.is_none() && self.version(session)?.is_none())
     }
 
     /// Tells who watches of a change, once it survives power loss.
@@ -135,9 +161,9 @@ impl Place {
     /// Commits writes of a session, if the lease allows it at that very moment.
     fn commit(
         &self,
-        session: &str,
-        caller: Option<&WriterLease>,
+        (session, caller): (&str, Option<&WriterLease>),
         writes: &Batch<'_>,
+        own: OwnLease,
     ) -> Result<Committed, SessionError> {
         let space = self.space("lease");
         // Mostly there are no leases: that is tried without looking.
@@ -152,8 +178,12 @@ impl Place {
             self.later.once_durable();
             match fence {
                 Fence::Absent => batch.expect(&space, session, Expected::Absent),
-                Fence::Keep(version) => batch.expect(&space, session, Expected::Version(version)),
-                Fence::End(version) => batch.delete_if(&space, session, Expected::Version(version)),
+                Fence::Keep(version) if own == OwnLease::Stays => {
+                    batch.expect(&space, session, Expected::Version(version))
+                }
+                Fence::Keep(version) | Fence::End(version) => {
+                    batch.delete_if(&space, session, Expected::Version(version))
+                }
             };
             match self.log.commit(&batch) {
                 Err(Error::Conflict { namespace, .. }) if namespace == space => {
@@ -179,11 +209,13 @@ impl Place {
             Some(bytes) => batch.put(&space, run, NewRecord::json(bytes)),
             None => batch.delete(&space, run),
         };
-        match session.or(caller.map(|caller| caller.session.as_str())) {
-            Some(session) => self.commit(session, caller, &batch)?,
-            None => self.log.commit(&batch)?,
+        let session = session.or(caller.map(|caller| caller.session.as_str()));
+        let write = || match session {
+            Some(session) => self.commit((session, caller), &batch, OwnLease::Stays),
+            None => Ok(self.log.commit(&batch)?),
         };
-        Ok(())
+        let committed = if bytes.is_none() { deleting(&self.log, write) } else { write() };
+        committed.map(drop)
     }
 
     /// All parts of a session at one moment, and the version of its head then.
@@ -209,17 +241,12 @@ impl Place {
 
     /// The version of the head of a session.
     pub(super) fn version(&self, session: &str) -> Result<Option<Version>> {
-        Ok(self.log.get(&self.head(), session)?.map(|head| head.version()))
+        self.log.version_of(&self.head(), session)
     }
 
     pub(super) fn exists(&self, session: &str) -> Result<bool> {
-        let len = session.len();
-        if !(1..=MAX_ID_LEN).contains(&len) {
-            return Err(Error::InvalidId { kind: IdKind::Key, len, max: MAX_ID_LEN });
-        }
-        // The first that begins with an id is that id.
-        let page = self.log.list(&self.space(Part::Session.as_str()), session, None, 1)?;
-        Ok(page.documents.first().is_some_and(|first| first.key == session))
+        let version = self.log.version_of(&self.space(Part::Session.as_str()), session)?;
+        Ok(version.is_some())
     }
 
     pub(super) fn list(&self) -> Result<Vec<String>> {

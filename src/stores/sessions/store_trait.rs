@@ -47,7 +47,8 @@ pub trait SessionStore<T: SessionTypes = JsonSessions>: Send + Sync {
     /// A session.
     fn load<'a>(&'a self, id: &'a str) -> Call<'a, Option<T::Session>>;
 
-    /// Deletes a session with all of its parts. Loop checkpoints stay: they belong to runs.
+    /// Deletes a session with all of its parts, and the writer lease through which it is deleted.
+    /// Loop checkpoints stay: they belong to runs.
     fn delete<'a>(&'a self, id: &'a str) -> Call<'a, ()>;
 
     /// The ids of all sessions.

@@ -162,3 +162,27 @@ fn what_is_pruned_gives_its_space_back() {
     assert!(stats.file_len < 1_000_000, "{} bytes for 3 states of 20,000", stats.file_len);
     assert!(log.verify().unwrap().is_clean());
 }
+
+#[test]
+fn a_thread_whose_first_checkpoint_was_broken_off_has_none_and_is_not_listed() {
+    let disk = runlog_sim::SimDisk::untracked(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    let store = Store::new(&log);
+    let text = words(&mut SplitMix64::new(5), 1_500_000);
+    let put = store.checkpoint(&key("t"), 1, json!(text), None).unwrap();
+    disk.set_capacity(disk.allocated() + 700_000);
+    let refused = store.put(&put).unwrap_err();
+    let is_full = |error: &runlog::Error| error.is_disk_full();
+    assert!(matches!(&refused, CheckpointError::Store(error) if is_full(error)), "{refused:?}");
+    assert!(documents(&log, "\0checkpoints/7/default/1").len() > 9, "it was broken off");
+    let tenant = TenantId::default();
+    assert!(store.threads(&tenant, None, 9).unwrap().is_empty());
+    assert!(store.get_latest(&key("t")).unwrap().is_none());
+    disk.set_capacity(u64::MAX);
+    for thread in ["a", "u"] {
+        store.put(&checkpoint(&key(thread), 1)).unwrap();
+    }
+    assert_eq!(store.threads(&tenant, Some("a"), 1).unwrap(), ["u"]);
+    store.put(&put).unwrap();
+    assert_eq!(store.threads(&tenant, None, 9).unwrap(), ["a", "t", "u"]);
+}

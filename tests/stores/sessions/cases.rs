@@ -347,3 +347,29 @@ fn a_store_that_leaves_parts_out_never_drops_what_is_to_be_saved() {
         assert!(store.watch_commits().is_none());
     });
 }
+
+#[test]
+fn to_see_that_a_session_is_there_costs_no_more_reads_than_the_first_step_of_a_load() {
+    let disk = runlog_sim::SimDisk::untracked(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    let store = ChatStore::new(&log);
+    block_on(async {
+        for number in 0..600 {
+            store.save(&chat(&format!("s-{number}"), &["hello"])).await.unwrap();
+        }
+    });
+    drop(store);
+    log.close().unwrap();
+    let bytes_read = |look: &dyn Fn(&ChatStore)| {
+        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+        let store = ChatStore::new(&log);
+        let _ = disk.take_counts();
+        look(&store);
+        let counts = disk.take_counts();
+        (counts.reads, counts.read_bytes)
+    };
+    let exists = bytes_read(&|store| assert!(block_on(store.exists("s-123")).unwrap()));
+    let load = bytes_read(&|store| assert!(block_on(store.load("s-123")).unwrap().is_some()));
+    println!("(reads, bytes) of exists: {exists:?}; of a load: {load:?}");
+    assert!(exists.0 < load.0 && exists.1 < load.1, "{exists:?} {load:?}");
+}

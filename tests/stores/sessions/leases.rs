@@ -129,9 +129,9 @@ fn every_write_of_a_holder_whose_lease_was_taken_is_refused() {
         assert!(block_on(swapped.save_snapshot_cas(&snapshot, Some(&digest))).unwrap());
         assert!(!block_on(swapped.save_snapshot_cas(&snapshot, Some(&digest))).unwrap());
         assert_eq!(block_on(store().load_loop_checkpoint("r")).unwrap(), Some(json!(7)));
-        // Deleting the session does not make its epochs begin anew.
+        // The lease goes with its session, which does not make its epochs begin anew.
         block_on(store().through(&lease).delete("s")).unwrap();
-        assert!(block_on(store().release_writer_lease(&lease)).unwrap());
+        assert!(!block_on(store().release_writer_lease(&lease)).unwrap());
         let again = acquire(&store(), "s", "c").unwrap();
         assert!(again.epoch > lease.epoch);
         all_are_fenced(&store(), &stale, Some(again.epoch));
@@ -196,7 +196,7 @@ fn a_write_with_a_lease_looks_at_the_lease_and_leaves_it_as_it_is() {
         let own = store.through(&lease);
         block_on(own.save_snapshot(&marked("s", &turn.to_string()))).unwrap();
         block_on(own.save_loop_checkpoint("run", &json!(turn))).unwrap();
-        block_on(own.delete("s")).unwrap();
+        block_on(own.delete_loop_checkpoint("run")).unwrap();
         assert_eq!(version(), granted, "nobody wrote it again");
     }
     let other = acquire(&store, "s", "a").unwrap();
@@ -312,4 +312,32 @@ fn the_loop_checkpoint_of_a_leased_session_is_written_through_its_lease_only() {
     assert!(block_on(store.release_writer_lease(&second)).unwrap());
     save(&store).unwrap();
     assert_eq!(block_on(store.load_loop_checkpoint("r")).unwrap(), Some(checkpoint.clone()));
+}
+
+#[test]
+fn a_session_takes_the_lease_with_it_through_which_it_is_deleted() {
+    let log = in_memory();
+    let store = ChatStore::new(&log);
+    block_on(async {
+        for number in 0..40 {
+            let id = format!("s-{number}");
+            let lease = store.acquire_writer_lease(&id, "me", 60 * MINUTE).await.unwrap();
+            let own = store.through(&lease);
+            own.save(&chat(&id, &[])).await.unwrap();
+            // Again after any answer: nothing is left to do.
+            for _ in 0..2 {
+                own.delete(&id).await.unwrap();
+            }
+            assert!(store.writer_lease(&id).await.unwrap().is_none());
+            let late = own.save(&chat(&id, &["late"])).await.unwrap_err();
+            assert!(matches!(late, SessionError::Fenced { found: None, .. }), "{late}");
+            assert!(!store.exists(&id).await.unwrap());
+            store.save(&chat(&id, &["new"])).await.unwrap();
+            let late = own.delete(&id).await.unwrap_err();
+            assert!(matches!(late, SessionError::Fenced { found: None, .. }), "{late}");
+            store.delete(&id).await.unwrap();
+        }
+    });
+    let left = log.list("\0sessions/default/lease", "", None, 9).unwrap();
+    assert!(left.documents.is_empty(), "{left:?}");
 }

@@ -129,9 +129,10 @@ fn a_snapshot_in_the_midst_of_which_somebody_writes_is_that_of_one_moment() {
         block_on(store.save_snapshot(&marked("s", "before"))).unwrap();
         disk.counted(Ask::Read, || assert!(found(&store).is_some()))
     };
-    assert!(reads >= 8, "the head, six parts, and the head: {reads}");
+    assert!(reads >= 6, "six parts: {reads}");
     for deletes in [false, true] {
         let mut seen = BTreeSet::new();
+        // In front of the first read the version of the head was looked at.
         for number in 0..reads {
             let (disk, log) = Haunted::new();
             let (store, other) = (ChatStore::new(&log), ChatStore::new(&log));
@@ -150,7 +151,7 @@ fn a_snapshot_in_the_midst_of_which_somebody_writes_is_that_of_one_moment() {
             assert!(disk.is_over(), "read {number} came");
         }
         let after = (!deletes).then(|| "after".to_owned());
-        assert_eq!(seen, BTreeSet::from([Some("before".to_owned()), after]));
+        assert_eq!(seen, BTreeSet::from([after]));
     }
 }
 

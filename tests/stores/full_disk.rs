@@ -1,0 +1,315 @@
+//! On a disk that is full from any allocation on, everything that deletes does so, and gives the
+//! space back. Method: each store is filled until nothing fits any more, with the disk full from
+//! one allocation on, then from the next; then its deletions are called, once.
+//!
+//! The stores have more than 8 extents: smaller ones set no extent aside for compaction.
+
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+
+use runlog::stores::checkpoints::{Checkpointer, SessionLog, TenantId, ThreadKey};
+use runlog::stores::consume_once::{Begin, ConsumeOnce, EffectLedger};
+use runlog::stores::sessions::{EngineSessionStore, SessionStore};
+use runlog::stores::trajectory::{RunIdentity, TrajectoryLog, TrajectoryPayload, TrajectoryRecord};
+use runlog::{Error, RunLog};
+use runlog_sim::{Op, SimDisk, SplitMix64};
+use serde_json::json;
+
+use super::support::{block_on, options};
+
+type Done = Result<(), Box<dyn StdError>>;
+
+/// A store, and one way to delete all of it but for a little.
+struct Case {
+    name: &'static str,
+    /// Writes something new with a number and about so many bytes.
+    fill: fn(&RunLog, usize, usize) -> Done,
+    /// Deletes what was written under numbers below this one.
+    delete: fn(&RunLog, usize) -> Done,
+    /// How many there are still.
+    left: fn(&RunLog) -> usize,
+}
+
+/// How many things are written while there is space, and how many after that, if there is.
+const FIRST: usize = 80;
+const COUNT: usize = 120;
+const LEN: usize = 5_000;
+
+fn is_full(error: &(dyn StdError + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let by_engine = error.downcast_ref::<Error>().is_some_and(Error::is_disk_full);
+        let by_system = error.downcast_ref::<io::Error>();
+        if by_engine || by_system.is_some_and(|error| error.kind() == io::ErrorKind::StorageFull) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// Text that nothing compresses.
+fn text(number: usize, len: usize) -> String {
+    let mut random = SplitMix64::new(number as u64);
+    let mut text = String::new();
+    while text.len() < len {
+        text.push_str(&format!("{:x} ", random.next_u64()));
+    }
+    text
+}
+
+fn key() -> ThreadKey {
+    ThreadKey::new(TenantId::default(), "t").unwrap()
+}
+
+fn checkpoints(log: &RunLog) -> Checkpointer<String> {
+    Checkpointer::new(log)
+}
+
+fn put(log: &RunLog, number: usize, len: usize) -> Done {
+    let store = checkpoints(log);
+    Ok(store.put(&store.checkpoint(&key(), number, text(number, len), None)?)?)
+}
+
+fn history(log: &RunLog) -> usize {
+    checkpoints(log).list_history(&key(), 999).unwrap().len()
+}
+
+fn append(log: &RunLog, number: usize, len: usize) -> Done {
+    SessionLog::new(log).append(&key(), &[text(number, len)])?;
+    Ok(())
+}
+
+fn events(log: &RunLog) -> usize {
+    SessionLog::<String>::new(log).load_since(&key(), 0).unwrap().len()
+}
+
+fn sessions(log: &RunLog) -> EngineSessionStore {
+    EngineSessionStore::new(log)
+}
+
+fn save(log: &RunLog, number: usize, len: usize) -> Done {
+    let (store, id) = (sessions(log), number.to_string());
+    block_on(store.save(&json!({ "id": id })))?;
+    Ok(block_on(store.save_artifacts(&id, &json!(text(number, len))))?)
+}
+
+fn record(log: &RunLog, number: usize, len: usize) -> Done {
+    let (store, run) = (TrajectoryLog::new(log, "a")?, RunIdentity::root(format!("run-{number}")));
+    let outcome = text(number, len);
+    let payloads = [
+        TrajectoryPayload::RunStarted { identity: run.clone() },
+        TrajectoryPayload::TurnStarted,
+        TrajectoryPayload::RunEnded { outcome, new_messages: vec![] },
+    ];
+    for (seq, payload) in (0..).zip(payloads) {
+        store.record(&TrajectoryRecord::new(&run, seq, 1_700_000_000_000, payload))?;
+    }
+    Ok(())
+}
+
+const CASES: [Case; 9] = [
+    Case {
+        name: "prune",
+        fill: put,
+        delete: |log, _| {
+            checkpoints(log).prune(&key(), Some(1), None)?;
+            Ok(())
+        },
+        left: |log| history(log).saturating_sub(1),
+    },
+    Case {
+        name: "delete a thread of checkpoints",
+        fill: put,
+        delete: |log, _| {
+            checkpoints(log).delete_thread(&key())?;
+            Ok(())
+        },
+        left: history,
+    },
+    Case {
+        name: "archive events",
+        fill: append,
+        delete: |log, _| {
+            SessionLog::<String>::new(log).archive_before(&key(), u64::MAX)?;
+            Ok(())
+        },
+        left: events,
+    },
+    Case {
+        name: "delete a thread of events",
+        fill: append,
+        delete: |log, _| {
+            SessionLog::<String>::new(log).delete_thread(&key())?;
+            Ok(())
+        },
+        left: events,
+    },
+    Case {
+        name: "delete sessions",
+        fill: save,
+        delete: |log, count| {
+            let store = sessions(log);
+            for number in 0..count {
+                block_on(store.delete(&number.to_string()))?;
+            }
+            Ok(())
+        },
+        left: |log| block_on(sessions(log).list()).unwrap().len(),
+    },
+    Case {
+        name: "delete loop checkpoints",
+        fill: |log, number, len| {
+            let checkpoint = json!({ "messages": text(number, len) });
+            Ok(block_on(sessions(log).save_loop_checkpoint(&number.to_string(), &checkpoint))?)
+        },
+        delete: |log, count| {
+            let store = sessions(log);
+            for number in 0..count {
+                block_on(store.delete_loop_checkpoint(&number.to_string()))?;
+            }
+            Ok(())
+        },
+        left: |log| {
+            let store = sessions(log);
+            let is_there = |number: usize| {
+                block_on(store.load_loop_checkpoint(&number.to_string())).unwrap().is_some()
+            };
+            (0..9 * COUNT).filter(|number| is_there(*number)).count()
+        },
+    },
+    Case {
+        name: "clear consumed ids",
+        fill: |log, number, len| {
+            Ok(ConsumeOnce::new(log).consume(&number.to_string(), &text(number, len))?)
+        },
+        delete: |log, _| Ok(ConsumeOnce::new(log).clear()?),
+        left: |log| {
+            let ids = ConsumeOnce::new(log);
+            (0..9 * COUNT).filter(|number| ids.consumed(&number.to_string()).unwrap()).count()
+        },
+    },
+    Case {
+        name: "clear effects",
+        fill: |log, number, len| {
+            let (ledger, effect) = (EffectLedger::new(log), number.to_string());
+            let Begin::Go(claim) = ledger.begin(&effect, "worker")? else { panic!("{number}") };
+            Ok(ledger.complete(&claim, text(number, len).as_bytes())?)
+        },
+        delete: |log, _| Ok(EffectLedger::new(log).clear()?),
+        left: |log| log.list("\0effects/default", "", None, usize::MAX).unwrap().documents.len(),
+    },
+    Case {
+        name: "delete trajectories",
+        fill: record,
+        delete: |log, _| {
+            let store = TrajectoryLog::new(log, "a")?;
+            store.settle_ends()?;
+            log.adopt_orphans()?;
+            for run in log.runs("a", None, 999)?.runs.iter().filter(|run| run.status.is_ended()) {
+                log.delete_run(("a", run.run.as_str()))?;
+            }
+            Ok(())
+        },
+        left: |log| {
+            let runs = log.runs("a", None, 999).unwrap().runs;
+            runs.iter().filter(|run| run.status.is_ended()).count()
+        },
+    },
+];
+
+impl Case {
+    /// A store that has an index, and an extent that is set aside for compaction.
+    fn begun(&self, disk: &SimDisk) -> RunLog {
+        let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+        (0..FIRST).for_each(|number| (self.fill)(&log, number, LEN).unwrap());
+        log.checkpoint().unwrap();
+        log
+    }
+
+    /// Writes until nothing fits any more, or there is enough; answers how much was stored, and
+    /// how many numbers were used.
+    fn fill(&self, log: &RunLog) -> (usize, usize) {
+        let (mut stored, mut number, mut len) = (FIRST, FIRST, LEN);
+        while stored < COUNT && len > 0 {
+            match (self.fill)(log, number, len) {
+                Ok(()) => stored += 1,
+                Err(error) if is_full(&*error) => len /= 4,
+                Err(error) => panic!("{}: {error:?}", self.name),
+            }
+            number += 1;
+        }
+        (stored, number)
+    }
+
+    /// The numbers of the operations that allocate, of a script on a disk that is never full.
+    fn allocations(&self) -> Vec<usize> {
+        let disk = SimDisk::recording();
+        let log = self.begun(&disk);
+        let first = disk.op_count();
+        self.fill(&log);
+        drop(log);
+        let recording = disk.take_recording();
+        let ops = recording.ops.iter().enumerate().skip(first);
+        ops.filter(|(_, op)| matches!(op, Op::Allocate { .. })).map(|(number, _)| number).collect()
+    }
+
+    /// Whether everything can be deleted on a disk that is full from an operation on.
+    fn try_full(&self, from: usize, reopens: bool) -> Result<(), String> {
+        let disk = SimDisk::untracked(Vec::new());
+        let mut log = self.begun(&disk);
+        disk.fill_from(from);
+        let (stored, numbers) = self.fill(&log);
+        let context = format!("{}, full from {from}, reopened: {reopens}", self.name);
+        if reopens {
+            log.close().unwrap();
+            log = options().open_storage(Arc::new(disk.clone())).unwrap();
+        }
+        let there = (self.left)(&log);
+        if let Err(error) = (self.delete)(&log, numbers) {
+            return Err(format!("{context}, {stored} stored: {error:?}"));
+        }
+        let left = (self.left)(&log);
+        if left > 0 {
+            return Err(format!("{context}: {left} are left"));
+        }
+        match log.reclaim() {
+            // What moves needs space itself.
+            Err(Error::DiskFull { .. }) => {}
+            reclaimed => reclaimed.unwrap(),
+        }
+        // What was there fits again, but for what is smaller than the unit of space.
+        let fitting =
+            (0..there).take_while(|number| (self.fill)(&log, 1000 + number, LEN).is_ok()).count();
+        println!("{context}: {stored} stored, {there} there, {fitting} fit again");
+        if 2 * fitting < there {
+            return Err(format!("{context}: {fitting} of {there} fit again"));
+        }
+        assert!(log.verify().unwrap().is_clean(), "{context}");
+        Ok(())
+    }
+}
+
+fn in_full_disks(reopens: bool) {
+    let mut failed = Vec::new();
+    for case in &CASES {
+        let allocations = case.allocations();
+        assert!(!allocations.is_empty(), "{}", case.name);
+        // Reopening changes little: every other one will do.
+        let step = 1 + usize::from(reopens);
+        let from = allocations.iter().step_by(step);
+        failed.extend(from.filter_map(|from| case.try_full(*from, reopens).err()));
+    }
+    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn on_a_disk_that_is_full_from_any_allocation_on_each_store_deletes_and_gives_space_back() {
+    in_full_disks(false);
+}
+
+#[test]
+fn on_a_disk_that_is_full_since_the_store_was_reopened_each_store_deletes_as_well() {
+    in_full_disks(true);
+}

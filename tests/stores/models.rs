@@ -1,0 +1,362 @@
+//! Each store against plain collections: random calls from several threads, on a disk that loses
+//! power, becomes full, fails, or whose process is killed, at any operation; and each call may be
+//! made again after any answer, or none.
+//!
+//! What a model knows is a set of candidates. A call that is answered leaves those that would have
+//! given this answer; one that fails may have happened or not, so both stay. What a store shows
+//! must be one of the candidates at any time, and is the only one from then on. After a power cut
+//! the same holds: what was acknowledged is durable.
+//!
+//! `RUNLOG_STORES_MODEL_OPS` says how many calls each model makes; a plain `cargo test` makes few.
+
+use std::error::Error as StdError;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::thread;
+
+use runlog::env::Environment;
+use runlog::{Error, RunLog};
+use runlog_sim::{Fault, SimDisk, SimEntropy, SplitMix64, Survivors};
+
+use super::support::options;
+
+mod checkpoints;
+mod consume_once;
+mod sessions;
+mod trajectory;
+
+/// A store that has a model.
+pub(crate) trait Subject: Sync {
+    type Model: Clone + PartialEq + Debug + Default + Send;
+    type Call: Clone + Debug + Send;
+    type Store: Sync;
+    /// What a caller keeps of the answers to earlier calls, beside what the model says.
+    type Memory: Default + Send;
+
+    fn open(&self, log: &RunLog) -> Self::Store;
+
+    /// A random call of an actor, whose keys no other actor writes.
+    fn call(&self, random: &mut SplitMix64, model: &Self::Model, number: u32) -> Self::Call;
+
+    /// Makes a call, and answers what a model can answer too.
+    fn make(
+        &self,
+        store: &Self::Store,
+        actor: usize,
+        call: &Self::Call,
+        memory: &mut Self::Memory,
+    ) -> Result<String, Box<dyn StdError>>;
+
+    /// Makes it with the model.
+    fn apply(&self, model: &mut Self::Model, call: &Self::Call) -> String;
+
+    /// Whether the outcome of a call that is made twice is that of one.
+    fn is_repeatable(&self, _: &Self::Call) -> bool {
+        true
+    }
+
+    /// Whether a call can follow what is known: a crash may have taken what was not durable.
+    fn follows(&self, _: &Self::Call, _: &Self::Model) -> bool {
+        true
+    }
+
+    /// What was learned from the answer to a call, with the model after it.
+    fn learn(&self, _: &mut Self::Memory, _: &Self::Call, _: &Self::Model) {}
+
+    /// All that the store shows of an actor.
+    fn shown(&self, store: &Self::Store, actor: usize) -> Result<Self::Model, Box<dyn StdError>>;
+
+    /// Whether a store may show this after a call that failed, which goes by steps.
+    fn partly(&self, _shown: &Self::Model, _before: &Self::Model, _call: &Self::Call) -> bool {
+        false
+    }
+
+    /// What is known once the store has shown this: with what it does not show of the candidate.
+    fn with_hidden(&self, shown: Self::Model, _candidates: &[Self::Model]) -> Self::Model {
+        shown
+    }
+
+    /// Whether a store may show this for a candidate, after a power cut or without one.
+    fn fits(&self, shown: &Self::Model, candidate: &Self::Model, _is_cut: bool) -> bool {
+        shown == candidate
+    }
+}
+
+/// What goes wrong in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// The store is closed and opened.
+    Nothing,
+    /// The process dies between two calls.
+    Kill,
+    /// Power is lost between two calls.
+    Cut(Survivors),
+    /// The disk is full from an operation on, until the round is over.
+    Full,
+    /// All operations fail from one on, and then the process dies.
+    Broken,
+    /// Likewise, and power is lost.
+    BrokenAndCut(Survivors),
+}
+
+impl Trouble {
+    fn random(random: &mut SplitMix64) -> Self {
+        let survivors = Survivors::ALL[random.index(Survivors::ALL.len())];
+        match random.index(8) {
+            0 => Self::Nothing,
+            1 => Self::Kill,
+            2 => Self::Cut(survivors),
+            3 | 4 => Self::Full,
+            5 => Self::Broken,
+            _ => Self::BrokenAndCut(survivors),
+        }
+    }
+
+    fn is_cut(self) -> bool {
+        matches!(self, Self::Cut(_) | Self::BrokenAndCut(_))
+    }
+
+    /// Whether a call may fail so.
+    fn explains(self, error: &(dyn StdError + 'static)) -> bool {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(error) = error.downcast_ref::<Error>() {
+                return match self {
+                    Self::Full => error.is_disk_full(),
+                    Self::Broken | Self::BrokenAndCut(_) => {
+                        matches!(error, Error::Io { .. } | Error::Poisoned)
+                    }
+                    _ => false,
+                };
+            }
+            next = error.source();
+        }
+        false
+    }
+}
+
+/// One who calls.
+struct Actor<S: Subject> {
+    number: usize,
+    random: SplitMix64,
+    candidates: Vec<S::Model>,
+    memory: S::Memory,
+    /// The last call that was not answered.
+    open: Option<S::Call>,
+    /// How many calls were made.
+    calls: u32,
+    /// Those of this round, for messages.
+    trail: Vec<String>,
+}
+
+impl<S: Subject> Actor<S> {
+    fn new(number: usize, seed: u64) -> Self {
+        Self {
+            number,
+            random: SplitMix64::for_case(seed, number as u64),
+            candidates: vec![S::Model::default()],
+            memory: S::Memory::default(),
+            open: None,
+            calls: 0,
+            trail: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, subject: &S, store: &S::Store, trouble: Trouble) {
+        self.calls += 1;
+        let again = self.open.clone().filter(|call| subject.is_repeatable(call));
+        let call = match again {
+            Some(call) => call,
+            // What is not known is looked at.
+            None if self.open.is_some() => return self.look(subject, store, trouble),
+            None => subject.call(&mut self.random, &self.candidates[0], self.calls),
+        };
+        self.make(subject, store, &call, trouble);
+        if self.open.is_none() && subject.is_repeatable(&call) && self.random.index(4) == 0 {
+            let before = self.candidates.clone();
+            self.make(subject, store, &call, trouble);
+            if self.open.is_none() {
+                assert_eq!(before, self.candidates, "{call:?} twice is as once");
+            }
+        }
+        if self.random.index(16) == 0 {
+            self.look(subject, store, trouble);
+        }
+    }
+
+    fn make(&mut self, subject: &S, store: &S::Store, call: &S::Call, trouble: Trouble) {
+        let made = subject.make(store, self.number, call, &mut self.memory);
+        self.trail.push(format!("{call:?}: {made:?}"));
+        let mut after = Vec::new();
+        match &made {
+            Ok(answer) => {
+                for candidate in &self.candidates {
+                    let mut candidate = candidate.clone();
+                    let expected = subject.apply(&mut candidate, call);
+                    if expected == *answer && !after.contains(&candidate) {
+                        after.push(candidate);
+                    }
+                }
+                let known = &self.candidates;
+                assert!(!after.is_empty(), "{known:#?}: not {answer:?}\n{}", self.trail());
+                subject.learn(&mut self.memory, call, &after[0]);
+                self.open = None;
+            }
+            Err(error) => {
+                assert!(trouble.explains(&**error), "{trouble:?}: {error:?}\n{}", self.trail());
+                after.clone_from(&self.candidates);
+                for candidate in &self.candidates {
+                    let mut candidate = candidate.clone();
+                    subject.apply(&mut candidate, call);
+                    if !after.contains(&candidate) {
+                        after.push(candidate);
+                    }
+                }
+                self.open = Some(call.clone());
+            }
+        }
+        self.candidates = after;
+    }
+
+    /// What is there must be one of the candidates. It is the only one from then on, unless the
+    /// next crash may take it away.
+    fn look(&mut self, subject: &S, store: &S::Store, trouble: Trouble) {
+        let shown = match subject.shown(store, self.number) {
+            Ok(shown) => shown,
+            Err(error) => {
+                assert!(trouble.explains(&*error), "{trouble:?}: {error:?}\n{}", self.trail());
+                return;
+            }
+        };
+        self.assert_fits(subject, &shown, false);
+        if !matches!(trouble, Trouble::Broken | Trouble::BrokenAndCut(_)) {
+            self.settle(subject, shown);
+        }
+    }
+
+    /// As [`Self::look`], after a crash.
+    fn look_again(&mut self, subject: &S, store: &S::Store, is_cut: bool) {
+        let shown = subject.shown(store, self.number).unwrap();
+        self.assert_fits(subject, &shown, is_cut);
+        self.settle(subject, shown);
+    }
+
+    fn assert_fits(&self, subject: &S, shown: &S::Model, is_cut: bool) {
+        let fits = self.candidates.iter().any(|known| {
+            subject.fits(shown, known, is_cut)
+                || self.open.as_ref().is_some_and(|call| subject.partly(shown, known, call))
+        });
+        assert!(fits, "{shown:#?}\nis none of {:#?}\n{}", self.candidates, self.trail());
+    }
+
+    fn settle(&mut self, subject: &S, shown: S::Model) {
+        self.candidates = vec![subject.with_hidden(shown, &self.candidates)];
+        if self.open.as_ref().is_some_and(|call| !subject.is_repeatable(call)) {
+            self.open = None;
+        }
+    }
+
+    fn trail(&self) -> String {
+        let first = self.trail.len().saturating_sub(40);
+        format!("actor {}:\n{}", self.number, self.trail[first..].join("\n"))
+    }
+}
+
+/// How many calls a model makes.
+fn wanted(default: u64) -> u64 {
+    let asked = std::env::var("RUNLOG_STORES_MODEL_OPS").ok();
+    asked.map_or(default, |text| text.parse().expect("RUNLOG_STORES_MODEL_OPS is a number"))
+}
+
+fn with_options(seed: u64) -> runlog::Options {
+    let entropy = Arc::new(SimEntropy::new(seed));
+    // Without a boot id each crash counts as a power cut.
+    let environment = Environment { entropy, boot_id: None, ..Environment::system() };
+    options().sync_interval(None).environment(environment)
+}
+
+/// Runs a model.
+pub(crate) fn run<S: Subject>(subject: &S, calls: u64) {
+    const ACTORS: usize = 3;
+    let (wanted, mut made, mut failed) = (wanted(calls), 0, 0_u64);
+    let mut actors: Vec<Actor<S>> = (0..ACTORS).map(|number| Actor::new(number, 7)).collect();
+    let mut disk = SimDisk::new();
+    let mut log = with_options(1).create_storage(Arc::new(disk.clone())).unwrap();
+    for round in 0.. {
+        if made >= wanted {
+            println!("{made} calls in {round} rounds; {failed} rounds with a call that failed");
+            break;
+        }
+        let mut random = SplitMix64::for_case(11, round);
+        let trouble = Trouble::random(&mut random);
+        let steps = 10 + random.index(50);
+        let from = disk.op_count() + random.index(steps * ACTORS * 3);
+        match trouble {
+            Trouble::Full => disk.fill_from(from),
+            Trouble::Broken | Trouble::BrokenAndCut(_) => {
+                disk.fail_from(from, Fault::short(std::io::ErrorKind::Other, random.index(300)));
+            }
+            _ => {}
+        }
+        println!("round {round}: {trouble:?}, {steps} steps of each, from operation {from}");
+        let store = subject.open(&log);
+        if random.coin() {
+            thread::scope(|scope| {
+                for actor in &mut actors {
+                    let store = &store;
+                    let steps =
+                        move || (0..steps).for_each(|_| actor.step(subject, store, trouble));
+                    scope.spawn(steps);
+                }
+            });
+        } else {
+            for _ in 0..steps * ACTORS {
+                actors[random.index(ACTORS)].step(subject, &store, trouble);
+            }
+        }
+        made += (steps * ACTORS) as u64;
+        failed += u64::from(actors.iter().any(|actor| actor.open.is_some()));
+        if random.index(3) == 0 && matches!(trouble, Trouble::Nothing | Trouble::Kill) {
+            let _ = log.compact().unwrap();
+            log.reclaim().unwrap();
+        }
+        let seed = random.next_u64();
+        let image = match trouble {
+            Trouble::Nothing => {
+                drop(store);
+                log.close().unwrap();
+                disk.image()
+            }
+            Trouble::Kill | Trouble::Broken => disk.image(),
+            Trouble::Cut(survivors) | Trouble::BrokenAndCut(survivors) => {
+                disk.crash(survivors, seed)
+            }
+            Trouble::Full => {
+                disk.set_capacity(u64::MAX);
+                for actor in &mut actors {
+                    actor.look(subject, &store, Trouble::Nothing);
+                    if let Some(call) = actor.open.clone() {
+                        actor.make(subject, &store, &call, Trouble::Nothing);
+                    }
+                }
+                disk.image()
+            }
+        };
+        disk = SimDisk::from_image(image);
+        log = with_options(round + 2).open_storage(Arc::new(disk.clone())).unwrap();
+        assert!(log.recovery_report().damaged.is_empty());
+        let store = subject.open(&log);
+        for actor in &mut actors {
+            actor.look_again(subject, &store, trouble.is_cut());
+            actor.open =
+                actor.open.take().filter(|call| subject.follows(call, &actor.candidates[0]));
+            // What was not answered is asked again.
+            if let Some(call) = actor.open.clone() {
+                actor.make(subject, &store, &call, Trouble::Nothing);
+                actor.look(subject, &store, Trouble::Nothing);
+            }
+            actor.trail.clear();
+        }
+    }
+    assert!(log.verify().unwrap().is_clean());
+}
