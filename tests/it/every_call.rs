@@ -124,8 +124,13 @@ impl Script {
 
     /// Lets go of the store, opens it again, and sees that nothing leaked and everything can go.
     fn end(mut self, goes_on: bool, cut: bool) {
+        // What is freed by the next who opens the store was forgotten by this one.
+        let mut least = 0;
         if goes_on {
+            let covered = self.world.log().checkpoint();
             self.assert_nothing_leaked("before the end");
+            let is_all_free = covered.is_ok() && !self.full;
+            least = if is_all_free { self.sealed_segments() } else { 0 };
         }
         self.world.die();
         self.world.disk.clear_faults();
@@ -142,7 +147,15 @@ impl Script {
         }
         check_whole(self.world.log()).unwrap_or_else(|error| panic!("{error}"));
         self.assert_nothing_leaked("at the end");
+        if !cut {
+            let now = self.sealed_segments();
+            assert!(now >= least, "{least} segments, of which {now} were not dead");
+        }
         self.empty();
+    }
+
+    fn sealed_segments(&self) -> u64 {
+        self.world.log().stats().unwrap().sealed_segments
     }
 
     /// Each extent of the log is that of a segment: sealed, the tail, or one set aside.

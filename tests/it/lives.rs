@@ -33,7 +33,7 @@ use runlog_sim::{Fault, OpKind, SimDisk, SimEntropy, SplitMix64, Survivors};
 use super::support::background::Background;
 use super::support::campaign::variable;
 use super::support::cuts::check_whole;
-use super::support::harm::{Harm, lose_something};
+use super::support::harm::{Harm, assert_nothing_behind_areas, lose_something};
 use super::support::world::{EXTENT, Given, Machine, World};
 
 /// Few enough for a plain `cargo test`.
@@ -435,6 +435,7 @@ impl Story {
             Ok(found) => tally.lost_events += (events - found.prefix) as u64,
             Err(error) => panic!("{error}; {}", self.world.log().recovery_report()),
         }
+        assert_nothing_behind_areas(&self.world.disk);
         if harmed || self.random.below(3) == 0 {
             check_whole(self.world.log()).unwrap_or_else(|error| panic!("{error}"));
         }

@@ -5,9 +5,9 @@
 //! - [`lose_something`] takes a part of a sealed segment, which is to be told.
 
 use runlog::ExtentNo;
-use runlog::format::EXTENTS_AT;
 use runlog::format::manifest::{RECORD_LEN, Use, read_area};
 use runlog::format::superblock::{ManifestAt, Superblock};
+use runlog::format::{EXTENTS_AT, ExtentSize};
 use runlog::storage::Storage;
 use runlog_sim::{SimDisk, SplitMix64};
 
@@ -92,6 +92,26 @@ pub(crate) fn room_in_manifest(disk: &SimDisk) -> u64 {
     disk.read_at(block.manifest.offset, &mut area).expect("no fault is planned");
     let contents = read_area(&area, block.uuid, block.manifest.generation).expect("it is whole");
     (area.len() as u64 - 64) / RECORD_LEN as u64 - contents.records
+}
+
+/// Behind a manifest area, in the extents that it has, nothing of an earlier owner is left.
+pub(crate) fn assert_nothing_behind_areas(disk: &SimDisk) {
+    let mut head = vec![0; HEAD];
+    disk.read_at(0, &mut head).expect("no fault is planned");
+    let block = newest(&head).expect("one was written");
+    let image = disk.image();
+    let part = |at: u64, len: u64| {
+        let at = usize::try_from(at).unwrap().min(image.len());
+        &image[at..image.len().min(at + usize::try_from(len).unwrap())]
+    };
+    let area = part(block.manifest.offset, block.manifest.len);
+    let Ok(contents) = read_area(area, block.uuid, block.manifest.generation) else { return };
+    let size = ExtentSize::MIN;
+    for area in contents.extents.areas(size).expect("they say how long they are") {
+        let behind = area.offset + area.len;
+        let rest = part(behind, behind.next_multiple_of(EXTENT) - behind);
+        assert!(rest.iter().all(|&byte| byte == 0), "the area at {:#x} ends dirty", area.offset);
+    }
 }
 
 /// The superblock that was written last.

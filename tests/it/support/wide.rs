@@ -98,7 +98,7 @@ impl World {
     }
 
     /// Does all background work, frees what can be freed, and compacts what can be compacted.
-    /// Damage may be in the way of each of these.
+    /// Segments with damage stay, and are in the way of nothing else.
     pub(crate) fn use_space(&self) {
         if let Some(background) = &self.machine.background {
             for step in Step::ALL {
@@ -106,9 +106,11 @@ impl World {
             }
         }
         let _ = self.log().checkpoint();
-        let _ = self.log().reclaim();
-        let _ = self.log().compact();
-        let _ = self.log().reclaim();
+        self.log().reclaim().unwrap_or_else(|error| panic!("freeing what is dead: {error}"));
+        if let Err(error) = self.log().compact() {
+            panic!("compacting what is whole: {error}");
+        }
+        self.log().reclaim().unwrap_or_else(|error| panic!("freeing what is dead: {error}"));
     }
 
     /// Lets all runs go that are held.
