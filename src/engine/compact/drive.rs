@@ -48,8 +48,10 @@ impl Engine {
         // An index that lacks what is in a victim would be dropped.
         self.checkpoint()?;
         self.compacting.lock().begin(rate);
-        self.repeat(&mut done, |compacting, _| {
-            self.keep_spare()?;
+        self.repeat(&mut done, |compacting, done| {
+            if done.segments > 0 {
+                self.keep_spare()?;
+            }
             self.compact_for_space_once(compacting)
         })?;
         self.compress(None, &mut done)?;
