@@ -66,8 +66,8 @@ impl KeptReceipts<'_> {
         }
         let oldest = self.oldest()?;
         let all = read_evictions(segment, &offsets, receipts_at)?;
-        let kept = all.iter().filter(|receipt| (receipt.at, receipt.run_no) >= oldest);
-        Ok(kept.map(|receipt| receipt.len as u64 + 16).sum())
+        let kept = all.iter().filter(|(key, _)| *key >= oldest);
+        Ok(kept.map(|(_, len)| *len as u64 + 16).sum())
     }
 
     fn oldest(&self) -> Result<(Timestamp, RunNo)> {
@@ -94,7 +94,7 @@ impl Engine {
         let mut all: Vec<(Timestamp, RunNo)> = Vec::new();
         for (segment, offsets) in self.receipt_frames()? {
             let receipts = read_evictions(&segment, &offsets, receipts_at)?;
-            all.extend(receipts.iter().map(|receipt| (receipt.at, receipt.run_no)));
+            all.extend(receipts.iter().map(|(key, _)| *key));
         }
         let limit = usize::try_from(limits.count).unwrap_or(usize::MAX);
         let by_count = if limit == 0 {

@@ -15,7 +15,7 @@
 //! piece    0 u8 codec   1 u8[3] zero   4 u32 raw length   8 u32 crc of raw   12 compressed
 //! ```
 
-use super::codec::{Decoded, Reader, Writer, check_crc, len_u32, u32_at};
+use super::codec::{Decoded, Reader, Writer, at_most, check_crc, check_flags, len_u32, u32_at};
 use super::compression::{self, Compressor, Unreadable};
 use super::frame::{FLAG_LATE, FrameHeader, FrameKind};
 use crate::error::Damage;
@@ -192,9 +192,7 @@ impl BlockHead {
             at = Timestamp(at.0.wrapping_add(unzigzag(varint(&mut reader)?)));
             latest = latest.max(at);
             let (flags, content) = (reader.u8()?, ContentType::from_code(reader.u8()?));
-            if flags & !FLAG_LATE != 0 {
-                return Err(Damage::ReservedNotZero);
-            }
+            check_flags(flags, FLAG_LATE)?;
             let name_len = reader.u8()?;
             let len = u32::try_from(varint(&mut reader)?).map_err(|_| Damage::Truncated)?;
             at_most(u32::from(name_len), len.min(len_u32(MAX_KIND_LEN)))?;
@@ -342,13 +340,6 @@ pub fn unpack_piece(payload: &[u8], most: u64, out: &mut Vec<u8>) -> Result<(), 
     Ok(check_crc(raw_crc, crc32fast::hash(raw))?)
 }
 
-fn at_most(found: u32, max: u32) -> Decoded<()> {
-    if found > max {
-        return Err(Damage::OutOfRange { found: found.into(), max: max.into() });
-    }
-    Ok(())
-}
-
 /// Seven bits a byte, the lowest first; the last byte has its highest bit clear, and is not zero
 /// unless it is the only one.
 fn put_varint(mut value: u64, out: &mut Vec<u8>) {
@@ -391,6 +382,7 @@ fn unzigzag(value: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::codec::flips;
     use crate::format::compression::{Compressor, ZSTD, absent};
     use crate::types::{LogPosition, RunNo, SegmentId};
 
@@ -484,9 +476,7 @@ mod tests {
     #[test]
     fn no_flipped_bit_makes_other_records_of_a_block() {
         let (block, payload, records) = sample();
-        for bit in 0..payload.len() * 8 {
-            let mut flipped = payload.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
+        for (bit, flipped) in flips(&payload, payload.len()) {
             let Ok((raw, rows)) = open(&block, &flipped) else { continue };
             for (rank, (row, (header, stored))) in (0..).zip(rows.iter().zip(&records)) {
                 assert_eq!(row.header(&block, rank), *header, "bit {bit}");
@@ -592,9 +582,7 @@ mod tests {
         assert_eq!(out.strip_prefix(b"kind"), Some(raw.as_slice()));
         let refused = unpack_piece(&packed, raw.len() as u64 - 1, &mut Vec::new());
         assert_eq!(refused, Err(Unreadable::Damaged(Damage::Mismatch)));
-        for bit in 0..packed.len() * 8 {
-            let mut flipped = packed.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
+        for (bit, flipped) in flips(&packed, packed.len()) {
             let mut out = Vec::new();
             if unpack_piece(&flipped, u64::MAX, &mut out).is_ok() {
                 assert_eq!(out, raw, "bit {bit}");

@@ -2,12 +2,14 @@
 //!
 //! - [`Reader`]: a cursor over untrusted bytes; each read is checked and advances.
 //! - [`Writer`]: appends fields to a buffer.
+//! - [`put_checked`], [`open_checked`]: what has a magic in front and a crc32 behind its fields.
 //! - [`u16_at`], [`u32_at`], [`u64_at`]: single fields of a table that is searched in place.
 
-use crate::error::Damage;
+use crate::error::{Damage, Result};
+use crate::types::MAX_ID_LEN;
 
 /// What a decoder answers: the damage only; the caller knows the place.
-pub type Decoded<T> = Result<T, Damage>;
+pub type Decoded<T> = core::result::Result<T, Damage>;
 
 /// A cursor over untrusted bytes.
 #[derive(Debug, Clone)]
@@ -60,17 +62,27 @@ impl<'a> Reader<'a> {
         Ok(i64::from_le_bytes(self.array()?))
     }
 
+    /// A byte that is one of the codes that `known` knows.
+    pub fn code<T>(&mut self, known: impl FnOnce(u8) -> Option<T>) -> Decoded<T> {
+        let code = self.u8()?;
+        known(code).ok_or(Damage::UnknownCode { found: code.into() })
+    }
+
     /// UTF-8 text of `len` bytes.
     pub fn text(&mut self, len: usize) -> Decoded<&'a str> {
         core::str::from_utf8(self.bytes(len)?).map_err(|_| Damage::NotUtf8)
     }
 
+    /// An id of `len` bytes, made by `new`.
+    pub fn id<T>(&mut self, len: usize, new: impl FnOnce(&str) -> Result<T>) -> Decoded<T> {
+        let (found, max) = (len as u64, MAX_ID_LEN as u64);
+        new(self.text(len)?).map_err(|_| Damage::OutOfRange { found, max })
+    }
+
     /// Skips `len` bytes that must be zero.
-    pub fn zeros(&mut self, len: usize) -> Decoded<()> {
-        if self.bytes(len)?.iter().any(|&b| b != 0) {
-            return Err(Damage::ReservedNotZero);
-        }
-        Ok(())
+    pub fn zeros(&mut self, len: usize) -> Decoded<&mut Self> {
+        check_zeros(self.bytes(len)?)?;
+        Ok(self)
     }
 
     /// What was not read yet.
@@ -122,11 +134,47 @@ impl<'a> Writer<'a> {
         self.bytes(&value.to_le_bytes())
     }
 
+    /// The length of an id, in two bytes.
+    pub fn id_len(&mut self, id: &str) -> &mut Self {
+        self.u16(u16::try_from(id.len()).expect("ids are at most 512 bytes"))
+    }
+
     /// `len` zero bytes.
     pub fn zeros(&mut self, len: usize) -> &mut Self {
         self.out.resize(self.out.len() + len, 0);
         self
     }
+}
+
+/// The bytes of a structure: `magic` and fields, with zeros up to `checked`; the crc32 of all that;
+/// zeros up to `len`.
+pub fn put_checked<const N: usize>(
+    magic: &[u8; N],
+    (checked, len): (usize, usize),
+    fields: impl FnOnce(&mut Writer<'_>),
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(len);
+    fields(Writer::new(&mut out).bytes(magic));
+    assert!(out.len() <= checked, "the fields of a structure have their place");
+    out.resize(checked, 0);
+    let crc = crc32fast::hash(&out);
+    Writer::new(&mut out).u32(crc);
+    out.resize(len, 0);
+    out
+}
+
+/// The fields that [`put_checked`] wrote, and the zeros up to `checked`.
+pub fn open_checked<'a, const N: usize>(
+    bytes: &'a [u8],
+    magic: &[u8; N],
+    checked: usize,
+) -> Decoded<Reader<'a>> {
+    if Reader::new(bytes).array()? != *magic {
+        return Err(Damage::Magic);
+    }
+    let (covered, rest) = bytes.split_at_checked(checked).ok_or(Damage::Truncated)?;
+    check_crc(Reader::new(rest).u32()?, crc32fast::hash(covered))?;
+    Ok(Reader::new(covered.get(N..).unwrap_or_default()))
 }
 
 /// The two bytes at `at`.
@@ -150,7 +198,33 @@ pub fn len_u32(len: usize) -> u32 {
     u32::try_from(len).expect("lengths are checked against their limits before encoding")
 }
 
+/// Refuses a number above the largest that is possible.
+pub fn at_most(found: impl Into<u64>, max: impl Into<u64>) -> Decoded<()> {
+    let (found, max) = (found.into(), max.into());
+    if found > max { Err(Damage::OutOfRange { found, max }) } else { Ok(()) }
+}
+
+/// Refuses bits that no writer sets.
+pub fn check_flags(flags: impl Into<u32>, known: impl Into<u32>) -> Decoded<()> {
+    if flags.into() & !known.into() == 0 { Ok(()) } else { Err(Damage::ReservedNotZero) }
+}
+
+/// Refuses bytes that are not zero.
+pub fn check_zeros(bytes: &[u8]) -> Decoded<()> {
+    if bytes.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(Damage::ReservedNotZero) }
+}
+
 /// Compares a stored checksum with that of the bytes.
 pub fn check_crc(stored: u32, found: u32) -> Decoded<()> {
     if stored == found { Ok(()) } else { Err(Damage::Checksum { expected: stored, found }) }
+}
+
+/// These bytes with each bit of the first `len` flipped, one at a time, and the bit.
+#[cfg(test)]
+pub(super) fn flips(bytes: &[u8], len: usize) -> impl Iterator<Item = (usize, Vec<u8>)> {
+    (0..len * 8).map(|bit| {
+        let mut flipped = bytes.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        (bit, flipped)
+    })
 }

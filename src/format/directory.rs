@@ -15,7 +15,7 @@
 //! ```
 
 use super::ExtentSize;
-use super::codec::{Decoded, Reader, Writer, u16_at, u32_at, u64_at};
+use super::codec::{Decoded, Reader, Writer, at_most, u16_at, u32_at, u64_at};
 use super::run_entry::{COLD, CREATED, DOCUMENT, ENDED, HELD, HOLD, KNOWN_FLAGS, RECORDS, STARTED};
 pub use super::run_entry::{EndAt, HoldAt, RunEntry, StartAt};
 use crate::error::Damage;
@@ -145,18 +145,13 @@ impl<'a> Directory<'a> {
             return Err(Damage::UnknownCode { found: u32::from(flags) });
         }
         let mut reader = Reader::new(self.bytes.get(at + 34..).unwrap_or_default());
-        let code = reader.u8()?;
-        if RunStatus::from_code(code).is_none() {
-            return Err(Damage::UnknownCode { found: u32::from(code) });
-        }
+        reader.code(RunStatus::from_code)?;
         reader.zeros(1)?;
         let number = |from: usize| u64_at(self.bytes, at + from);
-        super::check_numbers([number(0)?, number(8)?, number(16)?, number(72)?, number(116)?])?;
-        super::check_numbers([number(80)?])?;
-        let (found, max) = (self.stored(slot)?, ExtentSize::MAX.bytes());
-        if found > max {
-            return Err(Damage::OutOfRange { found, max });
+        for from in [0, 8, 16, 72, 80, 116] {
+            super::check_numbers([number(from)?])?;
         }
+        at_most(self.stored(slot)?, ExtentSize::MAX.bytes())?;
         let (run, agent) = self.ids(slot)?;
         let is_id = |text: &str| (1..=MAX_ID_LEN).contains(&text.len());
         if is_id(run) && is_id(agent) { Ok(()) } else { Err(Damage::Truncated) }
@@ -218,11 +213,8 @@ impl<'a> Directory<'a> {
         let run_no = RunNo(reader.u64()?);
         let (first_seq, next_seq) = (Seq(reader.u64()?), Seq(reader.u64()?));
         let (records, _first_offset) = (reader.u32()?, reader.u32()?);
-        let (flags, code) = (reader.u16()?, reader.u8()?);
-        let status =
-            RunStatus::from_code(code).ok_or(Damage::UnknownCode { found: u32::from(code) })?;
-        reader.zeros(1)?;
-        let late = reader.u32()?;
+        let (flags, status) = (reader.u16()?, reader.code(RunStatus::from_code)?);
+        let late = reader.zeros(1)?.u32()?;
         let created_at = Timestamp(reader.i64()?);
         let (start_offset, end_offset) = (reader.u32()?, reader.u32()?);
         let (started_at, ended_at) = (Timestamp(reader.i64()?), Timestamp(reader.i64()?));
@@ -348,9 +340,7 @@ impl<'a> Directory<'a> {
         let (records, first) = (u32_at(self.bytes, at + 24)?, u32_at(self.bytes, at + 28)?);
         let listed = records.checked_add(self.pieces(slot)?.0).ok_or(Damage::Truncated)?;
         let end = first.checked_add(listed).ok_or(Damage::Truncated)?;
-        if end > self.offsets {
-            return Err(Damage::OutOfRange { found: end.into(), max: self.offsets.into() });
-        }
+        at_most(end, self.offsets)?;
         let start = self.offsets_at + first as usize * OFFSET_LEN;
         Ok((u32::try_from(start).map_err(|_| Damage::Truncated)?, records))
     }

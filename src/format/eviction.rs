@@ -11,8 +11,7 @@
 //! 32 run id, agent id
 //! ```
 
-use super::codec::{Decoded, Reader, Writer};
-use crate::error::Damage;
+use super::codec::{Decoded, Reader, Writer, check_flags};
 use crate::types::{AgentId, RunId, RunNo, Timestamp};
 
 /// The length of an item without its ids.
@@ -53,120 +52,94 @@ impl Eviction {
 
     /// Appends the item.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let len = |id: &str| u16::try_from(id.len()).expect("ids are at most 512 bytes");
         let mut writer = Writer::new(out);
         writer.u64(self.run_no.0);
-        match &self.receipt {
-            None => _ = writer.zeros(24),
-            Some(kept) => {
-                let (run, agent) = (kept.run.as_str(), kept.agent.as_str());
-                writer
-                    .i64(kept.at.0)
-                    .u64(kept.bytes)
-                    .u16(len(run))
-                    .u16(len(agent))
-                    .u8(kept.rule)
-                    .u8(WITH_RECEIPT)
-                    .zeros(2)
-                    .bytes(run.as_bytes())
-                    .bytes(agent.as_bytes());
-            }
-        }
+        let Some(kept) = &self.receipt else {
+            writer.zeros(EVICTION_ITEM_LEN - 8);
+            return;
+        };
+        let (run, agent) = (kept.run.as_str(), kept.agent.as_str());
+        writer
+            .i64(kept.at.0)
+            .u64(kept.bytes)
+            .id_len(run)
+            .id_len(agent)
+            .u8(kept.rule)
+            .u8(WITH_RECEIPT)
+            .zeros(2)
+            .bytes(run.as_bytes())
+            .bytes(agent.as_bytes());
     }
 }
 
 /// Reads the items of an EVICT payload.
 pub fn decode_evictions(payload: &[u8]) -> Decoded<Vec<Eviction>> {
-    let mut reader = Reader::new(payload);
-    let mut items = Vec::new();
-    while !reader.rest().is_empty() {
-        items.push(decode_item(&mut reader)?);
-    }
-    Ok(items)
+    read_items(payload, |run_no, item, reader| {
+        let Some(item) = item else { return Ok(Eviction { run_no, receipt: None }) };
+        let run = reader.id(item.run_len, RunId::new)?;
+        let agent = reader.id(item.agent_len, AgentId::new)?;
+        let (at, rule, bytes) = (item.at, item.rule, item.bytes);
+        let receipt = Some(EvictionReceipt { agent, run, at, rule, bytes });
+        Ok(Eviction { run_no, receipt })
+    })
 }
 
 /// The runs of an EVICT payload, and whether there is a receipt.
 pub fn evicted_runs(payload: &[u8]) -> Decoded<Vec<(RunNo, bool)>> {
-    let mut reader = Reader::new(payload);
-    let mut runs = Vec::with_capacity(payload.len() / EVICTION_ITEM_LEN);
-    while !reader.rest().is_empty() {
-        let item = Item::read(&mut reader)?;
-        reader.text(item.run_len)?;
-        reader.text(item.agent_len)?;
-        runs.push((item.run_no, item.with_receipt));
-    }
-    Ok(runs)
-}
-
-/// What there is to know of a receipt without the ids in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReceiptAt {
-    /// The run.
-    pub run_no: RunNo,
-    /// When it was deleted.
-    pub at: Timestamp,
-    /// How many bytes the item with the receipt has.
-    pub len: usize,
-}
-
-/// The receipts of an EVICT payload, without their ids.
-pub fn receipts_at(payload: &[u8]) -> Decoded<Vec<ReceiptAt>> {
-    let mut reader = Reader::new(payload);
-    let mut receipts = Vec::with_capacity(payload.len() / EVICTION_ITEM_LEN);
-    while !reader.rest().is_empty() {
-        let item = Item::read(&mut reader)?;
-        let ids = item.run_len + item.agent_len;
-        reader.bytes(ids)?;
-        if item.with_receipt {
-            let len = EVICTION_ITEM_LEN + ids;
-            receipts.push(ReceiptAt { run_no: item.run_no, at: item.at, len });
+    read_items(payload, |run_no, item, reader| {
+        if let Some(item) = &item {
+            reader.text(item.run_len)?;
+            reader.text(item.agent_len)?;
         }
-    }
-    Ok(receipts)
+        Ok((run_no, item.is_some()))
+    })
 }
 
-/// The part of an item that has a fixed length.
+/// Of each receipt of an EVICT payload its time and its run, by which it is kept, and how many
+/// bytes its item has.
+pub fn receipts_at(payload: &[u8]) -> Decoded<Vec<((Timestamp, RunNo), usize)>> {
+    let items = read_items(payload, |run_no, item, reader| {
+        let Some(item) = item else { return Ok(None) };
+        let ids = reader.bytes(item.run_len + item.agent_len)?;
+        Ok(Some(((item.at, run_no), EVICTION_ITEM_LEN + ids.len())))
+    })?;
+    Ok(items.into_iter().flatten().collect())
+}
+
+/// The part of a receipt that has a fixed length.
 struct Item {
-    run_no: RunNo,
     at: Timestamp,
     bytes: u64,
     run_len: usize,
     agent_len: usize,
     rule: u8,
-    with_receipt: bool,
 }
 
-impl Item {
-    fn read(reader: &mut Reader<'_>) -> Decoded<Self> {
-        let (run_no, at) = (RunNo(reader.u64()?), Timestamp(reader.i64()?));
-        let bytes = reader.u64()?;
-        let (run_len, agent_len) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
-        let (rule, flags) = (reader.u8()?, reader.u8()?);
-        reader.zeros(2)?;
-        if flags & !WITH_RECEIPT != 0 {
-            return Err(Damage::ReservedNotZero);
-        }
-        let with_receipt = flags & WITH_RECEIPT != 0;
-        let bare = at.0 == 0 && bytes == 0 && run_len == 0 && agent_len == 0 && rule == 0;
-        if !with_receipt && !bare {
-            return Err(Damage::ReservedNotZero);
-        }
-        Ok(Self { run_no, at, bytes, run_len, agent_len, rule, with_receipt })
+/// What `read` makes of each item; the ids of its receipt are next.
+fn read_items<T>(
+    payload: &[u8],
+    read: impl Fn(RunNo, Option<Item>, &mut Reader<'_>) -> Decoded<T>,
+) -> Decoded<Vec<T>> {
+    let mut reader = Reader::new(payload);
+    let mut items = Vec::with_capacity(payload.len() / EVICTION_ITEM_LEN);
+    while !reader.rest().is_empty() {
+        let run_no = RunNo(reader.u64()?);
+        let mut fields = Reader::new(reader.bytes(EVICTION_ITEM_LEN - 8)?);
+        let mut bare = fields.clone();
+        let item = Item {
+            at: Timestamp(fields.i64()?),
+            bytes: fields.u64()?,
+            run_len: fields.u16()?.into(),
+            agent_len: fields.u16()?.into(),
+            rule: fields.u8()?,
+        };
+        let flags = fields.u8()?;
+        check_flags(flags, WITH_RECEIPT)?;
+        fields.zeros(2)?;
+        let receipt = if flags == 0 { bare.zeros(24).map(|_| None)? } else { Some(item) };
+        items.push(read(run_no, receipt, &mut reader)?);
     }
-}
-
-fn decode_item(reader: &mut Reader<'_>) -> Decoded<Eviction> {
-    let item = Item::read(reader)?;
-    let range = |len: usize| Damage::OutOfRange { found: len as u64, max: 512 };
-    let receipt = if item.with_receipt {
-        let run = RunId::new(reader.text(item.run_len)?).map_err(|_| range(item.run_len))?;
-        let agent =
-            AgentId::new(reader.text(item.agent_len)?).map_err(|_| range(item.agent_len))?;
-        Some(EvictionReceipt { agent, run, at: item.at, rule: item.rule, bytes: item.bytes })
-    } else {
-        None
-    };
-    Ok(Eviction { run_no: item.run_no, receipt })
+    Ok(items)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@
 //! ```
 
 use super::NUMBERS_END;
-use super::codec::{Decoded, Reader, Writer, check_crc};
+use super::codec::{Decoded, Reader, Writer, at_most, check_crc, check_flags, check_zeros};
 use crate::error::Damage;
 use crate::types::{
     AgentId, ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunId, RunNo, SegmentId, Seq, Timestamp,
@@ -254,12 +254,12 @@ impl FrameHeader {
         out
     }
 
-    /// Reads the header of the frame at `expected`.
+    /// Reads the header of the frame at `offset`.
     pub fn decode(bytes: &[u8], key: SegmentKey, offset: u32) -> Decoded<Self> {
         Self::decode_with(bytes, &FrameCheck::new(key), offset)
     }
 
-    /// Reads the header of the frame at `expected`, with the check of its segment.
+    /// Reads the header of the frame at `offset`, with the check of its segment.
     #[allow(clippy::inline_always, reason = "a trace spends a tenth of its time on the call")]
     #[inline(always)]
     pub fn decode_with(bytes: &[u8], check: &FrameCheck, offset: u32) -> Decoded<Self> {
@@ -267,48 +267,29 @@ impl FrameHeader {
         let head = bytes.first_chunk::<FRAME_HEADER_LEN>().ok_or(Damage::Truncated)?;
         let mut reader = Reader::new(head);
         check_crc(reader.u32()?, check.of_header(head))?;
-        let (payload_crc, payload_len) = (reader.u32()?, reader.u32()?);
-        let code = reader.u8()?;
-        let kind =
-            FrameKind::from_code(code).ok_or(Damage::UnknownCode { found: u32::from(code) })?;
-        let (flags, name_len) = (reader.u8()?, reader.u8()?);
-        let content = ContentType::from_code(reader.u8()?);
-        let position = LogPosition::from_u64(reader.u64()?);
-        if position != expected {
+        let header = Self {
+            payload_crc: reader.u32()?,
+            payload_len: reader.u32()?,
+            kind: reader.code(FrameKind::from_code)?,
+            flags: reader.u8()?,
+            name_len: reader.u8()?,
+            content: ContentType::from_code(reader.u8()?),
+            position: LogPosition::from_u64(reader.u64()?),
+            lsn: Lsn(reader.u64()?),
+            run_no: RunNo(reader.u64()?),
+            seq: Seq(reader.u64()?),
+            at: Timestamp(reader.i64()?),
+            durable: LogPosition::from_u64(reader.u64()?),
+            extra: reader.zeros(4)?.u32()?,
+        };
+        if header.position != expected {
             return Err(Damage::Misplaced);
         }
-        let (lsn, run_no) = (Lsn(reader.u64()?), RunNo(reader.u64()?));
-        let (seq, at) = (Seq(reader.u64()?), Timestamp(reader.i64()?));
         // All of them at once: an end is a power of two.
-        let largest = lsn.0 | run_no.0 | seq.0;
-        if largest >= NUMBERS_END {
-            return Err(Damage::OutOfRange { found: largest, max: NUMBERS_END - 1 });
-        }
-        let durable = LogPosition::from_u64(reader.u64()?);
-        reader.zeros(4)?;
-        let extra = reader.u32()?;
-        if flags & !KNOWN_FLAGS != 0 {
-            return Err(Damage::ReservedNotZero);
-        }
-        let max = payload_len.min(MAX_NAME);
-        if u32::from(name_len) > max {
-            return Err(Damage::OutOfRange { found: name_len.into(), max: max.into() });
-        }
-        Ok(Self {
-            kind,
-            flags,
-            name_len,
-            content,
-            payload_crc,
-            payload_len,
-            position,
-            lsn,
-            run_no,
-            seq,
-            at,
-            durable,
-            extra,
-        })
+        at_most(header.lsn.0 | header.run_no.0 | header.seq.0, NUMBERS_END - 1)?;
+        check_flags(header.flags, KNOWN_FLAGS)?;
+        at_most(header.name_len, header.payload_len.min(MAX_NAME))?;
+        Ok(header)
     }
 
     /// The length of the whole frame.
@@ -323,10 +304,7 @@ impl FrameHeader {
             .split_at_checked(self.payload_len as usize)
             .ok_or(Damage::Truncated)?;
         check_crc(self.payload_crc, check.of_payload(payload))?;
-        if padding.iter().any(|&b| b != 0) {
-            return Err(Damage::ReservedNotZero);
-        }
-        Ok(())
+        check_zeros(padding)
     }
 }
 
@@ -338,10 +316,9 @@ pub fn claims_position(bytes: &[u8], position: LogPosition) -> bool {
 
 /// The payload of BIND and, in front of the metadata, of START: the two ids.
 pub fn encode_ids(agent: &AgentId, run: &RunId, out: &mut Vec<u8>) {
-    let len = |id: &str| u16::try_from(id.len()).expect("ids are at most 512 bytes");
     Writer::new(out)
-        .u16(len(agent.as_str()))
-        .u16(len(run.as_str()))
+        .id_len(agent.as_str())
+        .id_len(run.as_str())
         .bytes(agent.as_str().as_bytes())
         .bytes(run.as_str().as_bytes());
 }
@@ -350,10 +327,8 @@ pub fn encode_ids(agent: &AgentId, run: &RunId, out: &mut Vec<u8>) {
 pub fn decode_ids(payload: &[u8]) -> Decoded<(AgentId, RunId, &[u8])> {
     let mut reader = Reader::new(payload);
     let (agent_len, run_len) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
-    let range = |len: usize| Damage::OutOfRange { found: len as u64, max: 512 };
-    let agent = AgentId::new(reader.text(agent_len)?).map_err(|_| range(agent_len))?;
-    let run = RunId::new(reader.text(run_len)?).map_err(|_| range(run_len))?;
-    Ok((agent, run, reader.rest()))
+    let agent = reader.id(agent_len, AgentId::new)?;
+    Ok((agent, reader.id(run_len, RunId::new)?, reader.rest()))
 }
 
 /// What a large record says of its pieces. They are a row: PIECE frames of the run, numbered from
@@ -387,6 +362,7 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::codec::flips;
 
     const KEY: SegmentKey = SegmentKey { id: SegmentId(5), salt: 0xfeed_beef_0123_4567 };
 
@@ -407,19 +383,9 @@ mod tests {
     fn what_was_encoded_is_decoded_and_each_flipped_bit_is_found() {
         let bytes = sample().encode(KEY.salt);
         assert_eq!(FrameHeader::decode(&bytes, KEY, 64), Ok(sample()));
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes;
-            flipped[bit / 8] ^= 1 << (bit % 8);
+        for (bit, flipped) in flips(&bytes, bytes.len()) {
             assert!(FrameHeader::decode(&flipped, KEY, 64).is_err(), "bit {bit}");
         }
-    }
-
-    #[test]
-    fn the_check_is_the_crc32_of_salt_and_header() {
-        let bytes = sample().encode(KEY.salt);
-        let mut summed = KEY.salt.to_le_bytes().to_vec();
-        summed.extend_from_slice(&bytes[4..]);
-        assert_eq!(bytes[..4], crc32fast::hash(&summed).to_le_bytes());
     }
 
     #[test]

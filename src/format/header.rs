@@ -3,7 +3,7 @@
 //! The magic follows PNG's: a byte that is not ASCII catches 7-bit transfers, CR LF and a lone LF
 //! catch newline conversion, 0x1A stops a DOS `type`.
 
-use super::codec::{Decoded, Reader, Writer, check_crc};
+use super::codec::{open_checked, put_checked};
 use super::{ExtentSize, FORMAT_VERSION, PAGE_LEN};
 use crate::error::Damage;
 use crate::types::Timestamp;
@@ -55,56 +55,46 @@ impl StaticHeader {
 
     /// The page that is written.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(PAGE_LEN);
-        Writer::new(&mut out)
-            .bytes(&MAGIC)
-            .u32(self.version)
-            .u32(self.min_reader)
-            .u64(self.required)
-            .u64(self.optional)
-            .bytes(&self.uuid)
-            .u8(self.extent_size.log2())
-            .zeros(7)
-            .i64(self.created.0)
-            .zeros(8);
-        debug_assert_eq!(out.len(), CHECKED_LEN);
-        let crc = crc32fast::hash(&out);
-        Writer::new(&mut out).u32(crc).zeros(PAGE_LEN - CHECKED_LEN - 4);
-        out
+        put_checked(&MAGIC, (CHECKED_LEN, PAGE_LEN), |out| {
+            out.u32(self.version)
+                .u32(self.min_reader)
+                .u64(self.required)
+                .u64(self.optional)
+                .bytes(&self.uuid)
+                .u8(self.extent_size.log2())
+                .zeros(7)
+                .i64(self.created.0);
+        })
     }
 
-    /// Reads a page. Magic and version are judged before the checksum, so that a newer file is
+    /// Reads a page. The version is judged before all that it may change, so that a newer file is
     /// told from a damaged one: [`HeaderFault`] says which.
     pub fn decode(page: &[u8]) -> Result<Self, HeaderFault> {
-        let damaged = HeaderFault::Damaged;
-        let mut reader = Reader::new(page);
-        if reader.array::<16>().map_err(damaged)? != MAGIC {
-            return Err(HeaderFault::Foreign);
-        }
-        let checked = page.get(..CHECKED_LEN).ok_or(HeaderFault::Damaged(Damage::Truncated))?;
-        let stored = super::codec::u32_at(page, CHECKED_LEN).map_err(damaged)?;
-        check_crc(stored, crc32fast::hash(checked)).map_err(damaged)?;
-        let (version, min_reader) =
-            (reader.u32().map_err(damaged)?, reader.u32().map_err(damaged)?);
+        let mut reader = open_checked(page, &MAGIC, CHECKED_LEN)?;
+        let (version, min_reader) = (reader.u32()?, reader.u32()?);
         if min_reader > FORMAT_VERSION {
             return Err(HeaderFault::Newer { min_reader });
         }
-        let mut rest = || -> Decoded<Self> {
-            let (required, optional) = (reader.u64()?, reader.u64()?);
-            let uuid = reader.array()?;
-            let log2 = reader.u8()?;
-            let extent_size = ExtentSize::from_log2(log2)
-                .ok_or(Damage::OutOfRange { found: log2.into(), max: 26 })?;
-            reader.zeros(7)?;
-            let created = Timestamp(reader.i64()?);
-            reader.zeros(8)?;
-            Ok(Self { version, min_reader, required, optional, uuid, extent_size, created })
+        let header = Self {
+            version,
+            min_reader,
+            required: reader.u64()?,
+            optional: reader.u64()?,
+            uuid: reader.array()?,
+            extent_size: ExtentSize::read(&mut reader)?,
+            created: Timestamp(reader.zeros(7)?.i64()?),
         };
-        let header = rest().map_err(damaged)?;
-        if header.required & !KNOWN_REQUIRED != 0 {
-            return Err(HeaderFault::Features { unknown: header.required & !KNOWN_REQUIRED });
+        reader.zeros(8)?;
+        match header.required & !KNOWN_REQUIRED {
+            0 => Ok(header),
+            unknown => Err(HeaderFault::Features { unknown }),
         }
-        Ok(header)
+    }
+}
+
+impl From<Damage> for HeaderFault {
+    fn from(damage: Damage) -> Self {
+        if damage == Damage::Magic { Self::Foreign } else { Self::Damaged(damage) }
     }
 }
 
@@ -130,22 +120,17 @@ pub enum HeaderFault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::codec::flips;
 
     fn sample() -> StaticHeader {
         StaticHeader::new([7; 16], ExtentSize::DEFAULT, Timestamp(42))
     }
 
     #[test]
-    fn what_was_encoded_is_decoded() {
-        assert_eq!(StaticHeader::decode(&sample().encode()), Ok(sample()));
-    }
-
-    #[test]
-    fn each_flipped_bit_of_the_checked_part_is_found() {
+    fn what_was_encoded_is_decoded_and_each_flipped_bit_of_the_checked_part_is_found() {
         let page = sample().encode();
-        for bit in 0..(CHECKED_LEN + 4) * 8 {
-            let mut flipped = page.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(StaticHeader::decode(&page), Ok(sample()));
+        for (bit, flipped) in flips(&page, CHECKED_LEN + 4) {
             assert!(StaticHeader::decode(&flipped).is_err(), "bit {bit}");
         }
     }

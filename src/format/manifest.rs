@@ -10,7 +10,7 @@
 
 pub use super::extents::{Area, Extents, Use};
 
-use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
+use super::codec::{Decoded, Reader, check_crc, check_flags, open_checked, put_checked};
 use super::segment::{Purpose, check_id};
 use crate::error::Damage;
 use crate::types::{ExtentNo, SegmentId};
@@ -44,27 +44,14 @@ pub struct AreaHeader {
 impl AreaHeader {
     /// The bytes that are written.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(AREA_HEADER_LEN);
-        Writer::new(&mut out)
-            .bytes(&MAGIC)
-            .bytes(&self.uuid)
-            .u64(self.generation)
-            .u64(self.area_len)
-            .u32(self.snapshot);
-        out.resize(AREA_CHECKED_LEN, 0);
-        let crc = crc32fast::hash(&out);
-        Writer::new(&mut out).u32(crc);
-        out
+        put_checked(&MAGIC, (AREA_CHECKED_LEN, AREA_HEADER_LEN), |out| {
+            out.bytes(&self.uuid).u64(self.generation).u64(self.area_len).u32(self.snapshot);
+        })
     }
 
     /// Reads the first bytes of an area.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
-        let mut reader = Reader::new(bytes);
-        if reader.array::<8>()? != MAGIC {
-            return Err(Damage::Magic);
-        }
-        let checked = bytes.get(..AREA_CHECKED_LEN).ok_or(Damage::Truncated)?;
-        check_crc(u32_at(bytes, AREA_CHECKED_LEN)?, crc32fast::hash(checked))?;
+        let mut reader = open_checked(bytes, &MAGIC, AREA_CHECKED_LEN)?;
         let header = Self {
             uuid: reader.array()?,
             generation: reader.u64()?,
@@ -226,9 +213,8 @@ impl Change {
         let wide = reader.u64()?;
         let (end, seal, digest) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let place = reader.u32()?;
-        if flags & !LAST_OF_BATCH != 0 || detail & !HAS_EVICTIONS != 0 {
-            return Err(Damage::ReservedNotZero);
-        }
+        check_flags(flags, LAST_OF_BATCH)?;
+        check_flags(detail, HAS_EVICTIONS)?;
         let segment = SegmentId(number);
         if op == RESERVE {
             check_id(segment)?;

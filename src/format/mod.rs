@@ -91,6 +91,13 @@ impl ExtentSize {
         Self::from_log2(u8::try_from(bytes.trailing_zeros()).ok()?)
     }
 
+    /// The size of which the base-2 logarithm is next.
+    pub(crate) fn read(reader: &mut codec::Reader<'_>) -> codec::Decoded<Self> {
+        let log2 = reader.u8()?;
+        let max = Self::MAX.log2.into();
+        Self::from_log2(log2).ok_or(crate::error::Damage::OutOfRange { found: log2.into(), max })
+    }
+
     /// The base-2 logarithm.
     pub fn log2(self) -> u8 {
         self.log2
@@ -146,10 +153,7 @@ pub const LAST_WRITTEN: u64 = NUMBERS_END - (1 << 32);
 
 /// Refuses numbers that no writer gives out, nor comes to.
 pub(crate) fn check_numbers<const N: usize>(next: [u64; N]) -> codec::Decoded<()> {
-    match next.into_iter().find(|&next| next > NUMBERS_END) {
-        Some(found) => Err(crate::error::Damage::OutOfRange { found, max: NUMBERS_END }),
-        None => Ok(()),
-    }
+    next.into_iter().try_for_each(|next| codec::at_most(next, NUMBERS_END))
 }
 
 /// The longest payload of an outcome.

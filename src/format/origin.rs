@@ -47,24 +47,17 @@ impl Origin {
     pub fn decode(payload: &[u8]) -> Decoded<Self> {
         let mut reader = Reader::new(payload);
         let (group, ordinal) = (SegmentId(reader.u32()?), reader.u16()?);
-        let last = reader.u8()?;
-        reader.zeros(1)?;
-        let count = reader.u32()? as usize;
-        reader.zeros(4)?;
-        if last > 1 {
-            return Err(Damage::UnknownCode { found: last.into() });
-        }
-        if Some(reader.rest().len()) != count.checked_mul(4) {
+        let last = reader.code(|code| (code <= 1).then_some(code == 1))?;
+        let count = reader.zeros(1)?.u32()? as usize;
+        if Some(reader.zeros(4)?.rest().len()) != count.checked_mul(4) {
             return Err(Damage::Truncated);
         }
-        let mut victims = Vec::with_capacity(count);
-        for _ in 0..count {
-            victims.push(SegmentId(reader.u32()?));
-        }
+        let victims: Vec<_> =
+            (0..count).map(|_| reader.u32().map(SegmentId)).collect::<Decoded<_>>()?;
         if !victims.is_sorted_by(|left, right| left < right) {
             return Err(Damage::Mismatch);
         }
-        Ok(Self { group, ordinal, last: last == 1, victims })
+        Ok(Self { group, ordinal, last, victims })
     }
 }
 

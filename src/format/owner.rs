@@ -2,8 +2,8 @@
 //! that does not check is treated as absent.
 
 use super::PAGE_LEN;
-use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
-use crate::error::{Damage, Owner};
+use super::codec::{Decoded, at_most, open_checked, put_checked};
+use crate::error::Owner;
 use crate::types::Timestamp;
 
 const MAGIC: [u8; 8] = *b"RLOGOWN1";
@@ -17,41 +17,28 @@ pub fn encode(owner: &Owner) -> Vec<u8> {
         cut -= 1;
     }
     let host = owner.host.get(..cut).unwrap_or_default();
-    let mut out = Vec::with_capacity(PAGE_LEN);
-    Writer::new(&mut out)
-        .bytes(&MAGIC)
-        .u32(owner.pid)
-        .u16(u16::try_from(host.len()).expect("cut to 255 bytes"))
-        .zeros(2)
-        .i64(owner.since.0)
-        .bytes(host.as_bytes());
-    out.resize(CHECKED_LEN, 0);
-    let crc = crc32fast::hash(&out);
-    Writer::new(&mut out).u32(crc).zeros(PAGE_LEN - CHECKED_LEN - 4);
-    out
+    put_checked(&MAGIC, (CHECKED_LEN, PAGE_LEN), |out| {
+        out.u32(owner.pid)
+            .u16(u16::try_from(host.len()).expect("cut to 255 bytes"))
+            .zeros(2)
+            .i64(owner.since.0)
+            .bytes(host.as_bytes());
+    })
 }
 
 /// Reads a page.
 pub fn decode(page: &[u8]) -> Decoded<Owner> {
-    let mut reader = Reader::new(page);
-    if reader.array::<8>()? != MAGIC {
-        return Err(Damage::Magic);
-    }
-    let checked = page.get(..CHECKED_LEN).ok_or(Damage::Truncated)?;
-    check_crc(u32_at(page, CHECKED_LEN)?, crc32fast::hash(checked))?;
-    let pid = reader.u32()?;
-    let host_len = usize::from(reader.u16()?);
-    reader.zeros(2)?;
-    let since = Timestamp(reader.i64()?);
-    if host_len > MAX_HOST_LEN {
-        return Err(Damage::OutOfRange { found: host_len as u64, max: MAX_HOST_LEN as u64 });
-    }
-    Ok(Owner { pid, host: reader.text(host_len)?.to_owned(), since })
+    let mut reader = open_checked(page, &MAGIC, CHECKED_LEN)?;
+    let (pid, host_len) = (reader.u32()?, reader.u16()?);
+    let since = Timestamp(reader.zeros(2)?.i64()?);
+    at_most(host_len, MAX_HOST_LEN as u64)?;
+    Ok(Owner { pid, host: reader.text(host_len.into())?.to_owned(), since })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Damage;
 
     #[test]
     fn what_was_encoded_is_decoded_and_a_long_host_is_cut() {

@@ -100,6 +100,7 @@ fn long(head: &[u8; FRAME_HEADER_LEN], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::codec::flips;
     use super::super::frame::FLAG_PIECES;
     use super::super::{FrameHeader, SegmentKey};
     use super::*;
@@ -153,9 +154,7 @@ mod tests {
         for body in (0..=8).map(|len| &b"{\"a\": 1}"[..len]) {
             let (_, bytes) = segment_with(FrameKind::Record, 0, body);
             assert!(check.record(&bytes, AT).is_some(), "a body of {} bytes", body.len());
-            for bit in AT as usize * 8..bytes.len() * 8 {
-                let mut flipped = bytes.clone();
-                flipped[bit / 8] ^= 1 << (bit % 8);
+            for (bit, flipped) in flips(&bytes, bytes.len()).skip(AT as usize * 8) {
                 assert_eq!(check.record(&flipped, AT), None, "bit {bit}");
             }
             for len in 0..bytes.len() {

@@ -121,15 +121,17 @@ impl RunEntry {
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>, first_offset: u32, id_offset: u32) {
-        let mut flags = 0;
-        flags |= if self.created_at.is_some() { CREATED } else { 0 };
-        flags |= if self.start.is_some() { STARTED } else { 0 };
-        flags |= if self.end.is_some() { ENDED } else { 0 };
-        flags |= if self.first_seq.is_some() { RECORDS } else { 0 };
-        flags |= if self.hold.is_some() { HOLD } else { 0 };
-        flags |= if self.hold.is_some_and(|hold| hold.held) { HELD } else { 0 };
-        flags |= if self.document { DOCUMENT } else { 0 };
-        flags |= if self.cold { COLD } else { 0 };
+        let flags = [
+            (CREATED, self.created_at.is_some()),
+            (STARTED, self.start.is_some()),
+            (ENDED, self.end.is_some()),
+            (RECORDS, self.first_seq.is_some()),
+            (HOLD, self.hold.is_some()),
+            (HELD, self.hold.is_some_and(|hold| hold.held)),
+            (DOCUMENT, self.document),
+            (COLD, self.cold),
+        ];
+        let flags = flags.into_iter().filter(|flag| flag.1).fold(0, |all, flag| all | flag.0);
         let hold = self.hold.unwrap_or(HoldAt { offset: 0, lsn: Lsn(0), held: false });
         let start = self.start.unwrap_or(StartAt { offset: 0, at: Timestamp(0) });
         let end = self.end.unwrap_or(EndAt {
@@ -138,7 +140,6 @@ impl RunEntry {
             status: RunStatus::InProgress,
             lsn: Lsn(0),
         });
-        let id_len = |len: usize| u16::try_from(len).expect("ids are at most 512 bytes");
         Writer::new(out)
             .u64(self.run_no.0)
             .u64(self.first_seq.unwrap_or(Seq(0)).0)
@@ -159,8 +160,8 @@ impl RunEntry {
             .u64(self.stored)
             .i64(self.last_at.0)
             .u32(id_offset)
-            .u16(id_len(self.run.as_str().len()))
-            .u16(id_len(self.agent.as_str().len()))
+            .id_len(self.run.as_str())
+            .id_len(self.agent.as_str())
             .u32(hold.offset)
             .u64(hold.lsn.0)
             .u32(self.pieces)

@@ -4,7 +4,7 @@
 //! used for anything else, so that salvage can tell live segments from old ones without a manifest.
 
 use super::check_numbers;
-use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
+use super::codec::{Decoded, open_checked, put_checked};
 use super::frame::SegmentKey;
 use crate::error::Damage;
 use crate::types::{Lsn, RunNo, SegmentId};
@@ -66,38 +66,24 @@ pub struct SegmentHeader {
 impl SegmentHeader {
     /// The bytes that are written.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(SEGMENT_HEADER_LEN as usize);
-        Writer::new(&mut out)
-            .bytes(&MAGIC)
-            .bytes(&self.uuid)
-            .u32(self.key.id.0)
-            .u8(self.purpose as u8)
-            .zeros(3)
-            .u64(self.key.salt)
-            .u64(self.next_run_no.0)
-            .u64(self.next_lsn.0)
-            .zeros(4);
-        debug_assert_eq!(out.len(), CHECKED_LEN);
-        let crc = crc32fast::hash(&out);
-        Writer::new(&mut out).u32(crc);
-        out
+        put_checked(&MAGIC, (CHECKED_LEN, SEGMENT_HEADER_LEN as usize), |out| {
+            out.bytes(&self.uuid)
+                .u32(self.key.id.0)
+                .u8(self.purpose as u8)
+                .zeros(3)
+                .u64(self.key.salt)
+                .u64(self.next_run_no.0)
+                .u64(self.next_lsn.0);
+        })
     }
 
     /// Reads the first bytes of an extent.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
-        let mut reader = Reader::new(bytes);
-        if reader.array::<8>()? != MAGIC {
-            return Err(Damage::Magic);
-        }
-        let checked = bytes.get(..CHECKED_LEN).ok_or(Damage::Truncated)?;
-        check_crc(u32_at(bytes, CHECKED_LEN)?, crc32fast::hash(checked))?;
-        let uuid = reader.array()?;
-        let id = SegmentId(reader.u32()?);
+        let mut reader = open_checked(bytes, &MAGIC, CHECKED_LEN)?;
+        let (uuid, id) = (reader.array()?, SegmentId(reader.u32()?));
         check_id(id)?;
-        let code = reader.u8()?;
-        let purpose = Purpose::from_code(code).ok_or(Damage::UnknownCode { found: code.into() })?;
-        reader.zeros(3)?;
-        let salt = reader.u64()?;
+        let purpose = reader.code(Purpose::from_code)?;
+        let salt = reader.zeros(3)?.u64()?;
         let (next_run_no, next_lsn) = (RunNo(reader.u64()?), Lsn(reader.u64()?));
         check_numbers([next_run_no.0, next_lsn.0])?;
         reader.zeros(4)?;
@@ -108,28 +94,24 @@ impl SegmentHeader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::codec::flips;
 
     #[test]
     fn what_was_encoded_is_decoded_and_each_flipped_bit_is_found() {
-        flip_each_bit(Purpose::Log);
-        flip_each_bit(Purpose::Output);
-    }
-
-    fn flip_each_bit(purpose: Purpose) {
-        let header = SegmentHeader {
-            uuid: [9; 16],
-            key: SegmentKey { id: SegmentId(3), salt: 0x1234_5678_9abc_def0 },
-            purpose,
-            next_run_no: RunNo(17),
-            next_lsn: Lsn(99),
-        };
-        let bytes = header.encode();
-        assert_eq!(bytes.len(), SEGMENT_HEADER_LEN as usize);
-        assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(SegmentHeader::decode(&flipped).is_err(), "bit {bit}");
+        for purpose in [Purpose::Log, Purpose::Output] {
+            let header = SegmentHeader {
+                uuid: [9; 16],
+                key: SegmentKey { id: SegmentId(3), salt: 0x1234_5678_9abc_def0 },
+                purpose,
+                next_run_no: RunNo(17),
+                next_lsn: Lsn(99),
+            };
+            let bytes = header.encode();
+            assert_eq!(bytes.len(), SEGMENT_HEADER_LEN as usize);
+            assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
+            for (bit, flipped) in flips(&bytes, bytes.len()) {
+                assert!(SegmentHeader::decode(&flipped).is_err(), "bit {bit}");
+            }
         }
     }
 }

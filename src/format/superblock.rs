@@ -4,9 +4,8 @@
 //! the next, so that the two are never both in doubt (O9). Both name the same manifest area before
 //! anything is added to it, so that either slot may be lost.
 
-use super::codec::{Decoded, Reader, Writer, check_crc, u32_at};
+use super::codec::{Decoded, open_checked, put_checked};
 use super::{ExtentSize, PAGE_LEN, check_numbers};
-use crate::error::Damage;
 use crate::types::{Epoch, LogPosition, Lsn, RunNo, SegmentId};
 
 const MAGIC: [u8; 8] = *b"RLOGSUP1";
@@ -62,28 +61,23 @@ pub struct Superblock {
 impl Superblock {
     /// The page that is written.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(PAGE_LEN);
-        Writer::new(&mut out)
-            .bytes(&MAGIC)
-            .bytes(&self.uuid)
-            .u8(self.extent_size.log2())
-            .zeros(3)
-            .u32(self.flags)
-            .u64(self.epoch.0)
-            .u64(self.durable.to_u64())
-            .u64(self.manifest.offset)
-            .u64(self.manifest.len)
-            .u64(self.manifest.generation)
-            .u64(self.manifest.records)
-            .u32(self.next_segment.0)
-            .zeros(4)
-            .u64(self.next_run_no.0)
-            .u64(self.next_lsn.0)
-            .bytes(&self.boot_id);
-        out.resize(CHECKED_LEN, 0);
-        let crc = crc32fast::hash(&out);
-        Writer::new(&mut out).u32(crc).zeros(PAGE_LEN - CHECKED_LEN - 4);
-        out
+        put_checked(&MAGIC, (CHECKED_LEN, PAGE_LEN), |out| {
+            out.bytes(&self.uuid)
+                .u8(self.extent_size.log2())
+                .zeros(3)
+                .u32(self.flags)
+                .u64(self.epoch.0)
+                .u64(self.durable.to_u64())
+                .u64(self.manifest.offset)
+                .u64(self.manifest.len)
+                .u64(self.manifest.generation)
+                .u64(self.manifest.records)
+                .u32(self.next_segment.0)
+                .zeros(4)
+                .u64(self.next_run_no.0)
+                .u64(self.next_lsn.0)
+                .bytes(&self.boot_id);
+        })
     }
 
     /// Whether it was written after the other one. Epochs may wrap around: only two of them, next
@@ -94,50 +88,33 @@ impl Superblock {
 
     /// Reads a page.
     pub fn decode(page: &[u8]) -> Decoded<Self> {
-        let mut reader = Reader::new(page);
-        if reader.array::<8>()? != MAGIC {
-            return Err(Damage::Magic);
-        }
-        let checked = page.get(..CHECKED_LEN).ok_or(Damage::Truncated)?;
-        check_crc(u32_at(page, CHECKED_LEN)?, crc32fast::hash(checked))?;
-        let uuid = reader.array()?;
-        let log2 = reader.u8()?;
-        let extent_size = ExtentSize::from_log2(log2)
-            .ok_or(Damage::OutOfRange { found: log2.into(), max: 26 })?;
-        reader.zeros(3)?;
-        let flags = reader.u32()?;
-        let epoch = Epoch(reader.u64()?);
-        let durable = LogPosition::from_u64(reader.u64()?);
-        let manifest = ManifestAt {
-            offset: reader.u64()?,
-            len: reader.u64()?,
-            generation: reader.u64()?,
-            records: reader.u64()?,
+        let mut reader = open_checked(page, &MAGIC, CHECKED_LEN)?;
+        let block = Self {
+            uuid: reader.array()?,
+            extent_size: ExtentSize::read(&mut reader)?,
+            flags: reader.zeros(3)?.u32()?,
+            epoch: Epoch(reader.u64()?),
+            durable: LogPosition::from_u64(reader.u64()?),
+            manifest: ManifestAt {
+                offset: reader.u64()?,
+                len: reader.u64()?,
+                generation: reader.u64()?,
+                records: reader.u64()?,
+            },
+            next_segment: SegmentId(reader.u32()?),
+            next_run_no: RunNo(reader.zeros(4)?.u64()?),
+            next_lsn: Lsn(reader.u64()?),
+            boot_id: reader.array()?,
         };
-        let next_segment = SegmentId(reader.u32()?);
-        reader.zeros(4)?;
-        let (next_run_no, next_lsn) = (RunNo(reader.u64()?), Lsn(reader.u64()?));
-        check_numbers([next_run_no.0, next_lsn.0])?;
-        let boot_id = reader.array()?;
-        Ok(Self {
-            uuid,
-            extent_size,
-            epoch,
-            durable,
-            manifest,
-            next_segment,
-            next_run_no,
-            next_lsn,
-            boot_id,
-            flags,
-        })
+        check_numbers([block.next_run_no.0, block.next_lsn.0])?;
+        Ok(block)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::NUMBERS_END;
+    use crate::format::{NUMBERS_END, codec::flips};
 
     #[test]
     fn what_was_encoded_is_decoded_and_each_flipped_bit_is_found() {
@@ -156,9 +133,7 @@ mod tests {
         let page = block.encode();
         assert_eq!(page.len(), PAGE_LEN);
         assert_eq!(Superblock::decode(&page), Ok(block));
-        for bit in 0..(CHECKED_LEN + 4) * 8 {
-            let mut flipped = page.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
+        for (bit, flipped) in flips(&page, CHECKED_LEN + 4) {
             assert!(Superblock::decode(&flipped).is_err(), "bit {bit}");
         }
         let newer = Superblock { epoch: Epoch(10), ..block };
