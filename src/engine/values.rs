@@ -8,7 +8,7 @@ use super::commit::Ticket;
 use super::payload::Payload;
 use crate::error::{Error, Result};
 use crate::format::frame::FLAG_LATE;
-use crate::format::{FrameHeader, RecordFrame, RunEntry};
+use crate::format::{FrameHeader, RunEntry};
 use crate::index::RunRow;
 use crate::types::{
     AgentId, ContentType, Durability, Lsn, RunId, RunNo, RunRef, RunStatus, Seq, Timestamp,
@@ -326,7 +326,8 @@ pub type RecordView<'t> = Record<Cow<'t, [u8]>>;
 
 impl<B> Record<B> {
     /// The record with this header and these bytes, which were checked.
-    #[inline]
+    #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
+    #[inline(always)]
     pub(crate) fn new(header: &FrameHeader, stored: B) -> Self {
         Self {
             seq: header.seq,
@@ -336,23 +337,6 @@ impl<B> Record<B> {
             late: header.flags & FLAG_LATE != 0,
             stored,
             name_len: header.name_len,
-        }
-    }
-}
-
-impl<B> Record<B> {
-    /// The record in this frame, with these bytes.
-    #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
-    #[inline(always)]
-    pub(crate) fn of(frame: &RecordFrame, stored: B) -> Self {
-        Self {
-            seq: frame.seq,
-            lsn: frame.lsn,
-            at: frame.at,
-            content: frame.content,
-            late: frame.late,
-            stored,
-            name_len: frame.name_len,
         }
     }
 }

@@ -15,7 +15,7 @@ use super::segment::CheckedFrame;
 use super::values::{Record, RecordView};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::FLAG_PIECES;
-use crate::format::{FrameHeader, FrameKind, RecordFrame};
+use crate::format::{FrameHeader, FrameKind};
 use crate::types::{AgentId, RunId, RunNo, Seq};
 
 /// A run that is ready to be read. It is kept where it was looked up, so that the next who reads it
@@ -242,22 +242,22 @@ impl Walk {
     /// [`Walk::step`] says why.
     #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
     #[inline(always)]
-    fn glance<'o>(&mut self, opened: &'o Opened) -> Option<(&'o Part, RecordFrame, &'o [u8])> {
+    fn glance<'o>(&mut self, opened: &'o Opened) -> Option<(&'o Part, FrameHeader, &'o [u8])> {
         let Spot { part: number, index } = self.front;
         let part = opened.parts.get(number)?;
         if self.front >= self.back || index >= part.records || self.block.is_some() {
             return None;
         }
         let offset = part.offset(index).ok()?;
-        let (frame, stored) = part.segment.frames().record(part.segment.mapped()?, offset)?;
-        if frame.run_no != self.run_no || self.expected != Some(frame.seq) {
+        let (header, stored) = part.segment.frames().record(part.segment.mapped()?, offset)?;
+        if header.run_no != self.run_no || self.expected != Some(header.seq) {
             return None;
         }
-        self.expected = Some(Seq(frame.seq.0.checked_add(1)?));
+        self.expected = Some(Seq(header.seq.0.checked_add(1)?));
         self.front.index = index + 1;
         self.looks += 1;
         foresee(part, index + 1 + AHEAD);
-        Some((part, frame, stored))
+        Some((part, header, stored))
     }
 
     /// Checks the next record from the front and goes on behind it; its part, and its frame.
@@ -292,7 +292,7 @@ impl Walk {
         opened: &'w Opened,
     ) -> Option<Result<RecordView<'w>>> {
         match self.glance(opened) {
-            Some((_, frame, stored)) => Some(Ok(Record::of(&frame, Cow::Borrowed(stored)))),
+            Some((_, header, stored)) => Some(Ok(Record::new(&header, Cow::Borrowed(stored)))),
             None => self.step_view(opened),
         }
     }
@@ -321,9 +321,9 @@ impl Walk {
     #[inline(always)]
     pub(super) fn next(&mut self, opened: &Opened) -> Option<Result<Record>> {
         match self.glance(opened) {
-            Some((part, frame, _)) => {
-                let stored = Payload::view(&part.segment, frame.start, frame.len);
-                Some(Ok(Record::of(&frame, stored)))
+            Some((part, header, _)) => {
+                let frame = CheckedFrame::without_copy(header);
+                Some(Ok(Record::new(&header, part.segment.keep(frame))))
             }
             None => self.step_to_keep(opened),
         }

@@ -39,7 +39,6 @@ pub mod superblock;
 pub use directory::{Directory, RunEntry};
 pub use directory_builder::DirectoryBuilder;
 pub use frame::{FrameCheck, FrameHeader, FrameKind, SegmentKey};
-pub use record_frame::RecordFrame;
 
 use crate::types::ExtentNo;
 

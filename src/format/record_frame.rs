@@ -6,39 +6,17 @@
 
 use super::NUMBERS_END;
 use super::frame::{
-    FLAG_BATCH, FLAG_LATE, FLAG_PLAIN, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, FrameKind,
+    FLAG_BATCH, FLAG_LATE, FLAG_PLAIN, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, FrameHeader,
+    FrameKind,
 };
 use crate::types::{ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunNo, Seq, Timestamp};
-
-/// The fields of a frame's header that a reader of records asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecordFrame {
-    /// The run it belongs to.
-    pub run_no: RunNo,
-    /// The sequence of the record in its run.
-    pub seq: Seq,
-    /// Its order in the whole log.
-    pub lsn: Lsn,
-    /// When it was appended.
-    pub at: Timestamp,
-    /// What the payload is.
-    pub content: ContentType,
-    /// The record came after the end of its run.
-    pub late: bool,
-    /// The length of the record kind, which stands in front of the payload.
-    pub name_len: u8,
-    /// Where the kind and the payload start in the segment.
-    pub start: u32,
-    /// The length of both.
-    pub len: u32,
-}
 
 impl FrameCheck {
     /// The record at `offset` of the bytes of the segment, if there is one that is whole and in
     /// one frame; and its kind and payload.
     #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
     #[inline(always)]
-    pub fn record<'s>(&self, segment: &'s [u8], offset: u32) -> Option<(RecordFrame, &'s [u8])> {
+    pub fn record<'s>(&self, segment: &'s [u8], offset: u32) -> Option<(FrameHeader, &'s [u8])> {
         let bytes = segment.get(offset as usize..)?;
         let head = bytes.first_chunk::<FRAME_HEADER_LEN>()?;
         if self.of_header(head) != word(head, 0) {
@@ -67,24 +45,24 @@ impl FrameCheck {
         if self.of_payload(payload) != word(head, 4) || padding != 0 {
             return None;
         }
-        let frame = RecordFrame {
+        let header = FrameHeader {
+            kind: FrameKind::Record,
+            flags,
+            name_len,
+            content: ContentType::from_code(content),
+            payload_crc: word(head, 4),
+            payload_len: len,
+            position,
+            lsn: Lsn(long(head, 24)),
             run_no: RunNo(long(head, 32)),
             seq: Seq(long(head, 40)),
-            lsn: Lsn(long(head, 24)),
             at: Timestamp(long(head, 48).cast_signed()),
-            content: ContentType::from_code(content),
-            late: flags & FLAG_LATE != 0,
-            name_len,
-            start: offset.checked_add(HEADER)?,
-            len,
+            durable: LogPosition::from_u64(long(head, 56)),
+            extra: 0,
         };
-        Some((frame, payload))
+        Some((header, payload))
     }
 }
-
-/// [`FRAME_HEADER_LEN`] as offsets count.
-const HEADER: u32 = 72;
-const _: () = assert!(HEADER as usize == FRAME_HEADER_LEN);
 
 #[inline]
 fn word(head: &[u8; FRAME_HEADER_LEN], at: usize) -> u32 {
@@ -100,9 +78,9 @@ fn long(head: &[u8; FRAME_HEADER_LEN], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SegmentKey;
     use super::super::codec::flips;
     use super::super::frame::FLAG_PIECES;
-    use super::super::{FrameHeader, SegmentKey};
     use super::*;
     use crate::types::SegmentId;
 
@@ -132,19 +110,8 @@ mod tests {
     fn it_says_of_a_record_what_its_header_says() {
         for flags in [0, FLAG_LATE, FLAG_BATCH, FLAG_PLAIN] {
             let (header, bytes) = segment(FrameKind::Record, flags);
-            let found = FrameCheck::new(KEY).record(&bytes, AT).unwrap();
-            let same = RecordFrame {
-                run_no: header.run_no,
-                seq: header.seq,
-                lsn: header.lsn,
-                at: header.at,
-                content: header.content,
-                late: flags == FLAG_LATE,
-                name_len: 4,
-                start: AT + HEADER,
-                len: 6,
-            };
-            assert_eq!(found, (same, &b"turn{}"[..]));
+            let found = FrameCheck::new(KEY).record(&bytes, AT);
+            assert_eq!(found, Some((header, &b"turn{}"[..])));
         }
     }
 
