@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::lookup::Lookups;
-use super::newest::NewestPages;
 use super::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
@@ -31,7 +30,6 @@ pub(crate) struct Catalog {
     /// The index failed to answer.
     failed: AtomicBool,
     lookups: Lookups,
-    newest: NewestPages,
 }
 
 impl Catalog {
@@ -43,8 +41,7 @@ impl Catalog {
     ) -> Self {
         let ids = segments.iter().map(|segment| segment.id()).collect();
         let (failed, lookups) = (AtomicBool::new(false), Lookups::default());
-        let newest = NewestPages::default();
-        Self { segments, ids, through, index, failed, lookups, newest }
+        Self { segments, ids, through, index, failed, lookups }
     }
 
     /// The same without the index.
@@ -58,11 +55,6 @@ impl Catalog {
 
     pub(crate) fn lookups(&self) -> &Lookups {
         &self.lookups
-    }
-
-    /// The newest runs of agents that were asked for.
-    pub(crate) fn newest_pages(&self) -> &NewestPages {
-        &self.newest
     }
 
     /// Whether an index that goes so far knows all segments.

@@ -24,9 +24,6 @@ use crate::error::{Error, Result};
 use crate::index::RunRow;
 use crate::types::{AgentId, ContentType, Durability, RunId, RunNo, Timestamp, Version};
 
-/// Keys that are asked for at once.
-const PAGE: usize = 64;
-
 /// A document as it was stored.
 #[derive(Clone)]
 pub struct Document {
@@ -310,8 +307,7 @@ impl Engine {
     /// A document as of now.
     pub(crate) fn document(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
         let (namespace, key) = document_ids(namespace, key)?;
-        let core = self.core.lock();
-        self.check_open(&core)?;
+        let core = self.open_core()?;
         let numbers = self.version_numbers(&core, &namespace, &key)?;
         let Some(row) = self.current_version(&core, &numbers)? else { return Ok(None) };
         let run_no = row.run_no;
@@ -349,33 +345,28 @@ impl Engine {
         };
         let most = limit.saturating_add(1);
         let (moment, mut found) = {
-            let core = self.core.lock();
-            self.check_open(&core)?;
+            let core = self.open_core()?;
             (Moment::of(&core), in_memory(&core, namespace.as_str(), prefix, first, most))
         };
-        let (mut from, mut taken) = (first.map(str::to_owned), 0);
-        while taken < most {
-            let after = from.as_ref().map(String::as_str);
-            let page = moment
-                .catalog
-                .ask(|catalog| catalog.documents_page(namespace.as_str(), after, PAGE))?;
-            let mut keys = 0;
-            for versions in page.chunk_by(|one, two| one.0 == two.0) {
-                let Some((key, _)) = versions.last().filter(|last| last.0.starts_with(prefix))
-                else {
-                    break;
-                };
-                keys += 1;
-                if let Some(sealed) = moment.document(key, versions)? {
-                    taken += 1;
-                    let known = found.entry(key.clone()).or_insert_with(|| sealed.clone());
-                    if known.version < sealed.version {
-                        *known = sealed;
-                    }
-                }
+        let sealed = moment.listed(
+            (None, most),
+            |index, from: Option<&(String, Vec<RunNo>)>, wanted| {
+                let from = from.map_or(first, |(key, _)| Bound::Excluded(key.as_str()));
+                let page = index.documents_page(namespace.as_str(), from, wanted)?;
+                let keys = page.chunk_by(|one, two| one.0 == two.0).filter_map(|versions| {
+                    let (key, _) = versions.first()?;
+                    let numbers = versions.iter().map(|version| version.1).collect();
+                    Some((key.clone(), numbers))
+                });
+                Ok(keys.take_while(|(key, _)| key.starts_with(prefix)).collect())
+            },
+            |(key, versions)| moment.document(key, versions),
+        )?;
+        for sealed in sealed {
+            let known = found.entry(sealed.key.clone()).or_insert_with(|| sealed.clone());
+            if known.version < sealed.version {
+                *known = sealed;
             }
-            let Some((last, _)) = page.last().filter(|_| keys == PAGE) else { break };
-            from = Bound::Excluded(last.clone());
         }
         let more = found.len() > limit;
         let documents: Vec<_> = found.into_values().take(limit).collect();
@@ -386,8 +377,8 @@ impl Engine {
 
 impl Moment {
     /// The document under a key of which the catalog has these versions, by number.
-    fn document(&self, key: &str, versions: &[(String, RunNo)]) -> Result<Option<DocumentSummary>> {
-        for &(_, run_no) in versions.iter().rev() {
+    fn document(&self, key: &str, versions: &[RunNo]) -> Result<Option<DocumentSummary>> {
+        for &run_no in versions.iter().rev() {
             if !self.deleted.contains(&run_no)
                 && let Some(row) = self.catalog.ask(|catalog| catalog.row(run_no))?
                 && row.records > 0

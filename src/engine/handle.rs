@@ -20,7 +20,6 @@ use super::values::{Metadata, Outcome, RunSummary};
 use super::verify::VerifyReport;
 use super::writer::RunWriter;
 use crate::error::{Error, Result};
-use crate::format::frame;
 use crate::gc::{Retention, Rule};
 use crate::types::{AgentId, ContentType, Durability, RunRef, RunStatus, Timestamp};
 
@@ -88,8 +87,7 @@ impl RunLog {
     }
 
     fn check_open(&self) -> Result<()> {
-        let engine = self.engine();
-        engine.check_open(&engine.core.lock())
+        self.engine().open_core().map(drop)
     }
 
     /// Starts a run. Started again with the same metadata it is the same run, so that a caller who
@@ -120,8 +118,7 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunEnded`].
     pub fn writer<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunWriter> {
         let engine = self.engine();
-        let mut core = engine.core.lock();
-        engine.check_open(&core)?;
+        let mut core = engine.open_core()?;
         let run_no = engine.resolve(&core, run.into())?;
         engine.load(&mut core, run_no)?;
         let hot = core.hot.get_mut(run_no).ok_or(Error::Closed)?;
@@ -149,8 +146,7 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn agent_of(&self, run: &str) -> Result<AgentId> {
         let engine = self.engine();
-        let core = engine.core.lock();
-        engine.check_open(&core)?;
+        let core = engine.open_core()?;
         let run_no = engine.resolve(&core, RunRef::from(run))?;
         engine.agent_of_number(&core, run_no, run)
     }
@@ -161,8 +157,7 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunSummary> {
         let engine = self.engine();
-        let core = engine.core.lock();
-        engine.check_open(&core)?;
+        let core = engine.open_core()?;
         let run = run.into();
         let run_no = engine.resolve(&core, run)?;
         let row = engine.named_row(&core, run_no, run.run())?;
@@ -178,14 +173,10 @@ impl RunLog {
         run: impl Into<RunRef<'r>>,
     ) -> Result<Option<(ContentType, Vec<u8>)>> {
         let engine = self.engine();
-        let core = engine.core.lock();
-        engine.check_open(&core)?;
+        let core = engine.open_core()?;
         let run_no = engine.resolve(&core, run.into())?;
-        let Some((header, payload)) = engine.start_frame(&core, run_no)? else { return Ok(None) };
-        let place = crate::error::Place::Frame(header.position);
-        let (_, _, metadata) =
-            frame::decode_ids(&payload).map_err(|damage| Error::corrupt(place, damage))?;
-        Ok(Some((header.content, metadata.to_vec())))
+        let start = engine.start_frame(&core, run_no)?;
+        Ok(start.map(|(header, metadata)| (header.content, metadata)))
     }
 
     /// How a run ended; `None` while it is in progress.
@@ -194,8 +185,7 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::Corrupt`].
     pub fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<Outcome>> {
         let engine = self.engine();
-        let core = engine.core.lock();
-        engine.check_open(&core)?;
+        let core = engine.open_core()?;
         let run_no = engine.resolve(&core, run.into())?;
         let Some((header, payload)) = engine.end_frame(&core, run_no)? else { return Ok(None) };
         let status = RunStatus::from_code(header.content.code()).unwrap_or(RunStatus::Interrupted);

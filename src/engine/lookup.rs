@@ -1,9 +1,10 @@
-//! What the catalog knows of a run id, kept once it was asked.
+//! What the catalog was asked for, kept.
 //!
 //! A catalog never changes, so neither does what was found in it; the next catalog starts without.
 //! What happened since is added by whoever asks: memory knows it. Of some ids everything is kept
 //! ([`Found`]), of many more only where they are ([`Places`]): the directories say the rest, which
-//! is still much less work than asking the index.
+//! is still much less work than asking the index. Of some agents the newest runs are kept
+//! ([`Newest`](super::newest::Newest)).
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -11,11 +12,12 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::catalog::Catalog;
+use super::newest::Newest;
 use super::part::Part;
-use super::places::Places;
+use super::places::{Places, SpanAt};
 use super::walk::Opened;
 use crate::error::{Damage, Error, Place, Result};
-use crate::index::{IndexSnapshot, RunRow, RunState, Span};
+use crate::index::{IndexSnapshot, RunRow, RunState};
 use crate::types::{AgentId, RunId, RunNo, RunRef};
 
 /// The most run ids of which everything is kept, about 700 bytes each.
@@ -24,11 +26,13 @@ const KEPT: usize = if cfg!(test) { 8 } else { 128 << 10 };
 /// How many more ids are asked for before others take their place.
 const REFUSED: usize = 8 * KEPT;
 
-/// Run ids that were looked up.
+/// What was looked up.
 #[derive(Debug, Default)]
 pub(crate) struct Lookups {
     found: Mutex<Kept>,
     places: OnceLock<Mutex<Places>>,
+    /// The newest runs of agents.
+    pub(super) newest: Mutex<HashMap<AgentId, Arc<Newest>>>,
 }
 
 /// The ids of which everything is kept.
@@ -55,122 +59,78 @@ impl Kept {
 }
 
 /// What the catalog knows of one run id.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The runs with this id, evicted ones included if their eviction is younger than the catalog.
     pub(crate) numbers: Vec<RunNo>,
-    ids: OnceLock<(AgentId, RunId)>,
     row: OnceLock<Arc<RunRow>>,
     opened: OnceLock<Arc<Opened>>,
 }
 
 impl Catalog {
-    /// What is known of a run id. That nothing is known is not kept: ids that never were would
-    /// take the place of others.
-    pub(crate) fn find(&self, run: &str) -> Result<Arc<Found>> {
-        self.find_and_keep(run, false)
-    }
-
-    /// What is known of the id of a run that memory has; often nothing, which is kept too.
-    pub(crate) fn find_of_known(&self, run: &str) -> Result<Arc<Found>> {
-        self.find_and_keep(run, true)
-    }
-
-    /// The one run with an id, if it was opened before.
-    pub(crate) fn opened(&self, run: &str) -> Option<(RunNo, Arc<Opened>)> {
-        let kept = self.lookups().found.lock();
-        let found = kept.found.get(run)?;
-        Some((found.only()?, found.opened()?))
-    }
-
-    fn find_and_keep(&self, run: &str, keep_none: bool) -> Result<Arc<Found>> {
+    /// What is known of a run id. That nothing is known is kept only of a run that memory has: ids
+    /// that never were would take the place of others.
+    pub(crate) fn find(&self, run: &str, is_in_memory: bool) -> Result<Arc<Found>> {
         if let Some(found) = self.lookups().found.lock().found.get(run) {
             return Ok(Arc::clone(found));
         }
-        if let Some(found) = self.find_at_place(run) {
-            return Ok(self.keep(run, found));
-        }
-        let numbers = self.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
-        let keep = keep_none || !numbers.is_empty();
-        let found = Found::new(numbers);
-        Ok(if keep { self.keep(run, found) } else { Arc::new(found) })
-    }
-
-    fn keep(&self, run: &str, found: Found) -> Arc<Found> {
+        let found = match self.find_at_place(run) {
+            Some(found) => found,
+            None => {
+                let numbers = self.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
+                Found { numbers, ..Found::default() }
+            }
+        };
         let found = Arc::new(found);
-        self.lookups().found.lock().insert(run, &found);
-        found
+        if is_in_memory || !found.numbers.is_empty() {
+            self.lookups().found.lock().insert(run, &found);
+        }
+        Ok(found)
     }
 
     /// What the directories say of a run id, if it is known where they do. The place of another id
     /// with the same hash shows by what stands there.
     fn find_at_place(&self, run: &str) -> Option<Found> {
-        let places = self.lookups().places.get()?.lock().get(run)?;
-        let first = places.first()?;
-        let directory = self.segment(first.segment)?.directory().ok()?;
-        let (id, agent) = directory.ids(first.slot).ok()?;
+        let [first, last] = self.lookups().places.get()?.lock().get(run)?;
+        let directory = self.segment(first.0)?.directory().ok()?;
+        let (id, agent) = directory.ids(first.1).ok()?;
         if id != run {
             return None;
         }
-        let run_no = directory.run_no(first.slot).ok()?;
-        let part = |place: &Span| {
-            let mut part = Part::at_slot(self.segment(place.segment)?, place.slot, run_no).ok()?;
-            part.list();
-            Some(part)
-        };
-        let parts: Option<Arc<[Part]>> = places.as_slice().iter().map(part).collect();
+        let run_no = directory.run_no(first.1).ok()?;
+        let spans = if first == last { &[first][..] } else { &[first, last] };
+        let parts = self.parts_of(run_no, spans).ok()?;
         let (agent, run) = (AgentId::new(agent).ok()?, RunId::new(id).ok()?);
-        let mut found = Found::new(vec![run_no]);
-        found.ids = OnceLock::from((agent.clone(), run.clone()));
-        found.opened = OnceLock::from(Arc::new(Opened { agent, run, parts: parts? }));
-        Some(found)
+        let opened = OnceLock::from(Arc::new(Opened { agent, run, parts }));
+        Some(Found { numbers: vec![run_no], opened, ..Found::default() })
     }
 
     /// Keeps where the only run with its id is.
-    fn keep_place(&self, run: &str, spans: &[Span]) {
+    fn keep_place(&self, run: &str, spans: &[SpanAt]) {
         let count = || self.index().map_or(0, IndexSnapshot::run_count);
         let places = self.lookups().places.get_or_init(|| Mutex::new(Places::for_runs(count())));
         places.lock().keep(run, spans);
     }
 
-    fn row_of(&self, run_no: RunNo) -> Result<RunRow> {
+    /// The row of a run that the catalog listed.
+    pub(crate) fn row(&self, run_no: RunNo) -> Result<RunRow> {
         let row = self.ask(|catalog| catalog.row(run_no))?;
         row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
     }
 
     /// What sealed segments have of a run, opened.
-    pub(crate) fn parts_of(&self, run_no: RunNo, spans: &[Span]) -> Result<Arc<[Part]>> {
-        let mut parts = Vec::with_capacity(spans.len());
-        for span in spans {
-            let place = Place::Directory { segment: span.segment };
-            let segment = self.segment(span.segment);
-            let segment = segment.ok_or_else(|| Error::corrupt(place, Damage::Missing))?;
-            let mut part = Part::sealed(segment, span);
-            part.confirm(run_no)?;
+    pub(crate) fn parts_of(&self, run_no: RunNo, spans: &[SpanAt]) -> Result<Arc<[Part]>> {
+        let open = |&(id, slot): &SpanAt| {
+            let missing = || Error::corrupt(Place::Directory { segment: id }, Damage::Missing);
+            let mut part = Part::sealed(self.segment(id).ok_or_else(missing)?, slot, run_no)?;
             part.list();
-            parts.push(part);
-        }
-        Ok(parts.into())
+            Ok(part)
+        };
+        spans.iter().map(open).collect()
     }
 }
 
 impl Found {
-    fn new(numbers: Vec<RunNo>) -> Self {
-        let (ids, row, opened) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { numbers, ids, row, opened }
-    }
-
-    /// The ids of a run with this id.
-    pub(crate) fn ids(&self, catalog: &Catalog, run_no: RunNo) -> Result<(AgentId, RunId)> {
-        if self.only() == Some(run_no)
-            && let Some(ids) = self.ids.get()
-        {
-            return Ok(ids.clone());
-        }
-        let row = self.row(catalog, run_no)?;
-        Ok((row.agent.clone(), row.run.clone()))
-    }
-
     /// The one run with the id, if it is one.
     pub(crate) fn only(&self) -> Option<RunNo> {
         match self.numbers.as_slice() {
@@ -179,43 +139,37 @@ impl Found {
         }
     }
 
-    /// The one run with the id, if it was opened before.
-    pub(crate) fn opened(&self) -> Option<Arc<Opened>> {
-        self.only()?;
-        self.opened.get().cloned()
-    }
-
     /// The row of a run with this id.
     pub(crate) fn row(&self, catalog: &Catalog, run_no: RunNo) -> Result<Arc<RunRow>> {
         if self.only() != Some(run_no) {
-            return catalog.row_of(run_no).map(Arc::new);
+            return catalog.row(run_no).map(Arc::new);
         }
         if let Some(row) = self.row.get() {
             return Ok(Arc::clone(row));
         }
-        let row = Arc::new(catalog.row_of(run_no)?);
+        let row = Arc::new(catalog.row(run_no)?);
         Ok(Arc::clone(self.row.get_or_init(|| row)))
     }
 
-    /// What sealed segments have of a run with this id; nothing if the catalog does not know it.
-    pub(crate) fn parts(&self, catalog: &Catalog, run_no: RunNo) -> Result<Arc<[Part]>> {
-        if !self.numbers.contains(&run_no) {
-            return Ok(Arc::default());
-        }
-        if self.only() != Some(run_no) {
-            return catalog.parts_of(run_no, &catalog.run_state(run_no)?.spans);
-        }
-        if let Some(opened) = self.opened.get() {
-            return Ok(Arc::clone(&opened.parts));
+    /// What sealed segments have of a run with this id, if the catalog knows it.
+    pub(crate) fn open(&self, catalog: &Catalog, run_no: RunNo) -> Result<Option<Arc<Opened>>> {
+        let is_only = self.only() == Some(run_no);
+        match self.opened.get() {
+            Some(opened) if is_only => return Ok(Some(Arc::clone(opened))),
+            _ if !self.numbers.contains(&run_no) => return Ok(None),
+            _ => {}
         }
         let RunState { row, spans } = catalog.run_state(run_no)?;
+        let Some(row) = row else { return Ok(None) };
+        let spans: Vec<SpanAt> = spans.iter().map(|span| (span.segment, span.slot)).collect();
         let parts = catalog.parts_of(run_no, &spans)?;
-        let Some(row) = row else { return Ok(parts) };
-        catalog.keep_place(row.run.as_str(), &spans);
-        let (agent, run) = (row.agent.clone(), row.run.clone());
-        self.row.get_or_init(|| Arc::new(row));
-        let opened = || Arc::new(Opened { agent, run, parts });
-        Ok(Arc::clone(&self.opened.get_or_init(opened).parts))
+        let opened = Arc::new(Opened { agent: row.agent.clone(), run: row.run.clone(), parts });
+        if is_only {
+            catalog.keep_place(row.run.as_str(), &spans);
+            self.row.get_or_init(|| Arc::new(row));
+            return Ok(Some(Arc::clone(self.opened.get_or_init(|| opened))));
+        }
+        Ok(Some(opened))
     }
 }
 

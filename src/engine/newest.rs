@@ -4,31 +4,22 @@
 //! newest runs that it knows, which are kept once they were asked for; the next catalog starts
 //! without.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-
-use parking_lot::Mutex;
 
 use super::catalog::Catalog;
 use super::core::Core;
 use super::pages::RunPage;
 use super::shared::Engine;
 use super::values::RunSummary;
-use crate::error::{Damage, Error, Place, Result};
+use crate::error::Result;
 use crate::index::RunFilter;
-use crate::types::AgentId;
+use crate::types::{AgentId, RunNo};
 
 /// The longest pages that are kept: one of 20, and the run that tells that there is another page.
 const LONGEST: usize = 32;
 
 /// The most agents whose runs are kept, up to 8 KiB each.
 const MOST: usize = 256;
-
-/// The pages that were asked for, by agent.
-#[derive(Debug, Default)]
-pub(crate) struct NewestPages {
-    pages: Mutex<HashMap<AgentId, Arc<Newest>>>,
-}
 
 /// The newest runs of one agent.
 #[derive(Debug)]
@@ -43,7 +34,7 @@ impl Catalog {
     /// The newest runs of an agent, at least so many if there are, evicted ones included if their
     /// eviction is younger than the catalog; if they were asked for before.
     fn newest_kept(&self, agent: &str, count: usize) -> Option<Arc<Newest>> {
-        let pages = self.newest_pages().pages.lock();
+        let pages = self.lookups().newest.lock();
         let newest = pages.get(agent)?;
         (newest.all || newest.runs.len() >= count).then(|| Arc::clone(newest))
     }
@@ -52,14 +43,10 @@ impl Catalog {
     fn newest(&self, agent: &str, count: usize) -> Result<Arc<Newest>> {
         let filter = RunFilter::Agent(agent);
         let keys = self.ask(|catalog| catalog.runs_page(filter, None, count))?;
-        let mut runs = Vec::with_capacity(keys.len());
-        for &(_, run_no) in &keys {
-            let row = self.ask(|catalog| catalog.row(run_no))?;
-            let row = row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))?;
-            runs.push(RunSummary::from_row(row));
-        }
+        let summary = |key: &(_, RunNo)| Ok(RunSummary::from_row(self.row(key.1)?));
+        let runs = keys.iter().map(summary).collect::<Result<_>>()?;
         let newest = Arc::new(Newest { runs, all: keys.len() < count });
-        let mut pages = self.newest_pages().pages.lock();
+        let mut pages = self.lookups().newest.lock();
         if pages.len() >= MOST {
             pages.clear();
         }
@@ -75,8 +62,7 @@ impl Engine {
         if !(1..LONGEST).contains(&limit) {
             return Ok(None);
         }
-        let mut core = self.core.lock();
-        self.check_open(&core)?;
+        let mut core = self.open_core()?;
         let newest = match core.catalog.newest_kept(agent, limit + 1) {
             Some(newest) => newest,
             None => {

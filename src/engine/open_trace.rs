@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 
+use super::catalog::Catalog;
 use super::core::Core;
-use super::lookup::Found;
 use super::part::{Offsets, Part};
+use super::places::SpanAt;
+use super::query::segment;
 use super::shared::Engine;
 use super::trace::{Pin, Trace};
 use super::walk::Opened;
-use crate::error::Result;
+use crate::error::{Damage, Error, Place, Result};
 use crate::types::{RunId, RunNo, RunRef};
 
 impl Engine {
@@ -26,21 +28,18 @@ impl Engine {
     }
 
     fn open_run(&self, run: RunRef<'_>) -> Result<(Arc<Opened>, RunNo)> {
-        let core = self.core.lock();
-        self.check_open(&core)?;
+        let core = self.open_core()?;
         RunId::check(run.run())?;
         if run.agent().is_none() {
             match core.hot.by_id(run.run()) {
                 ([], false) => {
+                    let found = core.catalog.find(run.run(), false)?;
                     let lives = |run_no: &RunNo| !core.deleted.contains(run_no);
-                    if let Some((run_no, opened)) = core.catalog.opened(run.run())
-                        && lives(&run_no)
-                    {
-                        return Ok((opened, run_no));
-                    }
-                    let found = core.catalog.find(run.run())?;
                     if let Some(run_no) = found.only().filter(lives) {
-                        return Ok((open_found(core, run_no, &found)?, run_no));
+                        let catalog = Arc::clone(&core.catalog);
+                        drop(core);
+                        let opened = found.open(&catalog, run_no)?;
+                        return Ok((opened.ok_or_else(unlisted)?, run_no));
                     }
                 }
                 (&[only], true) => {
@@ -54,35 +53,23 @@ impl Engine {
         let id = RunId::new(run.run())?;
         let run_no = self.resolve(&core, run)?;
         let agent = core.hot.get(run_no).map(|hot| hot.agent.clone());
-        let mut fresh = parts_in_memory(&core, run_no);
-        let catalog = Arc::clone(&core.catalog);
-        drop(core);
-        for part in &mut fresh {
-            part.confirm(run_no)?;
+        let (catalog, fresh) = parts_in_memory(core, run_no)?;
+        let sealed = catalog.find(run.run(), true)?.open(&catalog, run_no)?;
+        if fresh.is_empty()
+            && let Some(opened) = sealed
+        {
+            return Ok((opened, run_no));
         }
-        let found = catalog.find_of_known(run.run())?;
-        let mut parts = found.parts(&catalog, run_no)?;
-        if !fresh.is_empty() {
-            parts = parts.iter().cloned().chain(fresh).collect();
-        }
-        let agent = match agent {
-            Some(agent) => agent,
-            None => found.row(&catalog, run_no)?.agent.clone(),
-        };
+        let agent = agent.or_else(|| Some(sealed.as_ref()?.agent.clone())).ok_or_else(unlisted)?;
+        let sealed = sealed.iter().flat_map(|opened| opened.parts.iter().cloned());
+        let parts = sealed.chain(fresh).collect();
         Ok((Arc::new(Opened { agent, run: id, parts }), run_no))
     }
 }
 
-/// A run of which only the catalog knows.
-fn open_found(core: MutexGuard<'_, Core>, run_no: RunNo, found: &Found) -> Result<Arc<Opened>> {
-    if let Some(opened) = found.opened() {
-        return Ok(opened);
-    }
-    let catalog = Arc::clone(&core.catalog);
-    drop(core);
-    let parts = found.parts(&catalog, run_no)?;
-    let (agent, run) = found.ids(&catalog, run_no)?;
-    Ok(Arc::new(Opened { agent, run, parts }))
+/// The error of a run that the catalog lists and says no more of.
+fn unlisted() -> Error {
+    Error::corrupt(Place::Index, Damage::Missing)
 }
 
 /// A run that begins in the segment that takes frames, so that no other has anything of it: the
@@ -96,26 +83,23 @@ fn open_new(core: &Core, run_no: RunNo) -> Option<Arc<Opened>> {
 
 /// What all segments have of a run as of now; lets the lock go.
 pub(super) fn parts_now(core: MutexGuard<'_, Core>, run_no: RunNo) -> Result<Arc<[Part]>> {
-    let mut fresh = parts_in_memory(&core, run_no);
-    let catalog = Arc::clone(&core.catalog);
-    drop(core);
-    for part in &mut fresh {
-        part.confirm(run_no)?;
-    }
-    let sealed = catalog.parts_of(run_no, &catalog.run_state(run_no)?.spans)?;
+    let (catalog, fresh) = parts_in_memory(core, run_no)?;
+    let spans = catalog.run_state(run_no)?.spans;
+    let spans: Vec<SpanAt> = spans.iter().map(|span| (span.segment, span.slot)).collect();
+    let sealed = catalog.parts_of(run_no, &spans)?;
     Ok(sealed.iter().cloned().chain(fresh).collect())
 }
 
-/// What segments that the catalog does not cover have of a run.
-fn parts_in_memory(core: &Core, run_no: RunNo) -> Vec<Part> {
-    let mut parts = Vec::new();
-    for span in core.hot.get(run_no).map_or(&[][..], |hot| &hot.spans) {
-        let segment = core.unapplied.iter().find(|segment| segment.id() == span.segment);
-        let segment = segment.or_else(|| core.catalog.segment(span.segment));
-        parts.extend(segment.map(|segment| Part::sealed(segment, span)));
-    }
-    parts.extend(part_in_tail(core, run_no));
-    parts
+/// The catalog, and what segments that it does not cover have of a run; lets the lock go before
+/// it reads them.
+fn parts_in_memory(core: MutexGuard<'_, Core>, run_no: RunNo) -> Result<(Arc<Catalog>, Vec<Part>)> {
+    let spans = core.hot.get(run_no).map_or(&[][..], |hot| &hot.spans);
+    let sealed: Vec<_> =
+        spans.iter().filter_map(|span| Some((segment(&core, span.segment)?, span.slot))).collect();
+    let (tail, catalog) = (part_in_tail(&core, run_no), Arc::clone(&core.catalog));
+    drop(core);
+    let sealed = sealed.iter().map(|(segment, slot)| Part::sealed(segment, *slot, run_no));
+    Ok((catalog, sealed.chain(tail.map(Ok)).collect::<Result<_>>()?))
 }
 
 /// What the segment that takes frames has of a run.

@@ -98,11 +98,10 @@ impl Engine {
 
     /// Whether the run was started with this metadata.
     fn same_start(&self, core: &Core, run_no: RunNo, metadata: &Metadata<'_>) -> Result<bool> {
-        let Some((header, payload)) = self.start_frame(core, run_no)? else { return Ok(false) };
-        let place = crate::error::Place::Frame(header.position);
-        let (_, _, stored) =
-            frame::decode_ids(&payload).map_err(|damage| Error::corrupt(place, damage))?;
-        Ok(stored == metadata.payload && header.content == metadata.content)
+        let start = self.start_frame(core, run_no)?;
+        Ok(start.is_some_and(|(header, stored)| {
+            stored == metadata.payload && header.content == metadata.content
+        }))
     }
 
     /// Acts on the run with these ids, which is created if that is allowed; if it is deleted

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::segment::Segment;
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Result, unless_damaged};
 use crate::format::block::seq_in;
+use crate::format::codec::first_of;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{Lsn, RunNo, Seq};
 
@@ -27,58 +28,33 @@ pub(crate) struct Part {
 /// Where the records of a part are.
 #[derive(Debug, Clone)]
 pub(crate) enum Offsets {
-    /// In the directory of a sealed segment: the run's slot, and where its first offset is.
-    Slot { slot: u32, first: u32 },
+    /// In the directory of a sealed segment, from there on.
+    Stored { first: u32 },
     /// In memory: of the segment that is being written, and of runs that were looked up.
     Listed(Arc<[u32]>),
 }
 
 impl Part {
-    pub(crate) fn sealed(segment: &Arc<Segment>, span: &crate::index::Span) -> Self {
-        Self {
-            segment: Arc::clone(segment),
-            records: span.records,
-            pieces: span.pieces,
-            first_lsn: span.first_lsn,
-            first_seq: span.first_seq,
-            next_seq: span.next_seq,
-            offsets: Offsets::Slot { slot: span.slot, first: 0 },
-        }
-    }
-
-    /// What the directory of a sealed segment has in this slot, if it is this run.
-    pub(crate) fn at_slot(segment: &Arc<Segment>, slot: u32, run_no: RunNo) -> Result<Self> {
+    /// What a sealed segment has of a run, in this slot as a rule; a directory that was rebuilt may
+    /// have it elsewhere.
+    pub(crate) fn sealed(segment: &Arc<Segment>, slot: u32, run_no: RunNo) -> Result<Self> {
         segment.in_directory(|directory| {
-            if directory.run_no(slot)? != run_no {
-                return Err(Damage::Missing);
-            }
-            let (first_seq, next_seq) = directory.sequences(slot)?;
-            let (first, records) = directory.record_list(slot)?;
-            let (pieces, first_lsn) = directory.pieces(slot)?;
-            let (segment, offsets) = (Arc::clone(segment), Offsets::Slot { slot, first });
-            Ok(Self { segment, records, pieces, first_lsn, first_seq, next_seq, offsets })
-        })
-    }
-
-    /// Checks a slot against the directory; a rebuilt directory may have the run elsewhere.
-    pub(crate) fn confirm(&mut self, run_no: RunNo) -> Result<()> {
-        let Offsets::Slot { slot, .. } = self.offsets else { return Ok(()) };
-        let (slot, (first, records), pieces) = self.segment.in_directory(|directory| {
             let slot = match directory.run_no(slot) {
                 Ok(found) if found == run_no => slot,
                 _ => directory.find_no(run_no)?.ok_or(Damage::Missing)?,
             };
-            Ok((slot, directory.record_list(slot)?, directory.pieces(slot)?))
-        })?;
-        (self.offsets, self.records) = (Offsets::Slot { slot, first }, records);
-        (self.pieces, self.first_lsn) = pieces;
-        Ok(())
+            let (first_seq, next_seq) = directory.sequences(slot)?;
+            let (first, records) = directory.record_list(slot)?;
+            let (pieces, first_lsn) = directory.pieces(slot)?;
+            let (segment, offsets) = (Arc::clone(segment), Offsets::Stored { first });
+            Ok(Self { segment, records, pieces, first_lsn, first_seq, next_seq, offsets })
+        })
     }
 
     /// Copies a short list of offsets out of the directory, for those who keep the part.
     pub(crate) fn list(&mut self) {
         let listed = self.records.saturating_add(self.pieces);
-        if matches!(self.offsets, Offsets::Slot { .. }) && listed <= MAX_LISTED {
+        if matches!(self.offsets, Offsets::Stored { .. }) && listed <= MAX_LISTED {
             let offsets: Result<Arc<[u32]>> = (0..listed).map(|index| self.offset(index)).collect();
             if let Ok(offsets) = offsets {
                 self.offsets = Offsets::Listed(offsets);
@@ -117,7 +93,7 @@ impl Part {
                 let offset = offsets.get(index as usize).copied();
                 offset.ok_or_else(|| self.segment.damaged_directory(Damage::Missing))
             }
-            Offsets::Slot { first, .. } => self.segment.listed_offset(*first, index),
+            Offsets::Stored { first } => self.segment.listed_offset(*first, index),
         }
     }
 
@@ -142,12 +118,7 @@ impl Part {
     /// The index of the first record at this offset, which record `index` is at: that of the first
     /// record of its block.
     pub(crate) fn first_at(&self, offset: u32, index: u32) -> Result<u32> {
-        let (mut low, mut high) = (0, index);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.offset(middle)? < offset { low = middle + 1 } else { high = middle }
-        }
-        Ok(low)
+        first_of(index, |middle| Ok(self.offset(middle)? < offset))
     }
 
     /// The sequence of record `index`, which is in the frame with this header.
@@ -171,19 +142,14 @@ impl Part {
         if self.next_seq.0 - first.0 == u64::from(self.records) {
             return Ok(u32::try_from(seq.0 - first.0).unwrap_or(self.records));
         }
-        let (mut low, mut high) = (0, self.records);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let below = match self.segment.read_header(self.offset(middle)?) {
-                Ok(header) => self.seq_at(&header, middle)? < seq,
-                // A damaged one cannot say; its neighbours lead close enough, and the reader
-                // skips what lies outside of the range.
-                Err(error) if error.is_corruption() => false,
-                Err(error) => return Err(error),
-            };
-            if below { low = middle + 1 } else { high = middle }
-        }
-        Ok(low)
+        // A damaged one cannot say; its neighbours lead close enough, and the reader skips what
+        // lies outside of the range.
+        first_of(self.records, |middle| {
+            match unless_damaged(self.segment.read_header(self.offset(middle)?))? {
+                Some(header) => Ok(self.seq_at(&header, middle)? < seq),
+                None => Ok(false),
+            }
+        })
     }
 
     /// The sequence that record `index` should have, if the part has no holes.

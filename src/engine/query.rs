@@ -7,6 +7,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
+
 use super::catalog::Catalog;
 use super::core::Core;
 use super::hot::HotRun;
@@ -15,22 +17,30 @@ use super::payload::Payload;
 use super::segment::Segment;
 use super::shared::Engine;
 use super::values::RunSummary;
-use crate::error::{Damage, Error, Place, Result};
+use crate::error::{Error, Place, Result};
 use crate::format::FrameHeader;
-use crate::index::{RunFilter, RunRow};
+use crate::format::frame::decode_ids;
+use crate::index::{self, IndexError, RunFilter, RunRow};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, SegmentId, Timestamp};
 
 /// Rows fetched from the catalog at once.
 const PAGE: usize = 64;
 
 impl Engine {
+    /// The core of a store that is open.
+    pub(crate) fn open_core(&self) -> Result<MutexGuard<'_, Core>> {
+        let core = self.core.lock();
+        self.check_open(&core)?;
+        Ok(core)
+    }
+
     /// The numbers of all living runs with this id.
     fn numbers(&self, core: &Core, run: &str) -> Result<Vec<RunNo>> {
         let (hot, complete) = core.hot.by_id(run);
         if complete {
             return Ok(hot.to_vec());
         }
-        let mut numbers = core.catalog.find(run)?.numbers.clone();
+        let mut numbers = core.catalog.find(run, false)?.numbers.clone();
         numbers.extend_from_slice(hot);
         numbers.sort_unstable();
         numbers.dedup();
@@ -72,7 +82,7 @@ impl Engine {
     pub(crate) fn agent_of_number(&self, core: &Core, run_no: RunNo, run: &str) -> Result<AgentId> {
         match core.hot.get(run_no) {
             Some(run) => Ok(run.agent.clone()),
-            None => Ok(core.catalog.find(run)?.row(&core.catalog, run_no)?.agent.clone()),
+            None => Ok(self.named_row(core, run_no, run)?.agent.clone()),
         }
     }
 
@@ -80,7 +90,7 @@ impl Engine {
     pub(crate) fn named_row(&self, core: &Core, run_no: RunNo, run: &str) -> Result<Arc<RunRow>> {
         match core.hot.get(run_no) {
             Some(_) => self.row(core, run_no).map(Arc::new),
-            None => core.catalog.find(run)?.row(&core.catalog, run_no),
+            None => core.catalog.find(run, false)?.row(&core.catalog, run_no),
         }
     }
 
@@ -96,8 +106,7 @@ impl Engine {
         }
         for number in self.numbers(core, run)? {
             if core.hot.get(number).is_none() {
-                let row = self.catalog_row(&core.catalog, number)?;
-                core.hot.insert(HotRun::from_row(row));
+                core.hot.insert(HotRun::from_row(core.catalog.row(number)?));
             }
         }
         core.hot.complete(run);
@@ -111,11 +120,6 @@ impl Engine {
         }
         let row = self.row(core, run_no)?;
         self.load_id(core, row.run.as_str())
-    }
-
-    pub(crate) fn catalog_row(&self, catalog: &Catalog, run_no: RunNo) -> Result<RunRow> {
-        let row = catalog.ask(|catalog| catalog.row(run_no))?;
-        row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
     }
 
     /// What is known of a run as of now.
@@ -150,13 +154,19 @@ impl Engine {
         Ok(())
     }
 
-    /// The START frame of a run, if it has one.
+    /// What the START of a run says, if it has one: its header, and the metadata.
     pub(crate) fn start_frame(
         &self,
         core: &Core,
         run_no: RunNo,
-    ) -> Result<Option<(FrameHeader, Payload)>> {
-        self.frame_at(core, self.row(core, run_no)?.start)
+    ) -> Result<Option<(FrameHeader, Vec<u8>)>> {
+        let start = self.frame_at(core, self.row(core, run_no)?.start)?;
+        let metadata = |(header, payload): (FrameHeader, Payload)| {
+            let (_, _, metadata) = decode_ids(&payload)
+                .map_err(|damage| Error::corrupt(Place::Frame(header.position), damage))?;
+            Ok((header, metadata.to_vec()))
+        };
+        start.map(metadata).transpose()
     }
 
     /// The END frame of a run, if it has one.
@@ -204,8 +214,7 @@ impl Engine {
         limit: usize,
     ) -> Result<Vec<RunSummary>> {
         let (moment, mut found) = {
-            let core = self.core.lock();
-            self.check_open(&core)?;
+            let core = self.open_core()?;
             let numbers = core.hot.newest(agent, before, limit);
             (Moment::of(&core), self.summaries(&core, numbers)?)
         };
@@ -238,30 +247,20 @@ impl Engine {
         limit: usize,
     ) -> Result<Vec<RunSummary>> {
         let (moment, mut found, mut in_memory) = {
-            let core = self.core.lock();
-            self.check_open(&core)?;
+            let core = self.open_core()?;
             let summaries = self.summaries(&core, core.hot.in_progress(after, limit))?;
             (Moment::of(&core), summaries, core.hot.run_numbers())
         };
         in_memory.sort_unstable();
-        let (mut from, mut taken) = (after, 0);
-        while taken < limit {
-            let wanted = (limit - taken).min(PAGE);
-            let page = moment.catalog.ask(|catalog| catalog.in_progress_page(from, wanted))?;
-            let Some(&last) = page.last() else { break };
-            from = Some(last);
+        found.extend(moment.listed(
+            (after, limit),
+            |index, from, wanted| index.in_progress_page(from.copied(), wanted),
             // Memory knows of those that it has whether they have ended since.
-            for &number in &page {
-                let is_known = in_memory.binary_search(&number).is_ok();
-                if !is_known && let Some(row) = moment.row(number)? {
-                    taken += 1;
-                    found.push(RunSummary::from_row(row));
-                }
-            }
-            if page.len() < wanted {
-                break;
-            }
-        }
+            |&number| match in_memory.binary_search(&number) {
+                Ok(_) => Ok(None),
+                Err(_) => moment.summary(number),
+            },
+        )?);
         found.sort_unstable_by_key(RunSummary::number);
         found.truncate(limit);
         Ok(found)
@@ -274,29 +273,18 @@ impl Engine {
         limit: usize,
     ) -> Result<Vec<AgentId>> {
         let (moment, mut found) = {
-            let core = self.core.lock();
-            self.check_open(&core)?;
+            let core = self.open_core()?;
             (Moment::of(&core), core.hot.agents(after, limit))
         };
-        let mut from = after.cloned();
-        let mut taken = 0;
-        while taken < limit {
-            let wanted = (limit - taken).min(PAGE);
-            let from_id = from.as_ref().map(AgentId::as_str);
-            let page = moment.catalog.ask(|catalog| catalog.agents_page(from_id, wanted))?;
-            let Some(last) = page.last().cloned() else { break };
-            for agent in &page {
-                // An agent whose runs were all deleted since has none left to show.
-                if !moment.runs(RunFilter::Agent(agent.as_str()), None, 1)?.is_empty() {
-                    taken += 1;
-                    found.push(agent.clone());
-                }
-            }
-            if page.len() < wanted {
-                break;
-            }
-            from = Some(last);
-        }
+        found.extend(moment.listed(
+            (after.cloned(), limit),
+            |index, from, wanted| index.agents_page(from.map(AgentId::as_str), wanted),
+            // An agent whose runs were all deleted since has none left to show.
+            |agent| {
+                let runs = moment.runs(RunFilter::Agent(agent.as_str()), None, 1)?;
+                Ok((!runs.is_empty()).then(|| agent.clone()))
+            },
+        )?);
         found.sort_unstable();
         found.dedup();
         found.truncate(limit);
@@ -316,13 +304,35 @@ impl Moment {
         Self { catalog: Arc::clone(&core.catalog), deleted: Arc::clone(&core.deleted) }
     }
 
-    /// The row of a run that the catalog lists, if the run lives.
-    fn row(&self, run_no: RunNo) -> Result<Option<RunRow>> {
+    /// So many of what the catalog lists behind `from`: `ask` asks for so many keys behind one, and
+    /// `show` says what is shown of a key, if anything is.
+    pub(super) fn listed<K: Clone, T>(
+        &self,
+        (mut from, limit): (Option<K>, usize),
+        ask: impl Fn(&dyn index::Catalog, Option<&K>, usize) -> Result<Vec<K>, IndexError>,
+        show: impl Fn(&K) -> Result<Option<T>>,
+    ) -> Result<Vec<T>> {
+        let mut found = Vec::new();
+        while found.len() < limit {
+            let wanted = (limit - found.len()).min(PAGE);
+            let page = self.catalog.ask(|index| ask(index, from.as_ref(), wanted))?;
+            for key in &page {
+                found.extend(show(key)?);
+            }
+            if page.len() < wanted {
+                break;
+            }
+            from = page.last().cloned();
+        }
+        Ok(found)
+    }
+
+    /// What lists show of a run that the catalog lists, if the run lives.
+    fn summary(&self, run_no: RunNo) -> Result<Option<RunSummary>> {
         if self.deleted.contains(&run_no) {
             return Ok(None);
         }
-        let row = self.catalog.ask(|catalog| catalog.row(run_no))?;
-        row.map(Some).ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
+        Ok(Some(RunSummary::from_row(self.catalog.row(run_no)?)))
     }
 
     /// So many living runs that the catalog lists, newest first, strictly older than `before`.
@@ -332,19 +342,11 @@ impl Moment {
         before: Option<(Timestamp, RunNo)>,
         limit: usize,
     ) -> Result<Vec<RunSummary>> {
-        let (mut from, mut found) = (before, Vec::new());
-        while found.len() < limit {
-            let wanted = (limit - found.len()).min(PAGE);
-            let keys = self.catalog.ask(|catalog| catalog.runs_page(filter, from, wanted))?;
-            for key in &keys {
-                from = Some(*key);
-                found.extend(self.row(key.1)?.map(RunSummary::from_row));
-            }
-            if keys.len() < wanted {
-                break;
-            }
-        }
-        Ok(found)
+        self.listed(
+            (before, limit),
+            |index, from, wanted| index.runs_page(filter, from.copied(), wanted),
+            |key| self.summary(key.1),
+        )
     }
 }
 

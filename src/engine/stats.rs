@@ -126,8 +126,7 @@ impl Engine {
         let index_reads = index.host().map(IndexHost::reads);
         drop(index);
         let (catalog, hot_only, hot_runs, deleted_runs, unsealed, end, writer) = {
-            let mut core = self.core.lock();
-            self.check_open(&core)?;
+            let mut core = self.open_core()?;
             (
                 core.catalog.clone(),
                 core.hot.run_numbers(),

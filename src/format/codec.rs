@@ -5,11 +5,11 @@
 //! - [`put_checked`], [`open_checked`]: what has a magic in front and a crc32 behind its fields.
 //! - [`u16_at`], [`u32_at`], [`u64_at`]: single fields of a table that is searched in place.
 
-use crate::error::{Damage, Result};
+use crate::error::Damage;
 use crate::types::MAX_ID_LEN;
 
 /// What a decoder answers: the damage only; the caller knows the place.
-pub type Decoded<T> = core::result::Result<T, Damage>;
+pub type Decoded<T> = Result<T, Damage>;
 
 /// A cursor over untrusted bytes.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
     }
 
     /// An id of `len` bytes, made by `new`.
-    pub fn id<T>(&mut self, len: usize, new: impl FnOnce(&str) -> Result<T>) -> Decoded<T> {
+    pub fn id<T>(&mut self, len: usize, new: impl FnOnce(&str) -> crate::Result<T>) -> Decoded<T> {
         let (found, max) = (len as u64, MAX_ID_LEN as u64);
         new(self.text(len)?).map_err(|_| Damage::OutOfRange { found, max })
     }
@@ -196,6 +196,16 @@ pub fn u64_at(bytes: &[u8], at: usize) -> Decoded<u64> {
 /// is encoded, so that it always fits.
 pub fn len_u32(len: usize) -> u32 {
     u32::try_from(len).expect("lengths are checked against their limits before encoding")
+}
+
+/// The first of `count` sorted items that is not below what is searched.
+pub fn first_of<E>(count: u32, below: impl Fn(u32) -> Result<bool, E>) -> Result<u32, E> {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if below(middle)? { low = middle + 1 } else { high = middle }
+    }
+    Ok(low)
 }
 
 /// Refuses a number above the largest that is possible.

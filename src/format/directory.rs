@@ -15,7 +15,7 @@
 //! ```
 
 use super::ExtentSize;
-use super::codec::{Decoded, Reader, Writer, at_most, u16_at, u32_at, u64_at};
+use super::codec::{Decoded, Reader, Writer, at_most, first_of, u16_at, u32_at, u64_at};
 use super::run_entry::{COLD, CREATED, DOCUMENT, ENDED, HELD, HOLD, KNOWN_FLAGS, RECORDS, STARTED};
 pub use super::run_entry::{EndAt, HoldAt, RunEntry, StartAt};
 use crate::error::Damage;
@@ -270,36 +270,22 @@ impl<'a> Directory<'a> {
 
     /// The slot of the run with this number.
     pub fn find_no(&self, run_no: RunNo) -> Decoded<Option<u32>> {
-        let (mut low, mut high) = (0, self.runs);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.run_no(middle)?.cmp(&run_no) {
-                core::cmp::Ordering::Less => low = middle + 1,
-                core::cmp::Ordering::Greater => high = middle,
-                core::cmp::Ordering::Equal => return Ok(Some(middle)),
-            }
-        }
-        Ok(None)
+        let slot = first_of(self.runs, |slot| Ok(self.run_no(slot)? < run_no))?;
+        Ok((slot < self.runs && self.run_no(slot)? == run_no).then_some(slot))
     }
 
     /// The slots of all runs with this id.
     pub fn find_id(&self, run: &str) -> Decoded<Vec<u32>> {
         let hash = hash_id(run);
-        let (mut low, mut high) = (0, self.runs);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.hash_at(middle)?.0 < hash { low = middle + 1 } else { high = middle }
-        }
         let mut found = Vec::new();
-        while low < self.runs {
-            let (other, slot) = self.hash_at(low)?;
+        for index in first_of(self.runs, |index| Ok(self.hash_at(index)?.0 < hash))?..self.runs {
+            let (other, slot) = self.hash_at(index)?;
             if other != hash {
                 break;
             }
             if self.ids(slot)?.0 == run {
                 found.push(slot);
             }
-            low += 1;
         }
         Ok(found)
     }
