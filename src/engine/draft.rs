@@ -1,5 +1,6 @@
 //! Frames before they have a place: what can be done outside of the lock is done here.
 
+use super::values::setters;
 use crate::error::{Error, IdKind, Result};
 use crate::format::block::{BlockHead, seq_in};
 use crate::format::directory::{EVICTION_COST, EndAt, EvictionAt, HoldAt, RECORD_COST, StartAt};
@@ -50,32 +51,15 @@ impl<'a> NewRecord<'a> {
         Self::new(payload).content_type(ContentType::JSON)
     }
 
-    /// The kind: any string of at most [`MAX_KIND_LEN`] bytes. Empty means none.
-    #[must_use]
-    pub fn kind(mut self, kind: &'a str) -> Self {
-        self.kind = kind;
-        self
-    }
-
-    /// What the payload is.
-    #[must_use]
-    pub fn content_type(mut self, content: ContentType) -> Self {
-        self.content = content;
-        self
-    }
-
-    /// What the record must survive before the append returns.
-    #[must_use]
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// The time of the record, instead of the time of the append.
-    #[must_use]
-    pub fn at(mut self, at: Timestamp) -> Self {
-        self.at = Some(at);
-        self
+    setters! {
+        /// The kind: any string of at most [`MAX_KIND_LEN`] bytes. Empty means none.
+        kind(kind: &'a str) => kind = kind;
+        /// What the payload is.
+        content_type(content: ContentType) => content = content;
+        /// What the record must survive before the append returns.
+        durability(durability: Durability) => durability = durability;
+        /// The time of the record, instead of the time of the append.
+        at(at: Timestamp) => at = Some(at);
     }
 
     /// The payload.

@@ -12,6 +12,7 @@ use super::host;
 use super::observer::Observer;
 use super::recovery;
 use super::storage::{Creation, FileStorage, OpenedFile, Storage};
+use super::values::setters;
 use crate::error::{Error, Owner, Result};
 use crate::format::compression::{Compressor, ZSTD_FEATURE, ZSTD_LEVELS, has_zstd};
 use crate::format::{OWNER_AT, PAGE_LEN, owner};
@@ -94,96 +95,39 @@ impl Options {
         }
     }
 
-    /// The size of the extents of a new store: a power of two from 64 KiB to 64 MiB. It is fixed
-    /// for the life of the file. Smaller extents suit small stores.
-    #[must_use]
-    pub fn extent_size(mut self, bytes: u64) -> Self {
-        self.extent_size = bytes;
-        self
-    }
-
-    /// How often what was appended at Process level is synced in the background; `None` means
-    /// never.
-    #[must_use]
-    pub fn sync_interval(mut self, interval: Option<Duration>) -> Self {
-        self.sync_interval = interval;
-        self
-    }
-
-    /// Whether three background threads sync, set space aside, keep the index and give space back.
-    /// Without them each call does what is due before it returns, and nothing is synced unless
-    /// asked for.
-    #[must_use]
-    pub fn background(mut self, threads: bool) -> Self {
-        self.background = threads;
-        self
-    }
-
-    /// Whether the file has an index. Without one all answers are the same, but slower.
-    #[must_use]
-    pub fn index(mut self, index: bool) -> Self {
-        self.index = index;
-        self
-    }
-
-    /// The memory for pages of the index, in bytes.
-    #[must_use]
-    pub fn index_cache(mut self, bytes: usize) -> Self {
-        self.index_cache = bytes;
-        self
-    }
-
-    /// The longest record that is accepted, in bytes; at most 256 MiB.
-    #[must_use]
-    pub fn max_record_len(mut self, bytes: u64) -> Self {
-        self.max_record_len = bytes;
-        self
-    }
-
-    /// How the space of deleted runs comes back.
-    #[must_use]
-    pub fn compaction(mut self, compaction: Compaction) -> Self {
-        self.compaction = compaction;
-        self
-    }
-
-    /// Whether runs that have ended are compressed; not unless this says so. Compressed ones stay
-    /// so when the store is opened without it, and can be read as long as the program has the
-    /// codec.
-    #[must_use]
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.compression = compression;
-        self
-    }
-
-    /// How many receipts of deleted runs are kept at most, and for how long after the deletion;
-    /// 10,000 and 90 days by default. Older ones go with the next compaction.
-    #[must_use]
-    pub fn receipts(mut self, count: u64, age: Duration) -> Self {
-        self.receipts = ReceiptLimits { count, age };
-        self
-    }
-
-    /// How frames reach the file: by stores into a map of it, where that is possible, or by
-    /// system calls.
-    #[must_use]
-    pub fn tail_writer(mut self, writer: TailWriter) -> Self {
-        self.tail_writer = writer;
-        self
-    }
-
-    /// The clock, the randomness and the boot id, for tests and for hosts that know better.
-    #[must_use]
-    pub fn environment(mut self, environment: Environment) -> Self {
-        self.environment = environment;
-        self
-    }
-
-    /// Who is told what the engine does.
-    #[must_use]
-    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observer = Some(observer);
-        self
+    setters! {
+        /// The size of the extents of a new store: a power of two from 64 KiB to 64 MiB. It is
+        /// fixed for the life of the file. Smaller extents suit small stores.
+        extent_size(bytes: u64) => extent_size = bytes;
+        /// How often what was appended at Process level is synced in the background; `None` means
+        /// never.
+        sync_interval(interval: Option<Duration>) => sync_interval = interval;
+        /// Whether three background threads sync, set space aside, keep the index and give space
+        /// back. Without them each call does what is due before it returns, and nothing is synced
+        /// unless asked for.
+        background(threads: bool) => background = threads;
+        /// Whether the file has an index. Without one all answers are the same, but slower.
+        index(index: bool) => index = index;
+        /// The memory for pages of the index, in bytes.
+        index_cache(bytes: usize) => index_cache = bytes;
+        /// The longest record that is accepted, in bytes; at most 256 MiB.
+        max_record_len(bytes: u64) => max_record_len = bytes;
+        /// How the space of deleted runs comes back.
+        compaction(compaction: Compaction) => compaction = compaction;
+        /// Whether runs that have ended are compressed; not unless this says so. Compressed ones
+        /// stay so when the store is opened without it, and can be read as long as the program has
+        /// the codec.
+        compression(compression: Compression) => compression = compression;
+        /// How many receipts of deleted runs are kept at most, and for how long after the deletion;
+        /// 10,000 and 90 days by default. Older ones go with the next compaction.
+        receipts(count: u64, age: Duration) => receipts = ReceiptLimits { count, age };
+        /// How frames reach the file: by stores into a map of it, where that is possible, or by
+        /// system calls.
+        tail_writer(writer: TailWriter) => tail_writer = writer;
+        /// The clock, the randomness and the boot id, for tests and for hosts that know better.
+        environment(environment: Environment) => environment = environment;
+        /// Who is told what the engine does.
+        observer(observer: Arc<dyn Observer>) => observer = Some(observer);
     }
 
     /// Who does the background work in the place of the threads, for tests: see [`Scheduler`].
@@ -398,13 +342,11 @@ impl Compaction {
         Self { automatic: true, rate, space: SpaceReturn::default(), pin_age: None }
     }
 
-    /// Whether segments are compacted whenever that frees space, by a thread of its own or, in a
-    /// store without threads, by the calls that delete. Otherwise only `RunLog::compact` does it.
-    /// Segments of which all runs are deleted are freed in any case.
-    #[must_use]
-    pub fn automatic(mut self, automatic: bool) -> Self {
-        self.automatic = automatic;
-        self
+    setters! {
+        /// Whether segments are compacted whenever that frees space, by a thread of its own or, in
+        /// a store without threads, by the calls that delete. Otherwise only `RunLog::compact` does
+        /// it. Segments of which all runs are deleted are freed in any case.
+        automatic(automatic: bool) => automatic = automatic;
     }
 
     /// How many bytes a second the thread writes at most, whether something is appended or not;
@@ -416,20 +358,14 @@ impl Compaction {
         self
     }
 
-    /// What becomes of free extents.
-    #[must_use]
-    pub fn space_return(mut self, space: SpaceReturn) -> Self {
-        self.space = space;
-        self
-    }
-
-    /// How long a trace may hold up that extents are used again. The next step of an older one is
-    /// an error if its records have moved or were deleted meanwhile. `None`, the default, means
-    /// as long as it likes. Records that were handed out hold their extents as long as they live.
-    #[must_use]
-    pub fn max_pin_age(mut self, age: impl Into<Option<Duration>>) -> Self {
-        self.pin_age = age.into();
-        self
+    setters! {
+        /// What becomes of free extents.
+        space_return(space: SpaceReturn) => space = space;
+        /// How long a trace may hold up that extents are used again. The next step of an older one
+        /// is an error if its records have moved or were deleted meanwhile. `None`, the default,
+        /// means as long as it likes. Records that were handed out hold their extents as long as
+        /// they live.
+        max_pin_age(age: impl Into<Option<Duration>>) => pin_age = age.into();
     }
 }
 

@@ -5,6 +5,7 @@ use core::ops::Deref;
 use std::sync::Arc;
 
 use super::segment::Segment;
+use crate::format::codec::len_u32;
 
 /// Bytes that were stored: a view of the file where that is possible, a copy elsewhere. Cheap to
 /// clone; the extent that a view points into is not reused while the payload or a clone lives. The
@@ -14,7 +15,7 @@ pub struct Payload {
     owner: Owner,
     /// The first of the owner's bytes.
     start: u32,
-    /// How many bytes of a view or of a part; a copy goes on to its end.
+    /// How many they are.
     len: u32,
 }
 
@@ -23,9 +24,8 @@ pub struct Payload {
 enum Owner {
     /// The segment, in its view of the extent, which holds the map and the writer lock too.
     View(Arc<Segment>),
+    /// A copy, which others may share.
     Copy(Arc<Vec<u8>>),
-    /// A part of these bytes, which others share.
-    Part(Arc<Vec<u8>>),
 }
 
 impl Payload {
@@ -35,11 +35,12 @@ impl Payload {
     }
 
     pub(crate) fn owned(bytes: Vec<u8>) -> Self {
-        Self { owner: Owner::Copy(Arc::new(bytes)), start: 0, len: 0 }
+        let len = len_u32(bytes.len());
+        Self { owner: Owner::Copy(Arc::new(bytes)), start: 0, len }
     }
 
     pub(crate) fn part(bytes: &Arc<Vec<u8>>, start: u32, len: u32) -> Self {
-        Self { owner: Owner::Part(Arc::clone(bytes)), start, len }
+        Self { owner: Owner::Copy(Arc::clone(bytes)), start, len }
     }
 
     /// The bytes without the first `len`; none if they are fewer.
@@ -63,8 +64,7 @@ impl Deref for Payload {
     fn deref(&self) -> &[u8] {
         match &self.owner {
             Owner::View(segment) => segment.viewed(self.start, self.len),
-            Owner::Copy(bytes) => bytes.get(self.start as usize..).unwrap_or_default(),
-            Owner::Part(bytes) => {
+            Owner::Copy(bytes) => {
                 let rest = bytes.get(self.start as usize..).unwrap_or_default();
                 rest.get(..self.len as usize).unwrap_or_default()
             }

@@ -147,12 +147,10 @@ impl Trace {
     /// As the items of the iterator: damage of one record, behind which it goes on, or
     /// [`Error::Evicted`] at the end.
     pub fn next_view(&mut self) -> Option<Result<RecordView<'_>>> {
-        if self.pin.is_some()
-            && let Some(error) = self.let_go()
-        {
-            return Some(Err(error));
+        match self.pin.is_some().then(|| self.let_go()).flatten() {
+            Some(error) => Some(Err(error)),
+            None => self.walk.next_view(&self.opened),
         }
-        self.walk.next_view(&self.opened)
     }
 }
 
@@ -160,23 +158,19 @@ impl Iterator for Trace {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.pin.is_some()
-            && let Some(error) = self.let_go()
-        {
-            return Some(Err(error));
+        match self.pin.is_some().then(|| self.let_go()).flatten() {
+            Some(error) => Some(Err(error)),
+            None => self.walk.next(&self.opened),
         }
-        self.walk.next(&self.opened)
     }
 }
 
 impl DoubleEndedIterator for Trace {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.pin.is_some()
-            && let Some(error) = self.let_go()
-        {
-            return Some(Err(error));
+        match self.pin.is_some().then(|| self.let_go()).flatten() {
+            Some(error) => Some(Err(error)),
+            None => self.walk.next_back(&self.opened),
         }
-        self.walk.next_back(&self.opened)
     }
 }
 

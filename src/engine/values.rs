@@ -14,6 +14,22 @@ use crate::types::{
     AgentId, ContentType, Durability, Lsn, RunId, RunNo, RunRef, RunStatus, Seq, Timestamp,
 };
 
+/// Methods of a value that is put together, each with its argument, and the field that takes it.
+macro_rules! setters {
+    ($(
+        $(#[doc = $doc:expr])*
+        $name:ident($($value:ident: $type:ty),+) => $field:ident = $to:expr;
+    )*) => {
+        $($(#[doc = $doc])*
+        #[must_use]
+        pub fn $name(mut self, $($value: $type),+) -> Self {
+            self.$field = $to;
+            self
+        })*
+    };
+}
+pub(super) use setters;
+
 /// What a start says of its run: bytes with a content type, at most 64 KiB (less with extents
 /// below 1 MiB).
 ///
@@ -38,25 +54,13 @@ impl<'a> Metadata<'a> {
         Self { content: ContentType::JSON, ..Self::new(payload) }
     }
 
-    /// What the bytes are.
-    #[must_use]
-    pub fn content_type(mut self, content: ContentType) -> Self {
-        self.content = content;
-        self
-    }
-
-    /// What the start must survive before the call returns.
-    #[must_use]
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// The time of the start, instead of the time of the call.
-    #[must_use]
-    pub fn at(mut self, at: Timestamp) -> Self {
-        self.at = Some(at);
-        self
+    setters! {
+        /// What the bytes are.
+        content_type(content: ContentType) => content = content;
+        /// What the start must survive before the call returns.
+        durability(durability: Durability) => durability = durability;
+        /// The time of the start, instead of the time of the call.
+        at(at: Timestamp) => at = Some(at);
     }
 }
 
@@ -140,18 +144,11 @@ impl Outcome {
         self
     }
 
-    /// What the end must survive before the call returns.
-    #[must_use]
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// The time of the end, instead of the time of the call.
-    #[must_use]
-    pub fn at(mut self, at: Timestamp) -> Self {
-        self.at = Some(at);
-        self
+    setters! {
+        /// What the end must survive before the call returns.
+        durability(durability: Durability) => durability = durability;
+        /// The time of the end, instead of the time of the call.
+        at(at: Timestamp) => at = Some(at);
     }
 
     /// How the run ended.

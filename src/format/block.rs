@@ -212,13 +212,7 @@ impl BlockHead {
 /// Puts records together until they fill a block.
 #[derive(Debug, Default)]
 pub struct BlockBuilder {
-    /// The first record, then the last one; none as long as it is empty.
-    ends: Option<(FrameHeader, FrameHeader)>,
-    records: u32,
-    late: u32,
-    bytes: u64,
-    latest: i64,
-    /// The order, the time and all else of each, since times are told from the latest one on.
+    /// The header of each.
     rows: Vec<FrameHeader>,
     payloads: Vec<u8>,
 }
@@ -226,16 +220,16 @@ pub struct BlockBuilder {
 impl BlockBuilder {
     /// Whether nothing was added.
     pub fn is_empty(&self) -> bool {
-        self.ends.is_none()
+        self.rows.is_empty()
     }
 
     /// Whether a record with this header can be the next one of a block of about `most` raw bytes.
     pub fn takes(&self, record: &FrameHeader, most: usize) -> bool {
+        let Some(last) = self.rows.last() else { return true };
         let len = record.payload_len as usize;
-        let Some((_, last)) = &self.ends else { return true };
         let raw = self.payloads.len() + len + (self.rows.len() + 1) * MAX_ROW;
         raw <= most
-            && self.records < MAX_BLOCK_RECORDS
+            && self.rows.len() < MAX_BLOCK_RECORDS as usize
             && record.run_no == last.run_no
             && record.lsn > last.lsn
             && last.seq.0.checked_add(1) == Some(record.seq.0)
@@ -243,13 +237,6 @@ impl BlockBuilder {
 
     /// Adds a record that can be the next one: the header of its frame, and kind and payload.
     pub fn push(&mut self, record: &FrameHeader, payload: &[u8]) {
-        let first = self.ends.map_or(*record, |(first, _)| first);
-        let latest = if self.is_empty() { record.at.0 } else { self.latest.max(record.at.0) };
-        self.ends = Some((first, *record));
-        self.latest = latest;
-        self.records += 1;
-        self.late += u32::from(record.flags & FLAG_LATE != 0);
-        self.bytes += u64::from(record.payload_len.saturating_sub(u32::from(record.name_len)));
         self.rows.push(*record);
         self.payloads.extend_from_slice(payload);
     }
@@ -261,20 +248,23 @@ impl BlockBuilder {
         compressor: &mut Compressor,
         most: usize,
     ) -> Option<(FrameHeader, Vec<u8>)> {
-        let built = core::mem::take(self);
-        let (first, last) = built.ends?;
-        let mut raw = built.encode_rows(first.lsn);
-        let rows_len = raw.len();
+        let Self { rows, payloads } = core::mem::take(self);
+        let (first, last) = (rows.first()?, rows.last()?);
+        let latest = rows.iter().map(|row| row.at).max()?;
+        let mut raw = encode_rows(&rows, first.lsn, latest);
+        let rows_len = len_u32(raw.len());
         let rows_crc = crc32fast::hash(&raw);
-        raw.extend_from_slice(&built.payloads);
+        raw.extend_from_slice(&payloads);
+        let bytes =
+            |row: &FrameHeader| u64::from(row.payload_len.saturating_sub(row.name_len.into()));
         let head = BlockHead {
             codec: compression::ZSTD,
             raw_len: len_u32(raw.len()),
-            rows_len: len_u32(rows_len),
+            rows_len,
             rows_crc,
             last_lsn: last.lsn,
-            bytes: built.bytes,
-            late: built.late,
+            bytes: rows.iter().map(bytes).sum(),
+            late: len_u32(rows.iter().filter(|row| row.flags & FLAG_LATE != 0).count()),
         };
         let most = most.checked_sub(BLOCK_HEAD_LEN)?;
         let mut payload = Vec::with_capacity(BLOCK_HEAD_LEN + most);
@@ -282,27 +272,28 @@ impl BlockBuilder {
         if head.raw_len > MAX_BLOCK_RAW || !compressor.compress(&raw, most, &mut payload) {
             return None;
         }
-        let mut header = FrameHeader::new(FrameKind::Block, first.run_no, Timestamp(built.latest));
-        (header.lsn, header.seq, header.extra) = (first.lsn, first.seq, built.records);
+        let mut header = FrameHeader::new(FrameKind::Block, first.run_no, latest);
+        (header.lsn, header.seq, header.extra) = (first.lsn, first.seq, len_u32(rows.len()));
         header.payload_crc = crc32fast::hash(&payload);
         header.payload_len = len_u32(payload.len());
         payload.shrink_to_fit();
         Some((header, payload))
     }
+}
 
-    fn encode_rows(&self, first: Lsn) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.rows.len() * 16);
-        let (mut lsn, mut at) = (first.0, self.latest);
-        for row in &self.rows {
-            put_varint(row.lsn.0 - lsn, &mut out);
-            put_varint(zigzag(row.at.0.wrapping_sub(at)), &mut out);
-            (lsn, at) = (row.lsn.0, row.at.0);
-            Writer::new(&mut out).u8(row.flags & FLAG_LATE).u8(row.content.code()).u8(row.name_len);
-            put_varint(row.payload_len.into(), &mut out);
-            Writer::new(&mut out).u32(row.payload_crc);
-        }
-        out
+/// The rows of records; times are told from the latest one on.
+fn encode_rows(rows: &[FrameHeader], first: Lsn, latest: Timestamp) -> Vec<u8> {
+    let mut out = Vec::with_capacity(rows.len() * 16);
+    let (mut lsn, mut at) = (first.0, latest.0);
+    for row in rows {
+        put_varint(row.lsn.0 - lsn, &mut out);
+        put_varint(zigzag(row.at.0.wrapping_sub(at)), &mut out);
+        (lsn, at) = (row.lsn.0, row.at.0);
+        Writer::new(&mut out).u8(row.flags & FLAG_LATE).u8(row.content.code()).u8(row.name_len);
+        put_varint(row.payload_len.into(), &mut out);
+        Writer::new(&mut out).u32(row.payload_crc);
     }
+    out
 }
 
 /// The payload that a piece becomes; none if that would be longer than `most` bytes.

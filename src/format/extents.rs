@@ -117,15 +117,12 @@ impl Extents {
                 }
                 _ => Err(Damage::Mismatch),
             },
-            Change::Retire { extent } => match self.uses.get_mut(&extent) {
-                Some(used) => match *used {
-                    Use::Log { segment, salt, .. } => {
-                        *used = Use::Retired { segment, salt };
-                        Ok(())
-                    }
-                    _ => Err(Damage::Mismatch),
-                },
-                None => Err(Damage::Mismatch),
+            Change::Retire { extent } => match self.uses.get(&extent) {
+                Some(&Use::Log { segment, salt, .. }) => {
+                    self.uses.insert(extent, Use::Retired { segment, salt });
+                    Ok(())
+                }
+                _ => Err(Damage::Mismatch),
             },
             Change::Free { extent } => {
                 self.uses.remove(&extent).map(|_| ()).ok_or(Damage::Mismatch)

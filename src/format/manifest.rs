@@ -373,13 +373,21 @@ mod tests {
         }
     }
 
+    fn seal(extent: u32, segment: u32) -> Change {
+        let at = SealedAt { end: 100, seal: 104, digest: 7, has_evictions: true };
+        Change::Seal { extent: ExtentNo(extent), segment: SegmentId(segment), at }
+    }
+
+    fn read(bytes: &[u8]) -> Decoded<AreaContents> {
+        read_area(bytes, [1; 16], 1)
+    }
+
     #[test]
     fn a_snapshot_gives_the_state_back() {
-        let at = SealedAt { end: 100, seal: 104, digest: 7, has_evictions: true };
         let mut extents = Extents::default();
         for change in [
             reserve(0, 1),
-            Change::Seal { extent: ExtentNo(0), segment: SegmentId(1), at },
+            seal(0, 1),
             reserve(1, 2),
             reserve(4, 3),
             Change::Retire { extent: ExtentNo(4) },
@@ -389,70 +397,58 @@ mod tests {
         ] {
             assert_eq!(extents.apply(change), Ok(()));
         }
-        let bytes = area(3, &[&extents.snapshot()]);
-        let read = read_area(&bytes, [1; 16], 3).unwrap();
+        let read = read(&area(1, &[&extents.snapshot()])).unwrap();
         assert_eq!(read.extents, extents);
         assert!(!read.hole);
         assert_eq!(extents.free().next(), Some(ExtentNo(5)));
     }
 
-    #[test]
-    fn half_a_batch_does_not_count() {
-        let first = [reserve(0, 1)];
-        let second = [reserve(1, 2), reserve(2, 3)];
-        let mut bytes = area(1, &[&first, &second]);
-        let torn_at = AREA_HEADER_LEN + 2 * RECORD_LEN;
-        let mut flipped = bytes.clone();
-        flipped[torn_at - RECORD_LEN + 9] ^= 1;
-        assert!(read_area(&flipped, [1; 16], 1).unwrap().hole);
-        bytes[torn_at..torn_at + RECORD_LEN].fill(0);
-        let read = read_area(&bytes, [1; 16], 1).unwrap();
-        assert_eq!((read.records, read.hole), (1, false));
-        assert_eq!(read.extents.uses.len(), 1);
+    /// What is whole of an area, and whether there is a hole, once these of its bytes were changed.
+    fn changed(batches: &[&[Change]], change: impl FnOnce(&mut [u8])) -> (u64, bool) {
+        let mut bytes = area(1, batches);
+        change(&mut bytes);
+        let read = read(&bytes).unwrap();
+        assert_eq!(read.extents.uses.len() as u64, read.records);
+        (read.records, read.hole)
     }
 
     #[test]
-    fn a_batch_torn_between_its_sectors_is_no_hole() {
-        let first: Vec<Change> = (0..8).map(|number| reserve(number, number + 1)).collect();
-        let second: Vec<Change> = (8..16).map(|number| reserve(number, number + 1)).collect();
-        let whole = area(1, &[&first, &second]);
-        let start = AREA_HEADER_LEN + 8 * RECORD_LEN;
-        let mut torn = whole.clone();
-        torn[start..SECTOR_LEN].fill(0);
-        let read = read_area(&torn, [1; 16], 1).unwrap();
-        assert_eq!((read.records, read.hole), (8, false));
-        let mut torn = whole;
-        torn[SECTOR_LEN..].fill(0);
-        let read = read_area(&torn, [1; 16], 1).unwrap();
-        assert_eq!((read.records, read.hole), (8, false));
-    }
-
-    #[test]
-    fn a_lost_sector_with_a_batch_behind_it_is_a_hole() {
-        let one: Vec<Vec<Change>> =
-            (0..24).map(|number| vec![reserve(number, number + 1)]).collect();
-        let mut batches: Vec<&[Change]> = one.iter().map(Vec::as_slice).collect();
-        let last: Vec<Change> = (24..30).map(|number| reserve(number, number + 1)).collect();
+    fn half_a_batch_does_not_count_and_is_a_hole_where_no_torn_write_leaves_it() {
+        let reserves = |numbers: core::ops::Range<u32>| -> Vec<Change> {
+            numbers.map(|number| reserve(number, number + 1)).collect()
+        };
+        let record = |index: usize| AREA_HEADER_LEN + index * RECORD_LEN;
+        let (one, two) = (reserves(0..1), reserves(1..3));
+        let short: [&[Change]; 2] = [&one, &two];
+        assert_eq!(changed(&short, |bytes| bytes[record(2)..record(3)].fill(0)), (1, false));
+        assert_eq!(changed(&short, |bytes| bytes[record(1) + 9] ^= 1), (1, true));
+        // A batch that was torn between its sectors.
+        let (one, two) = (reserves(0..8), reserves(8..16));
+        let long: [&[Change]; 2] = [&one, &two];
+        assert_eq!(changed(&long, |bytes| bytes[record(8)..SECTOR_LEN].fill(0)), (8, false));
+        assert_eq!(changed(&long, |bytes| bytes[SECTOR_LEN..].fill(0)), (8, false));
+        // A record that checks, behind one that does not.
+        let each: Vec<_> = (0..24).map(|number| reserves(number..number + 1)).collect();
+        let mut batches: Vec<&[Change]> = each.iter().map(Vec::as_slice).collect();
+        assert_eq!(changed(&batches[..3], |bytes| bytes[record(1) + 9] ^= 1), (1, true));
+        // A lost sector. Of what is left behind it, all is of one batch, which is not the one that
+        // was lost first.
+        let last = reserves(24..30);
         batches.push(&last);
-        let mut bytes = area(1, &batches);
-        bytes[SECTOR_LEN..2 * SECTOR_LEN].fill(0);
-        // Of what is left behind it, all is of one batch, which is not the one that was lost first.
-        assert!(read_area(&bytes, [1; 16], 1).unwrap().hole);
+        let lost = |bytes: &mut [u8]| bytes[SECTOR_LEN..2 * SECTOR_LEN].fill(0);
+        assert!(changed(&batches, lost).1);
     }
 
     #[test]
     fn a_segment_of_the_log_is_not_sealed_in_front_of_others_that_are_not() {
-        let at = SealedAt { end: 100, seal: 104, digest: 7, has_evictions: false };
-        let seal =
-            |number| Change::Seal { extent: ExtentNo(number), segment: SegmentId(number + 1), at };
         let both = [reserve(0, 1), reserve(1, 2)];
-        assert!(read_area(&area(1, &[&both, &[seal(0)]]), [1; 16], 1).is_ok());
-        assert!(read_area(&area(1, &[&both, &[seal(1)]]), [1; 16], 1).is_err());
-        assert!(read_area(&area(1, &[&both, &[seal(0)], &[seal(1)]]), [1; 16], 1).is_ok());
+        assert!(read(&area(1, &[&both, &[seal(0, 1)]])).is_ok());
+        assert!(read(&area(1, &[&both, &[seal(1, 2)]])).is_err());
+        assert!(read(&area(1, &[&both, &[seal(0, 1)], &[seal(1, 2)]])).is_ok());
         // The numbers of outputs say nothing.
         let (extent, segment) = (ExtentNo(1), SegmentId(2));
         let output = Change::Reserve { extent, segment, salt: 8, purpose: Purpose::Output };
-        assert!(read_area(&area(1, &[&[both[0], output], &[seal(1)]]), [1; 16], 1).is_ok());
+        assert!(read(&area(1, &[&[both[0], output], &[seal(1, 2)]])).is_ok());
     }
 
     #[test]
@@ -465,7 +461,7 @@ mod tests {
             let record = bytes[at..at + RECORD_LEN].first_chunk().unwrap();
             let check = record_check(record, key);
             bytes[at..at + 4].copy_from_slice(&check.to_le_bytes());
-            assert!(read_area(&bytes, [1; 16], 1).is_err(), "byte {byte}");
+            assert!(read(&bytes).is_err(), "byte {byte}");
         }
     }
 
@@ -494,13 +490,6 @@ mod tests {
         for len in [1, PAGE + 1, MAX_AREA_LEN + PAGE, u64::MAX] {
             assert!(extents(&[(3, len)]).is_err(), "{len}");
         }
-    }
-
-    #[test]
-    fn a_valid_record_behind_a_bad_one_is_a_hole() {
-        let mut bytes = area(1, &[&[reserve(0, 1)], &[reserve(1, 2)], &[reserve(2, 3)]]);
-        bytes[AREA_HEADER_LEN + RECORD_LEN + 9] ^= 1;
-        assert!(read_area(&bytes, [1; 16], 1).unwrap().hole);
     }
 
     #[test]
