@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::part::Part;
 use super::segment::{CheckedFrame, Segment};
+use super::walk::Spot;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::block::{
     BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_PIECE_RAW, MAX_RECORD, seq_in, unpack_piece,
@@ -21,10 +22,8 @@ use crate::types::Seq;
 /// The block that a trace reads.
 #[derive(Debug, Default)]
 pub(crate) struct OpenBlock {
-    /// The part of the trace that it is in.
-    part: usize,
-    /// The index of its first record there.
-    first: u32,
+    /// Where its first record is.
+    first: Spot,
     block: Option<FrameHeader>,
     rows: Vec<BlockRow>,
     raw: Arc<Vec<u8>>,
@@ -33,19 +32,18 @@ pub(crate) struct OpenBlock {
 impl OpenBlock {
     /// The place of a record in this block, if it is in it.
     #[inline]
-    pub(crate) fn rank(&self, part: usize, index: u32) -> Option<u32> {
-        let rank = index.checked_sub(self.first)?;
-        (part == self.part && (rank as usize) < self.rows.len()).then_some(rank)
+    pub(crate) fn rank(&self, spot: Spot) -> Option<u32> {
+        let rank = spot.index.checked_sub(self.first.index)?;
+        (spot.part == self.first.part && (rank as usize) < self.rows.len()).then_some(rank)
     }
 
-    /// Opens the block in a frame that was checked, and answers record `index` of the part, which
-    /// is in it.
+    /// Opens the block in a frame that was checked, and answers the record of the part that is at
+    /// `spot`, which is in it.
     #[cold]
     pub(crate) fn open(
         &mut self,
-        number: usize,
         part: &Part,
-        index: u32,
+        Spot { part: number, index }: Spot,
         frame: CheckedFrame,
     ) -> Result<CheckedFrame> {
         self.rows.clear();
@@ -66,13 +64,10 @@ impl OpenBlock {
             self.raw = Arc::default();
         }
         let Some(raw) = Arc::get_mut(&mut self.raw) else { return Err(Error::Poisoned) };
-        (self.part, self.first, self.block) = (number, first, Some(header));
+        (self.first, self.block) = (Spot { part: number, index: first }, Some(header));
         if let Err(unreadable) = head.open(&header, compressed, raw, &mut self.rows) {
             self.rows.clear();
-            return Err(match unreadable {
-                Unreadable::Damaged(damage) => damaged(damage),
-                Unreadable::NeedsFeature(feature) => Error::NeedsFeature { feature },
-            });
+            return Err(unreadable.tell(damaged));
         }
         self.record(&part.segment, index - first)
     }
@@ -132,9 +127,9 @@ pub(crate) fn gather_pieces(
         let room = whole - bytes.len();
         let stored = part.segment.read_payload(&piece)?;
         if piece.flags & FLAG_COMPRESSED != 0 {
-            let offset = piece.position.offset;
+            let damaged = |damage| part.segment.damaged(piece.position.offset, damage);
             unpack_piece(&stored, room as u64, &mut bytes)
-                .map_err(|unreadable| unreadable_at(&part.segment, offset, unreadable))?;
+                .map_err(|unreadable| unreadable.tell(damaged))?;
         } else if stored.len() <= room {
             bytes.extend_from_slice(&stored);
         } else {
@@ -183,45 +178,41 @@ fn damaged_record(segment: &Segment, offset: u32, seq: Seq, damage: Damage) -> E
     Error::Corrupt(Corruption { place, damage, run: None, seq: Some(seq) })
 }
 
-/// The error of compressed bytes in the frame at `offset`.
-#[cold]
-pub(crate) fn unreadable_at(segment: &Segment, offset: u32, unreadable: Unreadable) -> Error {
-    match unreadable {
-        Unreadable::Damaged(damage) => segment.damaged(offset, damage),
-        Unreadable::NeedsFeature(feature) => Error::NeedsFeature { feature },
+impl Unreadable {
+    /// The error of compressed bytes; `damaged` says where they are.
+    fn tell(self, damaged: impl FnOnce(Damage) -> Error) -> Error {
+        match self {
+            Self::Damaged(damage) => damaged(damage),
+            Self::NeedsFeature(feature) => Error::NeedsFeature { feature },
+        }
     }
 }
 
 /// Everything that is wrong within a frame of which the payload checks: of a block each record that
 /// cannot be read. A build without the codec checks what is not compressed.
 pub(crate) fn inner_damage(header: &FrameHeader, payload: &[u8]) -> Vec<(Option<Seq>, Damage)> {
-    let mut raw = Vec::new();
-    match header.kind {
+    let (mut raw, mut rows) = (Vec::new(), Vec::new());
+    let opened = match header.kind {
         FrameKind::Piece if header.flags & FLAG_COMPRESSED != 0 => {
-            match unpack_piece(payload, u64::MAX, &mut raw) {
-                Err(Unreadable::Damaged(damage)) => vec![(None, damage)],
-                _ => Vec::new(),
-            }
+            unpack_piece(payload, u64::MAX, &mut raw)
         }
-        FrameKind::Block => {
-            let mut rows = Vec::new();
-            let opened = BlockHead::decode(header, payload)
-                .map_err(Unreadable::from)
-                .and_then(|(head, compressed)| head.open(header, compressed, &mut raw, &mut rows));
-            match opened {
-                Ok(()) => rows
-                    .iter()
-                    .zip(0..)
-                    .filter_map(|(row, rank)| {
-                        let damage = row.bytes(&raw).err()?;
-                        Some((Some(seq_in(header, rank)), damage))
-                    })
-                    .collect(),
-                Err(Unreadable::Damaged(damage)) => each_record(header, damage).collect(),
-                Err(Unreadable::NeedsFeature(_)) => Vec::new(),
-            }
+        FrameKind::Block => BlockHead::decode(header, payload)
+            .map_err(Unreadable::from)
+            .and_then(|(head, compressed)| head.open(header, compressed, &mut raw, &mut rows)),
+        _ => Ok(()),
+    };
+    match opened {
+        Ok(()) => {
+            let damage = |(row, rank): (&BlockRow, u32)| {
+                Some((Some(seq_in(header, rank)), row.bytes(&raw).err()?))
+            };
+            rows.iter().zip(0..).filter_map(damage).collect()
         }
-        _ => Vec::new(),
+        Err(Unreadable::Damaged(damage)) if header.kind == FrameKind::Block => {
+            each_record(header, damage).collect()
+        }
+        Err(Unreadable::Damaged(damage)) => vec![(None, damage)],
+        Err(Unreadable::NeedsFeature(_)) => Vec::new(),
     }
 }
 

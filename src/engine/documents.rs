@@ -182,13 +182,27 @@ impl RunLog {
     /// [`Error::InvalidId`], and [`Error::Corrupt`] if it is damaged: an older version is never
     /// given in its place.
     pub fn get(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
-        self.engine().document(namespace, key)
+        let (namespace, key) = document_ids(namespace, key)?;
+        let engine = self.engine();
+        let core = engine.open_core()?;
+        let numbers = engine.version_numbers(&core, &namespace, &key)?;
+        let Some(row) = engine.current_version(&core, &numbers)? else { return Ok(None) };
+        let run_no = row.run_no;
+        let parts = parts_now(core, run_no)?;
+        let opened = Opened { agent: namespace, run: key, parts };
+        let mut trace = Trace::new(Arc::new(opened), run_no, None);
+        let record = trace.next().ok_or(Error::Evicted { run: None })??;
+        Ok(Some(Document { version: Version(run_no.0), record }))
     }
 
     /// The version of a document, if it is there. Reads no value.
     #[cfg(feature = "stores")]
     pub(crate) fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
-        self.engine().document_version(namespace, key)
+        let (namespace, key) = document_ids(namespace, key)?;
+        let engine = self.engine();
+        let core = engine.open_core()?;
+        let numbers = engine.version_numbers(&core, &namespace, &key)?;
+        Ok(engine.current_version(&core, &numbers)?.map(|row| Version(row.run_no.0)))
     }
 
     /// Deletes a document, at [`crate::Durability::Disk`]; answers whether it was there.
@@ -253,7 +267,42 @@ impl RunLog {
         after: Option<&str>,
         limit: usize,
     ) -> Result<DocumentPage> {
-        self.engine().documents(namespace, prefix, after, limit)
+        // Any key will do: only the namespace is checked.
+        let (namespace, _) = document_ids(namespace, "key")?;
+        let first = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ if prefix.is_empty() => Bound::Unbounded,
+            _ => Bound::Included(prefix),
+        };
+        let most = limit.saturating_add(1);
+        let (moment, mut found) = {
+            let core = self.engine().open_core()?;
+            (Moment::of(&core), in_memory(&core, namespace.as_str(), prefix, first, most))
+        };
+        let sealed = moment.listed(
+            (None, most),
+            |index, from: Option<&(String, Vec<RunNo>)>, wanted| {
+                let from = from.map_or(first, |(key, _)| Bound::Excluded(key.as_str()));
+                let page = index.documents_page(namespace.as_str(), from, wanted)?;
+                let keys = page.chunk_by(|one, two| one.0 == two.0).filter_map(|versions| {
+                    let (key, _) = versions.first()?;
+                    let numbers = versions.iter().map(|version| version.1).collect();
+                    Some((key.clone(), numbers))
+                });
+                Ok(keys.take_while(|(key, _)| key.starts_with(prefix)).collect())
+            },
+            |(key, versions)| moment.document(key, versions),
+        )?;
+        for sealed in sealed {
+            let known = found.entry(sealed.key.clone()).or_insert_with(|| sealed.clone());
+            if known.version < sealed.version {
+                *known = sealed;
+            }
+        }
+        let more = found.len() > limit;
+        let documents: Vec<_> = found.into_values().take(limit).collect();
+        let next = documents.last().filter(|_| more).map(|last| last.key.clone());
+        Ok(DocumentPage { documents, next })
     }
 
     /// Does everything that a [`Batch`] says, or nothing of it.
@@ -302,76 +351,6 @@ impl Engine {
             }
         }
         Ok(None)
-    }
-
-    /// A document as of now.
-    pub(crate) fn document(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
-        let (namespace, key) = document_ids(namespace, key)?;
-        let core = self.open_core()?;
-        let numbers = self.version_numbers(&core, &namespace, &key)?;
-        let Some(row) = self.current_version(&core, &numbers)? else { return Ok(None) };
-        let run_no = row.run_no;
-        let parts = parts_now(core, run_no)?;
-        let opened = Opened { agent: namespace, run: key, parts };
-        let mut trace = Trace::new(Arc::new(opened), run_no, None);
-        let record = trace.next().ok_or(Error::Evicted { run: None })??;
-        Ok(Some(Document { version: Version(run_no.0), record }))
-    }
-
-    /// The version of a document as of now, without a look at its value.
-    #[cfg(feature = "stores")]
-    fn document_version(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
-        let (namespace, key) = document_ids(namespace, key)?;
-        let core = self.core.lock();
-        self.check_open(&core)?;
-        let numbers = self.version_numbers(&core, &namespace, &key)?;
-        Ok(self.current_version(&core, &numbers)?.map(|row| Version(row.run_no.0)))
-    }
-
-    /// A page of the documents of a namespace whose keys begin with `prefix`.
-    pub(crate) fn documents(
-        &self,
-        namespace: &str,
-        prefix: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<DocumentPage> {
-        // Any key will do: only the namespace is checked.
-        let (namespace, _) = document_ids(namespace, "key")?;
-        let first = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ if prefix.is_empty() => Bound::Unbounded,
-            _ => Bound::Included(prefix),
-        };
-        let most = limit.saturating_add(1);
-        let (moment, mut found) = {
-            let core = self.open_core()?;
-            (Moment::of(&core), in_memory(&core, namespace.as_str(), prefix, first, most))
-        };
-        let sealed = moment.listed(
-            (None, most),
-            |index, from: Option<&(String, Vec<RunNo>)>, wanted| {
-                let from = from.map_or(first, |(key, _)| Bound::Excluded(key.as_str()));
-                let page = index.documents_page(namespace.as_str(), from, wanted)?;
-                let keys = page.chunk_by(|one, two| one.0 == two.0).filter_map(|versions| {
-                    let (key, _) = versions.first()?;
-                    let numbers = versions.iter().map(|version| version.1).collect();
-                    Some((key.clone(), numbers))
-                });
-                Ok(keys.take_while(|(key, _)| key.starts_with(prefix)).collect())
-            },
-            |(key, versions)| moment.document(key, versions),
-        )?;
-        for sealed in sealed {
-            let known = found.entry(sealed.key.clone()).or_insert_with(|| sealed.clone());
-            if known.version < sealed.version {
-                *known = sealed;
-            }
-        }
-        let more = found.len() > limit;
-        let documents: Vec<_> = found.into_values().take(limit).collect();
-        let next = documents.last().filter(|_| more).map(|last| last.key.clone());
-        Ok(DocumentPage { documents, next })
     }
 }
 

@@ -242,7 +242,7 @@ impl ManifestLog {
     /// An area that holds twice the state, besides `other`: this one if it does. While there is no
     /// space for a wider one, this one has to do; it is tried again with each commit.
     fn wide_enough(&self, area: Area, other: Area, state: &Extents) -> Result<Area> {
-        let needed = 2 * state.snapshot_len() as u64;
+        let needed = 2 * state.snapshot().len() as u64;
         if !self.to_front && needed <= area.capacity() {
             return Ok(area);
         }

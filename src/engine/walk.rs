@@ -70,11 +70,6 @@ impl Opened {
         gathered.map_err(|error| self.named(error, Some(header.seq)))
     }
 
-    /// An item for records that should be here and are not.
-    fn missing(&self, part: &Part, seq: Seq) -> Error {
-        self.unlisted(part, Some(seq), Damage::Missing)
-    }
-
     /// An item for what a directory does not list as it should.
     fn unlisted(&self, part: &Part, seq: Option<Seq>, damage: Damage) -> Error {
         let place = Place::Directory { segment: part.segment.id() };
@@ -83,10 +78,18 @@ impl Opened {
 }
 
 /// A place between records: the part, and the record within it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Spot {
-    part: usize,
-    index: u32,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Spot {
+    pub(super) part: usize,
+    pub(super) index: u32,
+}
+
+/// A record as a list has it.
+#[derive(Clone, Copy)]
+struct Listed<'o> {
+    opened: &'o Opened,
+    part: &'o Part,
+    spot: Spot,
 }
 
 /// How many records further on the bytes are fetched already.
@@ -141,24 +144,24 @@ impl Walk {
     }
 
     /// Moves the front to a record, if one is left.
-    fn settle_front<'o>(&mut self, opened: &'o Opened) -> Option<(&'o Part, usize, u32)> {
+    fn settle_front<'o>(&mut self, opened: &'o Opened) -> Option<Listed<'o>> {
         while self.front < self.back {
-            let Spot { part: number, index } = self.front;
-            let part = opened.parts.get(number)?;
-            if index < part.records {
-                return Some((part, number, index));
+            let spot = self.front;
+            let part = opened.parts.get(spot.part)?;
+            if spot.index < part.records {
+                return Some(Listed { opened, part, spot });
             }
-            self.front = Spot { part: number + 1, index: 0 };
+            self.front = Spot { part: spot.part + 1, index: 0 };
         }
         None
     }
 
     /// Moves the back behind a record, if one is left, and answers that record.
-    fn settle_back<'o>(&mut self, opened: &'o Opened) -> Option<(&'o Part, usize, u32)> {
+    fn settle_back<'o>(&mut self, opened: &'o Opened) -> Option<Listed<'o>> {
         while self.front < self.back {
             if let Some(index) = self.back.index.checked_sub(1) {
-                let number = self.back.part;
-                return Some((opened.parts.get(number)?, number, index));
+                let spot = Spot { part: self.back.part, index };
+                return Some(Listed { opened, part: opened.parts.get(spot.part)?, spot });
             }
             let part = self.back.part.checked_sub(1)?;
             self.back = Spot { part, index: opened.parts.get(part)?.records };
@@ -167,15 +170,10 @@ impl Walk {
     }
 
     /// Checks the frame of a record, and that it is the record that the list says.
-    fn check(
-        &mut self,
-        opened: &Opened,
-        part: &Part,
-        number: usize,
-        index: u32,
-    ) -> Result<CheckedFrame> {
-        let frame = self.check_frame(opened, part, number, index)?;
-        match part.presumed_seq(index) {
+    fn check(&mut self, listed: Listed<'_>) -> Result<CheckedFrame> {
+        let Listed { opened, part, spot } = listed;
+        let frame = self.check_frame(listed)?;
+        match part.presumed_seq(spot.index) {
             Some(due) if due != frame.header.seq => {
                 let error = part.segment.damaged(frame.header.position.offset, Damage::Mismatch);
                 Err(opened.named(error, Some(due)))
@@ -184,51 +182,40 @@ impl Walk {
         }
     }
 
-    /// Whether the records of a part, from this one on, are none: the list repeats itself.
-    fn is_list_over(&self, part: &Part, number: usize, index: u32) -> bool {
-        let is_in_block =
-            self.block.as_ref().is_some_and(|block| block.rank(number, index).is_some());
-        !is_in_block && part.repeats(index)
+    /// The error of the records of a part, from this one on, if they are none: the list repeats
+    /// itself.
+    fn list_is_over(&self, Listed { opened, part, spot }: Listed<'_>) -> Option<Error> {
+        let is_in_block = self.block.as_ref().is_some_and(|block| block.rank(spot).is_some());
+        (!is_in_block && part.repeats(spot.index))
+            .then(|| opened.unlisted(part, part.presumed_seq(spot.index), Damage::Mismatch))
     }
 
-    fn check_frame(
-        &mut self,
-        opened: &Opened,
-        part: &Part,
-        number: usize,
-        index: u32,
-    ) -> Result<CheckedFrame> {
+    fn check_frame(&mut self, listed: Listed<'_>) -> Result<CheckedFrame> {
+        let Listed { opened, part, spot } = listed;
         if let Some(block) = &self.block
-            && let Some(rank) = block.rank(number, index)
+            && let Some(rank) = block.rank(spot)
         {
             return block.record(&part.segment, rank).map_err(|error| opened.named(error, None));
         }
-        let checked = match part.offset(index) {
-            Ok(offset) => self.check_record(opened, part, offset, index),
-            Err(error) => Err(error),
-        };
+        let offset = part.offset(spot.index);
+        let checked = offset.and_then(|offset| self.check_record(listed, offset));
         self.looks += u64::from(part.segment.is_mapped());
         match checked {
             Ok(frame) if frame.header.kind == FrameKind::Block => {
-                let block = self.block.get_or_insert_default().open(number, part, index, frame);
+                let block = self.block.get_or_insert_default().open(part, spot, frame);
                 block.map_err(|error| opened.named(error, None))
             }
             Ok(frame) => Ok(frame),
-            Err(error) => Err(opened.named(error, part.presumed_seq(index))),
+            Err(error) => Err(opened.named(error, part.presumed_seq(spot.index))),
         }
     }
 
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
     #[inline(always)]
-    fn check_record(
-        &self,
-        opened: &Opened,
-        part: &Part,
-        offset: u32,
-        index: u32,
-    ) -> Result<CheckedFrame> {
+    fn check_record(&self, listed: Listed<'_>, offset: u32) -> Result<CheckedFrame> {
+        let Listed { opened, part, spot } = listed;
         let named =
-            |header: &FrameHeader, error| opened.named(error, part.seq_at(header, index).ok());
+            |header: &FrameHeader, error| opened.named(error, part.seq_at(header, spot.index).ok());
         let frame = part.segment.check_frame(offset, named)?;
         let has_records = matches!(frame.header.kind, FrameKind::Record | FrameKind::Block);
         if !has_records || frame.header.run_no != self.run_no {
@@ -262,12 +249,13 @@ impl Walk {
 
     /// Checks the next record from the front and goes on behind it; its part, and its frame.
     fn step<'o>(&mut self, opened: &'o Opened) -> Option<Result<(&'o Part, CheckedFrame)>> {
-        let (part, number, index) = self.settle_front(opened)?;
-        if self.is_list_over(part, number, index) {
-            self.front = Spot { part: number + 1, index: 0 };
-            return Some(Err(opened.unlisted(part, part.presumed_seq(index), Damage::Mismatch)));
+        let listed = self.settle_front(opened)?;
+        let Listed { part, spot, .. } = listed;
+        if let Some(error) = self.list_is_over(listed) {
+            self.front = Spot { part: spot.part + 1, index: 0 };
+            return Some(Err(error));
         }
-        let checked = self.check(opened, part, number, index);
+        let checked = self.check(listed);
         let seq = match &checked {
             Ok(frame) => Some(frame.header.seq),
             Err(error) => seq_of(error),
@@ -276,7 +264,7 @@ impl Walk {
             && seq > expected
         {
             self.expected = Some(seq);
-            return Some(Err(opened.missing(part, expected)));
+            return Some(Err(opened.unlisted(part, Some(expected), Damage::Missing)));
         }
         self.expected = seq.map(|seq| Seq(seq.0.saturating_add(1)));
         self.front.index += 1;
@@ -331,24 +319,19 @@ impl Walk {
 
     #[inline(never)]
     fn step_to_keep(&mut self, opened: &Opened) -> Option<Result<Record>> {
-        Some(match self.step(opened)? {
-            Ok((part, frame)) => self.keep(opened, part, frame),
-            Err(error) => Err(error),
-        })
+        Some(self.step(opened)?.and_then(|(part, frame)| self.keep(opened, part, frame)))
     }
 
     /// The next record from the back, to keep.
     pub(super) fn next_back(&mut self, opened: &Opened) -> Option<Result<Record>> {
-        let (part, number, index) = self.settle_back(opened)?;
-        if self.is_list_over(part, number, index) {
-            self.back = Spot { part: number, index: 0 };
-            return Some(Err(opened.unlisted(part, part.presumed_seq(index), Damage::Mismatch)));
+        let listed = self.settle_back(opened)?;
+        let Listed { part, spot, .. } = listed;
+        if let Some(error) = self.list_is_over(listed) {
+            self.back = Spot { part: spot.part, index: 0 };
+            return Some(Err(error));
         }
-        self.back = Spot { part: number, index };
-        Some(match self.check(opened, part, number, index) {
-            Ok(frame) => self.keep(opened, part, frame),
-            Err(error) => Err(error),
-        })
+        self.back = spot;
+        Some(self.check(listed).and_then(|frame| self.keep(opened, part, frame)))
     }
 
     /// The record in a frame that was checked, to keep.

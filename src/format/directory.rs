@@ -292,9 +292,7 @@ impl<'a> Directory<'a> {
 
     /// The eviction at `index`, in the order of the run numbers.
     pub fn eviction(&self, index: u32) -> Decoded<EvictionAt> {
-        if index >= self.evictions {
-            return Err(Damage::OutOfRange { found: index.into(), max: self.evictions.into() });
-        }
+        below(index, self.evictions)?;
         let at = self.evictions_at + index as usize * EVICTION_LEN;
         let flags = u32_at(self.bytes, at + 12)?;
         if flags & !WITH_RECEIPT != 0 {
@@ -344,9 +342,7 @@ impl<'a> Directory<'a> {
     pub fn record_offset(&self, slot: u32, index: u32) -> Decoded<u32> {
         let (start, records) = self.record_list(slot)?;
         let listed = records.saturating_add(self.pieces(slot)?.0);
-        if index >= listed {
-            return Err(Damage::OutOfRange { found: index.into(), max: listed.into() });
-        }
+        below(index, listed)?;
         offset_in_list(self.bytes, start, index)
     }
 
@@ -355,9 +351,7 @@ impl<'a> Directory<'a> {
     }
 
     fn entry_at(&self, slot: u32) -> Decoded<usize> {
-        if slot >= self.runs {
-            return Err(Damage::OutOfRange { found: slot.into(), max: self.runs.into() });
-        }
+        below(slot, self.runs)?;
         Ok(DIRECTORY_HEADER_LEN + slot as usize * RUN_ENTRY_LEN)
     }
 
@@ -365,6 +359,11 @@ impl<'a> Directory<'a> {
         let at = self.hashes_at + index as usize * HASH_LEN;
         Ok((u32_at(self.bytes, at)?, u32_at(self.bytes, at + 4)?))
     }
+}
+
+fn below(found: u32, end: u32) -> Decoded<()> {
+    let (found, max) = (found.into(), end.into());
+    if found < max { Ok(()) } else { Err(Damage::OutOfRange { found, max }) }
 }
 
 /// Item `index` of a list of offsets that starts at `start` of the directory's bytes.

@@ -50,14 +50,6 @@ impl Use {
             Self::Index { .. } | Self::Meta { .. } => None,
         }
     }
-
-    /// How many records of a snapshot it takes.
-    fn records(&self) -> usize {
-        match self {
-            Self::Log { sealed: Some(_), .. } | Self::Retired { .. } => 2,
-            Self::Log { sealed: None, .. } | Self::Index { .. } | Self::Meta { .. } => 1,
-        }
-    }
 }
 
 /// A place for a snapshot and the changes behind it.
@@ -145,7 +137,7 @@ impl Extents {
 
     /// The records of a snapshot of this state.
     pub fn snapshot(&self) -> Vec<Change> {
-        let mut changes = Vec::with_capacity(self.snapshot_len());
+        let mut changes = Vec::with_capacity(2 * self.uses.len() + 1);
         for (&extent, &used) in &self.uses {
             match used {
                 Use::Log { segment, salt, purpose, sealed } => {
@@ -165,11 +157,6 @@ impl Extents {
         }
         changes.push(Change::IndexLen { len: self.index_len });
         changes
-    }
-
-    /// How many records a snapshot of this state has.
-    pub fn snapshot_len(&self) -> usize {
-        self.uses.values().map(Use::records).sum::<usize>() + 1
     }
 
     /// The manifest areas in extents: each in a row of META extents of its own, which all say how
@@ -210,14 +197,11 @@ impl Extents {
 
     /// The extents of the index in order, if there is no gap.
     pub fn index_map(&self) -> Option<Vec<ExtentNo>> {
-        let mut slots: Vec<(u32, ExtentNo)> = self
-            .uses
-            .iter()
-            .filter_map(|(&extent, used)| match used {
-                Use::Index { slot } => Some((*slot, extent)),
-                _ => None,
-            })
-            .collect();
+        let slot = |(&extent, used): (&ExtentNo, &Use)| match *used {
+            Use::Index { slot } => Some((slot, extent)),
+            _ => None,
+        };
+        let mut slots: Vec<(u32, ExtentNo)> = self.uses.iter().filter_map(slot).collect();
         slots.sort_unstable();
         let contiguous = slots.iter().zip(0..).all(|(&(slot, _), expected)| slot == expected);
         contiguous.then(|| slots.into_iter().map(|(_, extent)| extent).collect())

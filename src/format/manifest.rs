@@ -216,11 +216,9 @@ impl Change {
         check_flags(flags, LAST_OF_BATCH)?;
         check_flags(detail, HAS_EVICTIONS)?;
         let segment = SegmentId(number);
-        if op == RESERVE {
-            check_id(segment)?;
-        }
         let change = match op {
             RESERVE => {
+                check_id(segment)?;
                 let code = Damage::UnknownCode { found: detail.into() };
                 let purpose = Purpose::from_code(detail).ok_or(code)?;
                 Self::Reserve { extent, segment, salt: wide, purpose }
