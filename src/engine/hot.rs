@@ -65,20 +65,11 @@ impl HotRun {
 
     /// A run that the catalog knows.
     pub(crate) fn from_row(row: RunRow) -> Self {
-        Self {
-            run_no: row.run_no,
-            agent: row.agent.clone(),
-            run: row.run.clone(),
-            document: row.document,
-            spans: Vec::new(),
-            next_seq: row.next_seq,
-            created_at: row.created_at,
-            started: row.started_at.is_some(),
-            status: row.status,
-            touched: false,
-            pending: false,
-            row: Some(row),
-        }
+        let mut run = Self::new(row.run_no, row.agent.clone(), row.run.clone(), row.created_at);
+        (run.document, run.next_seq, run.status) = (row.document, row.next_seq, row.status);
+        run.started = row.started_at.is_some();
+        run.row = Some(row);
+        run
     }
 
     /// Folds what a segment says of the run.

@@ -433,8 +433,7 @@ mod tests {
         // was lost first.
         let last = reserves(24..30);
         batches.push(&last);
-        let lost = |bytes: &mut [u8]| bytes[SECTOR_LEN..2 * SECTOR_LEN].fill(0);
-        assert!(changed(&batches, lost).1);
+        assert!(changed(&batches, |bytes| bytes[SECTOR_LEN..2 * SECTOR_LEN].fill(0)).1);
     }
 
     #[test]
