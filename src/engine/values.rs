@@ -19,14 +19,14 @@ macro_rules! setters {
     ($(
         $(#[doc = $doc:expr])*
         $name:ident($($value:ident: $type:ty),+) => $field:ident = $to:expr;
-    )*) => {
-        $($(#[doc = $doc])*
+    )*) => {$(
+        $(#[doc = $doc])*
         #[must_use]
         pub fn $name(mut self, $($value: $type),+) -> Self {
             self.$field = $to;
             self
-        })*
-    };
+        }
+    )*};
 }
 pub(super) use setters;
 
