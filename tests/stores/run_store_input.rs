@@ -11,7 +11,9 @@ use runlog::stores::run_store::{
 use runlog::{Allow, NewRecord, Seq, Timestamp};
 use runlog_sim::SimClock;
 
-use super::run_store_world::{NOW, ended, ids, in_lives, options, started, success, turn};
+use super::run_store_world::{
+    DAY, NOW, ended, ids, in_all_lives, in_lives, options, started, success, turn,
+};
 
 #[test]
 fn ids_of_every_shape_stay_distinct_and_come_back_as_they_were() {
@@ -327,5 +329,26 @@ fn times_at_the_ends_of_time_are_kept_as_they_are() {
         assert_eq!((runs[0].ended_at, runs[1].ended_at), (Some(far), Some(past)));
         assert_eq!(world.store().gc(), 1);
         assert_eq!(ids(&world.store(), "a"), ["far"]);
+    });
+}
+
+#[test]
+fn a_run_with_a_line_that_is_no_record_is_never_collected() {
+    let retention = RetentionConfig { max_per_agent: 1, max_age_days: 0 };
+    in_all_lives(retention, |world| {
+        for (run, at) in [("broken", NOW - 99), ("old", NOW - 98), ("new", NOW - 97)] {
+            world.store().write_started(&started("a", run, at)).unwrap();
+            if run == "broken" {
+                let line = NewRecord::json(b"{\"record\":");
+                world.log().append_to("a", run, &line, Allow::nothing()).unwrap();
+            }
+            world.store().write_ended(&ended("a", run, at, success())).unwrap();
+        }
+        for _ in 0..2 {
+            world.store().gc();
+            assert_eq!(ids(&world.store(), "a"), ["new", "broken"]);
+            world.clock.advance(9 * DAY);
+        }
+        world.log().delete_run(("a", "broken")).unwrap();
     });
 }

@@ -73,7 +73,8 @@ impl RunStore {
     /// Of each agent the newest finished runs stay, by the times of their starts, if they have not
     /// ended too long ago. A run in progress or with a cancellation pending never goes, and takes
     /// no place among the newest; one without a start never goes either. One that somebody holds
-    /// stays, and takes its place. Runs that others keep in the same log are not looked at.
+    /// stays, and takes its place; so does one with a line that cannot be read, until it is deleted
+    /// by name. Runs that others keep in the same log are not looked at.
     ///
     /// # Durability
     /// Survives power loss.
@@ -213,6 +214,7 @@ fn candidate(found: &Found) -> Option<Candidate> {
         created_at: timestamp(start.at),
         ended_at: found.ended_at().map_or(found.run.last_at, timestamp),
         bytes: found.run.bytes,
-        held: found.run.held,
+        // What cannot be read of it is perhaps what it is kept for.
+        held: found.run.held || found.fold.damaged > 0,
     })
 }
