@@ -7,6 +7,7 @@ mod consume_once;
 mod evict;
 mod full_disk;
 mod models;
+mod pages;
 mod run_store;
 mod run_store_crash;
 mod run_store_folder;
