@@ -1,8 +1,8 @@
 //! The async faces of the stores under load, on the real disk: 64 saves of sessions, and puts of
 //! checkpoints, at the same time from one task; and a pruning alone and beside one who puts every
-//! 3 ms.
+//! 3 ms; and the archiving of 100,000 events that were appended one by one.
 //!
-//! What is reported is the time of one save or put, and of one pruning.
+//! What is reported is the time of one save or put, of one pruning, and of one archiving.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
@@ -16,7 +16,10 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use runlog::stores::checkpoints::{AsyncCheckpointer, Checkpointer, TenantId, ThreadKey};
+use runlog::storage::MemoryStorage;
+use runlog::stores::checkpoints::{
+    AsyncCheckpointer, Checkpointer, SessionLog, TenantId, ThreadKey,
+};
 use runlog::stores::sessions::{EngineSessionStore, SessionStore};
 use runlog::{Options, RunLog};
 use serde_json::{Value, json};
@@ -27,6 +30,8 @@ const TASKS: usize = 64;
 /// Checkpoints of the thread that is pruned, and the bytes of a state.
 const CHECKPOINTS: usize = 2_000;
 const STATE: usize = 2_000;
+/// Events that are archived.
+const EVENTS: u64 = 100_000;
 
 struct Unpark(Thread);
 
@@ -153,5 +158,39 @@ fn pruned(beside: bool) -> Duration {
     })
 }
 
-criterion_group!(benches, at_once, prune);
+fn archive(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("archive");
+    group.sample_size(10).warm_up_time(Duration::from_millis(1));
+    group.bench_function("100000_events", |bencher| {
+        bencher.iter_custom(|rounds| (0..rounds).map(|_| archived()).sum());
+    });
+    group.finish();
+}
+
+/// The time of one archiving of everything. The events are written without waiting for the disk.
+fn archived() -> Duration {
+    let (folder, key) = (TempDir::new().unwrap(), key("t"));
+    let path = folder.path().join("store");
+    fill_in_memory(&path, &key);
+    let log = Options::new().open(&path).unwrap();
+    let session = SessionLog::<u64>::new(&log);
+    let began = Instant::now();
+    assert_eq!(session.archive_before(&key, EVENTS).unwrap(), EVENTS);
+    began.elapsed()
+}
+
+/// A file with the events in it, from a store in memory: 100,000 syncs would take too long.
+fn fill_in_memory(path: &std::path::Path, key: &ThreadKey) {
+    let memory = Arc::new(MemoryStorage::new());
+    let log = Options::new().create_storage(Arc::clone(&memory) as _).unwrap();
+    let session = SessionLog::<u64>::new(&log);
+    for event in 0..EVENTS {
+        let _ = session.append(key, &[event]).unwrap();
+    }
+    drop(session);
+    log.close().unwrap();
+    std::fs::write(path, memory.to_bytes()).unwrap();
+}
+
+criterion_group!(benches, at_once, prune, archive);
 criterion_main!(benches);
