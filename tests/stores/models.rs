@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread;
 
 use runlog::env::Environment;
-use runlog::{Error, RunLog};
+use runlog::{Error, Place, RunLog};
 use runlog_sim::{Fault, SimDisk, SimEntropy, SplitMix64, Survivors};
 
 use super::support::options;
@@ -344,7 +344,10 @@ pub(crate) fn run<S: Subject>(subject: &S, calls: u64) {
         };
         disk = SimDisk::from_image(image);
         log = with_options(round + 2).open_storage(Arc::new(disk.clone())).unwrap();
-        assert!(log.recovery_report().damaged.is_empty());
+        let report = log.recovery_report();
+        // A superblock that was torn costs nothing: there is another.
+        let is_torn = |one: &runlog::Corruption| matches!(one.place, Place::Superblock { .. });
+        assert!(report.damaged.iter().all(is_torn), "{report:#?}");
         let store = subject.open(&log);
         for actor in &mut actors {
             actor.look_again(subject, &store, trouble.is_cut());

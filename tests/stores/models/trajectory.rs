@@ -38,13 +38,13 @@ fn name(actor: usize, run: u8) -> String {
     format!("{actor}/{run}")
 }
 
-/// The parent of all runs of an actor, which is never recorded itself.
-fn parent(actor: usize) -> String {
-    format!("parent {actor}")
+/// The parent of some runs of an actor, which is never recorded itself.
+fn parent(actor: usize, begun: u32) -> String {
+    format!("parent {actor} {}", begun / 200)
 }
 
 fn record(actor: usize, run: u8, begun: u32, seq: u64, is_last: bool) -> TrajectoryRecord {
-    let identity = RunIdentity::root(parent(actor)).child(name(actor, run));
+    let identity = RunIdentity::root(parent(actor, begun)).child(name(actor, run));
     let payload = match seq {
         0 => TrajectoryPayload::RunStarted { identity: identity.clone() },
         _ if is_last => {
@@ -121,7 +121,11 @@ impl Subject for Trajectories {
     }
 
     fn follows(&self, call: &Call, model: &Model) -> bool {
-        let Call::Record { run, begun, seq, .. } = call else { return true };
+        let (run, begun, seq) = match call {
+            // A power cut may have taken the end.
+            Call::Delete(run) => return model.get(run).is_none_or(|known| known.is_ended),
+            Call::Record { run, begun, seq, .. } => (run, begun, seq),
+        };
         match model.get(run) {
             Some(known) => known.begun == *begun && (known.len == *seq || known.len == seq + 1),
             None => *seq == 0,
@@ -130,10 +134,6 @@ impl Subject for Trajectories {
 
     fn shown(&self, store: &TrajectoryLog, actor: usize) -> Result<Model, Box<dyn StdError>> {
         let mut model = Model::new();
-        let children = match store.children(&parent(actor)) {
-            Err(error) if error.is_not_found() => Vec::new(),
-            found => found?.runs,
-        };
         for run in 0..5 {
             let name = name(actor, run);
             let items = match store.trajectory(&name) {
@@ -156,6 +156,7 @@ impl Subject for Trajectories {
             if len == 0 {
                 continue;
             }
+            let children = store.children(&parent(actor, begun))?.runs;
             assert!(children.iter().any(|child| child.run.as_str() == name), "{name}");
             let is_ended = store.store().run(("agent", name.as_str()))?.status.is_ended();
             assert!(is_last || !is_ended);
