@@ -182,8 +182,8 @@ impl<S> Pruning<'_, S> {
     /// What is to be deleted, in order: the parts that no checkpoint has; then the checkpoints, the
     /// oldest first, and behind each the parts that no newer one has.
     ///
-    /// So each checkpoint that is there is whole after any step, and space becomes free in the order
-    /// in which it was written: on a full disk soon enough for the rest.
+    /// So each checkpoint that is there is whole after any step, and space becomes free in the
+    /// order in which it was written: on a full disk soon enough for the rest.
     fn in_order(
         &self,
         newest_first: &[(CheckpointId, String)],

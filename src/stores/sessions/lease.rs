@@ -15,8 +15,8 @@ use crate::{Document, Error, Result, Timestamp, Version};
 /// The right to write a session, for a while.
 ///
 /// Time decides only when others may take it. Until another caller does, or writes without a lease
-/// after it ran out, its holder may go on; from then on every write with it is refused. It ends with
-/// its session: once the holder has deleted that, it needs a new one to write.
+/// after it ran out, its holder may go on; from then on every write with it is refused. It ends
+/// with its session: once the holder has deleted that, it needs a new one to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriterLease {
