@@ -584,6 +584,18 @@ fn of_threads_that_write_large_values_at_once_one_is_there_as_a_whole() {
 }
 
 #[test]
+fn of_several_conflicts_a_batch_names_the_document_that_it_leaves_alone() {
+    let (_, log) = store();
+    log.put("space", "written", &NewRecord::new(b"1")).unwrap();
+    log.put("space", "leader", &NewRecord::new(b"1")).unwrap();
+    let mut batch = Batch::new();
+    batch.put_if("space", "written", NewRecord::new(b"2"), Expected::Absent);
+    batch.expect("space", "leader", Expected::Absent);
+    let refused = log.commit(&batch).unwrap_err();
+    assert!(matches!(&refused, Error::Conflict { key, .. } if key == "leader"), "{refused}");
+}
+
+#[test]
 fn a_document_that_is_held_stays_readable_whatever_is_written_meanwhile() {
     let (_, log) = store();
     log.put("space", "one", &NewRecord::new(&[1; 5000])).unwrap();

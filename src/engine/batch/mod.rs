@@ -122,7 +122,9 @@ impl<'a> Batch<'a> {
     /// was there before any of the writes; so a document may be expected and written by one batch.
     /// A condition is no write: a batch needs at least one besides, and [`Committed::versions`]
     /// says nothing of it. If it is not as expected the commit fails with
-    /// [`crate::Error::Conflict`], which names the document and the version that it has.
+    /// [`crate::Error::Conflict`], which names the document and the version that it has. Of several
+    /// that are not as expected it names the first that was given here, before any that is written:
+    /// such as who leads.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {

@@ -201,6 +201,12 @@ impl Engine {
     /// the versions that are there, and those that go.
     fn look(&self, core: &mut Core, planned: &mut [Planned<'_>]) -> Result<Found> {
         self.check_open(core)?;
+        // What is only expected comes first: it may say who may write at all.
+        for planned in planned.iter() {
+            if let Write::Expect { expected, .. } = planned.write {
+                let _ = self.check_expected(core, (&planned.space, &planned.id), expected)?;
+            }
+        }
         let mut found = Found::default();
         for write in planned.iter_mut() {
             found.versions.push(self.supersede(core, write, &mut found.evicted)?);
@@ -275,14 +281,10 @@ impl Engine {
     ) -> Result<Option<Version>> {
         let expected = match planned.write {
             Write::Put { expected, .. } | Write::Delete { expected, .. } => expected,
-            Write::Expect { expected, .. } => expected,
-            Write::Append { .. } => return Ok(None),
+            Write::Expect { .. } | Write::Append { .. } => return Ok(None),
         };
         let (numbers, found) =
             self.check_expected(core, (&planned.space, &planned.id), expected)?;
-        if matches!(planned.write, Write::Expect { .. }) {
-            return Ok(None);
-        }
         let is_pending = |run_no: &RunNo| core.hot.get(*run_no).is_some_and(|run| run.pending);
         evicted.extend(numbers.iter().filter(|run_no| !is_pending(run_no)));
         Ok(found)
