@@ -30,7 +30,7 @@ impl Engine {
     fn open_run(&self, run: RunRef<'_>) -> Result<(Arc<Opened>, RunNo)> {
         let core = self.open_core()?;
         RunId::check(run.run())?;
-        if run.agent().is_none() {
+        if run.agent().is_none() && run.number().is_none() {
             match core.hot.by_id(run.run()) {
                 ([], false) => {
                     let found = core.catalog.find(run.run(), false)?;

@@ -24,7 +24,7 @@ use crate::format::eviction::Eviction;
 use crate::format::frame::{FLAG_DOCUMENT, FLAG_PIECES, PIECES_LEN, Pieces, frame_len};
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{Lsn, RunNo, Seq, Timestamp};
+use crate::types::{ExtentNo, Lsn, RunNo, Seq, Timestamp};
 
 /// The payload of a record as it will stand in its frame.
 pub(crate) enum Body<'a> {
@@ -131,19 +131,25 @@ impl Engine {
             segment.note(Mark::Allocated);
         }
         // The next segments take the lowest free extents: these.
-        let mut keeper = self.keeper.lock();
-        keeper.sync()?;
-        let free: Vec<_> = keeper.manifest.free().take(segments - set_aside.len()).collect();
-        let full = free.iter().try_for_each(|extent| {
+        let claimed = {
+            let mut keeper = self.keeper.lock();
+            let more = set_aside.len()..segments;
+            more.map(|_| keeper.claim()).collect::<Result<Vec<ExtentNo>>>()?
+        };
+        // Where the file system writes zeros for it this takes long: without the lock.
+        let allocated = claimed.iter().try_for_each(|extent| {
             self.disk.allocate(self.extent_size.offset_of(*extent), self.extent_size.bytes())
         });
-        if full.is_err() {
+        for extent in claimed {
+            let is_kept = allocated.is_ok() || self.punch_extents(extent, 1).is_ok();
+            let mut keeper = self.keeper.lock();
+            if is_kept { keeper.manifest.unclaim(extent) } else { keeper.let_go(extent) }
+        }
+        if allocated.is_err() {
             // Why there is no room says more than why it could not be given back.
-            let _ = free.into_iter().try_for_each(|extent| self.punch_extents(extent, 1));
-            drop(keeper);
             let _ = self.give_back_freed();
         }
-        full
+        allocated
     }
 
     /// Gives up versions of documents that were not written to their end.

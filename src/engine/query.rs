@@ -54,8 +54,12 @@ impl Engine {
         let agent = run.agent().map(AgentId::new).transpose()?;
         let numbers = self.numbers(core, run.run())?;
         if let Some(number) = run.number() {
+            let is_there = numbers.contains(&number)
+                && match &agent {
+                    Some(agent) => *agent == self.agent_of_number(core, number, run.run())?,
+                    None => true,
+                };
             let id = RunId::new(run.run())?;
-            let is_there = numbers.contains(&number);
             return is_there.then_some(number).ok_or(Error::RunNotFound { run: id, agent });
         }
         if agent.is_none()
@@ -312,17 +316,20 @@ impl Moment {
         ask: impl Fn(&dyn index::Catalog, Option<&K>, usize) -> Result<Vec<K>, IndexError>,
         show: impl Fn(&K) -> Result<Option<T>>,
     ) -> Result<Vec<T>> {
-        let mut found = Vec::new();
+        let (mut found, mut wanted) = (Vec::new(), limit.min(PAGE));
         while found.len() < limit {
-            let wanted = (limit - found.len()).min(PAGE);
             let page = self.catalog.ask(|index| ask(index, from.as_ref(), wanted))?;
             for key in &page {
                 found.extend(show(key)?);
+                if found.len() == limit {
+                    return Ok(found);
+                }
             }
             if page.len() < wanted {
                 break;
             }
-            from = page.last().cloned();
+            // Some are not shown, and perhaps very many.
+            (from, wanted) = (page.last().cloned(), PAGE);
         }
         Ok(found)
     }

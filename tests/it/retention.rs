@@ -555,7 +555,9 @@ fn a_summary_names_its_own_run_and_none_that_has_its_ids_later() {
         log.delete_run(&first).map(drop),
         log.hold(&first, "why").map(drop),
         log.trace(&first).map(drop),
+        log.trace(RunRef::from("run").numbered(first.number())).map(drop),
         log.run(RunRef::from("run").numbered(first.number())).map(drop),
+        log.run(RunRef::from(("other", "run")).numbered(second.number())).map(drop),
     ] {
         assert!(matches!(refused, Err(Error::RunNotFound { .. })), "{refused:?}");
     }

@@ -112,8 +112,9 @@ fn salvage_outputs(
     }
     // What an output replaces was there before it. Of several with one number at most one was
     // finished: the number was given again after a crash.
-    found.sort_by_key(|(_, key, output)| (key.id, output.as_ref().is_none_or(|it| !it.is_whole)));
-    let mut taken = known.clone();
+    let doubt = |it: &Option<Output>| it.as_ref().map_or(2, |it| u8::from(!it.is_whole));
+    found.sort_by_key(|(_, key, output)| (key.id, doubt(output)));
+    let (groups, mut taken) = (Groups::of(&found), known.clone());
     for (extent, key, output) in &found {
         let (extent, segment) = (*extent, key.id);
         if !taken.insert(segment) {
@@ -124,8 +125,7 @@ fn salvage_outputs(
             base.change(extent, Change::Retire { extent })?;
             continue;
         };
-        let others = found.iter().filter_map(|(_, _, output)| output.as_ref());
-        let counts = counts(output, others, &known);
+        let counts = groups.counts(output, &known);
         let mut victims: BTreeSet<SegmentId> = output.origin.victims.iter().copied().collect();
         victims.extend(output.origin.victims.iter().filter_map(|id| replaced.get(id)).flatten());
         if counts {
@@ -140,26 +140,34 @@ fn salvage_outputs(
     Ok(())
 }
 
-/// Whether an output counts. One that is not whole was damaged since, or was not finished and must
-/// not take the place of what is left: another one of its group tells, or that all is gone.
-fn counts<'a>(
-    output: &Output,
-    mut others: impl Iterator<Item = &'a Output>,
-    known: &BTreeSet<SegmentId>,
-) -> bool {
-    let is_gone = |victim: &SegmentId| !known.contains(victim);
-    let Origin { group, victims, ordinal, .. } = &output.origin;
-    let is_of_group = |other: &Output| {
-        let is_in_front = *ordinal < other.origin.ordinal || !other.origin.last;
-        other.is_whole
-            && is_in_front
-            && other.origin.group == *group
-            && other.origin.victims == *victims
-    };
-    if output.is_whole || others.any(is_of_group) {
-        return victims.iter().any(is_gone);
+/// Of each compaction of which an output is whole, by group and victims: so many outputs it has at
+/// least that are not behind its last one.
+struct Groups<'a>(BTreeMap<(SegmentId, &'a [SegmentId]), u32>);
+
+impl<'a> Groups<'a> {
+    fn of(found: &'a [(ExtentNo, SegmentKey, Option<Output>)]) -> Self {
+        let mut groups = BTreeMap::new();
+        let all = found.iter().filter_map(|(_, _, output)| output.as_ref());
+        for Output { origin, .. } in all.filter(|output| output.is_whole) {
+            let outputs = if origin.last { u32::from(origin.ordinal) } else { u32::MAX };
+            let known = groups.entry((origin.group, &*origin.victims)).or_default();
+            *known = outputs.max(*known);
+        }
+        Self(groups)
     }
-    !victims.is_empty() && victims.iter().all(is_gone)
+
+    /// Whether an output counts. One that is not whole was damaged since, or was not finished and
+    /// must not take the place of what is left: another one of its group tells, or that all is
+    /// gone.
+    fn counts(&self, output: &Output, known: &BTreeSet<SegmentId>) -> bool {
+        let Origin { group, victims, ordinal, .. } = &output.origin;
+        let is_gone = |victim: &SegmentId| !known.contains(victim);
+        let others = self.0.get(&(*group, &**victims));
+        if output.is_whole || others.is_some_and(|outputs| u32::from(*ordinal) < *outputs) {
+            return victims.iter().any(is_gone);
+        }
+        !victims.is_empty() && victims.iter().all(is_gone)
+    }
 }
 
 fn retire_all(base: &mut Base, victims: &BTreeSet<SegmentId>) -> Result<()> {

@@ -32,8 +32,9 @@ const BOUNDARIES: usize = 64;
 /// Folders that are open in this process, by their one path.
 static FOLDERS: Mutex<BTreeMap<PathBuf, Arc<Folder>>> = Mutex::new(BTreeMap::new());
 
-/// What belongs to each log that a store is on.
-static LOGS: Mutex<Vec<Weak<Opened>>> = Mutex::new(Vec::new());
+/// What belongs to each log that a store is on, by the address of the log's environment, which all
+/// clones of a log have in common.
+static LOGS: Mutex<BTreeMap<usize, Weak<Opened>>> = Mutex::new(BTreeMap::new());
 
 /// A folder, and whether it is open.
 struct Folder {
@@ -77,19 +78,20 @@ impl Opened {
 
     /// What belongs to this log: one for all stores on it.
     pub(super) fn on(log: RunLog) -> Arc<Self> {
-        // Let go behind the lock: the last one closes the log.
-        let others: Vec<Arc<Self>>;
         let mut logs = LOGS.lock();
-        logs.retain(|one| one.strong_count() > 0);
-        others = logs.iter().filter_map(Weak::upgrade).collect();
-        // All clones of a log have one environment, which lives as long as one of them.
-        let same = |one: &&Arc<Self>| core::ptr::eq(one.log().environment(), log.environment());
-        if let Some(one) = others.iter().find(same) {
-            return Arc::clone(one);
+        // While it lives it has the log, so that no other log can be at its address.
+        if let Some(one) = logs.get(&address(&log)).and_then(Weak::upgrade) {
+            return one;
         }
         let one = Arc::new(Self::new(log));
-        logs.push(Arc::downgrade(&one));
+        one.note(&mut logs);
         one
+    }
+
+    /// Has the next one who asks for the same log find it.
+    fn note(self: &Arc<Self>, logs: &mut BTreeMap<usize, Weak<Self>>) {
+        logs.retain(|_, one| one.strong_count() > 0);
+        logs.insert(address(self.log()), Arc::downgrade(self));
     }
 
     pub(super) fn log(&self) -> &RunLog {
@@ -101,6 +103,10 @@ impl Opened {
         let place = usize::try_from(hash_of(agent, run) % BOUNDARIES as u64).unwrap_or(0);
         self.boundaries[place].lock()
     }
+}
+
+fn address(log: &RunLog) -> usize {
+    core::ptr::from_ref(log.environment()).addr()
 }
 
 pub(super) fn hash_of(agent: &str, run: &str) -> u64 {
@@ -146,7 +152,7 @@ impl Folder {
         let mut opened = Opened::new(open(&path.join(FILE))?);
         opened.registered = Some((path.to_owned(), Arc::clone(self)));
         let opened = Arc::new(opened);
-        LOGS.lock().push(Arc::downgrade(&opened));
+        opened.note(&mut LOGS.lock());
         *state = State::Open(Arc::downgrade(&opened));
         Ok(opened)
     }
