@@ -338,14 +338,14 @@ impl Engine {
         evicted: &mut HashSet<RunNo>,
     ) -> Result<()> {
         let now = self.now();
-        let mut rest = runs;
+        let (mut rest, mut most) = (runs, EVICT_FRAME);
         while !rest.is_empty() {
             let mut core = self.core.lock();
             self.check_open(&core)?;
             let (mut items, mut len, mut seen) = (Vec::new(), 0, 0);
             for run in rest {
                 let item = eviction(run, now);
-                if len + item.encoded_len() > EVICT_FRAME && seen > 0 {
+                if len + item.encoded_len() > most && seen > 0 {
                     break;
                 }
                 seen += 1;
@@ -354,11 +354,19 @@ impl Engine {
                     items.push(item);
                 }
             }
-            rest = rest.get(seen..).unwrap_or_default();
             if items.is_empty() {
+                rest = rest.get(seen..).unwrap_or_default();
                 continue;
             }
-            self.place_evictions(&mut core, &items)?;
+            match self.place_evictions(&mut core, &items) {
+                // Fewer may fit in what is kept back, and give space.
+                Err(Error::DiskFull { .. }) if items.len() > 1 => {
+                    most = len / 2;
+                    continue;
+                }
+                placed => _ = placed?,
+            }
+            rest = rest.get(seen..).unwrap_or_default();
             evicted.extend(items.iter().map(|item| item.run_no));
             let (waiting, hot) = (core.unapplied.len(), core.hot.len());
             drop(core);

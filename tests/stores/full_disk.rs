@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use runlog::stores::checkpoints::{Checkpointer, SessionLog, TenantId, ThreadKey};
 use runlog::stores::consume_once::{Begin, ConsumeOnce, EffectLedger};
+use runlog::stores::run_store::{RetentionConfig, RunStatus, RunStore};
 use runlog::stores::sessions::{EngineSessionStore, SessionStore};
 use runlog::stores::trajectory::{RunIdentity, TrajectoryLog, TrajectoryPayload, TrajectoryRecord};
 use runlog::{Error, RunLog};
 use runlog_sim::{Op, SimDisk, SplitMix64};
 use serde_json::json;
 
+use super::run_store_world::{NOW, ended, started, success, turn};
 use super::support::{block_on, options};
 
 type Done = Result<(), Box<dyn StdError>>;
@@ -109,7 +111,30 @@ fn record(log: &RunLog, number: usize, len: usize) -> Done {
     Ok(())
 }
 
-const CASES: [Case; 9] = [
+fn runs(log: &RunLog) -> RunStore {
+    RunStore::on(log.clone(), RetentionConfig { max_per_agent: 1, max_age_days: 0 })
+}
+
+fn run(log: &RunLog, number: usize, len: usize) -> Done {
+    let (store, name) = (runs(log), format!("run {number}"));
+    store.write_started(&started("a", &name, NOW))?;
+    store.append_turns("a", &name, &[turn(1, &text(number, len))])?;
+    Ok(store.write_ended(&ended("a", &name, NOW + 1, success()))?)
+}
+
+const CASES: [Case; 10] = [
+    Case {
+        name: "collect runs",
+        fill: run,
+        delete: |log, _| {
+            runs(log).try_gc()?;
+            Ok(())
+        },
+        left: |log| {
+            let all = runs(log).list_runs("a");
+            all.iter().filter(|run| run.status == RunStatus::Completed).count().saturating_sub(1)
+        },
+    },
     Case {
         name: "prune",
         fill: put,

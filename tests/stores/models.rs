@@ -7,7 +7,9 @@
 //! must be one of the candidates at any time, and is the only one from then on. After a power cut
 //! the same holds: what was acknowledged is durable.
 //!
-//! `RUNLOG_STORES_MODEL_OPS` says how many calls each model makes; a plain `cargo test` makes few.
+//! - `RUNLOG_STORES_MODEL_OPS`: how many calls each model makes; a plain `cargo test` makes few.
+//! - `RUNLOG_STORES_MODEL_SEED`: where all choices come from. In about half of the rounds the actors
+//!   are threads, so that the same seed need not fail twice.
 
 use std::error::Error as StdError;
 use std::fmt::Debug;
@@ -262,10 +264,10 @@ impl<S: Subject> Actor<S> {
     }
 }
 
-/// How many calls a model makes.
-fn wanted(default: u64) -> u64 {
-    let asked = std::env::var("RUNLOG_STORES_MODEL_OPS").ok();
-    asked.map_or(default, |text| text.parse().expect("RUNLOG_STORES_MODEL_OPS is a number"))
+/// The number in an environment variable.
+fn variable(name: &str, default: u64) -> u64 {
+    let asked = std::env::var(name).ok();
+    asked.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
 fn with_options(seed: u64) -> runlog::Options {
@@ -278,8 +280,10 @@ fn with_options(seed: u64) -> runlog::Options {
 /// Runs a model.
 pub(crate) fn run<S: Subject>(subject: &S, calls: u64) {
     const ACTORS: usize = 3;
-    let (wanted, mut made, mut failed) = (wanted(calls), 0, 0_u64);
-    let mut actors: Vec<Actor<S>> = (0..ACTORS).map(|number| Actor::new(number, 7)).collect();
+    let seed = variable("RUNLOG_STORES_MODEL_SEED", 11);
+    let (wanted, mut made, mut failed) = (variable("RUNLOG_STORES_MODEL_OPS", calls), 0, 0_u64);
+    println!("RUNLOG_STORES_MODEL_SEED={seed} RUNLOG_STORES_MODEL_OPS={wanted}");
+    let mut actors: Vec<Actor<S>> = (0..ACTORS).map(|number| Actor::new(number, !seed)).collect();
     let mut disk = SimDisk::new();
     let mut log = with_options(1).create_storage(Arc::new(disk.clone())).unwrap();
     for round in 0.. {
@@ -287,7 +291,7 @@ pub(crate) fn run<S: Subject>(subject: &S, calls: u64) {
             println!("{made} calls in {round} rounds; {failed} rounds with a call that failed");
             break;
         }
-        let mut random = SplitMix64::for_case(11, round);
+        let mut random = SplitMix64::for_case(seed, round);
         let trouble = Trouble::random(&mut random);
         let steps = 10 + random.index(50);
         let from = disk.op_count() + random.index(steps * ACTORS * 3);

@@ -165,7 +165,11 @@ impl Opened {
         self.each_in_progress(&mut |opened, found| {
             let (agent, run) = found.key();
             if found.fold.ended.is_some() {
-                drop(opened.finish(agent, run)?);
+                match opened.finish(agent, run) {
+                    // It stays this time, and others give space.
+                    Err(RunStoreError::Engine(Error::DiskFull { .. })) => {}
+                    finished => drop(finished?),
+                }
             }
             Ok(())
         })?;
@@ -187,18 +191,16 @@ impl Opened {
         })?;
         let plan = plan(&retention.policy(), self.log().now(), &inventory)?;
         let going = plan.going.iter().filter_map(|going| Some((ids.get(going.place)?, going.rule)));
-        for (agent, run) in &rolled_back {
-            self.delete_rolled_back(agent.as_str(), run.as_str())?;
-        }
         // Those that were planned for, whatever has their ids by now.
         let all: Vec<(RunRef<'_>, Rule)> = going
             .map(|((agent, run, number), rule)| ((agent, run).into(), *number, rule))
             .map(|(run, number, rule): (RunRef<'_>, _, _)| (run.numbered(number), rule))
             .collect();
-        if all.is_empty() {
-            return Ok(0);
+        let evicted = if all.is_empty() { 0 } else { self.log().evict(&all)?.plan.evict.len() };
+        for (agent, run) in &rolled_back {
+            self.delete_rolled_back(agent.as_str(), run.as_str())?;
         }
-        Ok(self.log().evict(&all)?.plan.evict.len())
+        Ok(evicted)
     }
 }
 
