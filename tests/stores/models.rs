@@ -8,8 +8,8 @@
 //! the same holds: what was acknowledged is durable.
 //!
 //! - `RUNLOG_STORES_MODEL_OPS`: how many calls each model makes; a plain `cargo test` makes few.
-//! - `RUNLOG_STORES_MODEL_SEED`: where all choices come from. In about half of the rounds the actors
-//!   are threads, so that the same seed need not fail twice.
+//! - `RUNLOG_STORES_MODEL_SEED`: where all choices come from. In about half of the rounds the
+//!   actors are threads, so that the same seed need not fail twice.
 
 use std::error::Error as StdError;
 use std::fmt::Debug;
