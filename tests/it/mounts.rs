@@ -166,6 +166,8 @@ fn live_on(kind: &str, bytes: u64, space: SpaceReturn, threads: bool) {
         story = story.reopen();
         story.check();
         fs::remove_file(filler).unwrap();
+        // Its blocks are free once the journal says so.
+        fs::File::open(mounted.at()).unwrap().sync_all().unwrap();
     }
     assert!(story.refused > 0, "the file system was never full");
     for name in story.runs.keys() {
