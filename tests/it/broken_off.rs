@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
 use runlog::format::EXTENTS_AT;
+use runlog::format::frame::{FRAME_HEADER_LEN, frame_len};
 use runlog::{Durability, Metadata, NewRecord, Options, RunLog, TailWriter};
 use runlog_sim::{CrashImages, Fault, OpKind, SimDisk, Survivors};
 
@@ -25,11 +26,28 @@ fn any_boot() -> Options {
     options().environment(Environment { boot_id: None, ..Environment::system() })
 }
 
+/// The first extent of a store, and where its directory is.
+fn first_extent(image: &mut [u8]) -> (&mut [u8], usize) {
+    let extent = &mut image[EXTENTS_AT as usize..][..EXTENT as usize];
+    let directory = extent.windows(8).position(|part| part == b"RLOGDIR1").unwrap();
+    (extent, directory)
+}
+
 /// A store after a power loss: a segment that is closed with a long directory, and has a hole in
 /// front of it that is not below the floor. The next segment has records too.
 fn with_a_hole() -> Vec<u8> {
+    let mut image = of_two_segments(any_boot());
+    let (extent, directory) = first_extent(&mut image);
+    assert!(directory + 12_000 > EXTENT as usize * 3 / 4, "{directory}");
+    let hole = (directory - 1_500) / 512 * 512;
+    extent[hole..hole + 512].fill(0);
+    image
+}
+
+/// A store whose first segment is closed, which is not durable, and whose second has a record.
+fn of_two_segments(options: Options) -> Vec<u8> {
     let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
-    let threads = any_boot().scheduler(Arc::new(background.clone()));
+    let threads = options.scheduler(Arc::new(background.clone()));
     let log = threads.create_storage(Arc::new(disk.clone())).unwrap();
     let start = |run: usize| log.start_run("agent", &format!("run-{run}"), unsynced()).unwrap();
     let runs: Vec<_> = (0..110).map(start).collect();
@@ -41,22 +59,37 @@ fn with_a_hole() -> Vec<u8> {
         let _ = turns.next().unwrap().append(b"record").unwrap();
     }
     let _ = turns.next().unwrap().append(b"record").unwrap();
-    let mut image = disk.image();
-    let extent = &mut image[EXTENTS_AT as usize..][..EXTENT as usize];
-    let directory = extent.windows(8).position(|part| part == b"RLOGDIR1").unwrap();
-    assert!(directory + 12_000 > EXTENT as usize * 3 / 4, "{directory}");
-    let hole = (directory - 1_500) / 512 * 512;
-    extent[hole..hole + 512].fill(0);
-    image
+    disk.image()
+}
+
+/// How many records each run has.
+fn counts(log: &RunLog) -> Vec<usize> {
+    let runs = (0..110).map(|run| log.trace(format!("run-{run}").as_str()));
+    runs.map(|trace| trace.map_or(0, Iterator::count)).collect()
+}
+
+/// A kill leaves a segment that another one follows with a whole SEAL frame. So where that is
+/// damaged too, a record that is missing in front of it is not the only hole.
+#[test]
+fn a_damaged_seal_behind_a_hole_is_a_second_hole_whatever_the_boot_id_says() {
+    let boot = |id| Environment { boot_id: Some(BootId([id; 16])), ..Environment::system() };
+    let mut image = of_two_segments(options().environment(boot(1)));
+    let (extent, directory) = first_extent(&mut image);
+    let (seal, frame) = (directory - FRAME_HEADER_LEN, frame_len(b"record".len()));
+    extent[seal - frame..seal].fill(0);
+    extent[directory + 100] ^= 1;
+    let open = |id| {
+        let disk = SimDisk::untracked(image.clone());
+        options().environment(boot(id)).open_storage(Arc::new(disk)).unwrap()
+    };
+    let (same, other) = (open(1), open(2));
+    assert!(!same.recovery_report().same_boot, "{}", same.recovery_report());
+    assert_eq!(counts(&same), counts(&other));
 }
 
 #[test]
 fn what_an_opening_left_out_stays_out_wherever_it_is_broken_off() {
     let image = with_a_hole();
-    let counts = |log: &RunLog| -> Vec<usize> {
-        let runs = (0..110).map(|run| log.trace(format!("run-{run}").as_str()));
-        runs.map(|trace| trace.map_or(0, Iterator::count)).collect()
-    };
     let disk = SimDisk::untracked(image.clone());
     let log = any_boot().open_storage(Arc::new(disk.clone())).unwrap();
     assert!(!log.recovery_report().torn.is_empty(), "{}", log.recovery_report());

@@ -148,8 +148,10 @@ fn is_left_by_a_kill(cuts: &[Cut], floor: LogPosition) -> bool {
         if closed.is_none() && number < last {
             return false;
         }
-        let log = cut.items.get(..closed.unwrap_or(cut.items.len())).unwrap_or_default();
-        let end = closed.or_else(|| log.iter().rposition(is_valid)).unwrap_or(0);
+        // Behind a SEAL frame that a kill left there are frames only if all of it was written.
+        let sealed = closed.map(|seal| seal + usize::from(number < last));
+        let log = cut.items.get(..sealed.unwrap_or(cut.items.len())).unwrap_or_default();
+        let end = sealed.or_else(|| log.iter().rposition(is_valid)).unwrap_or(0);
         let above = |item: &&Item| cut.segment.position(item.offset()) >= floor;
         let log = log.get(..end).unwrap_or_default();
         holes += log.iter().filter(above).filter(|item| !is_valid(item)).count();
