@@ -44,15 +44,6 @@ pub(crate) struct Tail {
     pub(crate) builder: DirectoryBuilder,
 }
 
-/// A sealed segment of which the manifest does not know yet.
-#[derive(Debug)]
-pub(crate) struct Sealing {
-    pub(crate) segment: Arc<Segment>,
-    pub(crate) at: SealedAt,
-    /// The seal is durable once the durable position is here.
-    pub(crate) covered_at: LogPosition,
-}
-
 /// Who may use the space that is kept back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
@@ -68,9 +59,8 @@ pub(crate) struct Core {
     pub(crate) tail: Tail,
     /// A segment is in [`Engine::reserved`], or on its way there.
     pub(crate) has_next: bool,
-    /// Sealed segments, oldest first, that the manifest does not know as sealed.
-    pub(crate) sealing: VecDeque<Sealing>,
-    /// Sealed segments, oldest first, that the catalog does not cover.
+    /// Sealed segments, oldest first, that the catalog does not cover. The manifest knows those in
+    /// front as sealed ([`Mark::Durable`]).
     pub(crate) unapplied: VecDeque<Arc<Segment>>,
     /// What answers for everything older.
     pub(crate) catalog: Arc<Catalog>,
@@ -388,8 +378,6 @@ impl Core {
         for (slot, entry) in (0..).zip(built) {
             self.hot.seal(segment.id(), slot, entry);
         }
-        let covered_at = segment.position(engine.extent_size.bytes_u32());
-        self.sealing.push_back(Sealing { segment: Arc::clone(&segment), at, covered_at });
         engine.sealing.store(true, core::sync::atomic::Ordering::Release);
         self.unapplied.push_back(segment);
     }

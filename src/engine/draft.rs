@@ -4,6 +4,7 @@ use super::values::setters;
 use crate::error::{Error, IdKind, Result};
 use crate::format::block::{BlockHead, seq_in};
 use crate::format::directory::{EVICTION_COST, EndAt, EvictionAt, HoldAt, RECORD_COST, StartAt};
+use crate::format::eviction::Eviction;
 use crate::format::frame::{
     FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES, FLAG_PLAIN, FRAME_ALIGN,
     FrameCheck,
@@ -122,6 +123,20 @@ impl<'a> Draft<'a> {
     /// A draft without a payload.
     pub(crate) fn empty(kind: FrameKind, run_no: RunNo, at: Timestamp) -> Self {
         Self::new(FrameHeader::new(kind, run_no, at), &[], &[])
+    }
+
+    /// An EVICT of these; `body` takes their bytes.
+    pub(crate) fn evict<'i>(
+        items: impl IntoIterator<Item = &'i Eviction>,
+        at: Timestamp,
+        body: &'a mut Vec<u8>,
+    ) -> Self {
+        let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), at);
+        for item in items {
+            item.encode(body);
+            header.extra += 1;
+        }
+        Self::new(header, &[], body)
     }
 
     /// Puts the bytes of the frame behind those that are there, filled up to whole words.

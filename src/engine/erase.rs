@@ -50,8 +50,7 @@ impl Engine {
     /// none is left in the file; answers its payload bytes and the extents that somebody reads. Of
     /// a run that was deleted before, what is left is moved away from.
     pub(crate) fn erase(self: &Arc<Self>, run: RunRef<'_>) -> Result<(u64, u64)> {
-        let core = self.core.lock();
-        self.check_open(&core)?;
+        let core = self.open_core()?;
         let (space, deleted) = match self.resolve(&core, run) {
             Ok(run_no) => {
                 let agent = self.agent_of_number(&core, run_no, run.run())?;
@@ -74,8 +73,7 @@ impl Engine {
     pub(crate) fn erase_document(self: &Arc<Self>, name: &str, key: &str) -> Result<(u64, u64)> {
         let (space, id) = document_ids(name, key)?;
         let bytes = {
-            let core = self.core.lock();
-            self.check_open(&core)?;
+            let core = self.open_core()?;
             let numbers = self.version_numbers(&core, &space, &id)?;
             self.current_version(&core, &numbers)?.map_or(0, |row| row.bytes)
         };

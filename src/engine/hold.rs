@@ -72,8 +72,7 @@ impl Engine {
             let what = "the reason of a hold is at most 4,096 bytes long";
             return Err(Error::InvalidArgument { what });
         }
-        let mut core = self.core.lock();
-        self.check_open(&core)?;
+        let mut core = self.open_core()?;
         let run_no = self.resolve(&core, run)?;
         self.load(&mut core, run_no)?;
         let row = self.row(&core, run_no)?;

@@ -129,12 +129,12 @@ impl ManifestLog {
         self.unsynced &= self.commits != committed;
     }
 
-    /// Whether nobody owns an extent or is about to.
+    /// Whether an extent has no owner, and is not claimed for one.
     pub(crate) fn is_free(&self, extent: ExtentNo) -> bool {
         !self.extents.uses.contains_key(&extent) && !self.claimed.contains(&extent)
     }
 
-    /// The last extent that somebody owns or is about to.
+    /// The last extent that has an owner, or is claimed for one.
     pub(crate) fn last_in_use(&self) -> Option<ExtentNo> {
         let used = self.extents.uses.last_key_value().map(|(extent, _)| *extent);
         used.max(self.claimed.last().copied())
@@ -152,12 +152,12 @@ impl ManifestLog {
         end.saturating_sub(uses.len() as u64)
     }
 
-    /// The extents that nobody owns or is about to, the lowest first.
+    /// The extents that have no owner and are not claimed for one, the lowest first.
     pub(crate) fn free(&self) -> impl Iterator<Item = ExtentNo> + '_ {
         self.extents.free().filter(|extent| !self.claimed.contains(extent))
     }
 
-    /// Chooses a free extent; nobody else gets it until it is committed or given back.
+    /// Claims the lowest free extent, until it is committed or given back.
     pub(crate) fn claim(&mut self) -> ExtentNo {
         let extent = self.free().next().expect("there are four thousand million extents");
         self.claimed.insert(extent);

@@ -31,8 +31,7 @@ impl Engine {
         let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
         let max = self.extent_size.max_metadata().into();
         check_len(Sized::Metadata, metadata.payload.len(), max)?;
-        let mut core = self.core.lock();
-        self.check_open(&core)?;
+        let mut core = self.open_core()?;
         self.load_id(&mut core, run.as_str())?;
         let ids = (&agent, &run);
         let (run_no, end) = match find(&core, &agent, &run) {
@@ -138,8 +137,7 @@ impl Engine {
         at: Option<Timestamp>,
     ) -> Result<(RunNo, bool)> {
         let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
-        let mut core = self.core.lock();
-        self.check_open(&core)?;
+        let mut core = self.open_core()?;
         self.load_id(&mut core, run.as_str())?;
         if let Some(run_no) = find(&core, &agent, &run) {
             return Ok((run_no, false));
@@ -288,8 +286,7 @@ impl Engine {
     pub(crate) fn end(self: &Arc<Self>, run_no: RunNo, outcome: &Outcome) -> Result<Appended> {
         check_outcome(outcome)?;
         let body = end_body(outcome);
-        let mut core = self.core.lock();
-        self.check_open(&core)?;
+        let mut core = self.open_core()?;
         self.load(&mut core, run_no)?;
         let Some(run) = core.hot.get(run_no) else { return Err(Error::Poisoned) };
         let last = Seq(run.next_seq.0.saturating_sub(1));

@@ -116,8 +116,7 @@ impl Engine {
         // What every segment keeps besides frames, and a piece that does not fit at its end.
         let kept = reserve_len(self.extent_size) + SEGMENT_HEADER_LEN + piece;
         let kept = kept as usize + frame_len(MAX_RUN_ENTRY_COST);
-        let mut core = self.core.lock();
-        self.check_open(&core)?;
+        let mut core = self.open_core()?;
         let wanted = (core.tail.offset as usize + need + kept).min(extent as usize);
         core.grow(self, wanted)?;
         let rest = (extent - core.tail.offset) as usize;
@@ -153,13 +152,11 @@ impl Engine {
     }
 
     /// Gives up versions of documents that were not written to their end.
-    pub(crate) fn give_up(&self, versions: &[RunNo]) {
+    pub(crate) fn give_up(&self, versions: impl Iterator<Item = RunNo>) {
         let mut core = self.core.lock();
-        for &run_no in versions {
-            self.evict_unfinished(&mut core, run_no);
-        }
+        let given_up = versions.map(|run_no| self.evict_unfinished(&mut core, run_no)).count();
         drop(core);
-        if !versions.is_empty() {
+        if given_up > 0 {
             self.look_for_dead();
         }
     }

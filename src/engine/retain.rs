@@ -17,7 +17,6 @@ use super::shared::Engine;
 use super::upkeep::Wanted;
 use crate::error::{Error, Result};
 use crate::format::eviction::{Eviction, EvictionReceipt};
-use crate::format::{FrameHeader, FrameKind};
 use crate::gc::{Candidate, Inventory, Protection, Retention, Rule, Totals, plan};
 use crate::index::{RowSummary, RunRow};
 use crate::types::{AgentId, Durability, RunId, RunNo, RunRef, RunStatus, Timestamp};
@@ -145,8 +144,7 @@ impl Engine {
     /// All living runs as of now, and the catalog that knows most of them.
     pub(super) fn list_all(&self) -> Result<(Listed, Arc<Catalog>)> {
         let (catalog, deleted, hot) = {
-            let core = self.core.lock();
-            self.check_open(&core)?;
+            let core = self.open_core()?;
             let mut numbers = core.hot.run_numbers();
             numbers.sort_unstable();
             let rows: Result<Vec<_>> =
@@ -217,8 +215,7 @@ impl Engine {
                 let what = "an eviction leaves bytes behind, so it cannot say that it erases";
                 return Err(Error::InvalidArgument { what });
             }
-            let core = self.core.lock();
-            self.check_open(&core)?;
+            let core = self.open_core()?;
             let run_no = match self.resolve(&core, run) {
                 Ok(run_no) => run_no,
                 Err(Error::RunNotFound { .. }) => continue,
@@ -340,8 +337,7 @@ impl Engine {
         let now = self.now();
         let (mut rest, mut most) = (runs, EVICT_FRAME);
         while !rest.is_empty() {
-            let mut core = self.core.lock();
-            self.check_open(&core)?;
+            let mut core = self.open_core()?;
             let (mut items, mut len, mut seen) = (Vec::new(), 0, 0);
             for run in rest {
                 let item = eviction(run, now);
@@ -404,12 +400,7 @@ impl Engine {
         items: &[Eviction],
     ) -> Result<crate::types::LogPosition> {
         let mut body = Vec::new();
-        for item in items {
-            item.encode(&mut body);
-        }
-        let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), self.now());
-        header.extra = u32::try_from(items.len()).unwrap_or(u32::MAX);
-        let mut draft = Draft::new(header, &[], &body);
+        let mut draft = Draft::evict(items, self.now(), &mut body);
         let end = core.place_one(self, &mut draft, Urgency::Reserve, Durability::Disk)?;
         for item in items {
             core.hot.remove(item.run_no);
@@ -420,8 +411,7 @@ impl Engine {
 
     /// Deletes an ended run; answers its payload bytes.
     pub(crate) fn delete(self: &Arc<Self>, run: RunRef<'_>, rule: Rule) -> Result<u64> {
-        let core = self.core.lock();
-        self.check_open(&core)?;
+        let core = self.open_core()?;
         let run_no = self.resolve(&core, run)?;
         self.delete_resolved(core, run_no, rule)
     }

@@ -115,6 +115,12 @@ impl Segment {
         Change::Reserve { extent: self.extent, segment, salt, purpose }
     }
 
+    /// What tells the manifest that it is sealed, once it is.
+    pub(crate) fn sealing(&self) -> Option<Change> {
+        let (extent, segment) = (self.extent, self.key.id);
+        Some(Change::Seal { extent, segment, at: self.sealed()? })
+    }
+
     /// What the segment is for.
     pub(crate) fn purpose(&self) -> Purpose {
         self.purpose

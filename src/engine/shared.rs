@@ -202,31 +202,25 @@ impl Engine {
         // A second one would overtake: the manifest must know the older segments first, since
         // recovery takes what it knows as sealed for older than everything else.
         let _one_at_a_time = self.noting.lock();
-        let durable = self.commit.durable();
-        let core = self.core.lock();
-        let covered = core.sealing.iter().take_while(|waits| waits.covered_at <= durable);
-        let changes: Vec<Change> = covered
-            .map(|waits| Change::Seal {
-                extent: waits.segment.extent(),
-                segment: waits.segment.id(),
-                at: waits.at,
-            })
-            .collect();
-        let left = core.sealing.len() > changes.len();
-        drop(core);
+        let (durable, size) = (self.commit.durable(), self.extent_size.bytes_u32());
+        let unknown = |segment: &&Arc<Segment>| !segment.is(Mark::Durable);
+        let waiting: Vec<Arc<Segment>> =
+            self.core.lock().unapplied.iter().filter(unknown).cloned().collect();
+        let is_covered = |segment: &&Arc<Segment>| segment.position(size) <= durable;
+        let covered: Vec<_> = waiting.iter().take_while(is_covered).collect();
+        let changes: Vec<Change> = covered.iter().filter_map(|segment| segment.sealing()).collect();
         let noted = if changes.is_empty() { Ok(()) } else { self.keeper.lock().commit(&changes) };
-        if left || noted.is_err() {
+        if waiting.len() > covered.len() || noted.is_err() {
             // The next sync comes back to them.
             self.sealing.store(true, Ordering::Release);
         }
         noted?;
-        if changes.is_empty() {
-            return Ok(());
+        if !covered.is_empty() {
+            for segment in covered {
+                segment.note(Mark::Durable);
+            }
+            self.upkeep.want(Wanted::CHECKPOINT);
         }
-        for waits in self.core.lock().sealing.drain(..changes.len()) {
-            waits.segment.note(Mark::Durable);
-        }
-        self.upkeep.want(Wanted::CHECKPOINT);
         Ok(())
     }
 
@@ -254,23 +248,68 @@ impl Engine {
     pub(crate) fn reserve(&self, id: SegmentId, next: (RunNo, Lsn)) -> Result<Arc<Segment>> {
         let _watch = self.watch(Activity::Reserve);
         let written = self.commit.written();
+        let reserved = self.set_aside(&[id], Purpose::Log, next)?.pop().ok_or(Error::Poisoned)?;
+        // The sync of the record covers the log too: so the seals of earlier segments become known
+        // soon, and an open after a crash reads few segments however fast appends are.
+        self.commit.cover(written);
+        Ok(reserved)
+    }
+
+    /// Sets segments aside: in free extents that are allocated, with headers, and with records of
+    /// the manifest, all of it durable (O4). A single output may take the spare extent on a full
+    /// disk.
+    pub(crate) fn set_aside(
+        &self,
+        ids: &[SegmentId],
+        purpose: Purpose,
+        next: (RunNo, Lsn),
+    ) -> Result<Vec<Arc<Segment>>> {
         let mut keeper = self.keeper.lock();
-        let extent = keeper.claim()?;
-        let prepared = self.prepare(&mut keeper, extent, id, next);
-        if prepared.is_err() {
-            keeper.let_go(extent);
-        } else {
-            // The sync of the record covers the log too: so the seals of earlier segments become
-            // known soon, and an open after a crash reads few segments however fast appends are.
-            drop(keeper);
-            self.commit.cover(written);
+        let extents = match (self.prepare_extents(&mut keeper, ids.len()), purpose, ids) {
+            (Err(full @ Error::DiskFull { .. }), Purpose::Output, [_]) => {
+                keeper.spare.take().map(|spare| vec![spare]).ok_or(full)
+            }
+            (prepared, ..) => prepared,
+        }?;
+        let new =
+            |(id, extent): (&SegmentId, &ExtentNo)| self.new_segment(*extent, (*id, purpose), next);
+        let segments: Result<Vec<_>> = ids.iter().zip(&extents).map(new).collect();
+        let reserved = segments.and_then(|segments| {
+            let changes = segments.iter().map(|segment| segment.reservation());
+            keeper.commit_durably(&changes.collect::<Vec<_>>())?;
+            for segment in &segments {
+                segment.note(Mark::Allocated);
+            }
+            Ok(segments)
+        });
+        if reserved.is_err() {
+            for extent in extents {
+                keeper.let_go(extent);
+            }
         }
-        prepared
+        reserved
+    }
+
+    /// Claims so many free extents and makes them ready for segments, or gives all of them back.
+    pub(crate) fn prepare_extents(
+        &self,
+        keeper: &mut Keeper,
+        count: usize,
+    ) -> Result<Vec<ExtentNo>> {
+        keeper.sync()?;
+        let extents: Vec<_> = (0..count).map(|_| keeper.manifest.claim()).collect();
+        let prepared = extents.iter().try_for_each(|extent| self.prepare_extent(*extent));
+        if prepared.is_err() {
+            for extent in &extents {
+                keeper.let_go(*extent);
+            }
+        }
+        prepared.map(|()| extents)
     }
 
     /// Makes an extent ready for a segment: nothing of an earlier owner is left in it, and its
     /// space is had.
-    pub(crate) fn prepare_extent(&self, extent: ExtentNo) -> Result<()> {
+    fn prepare_extent(&self, extent: ExtentNo) -> Result<()> {
         let (at, len) = (self.extent_size.offset_of(extent), self.extent_size.bytes());
         let there = self.disk.len()?.saturating_sub(at).min(len);
         if there > 0 {
@@ -280,22 +319,8 @@ impl Engine {
         self.disk.allocate(at, len)
     }
 
-    fn prepare(
-        &self,
-        keeper: &mut Keeper,
-        extent: ExtentNo,
-        id: SegmentId,
-        next: (RunNo, Lsn),
-    ) -> Result<Arc<Segment>> {
-        self.prepare_extent(extent)?;
-        let segment = self.new_segment(extent, (id, Purpose::Log), next)?;
-        segment.note(Mark::Allocated);
-        keeper.commit_durably(&[segment.reservation()])?;
-        Ok(segment)
-    }
-
     /// A segment in an extent that is ready for it, with its header in the file.
-    pub(crate) fn new_segment(
+    fn new_segment(
         &self,
         extent: ExtentNo,
         (id, purpose): (SegmentId, Purpose),

@@ -20,17 +20,11 @@ impl Engine {
         if keeper.spare.is_some() || keeper.manifest.extents().uses.len() < SPARE_FROM {
             return Ok(());
         }
-        let extent = keeper.claim()?;
-        match self.prepare_extent(extent) {
-            Ok(()) => {
-                keeper.spare = Some(extent);
-                Ok(())
-            }
-            Err(error) => {
-                keeper.let_go(extent);
-                if matches!(error, Error::DiskFull { .. }) { Ok(()) } else { Err(error) }
-            }
+        match self.prepare_extents(&mut keeper, 1) {
+            Err(Error::DiskFull { .. }) => {}
+            prepared => keeper.spare = prepared?.pop(),
         }
+        Ok(())
     }
 
     /// Lets go of the extent that was set aside, to be given back with others that were freed. The

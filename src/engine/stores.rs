@@ -27,6 +27,7 @@ use super::shared::Engine;
 use super::storage::TailWindow;
 use crate::error::Result;
 use crate::format::ExtentSize;
+use crate::format::codec::len_u32;
 use crate::format::frame::FRAME_HEADER_LEN;
 use crate::types::Durability;
 
@@ -91,7 +92,7 @@ impl Tail {
             return Ok(false);
         }
         self.ask_for_window(engine);
-        let end = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+        let end = self.offset.saturating_add(len_u32(len));
         let Stores::Window { window, zeroed, ahead } = &mut self.stores else {
             return Ok(false);
         };
@@ -102,12 +103,23 @@ impl Tail {
         if goal < end {
             return Ok(false);
         }
-        let (start, from) = (self.segment.file_offset(), self.offset.max(*zeroed));
-        engine.disk.zero(start + u64::from(from), (goal - from) as usize)?;
-        *zeroed = goal;
-        window.pause();
         *ahead = (*ahead * 2).min(most_zeros(engine.extent_size));
+        window.pause();
+        self.zero_to(engine, goal, u32::MAX)?;
         Ok(true)
+    }
+
+    /// Writes zeros behind those that are there up to `goal`, so many with one call.
+    fn zero_to(&mut self, engine: &Engine, goal: u32, at_once: u32) -> Result<()> {
+        let Stores::Window { zeroed, .. } = &mut self.stores else { return Ok(()) };
+        let mut from = self.offset.max(*zeroed);
+        while from < goal {
+            let next = (from + 1).checked_next_multiple_of(at_once).unwrap_or(goal).min(goal);
+            let at = self.segment.file_offset() + u64::from(from);
+            engine.disk.zero(at, (next - from) as usize)?;
+            (*zeroed, from) = (next, next);
+        }
+        Ok(())
     }
 
     /// Sees to it that frames that wait for a sync are written over zeros: a sync of blocks that
@@ -116,21 +128,13 @@ impl Tail {
     /// changes.
     fn zero_for_syncs(&mut self, engine: &Engine, len: usize) -> Result<()> {
         self.ask_for_window(engine);
-        let Stores::Window { zeroed, .. } = &mut self.stores else { return Ok(()) };
-        let end = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+        let Stores::Window { zeroed, .. } = &self.stores else { return Ok(()) };
+        let end = self.offset.saturating_add(len_u32(len));
         let most = most_zeros(engine.extent_size).min(MOST_FOR_SYNCS);
         if end <= *zeroed || len > most as usize {
             return Ok(());
         }
-        let (start, goal) =
-            (self.segment.file_offset(), end.next_multiple_of(most).min(self.allocated));
-        let mut from = self.offset.max(*zeroed);
-        while from < goal {
-            let next = (from + 1).next_multiple_of(FIRST_ZEROS).min(goal);
-            engine.disk.zero(start + u64::from(from), (next - from) as usize)?;
-            (*zeroed, from) = (next, next);
-        }
-        Ok(())
+        self.zero_to(engine, end.next_multiple_of(most).min(self.allocated), FIRST_ZEROS)
     }
 
     /// Puts one frame into the file at the end of the log, where zeros went ahead: a head of whole

@@ -59,8 +59,7 @@ impl Engine {
         report.runs = report.unless_damaged(stats)?.map_or(0, |stats| stats.runs);
         let (sealed, tail, end, catalog, deleted, host, in_tail) = {
             let index = self.index.lock();
-            let core = self.core.lock();
-            self.check_open(&core)?;
+            let core = self.open_core()?;
             let (tail, catalog) = (Arc::clone(&core.tail.segment), Arc::clone(&core.catalog));
             let (end, deleted) = (core.tail.offset, Arc::clone(&core.deleted));
             let runs = core.tail.builder.runs().iter().map(|built| &built.entry);

@@ -38,12 +38,10 @@ struct Planned<'a> {
     write: Write<'a>,
     /// The version that a put will have, or the run that a record goes to.
     run_no: RunNo,
-}
-
-/// The bodies that need no lock, and the numbers of versions of which pieces are written.
-struct Bodies<'a> {
-    bodies: Vec<Option<Body<'a>>>,
-    pending: Vec<RunNo>,
+    /// The payload as it will stand in its frame.
+    body: Option<Body<'a>>,
+    /// Pieces of the version are written.
+    pending: bool,
 }
 
 /// What a batch finds: the version that counts of each document that it writes, and the versions
@@ -68,20 +66,15 @@ impl Engine {
             // What is refused anyway leaves no pieces behind.
             self.look(&mut self.core.lock(), &mut planned)?;
         }
-        let prepared = self.batch_bodies_of(&mut rows, &mut planned)?;
-        let mut core = self.core.lock();
-        let done = self
-            .look(&mut core, &mut planned)
-            .and_then(|found| self.place_batch(&mut core, batch, &mut planned, &prepared, found));
-        let (versions, lsn, end) = match done {
-            Ok(done) => done,
-            Err(error) => {
-                drop((core, rows));
-                self.give_up(&prepared.pending);
-                return Err(error);
-            }
-        };
+        let bodies = planned.iter_mut().try_for_each(|write| self.write_body(&mut rows, write));
+        let placed = bodies.and_then(|()| {
+            let mut core = self.core.lock();
+            let found = self.look(&mut core, &mut planned)?;
+            Ok((self.place_batch(&mut core, batch, &mut planned, found)?, core))
+        });
         drop(rows);
+        let pending = planned.iter().filter(|write| write.pending).map(|write| write.run_no);
+        let ((versions, lsn, end), core) = placed.inspect_err(|_| self.give_up(pending))?;
         self.finish(core, end, batch.level())?;
         let is_write = |write: &Planned<'_>| !matches!(write.write, Write::Expect { .. });
         let versions = planned.iter().zip(versions).filter(|(write, _)| is_write(write));
@@ -123,7 +116,8 @@ impl Engine {
             if matches!(write, Write::Put { .. }) {
                 frame::encode_ids(&space, &id, &mut ids);
             }
-            planned.push(Planned { space, id, ids, write: *write, run_no: RunNo(0) });
+            let (write, run_no, body, pending) = (*write, RunNo(0), None, false);
+            planned.push(Planned { space, id, ids, write, run_no, body, pending });
         }
         Ok(planned)
     }
@@ -142,49 +136,28 @@ impl Engine {
         Ok(self.rows_for(&records, limit))
     }
 
-    /// The payloads as they will stand in their frames; long ones are written now, in pieces that
-    /// count only once the batch does.
-    fn batch_bodies_of<'a, 'e>(
+    /// The payload as it will stand in its frame; a long one is written now, in pieces that count
+    /// only once the batch does.
+    fn write_body<'e>(
         self: &'e Arc<Self>,
         rows: &mut Rows<'e>,
-        planned: &mut [Planned<'a>],
-    ) -> Result<Bodies<'a>> {
-        let (mut bodies, mut pending) = (Vec::with_capacity(planned.len()), Vec::new());
-        for write in planned.iter_mut() {
-            match self.batch_body(rows, write, &mut pending) {
-                Ok(body) => bodies.push(body),
-                Err(error) => {
-                    rows.held = None;
-                    self.give_up(&pending);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(Bodies { bodies, pending })
-    }
-
-    fn batch_body<'a, 'e>(
-        self: &'e Arc<Self>,
-        rows: &mut Rows<'e>,
-        planned: &mut Planned<'a>,
-        pending: &mut Vec<RunNo>,
-    ) -> Result<Option<Body<'a>>> {
-        let Some(record) = planned.record() else { return Ok(None) };
+        planned: &mut Planned<'_>,
+    ) -> Result<()> {
+        let Some(record) = planned.record() else { return Ok(()) };
         let of = match planned.write {
             Write::Append { .. } => PiecesOf::Run(Allow::nothing()),
-            Write::Put { .. } if planned.is_longer(rows.limit) => {
-                let mut core = self.core.lock();
-                self.check_open(&core)?;
-                planned.run_no = self.new_version(&mut core, planned)?;
-                if let Some(version) = core.hot.get_mut(planned.run_no) {
-                    version.pending = true;
-                }
-                pending.push(planned.run_no);
-                PiecesOf::Document
-            }
             _ => PiecesOf::Document,
         };
-        self.body(rows, planned.run_no, &record, of).map(Some)
+        if matches!(of, PiecesOf::Document) && planned.is_longer(rows.limit) {
+            let mut core = self.open_core()?;
+            planned.run_no = self.new_version(&mut core, planned)?;
+            planned.pending = true;
+            if let Some(version) = core.hot.get_mut(planned.run_no) {
+                version.pending = true;
+            }
+        }
+        planned.body = Some(self.body(rows, planned.run_no, &record, of)?);
+        Ok(())
     }
 
     /// A number for a version that is about to be written, with its names in memory.
@@ -223,7 +196,6 @@ impl Engine {
         core: &mut Core,
         batch: &Batch<'_>,
         planned: &mut [Planned<'_>],
-        prepared: &Bodies<'_>,
         Found { mut versions, evicted }: Found,
     ) -> Result<(Vec<Option<Version>>, Lsn, LogPosition)> {
         let suspects = self.segments_of(core, &evicted)?;
@@ -238,8 +210,7 @@ impl Engine {
             *version = Some(Version(write.run_no.0));
             Ok(())
         });
-        let placed = numbered
-            .and_then(|()| self.place_writes(core, batch, planned, &prepared.bodies, &evicted));
+        let placed = numbered.and_then(|()| self.place_writes(core, batch, planned, &evicted));
         let Ok((lsn, end)) = placed else {
             for run_no in fresh {
                 core.hot.remove(run_no);
@@ -322,19 +293,16 @@ impl Engine {
         core: &mut Core,
         batch: &Batch<'_>,
         planned: &[Planned<'_>],
-        bodies: &[Option<Body<'_>>],
         evicted: &[RunNo],
     ) -> Result<(Lsn, LogPosition)> {
         let now = self.now();
-        let mut drafts = self.write_drafts(core, planned, bodies, now)?;
+        let mut drafts = self.write_drafts(core, planned, now)?;
         let frames = drafts.iter().map(|draft| frame_len(draft.header.payload_len as usize));
         let is_short = frames.sum::<usize>() <= reserve_len(self.extent_size) as usize / LAST_WORDS;
-        let gone: Vec<Vec<u8>> = evicted.chunks(EVICTIONS).map(encode_evictions).collect();
-        for (body, some) in gone.iter().zip(evicted.chunks(EVICTIONS)) {
-            let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), now);
-            header.extra = u32::try_from(some.len()).unwrap_or(u32::MAX);
-            drafts.push(Draft::new(header, &[], body));
-        }
+        let gone: Vec<Vec<Eviction>> = evicted.chunks(EVICTIONS).map(without_receipts).collect();
+        let mut bodies = vec![Vec::new(); gone.len()];
+        let evicts = gone.iter().zip(&mut bodies).map(|(some, body)| Draft::evict(some, now, body));
+        drafts.extend(evicts);
         if drafts.is_empty() {
             // Documents that are not there were deleted.
             return Ok((core.next_lsn, core.end_of_log()));
@@ -366,13 +334,12 @@ impl Engine {
         &self,
         core: &Core,
         planned: &'a [Planned<'_>],
-        bodies: &'a [Option<Body<'_>>],
         now: Timestamp,
     ) -> Result<Vec<Draft<'a>>> {
         let mut next: Vec<(RunNo, Seq)> = Vec::new();
         let mut drafts = Vec::with_capacity(2 * planned.len() + 2);
-        for (write, body) in planned.iter().zip(bodies) {
-            let (Some(record), Some(body)) = (write.record(), body) else { continue };
+        for write in planned {
+            let (Some(record), Some(body)) = (write.record(), &write.body) else { continue };
             let at = record.time().unwrap_or(now);
             let mut draft = record_draft(write.run_no, &record, body, at);
             if matches!(write.write, Write::Put { .. }) {
@@ -461,10 +428,6 @@ pub(crate) fn document_ids(namespace: &str, key: &str) -> Result<(AgentId, RunId
     Ok((space, key))
 }
 
-fn encode_evictions(evicted: &[RunNo]) -> Vec<u8> {
-    let mut body = Vec::new();
-    for &run_no in evicted {
-        Eviction { run_no, receipt: None }.encode(&mut body);
-    }
-    body
+fn without_receipts(evicted: &[RunNo]) -> Vec<Eviction> {
+    evicted.iter().map(|&run_no| Eviction { run_no, receipt: None }).collect()
 }

@@ -14,10 +14,9 @@ use crate::engine::segment::Segment;
 use crate::engine::shared::Engine;
 use crate::error::{Error, Result};
 use crate::format::SegmentKey;
-use crate::format::manifest::Change;
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::index::{RunState, Span};
-use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
+use crate::types::{RunNo, SegmentId};
 
 /// The bytes that are written at once. While they are, an append may wait for the file.
 const CHUNK: usize = 128 << 10;
@@ -50,8 +49,7 @@ impl Job {
 impl Engine {
     pub(super) fn plan_job(&self, wanted: &[SegmentId]) -> Result<Job, Obstacle> {
         let (catalog, deleted) = {
-            let core = self.core.lock();
-            self.check_open(&core)?;
+            let core = self.open_core()?;
             (Arc::clone(&core.catalog), Arc::clone(&core.deleted))
         };
         let ids: BTreeSet<SegmentId> = wanted.iter().copied().collect();
@@ -172,56 +170,13 @@ impl Engine {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let mut ids = Vec::with_capacity(count);
-        let next = {
+        let (ids, next) = {
             let mut core = self.core.lock();
-            for _ in 0..count {
-                ids.push(core.take_segment_id()?);
-            }
-            core.next_numbers()
+            let ids: Result<Vec<_>> = (0..count).map(|_| core.take_segment_id()).collect();
+            (ids?, core.next_numbers())
         };
         // The core is not locked from here on: whoever rolls locks it first.
-        let mut keeper = self.keeper.lock();
-        keeper.sync()?;
-        let mut extents: Vec<ExtentNo> = ids.iter().map(|_| keeper.manifest.claim()).collect();
-        let mut prepared = self.prepare_outputs(&ids, &extents, next, false);
-        if let (Err(Error::DiskFull { .. }), 1) = (&prepared, count)
-            && let Some(spare) = keeper.spare.take()
-        {
-            for extent in extents {
-                keeper.let_go(extent);
-            }
-            extents = vec![spare];
-            prepared = self.prepare_outputs(&ids, &extents, next, true);
-        }
-        let reserved = prepared.and_then(|segments| {
-            let changes: Vec<Change> =
-                segments.iter().map(|segment| segment.reservation()).collect();
-            keeper.commit_durably(&changes)?;
-            Ok(segments)
-        });
-        if reserved.is_err() {
-            for extent in extents {
-                keeper.let_go(extent);
-            }
-        }
-        reserved
-    }
-
-    fn prepare_outputs(
-        &self,
-        ids: &[SegmentId],
-        extents: &[ExtentNo],
-        next: (RunNo, Lsn),
-        prepared: bool,
-    ) -> Result<Vec<Arc<Segment>>> {
-        let prepare = |(&id, &extent): (&SegmentId, &ExtentNo)| {
-            if !prepared {
-                self.prepare_extent(extent)?;
-            }
-            self.new_segment(extent, (id, Purpose::Output), next)
-        };
-        ids.iter().zip(extents).map(prepare).collect()
+        self.set_aside(&ids, Purpose::Output, next)
     }
 
     /// C2: the outputs, each checked against what it is to be, and synced.

@@ -291,8 +291,7 @@ impl Engine {
     /// if that is the goal.
     fn segment_uses(&self, compacting: &mut Compacting, goal: Goal) -> Result<Vec<SegmentUse>> {
         let (catalog, deleted) = {
-            let core = self.core.lock();
-            self.check_open(&core)?;
+            let core = self.open_core()?;
             (Arc::clone(&core.catalog), Arc::clone(&core.deleted))
         };
         compacting.settled.retain(|id, _| catalog.segment(*id).is_some());

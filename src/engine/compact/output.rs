@@ -207,23 +207,22 @@ impl Writing<'_> {
         self.finish(place, last_lsn, output)
     }
 
-    fn write_evictions(&self, evictions: &[(Lsn, Eviction)], output: &mut Output) {
-        let mut rest = evictions;
+    fn write_evictions(&self, mut rest: &[(Lsn, Eviction)], output: &mut Output) {
         while !rest.is_empty() {
-            let (mut body, mut listed, mut lsn) = (Vec::new(), Vec::new(), Lsn(0));
-            for (order, eviction) in rest {
-                if !body.is_empty() && body.len() + eviction.encoded_len() > EVICT_FRAME {
-                    break;
-                }
-                eviction.encode(&mut body);
-                listed.push((eviction.run_no, eviction.receipt.is_some()));
-                lsn = lsn.max(*order);
-            }
-            rest = rest.get(listed.len()..).unwrap_or_default();
-            let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), self.now);
-            header.lsn = lsn;
-            header.extra = u32::try_from(listed.len()).unwrap_or(u32::MAX);
-            output.push(Draft::new(header, &[], &body), &listed);
+            let mut len = 0;
+            let fits = |(_, eviction): &&(Lsn, Eviction)| {
+                let is_first = len == 0;
+                len += eviction.encoded_len();
+                is_first || len <= EVICT_FRAME
+            };
+            let (some, behind) = rest.split_at(rest.iter().take_while(fits).count());
+            rest = behind;
+            let mut body = Vec::new();
+            let items = some.iter().map(|(_, eviction)| eviction);
+            let mut draft = Draft::evict(items.clone(), self.now, &mut body);
+            draft.header.lsn = some.iter().map(|(lsn, _)| *lsn).max().unwrap_or_default();
+            let listed = items.map(|item| (item.run_no, item.receipt.is_some()));
+            output.push(draft, &listed.collect::<Vec<_>>());
         }
     }
 

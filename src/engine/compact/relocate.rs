@@ -11,7 +11,6 @@ use crate::engine::segment::{Mark, Segment};
 use crate::engine::shared::Engine;
 use crate::engine::upkeep::Wanted;
 use crate::error::{Error, Place, Result};
-use crate::format::manifest::Change;
 use crate::index::{IndexSnapshot, Relocation, RunRow, RunState, Span, fold_spans};
 use crate::types::{RunNo, SegmentId};
 
@@ -39,10 +38,7 @@ impl Engine {
             Err(error) => return Err(error),
         };
         // C3: from here on the outputs count and the victims do not.
-        let sealed = outputs.iter().filter_map(|output| {
-            let at = output.sealed()?;
-            Some(Change::Seal { extent: output.extent(), segment: output.id(), at })
-        });
+        let sealed = outputs.iter().filter_map(|output| output.sealing());
         let gone: Vec<_> =
             job.gathered.victims.iter().map(|victim| Arc::clone(&victim.segment)).collect();
         self.retire(&mut slot, &gone, sealed.collect())?;

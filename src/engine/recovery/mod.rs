@@ -273,7 +273,6 @@ fn first_core(
     Ok(Core {
         tail,
         has_next: false,
-        sealing: VecDeque::new(),
         unapplied: VecDeque::new(),
         catalog: Arc::new(catalog),
         hot: HotRuns::default(),
