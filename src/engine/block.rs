@@ -1,9 +1,5 @@
-//! Reading what is compressed: the records of blocks, and pieces of large records.
-//!
-//! - A trace has one block open at a time, in a buffer that the next one reuses unless somebody
-//!   keeps a record of it.
-//! - Damage of a block is told of each of its records, by sequence; damage of one record's bytes,
-//!   of that one.
+//! Reading what is compressed: the records of blocks, and pieces of large records. A trace has one
+//! block open at a time, in a buffer that the next one reuses unless a record of it is kept.
 
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
 //! What answers for the sealed segments up to a position: the index if it can be trusted, the
-//! directories of the segments if not.
-//!
-//! A catalog never changes; the engine replaces it. Whoever holds one holds its segments, so that
-//! their extents are not reused meanwhile.
+//! directories of the segments if not. A catalog never changes; the engine replaces it. It holds
+//! its segments, so that their extents are not reused while anything holds it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -59,7 +57,7 @@ impl Catalog {
 
     /// Whether an index that goes so far knows all segments.
     pub(crate) fn is_covered_by(&self, applied: Applied) -> bool {
-        self.segments.iter().all(|segment| applied.covers(segment.id(), segment.purpose()))
+        self.segments.iter().all(|segment| segment.is_covered_by(applied))
     }
 
     /// The last segment of the log that is covered.

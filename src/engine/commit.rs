@@ -1,12 +1,9 @@
 //! Group commit: one sync serves all who wait for it.
 //!
-//! - [`CommitQueue`] knows how far the log was written and how far it is durable.
-//! - Whoever needs a position to be durable and finds no sync under way does it for all; the
-//!   others wait. One sync is under way at a time.
-//! - A sync covers what was written until it begins, so whoever comes while one is under way is in
-//!   the next, with all others who did. The next begins as soon as the device is free: the thread
-//!   that has waited longest leads it, while those that were covered are still being woken.
-//! - Only those are woken whom the sync has covered, and the next leader.
+//! - The first thread that needs a position to be durable and finds no sync under way does it for
+//!   all; the others wait. A sync covers what was written until it begins, so those that come
+//!   meanwhile are in the next one, which the thread that has waited longest leads.
+//! - A sync wakes the threads that it has covered, and the next leader.
 //! - The durable position moves only after a sync was *seen to succeed* (O2), to what had been
 //!   written when that sync began.
 //! - [`Ticket`]: what an append hands out, to be waited for or awaited.

@@ -1,16 +1,9 @@
 //! The state of an open store that appends change: the tail of the log and the runs in memory.
 //!
 //! One lock guards all of it. Order, sequence and place are assigned, the bytes are written, and
-//! the frame is noted under that lock, so that what is acknowledged is always a contiguous prefix
-//! of the log.
-//!
-//! Ordering, with what breaks otherwise:
-//!
-//! 1. The bytes of a frame are written *before* the written mark passes it (O1): the durable
-//!    position would cover bytes that are not there.
-//! 2. A segment is RESERVED durably *before* its first frame is written (O4): a power cut would
-//!    leave frames in an extent that nobody owns.
-//! 3. Room for the directory is kept *before* a frame is placed: the segment could not be sealed.
+//! the frame is noted under that lock, so that what is acknowledged is a contiguous prefix of the
+//! log. The bytes come before the written mark (O1), a segment's durable record before its first
+//! frame (O4), and room for the directory before a frame: else the segment could not be sealed.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;

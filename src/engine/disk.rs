@@ -1,10 +1,9 @@
 //! The storage as the engine sees it: errors with the action that failed, counters, and poison.
 //!
 //! - **A failed write or sync is final** (I10): the kernel may have dropped the pages and marked
-//!   them clean, so trying again would lie. From then on each write and sync is refused. A failed
-//!   write of the index poisons nothing, since the index can be rebuilt.
-//! - **Poison is decided here alone, and told from here**: the engine's waiters are told as soon as
-//!   it is there ([`OnPoison`]), whichever call met the failure and whatever locks it holds.
+//!   them clean. From then on each write and sync is refused. A failed write of the index poisons
+//!   nothing, since the index can be rebuilt.
+//! - **Poison is decided and told here alone** ([`OnPoison`]), whichever call met the failure.
 //! - **A child that was forked writes nothing**: file, lock and maps are its parent's.
 //! - **Syncs are one after another**: the kernel tells a failed write-back to one caller only, and
 //!   the next must not take its silence for success.
@@ -86,15 +85,13 @@ impl Disk {
     }
 
     pub(crate) fn len(&self) -> Result<u64> {
-        self.storage.len().map_err(|source| Error::io(IoAction::Read { offset: 0 }, source))
+        told(IoAction::Read { offset: 0 }, self.storage.len())
     }
 
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.shared.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.shared.counters.bytes_read.fetch_add(buf.len() as u64, Ordering::Relaxed);
-        self.storage
-            .read_at(offset, buf)
-            .map_err(|source| Error::io(IoAction::Read { offset }, source))
+        told(IoAction::Read { offset }, self.storage.read_at(offset, buf))
     }
 
     /// Reads `len` bytes; what lies behind the end of the file reads as zero.
@@ -133,7 +130,7 @@ impl Disk {
         if self.looking_takes_space(offset, used) {
             return Ok(None);
         }
-        self.storage.map(offset, len).map_err(|source| Error::io(IoAction::Read { offset }, source))
+        told(IoAction::Read { offset }, self.storage.map(offset, len))
     }
 
     /// Counts looks at bytes through a map.
@@ -151,9 +148,7 @@ impl Disk {
     pub(crate) fn write_unguarded(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.shared.counters.writes.fetch_add(1, Ordering::Relaxed);
         self.shared.counters.bytes_written.fetch_add(data.len() as u64, Ordering::Relaxed);
-        self.storage
-            .write_at(offset, data)
-            .map_err(|source| Error::io(IoAction::Write { offset }, source))
+        told(IoAction::Write { offset }, self.storage.write_at(offset, data))
     }
 
     /// Writes zeros to where nothing was written yet. A failure changes nothing.
@@ -187,10 +182,8 @@ impl Disk {
     ) -> Result<()> {
         let stores = &self.shared.counters.stores;
         stores.store(stores.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        window.store_frame(at, head, rest).map_err(|source| {
-            self.poison();
-            Error::io(IoAction::Write { offset: offset + at as u64 }, source)
-        })
+        let done = window.store_frame(at, head, rest).inspect_err(|_| self.poison());
+        told(IoAction::Write { offset: offset + at as u64 }, done)
     }
 
     /// Makes everything durable that was written before the call. A failure poisons the store.
@@ -198,10 +191,7 @@ impl Disk {
         let _one_at_a_time = self.shared.syncing.lock();
         self.check()?;
         self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        self.storage.sync().map_err(|source| {
-            self.poison();
-            Error::io(IoAction::Sync, source)
-        })
+        told(IoAction::Sync, self.storage.sync().inspect_err(|_| self.poison()))
     }
 
     /// Whether this process is a child that was forked from the one that opened the store.
@@ -231,24 +221,25 @@ impl Disk {
     }
 
     pub(crate) fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.storage
-            .allocate(offset, len)
-            .map_err(|source| Error::io(IoAction::Allocate { offset: offset + len }, source))
+        let action = IoAction::Allocate { offset: offset + len };
+        told(action, self.storage.allocate(offset, len))
     }
 
     pub(crate) fn set_len(&self, len: u64) -> Result<()> {
-        self.storage
-            .set_len(len)
-            .map_err(|source| Error::io(IoAction::Release { offset: len }, source))
+        told(IoAction::Release { offset: len }, self.storage.set_len(len))
     }
 
     pub(crate) fn punch(&self, offset: u64, len: u64) -> Result<()> {
-        self.storage
-            .punch(offset, len)
-            .map_err(|source| Error::io(IoAction::Release { offset }, source))
+        told(IoAction::Release { offset }, self.storage.punch(offset, len))
     }
 
     pub(crate) fn counters(&self) -> IoCounters {
         self.shared.counters.read()
     }
+}
+
+/// The error of an action with its name.
+#[inline]
+fn told<T>(action: IoAction, result: std::io::Result<T>) -> Result<T> {
+    result.map_err(|source| Error::io(action, source))
 }

@@ -183,11 +183,9 @@ impl RunLog {
     /// given in its place.
     pub fn get(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
         let (namespace, key) = document_ids(namespace, key)?;
-        let engine = self.engine();
-        let core = engine.open_core()?;
-        let numbers = engine.version_numbers(&core, &namespace, &key)?;
-        let Some(row) = engine.current_version(&core, &numbers)? else { return Ok(None) };
-        let run_no = row.run_no;
+        let core = self.engine().open_core()?;
+        let row = self.engine().current_row(&core, &namespace, &key)?;
+        let Some(run_no) = row.map(|row| row.run_no) else { return Ok(None) };
         let parts = parts_now(core, run_no)?;
         let opened = Opened { agent: namespace, run: key, parts };
         let mut trace = Trace::new(Arc::new(opened), run_no, None);
@@ -199,10 +197,9 @@ impl RunLog {
     #[cfg(feature = "stores")]
     pub(crate) fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
         let (namespace, key) = document_ids(namespace, key)?;
-        let engine = self.engine();
-        let core = engine.open_core()?;
-        let numbers = engine.version_numbers(&core, &namespace, &key)?;
-        Ok(engine.current_version(&core, &numbers)?.map(|row| Version(row.run_no.0)))
+        let core = self.engine().open_core()?;
+        let row = self.engine().current_row(&core, &namespace, &key)?;
+        Ok(row.map(|row| Version(row.run_no.0)))
     }
 
     /// Deletes a document, at [`crate::Durability::Disk`]; answers whether it was there.
@@ -337,6 +334,16 @@ impl Engine {
         numbers.dedup();
         numbers.retain(|number| !core.deleted.contains(number));
         Ok(numbers)
+    }
+
+    /// The row of the version of a document that counts.
+    pub(crate) fn current_row(
+        &self,
+        core: &Core,
+        namespace: &AgentId,
+        key: &RunId,
+    ) -> Result<Option<RunRow>> {
+        self.current_version(core, &self.version_numbers(core, namespace, key)?)
     }
 
     /// The row of the version that counts: the last one that was written to its end.

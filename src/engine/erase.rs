@@ -74,8 +74,7 @@ impl Engine {
         let (space, id) = document_ids(name, key)?;
         let bytes = {
             let core = self.open_core()?;
-            let numbers = self.version_numbers(&core, &space, &id)?;
-            self.current_version(&core, &numbers)?.map_or(0, |row| row.bytes)
+            self.current_row(&core, &space, &id)?.map_or(0, |row| row.bytes)
         };
         self.commit_batch(Batch::new().delete(name, key).durability(Durability::Disk))?;
         let pinned = self.sweep(&Erasing { space: Some(space), id, document: true })?.1;

@@ -1,7 +1,5 @@
-//! What the machine says about itself: its name and the id of its current boot.
-//!
-//! The name is for people. The boot id is a hint for recovery: equal ids mean that the page cache
-//! survived; an unknown id counts as another boot.
+//! The name of this machine, for people, and the id of its current boot, a hint for recovery: equal
+//! ids mean that the page cache survived; an unknown id counts as another boot.
 
 /// The name of this machine, or an empty string.
 pub(crate) fn host_name() -> String {
@@ -39,7 +37,6 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn the_machine_has_a_name_and_a_boot() {
         assert!(!host_name().is_empty());

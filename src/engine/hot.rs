@@ -1,8 +1,6 @@
 //! The runs that the engine keeps in memory: all that changed since the catalog's position, and
-//! all that are in progress and were touched since the store was opened.
-//!
-//! Invariant: where an id is marked as complete, all living runs with that id are here, so that a
-//! lookup need not ask the catalog whether the id is ambiguous.
+//! all that are in progress and were touched since the store was opened. Where an id is marked as
+//! complete, all living runs with that id are here.
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

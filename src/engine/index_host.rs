@@ -4,13 +4,12 @@
 //!
 //! 1. A map that grew is written *before* redb's sync, and made durable by that same sync (O5):
 //!    redb would find its newest pages outside of its file after a power cut.
-//! 2. Extents that became free by shrinking are given up in the same batch as the smaller length,
-//!    and the manifest hands nothing out before that batch is synced: a power cut would bring the
-//!    larger map back over somebody else's bytes.
+//! 2. Extents that became free are given up in the same batch as the smaller length, and handed out
+//!    once that is synced: a power cut would bring the larger map back over other bytes.
 //! 3. Bytes that a growing length uncovers are zeroed *before* the length is published.
 //!
 //! A failed write of a page poisons the index only. After [`IndexHost::detach`] each access fails,
-//! so that a reader of a dropped index can never see bytes of an extent's next owner.
+//! so that a reader of a dropped index never sees bytes of an extent's next owner.
 
 use std::io;
 use std::sync::Arc;

@@ -1,9 +1,8 @@
 //! The index of an open store: whether there is one, and keeping it up to the log.
 //!
-//! - A checkpoint applies sealed segments of which the manifest says that they are durable, so the
-//!   applied position never passes the durable one (O7): the index may lag, it never leads.
-//! - Whatever goes wrong with the index costs the index only: it is dropped, the directories
-//!   answer, and the next checkpoint builds it anew.
+//! - A checkpoint applies sealed segments that the manifest says are durable, so the applied
+//!   position never passes the durable one (O7): the index may lag, it never leads.
+//! - An index that fails is dropped: the directories answer, and the next checkpoint builds it.
 //! - A durable flag in the superblock says that the index is about to be opened. Found set after
 //!   a crash, opening it may have been the crash, so the index is dropped unseen.
 
@@ -90,36 +89,37 @@ impl Engine {
         // An index that leads the log was not built from it.
         let leads = applied.log.is_some_and(|applied| applied >= core.tail.segment.id());
         // One that does not know an output has the records where they were before.
-        let known = |segment: &Arc<Segment>| applied.covers(segment.id(), segment.purpose());
         let mut outputs = core.catalog.segments().iter().filter(|segment| segment.is_output());
-        (!leads && outputs.all(known)).then_some((store, host))
+        let is_known = outputs.all(|segment| segment.is_covered_by(applied));
+        (!leads && is_known).then_some((store, host))
     }
 
     fn index_host(&self, map: Vec<ExtentNo>, len: u64) -> IndexHost {
         IndexHost::new(self.disk.clone(), Arc::clone(&self.keeper), self.extent_size, map, len)
     }
 
-    /// Gives up the index; the directories answer from now on.
-    pub(crate) fn drop_index(&self, slot: &mut IndexSlot) -> Result<()> {
+    /// The index, if it is open; the directories answer from now on.
+    fn take_index(&self, slot: &mut IndexSlot) -> Option<(IndexStore, IndexHost)> {
         let old = core::mem::replace(slot, IndexSlot::Absent);
-        {
-            let mut core = self.core.lock();
-            core.catalog = Arc::new(core.catalog.without_index());
+        let mut core = self.core.lock();
+        core.catalog = Arc::new(core.catalog.without_index());
+        match old {
+            IndexSlot::Open { store, host } => Some((store, host)),
+            _ => None,
         }
-        if let IndexSlot::Open { store, host } = old {
+    }
+
+    /// Gives up the index.
+    pub(crate) fn drop_index(&self, slot: &mut IndexSlot) -> Result<()> {
+        if let Some((store, host)) = self.take_index(slot) {
             host.detach();
             drop(store);
         }
         let mut keeper = self.keeper.lock();
-        let mut changes: Vec<Change> = keeper
-            .manifest
-            .extents()
-            .uses
-            .iter()
-            .filter(|(_, used)| matches!(used, Use::Index { .. }))
-            .map(|(&extent, _)| Change::Free { extent })
-            .collect();
-        if changes.is_empty() && keeper.manifest.extents().index_len == 0 {
+        let extents = keeper.manifest.extents();
+        let of_index = extents.uses.iter().filter(|(_, used)| matches!(used, Use::Index { .. }));
+        let mut changes: Vec<_> = of_index.map(|(&extent, _)| Change::Free { extent }).collect();
+        if changes.is_empty() && extents.index_len == 0 {
             return Ok(());
         }
         changes.push(Change::IndexLen { len: 0 });
@@ -173,18 +173,15 @@ impl Engine {
                 self.drop_index(&mut slot)?;
             }
         }
-        let covers = |index: &IndexSnapshot| {
-            let applied = index.applied();
-            segments.iter().all(|segment| applied.covers(segment.id(), segment.purpose()))
-        };
-        if index.as_ref().is_some_and(|index| !covers(index)) {
+        let next = Catalog::new(segments, through, index);
+        if next.index().is_some_and(|index| !next.is_covered_by(index.applied())) {
             // The store is being closed: what was applied counts, the rest is for the next opening.
             return Ok(());
         }
         let mut guard = self.core.lock();
         let core = &mut *guard;
         core.unapplied.drain(..fresh.len());
-        core.catalog = Arc::new(Catalog::new(segments, through, index));
+        core.catalog = Arc::new(next);
         if let Some(through) = through {
             core.hot.settle(through, &core.tail.builder);
         }
@@ -218,10 +215,8 @@ impl Engine {
         }
         let IndexSlot::Open { store, .. } = slot else { return None };
         let applied = store.applied().ok()?;
-        let mut lacking: Vec<&Arc<Segment>> = segments
-            .iter()
-            .filter(|segment| !applied.covers(segment.id(), segment.purpose()))
-            .collect();
+        let mut lacking: Vec<&Arc<Segment>> =
+            segments.iter().filter(|segment| !segment.is_covered_by(applied)).collect();
         // Outputs have numbers of their own kind: they come first, so that the numbers of the log
         // stay in order.
         lacking.sort_by_key(|segment| (!segment.is_output(), segment.id()));
@@ -250,11 +245,7 @@ impl Engine {
     /// Closes the index in order.
     pub(crate) fn close_index(&self) {
         let mut slot = self.index.lock();
-        let old = core::mem::replace(&mut *slot, IndexSlot::Absent);
-        let mut core = self.core.lock();
-        core.catalog = Arc::new(core.catalog.without_index());
-        drop(core);
-        if let IndexSlot::Open { store, host } = old {
+        if let Some((store, host)) = self.take_index(&mut slot) {
             // What was applied does not depend on it.
             let _ = store.close();
             host.detach();

@@ -1,10 +1,8 @@
-//! What the catalog was asked for, kept.
+//! What the catalog was asked for, kept: a catalog never changes, and the next one starts without.
 //!
-//! A catalog never changes, so neither does what was found in it; the next catalog starts without.
-//! What happened since is added by whoever asks: memory knows it. Of some ids everything is kept
-//! ([`Found`]), of many more only where they are ([`Places`]): the directories say the rest, which
-//! is still much less work than asking the index. Of some agents the newest runs are kept
-//! ([`Newest`](super::newest::Newest)).
+//! Of some ids everything is kept ([`Found`]), of many more only where they are ([`Places`]): the
+//! directories say the rest, with much less work than the index. Of some agents the newest runs are
+//! kept ([`Newest`](super::newest::Newest)).
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

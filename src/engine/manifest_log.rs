@@ -1,15 +1,12 @@
 //! Keeping the manifest: the map of extents in memory, its records in the file.
 //!
-//! - A change is applied in memory and written as a record by the same call,
-//!   [`ManifestLog::commit`].
-//! - At most one batch is not synced yet: the next commit syncs first. So a record that does not
-//!   check is a torn tail only if nothing follows it.
-//! - There are two areas: the current one, and the next. When the current one is full, a snapshot
-//!   goes into the next, is synced, and the superblock is made to point to it before anything is
-//!   added (the old area stays whole until then). Then the old area is the next one.
-//! - The next area holds twice the state, and its space is allocated, before it is needed: so a
-//!   full disk never keeps the manifest from telling what was freed. A wider one is in extents of
-//!   the state META.
+//! - [`ManifestLog::commit`] applies changes in memory and writes them as one batch of records. It
+//!   syncs the batch before it first, so that a record that does not check is a torn tail only if
+//!   nothing follows it.
+//! - When the current area is full, a snapshot goes into the next one, and the superblock points to
+//!   it before anything is added. Then the old area is the next one.
+//! - The next area holds twice the state, and its space is allocated, before it is needed: a full
+//!   disk never keeps the manifest from telling what was freed. Wider areas lie in extents (META).
 
 use std::collections::{BTreeMap, BTreeSet};
 

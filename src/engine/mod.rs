@@ -1,16 +1,4 @@
-//! The only code that touches the file.
-//!
-//! - [`storage`], `disk`: bytes in and out, through one trait.
-//! - `manifest_log`, `shared`: who owns which extent, and the superblock.
-//! - `core`, `draft`, `hot`: the tail of the log and the runs in memory, behind one lock.
-//! - `ops`, `pieces`, `commit`: appending, and waiting for durability.
-//! - `batch`, `documents`: the key-value face.
-//! - `segment`, `part`, `block`, `catalog`, `lookup`, `query`, `trace`: reading.
-//! - `index_host`, `index_slot`: the index within the file.
-//! - `retain`, `hold`, `receipts`: what goes by a policy, what stays, and telling of it.
-//! - `upkeep`, `compact`, `reclaim`: what happens now and then.
-//! - `recovery`, `verify`: opening, and checking.
-//! - `handle`, `options`, `pages`, `values`: the public face.
+//! The only code that touches the file. ARCHITECTURE.md has its map and its walk.
 
 mod batch;
 mod block;

@@ -1,8 +1,5 @@
-//! The newest runs of an agent: what memory has and what the catalog has, one behind the other.
-//!
-//! They are what is asked for most, again and again. A catalog never changes, so neither do the
-//! newest runs that it knows, which are kept once they were asked for; the next catalog starts
-//! without.
+//! The newest runs of an agent, which are asked for most: what memory has, and what the catalog
+//! has, which is kept once it was asked for. A catalog never changes; the next one starts without.
 
 use std::sync::Arc;
 

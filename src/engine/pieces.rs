@@ -1,11 +1,10 @@
 //! Payloads on their way into frames: whole, or as a row of pieces that is written in front of the
 //! record.
 //!
-//! - Each piece takes the lock for itself, so that nobody waits for megabytes.
-//! - One row is written at a time, by whoever holds [`Engine::rows`], so that the pieces of two
-//!   records never mix: a reader finds the first piece, and the others behind it.
-//! - Pieces count only once their record does. What a write left that came to its end without one
-//!   goes with its run; of a version of a document it is evicted at once.
+//! - Each piece takes the lock for itself, so that no append waits for megabytes.
+//! - Whoever holds [`Engine::rows`] writes a row, so that the pieces of two records never mix.
+//! - Pieces count only once their record does. What a failed write left goes with its run; a
+//!   version of a document is evicted at once.
 //! - The space for a row is allocated before its first piece is written.
 
 use std::sync::Arc;

@@ -1,7 +1,6 @@
-//! Where runs are that were looked up, in 16 bytes each.
-//!
-//! A table of sets of four, found by the hash of the run's id. Hashes may collide and places may
-//! be forgotten: whoever asks compares what stands at the place with what was asked for.
+//! Where runs are that were looked up, in 16 bytes each: a table of sets of four, found by the hash
+//! of the run's id. Hashes may collide and places may be forgotten, so the caller compares what
+//! stands at the place with what was asked for.
 
 use std::hash::{BuildHasher, RandomState};
 

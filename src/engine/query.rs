@@ -1,8 +1,7 @@
 //! Looking runs up and listing them, without a scan of the log or of the whole index.
 //!
-//! What is in memory and what the catalog knows are merged: the catalog answers for everything up
-//! to its position, memory for what changed since. A row that both know comes from memory, which
-//! has the later part of the story.
+//! The catalog answers for everything up to its position, memory for what changed since. A row that
+//! both know comes from memory, which has the later part of the story.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,8 +1,5 @@
-//! What is kept to tell of runs that were deleted.
-//!
-//! A receipt is a part of the eviction: it is there from the moment on that the run is gone, and
-//! goes when a compaction leaves it out. So it costs no frame of its own, and one that is too old
-//! may be listed no more before its bytes go.
+//! What is kept to tell of runs that were deleted. A receipt is a part of the eviction; it goes
+//! when a compaction leaves it out, and may be listed no more before.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

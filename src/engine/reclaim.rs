@@ -2,23 +2,19 @@
 //!
 //! Ordering, with what breaks otherwise:
 //!
-//! 1. The evictions are durable *before* RETIRED (O8): a power cut would bring runs back of which
-//!    some segments are gone.
-//! 2. The numbers that are in use are durable *before* RETIRED: what said so may be in a segment
-//!    that goes, and a run number would be given out again.
-//! 3. The index that is stored has applied the evictions of a segment, or is dropped, *before*
-//!    RETIRED (O17): nothing else would ever tell the index that these runs are deleted.
-//! 4. RETIRED is durable *before* anything of the segment is touched (O6): a power cut would bring
-//!    back a segment whose bytes are already somebody else's.
-//! 5. Nobody holds the segment *before* its extent counts as free: a reader would see the bytes
+//! 1. The evictions, and the numbers that are in use, are durable *before* RETIRED (O8): a power
+//!    cut would bring runs back in part, or give a run number out again.
+//! 2. The stored index has applied the evictions of a segment, or is dropped, *before* RETIRED
+//!    (O17): nothing else would ever tell the index that these runs are deleted.
+//! 3. RETIRED is durable *before* anything of the segment is touched (O6): a power cut would bring
+//!    back a segment whose bytes are already another owner's.
+//! 4. Nobody holds the segment *before* its extent counts as free: a reader would see the bytes
 //!    change. Its header, which no reader looks at, is zeroed whether it is held or not.
-//! 6. The zeroed header is durable *before* the extent counts as free, and before the next
-//!    compaction: without a manifest, salvage would take the old segment for a living one, since
-//!    what took its place may have been replaced in turn.
-//! 7. A segment with evictions is retired with or after all others with frames of those runs, and
+//! 5. The zeroed header is durable *before* the extent counts as free, and before the next
+//!    compaction: without a manifest, salvage would take the old segment for a living one.
+//! 6. A segment with evictions is retired with or after all others with frames of those runs, and
 //!    its header is zeroed *after* theirs: a rebuild, or salvage, would bring the runs back.
-//! 8. FREE is durable *before* the file is cut off, or the extent gets another owner: the manifest
-//!    would name extents that are gone, or have no space to zero a header in.
+//! 7. FREE is durable *before* the file is cut off, or the extent gets another owner.
 //!
 //! A segment is dead only if its directory was read whole, or can be made anew from frames that
 //! were all read: what is missing in a damaged one may be of runs that live.
@@ -189,8 +185,7 @@ impl Engine {
         }
         let catalog = Arc::clone(&self.core.lock().catalog);
         let applied = catalog.index().map(IndexSnapshot::applied).unwrap_or_default();
-        let knows = |segment: &Arc<Segment>| applied.covers(segment.id(), segment.purpose());
-        segments.iter().all(|segment| !has_evictions(segment) || knows(segment))
+        segments.iter().all(|segment| !has_evictions(segment) || segment.is_covered_by(applied))
     }
 
     /// Takes segments that are retired out of the catalog, while the index is locked.

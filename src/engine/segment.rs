@@ -23,6 +23,7 @@ use crate::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, claims_position};
 use crate::format::manifest::{Change, SealedAt};
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{Directory, ExtentSize, FrameCheck, FrameHeader, FrameKind, SegmentKey};
+use crate::index::Applied;
 use crate::types::{ExtentNo, LogPosition, SegmentId};
 
 /// The length of a frame's header as offsets count.
@@ -124,6 +125,11 @@ impl Segment {
     /// What the segment is for.
     pub(crate) fn purpose(&self) -> Purpose {
         self.purpose
+    }
+
+    /// Whether an index that goes so far knows it.
+    pub(crate) fn is_covered_by(&self, applied: Applied) -> bool {
+        applied.covers(self.key.id, self.purpose)
     }
 
     /// Whether compaction made it, so that its number says nothing about the order of the log.

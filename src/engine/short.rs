@@ -1,10 +1,9 @@
 //! The short way of an append: one record of a run that the tail's segment knows, at Process level,
 //! with zeros where it goes. That is most records.
 //!
-//! It does what [`Core::place`] does for them, in the same order: the frame is in the file before
-//! anything is noted, and noted before anybody is told. What it leaves out is what such a record
-//! never needs: to roll, to allocate, to bind, to write zeros, to put frames together in a buffer.
-//! Whatever is not as it must be is left to the long way, with nothing changed.
+//! It does what [`Core::place`] does, in the same order, without what such a record never needs: to
+//! roll, to allocate, to bind, to write zeros, to put frames together in a buffer. Whatever else
+//! there is is left to the long way, with nothing changed.
 
 use std::sync::Arc;
 

@@ -1,9 +1,7 @@
-//! One extent that is set aside for compaction, so that a full disk can be cleaned up.
+//! One extent that is set aside for compaction, so that a full disk can be cleaned up where only
+//! parts of segments are dead: something must be written before anything is free.
 //!
-//! Dead segments are freed without a copy. Where only parts of segments are dead, something must
-//! be written before anything is free: the spare extent has the space for it. It belongs to nobody
-//! in the manifest, so that nothing of it has to be recovered; its space is allocated, which no
-//! other extent that nobody owns can rely on.
+//! The manifest does not know it, so that none of it has to be recovered; its space is allocated.
 
 use super::options::SpaceReturn;
 use super::shared::{Engine, Keeper};

@@ -1,23 +1,18 @@
 //! The other way into the file: frames of the tail that are stored into a map of it.
 //!
-//! A store costs no system call, which is most of what an append costs. Three rules make it as good
-//! as a write:
+//! A store costs no system call, which is most of what an append costs. It is as good as a write:
 //!
-//! - **Space is had before.** Only bytes that were allocated, and then written as zeros by this
-//!   process, are stored into. So a full disk is met by the zeros, as an error of a call, and
-//!   the pages are in memory and up to date when the store comes.
-//! - **Zeros go in front of the tail**, never onto a byte that was written: from where the log
-//!   ends, or where the zeros ended last. In small writes: more at once lands in large folios of
-//!   the page cache, of which the kernel writes the whole at each sync, and maps a part at a time.
-//! - **One frame is one store, in the order of the log.** A kill tears one frame then, the last,
-//!   and what was acknowledged is in front of it. (All frames of a batch in one store could leave
-//!   its COMMIT without a record.)
+//! - **Space is there before.** Frames are stored only onto zeros that this process wrote. So a
+//!   full disk is an error of the call that writes zeros, and the store finds its pages in memory.
+//! - **Zeros go in front of the tail**, never onto a byte that was written. In small writes: more
+//!   at once lands in large folios of the page cache, which the kernel writes whole at each sync.
+//! - **One frame is one store, in the order of the log**, so that a kill tears the last frame only.
+//!   (All frames of a batch in one store could leave its COMMIT without a record.)
 //!
-//! What waits for a sync goes by a write all the same: a sync write-protects the pages that it
-//! stores, and the next store into one of them costs a fault. Zeros go ahead of that too, since a
-//! sync of blocks that were written once before costs less. Long frames are written without: the
-//! zeros would cost more than the call. Zeros that are written over are work for nothing, so they
-//! go far ahead only while nothing is written.
+//! What waits for a sync is written all the same: a sync write-protects the pages that it stores,
+//! and the next store into one of them costs a fault. Zeros go ahead of that too, since a sync of
+//! blocks that were written once before costs less. Long frames are written without zeros, which
+//! would cost more than the call.
 
 use std::sync::Arc;
 

@@ -49,6 +49,11 @@ impl Trace {
         Self { opened, walk, pin }
     }
 
+    #[inline]
+    fn refusal(&mut self) -> Option<Error> {
+        if self.pin.is_some() { self.let_go() } else { None }
+    }
+
     /// Lets go of the segments if they moved or died and were held for too long, and says so. Only
     /// where a record is left: who has read them all has missed nothing.
     #[cold]
@@ -147,7 +152,7 @@ impl Trace {
     /// As the items of the iterator: damage of one record, behind which it goes on, or
     /// [`Error::Evicted`] at the end.
     pub fn next_view(&mut self) -> Option<Result<RecordView<'_>>> {
-        match self.pin.is_some().then(|| self.let_go()).flatten() {
+        match self.refusal() {
             Some(error) => Some(Err(error)),
             None => self.walk.next_view(&self.opened),
         }
@@ -158,7 +163,7 @@ impl Iterator for Trace {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.pin.is_some().then(|| self.let_go()).flatten() {
+        match self.refusal() {
             Some(error) => Some(Err(error)),
             None => self.walk.next(&self.opened),
         }
@@ -167,7 +172,7 @@ impl Iterator for Trace {
 
 impl DoubleEndedIterator for Trace {
     fn next_back(&mut self) -> Option<Self::Item> {
-        match self.pin.is_some().then(|| self.let_go()).flatten() {
+        match self.refusal() {
             Some(error) => Some(Err(error)),
             None => self.walk.next_back(&self.opened),
         }

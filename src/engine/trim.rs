@@ -1,13 +1,9 @@
-//! Giving back the blocks that no frame will ever be in, or none for now.
+//! Giving back the blocks that no frame will be in: behind the directory of a sealed segment, once
+//! the catalog has it (it is durable then, and its holders keep the extent); and, when the store is
+//! closed, behind the end of the log and in segments that were set aside. Who writes there later
+//! allocates first ([`Mark::Allocated`](super::segment::Mark)).
 //!
-//! - Behind the directory of a sealed segment: what was kept for ends, and what was too short for
-//!   the record that came next. Given back once the segment is in the catalog: it is durable then,
-//!   and whoever holds it keeps its extent from being used again meanwhile.
-//! - When the store is closed, behind the end of the log, and in segments that were set aside. Who
-//!   writes there after the next open allocates first ([`Mark::Allocated`](super::segment::Mark)).
-//!
-//! Nobody looks at these bytes, and they read as zeros before and after, so that neither a crash in
-//! between nor a failure changes anything but space.
+//! These bytes read as zeros before and after, so that a crash or a failure costs space only.
 
 use super::options::SpaceReturn;
 use super::segment::Segment;

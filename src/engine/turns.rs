@@ -1,17 +1,13 @@
 //! Who holds the lock of the core when many threads append without a pause: one at a time, for a
 //! turn of many appends, while the others sleep.
 //!
-//! A lock that goes to another processor with each append takes all with it that it guards: the
-//! tail, its directory, zeros that were just written. That costs more than the append. So who finds
-//! the lock taken, and does not get it within a moment, sleeps in a queue, and who appends wakes
-//! the first of the queue after a turn. (Restricting how many threads go for a lock is what Dice,
-//! "Malthusian Locks", 2017, does for locks in general.)
+//! A lock that goes to another processor with each append takes the tail, its directory and fresh
+//! zeros with it, which costs more than the append. (Restricting how many threads go for a lock is
+//! what Dice, "Malthusian Locks", 2017, does for locks in general.)
 //!
-//! - Only a thread that itself appends without a pause sleeps. Whoever comes now and then waits for
-//!   the lock as for any other, which is soon had.
-//! - Nobody depends on being woken: each also looks by itself now and then, so that a thread which
-//!   stops appending within its turn holds nobody up.
-//! - Without contention none of this costs more than a look at a counter.
+//! - Only a thread that itself appends without a pause sleeps; the others wait for the lock.
+//! - A sleeping thread also looks by itself now and then, so that a thread which stops appending
+//!   within its turn holds no other up.
 
 use core::cell::Cell;
 use core::time::Duration;

@@ -32,6 +32,7 @@ mod large_records;
 mod lists;
 mod lives;
 mod locking;
+mod memory_storage;
 mod model;
 mod moments;
 #[cfg(target_os = "linux")]
@@ -48,6 +49,7 @@ mod retention;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod scale;
 mod space;
+mod steps;
 mod structures;
 mod support;
 mod tail_writers;

@@ -1,9 +1,8 @@
 //! What a compaction copies: the frames of living runs in the victims, and what is still needed
 //! of their evictions.
 //!
-//! - Every frame is checked before it is copied. A victim with damage in it, or with a frame that
-//!   its directory does not explain, is left alone: its bytes are evidence, and a copy would hide
-//!   that a record is missing.
+//! - Every frame is checked before it is copied. A victim with damage, or with a frame that its
+//!   directory does not explain, is left alone: a copy would hide that a record is missing.
 //! - COMMITs are not copied: in a sealed segment the records of a batch count without. Neither are
 //!   BINDs, which the output has of its own, nor holds that a later one replaced.
 

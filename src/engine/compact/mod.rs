@@ -4,19 +4,14 @@
 //! One step, with what breaks if a crash comes in between:
 //!
 //! 1. C2: the outputs are reserved, written and synced. They do not count: recovery frees them.
-//! 2. C3: one batch of the manifest seals the outputs and retires the victims, synced. From here
-//!    on the outputs count and the victims do not; recovery sees one or the other.
-//! 3. C4: the index learns the new places, in one transaction. Recovery drops an index that does
-//!    not know all outputs. All that may fail comes in front of C3, so that memory never keeps
-//!    victims that do not count.
+//! 2. C3: one batch of the manifest seals the outputs and retires the victims, synced. Recovery
+//!    sees one or the other. All that may fail comes in front of it.
+//! 3. C4: the index learns the new places. Recovery drops an index that does not know all outputs.
 //! 4. C5 to C7: [`reclaim`](super::reclaim) frees the victims once nobody reads them.
 //!
-//! Rules:
-//!
-//! - The frames of a run never change their order: where several victims have frames of a run, no
-//!   segment in between has some that stay behind.
-//! - The numbers that are in use are made durable before C3: what said so may be in a victim.
-//! - A run that is evicted while it moves is dead in the output, and the output is looked at again.
+//! The frames of a run never change their order: where several victims have frames of a run, no
+//! segment in between has some that stay behind. A run that is evicted while it moves is dead in
+//! the output, which is looked at again.
 
 mod drive;
 mod gather;
@@ -250,20 +245,19 @@ impl Engine {
                 }
                 Ok(mut job) => {
                     self.pack(&mut job);
-                    let Some(layouts) = self.lay_out(&job) else {
-                        compacting.unmovable.extend(&wanted);
-                        return Ok(Attempt::Nothing);
-                    };
-                    let gains = is_worth(layouts.1.len() as u64, job.gathered.victims.len() as u64);
-                    let fits = goal != Goal::SpaceOnFullDisk || layouts.1.len() == 1;
-                    if !goal.must_gain() || (gains && fits) {
-                        if let Some(step) = self.run_job(compacting, &job, goal, layouts)? {
-                            return Ok(Attempt::Done(step));
-                        }
-                        compacting.unmovable.extend(&wanted);
-                        return Ok(Attempt::Nothing);
+                    let layouts = self.lay_out(&job);
+                    let outputs = layouts.as_ref().map_or(0, |(_, outputs)| outputs.len());
+                    let gains = is_worth(outputs as u64, job.gathered.victims.len() as u64);
+                    let fits = goal != Goal::SpaceOnFullDisk || outputs == 1;
+                    if layouts.is_some() && goal.must_gain() && !(gains && fits) {
+                        return Ok(Attempt::NoGain);
                     }
-                    return Ok(Attempt::NoGain);
+                    let run = |layouts| self.run_job(compacting, &job, goal, layouts);
+                    if let Some(step) = layouts.map_or(Ok(None), run)? {
+                        return Ok(Attempt::Done(step));
+                    }
+                    compacting.unmovable.extend(&wanted);
+                    return Ok(Attempt::Nothing);
                 }
                 Err(Obstacle::Failed(error)) => return Err(error),
                 Err(Obstacle::Missing(more)) => {

@@ -109,19 +109,13 @@ impl Outputs {
             };
             (found.header.frame_len(), records * RECORD_COST)
         };
-        let whole = run
-            .frames
-            .iter()
-            .map(cost)
-            .fold(Room::new(self.origin).with(bind, entry), |room, (frames, directory)| {
-                room.with(frames, directory)
-            });
-        let fresh = Room::new(self.origin);
-        let added =
-            |room: Room| room.with(whole.frames - fresh.frames, whole.directory - fresh.directory);
+        let whole = |room: Room| {
+            let costs = run.frames.iter().map(cost);
+            costs.fold(room.with(bind, entry), |room, cost| room.with(cost.0, cost.1))
+        };
         self.current();
-        let is_divided = !added(self.room).fits(self.extent_size);
-        if together && is_divided && whole.fits(self.extent_size) {
+        let fits = |room: Room| whole(room).fits(self.extent_size);
+        if together && !fits(self.room) && fits(Room::new(self.origin)) {
             self.next();
         }
         let mut start = 0;

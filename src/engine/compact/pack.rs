@@ -1,12 +1,10 @@
 //! Compressing what is cold, on its way into the outputs: records of runs that have ended become
-//! blocks, and pieces of large records become shorter, each by itself.
+//! blocks, and pieces of large records become shorter, each by itself. All else stays as it is.
 //!
-//! - A block has records of one run that followed one another without a gap, and without another
-//!   frame of the run in between. So the frames of a run keep their order, a run dies as a whole,
-//!   and a block moves on as it is for ever, also by a program without the codec.
-//! - What does not become shorter by a tenth stays as it is, and says that it was tried: nothing
-//!   is rewritten again and again in the hope that it gets shorter.
-//! - Runs in progress, versions of documents, starts, ends and holds stay as they are.
+//! - A block has records of one run that followed one another without another frame of the run in
+//!   between. So the frames of a run keep their order, a run dies as a whole, and a block moves on
+//!   as it is for ever, also by a program without the codec.
+//! - What does not become shorter by a tenth says that it was tried, and is not tried again.
 
 use std::collections::HashSet;
 

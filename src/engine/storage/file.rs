@@ -1,18 +1,17 @@
 //! A real file: positioned reads and writes, space, views, and the opening of a store.
 //!
-//! - A store is opened for writing under the [writer lock](lock); who does not get the lock gets a
-//!   handle that only reads, to see who has it.
-//! - Symbolic links and everything that is not a regular file are refused, before anything is
-//!   read or written.
-//! - The length of a locked file is changed by this process alone. `known_len` never exceeds it,
-//!   so a range below `known_len` can be viewed without asking the system: whoever shortens the
-//!   file lowers `known_len` first, and whoever raises `known_len` holds `resizing`.
-//! - An allocation that fails gives back what it took by cutting the file to its old length. So
-//!   every growth of the file holds `resizing` as well: none may happen in between.
+//! - A store is opened for writing under the [writer lock](lock). A handle without the lock only
+//!   reads, to see who has it.
+//! - Symbolic links and everything that is not a regular file are refused before they are read.
+//! - This process alone changes the length of a locked file. `known_len` never exceeds it, so a
+//!   range below it can be viewed without asking the system: it is lowered before the file gets
+//!   shorter, and raised under `resizing`.
+//! - An allocation that fails cuts the file to its old length. So every growth holds `resizing`.
 
 mod create;
 mod holes;
 mod lock;
+mod system;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{self, File, OpenOptions};
@@ -26,10 +25,10 @@ use rustix::fs::OFlags;
 
 use self::holes::FileSystem;
 use self::lock::WriterLock;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-use super::TailWindow;
+use self::system::{release_space, reserve_space};
 use super::map::Windows;
-use super::{Region, Storage, ZEROS, fork};
+use super::tail::TailMaps;
+use super::{Region, Storage, TailWindow, ZEROS, fork};
 use crate::error::{Error, IoAction, Result};
 
 pub(crate) use self::create::Creation;
@@ -42,8 +41,7 @@ const OPEN_ATTEMPTS: usize = 16;
 pub struct FileStorage {
     handle: Arc<Handle>,
     windows: Windows,
-    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-    tails: super::tail::TailMaps,
+    tails: TailMaps,
     resizing: Mutex<()>,
     /// See [`FileStorage::can_allocate`].
     can_allocate: OnceLock<bool>,
@@ -133,8 +131,7 @@ impl FileStorage {
         Self {
             handle: Arc::new(Handle { lock, file, file_system, known_len, forks }),
             windows: Windows::default(),
-            #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-            tails: super::tail::TailMaps::default(),
+            tails: TailMaps::default(),
             resizing: Mutex::new(()),
             can_allocate: OnceLock::new(),
         }
@@ -186,7 +183,6 @@ impl Storage for FileStorage {
         // On Linux this covers stores through maps too: the first store into a page that is clean
         // meets a write-protected page, and makes it dirty like a write does.
         let file = self.writable()?;
-        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         self.tails.let_go();
         file.sync_data()
     }
@@ -245,7 +241,6 @@ impl Storage for FileStorage {
         }
     }
 
-    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     fn data_end(&self, offset: u64, len: u64) -> io::Result<u64> {
         let end = end_of(offset, len)?;
         // Elsewhere what was written and is not on the disk yet may be taken for a hole.
@@ -253,7 +248,6 @@ impl Storage for FileStorage {
         Ok(if is_told { holes::last_data(self.file(), offset, end) } else { end })
     }
 
-    #[cfg(target_os = "linux")]
     fn looking_takes_space(&self, offset: u64, len: u64) -> io::Result<bool> {
         let end = end_of(offset, len)?;
         let fills_holes = self.handle.file_system == FileSystem::Tmpfs && len > 0;
@@ -280,7 +274,6 @@ impl Storage for FileStorage {
         Ok(self.windows.view(&self.handle, offset, len))
     }
 
-    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
         if self.handle.lock.is_none() {
             return Ok(None);
@@ -361,30 +354,5 @@ fn is_file_at(path: &Path, file: &File) -> io::Result<bool> {
     Ok((named.dev(), named.ino()) == (opened.dev(), opened.ino()))
 }
 
-#[cfg(target_os = "linux")]
-fn reserve_space(file: &File, offset: u64, len: u64) -> io::Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
-    rustix::io::retry_on_intr(|| fallocate(file, FallocateFlags::empty(), offset, len))?;
-    Ok(())
-}
-
-#[cfg(target_os = "linux")]
-fn release_space(file: &File, offset: u64, len: u64) -> io::Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    rustix::io::retry_on_intr(|| fallocate(file, flags, offset, len))?;
-    Ok(())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn reserve_space(_: &File, _: u64, _: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn release_space(_: &File, _: u64, _: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;

@@ -1,8 +1,6 @@
-//! Whether this process is a child that was forked while a store was open.
-//!
-//! Such a child shares the open file, the writer lock and the writable maps with its parent, but
-//! has none of the parent's threads, and a state that is old as soon as the parent goes on. So it
-//! may read what it has, and must not write, give space back, or release the lock.
+//! Whether this process is a child that was forked while a store was open. Such a child shares the
+//! open file, the writer lock and the writable maps with its parent, and has none of its threads.
+//! So it may read what it has, and must not write, give space back, or release the lock.
 
 #![allow(unsafe_code, reason = "the system calls back; the block says what it needs")]
 

@@ -1,22 +1,17 @@
 //! Read-only views of the file through memory maps. Besides `tail.rs` and `fork.rs` the only file
 //! of the crate with `unsafe`, so that the hint to fetch bytes of a view is here too.
 //!
-//! The file is mapped in windows of 256 MiB at multiples of 256 MiB, each when it is first asked
-//! for, and kept as long as the storage lives: a map for each segment would meet the kernel's
-//! limit of about 65,000 maps. A window may reach behind the end of the file. A range that
-//! crosses two windows gets an exact map of its own.
+//! The file is mapped in windows of 256 MiB, each when it is first asked for, and kept as long as
+//! the storage lives: a map for each segment would meet the kernel's limit of about 65,000 maps. A
+//! window may reach behind the end of the file. A range that crosses two windows gets its own map.
 //!
-//! - Only ranges within the file are handed out; [`super::FileStorage`] checks that before.
-//! - A window holds the file handle and with it the writer lock. So the lock stays held until the
-//!   last [`Region`] is dropped, and no other writer can change bytes that somebody looks at.
-//! - Where maps are not to be had (32-bit targets, Windows, a limit of the process, a file system
-//!   without them) the answer is `None`, and the caller reads.
+//! - [`super::FileStorage`] hands out ranges within the file only.
+//! - A window holds the file handle and with it the writer lock, so that no other writer can change
+//!   bytes as long as a [`Region`] shows them.
+//! - Where maps are not to be had (32-bit targets, a limit of the process, a file system without
+//!   them) the answer is `None`, and the caller reads.
 
 #![allow(unsafe_code, reason = "mapping a file is unsafe by nature; each block says what it needs")]
-#![cfg_attr(
-    not(all(unix, target_pointer_width = "64")),
-    allow(dead_code, reason = "no maps on this target")
-)]
 
 use std::sync::Arc;
 
@@ -55,8 +50,10 @@ impl Window {
 impl Windows {
     /// A view of `offset..offset + len`, which must lie within the file and not be empty; `None`
     /// where it cannot be mapped.
-    #[cfg(target_pointer_width = "64")]
     pub(super) fn view(&self, handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Region> {
+        if usize::BITS < u64::BITS {
+            return None;
+        }
         let last = offset.checked_add(len as u64)?.checked_sub(1)?;
         let number = usize::try_from(offset / WINDOW_LEN).ok()?;
         if last / WINDOW_LEN != number as u64 {
@@ -66,13 +63,6 @@ impl Windows {
         let window = self.window(handle, number)?;
         let start = usize::try_from(offset % WINDOW_LEN).ok()?;
         Region::of(Owner::Window(window), start..start + len)
-    }
-
-    /// Views are not supported on this target.
-    #[cfg(not(all(unix, target_pointer_width = "64")))]
-    #[allow(clippy::unused_self, reason = "the same signature as on the targets that map")]
-    pub(super) fn view(&self, _: &Arc<Handle>, _: u64, _: usize) -> Option<Region> {
-        None
     }
 
     /// The window with this number, mapped now if it was not before.

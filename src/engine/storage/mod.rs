@@ -20,7 +20,6 @@ mod file;
 pub(crate) mod fork;
 mod map;
 mod memory;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod tail;
 
 use core::fmt;

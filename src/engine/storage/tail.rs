@@ -3,19 +3,16 @@
 //! One window of 256 MiB is mapped at a time, the one that the tail lies in; an older one lives on
 //! until nobody refers to it. A range that crosses two windows gets an exact map of its own.
 //!
-//! - No `&mut [u8]` is ever made. Words of 8 bytes are stored one by one, as atomics: whoever
-//!   stores concurrently, and whoever looks through a [`Region`](super::Region), never makes this
-//!   undefined, and a kill tears a store between words only.
+//! - No `&mut [u8]` is ever made. Words of 8 bytes are stored one by one, as atomics: concurrent
+//!   stores and views ([`Region`](super::Region)) are defined, and a kill tears between words only.
 //! - A store reaches only what the window was made for, and never behind the end of the file,
-//!   which would be a SIGBUS. That the range has space on the disk is the duty that
-//!   [`Storage::map_tail`](super::Storage::map_tail) puts on its caller.
-//! - What was stored into is let go of, now and then and before a sync. Else the sync has to
-//!   write-protect its pages, one by one, and stops every processor that runs this program for
-//!   each: that took as long as the stores.
+//!   which would be a SIGBUS. [`Storage::map_tail`](super::Storage::map_tail) has its caller
+//!   allocate the range.
+//! - The window lets go of pages that were stored into, now and then and before a sync. Else the
+//!   sync write-protects them one by one, and stops every processor of this program for each.
 //! - A window holds the file handle and with it the writer lock, as views do.
-//! - Only on Linux, and only on ext4 and tmpfs: there space that was allocated is space that is
-//!   had. Elsewhere (btrfs, zfs, xfs after a reflink copy) a store may meet a full disk, which is
-//!   a SIGBUS. The answer is `None` there, and the caller writes.
+//! - Only on ext4 and tmpfs: elsewhere (btrfs, zfs, xfs after a reflink copy) a store into space
+//!   that was allocated may meet a full disk, which is a SIGBUS. The caller writes there.
 
 #![allow(unsafe_code, reason = "a store through a raw pointer; the block says what it needs")]
 
@@ -80,7 +77,8 @@ impl TailMaps {
         offset: u64,
         len: usize,
     ) -> Option<Arc<dyn TailWindow>> {
-        if !handle.file_system().keeps_space() || !offset.is_multiple_of(WORD as u64) {
+        let may_store = usize::BITS >= u64::BITS && handle.file_system().keeps_space();
+        if !may_store || !offset.is_multiple_of(WORD as u64) {
             return None;
         }
         let last = offset.checked_add(len as u64)?.checked_sub(1)?;

@@ -1,15 +1,13 @@
-//! Creation of a store so that nobody ever sees a part of one.
+//! Creation of a store so that no other process ever sees a part of one.
 //!
 //! 1. A file without a name is made in the directory of the store (Linux), or one with a
-//!    temporary name where that is not to be had. It is locked before anybody can know of it.
+//!    temporary name where that is not to be had. It is locked at once.
 //! 2. The engine fills it through [`Creation::storage`].
-//! 3. [`Creation::finish`] syncs it, then gives it its name in a way that fails if the name is
-//!    taken, then syncs the directory. This order must hold: a name before the sync could lead to
-//!    an empty file after a power loss.
+//! 3. [`Creation::finish`] syncs it, gives it its name in a way that fails if the name is taken,
+//!    and syncs the directory: a name before the sync could lead to an empty file.
 //!
-//! A `Creation` that is dropped or fails leaves nothing behind. Only the death of the process
-//! between steps 1 and 3 can leave a file, and only where a temporary name was needed; it is
-//! called `.{name}.{pid}.{random}.new`.
+//! A `Creation` that is dropped or fails leaves nothing behind. Only the death of the process can
+//! leave a file where a temporary name was needed, `.{name}.{pid}.{random}.new`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -17,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::lock::WriterLock;
+use super::system::{link_unnamed, rename_without_replacing, sync_file_system, unnamed_file};
 use super::{FileStorage, new_file_options};
 use crate::error::{Error, IoAction, Result};
 
@@ -105,44 +104,6 @@ impl Creation {
     }
 }
 
-/// A file in `directory` that has no name and can be given one, or `None` where there is no such
-/// thing; a directory that refuses any new file says so when the named one is tried.
-#[cfg(target_os = "linux")]
-fn unnamed_file(directory: &Path) -> Option<File> {
-    use rustix::fs::OFlags;
-    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-
-    let flags = i32::try_from(OFlags::TMPFILE.bits()).ok()?;
-    let file = new_file_options().custom_flags(flags).open(directory).ok()?;
-    // The name can only be given through /proc; a container may lack it.
-    let seen = fs::metadata(descriptor_path(&file)).ok()?;
-    let own = file.metadata().ok()?;
-    ((seen.dev(), seen.ino()) == (own.dev(), own.ino())).then_some(file)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn unnamed_file(_: &Path) -> Option<File> {
-    None
-}
-
-#[cfg(target_os = "linux")]
-fn descriptor_path(file: &File) -> PathBuf {
-    use std::os::fd::AsRawFd;
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-#[cfg(target_os = "linux")]
-fn link_unnamed(file: &File, path: &Path) -> io::Result<()> {
-    use rustix::fs::{AtFlags, CWD, linkat};
-    linkat(CWD, descriptor_path(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?;
-    Ok(())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn link_unnamed(_: &File, _: &Path) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
 /// A new file in `directory` under a name that nobody else uses.
 fn named_file(directory: &Path, name: &OsStr) -> Result<(File, TemporaryName)> {
     let random = getrandom::u64()
@@ -169,39 +130,14 @@ fn rename_or_link(temporary: &TemporaryName, path: &Path) -> io::Result<()> {
     }
 }
 
-#[cfg(any(target_os = "linux", target_vendor = "apple"))]
-fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?;
-    Ok(())
-}
-
-#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
-fn rename_without_replacing(_: &Path, _: &Path) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
 /// Makes the names in `directory` durable. A directory that may be written but not read cannot be
 /// opened for that; then the whole file system is synced.
 fn sync_directory(directory: &Path, file: &File) -> io::Result<()> {
     match File::open(directory) {
         Ok(opened) => opened.sync_all(),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            sync_file_system(file, error)
-        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => sync_file_system(file),
         Err(error) => Err(error),
     }
-}
-
-#[cfg(target_os = "linux")]
-fn sync_file_system(file: &File, _: io::Error) -> io::Result<()> {
-    rustix::fs::syncfs(file)?;
-    Ok(())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn sync_file_system(_: &File, error: io::Error) -> io::Result<()> {
-    Err(error)
 }
 
 #[cfg(test)]

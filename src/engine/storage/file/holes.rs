@@ -1,10 +1,8 @@
 //! Where a file has holes, as far as its file system and the kernel are known to tell.
 
 use std::fs::File;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 use std::sync::LazyLock;
 
-#[cfg(target_os = "linux")]
 use rustix::fs::{SeekFrom, seek};
 
 /// The file system that a file is on, as far as that makes a difference.
@@ -18,7 +16,6 @@ pub(in crate::engine::storage) enum FileSystem {
 }
 
 impl FileSystem {
-    #[cfg(target_os = "linux")]
     pub(super) fn of(file: &File) -> Self {
         // The type of the field is not the same on all machines.
         match rustix::fs::fstatfs(file).map_or(0, |found| i128::from(found.f_type)) {
@@ -28,12 +25,7 @@ impl FileSystem {
         }
     }
 
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn of(_: &File) -> Self {
-        Self::Other
-    }
-
-    /// Whether space that was allocated is had.
+    /// Whether space that was allocated stays the file's.
     pub(in crate::engine::storage) fn keeps_space(self) -> bool {
         self != Self::Other
     }
@@ -42,7 +34,6 @@ impl FileSystem {
 /// Whether this kernel is one of those that look into the page cache for what a hole is. Several
 /// of the fourth series took pages for holes that were written and not on the disk yet (they were
 /// mended one by one until 4.13), and an acknowledged record must not be overlooked.
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub(super) fn kernel_tells() -> bool {
     static TELLS: LazyLock<bool> =
         LazyLock::new(|| rustix::system::uname().release().to_str().is_ok_and(is_fifth_series));
@@ -50,14 +41,12 @@ pub(super) fn kernel_tells() -> bool {
 }
 
 /// Whether a release of Linux, like 6.1.0-13, is of the fifth series or a later one.
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub(super) fn is_fifth_series(release: &str) -> bool {
     let series = release.split('.').next().and_then(|series| series.parse::<u32>().ok());
     series.is_some_and(|series| series >= 5)
 }
 
 /// The end of the last piece of a range in which a file has data.
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub(super) fn last_data(file: &File, offset: u64, end: u64) -> u64 {
     let mut last = offset;
     // All other access says where it is meant, so that nobody misses the position of the file.
@@ -76,7 +65,6 @@ pub(super) fn last_data(file: &File, offset: u64, end: u64) -> u64 {
 }
 
 /// Whether the range has a hole, or nobody can tell.
-#[cfg(target_os = "linux")]
 pub(super) fn has_hole(file: &File, offset: u64, end: u64) -> bool {
     seek(file, SeekFrom::Hole(offset)).map_or(true, |hole| hole < end)
 }

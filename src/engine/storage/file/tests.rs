@@ -57,12 +57,8 @@ fn space_is_reserved_and_given_back() {
     storage.punch(5, 1 << 30).unwrap();
     expected[5..].fill(0);
     assert_eq!(fs::read(&path).unwrap(), expected);
-    #[cfg(target_os = "linux")]
-    {
-        use std::os::unix::fs::MetadataExt;
-        let blocks = fs::metadata(&path).unwrap().blocks();
-        assert!(blocks < 64, "{blocks} blocks of 512 bytes are still allocated");
-    }
+    let blocks = fs::metadata(&path).unwrap().blocks();
+    assert!(blocks < 64, "{blocks} blocks of 512 bytes are still allocated");
     storage.set_len(3).unwrap();
     storage.set_len(6).unwrap();
     assert_eq!(fs::read(&path).unwrap(), [7, 7, 7, 0, 0, 0]);
@@ -90,7 +86,6 @@ fn zeros_stand_in_for_space_that_cannot_be_managed() {
     assert!(content[8..].iter().all(|byte| *byte == 0));
 }
 
-#[cfg(target_pointer_width = "64")]
 #[test]
 fn views_show_what_is_written_and_end_with_the_file() {
     let (_dir, _path, storage) = store(&[7; 10_000]);
@@ -112,7 +107,6 @@ fn views_show_what_is_written_and_end_with_the_file() {
     assert_eq!(view[8_995..], [0; 1_000]);
 }
 
-#[cfg(target_pointer_width = "64")]
 #[test]
 fn views_cross_windows() {
     let window = 256_u64 << 20;
@@ -157,7 +151,6 @@ fn only_one_handle_gets_the_lock() {
     assert_eq!(fs::read(&path).unwrap(), b"owner");
 }
 
-#[cfg(target_pointer_width = "64")]
 #[test]
 fn a_view_keeps_the_lock() {
     let (_dir, path, storage) = store(b"bytes that somebody looks at");
@@ -182,10 +175,8 @@ fn a_copied_descriptor_does_not_keep_the_lock() {
     drop(copy);
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn the_lock_is_one_of_the_open_file() {
-    use std::os::unix::fs::MetadataExt;
     let (_dir, path, _storage) = store(b"content");
     let inode = format!(":{} ", fs::metadata(&path).unwrap().ino());
     // The list may skip a line when other locks come and go while it is read.
@@ -298,7 +289,6 @@ fn a_failing_allocation_cuts_no_concurrent_write() {
     }
 }
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
 fn stores_are_read_back_and_stay_within_window_and_file() {
     let (_dir, path, storage) = store(&[7; 4096]);
@@ -328,7 +318,6 @@ fn stores_are_read_back_and_stay_within_window_and_file() {
     assert!(!is_busy(&path));
 }
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
 fn only_kernels_that_are_known_to_are_asked_for_holes() {
     assert!(["5.4.0-150-generic", "6.18.44", "10.0"].into_iter().all(holes::is_fifth_series));
@@ -337,7 +326,6 @@ fn only_kernels_that_are_known_to_are_asked_for_holes() {
     );
 }
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
 fn what_was_written_or_stored_counts_as_data_before_any_sync() {
     let (_dir, _path, storage) = store(&[7; 4096]);
@@ -360,7 +348,6 @@ fn what_was_written_or_stored_counts_as_data_before_any_sync() {
     assert!(storage.data_end(u64::MAX, 1).is_err());
 }
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
 fn windows_for_stores_cross_those_of_the_map() {
     let (_dir, _path, storage) = store(&[]);
@@ -375,7 +362,6 @@ fn windows_for_stores_cross_those_of_the_map() {
     assert!(storage.map_tail(3, 8).unwrap().is_none(), "words are aligned in the file");
 }
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
 fn what_a_window_lets_go_of_is_there_all_the_same() {
     let (_dir, _path, storage) = store(&[]);
