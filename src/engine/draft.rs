@@ -106,7 +106,7 @@ impl core::fmt::Debug for NewRecord<'_> {
 
 /// A frame that has no place yet. The payload is the concatenation of two parts, so that the
 /// record kind need not be copied in front of it first.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Draft<'a> {
     pub(crate) header: FrameHeader,
     pub(crate) name: &'a [u8],

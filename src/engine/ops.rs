@@ -20,6 +20,24 @@ use crate::types::{
     AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp,
 };
 
+/// The run that a call writes to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target<'a> {
+    There(RunNo),
+    /// It is not there, and begins, as of this time, with what is written.
+    New((&'a AgentId, &'a RunId), Option<Timestamp>),
+}
+
+impl Target<'_> {
+    /// The number of the run, if it has one.
+    fn run_no(self) -> RunNo {
+        match self {
+            Self::There(run_no) => run_no,
+            Self::New(..) => RunNo(0),
+        }
+    }
+}
+
 impl Engine {
     /// Starts a run, or finds that it was started with the same metadata.
     pub(crate) fn start(
@@ -45,9 +63,9 @@ impl Engine {
                 if let Some(run) = core.hot.get(run_no).filter(|run| run.status.is_ended()) {
                     return Err(run.has_ended());
                 }
-                (run_no, self.place_start(&mut core, run_no, ids, metadata, (0, 0))?)
+                (run_no, self.place_start(&mut core, run_no, ids, metadata, (0, 0), &mut [])?)
             }
-            None => self.create_run(&mut core, ids, metadata, 0)?,
+            None => self.create_run(&mut core, ids, metadata, 0, &mut [])?,
         };
         if let Some(hot) = core.hot.get_mut(run_no) {
             (hot.started, hot.touched) = (true, true);
@@ -56,13 +74,14 @@ impl Engine {
         Ok((run_no, agent, run))
     }
 
-    /// A run that was not there before.
+    /// A run that is not there, and begins with these frames, or not at all.
     fn create_run(
         &self,
         core: &mut Core,
         ids: (&AgentId, &RunId),
         metadata: &Metadata<'_>,
         flags: u8,
+        drafts: &mut [Draft<'_>],
     ) -> Result<(RunNo, LogPosition)> {
         let run_no = core.take_run_no()?;
         let now = metadata.at.unwrap_or_else(|| self.now());
@@ -72,11 +91,12 @@ impl Engine {
         core.hot.insert(new);
         core.hot.complete(ids.1.as_str());
         let at = Metadata { at: Some(now), ..*metadata };
-        let placed = self.place_start(core, run_no, ids, &at, (CREATES, flags));
+        let placed = self.place_start(core, run_no, ids, &at, (CREATES, flags), drafts);
         let end = placed.inspect_err(|_| core.hot.remove(run_no))?;
         Ok((run_no, end))
     }
 
+    /// Places a START, and frames of its run next to it.
     fn place_start(
         &self,
         core: &mut Core,
@@ -84,6 +104,7 @@ impl Engine {
         (agent, run): (&AgentId, &RunId),
         metadata: &Metadata<'_>,
         (extra, flags): (u32, u8),
+        drafts: &mut [Draft<'_>],
     ) -> Result<LogPosition> {
         let at = metadata.at.unwrap_or_else(|| self.now());
         let mut header = FrameHeader::new(FrameKind::Start, run_no, at);
@@ -91,8 +112,39 @@ impl Engine {
         let mut payload = Vec::new();
         frame::encode_ids(agent, run, &mut payload);
         payload.extend_from_slice(metadata.payload);
-        let mut draft = Draft::new(header, &[], &payload);
-        core.place_one(self, &mut draft, Urgency::Normal, metadata.durability)
+        let mut all = vec![Draft::new(header, &[], &payload)];
+        all.extend_from_slice(drafts);
+        for draft in &mut all {
+            draft.header.run_no = run_no;
+        }
+        let end = core.place(self, &mut all, Urgency::Normal, metadata.durability)?;
+        for (draft, placed) in drafts.iter_mut().zip(all.iter().skip(1)) {
+            draft.header = placed.header;
+        }
+        Ok(end)
+    }
+
+    /// Places frames of a run.
+    fn place_for(
+        &self,
+        core: &mut Core,
+        target: Target<'_>,
+        drafts: &mut [Draft<'_>],
+        urgency: Urgency,
+        durability: Durability,
+    ) -> Result<(RunNo, LogPosition)> {
+        let (ids, at) = match target {
+            Target::There(no) => return Ok((no, core.place(self, drafts, urgency, durability)?)),
+            Target::New(ids, at) => (ids, at),
+        };
+        self.check_open(core)?;
+        self.load_id(core, ids.1.as_str())?;
+        if find(core, ids.0, ids.1).is_some() {
+            // It was not there a moment ago.
+            return Err(Error::Evicted { run: None });
+        }
+        let metadata = Metadata { durability, at, ..Metadata::default() };
+        self.create_run(core, ids, &metadata, FLAG_IMPLICIT, drafts)
     }
 
     /// Whether the run was started with this metadata.
@@ -103,84 +155,90 @@ impl Engine {
         }))
     }
 
-    /// Acts on the run with these ids, which is created if that is allowed; if it is deleted
-    /// meanwhile, on the next one.
+    /// Acts on the run with these ids, which begins with what is written if that is allowed; if it
+    /// is deleted meanwhile, on the next one.
     pub(crate) fn on_run(
         self: &Arc<Self>,
         agent: &str,
         run: &str,
         allow: Allow,
         at: Option<Timestamp>,
-        act: impl Fn(RunNo) -> Result<Appended>,
+        act: impl Fn(Target<'_>) -> Result<Appended>,
     ) -> Result<Appended> {
+        let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
         let mut last = None;
         loop {
-            let (run_no, is_new) = self.ensure_run(agent, run, allow, at)?;
-            match act(run_no) {
-                Err(Error::Evicted { .. }) if last.replace(run_no) != Some(run_no) => {}
-                refused @ Err(_) if is_new => {
-                    self.take_back(run_no);
-                    return refused;
-                }
+            let found = {
+                let mut core = self.open_core()?;
+                self.load_id(&mut core, run.as_str())?;
+                find(&core, &agent, &run)
+            };
+            if found.is_none() && !allow.unstarted {
+                return Err(Error::RunNotFound { run, agent: Some(agent) });
+            }
+            match act(found.map_or(Target::New((&agent, &run), at), Target::There)) {
+                // It went, or another call began it.
+                Err(Error::Evicted { .. }) if found.is_none() || last != found => last = found,
                 done => return done,
             }
         }
     }
 
-    /// The number of the run, which is created, as of this time, if that is allowed; and whether it
-    /// was.
-    fn ensure_run(
-        self: &Arc<Self>,
-        agent: &str,
-        run: &str,
-        allow: Allow,
-        at: Option<Timestamp>,
-    ) -> Result<(RunNo, bool)> {
-        let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
+    /// The run that records go to which need pieces, and those need a run: one that is not there
+    /// begins now, once there is space for all of them.
+    fn target_of_pieces(&self, target: Target<'_>, rows: &Rows<'_>) -> Result<Option<RunNo>> {
+        if matches!(target, Target::There(_)) || !rows.is_long {
+            return Ok(None);
+        }
+        self.make_room(rows.need)?;
         let mut core = self.open_core()?;
-        self.load_id(&mut core, run.as_str())?;
-        if let Some(run_no) = find(&core, &agent, &run) {
-            return Ok((run_no, false));
-        }
-        if !allow.unstarted {
-            return Err(Error::RunNotFound { run, agent: Some(agent) });
-        }
-        let metadata = Metadata { at, ..Metadata::default() };
-        Ok((self.create_run(&mut core, (&agent, &run), &metadata, FLAG_IMPLICIT)?.0, true))
+        let level = Durability::Process;
+        Ok(Some(self.place_for(&mut core, target, &mut [], Urgency::Normal, level)?.0))
     }
 
     /// Appends one record.
     pub(crate) fn append(
         self: &Arc<Self>,
-        run_no: RunNo,
+        target: Target<'_>,
         record: &NewRecord<'_>,
         allow: Allow,
     ) -> Result<Appended> {
         self.check_record(record)?;
-        if let Some(appended) = self.append_short(run_no, record)? {
+        if let Target::There(run_no) = target
+            && let Some(appended) = self.append_short(run_no, record)?
+        {
             return Ok(appended);
         }
         let inline = self.extent_size.inline_limit() as usize;
         let mut rows = self.rows_for(core::slice::from_ref(record), inline);
-        let body = self.body(&mut rows, run_no, record, PiecesOf::Run(allow))?;
+        if let Some(new) = self.target_of_pieces(target, &rows)? {
+            let appended = self.append(Target::There(new), record, allow);
+            return appended.inspect_err(|_| self.take_back(new));
+        }
+        let body = self.body(&mut rows, target.run_no(), record, PiecesOf::Run(allow))?;
         let at = record.time().unwrap_or_else(|| self.now());
-        let mut draft = [record_draft(run_no, record, &body, at)];
-        self.place_records(rows, run_no, (&mut draft, 1), allow, record.level())
+        let mut draft = [record_draft(target.run_no(), record, &body, at)];
+        self.place_records(rows, target, (&mut draft, 1), allow, record.level())
     }
 
     /// Appends records so that all or none of them are there, whatever happens.
     pub(crate) fn append_batch(
         self: &Arc<Self>,
-        run_no: RunNo,
+        target: Target<'_>,
         records: &[NewRecord<'_>],
         allow: Allow,
     ) -> Result<Appended> {
         self.check_batch(records)?;
         if let [only] = records {
-            return self.append(run_no, only, allow);
+            return self.append(target, only, allow);
         }
         let (limit, of) = (self.batch_limit(records)?, PiecesOf::Run(allow));
         let mut rows = self.rows_for(records, limit);
+        if let Some(new) = self.target_of_pieces(target, &rows)? {
+            let appended = self.append_batch(Target::There(new), records, allow);
+            return appended.inspect_err(|_| self.take_back(new));
+        }
+        let run_no = target.run_no();
         let bodies: Vec<Body<'_>> = records
             .iter()
             .map(|record| self.body(&mut rows, run_no, record, of))
@@ -196,7 +254,7 @@ impl Engine {
         commit.header.extra = u32::try_from(records.len()).unwrap_or(u32::MAX);
         drafts.push(commit);
         let level = level_of(records);
-        self.place_records(rows, run_no, (&mut drafts, records.len()), allow, level)
+        self.place_records(rows, target, (&mut drafts, records.len()), allow, level)
     }
 
     /// Places a record, or the first so many frames as records of a batch, and waits for what was
@@ -204,19 +262,22 @@ impl Engine {
     fn place_records(
         self: &Arc<Self>,
         rows: Rows<'_>,
-        run_no: RunNo,
+        target: Target<'_>,
         (drafts, count): (&mut [Draft<'_>], usize),
         allow: Allow,
         level: Durability,
     ) -> Result<Appended> {
         let batch = if drafts.len() > 1 { FLAG_BATCH } else { 0 };
         let mut core = self.core.lock();
-        let (first, late) = self.next_seq(&mut core, run_no, allow)?;
+        let (first, late) = match target {
+            Target::There(run_no) => self.next_seq(&mut core, run_no, allow)?,
+            Target::New(..) => (Seq(0), 0),
+        };
         for (place, draft) in (0..).zip(drafts.iter_mut().take(count)) {
             draft.header.seq = Seq(first.0 + place);
             draft.header.flags |= late | batch;
         }
-        let end = core.place(self, drafts, Urgency::Normal, level)?;
+        let (run_no, end) = self.place_for(&mut core, target, drafts, Urgency::Normal, level)?;
         drop(rows);
         advance(&mut core, run_no, count as u64);
         self.finish(core, end, level)?;
@@ -283,10 +344,15 @@ impl Engine {
     }
 
     /// Ends a run, or finds that it was ended in the same way.
-    pub(crate) fn end(self: &Arc<Self>, run_no: RunNo, outcome: &Outcome) -> Result<Appended> {
+    pub(crate) fn end(self: &Arc<Self>, target: Target<'_>, outcome: &Outcome) -> Result<Appended> {
         check_outcome(outcome)?;
         let body = end_body(outcome);
         let mut core = self.open_core()?;
+        let Target::There(run_no) = target else {
+            let (lsn, end) = self.place_end(&mut core, target, outcome, &body)?;
+            self.finish(core, end, outcome.level())?;
+            return Ok(self.appended(Seq(0), lsn, end));
+        };
         self.load(&mut core, run_no)?;
         let Some(run) = core.hot.get(run_no) else { return Err(Error::Poisoned) };
         let last = Seq(run.next_seq.0.saturating_sub(1));
@@ -301,7 +367,7 @@ impl Engine {
             self.finish(core, end, outcome.level())?;
             return Ok(self.appended(last, header.lsn, end));
         }
-        let (lsn, end) = self.place_end(&mut core, run_no, outcome, &body)?;
+        let (lsn, end) = self.place_end(&mut core, target, outcome, &body)?;
         self.finish(core, end, outcome.level())?;
         Ok(self.appended(last, lsn, end))
     }
@@ -310,19 +376,21 @@ impl Engine {
     fn place_end(
         &self,
         core: &mut Core,
-        run_no: RunNo,
+        target: Target<'_>,
         outcome: &Outcome,
         body: &[u8],
     ) -> Result<(Lsn, LogPosition)> {
         let at = outcome.time().unwrap_or_else(|| self.now());
-        let mut header = FrameHeader::new(FrameKind::End, run_no, at);
+        let mut header = FrameHeader::new(FrameKind::End, target.run_no(), at);
         header.content = crate::types::ContentType::from_code(outcome.status().code());
-        let mut draft = Draft::new(header, &[], body);
-        let end = core.place_one(self, &mut draft, Urgency::Reserve, outcome.level())?;
+        let mut draft = [Draft::new(header, &[], body)];
+        let level = outcome.level();
+        let (run_no, end) = self.place_for(core, target, &mut draft, Urgency::Reserve, level)?;
         core.hot.set_status(run_no, outcome.status());
         if let Some(run) = core.hot.get_mut(run_no) {
             run.touched = true;
         }
+        let [draft] = draft;
         Ok((draft.header.lsn, end))
     }
 
@@ -348,7 +416,7 @@ impl Engine {
                 }
                 adopted.push((run.agent.clone(), run.run.clone()));
                 // Under the same lock: whoever touches the run from here on finds it ended.
-                let (_, end) = self.place_end(&mut core, run_no, &outcome, &body)?;
+                let (_, end) = self.place_end(&mut core, Target::There(run_no), &outcome, &body)?;
                 self.finish(core, end, outcome.level())?;
             }
             after = Some(last);

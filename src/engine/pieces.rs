@@ -49,18 +49,22 @@ pub(crate) struct Rows<'e> {
     /// Records that are longer are written in pieces.
     pub(crate) limit: usize,
     /// The bytes that all frames of the call take.
-    need: usize,
+    pub(crate) need: usize,
+    /// Some of the records are longer.
+    pub(crate) is_long: bool,
 }
 
 impl Engine {
     /// For writing these records.
     pub(crate) fn rows_for(&self, records: &[NewRecord<'_>], limit: usize) -> Rows<'_> {
         let piece = self.extent_size.inline_limit() as usize;
+        let whole = |record: &NewRecord<'_>| record.name().len() + record.payload().len();
         let need = records.iter().map(|record| match record.payload().len() {
-            len if record.name().len() + len <= limit => frame_len(record.name().len() + len),
+            _ if whole(record) <= limit => frame_len(whole(record)),
             len => len + (len.div_ceil(piece) + 1) * frame_len(0),
         });
-        Rows { held: None, limit, need: need.sum() }
+        let is_long = records.iter().any(|record| whole(record) > limit);
+        Rows { held: None, limit, need: need.sum(), is_long }
     }
 
     /// The payload as it is if it fits into one frame, else what tells of its pieces, which are
@@ -110,7 +114,7 @@ impl Engine {
 
     /// Sees to it that so many bytes of frames have space, so that a full disk is met before the
     /// first of them is written. Others may use the space meanwhile; then it is met in between.
-    fn make_room(&self, need: usize) -> Result<()> {
+    pub(crate) fn make_room(&self, need: usize) -> Result<()> {
         let (extent, piece) = (self.extent_size.bytes_u32(), self.extent_size.inline_limit());
         // What every segment keeps besides frames, and a piece that does not fit at its end.
         let kept = reserve_len(self.extent_size) + SEGMENT_HEADER_LEN + piece;

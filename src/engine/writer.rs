@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::draft::NewRecord;
 use super::handle::RunLog;
-use super::ops::{check_outcome, level_of};
+use super::ops::{Target, check_outcome, level_of};
 use super::values::{Allow, Appended, Outcome};
 use crate::error::{Error, Result};
 use crate::types::{AgentId, RunId, RunNo};
@@ -68,7 +68,7 @@ impl RunWriter {
     /// [`Error::Poisoned`] after a failed write or sync.
     pub fn append_record(&self, record: &NewRecord<'_>) -> Result<Appended> {
         let engine = self.log.engine();
-        let appended = engine.append(self.run_no, record, Allow::nothing());
+        let appended = engine.append(Target::There(self.run_no), record, Allow::nothing());
         engine.told(appended, record.level()).map_err(|error| self.explain(error))
     }
 
@@ -81,7 +81,7 @@ impl RunWriter {
     /// empty.
     pub fn append_batch(&self, records: &[NewRecord<'_>]) -> Result<Appended> {
         let engine = self.log.engine();
-        let appended = engine.append_batch(self.run_no, records, Allow::nothing());
+        let appended = engine.append_batch(Target::There(self.run_no), records, Allow::nothing());
         engine.told(appended, level_of(records)).map_err(|error| self.explain(error))
     }
 
@@ -94,7 +94,7 @@ impl RunWriter {
     /// [`Error::RunEnded`] if it was ended in another way; as [`RunWriter::append_record`].
     pub fn end(&self, outcome: &Outcome) -> Result<Appended> {
         let engine = self.log.engine();
-        let ended = engine.end(self.run_no, outcome);
+        let ended = engine.end(Target::There(self.run_no), outcome);
         engine.told(ended, outcome.level()).map_err(|error| self.explain(error))
     }
 
@@ -123,7 +123,7 @@ impl RunLog {
     ) -> Result<Appended> {
         let engine = self.engine();
         engine.check_record(record)?;
-        let append = |run_no| engine.append(run_no, record, allow);
+        let append = |target: Target<'_>| engine.append(target, record, allow);
         let appended = engine.on_run(agent, run, allow, record.time(), append);
         engine.told(appended, record.level())
     }
@@ -142,7 +142,7 @@ impl RunLog {
         let engine = self.engine();
         engine.check_batch(records)?;
         let first = records.first().and_then(NewRecord::time);
-        let append = |run_no| engine.append_batch(run_no, records, allow);
+        let append = |target: Target<'_>| engine.append_batch(target, records, allow);
         let appended = engine.on_run(agent, run, allow, first, append);
         engine.told(appended, level_of(records))
     }
@@ -160,7 +160,7 @@ impl RunLog {
     ) -> Result<Appended> {
         check_outcome(outcome)?;
         let engine = self.engine();
-        let end = |run_no| engine.end(run_no, outcome);
+        let end = |target: Target<'_>| engine.end(target, outcome);
         let ended = engine.on_run(agent, run, allow, outcome.time(), end);
         engine.told(ended, outcome.level())
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use runlog::env::Environment;
 use runlog::{
-    Batch, Compaction, Error, Expected, NewRecord, Options, Outcome, RunLog, SpaceReturn,
-    Timestamp, Version,
+    Allow, Batch, Compaction, ContentType, Error, Expected, NewRecord, Options, Outcome, RunLog,
+    SpaceReturn, Timestamp, Version,
 };
 use runlog_sim::{OpKind, SimClock, SimDisk, SimEntropy, SplitMix64, Survivors};
 
@@ -139,7 +139,7 @@ fn large_records_that_do_not_fit_the_disk_together_leave_nothing_in_their_run() 
 fn a_refused_append_leaves_no_run_that_it_would_have_begun() {
     let (log, disk) = store(10_000);
     disk.set_capacity(disk.allocated() + 4 * EXTENT);
-    let mut allow = runlog::Allow::nothing();
+    let mut allow = Allow::nothing();
     allow.unstarted = true;
     let large = noise(30 * 65_536);
     let (large, short) = (NewRecord::new(&large), NewRecord::new(b"short"));
@@ -199,4 +199,36 @@ fn what_an_opening_found_stays_although_a_read_failed_in_it() {
         let left = log.trace("run").map_or(0, |trace| trace.filter(|read| read.is_ok()).count());
         assert_eq!(left, there, "read {nth}: {}", log.recovery_report());
     }
+}
+
+/// What begins the run is written with what the caller wrote: apart from it, a crash could leave a
+/// run that the call has not begun.
+#[test]
+fn a_write_that_is_refused_does_not_begin_its_run() {
+    let (large, allow) = (noise(LARGE), Allow::everything());
+    let mut refused = 0;
+    for len in (500..7_000).step_by(250) {
+        let (log, _disk) = store(4);
+        let writer = log.start_run("agent", "run", ()).unwrap();
+        // Each length leaves room for less.
+        while writer.append(&large[..len]).is_ok() {}
+        let (record, whole) = (NewRecord::new(&large[..len]), NewRecord::new(&large));
+        let last_words = &large[..len.min(4_000)];
+        let outcome = Outcome::completed().with_payload(last_words, ContentType::BYTES);
+        for write in 0..4 {
+            let before = log.stats().unwrap().end;
+            let written = match write {
+                0 => log.append_to("agent", "new", &record, allow),
+                1 => log.append_batch_to("agent", "new", &[record, record], allow),
+                2 => log.append_to("agent", "new", &whole, allow),
+                _ => log.end_run("agent", "new", &outcome, allow),
+            };
+            let Err(error) = written else { continue };
+            assert!(matches!(error, Error::DiskFull { .. }), "{error:?}");
+            assert_eq!(log.stats().unwrap().end, before, "{len}, {write}");
+            assert!(matches!(log.run("new"), Err(Error::RunNotFound { .. })));
+            refused += 1;
+        }
+    }
+    assert!(refused > 75, "{refused}");
 }
