@@ -2,20 +2,15 @@
 //! large records that are compressed one by one.
 //!
 //! - What a directory says of the records of a block stands in front of the compressed bytes and in
-//!   the header of the frame, so that nobody needs the codec to move a block or to list its run.
+//!   the header of the frame, so that moving a block and listing its run need no codec.
 //! - The sequences of the records in a block have no gaps.
 //! - Each record keeps the checksum that its frame had: it is checked end to end.
 //!
-//! ```text
-//! block    0 u8 codec   1 u8[3] zero   4 u32 raw length   8 u32 length of the rows
-//!         12 u32 crc of the rows      16 u64 last order  24 u64 payload bytes
-//!         32 u32 late                 36 u32 crc of 0 to 35                  40 compressed
-//! raw      a row for each record, then the kind and the payload of each
-//! row      v order, v time, u8 flags, u8 content type, u8 kind length, v length, u32 crc
-//! piece    0 u8 codec   1 u8[3] zero   4 u32 raw length   8 u32 crc of raw   12 compressed
-//! ```
+//! The layouts are in section 14 of FORMAT.md.
 
-use super::codec::{Decoded, Reader, Writer, at_most, check_crc, check_flags, len_u32, u32_at};
+use super::codec::{
+    Decoded, Reader, Writer, at_most, check_crc, check_flags, len_u32, open_checked, put_checked,
+};
 use super::compression::{self, Compressor, Unreadable};
 use super::frame::{FLAG_LATE, FrameHeader, FrameKind};
 use crate::error::Damage;
@@ -112,34 +107,26 @@ pub fn seq_in(block: &FrameHeader, rank: u32) -> Seq {
 }
 
 impl BlockHead {
-    fn encode(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        Writer::new(out)
-            .u8(self.codec)
-            .zeros(3)
-            .u32(self.raw_len)
-            .u32(self.rows_len)
-            .u32(self.rows_crc)
-            .u64(self.last_lsn.0)
-            .u64(self.bytes)
-            .u32(self.late);
-        let crc = crc32fast::hash(out.get(start..).unwrap_or_default());
-        Writer::new(out).u32(crc);
+    fn encode(&self) -> Vec<u8> {
+        put_checked(b"", (BLOCK_HEAD_LEN - 4, BLOCK_HEAD_LEN), |out| {
+            out.u8(self.codec)
+                .zeros(3)
+                .u32(self.raw_len)
+                .u32(self.rows_len)
+                .u32(self.rows_crc)
+                .u64(self.last_lsn.0)
+                .u64(self.bytes)
+                .u32(self.late);
+        })
     }
 
     /// Reads what stands in front, and checks it against the frame's header; also of a payload of
     /// which the rest is damaged. The compressed bytes follow.
     pub fn decode<'a>(block: &FrameHeader, payload: &'a [u8]) -> Decoded<(Self, &'a [u8])> {
-        let mut reader = Reader::new(payload);
-        let head = reader.array::<BLOCK_HEAD_LEN>()?;
-        let checked = head.get(..BLOCK_HEAD_LEN - 4).unwrap_or_default();
-        check_crc(u32_at(&head, BLOCK_HEAD_LEN - 4)?, crc32fast::hash(checked))?;
-        let mut fields = Reader::new(checked);
-        let codec = fields.u8()?;
-        fields.zeros(3)?;
+        let mut fields = open_checked(payload, b"", BLOCK_HEAD_LEN - 4)?;
         let head = Self {
-            codec,
-            raw_len: fields.u32()?,
+            codec: fields.u8()?,
+            raw_len: fields.zeros(3)?.u32()?,
             rows_len: fields.u32()?,
             rows_crc: fields.u32()?,
             last_lsn: Lsn(fields.u64()?),
@@ -154,7 +141,7 @@ impl BlockHead {
         if block.extra == 0 || head.bytes > payloads || head.last_lsn < block.lsn {
             return Err(Damage::Mismatch);
         }
-        Ok((head, reader.rest()))
+        Ok((head, Reader::at(payload, BLOCK_HEAD_LEN).rest()))
     }
 
     /// Decompresses the block into `raw`, and says in `rows` what is in it.
@@ -197,10 +184,10 @@ impl BlockHead {
             let len = u32::try_from(varint(&mut reader)?).map_err(|_| Damage::Truncated)?;
             at_most(u32::from(name_len), len.min(len_u32(MAX_KIND_LEN)))?;
             let crc = reader.u32()?;
-            late += u32::from(flags & FLAG_LATE != 0);
+            let is_late = flags == FLAG_LATE;
+            late += u32::from(is_late);
             bytes += u64::from(len - u32::from(name_len));
-            let late = flags & FLAG_LATE != 0;
-            rows.push(BlockRow { lsn, at, late, content, name_len, start, len, crc });
+            rows.push(BlockRow { lsn, at, late: is_late, content, name_len, start, len, crc });
             start = start.checked_add(len).ok_or(Damage::Truncated)?;
         }
         let whole = reader.rest().is_empty() && start == self.raw_len;
@@ -267,15 +254,13 @@ impl BlockBuilder {
             late: len_u32(rows.iter().filter(|row| row.flags & FLAG_LATE != 0).count()),
         };
         let most = most.checked_sub(BLOCK_HEAD_LEN)?;
-        let mut payload = Vec::with_capacity(BLOCK_HEAD_LEN + most);
-        head.encode(&mut payload);
+        let mut payload = head.encode();
         if head.raw_len > MAX_BLOCK_RAW || !compressor.compress(&raw, most, &mut payload) {
             return None;
         }
         let mut header = FrameHeader::new(FrameKind::Block, first.run_no, latest);
         (header.lsn, header.seq, header.extra) = (first.lsn, first.seq, len_u32(rows.len()));
-        header.payload_crc = crc32fast::hash(&payload);
-        header.payload_len = len_u32(payload.len());
+        header.set_payload(b"", &payload);
         payload.shrink_to_fit();
         Some((header, payload))
     }
@@ -317,9 +302,8 @@ pub(crate) fn pack_piece(
 /// [`Unreadable::NeedsFeature`] where this build lacks the codec.
 pub fn unpack_piece(payload: &[u8], most: u64, out: &mut Vec<u8>) -> Result<(), Unreadable> {
     let mut reader = Reader::new(payload);
-    let codec = reader.u8()?;
-    reader.zeros(3)?;
-    let (raw_len, raw_crc) = (reader.u32()?, reader.u32()?);
+    let (codec, raw_len) = (reader.u8()?, reader.zeros(3)?.u32()?);
+    let raw_crc = reader.u32()?;
     at_most(raw_len, MAX_PIECE_RAW)?;
     if u64::from(raw_len) > most {
         return Err(Damage::Mismatch.into());
@@ -380,23 +364,18 @@ mod tests {
     /// The header of a record's frame.
     fn record(seq: u64, lsn: u64, at: i64, late: bool, kind: &[u8], bytes: &[u8]) -> FrameHeader {
         let mut header = FrameHeader::new(FrameKind::Record, RunNo(9), Timestamp(at));
-        let stored = [kind, bytes].concat();
         header.flags = if late { FLAG_LATE } else { 0 };
-        header.name_len = u8::try_from(kind.len()).unwrap();
         header.content = ContentType::JSON;
-        header.payload_crc = crc32fast::hash(&stored);
-        header.payload_len = len_u32(stored.len());
+        header.set_payload(kind, bytes);
         (header.seq, header.lsn) = (Seq(seq), Lsn(lsn));
         header.position = LogPosition { segment: SegmentId(3), offset: 640 };
         header
     }
 
     /// Headers of frames, with their payloads.
-    #[cfg(feature = "zstd")]
     type Frames = Vec<(FrameHeader, Vec<u8>)>;
 
     /// A block of three records, and their headers, kinds and bytes.
-    #[cfg(feature = "zstd")]
     fn sample() -> (FrameHeader, Vec<u8>, Frames) {
         let long = b"again and ".repeat(60);
         let records = [
@@ -432,7 +411,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "zstd")]
     #[test]
     fn records_come_out_of_a_block_as_they_went_into_it() {
         let (block, payload, records) = sample();
@@ -451,7 +429,6 @@ mod tests {
         "ff0102010303b133fc007475726e7b7d616761696e20616e6420656e6403002d69a92330f000b2",
     );
 
-    #[cfg(feature = "zstd")]
     #[test]
     fn a_block_that_was_written_long_ago_is_read() {
         let (block, written, records) = sample();
@@ -463,7 +440,6 @@ mod tests {
         assert_eq!(written[..BLOCK_HEAD_LEN], golden[..BLOCK_HEAD_LEN]);
     }
 
-    #[cfg(feature = "zstd")]
     #[test]
     fn no_flipped_bit_makes_other_records_of_a_block() {
         let (block, payload, records) = sample();
@@ -478,7 +454,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "zstd")]
     #[test]
     fn a_head_is_read_without_the_codec_and_the_rest_is_refused_with_its_name() {
         let (block, payload, _) = sample();
@@ -501,9 +476,7 @@ mod tests {
             late: 0,
         };
         let read = |block: &FrameHeader, head: BlockHead| {
-            let mut payload = Vec::new();
-            head.encode(&mut payload);
-            BlockHead::decode(block, &payload).map(|(head, _)| head)
+            BlockHead::decode(block, &head.encode()).map(|(head, _)| head)
         };
         assert_eq!(read(&block, sane), Ok(sane));
         let too_long = [
@@ -561,7 +534,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "zstd")]
     #[test]
     fn a_piece_comes_back_and_grows_by_no_more_than_it_may() {
         let raw = b"a piece of a large record ".repeat(400);

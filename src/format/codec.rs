@@ -1,9 +1,4 @@
 //! Reading and writing little-endian fields without indexing and without panics.
-//!
-//! - [`Reader`]: a cursor over untrusted bytes; each read is checked and advances.
-//! - [`Writer`]: appends fields to a buffer.
-//! - [`put_checked`], [`open_checked`]: what has a magic in front and a crc32 behind its fields.
-//! - [`u16_at`], [`u32_at`], [`u64_at`]: single fields of a table that is searched in place.
 
 use crate::error::Damage;
 use crate::types::MAX_ID_LEN;
@@ -11,7 +6,7 @@ use crate::types::MAX_ID_LEN;
 /// What a decoder answers: the damage only; the caller knows the place.
 pub type Decoded<T> = Result<T, Damage>;
 
-/// A cursor over untrusted bytes.
+/// A cursor over untrusted bytes: each read is checked and advances.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -21,6 +16,11 @@ impl<'a> Reader<'a> {
     /// A cursor at the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
+    }
+
+    /// A cursor at `at` of `bytes`, behind whose end there is nothing to read.
+    pub(super) fn at(bytes: &'a [u8], at: usize) -> Self {
+        Self::new(bytes.get(at..).unwrap_or_default())
     }
 
     /// The next `len` bytes.
@@ -35,31 +35,6 @@ impl<'a> Reader<'a> {
         let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(Damage::Truncated)?;
         self.rest = rest;
         Ok(*head)
-    }
-
-    /// One byte.
-    pub fn u8(&mut self) -> Decoded<u8> {
-        Ok(u8::from_le_bytes(self.array()?))
-    }
-
-    /// Two bytes.
-    pub fn u16(&mut self) -> Decoded<u16> {
-        Ok(u16::from_le_bytes(self.array()?))
-    }
-
-    /// Four bytes.
-    pub fn u32(&mut self) -> Decoded<u32> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    /// Eight bytes.
-    pub fn u64(&mut self) -> Decoded<u64> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    /// Eight bytes, signed.
-    pub fn i64(&mut self) -> Decoded<i64> {
-        Ok(i64::from_le_bytes(self.array()?))
     }
 
     /// A byte that is one of the codes that `known` knows.
@@ -109,31 +84,6 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// One byte.
-    pub fn u8(&mut self, value: u8) -> &mut Self {
-        self.bytes(&[value])
-    }
-
-    /// Two bytes.
-    pub fn u16(&mut self, value: u16) -> &mut Self {
-        self.bytes(&value.to_le_bytes())
-    }
-
-    /// Four bytes.
-    pub fn u32(&mut self, value: u32) -> &mut Self {
-        self.bytes(&value.to_le_bytes())
-    }
-
-    /// Eight bytes.
-    pub fn u64(&mut self, value: u64) -> &mut Self {
-        self.bytes(&value.to_le_bytes())
-    }
-
-    /// Eight bytes, signed.
-    pub fn i64(&mut self, value: i64) -> &mut Self {
-        self.bytes(&value.to_le_bytes())
-    }
-
     /// The length of an id, in two bytes.
     pub fn id_len(&mut self, id: &str) -> &mut Self {
         self.u16(u16::try_from(id.len()).expect("ids are at most 512 bytes"))
@@ -145,6 +95,26 @@ impl<'a> Writer<'a> {
         self
     }
 }
+
+/// Reads and writes integers of these types.
+macro_rules! integers {
+    ($($int:ident)*) => {
+        impl Reader<'_> {
+            $(#[doc = concat!("The next bytes as a `", stringify!($int), "`.")]
+            pub fn $int(&mut self) -> Decoded<$int> {
+                Ok($int::from_le_bytes(self.array()?))
+            })*
+        }
+
+        impl Writer<'_> {
+            $(#[doc = concat!("The bytes of a `", stringify!($int), "`.")]
+            pub fn $int(&mut self, value: $int) -> &mut Self {
+                self.bytes(&value.to_le_bytes())
+            })*
+        }
+    };
+}
+integers!(u8 u16 u32 u64 i64);
 
 /// The bytes of a structure: `magic` and fields, with zeros up to `checked`; the crc32 of all that;
 /// zeros up to `len`.
@@ -179,17 +149,17 @@ pub fn open_checked<'a, const N: usize>(
 
 /// The two bytes at `at`.
 pub fn u16_at(bytes: &[u8], at: usize) -> Decoded<u16> {
-    Reader::new(bytes.get(at..).unwrap_or_default()).u16()
+    Reader::at(bytes, at).u16()
 }
 
 /// The four bytes at `at`.
 pub fn u32_at(bytes: &[u8], at: usize) -> Decoded<u32> {
-    Reader::new(bytes.get(at..).unwrap_or_default()).u32()
+    Reader::at(bytes, at).u32()
 }
 
 /// The eight bytes at `at`.
 pub fn u64_at(bytes: &[u8], at: usize) -> Decoded<u64> {
-    Reader::new(bytes.get(at..).unwrap_or_default()).u64()
+    Reader::at(bytes, at).u64()
 }
 
 /// `len` as the four-byte length of a field. Every length is checked against its limit before it

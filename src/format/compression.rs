@@ -4,7 +4,6 @@
 //! - What comes out is as long as the caller said, or it is an error: no input makes it longer, and
 //!   nothing is allocated by what the compressed bytes say of themselves.
 
-use super::codec::Decoded;
 use crate::error::Damage;
 
 /// The code of zstd.
@@ -29,15 +28,10 @@ impl From<Damage> for Unreadable {
     }
 }
 
-/// Whether a codec with this code is defined.
-pub(super) fn check_code(codec: u8) -> Decoded<()> {
-    if codec == ZSTD { Ok(()) } else { Err(Damage::UnknownCode { found: codec.into() }) }
-}
-
 /// Whether this build has zstd.
 pub fn has_zstd() -> bool {
     #[cfg(test)]
-    if absent::is_set() {
+    if absent::ABSENT.get() {
         return false;
     }
     cfg!(feature = "zstd")
@@ -48,7 +42,9 @@ pub fn has_zstd() -> bool {
 /// # Errors
 /// [`Unreadable::Damaged`] where something else comes out.
 pub fn decompress(codec: u8, compressed: &[u8], out: &mut [u8]) -> Result<(), Unreadable> {
-    check_code(codec)?;
+    if codec != ZSTD {
+        return Err(Damage::UnknownCode { found: codec.into() }.into());
+    }
     if !has_zstd() {
         return Err(Unreadable::NeedsFeature(ZSTD_FEATURE));
     }
@@ -136,11 +132,7 @@ pub(crate) mod absent {
     use core::cell::Cell;
 
     thread_local! {
-        static ABSENT: Cell<bool> = const { Cell::new(false) };
-    }
-
-    pub(super) fn is_set() -> bool {
-        ABSENT.get()
+        pub(super) static ABSENT: Cell<bool> = const { Cell::new(false) };
     }
 
     /// Does this in a thread that has no codec meanwhile.
@@ -176,7 +168,6 @@ mod tests {
         });
     }
 
-    #[cfg(feature = "zstd")]
     #[test]
     fn what_was_compressed_comes_back_at_its_length_only() {
         let raw: Vec<u8> = (0..5000_u32).map(|at| (at % 251) as u8).collect();
@@ -193,7 +184,6 @@ mod tests {
         assert_eq!(decompress(ZSTD, &compressed[1..], &mut out), damaged);
     }
 
-    #[cfg(feature = "zstd")]
     #[test]
     fn what_does_not_become_short_enough_leaves_nothing_behind() {
         let mut random = 1_u64;

@@ -4,18 +4,10 @@
 //! directories of all segments hold everything the index holds, so that the index can be dropped
 //! and rebuilt from them at any time.
 //!
-//! - [`RunEntry`]: what one segment says of one run; the unit that `index::RunRow::apply` folds.
-//! - [`DirectoryBuilder`](super::DirectoryBuilder): collects entries while frames are appended or
-//!   scanned.
-//! - [`Directory`]: the view of an encoded directory.
-//!
-//! ```text
-//! header 64 B | runs 136 B each, by run number | hashes 8 B each, by hash of the run id
-//!             | evictions 16 B each, by run number | record offsets 4 B each | id bytes
-//! ```
+//! The layout is in section 15 of FORMAT.md.
 
 use super::ExtentSize;
-use super::codec::{Decoded, Reader, Writer, at_most, first_of, u16_at, u32_at, u64_at};
+use super::codec::{Decoded, Reader, Writer, at_most, first_of, u32_at};
 use super::run_entry::{COLD, CREATED, DOCUMENT, ENDED, HELD, HOLD, KNOWN_FLAGS, RECORDS, STARTED};
 pub use super::run_entry::{EndAt, HoldAt, RunEntry, StartAt};
 use crate::error::Damage;
@@ -55,9 +47,9 @@ pub struct EvictionAt {
 }
 
 impl EvictionAt {
-    pub(super) fn encode(self, out: &mut Vec<u8>) {
+    pub(super) fn encode(self, out: &mut Writer<'_>) {
         let flags = if self.with_receipt { WITH_RECEIPT } else { 0 };
-        Writer::new(out).u64(self.run_no.0).u32(self.offset).u32(flags);
+        out.u64(self.run_no.0).u32(self.offset).u32(flags);
     }
 }
 
@@ -66,8 +58,8 @@ pub fn hash_id(run: &str) -> u32 {
     crc32fast::hash(run.as_bytes())
 }
 
-/// The view of an encoded directory. Its checksum was verified by whoever made the view; each
-/// access is bounds-checked all the same.
+/// The view of an encoded directory. Its checksum was verified before; each access is
+/// bounds-checked all the same.
 #[derive(Debug, Clone, Copy)]
 pub struct Directory<'a> {
     bytes: &'a [u8],
@@ -126,30 +118,26 @@ impl<'a> Directory<'a> {
         for slot in 0..self.runs {
             self.check_entry(slot)?;
             self.record_list(slot)?;
-            let (run_no, hash) = (Some(self.run_no(slot)?), Some(self.hash_at(slot)?));
-            let hashed = hash.map_or(Ok(false), |(hash, of)| {
-                self.ids(of).map(|(run, _)| hash_id(run) == hash)
-            })?;
-            if run_no <= last_run || hash <= last_hash || !hashed {
+            let (run_no, (hash, of)) = (self.run_no(slot)?, self.hash_at(slot)?);
+            let in_order = last_run < Some(run_no) && last_hash < Some((hash, of));
+            if !in_order || hash_id(self.ids(of)?.0) != hash {
                 return Err(Damage::Mismatch);
             }
-            (last_run, last_hash) = (run_no, hash);
+            (last_run, last_hash) = (Some(run_no), Some((hash, of)));
         }
         self.evictions().try_for_each(|found| found.map(drop))
     }
 
     fn check_entry(&self, slot: u32) -> Decoded<()> {
-        let at = self.entry_at(slot)?;
-        let flags = self.flags(slot)?;
+        let mut reader = self.field(slot, 32)?;
+        let flags = reader.u16()?;
         if flags & !KNOWN_FLAGS != 0 {
             return Err(Damage::UnknownCode { found: u32::from(flags) });
         }
-        let mut reader = Reader::new(self.bytes.get(at + 34..).unwrap_or_default());
         reader.code(RunStatus::from_code)?;
         reader.zeros(1)?;
-        let number = |from: usize| u64_at(self.bytes, at + from);
         for from in [0, 8, 16, 72, 80, 116] {
-            super::check_numbers([number(from)?])?;
+            super::check_numbers([self.field(slot, from)?.u64()?])?;
         }
         at_most(self.stored(slot)?, ExtentSize::MAX.bytes())?;
         let (run, agent) = self.ids(slot)?;
@@ -184,12 +172,12 @@ impl<'a> Directory<'a> {
 
     /// The number of the run in `slot`, without decoding the rest.
     pub fn run_no(&self, slot: u32) -> Decoded<RunNo> {
-        Ok(RunNo(u64_at(self.bytes, self.entry_at(slot)?)?))
+        Ok(RunNo(self.field(slot, 0)?.u64()?))
     }
 
     /// The bytes of the frames of the run in `slot`, without decoding the rest.
     pub fn stored(&self, slot: u32) -> Decoded<u64> {
-        u64_at(self.bytes, self.entry_at(slot)? + 88)
+        self.field(slot, 88)?.u64()
     }
 
     /// Whether what is in `slot` is a version of a document.
@@ -200,8 +188,7 @@ impl<'a> Directory<'a> {
     /// The bytes of the frames of the run in `slot` if it has records here that may yet be
     /// compressed; zero for versions of documents, which never are.
     pub fn loose(&self, slot: u32) -> Decoded<u64> {
-        let at = self.entry_at(slot)?;
-        let has_records = u32_at(self.bytes, at + 24)? > 0;
+        let has_records = self.field(slot, 24)?.u32()? > 0;
         let settled = self.flags(slot)? & (DOCUMENT | COLD) != 0;
         if has_records && !settled { self.stored(slot) } else { Ok(0) }
     }
@@ -209,7 +196,7 @@ impl<'a> Directory<'a> {
     /// What the directory says of the run in `slot`.
     pub fn run(&self, slot: u32) -> Decoded<RunEntry> {
         self.check_entry(slot)?;
-        let mut reader = Reader::new(self.bytes.get(self.entry_at(slot)?..).unwrap_or_default());
+        let mut reader = self.field(slot, 0)?;
         let run_no = RunNo(reader.u64()?);
         let (first_seq, next_seq) = (Seq(reader.u64()?), Seq(reader.u64()?));
         let (records, _first_offset) = (reader.u32()?, reader.u32()?);
@@ -259,8 +246,7 @@ impl<'a> Directory<'a> {
 
     /// The run id and the agent id in `slot`.
     pub fn ids(&self, slot: u32) -> Decoded<(&'a str, &'a str)> {
-        let at = self.entry_at(slot)?;
-        let mut reader = Reader::new(self.bytes.get(at + 104..).unwrap_or_default());
+        let mut reader = self.field(slot, 104)?;
         let id_at = reader.u32()? as usize;
         let (run_len, agent_len) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
         let ids = self.bytes.get(self.ids_at..).unwrap_or_default();
@@ -293,16 +279,12 @@ impl<'a> Directory<'a> {
     /// The eviction at `index`, in the order of the run numbers.
     pub fn eviction(&self, index: u32) -> Decoded<EvictionAt> {
         below(index, self.evictions)?;
-        let at = self.evictions_at + index as usize * EVICTION_LEN;
-        let flags = u32_at(self.bytes, at + 12)?;
+        let mut reader = Reader::at(self.bytes, self.evictions_at + index as usize * EVICTION_LEN);
+        let (run_no, offset, flags) = (RunNo(reader.u64()?), reader.u32()?, reader.u32()?);
         if flags & !WITH_RECEIPT != 0 {
             return Err(Damage::UnknownCode { found: flags });
         }
-        Ok(EvictionAt {
-            run_no: RunNo(u64_at(self.bytes, at)?),
-            offset: u32_at(self.bytes, at + 8)?,
-            with_receipt: flags & WITH_RECEIPT != 0,
-        })
+        Ok(EvictionAt { run_no, offset, with_receipt: flags == WITH_RECEIPT })
     }
 
     /// All evictions that the segment records, in the order of the run numbers.
@@ -313,15 +295,15 @@ impl<'a> Directory<'a> {
     /// How many pieces of large records the run in `slot` has here, and the smallest order of a
     /// frame of it.
     pub fn pieces(&self, slot: u32) -> Decoded<(u32, Lsn)> {
-        let at = self.entry_at(slot)?;
-        Ok((u32_at(self.bytes, at + 124)?, Lsn(u64_at(self.bytes, at + 128)?)))
+        let mut reader = self.field(slot, 124)?;
+        Ok((reader.u32()?, Lsn(reader.u64()?)))
     }
 
     /// Where in the directory's bytes the record offsets of the run in `slot` are, and how many it
     /// has. The offsets of its pieces follow them; all of them lie within the directory.
     pub fn record_list(&self, slot: u32) -> Decoded<(u32, u32)> {
-        let at = self.entry_at(slot)?;
-        let (records, first) = (u32_at(self.bytes, at + 24)?, u32_at(self.bytes, at + 28)?);
+        let mut reader = self.field(slot, 24)?;
+        let (records, first) = (reader.u32()?, reader.u32()?);
         let listed = records.checked_add(self.pieces(slot)?.0).ok_or(Damage::Truncated)?;
         let end = first.checked_add(listed).ok_or(Damage::Truncated)?;
         at_most(end, self.offsets)?;
@@ -332,8 +314,8 @@ impl<'a> Directory<'a> {
     /// The sequence of the first record of the run in `slot`, if it has records here, and one above
     /// that of the last.
     pub fn sequences(&self, slot: u32) -> Decoded<(Option<Seq>, Seq)> {
-        let at = self.entry_at(slot)?;
-        let (first, next) = (Seq(u64_at(self.bytes, at + 8)?), Seq(u64_at(self.bytes, at + 16)?));
+        let mut reader = self.field(slot, 8)?;
+        let (first, next) = (Seq(reader.u64()?), Seq(reader.u64()?));
         Ok(((self.flags(slot)? & RECORDS != 0).then_some(first), next))
     }
 
@@ -347,17 +329,19 @@ impl<'a> Directory<'a> {
     }
 
     fn flags(&self, slot: u32) -> Decoded<u16> {
-        u16_at(self.bytes, self.entry_at(slot)? + 32)
+        self.field(slot, 32)?.u16()
     }
 
-    fn entry_at(&self, slot: u32) -> Decoded<usize> {
+    /// The bytes of the entry in `slot` from `from` on.
+    fn field(&self, slot: u32, from: usize) -> Decoded<Reader<'a>> {
         below(slot, self.runs)?;
-        Ok(DIRECTORY_HEADER_LEN + slot as usize * RUN_ENTRY_LEN)
+        let at = DIRECTORY_HEADER_LEN + slot as usize * RUN_ENTRY_LEN;
+        Ok(Reader::at(self.bytes, at + from))
     }
 
     fn hash_at(&self, index: u32) -> Decoded<(u32, u32)> {
-        let at = self.hashes_at + index as usize * HASH_LEN;
-        Ok((u32_at(self.bytes, at)?, u32_at(self.bytes, at + 4)?))
+        let mut reader = Reader::at(self.bytes, self.hashes_at + index as usize * HASH_LEN);
+        Ok((reader.u32()?, reader.u32()?))
     }
 }
 

@@ -51,12 +51,12 @@ impl DirectoryBuilder {
 
     /// The run, if it has an entry.
     pub fn run(&self, run_no: RunNo) -> Option<&BuiltRun> {
-        self.by_no.get(&run_no).and_then(|&slot| self.runs.get(slot))
+        self.runs.get(self.slot(run_no)?)
     }
 
     /// The entry of a run that has one.
     pub fn run_mut(&mut self, run_no: RunNo) -> Option<&mut RunEntry> {
-        let slot = *self.by_no.get(&run_no)?;
+        let slot = self.slot(run_no)?;
         self.runs.get_mut(slot).map(|built| &mut built.entry)
     }
 
@@ -129,42 +129,37 @@ impl DirectoryBuilder {
         let mut order: Vec<&BuiltRun> = self.runs.iter().collect();
         order.sort_by_key(|built| built.entry.run_no);
         let mut out = Vec::with_capacity(self.encoded_len());
-        Writer::new(&mut out)
+        let mut writer = Writer::new(&mut out);
+        writer
             .bytes(&DIRECTORY_MAGIC)
             .u32(len_u32(order.len()))
             .u32(len_u32(self.evictions.len()))
             .u32(len_u32(self.offsets))
             .u32(len_u32(self.id_bytes))
-            .u64(self.first_lsn.unwrap_or(Lsn(0)).0)
+            .u64(self.first_lsn.unwrap_or_default().0)
             .u64(self.last_lsn.0)
             .u64(next_run_no.0)
             .zeros(16);
         let (mut offset_at, mut id_at) = (0, 0);
         for built in &order {
-            built.entry.encode(&mut out, offset_at, id_at);
+            built.entry.encode(&mut writer, offset_at, id_at);
             offset_at += len_u32(built.offsets.len() + built.pieces.len());
             id_at += len_u32(built.entry.run.as_str().len() + built.entry.agent.as_str().len());
         }
-        let mut hashes: Vec<(u32, u32)> = order
-            .iter()
-            .enumerate()
-            .map(|(slot, built)| (hash_id(built.entry.run.as_str()), len_u32(slot)))
-            .collect();
+        let hash = |(slot, built): (u32, &&BuiltRun)| (hash_id(built.entry.run.as_str()), slot);
+        let mut hashes: Vec<(u32, u32)> = (0..).zip(&order).map(hash).collect();
         hashes.sort_unstable();
-        let mut writer = Writer::new(&mut out);
         for (hash, slot) in hashes {
             writer.u32(hash).u32(slot);
         }
         for eviction in self.evictions.values() {
-            eviction.encode(&mut out);
+            eviction.encode(&mut writer);
         }
-        let mut writer = Writer::new(&mut out);
         for offset in order.iter().flat_map(|run| run.offsets.iter().chain(&run.pieces)) {
             writer.u32(*offset);
         }
-        for built in &order {
-            writer.bytes(built.entry.run.as_str().as_bytes());
-            writer.bytes(built.entry.agent.as_str().as_bytes());
+        for RunEntry { run, agent, .. } in order.iter().map(|built| &built.entry) {
+            writer.bytes(run.as_str().as_bytes()).bytes(agent.as_str().as_bytes());
         }
         assert_eq!(out.len(), self.encoded_len(), "room was kept for exactly this many bytes");
         out

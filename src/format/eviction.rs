@@ -1,15 +1,4 @@
-//! The payload of EVICT: which runs are deleted, and what is kept to tell of it.
-//!
-//! An item is of one run. It says that the run is deleted, wherever its frames are, and for good:
-//! run numbers are never used again. With its receipt it also says which run that was, when it was
-//! deleted, by which rule, and how large it was; compaction leaves old receipts out and keeps the
-//! items as long as frames of their runs are left.
-//!
-//! ```text
-//!  0 u64 run number   8 i64 time   16 u64 bytes   24 u16 length of the run id
-//! 26 u16 length of the agent id   28 u8 rule   29 u8 flags (1: with receipt)   30 u16 zero
-//! 32 run id, agent id
-//! ```
+//! The payload of EVICT: which runs are deleted, and what tells of it (section 11 of FORMAT.md).
 
 use super::codec::{Decoded, Reader, Writer, check_flags};
 use crate::types::{AgentId, RunId, RunNo, Timestamp};
@@ -45,9 +34,8 @@ pub struct EvictionReceipt {
 impl Eviction {
     /// How many bytes [`Eviction::encode`] appends.
     pub fn encoded_len(&self) -> usize {
-        let ids = self.receipt.as_ref();
-        EVICTION_ITEM_LEN
-            + ids.map_or(0, |kept| kept.run.as_str().len() + kept.agent.as_str().len())
+        let ids = |kept: &EvictionReceipt| kept.run.as_str().len() + kept.agent.as_str().len();
+        EVICTION_ITEM_LEN + self.receipt.as_ref().map_or(0, ids)
     }
 
     /// Appends the item.

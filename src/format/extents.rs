@@ -23,7 +23,7 @@ pub enum Use {
         /// Its end and directory, once sealed.
         sealed: Option<SealedAt>,
     },
-    /// A segment that does not count any more, but may still be read by somebody.
+    /// A segment that does not count any more, but may still be read.
     Retired {
         /// The segment's number.
         segment: SegmentId,
@@ -87,7 +87,7 @@ impl Area {
 /// has exactly one owner, by construction).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extents {
-    /// All extents that somebody owns.
+    /// All extents that have an owner.
     pub uses: BTreeMap<ExtentNo, Use>,
     /// The length of the index in bytes.
     pub index_len: u64,
@@ -96,7 +96,7 @@ pub struct Extents {
 impl Extents {
     /// Applies one change. A change that does not fit the state is damage.
     pub fn apply(&mut self, change: Change) -> Decoded<()> {
-        match change {
+        let fits = match change {
             Change::Reserve { extent, segment, salt, purpose } => {
                 self.claim(extent, Use::Log { segment, salt, purpose, sealed: None })
             }
@@ -105,34 +105,31 @@ impl Extents {
                     if *found == segment =>
                 {
                     *sealed = Some(at);
-                    Ok(())
+                    true
                 }
-                _ => Err(Damage::Mismatch),
+                _ => false,
             },
-            Change::Retire { extent } => match self.uses.get(&extent) {
-                Some(&Use::Log { segment, salt, .. }) => {
-                    self.uses.insert(extent, Use::Retired { segment, salt });
-                    Ok(())
+            Change::Retire { extent } => match self.uses.get_mut(&extent) {
+                Some(used @ &mut Use::Log { segment, salt, .. }) => {
+                    *used = Use::Retired { segment, salt };
+                    true
                 }
-                _ => Err(Damage::Mismatch),
+                _ => false,
             },
-            Change::Free { extent } => {
-                self.uses.remove(&extent).map(|_| ()).ok_or(Damage::Mismatch)
-            }
+            Change::Free { extent } => self.uses.remove(&extent).is_some(),
             Change::Map { extent, slot } => self.claim(extent, Use::Index { slot }),
             Change::IndexLen { len } => {
                 self.index_len = len;
-                Ok(())
+                true
             }
             Change::Meta { extent, area_len } => self.claim(extent, Use::Meta { area_len }),
-        }
+        };
+        if fits { Ok(()) } else { Err(Damage::Mismatch) }
     }
 
-    fn claim(&mut self, extent: ExtentNo, used: Use) -> Decoded<()> {
-        match self.uses.insert(extent, used) {
-            None => Ok(()),
-            Some(_) => Err(Damage::Mismatch),
-        }
+    /// Gives an extent an owner; answers whether it had none.
+    fn claim(&mut self, extent: ExtentNo, used: Use) -> bool {
+        self.uses.insert(extent, used).is_none()
     }
 
     /// The records of a snapshot of this state.
@@ -183,16 +180,16 @@ impl Extents {
     /// Whether each segment is in one extent only, and no segment of the log is sealed behind one
     /// that is not.
     pub(super) fn is_consistent(&self) -> bool {
-        let mut known = BTreeSet::new();
-        let log = |used: &Use| match *used {
-            Use::Log { segment, purpose: Purpose::Log, sealed, .. } => Some((segment, sealed)),
+        let is_open = |used: &Use| match *used {
+            Use::Log { segment, purpose: Purpose::Log, sealed, .. } => {
+                Some((segment, sealed.is_none()))
+            }
             _ => None,
         };
-        let of_log = || self.uses.values().filter_map(log);
-        let open = of_log().filter(|(_, sealed)| sealed.is_none()).map(|(id, _)| id).min();
-        let sealed = of_log().filter(|(_, sealed)| sealed.is_some()).map(|(id, _)| id).max();
+        let log: BTreeMap<SegmentId, bool> = self.uses.values().filter_map(is_open).collect();
+        let mut known = BTreeSet::new();
         self.uses.values().filter_map(Use::segment).all(|segment| known.insert(segment))
-            && open.is_none_or(|open| sealed < Some(open))
+            && log.values().is_sorted()
     }
 
     /// The extents of the index in order, if there is no gap.
@@ -207,7 +204,7 @@ impl Extents {
         contiguous.then(|| slots.into_iter().map(|(_, extent)| extent).collect())
     }
 
-    /// The lowest extents that nobody owns, without end.
+    /// The extents without an owner, the lowest first, without end.
     pub fn free(&self) -> impl Iterator<Item = ExtentNo> + '_ {
         (0..u32::MAX).map(ExtentNo).filter(|extent| !self.uses.contains_key(extent))
     }

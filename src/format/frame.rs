@@ -1,4 +1,5 @@
-//! The frames of the log: a 72-byte header, a payload, zeros up to a multiple of 8.
+//! The frames of the log: a 72-byte header, a payload, zeros up to a multiple of 8. The layout is
+//! in section 10 of FORMAT.md.
 //!
 //! - A frame belongs to one place: its header holds the position (segment, offset), and its check
 //!   is keyed by the segment's random salt. A frame left in a recycled extent, copied or written
@@ -6,15 +7,6 @@
 //! - The header's check covers the payload's checksum, not the payload: a damaged payload costs
 //!   its own record only, since the length in the header can still be trusted.
 //! - The payload's checksum does not depend on the place, so that it is computed outside of locks.
-//!
-//! ```text
-//!  0 u32 check    4 u32 payload crc   8 u32 payload length
-//! 12 u8 type     13 u8 flags         14 u8 kind length  15 u8 content type
-//! 16 u64 position                    24 u64 order
-//! 32 u64 run number                  40 u64 sequence
-//! 48 i64 timestamp                   56 u64 durable position
-//! 64 u8[4] zero      68 u32 extra
-//! ```
 
 use super::NUMBERS_END;
 use super::codec::{Decoded, Reader, Writer, at_most, check_crc, check_flags, check_zeros};
@@ -29,10 +21,6 @@ pub const FRAME_HEADER_LEN: usize = 72;
 pub const FRAME_ALIGN: usize = 8;
 /// The length of what a large record says of its pieces.
 pub const PIECES_LEN: usize = 16;
-
-/// [`MAX_KIND_LEN`] as lengths in headers count.
-const MAX_NAME: u32 = 64;
-const _: () = assert!(MAX_NAME as usize == MAX_KIND_LEN);
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,7 +80,7 @@ pub const FLAG_BATCH: u8 = 1;
 pub const FLAG_LATE: u8 = 1 << 1;
 /// The bytes of the record are in PIECEs in front of it; the payload says how many.
 pub const FLAG_PIECES: u8 = 1 << 2;
-/// A START that nobody asked for: records came first.
+/// A START that no caller asked for: records came first.
 pub const FLAG_IMPLICIT: u8 = 1 << 3;
 /// The frame belongs to a version of a document, not to a run.
 pub const FLAG_DOCUMENT: u8 = 1 << 4;
@@ -100,13 +88,8 @@ pub const FLAG_DOCUMENT: u8 = 1 << 4;
 pub const FLAG_COMPRESSED: u8 = 1 << 5;
 /// A RECORD or a PIECE of a run that has ended, which a compaction that compresses left as it is.
 pub const FLAG_PLAIN: u8 = 1 << 6;
-const KNOWN_FLAGS: u8 = FLAG_BATCH
-    | FLAG_LATE
-    | FLAG_PIECES
-    | FLAG_IMPLICIT
-    | FLAG_DOCUMENT
-    | FLAG_COMPRESSED
-    | FLAG_PLAIN;
+/// All bits up to the last.
+const KNOWN_FLAGS: u8 = FLAG_PLAIN | (FLAG_PLAIN - 1);
 
 /// The identity of a segment, by which its frames are keyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,9 +129,7 @@ pub struct FrameHeader {
     pub at: Timestamp,
     /// All of the log in front of this position was durable when the frame was written.
     pub durable: LogPosition,
-    /// COMMIT: how many frames. PIECE: which piece. EVICT: how many runs. HOLD: 1 to hold, 0 to
-    /// release. BLOCK: how many records. START: 1 if it creates its run. SEAL: where the log of
-    /// the segment ends. A record in pieces: its length. Else zero.
+    /// Depends on the kind of the frame (section 11 of FORMAT.md).
     pub extra: u32,
 }
 
@@ -226,8 +207,7 @@ impl FrameHeader {
         crc.update(body);
         self.payload_crc = crc.finalize();
         self.name_len = u8::try_from(name.len()).expect("kinds are at most 64 bytes");
-        self.payload_len =
-            u32::try_from(name.len() + body.len()).expect("payloads are below 64 MiB each");
+        self.payload_len = super::codec::len_u32(name.len() + body.len());
     }
 
     /// The bytes of the header, keyed by the segment's salt.
@@ -288,7 +268,7 @@ impl FrameHeader {
         // All of them at once: an end is a power of two.
         at_most(header.lsn.0 | header.run_no.0 | header.seq.0, NUMBERS_END - 1)?;
         check_flags(header.flags, KNOWN_FLAGS)?;
-        at_most(header.name_len, header.payload_len.min(MAX_NAME))?;
+        at_most(header.name_len, u64::from(header.payload_len).min(MAX_KIND_LEN as u64))?;
         Ok(header)
     }
 
@@ -368,14 +348,10 @@ mod tests {
 
     fn sample() -> FrameHeader {
         let mut header = FrameHeader::new(FrameKind::Record, RunNo(3), Timestamp(1_000));
-        header.flags = FLAG_BATCH;
-        header.name_len = 4;
-        header.content = ContentType::JSON;
-        header.payload_crc = crc32fast::hash(b"turn{}");
-        header.payload_len = 6;
+        (header.flags, header.content) = (FLAG_BATCH, ContentType::JSON);
+        header.set_payload(b"turn", b"{}");
         header.position = LogPosition { segment: KEY.id, offset: 64 };
-        header.lsn = Lsn(77);
-        header.seq = Seq(2);
+        (header.lsn, header.seq) = (Lsn(77), Seq(2));
         header
     }
 
@@ -398,8 +374,6 @@ mod tests {
         assert!(FrameHeader::decode(&bytes, reused, 64).is_err());
     }
 
-    /// The bytes in front of the header are the check; its own crc32 must be that of the salt and
-    /// the rest, however it is computed.
     #[test]
     fn the_check_is_the_crc_of_the_salt_and_the_rest_of_the_header() {
         let bytes = sample().encode(KEY.salt);

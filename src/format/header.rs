@@ -1,7 +1,4 @@
-//! The static header: the first 4 KiB of the file, written once at creation.
-//!
-//! The magic follows PNG's: a byte that is not ASCII catches 7-bit transfers, CR LF and a lone LF
-//! catch newline conversion, 0x1A stops a DOS `type`.
+//! The static header: the first 4 KiB of the file, written once (section 4 of FORMAT.md).
 
 use super::codec::{open_checked, put_checked};
 use super::{ExtentSize, FORMAT_VERSION, PAGE_LEN};

@@ -1,12 +1,7 @@
 //! The manifest: who owns each extent, as a snapshot followed by changes.
 //!
-//! - An area starts with an [`AreaHeader`]; records follow. The first `snapshot` records are the
-//!   state when the area was begun, the rest are changes.
-//! - A record's check is keyed by the generation of the area and the record's place in it, so that
-//!   records of an earlier generation in the same bytes never check.
-//! - Records come in batches: only the last record of a batch has [`LAST_OF_BATCH`], and each says
-//!   how many of its batch are in front of it; a batch counts whole or not at all.
-//! - [`Extents`] is the state: the fold of all records.
+//! Section 7 of FORMAT.md has the layout, and says what a hole is. [`Extents`] is the state: the
+//! fold of all records.
 
 pub use super::extents::{Area, Extents, Use};
 
@@ -105,7 +100,7 @@ pub enum Change {
         /// The extent.
         extent: ExtentNo,
     },
-    /// Nobody owns the extent.
+    /// The extent has no owner.
     Free {
         /// The extent.
         extent: ExtentNo,
@@ -209,18 +204,17 @@ impl Change {
         check_crc(reader.u32()?, record_check(record, key))?;
         let (op, flags, detail) = (reader.u8()?, reader.u8()?, reader.u8()?);
         reader.zeros(1)?;
-        let (extent, number) = (ExtentNo(reader.u32()?), reader.u32()?);
-        let wide = reader.u64()?;
-        let (end, seal, digest) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        let place = reader.u32()?;
+        let (extent, number, wide) = (ExtentNo(reader.u32()?), reader.u32()?, reader.u64()?);
+        let (end, seal, digest, place) =
+            (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
         check_flags(flags, LAST_OF_BATCH)?;
         check_flags(detail, HAS_EVICTIONS)?;
         let segment = SegmentId(number);
+        let unknown = |code: u8| Damage::UnknownCode { found: code.into() };
         let change = match op {
             RESERVE => {
                 check_id(segment)?;
-                let code = Damage::UnknownCode { found: detail.into() };
-                let purpose = Purpose::from_code(detail).ok_or(code)?;
+                let purpose = Purpose::from_code(detail).ok_or_else(|| unknown(detail))?;
                 Self::Reserve { extent, segment, salt: wide, purpose }
             }
             SEAL => {
@@ -232,7 +226,7 @@ impl Change {
             MAP => Self::Map { extent, slot: number },
             INDEX_LEN => Self::IndexLen { len: wide },
             META => Self::Meta { extent, area_len: wide },
-            _ => return Err(Damage::UnknownCode { found: op.into() }),
+            _ => return Err(unknown(op)),
         };
         Ok(Record { change, place, last: flags & LAST_OF_BATCH != 0 })
     }
@@ -272,30 +266,26 @@ pub fn read_area(bytes: &[u8], uuid: [u8; 16], generation: u64) -> Decoded<AreaC
     let used = used_len(bytes).saturating_sub(AREA_HEADER_LEN).next_multiple_of(RECORD_LEN);
     let bytes = bytes.get(..AREA_HEADER_LEN + used).unwrap_or(bytes);
     let records = bytes.get(AREA_HEADER_LEN..).unwrap_or_default().chunks_exact(RECORD_LEN);
-    let decode = |(index, record): (usize, &[u8])| {
+    // The records, and the number of the first one of the batch of each.
+    let mut decoded = (0_usize..).zip(records).map(|(index, record)| {
         let key = RecordKey { generation, index: index as u64 };
-        Change::decode(record, key).map(|record| (index, record))
-    };
-    let mut decoded = (0..).zip(records).map(decode);
-    let (mut extents, mut batch) = (Extents::default(), Vec::new());
-    let mut last_batch = Vec::new();
+        Change::decode(record, key).map(|record| (index.checked_sub(record.place as usize), record))
+    });
+    let (mut extents, mut batch, mut last_batch) = (Extents::default(), Vec::new(), Vec::new());
     let (mut whole, mut good) = (0_usize, 0_usize);
-    let in_batch = |(index, record): &(usize, Record), first: usize| {
-        index.checked_sub(record.place as usize) == Some(first)
-    };
     for found in decoded.by_ref() {
-        let found = match found {
+        let (first, record) = match found {
             Ok(found) => found,
             Err(Damage::Checksum { .. }) => break,
             // What checks and makes no sense was written as it is.
             Err(damage) => return Err(damage),
         };
-        if !in_batch(&found, whole) {
+        if first != Some(whole) {
             return Err(Damage::Mismatch);
         }
-        good = found.0 + 1;
-        batch.push(found.1.change);
-        if found.1.last {
+        good += 1;
+        batch.push(record.change);
+        if record.last {
             batch.iter().try_for_each(|change| extents.apply(*change))?;
             last_batch = if whole == 0 { Vec::new() } else { core::mem::take(&mut batch) };
             batch.clear();
@@ -309,7 +299,7 @@ pub fn read_area(bytes: &[u8], uuid: [u8; 16], generation: u64) -> Decoded<AreaC
         return Err(Damage::Mismatch);
     }
     // Of one batch, and at most one is not synced, a power cut may leave any sectors.
-    let later = decoded.filter_map(Result::ok).any(|found| !in_batch(&found, whole));
+    let later = decoded.filter_map(Result::ok).any(|(first, _)| first != Some(whole));
     let hole = later || !is_torn(bytes, AREA_HEADER_LEN + good * RECORD_LEN);
     Ok(AreaContents { header, extents, records: whole as u64, last_batch, hole })
 }
@@ -331,8 +321,7 @@ fn is_torn(area: &[u8], at: usize) -> bool {
     let (record, behind) =
         area.get(at..).unwrap_or_default().split_at_checked(RECORD_LEN).unwrap_or_default();
     let (first, second) = record.split_at(record.len().min(SECTOR_LEN - at % SECTOR_LEN));
-    let whole_sector = first.is_empty() || second.is_empty();
-    unwritten(behind) || unwritten(first) || (!whole_sector && unwritten(second))
+    unwritten(behind) || unwritten(first) || (!second.is_empty() && unwritten(second))
 }
 
 #[cfg(test)]
@@ -363,12 +352,8 @@ mod tests {
     }
 
     fn reserve(extent: u32, segment: u32) -> Change {
-        Change::Reserve {
-            extent: ExtentNo(extent),
-            segment: SegmentId(segment),
-            salt: 8,
-            purpose: Purpose::Log,
-        }
+        let (extent, segment) = (ExtentNo(extent), SegmentId(segment));
+        Change::Reserve { extent, segment, salt: 8, purpose: Purpose::Log }
     }
 
     fn seal(extent: u32, segment: u32) -> Change {
@@ -501,8 +486,9 @@ mod tests {
     fn an_extent_never_gets_a_second_owner() {
         let mut extents = Extents::default();
         extents.apply(reserve(0, 1)).unwrap();
-        assert_eq!(extents.apply(reserve(0, 2)), Err(Damage::Mismatch));
         let map = Change::Map { extent: ExtentNo(0), slot: 0 };
-        assert_eq!(extents.apply(map), Err(Damage::Mismatch));
+        for change in [reserve(0, 2), map] {
+            assert_eq!(extents.clone().apply(change), Err(Damage::Mismatch));
+        }
     }
 }

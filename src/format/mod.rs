@@ -1,22 +1,6 @@
 //! What the bytes of the file mean. Pure: bytes in, values out.
 //!
-//! One structure, one file, one section of `docs/FORMAT.md`:
-//!
-//! - [`header`]: the static header, written once.
-//! - [`superblock`]: two slots that alternate; where the manifest is, what was durable.
-//! - [`owner`]: who holds the writer lock, for people.
-//! - [`manifest`], [`extents`]: who owns each extent.
-//! - [`segment`]: the header of a log segment.
-//! - [`frame`]: the frames of the log.
-//! - [`block`]: records of a run that has ended, and pieces, in compressed form.
-//! - [`compression`]: the codec.
-//! - [`directory`], [`directory_builder`], `run_entry`: what a sealed segment says of its runs.
-//! - [`codec`]: reading and writing of fields.
-//!
-//! ```text
-//! 0      static header     4 KiB  superblock A     8 KiB  superblock B    12 KiB  owner page
-//! 16 KiB manifest area 0  40 KiB  manifest area 1  64 KiB + n * E  extent n
-//! ```
+//! One structure, one file, one section of `docs/FORMAT.md`, which has their layouts.
 
 pub mod block;
 pub mod codec;
@@ -84,10 +68,8 @@ impl ExtentSize {
 
     /// The size of this many bytes, if it is a power of two that is allowed.
     pub fn from_bytes(bytes: u64) -> Option<Self> {
-        if !bytes.is_power_of_two() {
-            return None;
-        }
-        Self::from_log2(u8::try_from(bytes.trailing_zeros()).ok()?)
+        let log2 = u8::try_from(bytes.trailing_zeros()).ok()?;
+        Self::from_log2(log2).filter(|size| size.bytes() == bytes)
     }
 
     /// The size of which the base-2 logarithm is next.

@@ -1,14 +1,5 @@
-//! The payload of ORIGIN: what the frames of a compaction output were copied from.
-//!
-//! The outputs of one compaction count, and the segments that they were copied from do not, once
-//! the manifest says so. Without a manifest an output says it itself: it counts if any of the
-//! segments that it replaces is gone, since these go only after it counted. As long as all of them
-//! are there, they say the same.
-//!
-//! ```text
-//! 0 u32 first segment of the group   4 u16 place in the group   6 u8 1 in the last one   7 u8 zero
-//! 8 u32 count   12 u32 zero   16 u32[count] the segments that are replaced, ascending
-//! ```
+//! The payload of ORIGIN: what the frames of a compaction output were copied from. Only salvage
+//! reads it, to tell which outputs count (sections 11 and 20 of FORMAT.md).
 
 use super::codec::{Decoded, Reader, Writer, len_u32};
 use crate::error::Damage;

@@ -87,12 +87,8 @@ mod tests {
     const KEY: SegmentKey = SegmentKey { id: SegmentId(9), salt: 0x0123_4567_89ab_cdef };
     const AT: u32 = 64;
 
-    /// A segment with one frame of this kind and these flags.
-    fn segment(kind: FrameKind, flags: u8) -> (FrameHeader, Vec<u8>) {
-        segment_with(kind, flags, b"{}")
-    }
-
-    fn segment_with(kind: FrameKind, flags: u8, body: &[u8]) -> (FrameHeader, Vec<u8>) {
+    /// A segment with one frame of this kind, with these flags and this body.
+    fn segment(kind: FrameKind, flags: u8, body: &[u8]) -> (FrameHeader, Vec<u8>) {
         let mut header = FrameHeader::new(kind, RunNo(3), Timestamp(-5));
         header.flags = flags;
         header.content = ContentType::JSON;
@@ -109,7 +105,7 @@ mod tests {
     #[test]
     fn it_says_of_a_record_what_its_header_says() {
         for flags in [0, FLAG_LATE, FLAG_BATCH, FLAG_PLAIN] {
-            let (header, bytes) = segment(FrameKind::Record, flags);
+            let (header, bytes) = segment(FrameKind::Record, flags, b"{}");
             let found = FrameCheck::new(KEY).record(&bytes, AT);
             assert_eq!(found, Some((header, &b"turn{}"[..])));
         }
@@ -119,7 +115,7 @@ mod tests {
     fn no_flipped_bit_and_no_missing_byte_is_overlooked() {
         let check = FrameCheck::new(KEY);
         for body in (0..=8).map(|len| &b"{\"a\": 1}"[..len]) {
-            let (_, bytes) = segment_with(FrameKind::Record, 0, body);
+            let (_, bytes) = segment(FrameKind::Record, 0, body);
             assert!(check.record(&bytes, AT).is_some(), "a body of {} bytes", body.len());
             for (bit, flipped) in flips(&bytes, bytes.len()).skip(AT as usize * 8) {
                 assert_eq!(check.record(&flipped, AT), None, "bit {bit}");
@@ -134,10 +130,10 @@ mod tests {
     fn what_is_no_record_in_one_frame_is_left_to_others() {
         let check = FrameCheck::new(KEY);
         for (kind, flags) in [(FrameKind::End, 0), (FrameKind::Record, FLAG_PIECES)] {
-            assert_eq!(check.record(&segment(kind, flags).1, AT), None);
+            assert_eq!(check.record(&segment(kind, flags, b"{}").1, AT), None);
         }
         let other = FrameCheck::new(SegmentKey { salt: 1, ..KEY });
-        let (_, bytes) = segment(FrameKind::Record, 0);
+        let (_, bytes) = segment(FrameKind::Record, 0, b"{}");
         assert_eq!(other.record(&bytes, AT), None, "another segment's");
         let mut moved = bytes.clone();
         moved.splice(0..0, [0; 8]);

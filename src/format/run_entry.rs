@@ -20,7 +20,7 @@ pub(super) const KNOWN_FLAGS: u16 =
     CREATED | STARTED | ENDED | RECORDS | HOLD | HELD | DOCUMENT | COLD;
 
 /// Where an explicit START is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StartAt {
     /// The offset of the START frame in its segment.
     pub offset: u32,
@@ -29,7 +29,7 @@ pub struct StartAt {
 }
 
 /// Where an END is, and what it says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EndAt {
     /// The offset of the END frame in its segment.
     pub offset: u32,
@@ -42,7 +42,7 @@ pub struct EndAt {
 }
 
 /// Where the latest HOLD of a run in a segment is, and what it says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HoldAt {
     /// The offset of the HOLD frame in its segment.
     pub offset: u32,
@@ -120,7 +120,7 @@ impl RunEntry {
         }
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>, first_offset: u32, id_offset: u32) {
+    pub(super) fn encode(&self, out: &mut Writer<'_>, first_offset: u32, id_offset: u32) {
         let flags = [
             (CREATED, self.created_at.is_some()),
             (STARTED, self.start.is_some()),
@@ -132,17 +132,10 @@ impl RunEntry {
             (COLD, self.cold),
         ];
         let flags = flags.into_iter().filter(|flag| flag.1).fold(0, |all, flag| all | flag.0);
-        let hold = self.hold.unwrap_or(HoldAt { offset: 0, lsn: Lsn(0), held: false });
-        let start = self.start.unwrap_or(StartAt { offset: 0, at: Timestamp(0) });
-        let end = self.end.unwrap_or(EndAt {
-            offset: 0,
-            at: Timestamp(0),
-            status: RunStatus::InProgress,
-            lsn: Lsn(0),
-        });
-        Writer::new(out)
-            .u64(self.run_no.0)
-            .u64(self.first_seq.unwrap_or(Seq(0)).0)
+        let hold = self.hold.unwrap_or_default();
+        let (start, end) = (self.start.unwrap_or_default(), self.end.unwrap_or_default());
+        out.u64(self.run_no.0)
+            .u64(self.first_seq.unwrap_or_default().0)
             .u64(self.next_seq.0)
             .u32(self.records)
             .u32(first_offset)
@@ -150,7 +143,7 @@ impl RunEntry {
             .u8(end.status.code())
             .u8(0)
             .u32(self.late)
-            .i64(self.created_at.unwrap_or(Timestamp(0)).0)
+            .i64(self.created_at.unwrap_or_default().0)
             .u32(start.offset)
             .u32(end.offset)
             .i64(start.at.0)

@@ -1,8 +1,8 @@
 //! Maps by run number, which each append asks several times.
 //!
 //! Run numbers are given out one after the other, so the hash need not be strong; but a file from
-//! elsewhere can hold any numbers, so each map mixes a random key of its own in, and nobody can
-//! choose numbers that collide.
+//! elsewhere can hold any numbers, so each map mixes in a random key of its own: nothing in a file
+//! makes numbers collide.
 
 use core::hash::{BuildHasher, Hasher};
 use std::collections::HashMap;
@@ -13,33 +13,27 @@ use crate::types::RunNo;
 /// A map by run number.
 pub(crate) type RunMap<V> = HashMap<RunNo, V, RunHash>;
 
-/// Hashes run numbers with a key.
+/// Hashes run numbers; the state begins as the key of a map.
 #[derive(Debug, Clone)]
 pub(crate) struct RunHash {
-    key: u64,
+    state: u64,
 }
 
 impl Default for RunHash {
     fn default() -> Self {
-        Self { key: RandomState::new().hash_one(0_u64) }
+        Self { state: RandomState::new().hash_one(0_u64) }
     }
 }
 
 impl BuildHasher for RunHash {
-    type Hasher = RunHasher;
+    type Hasher = Self;
 
-    fn build_hasher(&self) -> RunHasher {
-        RunHasher { state: self.key }
+    fn build_hasher(&self) -> Self {
+        self.clone()
     }
 }
 
-/// A hash under way.
-#[derive(Debug)]
-pub(crate) struct RunHasher {
-    state: u64,
-}
-
-impl Hasher for RunHasher {
+impl Hasher for RunHash {
     /// Two rounds of multiplying and shifting: each bit of the number reaches each of the hash.
     fn write_u64(&mut self, number: u64) {
         let mut mixed = (self.state ^ number).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -66,7 +60,7 @@ mod tests {
 
     #[test]
     fn numbers_in_steps_of_any_power_of_two_spread_over_the_low_and_the_high_bits() {
-        let hash = RunHash { key: 0x0123_4567_89ab_cdef };
+        let hash = RunHash { state: 0x0123_4567_89ab_cdef };
         for step in 0..54 {
             let hashes: Vec<u64> = (0..1024).map(|no| hash.hash_one(RunNo(no << step))).collect();
             let low: BTreeSet<u64> = hashes.iter().map(|hash| hash & 0x3ff).collect();
@@ -78,6 +72,6 @@ mod tests {
 
     #[test]
     fn each_map_has_a_key_of_its_own() {
-        assert_ne!(RunHash::default().key, RunHash::default().key);
+        assert_ne!(RunHash::default().state, RunHash::default().state);
     }
 }

@@ -1,7 +1,4 @@
-//! The header of a log segment: the first 64 bytes of its extent.
-//!
-//! It is written, and synced, before the segment's first frame, and zeroed before the extent is
-//! used for anything else, so that salvage can tell live segments from old ones without a manifest.
+//! The header of a log segment: the first 64 bytes of its extent (section 9 of FORMAT.md).
 
 use super::check_numbers;
 use super::codec::{Decoded, open_checked, put_checked};

@@ -1,8 +1,5 @@
-//! A superblock slot: where the manifest is, how far the log was known to be durable.
-//!
-//! Two slots alternate by epoch: a write goes to the slot of the older one and is synced before
-//! the next, so that the two are never both in doubt (O9). Both name the same manifest area before
-//! anything is added to it, so that either slot may be lost.
+//! A superblock slot: where the manifest is, how far the log was known to be durable. O9 says how
+//! the two slots are written, so that either of them may be lost.
 
 use super::codec::{Decoded, open_checked, put_checked};
 use super::{ExtentSize, PAGE_LEN, check_numbers};
