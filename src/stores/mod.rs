@@ -9,6 +9,7 @@
 pub mod checkpoints;
 pub mod consume_once;
 mod objects;
+mod of_log;
 mod room;
 pub mod run_store;
 pub mod sessions;

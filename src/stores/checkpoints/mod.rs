@@ -53,6 +53,7 @@ mod session_log;
 mod space;
 mod store;
 mod stored;
+mod sweep;
 
 pub use asynchronous::{AsyncCheckpointer, AsyncSessionLog};
 pub use checkpoint::Checkpoint;

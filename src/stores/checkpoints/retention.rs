@@ -58,7 +58,8 @@ impl<S> Checkpointer<S> {
     /// there or none. Answers whether there was such a thread.
     ///
     /// Their space is given back behind that; where a crash comes in between, by the next call of
-    /// this, or of [`Checkpointer::prune`], whatever the thread.
+    /// this, or of [`Checkpointer::prune`], whatever the thread. These two also give back what a
+    /// first checkpoint of any thread has left that was broken off by a crash or a full disk.
     ///
     /// # Durability
     /// Disk.
@@ -93,10 +94,12 @@ impl<S> Checkpointer<S> {
         let _one_at_a_time = one_at_a_time(&self.space.log);
         loop {
             self.space.sweep_copies()?;
+            self.space.sweep()?;
             if self.space.thread(to)?.is_some() {
                 return Err(CheckpointError::ThreadExists { key: to.clone() });
             }
-            let Some(inventory) = self.inventory(from)? else {
+            let inventory = self.inventory(from)?;
+            let Some(inventory) = inventory.filter(|found| found.thread.head.last > 0) else {
                 return Err(CheckpointError::UnknownThread { key: from.clone() });
             };
             let Some(hidden) = self.space.hidden()? else { continue };

@@ -7,6 +7,7 @@
 //! | base `/` number | | the documents of that thread |
 //! | base `/gone` | number | a thread whose documents are to be deleted |
 //! | base `/copy` | number | a thread that is being made, or was when the process died |
+//! | base `/begun` | number | a thread whose first checkpoint takes several batches |
 //!
 //! The base is the prefix of the store, the length of its name, `/`, and the name, so that no two
 //! names, tenants and threads have a place in common.
@@ -17,19 +18,14 @@
 //!
 //! **Invariant:** numbers are never given twice.
 //!
-//! Ordering, when documents of a number are deleted:
-//! 1. The head goes in the same batch in which the number is put down as gone, since a thread
-//!    without some of its documents would be damaged.
-//! 2. Whoever deletes writes the mark of the number anew before, and whoever makes a thread does
-//!    so with everything that it writes. So one that somebody takes for dead is never shown.
-//! 3. The mark goes last, since nothing else knows of the documents.
+//! How documents are deleted is in [`sweep`](super::sweep).
 
 use serde::{Deserialize, Serialize};
 
 use super::error::{CheckpointError, Defect};
 use super::json::{SCHEMA_VERSION, json, read_json};
 use super::key::{TenantId, ThreadKey};
-use crate::stores::room::{deleting, in_steps};
+use crate::stores::room::deleting;
 use crate::stores::worker::Later;
 use crate::{Batch, Error, Expected, NewRecord, Result, RunLog, SizedThing, Version};
 
@@ -46,7 +42,7 @@ const MARK: &[u8] = b"{\"schema_version\":1}";
 #[derive(Debug, Clone)]
 pub(super) struct Space {
     pub(super) log: RunLog,
-    base: String,
+    pub(super) base: String,
     /// Who waits for the disk in the place of the caller.
     later: Option<Later>,
 }
@@ -146,18 +142,8 @@ impl Space {
         }
     }
 
-    fn threads_of(&self, tenant: &TenantId) -> String {
+    pub(super) fn threads_of(&self, tenant: &TenantId) -> String {
         format!("{}/t/{tenant}", self.base)
-    }
-
-    /// Marks of threads that were deleted.
-    fn gone(&self) -> String {
-        format!("{}/gone", self.base)
-    }
-
-    /// Marks of threads that are being made.
-    fn copies(&self) -> String {
-        format!("{}/copy", self.base)
     }
 
     fn documents_of(&self, number: u64) -> String {
@@ -301,84 +287,6 @@ impl Space {
                 }
                 known => return known.map(Some),
             }
-        }
-    }
-
-    /// Deletes a thread, at once. Answers whether it was there.
-    pub(super) fn delete(&self, key: &ThreadKey) -> Result<bool, CheckpointError> {
-        let (heads, gone) = (self.threads_of(key.tenant_id()), self.gone());
-        loop {
-            let Some(document) = self.log.get(&heads, key.thread_id())? else {
-                // An earlier try may have deleted it.
-                self.settle()?;
-                return Ok(false);
-            };
-            let head: Head = read_json(document.payload(), &heads, key.thread_id())?;
-            let number = head.number.to_string();
-            let mut batch = Batch::new();
-            batch.delete_if(&heads, key.thread_id(), Expected::Version(document.version()));
-            batch.put(&gone, &number, NewRecord::json(document.payload()));
-            if let Written::Yes(_) = self.commit_deletion(&mut batch)? {
-                return Ok(true);
-            }
-        }
-    }
-
-    /// Deletes the documents of all threads that were deleted.
-    pub(super) fn sweep(&self) -> Result<()> {
-        self.sweep_marks(&self.gone())
-    }
-
-    /// Deletes the documents of all threads that are being made. Nobody may be at it.
-    pub(super) fn sweep_copies(&self) -> Result<()> {
-        self.sweep_marks(&self.copies())
-    }
-
-    fn sweep_marks(&self, marks: &str) -> Result<()> {
-        let mut after = None::<String>;
-        loop {
-            let page = self.log.list(marks, "", after.as_deref(), PAGE)?;
-            for document in &page.documents {
-                // Anything else was not put there by us.
-                if document.key.parse().is_ok_and(|number: u64| number.to_string() == document.key)
-                {
-                    self.sweep_number(marks, &document.key)?;
-                }
-            }
-            after = page.next;
-            if after.is_none() {
-                return Ok(());
-            }
-        }
-    }
-
-    fn sweep_number(&self, marks: &str, number: &str) -> Result<()> {
-        let documents = format!("{}/{number}", self.base);
-        let Some(mark) = self.log.get(marks, number)? else { return Ok(()) };
-        let mut claim = Batch::new();
-        let value = NewRecord::json(mark.payload());
-        claim.put_if(marks, number, value, Expected::Version(mark.version()));
-        if let Written::No = self.commit_deletion(&mut claim)? {
-            // Somebody else is at it.
-            return Ok(());
-        }
-        loop {
-            let mut found = self.log.list(&documents, "", None, usize::MAX)?.documents;
-            if found.is_empty() {
-                let mut last = Batch::new();
-                last.delete(marks, number);
-                return self.commit_deletion(&mut last).map(|_| ());
-            }
-            // In the order in which they were written, space becomes free soon.
-            found.sort_unstable_by_key(|document| document.version);
-            let keys: Vec<String> = found.into_iter().map(|document| document.key).collect();
-            in_steps(&keys, PAGE, |some| {
-                let mut batch = Batch::new();
-                for key in some {
-                    batch.delete(&documents, key);
-                }
-                self.commit_deletion(&mut batch).map(drop)
-            })?;
         }
     }
 

@@ -180,8 +180,11 @@ impl<S> Checkpointer<S> {
         state: &[u8],
         body: impl Fn(&Thread) -> Result<Body, CheckpointError>,
     ) -> Result<(), CheckpointError> {
+        // Kept from one turn to the next, so that a sweep never takes the thread for broken off.
+        let mut _writing = None;
         loop {
             let thread = self.space.thread_or_new(key)?;
+            _writing = (thread.head.last == 0).then(|| self.space.writing(&thread));
             match self.try_write(key, &thread, state, &body) {
                 Ok(true) => return Ok(self.space.settle()?),
                 Ok(false) => {}
@@ -241,7 +244,8 @@ impl<S> Checkpointer<S> {
         plan: &Plan,
         state: &[u8],
     ) -> Result<bool, CheckpointError> {
-        let mut head = thread.head;
+        let (mut head, begun, number) =
+            (thread.head, self.space.begun(), thread.head.number.to_string());
         head.last += 1;
         let rest = state.get(plan.rest..).unwrap_or_default();
         let document = encode(body, &plan.layout, rest)?;
@@ -251,6 +255,9 @@ impl<S> Checkpointer<S> {
         let mut batch = self.space.begin(thread, &write);
         batch.put(&thread.documents, &at, NewRecord::new(&document).kind("checkpoint"));
         batch.put(&thread.documents, &id, NewRecord::json(&place).kind("id"));
+        if thread.head.last == 0 && !thread.is_new() {
+            batch.delete(&begun, &number);
+        }
         for (name, bytes) in &plan.fresh {
             batch.put(&thread.documents, name, NewRecord::new(bytes).kind("part"));
         }
@@ -266,9 +273,9 @@ impl<S> Checkpointer<S> {
     }
 
     /// Writes parts that no checkpoint has yet, more than fit into one batch. Until one has them,
-    /// they are what the next [`Checkpointer::prune`] deletes. Each batch writes the head, so that
-    /// nobody else puts other bytes under the same names, or deletes them. Stops where somebody
-    /// did.
+    /// they are what the next [`Checkpointer::prune`] deletes; if it is the first checkpoint of the
+    /// thread, that of any thread. Each batch writes the head, so that no other call puts other
+    /// bytes under the same names, or deletes them. Stops where another call did.
     fn write_ahead(
         &self,
         key: &ThreadKey,
@@ -276,11 +283,16 @@ impl<S> Checkpointer<S> {
         fresh: &[(String, Vec<u8>)],
     ) -> Result<()> {
         let (mut rest, mut most) = (fresh, PAGE);
+        let (begun, number) = (self.space.begun(), thread.head.number.to_string());
+        let mark = Space::begun_mark(key)?;
         while !rest.is_empty() {
             let (some, behind) = rest.split_at(most.min(rest.len()));
             let head = thread.head;
             let write = self.space.head_write(key, &head)?;
             let mut batch = self.space.begin(&thread, &write);
+            if thread.is_new() {
+                batch.put(&begun, &number, NewRecord::json(&mark));
+            }
             for (name, bytes) in some {
                 batch.put(&thread.documents, name, NewRecord::new(bytes).kind("part"));
             }

@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use super::error::RunStoreError;
 use super::fold::Remembered;
 use super::folder;
+use crate::stores::of_log::OfLogs;
 use crate::{Error, Options, RunLog, RunNo};
 
 /// The name of the file within the folder.
@@ -32,9 +33,8 @@ const BOUNDARIES: usize = 64;
 /// Folders that are open in this process, by their one path.
 static FOLDERS: Mutex<BTreeMap<PathBuf, Arc<Folder>>> = Mutex::new(BTreeMap::new());
 
-/// What belongs to each log that a store is on, by the address of the log's environment, which all
-/// clones of a log have in common.
-static LOGS: Mutex<BTreeMap<usize, Weak<Opened>>> = Mutex::new(BTreeMap::new());
+/// What belongs to each log that a store is on.
+static LOGS: OfLogs<(), Opened> = OfLogs::new();
 
 /// A folder, and whether it is open.
 struct Folder {
@@ -78,20 +78,8 @@ impl Opened {
 
     /// What belongs to this log: one for all stores on it.
     pub(super) fn on(log: RunLog) -> Arc<Self> {
-        let mut logs = LOGS.lock();
-        // While it lives it has the log, so that no other log can be at its address.
-        if let Some(one) = logs.get(&address(&log)).and_then(Weak::upgrade) {
-            return one;
-        }
-        let one = Arc::new(Self::new(log));
-        one.note(&mut logs);
-        one
-    }
-
-    /// Has the next one who asks for the same log find it.
-    fn note(self: &Arc<Self>, logs: &mut BTreeMap<usize, Weak<Self>>) {
-        logs.retain(|_, one| one.strong_count() > 0);
-        logs.insert(address(self.log()), Arc::downgrade(self));
+        let of = log.clone();
+        LOGS.get_or(&of, (), || Self::new(log))
     }
 
     pub(super) fn log(&self) -> &RunLog {
@@ -103,10 +91,6 @@ impl Opened {
         let place = usize::try_from(hash_of(agent, run) % BOUNDARIES as u64).unwrap_or(0);
         self.boundaries[place].lock()
     }
-}
-
-fn address(log: &RunLog) -> usize {
-    core::ptr::from_ref(log.environment()).addr()
 }
 
 pub(super) fn hash_of(agent: &str, run: &str) -> u64 {
@@ -152,7 +136,7 @@ impl Folder {
         let mut opened = Opened::new(open(&path.join(FILE))?);
         opened.registered = Some((path.to_owned(), Arc::clone(self)));
         let opened = Arc::new(opened);
-        opened.note(&mut LOGS.lock());
+        LOGS.insert(opened.log(), (), &opened);
         *state = State::Open(Arc::downgrade(&opened));
         Ok(opened)
     }

@@ -186,3 +186,106 @@ fn a_thread_whose_first_checkpoint_was_broken_off_has_none_and_is_not_listed() {
     store.put(&put).unwrap();
     assert_eq!(store.threads(&tenant, None, 9).unwrap(), ["a", "t", "u"]);
 }
+
+/// What a first put leaves that a full disk breaks off, once the process was killed as well.
+fn broken_off() -> (runlog_sim::SimDisk, RunLog, Checkpoint<Value>) {
+    let disk = runlog_sim::SimDisk::untracked(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    let store = Store::new(&log);
+    let text = words(&mut SplitMix64::new(5), 1_500_000);
+    let put = store.checkpoint(&key("t"), 1, json!(text), None).unwrap();
+    disk.set_capacity(disk.allocated() + 700_000);
+    store.put(&put).unwrap_err();
+    let disk = runlog_sim::SimDisk::from_image(disk.image());
+    let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+    assert!(documents(&log, "\0checkpoints/7/default/1").len() > 9, "it was broken off");
+    (disk, log, put)
+}
+
+/// All documents of the threads that are not shown.
+fn hidden(log: &RunLog) -> usize {
+    let namespaces = ["1", "gone", "copy", "begun"].into_iter();
+    let of = |name| documents(log, &format!("\0checkpoints/7/default/{name}")).len();
+    namespaces.map(of).sum()
+}
+
+#[test]
+fn what_a_first_put_left_that_was_broken_off_goes_with_the_next_sweep_of_any_thread() {
+    let ways: [fn(&Store); 3] = [
+        |store| assert_eq!(store.prune(&key("other"), Some(1), None).unwrap().checkpoints, 0),
+        |store| assert!(!store.delete_thread(&key("none")).unwrap()),
+        |store| assert!(!store.delete_thread(&key("t")).unwrap(), "it was never there"),
+    ];
+    for way in ways {
+        let (_, log, put) = broken_off();
+        let store = Store::new(&log);
+        way(&store);
+        assert_eq!(hidden(&log), 0);
+        store.put(&put).unwrap();
+        assert!(store.get_latest(&key("t")).unwrap() == Some(put));
+    }
+}
+
+#[test]
+fn a_first_put_that_was_broken_off_goes_on_and_then_its_thread_stays() {
+    let (_, log, put) = broken_off();
+    let store = Store::new(&log);
+    store.put(&put).unwrap();
+    assert!(documents(&log, "\0checkpoints/7/default/begun").is_empty());
+    store.prune(&key("t"), Some(1), None).unwrap();
+    assert!(store.get_latest(&key("t")).unwrap() == Some(put));
+}
+
+#[test]
+fn a_thread_whose_first_put_was_broken_off_is_neither_copied_nor_in_the_way_of_a_copy() {
+    let (_, log, _) = broken_off();
+    let store = Store::new(&log);
+    store.put(&checkpoint(&key("u"), 1)).unwrap();
+    assert_eq!(store.copy_thread(&key("u"), &key("t")).unwrap(), 1);
+    assert_eq!(hidden(&log), 0);
+    let (_, log, _) = broken_off();
+    let unknown = Store::new(&log).copy_thread(&key("t"), &key("x")).unwrap_err();
+    assert!(matches!(unknown, CheckpointError::UnknownThread { .. }), "{unknown:?}");
+}
+
+#[test]
+fn first_puts_of_several_batches_end_beside_one_who_sweeps() {
+    let log = in_memory();
+    let store = Store::new(&log);
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    let text = words(&mut SplitMix64::new(5), 1_500_000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let store = Store::new(&log);
+            while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                store.prune(&key("other"), Some(1), None).unwrap();
+            }
+        });
+        for number in 0..4 {
+            let put = store.checkpoint(&key(&number.to_string()), 1, json!(text), None).unwrap();
+            store.put(&put).unwrap();
+        }
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    // Had a sweep begun them anew, there would be more numbers.
+    assert!(documents(&log, "\0checkpoints/7/default/5").is_empty());
+    assert!(documents(&log, "\0checkpoints/7/default/begun").is_empty());
+}
+
+#[test]
+fn a_thread_with_more_documents_than_fit_into_memory_at_once_is_deleted_whole() {
+    let options = Options::new().background(false).extent_size(8 << 20);
+    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let store = Store::new(&log);
+    store.put(&checkpoint(&key("t"), 1)).unwrap();
+    let keys: Vec<String> = (0..70_000).map(|number| format!("p/{number:016x}")).collect();
+    for some in keys.chunks(1000) {
+        let mut batch = runlog::Batch::new();
+        for key in some {
+            batch.put("\0checkpoints/7/default/1", key, runlog::NewRecord::new(b"x"));
+        }
+        drop(log.commit(&batch).unwrap());
+    }
+    assert!(store.delete_thread(&key("t")).unwrap());
+    assert_eq!(hidden(&log), 0);
+}
