@@ -71,6 +71,7 @@ pub use read::{Hole, HoleCause, Item, Restart, StoredRecord, Trajectory};
 pub use sink::{Recorded, Recording, TrajectorySink};
 pub use unreadable::{Unreadable, Why};
 
+use crate::stores::of_log::OfLogs;
 use crate::{AgentId, Error, Result, RunId, RunLog};
 use states::States;
 
@@ -80,8 +81,13 @@ const UNATTRIBUTED: &str = "\0unattributed";
 /// The kind of a record that says which run is a child of this one. No payload has it.
 const CHILD: &str = "\0child";
 
+/// What is known of the runs of an agent: one for all trajectory logs of that agent on a log, since
+/// calls for the same run wait for one another, and a repeated call is known by the one before it.
+static LOGS: OfLogs<AgentId, Inner> = OfLogs::new();
+
 /// The trajectories of one agent, in a store that may have anything else in it too. Cheap to clone;
-/// all clones are the same log.
+/// all clones are the same log, and so are all that were made for the same agent on the same
+/// [`RunLog`].
 ///
 /// Any number of threads may record at once. The records of a run are in the order of the calls;
 /// a call is ordered before another if it returned before that one began.
@@ -141,8 +147,11 @@ impl TrajectoryLog {
                 what: "the name of an agent with trajectories does not begin with NUL",
             });
         }
-        let (log, states) = (log.clone(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { log, agent, states }) })
+        let inner = LOGS.get_or(log, agent.clone(), || {
+            let (log, states) = (log.clone(), Mutex::default());
+            Inner { log, agent, states }
+        });
+        Ok(Self { inner })
     }
 
     /// The agent.

@@ -133,3 +133,45 @@ fn a_record_that_is_too_large_is_refused_and_the_next_one_is_not() {
     store.log.record(&recorder.turn()).unwrap();
     store.always(|log| assert_eq!(told(log, "run"), "0 lost1..2 2"));
 }
+
+#[test]
+fn logs_of_one_agent_on_one_store_know_of_one_another() {
+    let store = Store::new();
+    let other = TrajectoryLog::new(&store.store, AGENT).unwrap();
+    let mut recorder = Recorder::root("run");
+    let (started, turn) = (recorder.started(), recorder.turn());
+    store.log.record(&started).unwrap();
+    assert!(!other.record(&turn).unwrap().repeated);
+    // As one who got no answer from the other, in both directions.
+    assert!(store.log.record(&turn).unwrap().repeated);
+    let turn = recorder.turn();
+    assert!(!store.log.record(&turn).unwrap().repeated);
+    assert!(other.record(&turn).unwrap().repeated);
+    // Those of other agents have runs of their own.
+    let third = TrajectoryLog::new(&store.store, "other").unwrap();
+    assert!(!third.record(&turn).unwrap().repeated);
+    drop((other, third));
+    store.always(|log| assert_eq!(whole(log, "run").len(), 3));
+}
+
+#[test]
+fn of_records_that_come_twice_at_once_through_two_logs_each_is_stored_once() {
+    let store = Store::new();
+    let mut recorder = Recorder::root("run");
+    let records: Vec<TrajectoryRecord> =
+        std::iter::once(recorder.started()).chain((0..200).map(|_| recorder.turn())).collect();
+    let logs = [0, 1].map(|_| TrajectoryLog::new(&store.store, AGENT).unwrap());
+    let both = std::sync::Barrier::new(2);
+    thread::scope(|scope| {
+        for log in &logs {
+            let (records, both) = (&records, &both);
+            scope.spawn(move || {
+                for record in records {
+                    both.wait();
+                    log.record(record).unwrap();
+                }
+            });
+        }
+    });
+    store.always(|log| assert_eq!(typed(log, "run"), records));
+}
