@@ -4,9 +4,10 @@
 //! with an enum whose tag is a field. A line `["ended"]` would be a record then. What is read here
 //! has the names of its fields. A field that is a struct itself says so by `deserialize_with`.
 
-use core::fmt;
+use serde::Serialize;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Visitor};
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use crate::{Error, Result};
 
 /// The whole text is an object.
 pub(super) fn from_str<'a, T: Deserialize<'a>>(json: &'a str) -> serde_json::Result<T> {
@@ -67,59 +68,10 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectOnly<D> {
     }
 }
 
-/// JSON that can be read back: `serde_json` reads no value that is nested deeper than 127 levels,
-/// and writes it all the same.
-pub(super) fn check_depth(json: &[u8]) -> serde_json::Result<()> {
-    serde_json::from_slice::<Nested>(json).map(|_| ())
-}
-
-/// Any value, of which nothing is kept.
-struct Nested;
-
-impl<'de> Deserialize<'de> for Nested {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Self)
-    }
-}
-
-impl<'de> Visitor<'de> for Nested {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
-        while items.next_element::<Self>()?.is_some() {}
-        Ok(self)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
-        while fields.next_entry::<IgnoredAny, Self>()?.is_some() {}
-        Ok(self)
-    }
+/// A value as JSON, if that can be read back as a `D`: not one that is nested too deep, nor a number
+/// that JSON has no word for.
+pub(super) fn readable<D: DeserializeOwned>(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>> {
+    let json = serde_json::to_vec(value);
+    let json = json.and_then(|json| serde_json::from_slice::<D>(&json).map(|_| json));
+    json.map_err(|source| Error::Json { source: std::sync::Arc::new(source) })
 }

@@ -21,15 +21,6 @@ pub(super) fn json(value: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|source| Error::Json { source: std::sync::Arc::new(source) })
 }
 
-/// A value of a caller's as JSON, if it can be read back: not one that is nested too deep, nor a
-/// number that JSON has no word for.
-pub(super) fn readable_json<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>> {
-    let bytes = json(value)?;
-    let read = serde_json::from_slice::<T>(&bytes);
-    read.map_err(|source| Error::Json { source: std::sync::Arc::new(source) })?;
-    Ok(bytes)
-}
-
 /// Reads a document of ours, or its first line, and says what is wrong if it is not one.
 pub(super) fn read_json<T: DeserializeOwned>(
     bytes: &[u8],

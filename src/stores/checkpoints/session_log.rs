@@ -7,9 +7,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::{CheckpointError, Defect};
-use super::json::{SCHEMA_VERSION, json, read_json, readable_json};
+use super::json::{SCHEMA_VERSION, json, read_json};
 use super::key::{TenantId, ThreadKey};
 use super::space::{PAGE, Space, Thread, Written};
+use crate::stores::objects::readable;
 use crate::stores::room::in_steps;
 use crate::stores::worker::Later;
 use crate::{NewRecord, Result, RunLog};
@@ -289,7 +290,7 @@ pub(super) fn lines_of<E: Serialize + DeserializeOwned>(events: &[E]) -> Result<
 /// An event as a line of JSON. Types can write JSON of their own making with line breaks in it,
 /// which are nothing but space there: in texts they are escaped.
 fn one_line<E: Serialize + DeserializeOwned>(event: &E) -> Result<Vec<u8>> {
-    let mut line = readable_json(event)?;
+    let mut line = readable::<E>(event)?;
     line.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
     Ok(line)
 }

@@ -10,13 +10,13 @@ use serde::de::DeserializeOwned;
 use super::checkpoint::Checkpoint;
 use super::error::{CheckpointError, Defect};
 use super::id::CheckpointId;
-use super::json::readable_json;
 use super::key::{TenantId, ThreadKey};
 use super::parts::{Parts, Plan};
 use super::space::{PAGE, Space, Thread, Written, is_batch_too_large};
 use super::stored::{
     Body, CHECKPOINTS, Stored, checkpoint_key, decode, decode_place, encode, encode_place, id_key,
 };
+use crate::stores::objects::readable;
 use crate::stores::worker::Later;
 use crate::{NewRecord, Result, RunLog};
 
@@ -326,7 +326,7 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
     /// [`crate::Error::DiskFull`].
     pub fn put(&self, checkpoint: &Checkpoint<S>) -> Result<(), CheckpointError> {
         let (key, body) = (checkpoint.key()?, Body::of(checkpoint));
-        let state = readable_json(&checkpoint.state)?;
+        let state = readable::<S>(&checkpoint.state)?;
         self.write(&key, &state, |_| Ok(body.clone()))
     }
 
@@ -346,7 +346,7 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
         parent: &CheckpointId,
         new_state: S,
     ) -> Result<CheckpointId, CheckpointError> {
-        let state = readable_json(&new_state)?;
+        let state = readable::<S>(&new_state)?;
         drop(new_state);
         let (id, timestamp) = self.fresh()?;
         self.write(key, &state, |thread| {

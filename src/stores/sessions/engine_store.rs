@@ -9,12 +9,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::{Part, SessionError, check_schema, read};
-use super::lease::{WriterLease, encode};
+use super::lease::WriterLease;
 use super::place::{NewPart, Place, Wanted};
 use super::snapshot::{LoadedSnapshot, SessionSnapshot, digest_of, version_of};
 use super::store_trait::{Call, SessionStore, SessionStoreCapabilities};
-use super::types::{JsonSessions, SessionTypes};
+use super::types::{JsonSessions, SessionTypes, Stored};
 use super::watch::CommitWatch;
+use crate::stores::objects::readable;
 use crate::stores::worker::{Answer, Worker};
 use crate::{Document, RunLog};
 
@@ -131,12 +132,14 @@ impl<T: SessionTypes> EngineSessionStore<T> {
         }
     }
 
-    fn save_part<'a, D>(&'a self, id: &'a str, part: Part, value: &'a D) -> Call<'a, ()>
+    /// Saves a part that is to be read as an `R`.
+    fn save_part<'a, R, D>(&'a self, id: &'a str, part: Part, value: &'a D) -> Call<'a, ()>
     where
+        R: DeserializeOwned,
         D: Serialize + Sync + ?Sized,
     {
         Box::pin(async move {
-            let bytes = encode(value)?;
+            let bytes = readable::<R>(value)?;
             if part == Part::Session {
                 check_schema(&bytes, (id, part), T::SESSION_SCHEMA)?;
             }
@@ -179,8 +182,8 @@ impl<T: SessionTypes> EngineSessionStore<T> {
 
 /// A snapshot as it is written.
 fn parts_of<T: SessionTypes>(snapshot: &SessionSnapshot<T>) -> Result<Vec<NewPart>, SessionError> {
-    fn part<D: Serialize>(value: Option<&D>) -> crate::Result<Option<Vec<u8>>> {
-        value.map(encode).transpose()
+    fn part<D: Stored>(value: Option<&D>) -> crate::Result<Option<Vec<u8>>> {
+        value.map(readable::<D>).transpose()
     }
     let SessionSnapshot { session, artifacts, .. } = snapshot;
     Ok(vec![
@@ -237,7 +240,7 @@ impl<T: SessionTypes> fmt::Debug for EngineSessionStore<T> {
 
 impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
     fn save<'a>(&'a self, session: &'a T::Session) -> Call<'a, ()> {
-        self.save_part(T::session_id(session), Part::Session, session)
+        self.save_part::<T::Session, _>(T::session_id(session), Part::Session, session)
     }
 
     fn load<'a>(&'a self, id: &'a str) -> Call<'a, Option<T::Session>> {
@@ -261,7 +264,7 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
     }
 
     fn save_artifacts<'a>(&'a self, id: &'a str, artifacts: &'a T::Artifacts) -> Call<'a, ()> {
-        self.save_part(id, Part::Artifacts, artifacts)
+        self.save_part::<T::Artifacts, _>(id, Part::Artifacts, artifacts)
     }
 
     fn load_artifacts<'a>(&'a self, id: &'a str) -> Call<'a, Option<T::Artifacts>> {
@@ -269,7 +272,7 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
     }
 
     fn save_trace_events<'a>(&'a self, id: &'a str, events: &'a [T::TraceEvent]) -> Call<'a, ()> {
-        self.save_part(id, Part::TraceEvents, events)
+        self.save_part::<Vec<T::TraceEvent>, _>(id, Part::TraceEvents, events)
     }
 
     fn load_trace_events<'a>(&'a self, id: &'a str) -> Call<'a, Option<Vec<T::TraceEvent>>> {
@@ -277,7 +280,7 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
     }
 
     fn save_run_records<'a>(&'a self, id: &'a str, records: &'a [T::RunRecord]) -> Call<'a, ()> {
-        self.save_part(id, Part::RunRecords, records)
+        self.save_part::<Vec<T::RunRecord>, _>(id, Part::RunRecords, records)
     }
 
     fn load_run_records<'a>(&'a self, id: &'a str) -> Call<'a, Option<Vec<T::RunRecord>>> {
@@ -289,7 +292,7 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
         id: &'a str,
         reports: &'a [T::VerificationReport],
     ) -> Call<'a, ()> {
-        self.save_part(id, Part::VerificationReports, reports)
+        self.save_part::<Vec<T::VerificationReport>, _>(id, Part::VerificationReports, reports)
     }
 
     fn load_verification_reports<'a>(
@@ -304,7 +307,7 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
         id: &'a str,
         tasks: &'a [T::SubagentTask],
     ) -> Call<'a, ()> {
-        self.save_part(id, Part::SubagentTasks, tasks)
+        self.save_part::<Vec<T::SubagentTask>, _>(id, Part::SubagentTasks, tasks)
     }
 
     fn load_subagent_tasks<'a>(&'a self, id: &'a str) -> Call<'a, Option<Vec<T::SubagentTask>>> {
@@ -322,7 +325,7 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
                 Some(session) => self.lease_for(session)?,
                 None => self.lease.clone(),
             };
-            let (run, bytes) = (run_id.to_owned(), encode(checkpoint)?);
+            let (run, bytes) = (run_id.to_owned(), readable::<T::LoopCheckpoint>(checkpoint)?);
             check_schema(&bytes, (run_id, Part::LoopCheckpoint), T::LOOP_CHECKPOINT_SCHEMA)?;
             self.ask(move |place| {
                 place.write_checkpoint(&run, (session.as_deref(), lease.as_deref()), Some(&bytes))

@@ -9,8 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::SessionError;
-use crate::stores::objects::check_depth;
-use crate::{Document, Error, Result, Timestamp, Version};
+use crate::{Document, Result, Timestamp, Version};
 
 /// The right to write a session, for a while.
 ///
@@ -105,10 +104,4 @@ pub(super) fn fence(
 pub(super) fn fenced(caller: &WriterLease, found: Option<&Found>) -> SessionError {
     let (session, epoch) = (caller.session.clone(), caller.epoch);
     SessionError::Fenced { session, epoch, found: found.map(Found::epoch) }
-}
-
-/// The JSON of a value, if it can be read back.
-pub(super) fn encode(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>> {
-    let json = serde_json::to_vec(value).and_then(|json| check_depth(&json).map(|()| json));
-    json.map_err(|source| Error::Json { source: std::sync::Arc::new(source) })
 }

@@ -8,8 +8,9 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::error::{Part, SessionError};
-use super::lease::{Fence, Found, Granted, WriterLease, encode, fence, fenced};
+use super::lease::{Fence, Found, Granted, WriterLease, fence, fenced};
 use super::watch::Hub;
+use crate::stores::objects::readable;
 use crate::stores::room::{IsFull, deleting};
 use crate::stores::worker::Later;
 use crate::{
@@ -369,7 +370,7 @@ impl Place {
         found: Option<&Found>,
     ) -> Result<Option<Version>> {
         let expected = found.map_or(Expected::Absent, |found| Expected::Version(found.version));
-        let value = encode(granted)?;
+        let value = readable::<Granted>(granted)?;
         let space = self.space("lease");
         let mut batch = Batch::new();
         batch.put_off().put_if(&space, session, NewRecord::json(&value), expected);

@@ -82,12 +82,18 @@ impl SessionTypes for Gated {
 
 type GatedStore = EngineSessionStore<Gated>;
 
+/// Stores a checkpoint that is no [`Passes`] yet: saving one would wait at its gate, or panic.
+fn plant(log: &RunLog, run: &str, number: i64) {
+    let store: EngineSessionStore = EngineSessionStore::new(log);
+    block_on(store.save_loop_checkpoint(run, &json!(number))).unwrap();
+}
+
 /// A store whose thread waits at a gate once the call is polled that comes from `held_up`.
 fn gated() -> (GatedStore, Arc<Gate>) {
-    let store = GatedStore::new(&in_memory());
+    let log = in_memory();
     let (gate, number) = Gate::new();
-    block_on(store.save_loop_checkpoint("gate", &Passes(number))).unwrap();
-    (store, gate)
+    plant(&log, "gate", number);
+    (GatedStore::new(&log), gate)
 }
 
 /// A call that waits at the gate.
@@ -181,7 +187,7 @@ fn calls_that_wait_for_the_disk_at_the_same_time_share_a_sync() {
     let log = in_memory();
     let store = GatedStore::new(&log);
     let (gate, number) = Gate::new();
-    block_on(store.save_loop_checkpoint("gate", &Passes(number))).unwrap();
+    plant(&log, "gate", number);
     let busy = held_up(&store, &gate);
     let chats: Vec<Chat> = (0..60).map(|number| chat(&number.to_string(), &["tea"])).collect();
     let mut saves: Vec<_> = chats.iter().map(|chat| store.save(chat)).collect();
@@ -314,8 +320,9 @@ fn threads_that_find_the_queue_full_are_woken() {
 
 #[test]
 fn a_panic_in_a_type_of_the_caller_ends_its_call_alone() {
-    let store = GatedStore::new(&in_memory());
-    block_on(store.save_loop_checkpoint("bad", &Passes(-1))).unwrap();
+    let log = in_memory();
+    plant(&log, "bad", -1);
+    let store = GatedStore::new(&log);
     for _ in 0..3 {
         let lost = block_on(store.load_loop_checkpoint("bad")).unwrap_err();
         assert!(matches!(lost, SessionError::NoAnswer), "{lost}");

@@ -190,3 +190,58 @@ fn what_its_own_types_would_not_read_back_is_refused_when_it_is_saved() {
         assert!(store.load_loop_checkpoint("r").await.unwrap().is_none());
     });
 }
+
+/// Sessions whose parts are numbers, or lists of them.
+struct Numbers;
+
+impl SessionTypes for Numbers {
+    type Session = (String, f64);
+    type Artifacts = f64;
+    type TraceEvent = f64;
+    type RunRecord = f64;
+    type VerificationReport = f64;
+    type SubagentTask = f64;
+    type LoopCheckpoint = f64;
+
+    fn session_id(session: &(String, f64)) -> &str {
+        &session.0
+    }
+}
+
+#[test]
+fn numbers_that_json_has_no_word_for_are_refused_in_every_part_and_leave_what_was_there() {
+    let log = in_memory();
+    let store: EngineSessionStore<Numbers> = EngineSessionStore::new(&log);
+    let snapshot = |number, part| SessionSnapshot::<Numbers> {
+        session: ("s".into(), 1.0),
+        artifacts: Some(part),
+        trace_events: None,
+        run_records: Some(vec![number]),
+        verification_reports: None,
+        subagent_tasks: None,
+    };
+    block_on(async {
+        store.save_snapshot(&snapshot(1.5, 2.5)).await.unwrap();
+        for none in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let list = [1.0, none];
+            for refused in [
+                store.save(&("s".into(), none)).await,
+                store.save_artifacts("s", &none).await,
+                store.save_trace_events("s", &list).await,
+                store.save_run_records("s", &list).await,
+                store.save_verification_reports("s", &list).await,
+                store.save_subagent_tasks("s", &list).await,
+                store.save_loop_checkpoint("r", &none).await,
+                store.save_snapshot(&snapshot(none, 1.0)).await,
+                store.save_snapshot(&snapshot(1.0, none)).await,
+            ] {
+                let refused = refused.unwrap_err();
+                assert!(matches!(refused, SessionError::Store(Error::Json { .. })), "{refused}");
+            }
+        }
+        let loaded = store.load_snapshot("s").await.unwrap().unwrap().snapshot;
+        assert_eq!((loaded.session.1, loaded.artifacts), (1.0, Some(2.5)));
+        assert_eq!((loaded.trace_events, loaded.run_records), (None, Some(vec![1.5])));
+        assert_eq!(store.load_loop_checkpoint("r").await.unwrap(), None);
+    });
+}
