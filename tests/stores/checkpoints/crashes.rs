@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 
 use runlog::stores::checkpoints::SessionLog;
-use runlog_sim::Recording;
+use runlog_sim::{Fault, Recording, SimDisk};
 
 use super::*;
 use crate::support::{in_crashes, recording};
 
-/// The states of a script, which share most of their bytes, and the last of which has more parts
-/// than fit into one batch.
+/// The states of a script, which share most of their bytes, and the last two of which have more
+/// parts than fit into one batch.
 fn state(number: u8) -> Value {
     let words = if number < 11 { 20 * u64::from(number) } else { 6_000 };
-    let word = |place: u64| format!("{:x}", place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    // Those of 12 are others.
+    let first = if number == 12 { 6_000 } else { 0 };
+    let word = |place: u64| format!("{:x}", (first + place).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     json!({ "words": (0..words).map(word).collect::<Vec<_>>(), "number": number })
 }
 
@@ -54,8 +56,28 @@ fn script() -> Vec<Step> {
     model.get_mut("t").unwrap().insert(0, 11);
     let put = |log: &RunLog| Store::new(log).put(&whole(&key("t"), 11)).unwrap();
     steps.push((Box::new(put), model.clone()));
+    // The first of a thread takes several batches, and so does pruning it, and deleting it.
+    for number in [11, 12, 1] {
+        model.entry("big").or_default().insert(0, number);
+        let put = move |log: &RunLog| Store::new(log).put(&whole(&key("big"), number)).unwrap();
+        steps.push((Box::new(put), model.clone()));
+    }
+    model.insert("big", vec![1, 12]);
+    let prune = |log: &RunLog| {
+        Store::new(log).prune(&key("big"), Some(2), None).unwrap();
+    };
+    steps.push((Box::new(prune), model.clone()));
+    model.remove("big");
+    let delete = |log: &RunLog| {
+        Store::new(log).delete_thread(&key("big")).unwrap();
+    };
+    steps.push((Box::new(delete), model.clone()));
     steps
 }
+
+/// The threads of the script, and the steps that prune one.
+const THREADS: [&str; 3] = ["t", "copy", "big"];
+const PRUNINGS: [usize; 2] = [11, 17];
 
 /// The script as the disk saw it, and the number of operations after each step.
 fn recorded() -> (Recording, Vec<usize>) {
@@ -77,7 +99,7 @@ fn a_power_cut_or_a_kill_at_any_operation_leaves_each_call_done_or_not() {
         let before = finished.checked_sub(1).map_or_else(Model::new, |last| steps[last].1.clone());
         let after = steps.get(finished).map_or_else(|| before.clone(), |step| step.1.clone());
         let store = Store::new(log);
-        for thread in ["t", "copy"] {
+        for thread in THREADS {
             let key = key(thread);
             // Everything that is listed can be read as a whole.
             let history = store.list_history(&key, 99).unwrap();
@@ -94,7 +116,8 @@ fn a_power_cut_or_a_kill_at_any_operation_leaves_each_call_done_or_not() {
             let (old, new) = (expected(&before), expected(&after));
             // A pruning goes by steps; all else is done or not.
             let partly = found.len() > new.len() && found.len() < old.len();
-            let prunes = finished == 11 && partly && found.iter().all(|one| old.contains(one));
+            let prunes =
+                PRUNINGS.contains(&finished) && partly && found.iter().all(|one| old.contains(one));
             assert!(found == old || found == new || prunes, "{context}: {thread} has {found:?}");
         }
         // Trying again works, and leaves what was wanted and nothing else.
@@ -107,7 +130,7 @@ fn a_power_cut_or_a_kill_at_any_operation_leaves_each_call_done_or_not() {
                 let history = store.list_history(&key(thread), 99).unwrap();
                 history.iter().map(|found| found.step as u8).collect()
             };
-            for thread in ["t", "copy"] {
+            for thread in THREADS {
                 let expected = model.get(thread).cloned().unwrap_or_default();
                 assert_eq!(steps(thread), expected, "{context}");
             }
@@ -123,15 +146,41 @@ fn nothing_is_left_of_threads_that_a_crash_made_or_deleted_half() {
         let store = Store::new(log);
         store.put(&checkpoint(&key("a"), 1)).unwrap();
         store.copy_thread(&key("a"), &key("b")).unwrap();
-        for thread in ["t", "copy", "a", "b"] {
-            store.delete_thread(&key(thread)).unwrap();
+        // Only those that are shown.
+        for thread in store.threads(&TenantId::default(), None, 9).unwrap() {
+            store.delete_thread(&key(&thread)).unwrap();
         }
         let namespaces = (0..9).map(|number| number.to_string());
-        for namespace in namespaces.chain(["gone".into(), "copy".into(), "t/default".into()]) {
+        let marks = ["gone", "copy", "begun", "t/default"].map(str::to_owned);
+        for namespace in namespaces.chain(marks) {
             let left = documents(log, &format!("\0checkpoints/7/default/{namespace}"));
             assert!(left.is_empty(), "{context}: {namespace} has {:?}", left.keys());
         }
     });
+}
+
+#[test]
+fn a_pruning_that_is_broken_off_between_any_two_steps_leaves_whole_checkpoints() {
+    let word = |place: u64| format!("{:x}", place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut large = checkpoint(&key("t"), 1);
+    large.state = json!((0..30_000).map(word).collect::<Vec<_>>());
+    let (mut steps, mut is_over) = (0, false);
+    while !is_over {
+        let disk = SimDisk::untracked(Vec::new());
+        let log = options().sync_interval(None).create_storage(Arc::new(disk.clone())).unwrap();
+        let store = Store::new(&log);
+        store.put(&large).unwrap();
+        store.put(&checkpoint(&key("t"), 2)).unwrap();
+        disk.fail_from(disk.op_count() + steps, Fault::short(std::io::ErrorKind::Other, 0));
+        is_over = store.prune(&key("t"), Some(1), None).is_ok();
+        let disk = SimDisk::from_image(disk.image());
+        let log = options().open_storage(Arc::new(disk)).unwrap();
+        let left = Store::new(&log).list_history(&key("t"), 9).unwrap();
+        let is_whole = |found: &Checkpoint<Value>| found.id == id(2) || *found == large;
+        assert!(left.iter().all(is_whole), "{steps} operations were done");
+        steps += 1;
+    }
+    assert!(steps > 3, "it takes several batches");
 }
 
 #[test]

@@ -3,10 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Barrier, mpsc};
 
-use runlog::storage::Storage;
+use runlog::Timestamp;
+use runlog::env::{Clock, Environment};
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::stores::sessions::Call;
 use runlog_sim::{SimDisk, SplitMix64};
 
 use super::snapshots::{mark_of, marked};
@@ -276,4 +279,81 @@ fn of_saves_at_the_same_time_a_crash_at_any_operation_leaves_the_last_or_a_later
         block_on(store.save_snapshot(&marked("s", "on"))).unwrap();
         assert_eq!(found(&store).as_deref(), Some("on"), "{context}");
     });
+}
+
+/// A clock that stands at a time, and does something when it is looked at next.
+struct Interrupted {
+    now: AtomicI64,
+    next: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Interrupted").finish_non_exhaustive()
+    }
+}
+
+impl Clock for Interrupted {
+    fn now(&self) -> Timestamp {
+        let next = self.next.lock().unwrap().take();
+        next.into_iter().for_each(|next| next());
+        Timestamp(self.now.load(Ordering::SeqCst))
+    }
+}
+
+#[test]
+fn a_lease_that_is_taken_between_the_look_at_it_and_the_write_keeps_each_write_out() {
+    type Write = fn(&EngineSessionStore) -> Call<'_, ()>;
+    let writes: [Write; 6] = [
+        |store| Box::pin(async { store.save(&json!({ "id": "s", "new": 1 })).await }),
+        |store| Box::pin(async { store.save_artifacts("s", &json!("new")).await }),
+        |store| {
+            let checkpoint = json!({ "session_id": "s", "new": 1 });
+            Box::pin(async move { store.save_loop_checkpoint("r", &checkpoint).await })
+        },
+        |store| store.delete_loop_checkpoint("r"),
+        |store| {
+            let snapshot = SessionSnapshot::new(json!({ "id": "s", "new": 1 }));
+            Box::pin(async move { store.save_snapshot(&snapshot).await })
+        },
+        |store| store.delete("s"),
+    ];
+    for (write, has_lease) in writes.iter().flat_map(|write| [(write, true), (write, false)]) {
+        let clock = Arc::new(Interrupted { now: AtomicI64::new(1), next: Mutex::default() });
+        let environment = Environment { clock: clock.clone(), ..Environment::system() };
+        let memory = Arc::new(MemoryStorage::new());
+        let log = options().environment(environment).create_storage(memory).unwrap();
+        let (store, other) = (EngineSessionStore::new(&log), EngineSessionStore::new(&log));
+        let (session, checkpoint) = (json!({ "id": "s" }), json!({ "session_id": "s" }));
+        block_on(async {
+            let store: &EngineSessionStore = &store;
+            store.save(&session).await.unwrap();
+            store.save_artifacts("s", &json!("old")).await.unwrap();
+            store.save_loop_checkpoint("r", &checkpoint).await.unwrap();
+        });
+        let ttl = std::time::Duration::from_nanos(5);
+        let writer = if has_lease {
+            let lease = block_on(store.acquire_writer_lease("s", "first", ttl)).unwrap();
+            clock.now.store(100, Ordering::SeqCst);
+            store.through(&lease)
+        } else {
+            store.clone()
+        };
+        let second: EngineSessionStore = other.clone();
+        let taking = move || {
+            let taken = block_on(second.acquire_writer_lease("s", "second", ttl));
+            assert!(taken.is_ok(), "{taken:?}");
+        };
+        *clock.next.lock().unwrap() = Some(Box::new(taking));
+        let refused = block_on(write(&writer)).unwrap_err();
+        assert!(clock.next.lock().unwrap().is_none(), "it was in between");
+        let is_fenced = matches!(refused, SessionError::Fenced { .. });
+        let is_held = matches!(refused, SessionError::LeaseHeld { .. });
+        assert!(if has_lease { is_fenced } else { is_held }, "{refused:?}");
+        block_on(async {
+            assert_eq!(other.load("s").await.unwrap(), Some(session.clone()));
+            assert_eq!(other.load_artifacts("s").await.unwrap(), Some(json!("old")));
+            assert_eq!(other.load_loop_checkpoint("r").await.unwrap(), Some(checkpoint.clone()));
+        });
+    }
 }
