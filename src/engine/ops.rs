@@ -74,7 +74,8 @@ impl Engine {
         Ok((run_no, agent, run))
     }
 
-    /// A run that is not there, and begins with these frames, or not at all.
+    /// A run that is not there, and begins with these frames; if they are refused it does not.
+    /// What ends a run that it begins is refused like any START on a full disk.
     fn create_run(
         &self,
         core: &mut Core,
@@ -143,6 +144,8 @@ impl Engine {
             // It was not there a moment ago.
             return Err(Error::Evicted { run: None });
         }
+        // It is as old as the first of what begins it.
+        let at = at.or_else(|| drafts.iter().map(|draft| draft.header.at).min());
         let metadata = Metadata { durability, at, ..Metadata::default() };
         self.create_run(core, ids, &metadata, FLAG_IMPLICIT, drafts)
     }
@@ -190,6 +193,7 @@ impl Engine {
         if matches!(target, Target::There(_)) || !rows.is_long {
             return Ok(None);
         }
+        let _one_at_a_time = self.rows.lock();
         self.make_room(rows.need)?;
         let mut core = self.open_core()?;
         let level = Durability::Process;

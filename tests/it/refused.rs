@@ -201,8 +201,8 @@ fn what_an_opening_found_stays_although_a_read_failed_in_it() {
     }
 }
 
-/// What begins the run is written with what the caller wrote: apart from it, a crash could leave a
-/// run that the call has not begun.
+/// What begins the run is refused with what the caller wrote: if it was written before, a crash
+/// could leave a run of a call that was refused.
 #[test]
 fn a_write_that_is_refused_does_not_begin_its_run() {
     let (large, allow) = (noise(LARGE), Allow::everything());
