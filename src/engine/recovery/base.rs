@@ -16,7 +16,7 @@ use crate::format::manifest::{
     AREA_HEADER_LEN, Area, AreaContents, Change, Extents, MAX_AREA_LEN, RECORD_LEN, Use, read_area,
     used_len,
 };
-use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::format::superblock::{FLAG_SALVAGED, ManifestAt, Superblock};
 use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
 use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
@@ -47,19 +47,26 @@ pub(crate) fn read_base(disk: &Disk, report: &mut RecoveryReport) -> Result<Base
     let header_page = disk.read_padded(0, PAGE_LEN)?;
     let mut slots = read_slots(disk, report)?;
     let (uuid, extent_size) = identify(&header_page, len, slots.last(), report)?;
-    slots.retain(|block| {
-        let ours = (block.uuid, block.extent_size) == (uuid, extent_size);
-        if !ours {
-            report.damaged.push(Corruption::new(slot_of(block), Damage::Misplaced));
-        }
-        ours
-    });
+    let is_other = |block: &mut Superblock| (block.uuid, block.extent_size) != (uuid, extent_size);
+    let others = slots.extract_if(.., is_other);
+    report.damaged.extend(others.map(|block| Corruption::new(slot_of(&block), Damage::Misplaced)));
     let durable = slots.iter().map(|block| block.durable).max().unwrap_or_default();
     if len < EXTENTS_AT {
         return Err(Error::Truncated { len, expected: EXTENTS_AT });
     }
     let newest = slots.pop();
-    let superblock = newest.unwrap_or_else(|| blank_superblock(uuid, extent_size));
+    let superblock = newest.unwrap_or(Superblock {
+        uuid,
+        extent_size,
+        epoch: Epoch(0),
+        durable: LogPosition::default(),
+        manifest: ManifestAt::default(),
+        next_segment: SegmentId(1),
+        next_run_no: RunNo(1),
+        next_lsn: Lsn(1),
+        boot_id: [0; 16],
+        flags: 0,
+    });
     let mut base = Base {
         uuid,
         extent_size,
@@ -131,26 +138,10 @@ fn identify(
             Ok((block.uuid, block.extent_size))
         }
         None if damage == Damage::Magic || len < PAGE => {
-            let found =
-                page.iter().copied().take(MAGIC.len().min(usize::try_from(len).unwrap_or(0)));
-            Err(Error::NotAStore { found: found.collect(), len })
+            let most = MAGIC.len().min(usize::try_from(len).unwrap_or(0));
+            Err(Error::NotAStore { found: page.iter().copied().take(most).collect(), len })
         }
         None => Err(Error::corrupt(Place::Header, damage)),
-    }
-}
-
-fn blank_superblock(uuid: [u8; 16], extent_size: ExtentSize) -> Superblock {
-    Superblock {
-        uuid,
-        extent_size,
-        epoch: Epoch(0),
-        durable: LogPosition::default(),
-        manifest: ManifestAt::default(),
-        next_segment: SegmentId(1),
-        next_run_no: RunNo(1),
-        next_lsn: Lsn(1),
-        boot_id: [0; 16],
-        flags: 0,
     }
 }
 
@@ -163,13 +154,12 @@ fn read_manifest(
     report: &mut RecoveryReport,
 ) -> Result<()> {
     let at = base.superblock.manifest;
-    let damage = match read_current(disk, pointed, base)? {
+    let damage = match read_current(disk, pointed, base) {
         Ok(contents) => {
             base.extents = contents.extents;
             base.manifest.records = contents.records;
             let first = contents.records - contents.last_batch.len() as u64;
-            let synced = first < at.records;
-            let unsynced = if synced { Vec::new() } else { contents.last_batch };
+            let unsynced = if first < at.records { Vec::new() } else { contents.last_batch };
             if contents.hole || contents.records < at.records {
                 Some(Damage::Truncated)
             } else if check_heads(disk, base, &unsynced, report)? {
@@ -178,7 +168,8 @@ fn read_manifest(
                 next_area(base).err()
             }
         }
-        Err(damage) => Some(damage),
+        Err(Error::Corrupt(found)) => Some(found.damage),
+        Err(error) => return Err(error),
     };
     if let Some(damage) = damage {
         report.damaged.push(Corruption::new(Place::Manifest { offset: at.offset }, damage));
@@ -202,24 +193,21 @@ fn read_manifest(
 }
 
 /// Reads the area that the superblock points to.
-fn read_current(disk: &Disk, pointed: bool, base: &mut Base) -> Result<Decoded<AreaContents>> {
+fn read_current(disk: &Disk, pointed: bool, base: &mut Base) -> Result<AreaContents> {
     let ManifestAt { offset, len, generation, records } = base.superblock.manifest;
+    let damaged = |damage| Error::corrupt(Place::Manifest { offset }, damage);
     let end = offset.checked_add(len).filter(|_| len <= MAX_AREA_LEN);
     if !pointed || end.is_none_or(|end| disk.len().is_ok_and(|len| end > len)) {
-        return Ok(Err(Damage::Missing));
+        return Err(damaged(Damage::Missing));
     }
     let len = usize::try_from(len).unwrap_or(0);
-    // Looking at a view of a place that nobody looked at lately has the system fetch what is
-    // around it, which for most areas is more than they are.
+    // A first look at a view has the system fetch what is around it: more than most areas are.
     let view = if len > READ_WHOLE { disk.map(offset, len, len)? } else { None };
     let bytes = match &view {
         Some(view) => Cow::Borrowed(&**view),
         None => Cow::Owned(disk.read_padded(offset, len)?),
     };
-    let mut contents = match read_area(&bytes, base.uuid, generation) {
-        Ok(contents) => contents,
-        Err(damage) => return Ok(Err(damage)),
-    };
+    let mut contents = read_area(&bytes, base.uuid, generation).map_err(damaged)?;
     let whole = AREA_HEADER_LEN + usize::try_from(contents.records).unwrap_or(0) * RECORD_LEN;
     base.rewrite = used_len(&bytes) > whole;
     // A batch of extents that the file does not reach was not synced: as if it were torn.
@@ -233,13 +221,11 @@ fn read_current(disk: &Disk, pointed: bool, base: &mut Base) -> Result<Decoded<A
     };
     if first >= records && contents.last_batch.iter().any(is_behind) {
         let start = whole - contents.last_batch.len() * RECORD_LEN;
-        match read_area(bytes.get(..start).unwrap_or_default(), base.uuid, generation) {
-            Ok(before) => contents = before,
-            Err(damage) => return Ok(Err(damage)),
-        }
+        let before = bytes.get(..start).unwrap_or_default();
+        contents = read_area(before, base.uuid, generation).map_err(damaged)?;
         base.rewrite = true;
     }
-    Ok(Ok(contents))
+    Ok(contents)
 }
 
 /// Looks at what stands in the extents that are no sealed segments, and tells of headers that are
@@ -255,8 +241,7 @@ fn check_heads(
 ) -> Result<bool> {
     let (size, len) = (base.extent_size, disk.len()?);
     let mut missing = Vec::new();
-    let uses = &mut base.extents.uses;
-    uses.retain(|&extent, used| {
+    base.extents.uses.retain(|&extent, used| {
         let is_sealed = matches!(used, Use::Log { sealed: Some(_), .. });
         // That the file is too short for what is durable is told by who compares its length.
         let is_kept = is_sealed || used.segment() == Some(base.durable.segment);
@@ -266,7 +251,7 @@ fn check_heads(
     });
     base.rewrite |= !missing.is_empty();
     for extent in (0..u32::try_from(size.extents_in(len)).unwrap_or(u32::MAX)).map(ExtentNo) {
-        let (owner, is_log) = match uses.get(&extent) {
+        let (owner, is_log) = match base.extents.uses.get(&extent) {
             Some(Use::Log { sealed: Some(_), .. }) => continue,
             Some(&Use::Log { segment: id, salt, purpose, .. }) => {
                 (Some(SegmentKey { id, salt }), purpose == Purpose::Log)
@@ -275,18 +260,16 @@ fn check_heads(
         };
         let at = size.offset_of(extent);
         let head = disk.read_padded(at, SEGMENT_HEADER_LEN as usize + FRAME_HEADER_LEN)?;
-        let header = SegmentHeader::decode(&head).ok();
-        let found = header.filter(|header| header.uuid == base.uuid).map(|header| header.key);
+        let found = base.header_in(&head).map(|header| header.key);
         if let Some(key) = found.filter(|key| Some(*key) != owner)
             && key.id >= base.superblock.next_segment
             && next_frame(&head, &FrameCheck::new(key), SEGMENT_HEADER_LEN).is_some()
         {
             return Ok(true);
         }
-        let is_new = unsynced.iter().any(|change| match change {
-            Change::Reserve { extent: new, .. } => *new == extent,
-            _ => false,
-        });
+        let is_new = unsynced
+            .iter()
+            .any(|change| matches!(change, Change::Reserve { extent: new, .. } if *new == extent));
         if is_log && found != owner && !is_new {
             missing.push(extent);
         }

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::scan::{Item, Lexed, frames_below, lex, missing_in, names, payload_of, replay};
+use super::scan::{
+    Item, Lexed, frames_below, lex, missing_in, names, payload_of, records_in, replay,
+};
 use crate::engine::block::{each_record, inner_damage};
 use crate::engine::segment::Segment;
 use crate::engine::verify::VerifyReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::FLAG_PIECES;
 use crate::format::segment::SEGMENT_HEADER_LEN;
-use crate::format::{Directory, FrameHeader, FrameKind};
+use crate::format::{Directory, FrameKind};
 use crate::types::{RunId, RunNo, Seq};
 
 /// The large records that a check meets, which may have pieces in other segments.
@@ -57,17 +59,14 @@ pub(crate) fn check_tail(
     let missing = missing_in(items.iter().take_while(|item| item.offset() < end));
     let named = items.iter().filter_map(|item| {
         let (run_no, seq) = match item {
-            Item::Frame(lexed) => (lexed.header.run_no, Some(lexed.header.seq)),
-            Item::Gap { from, .. } => {
-                let (run_no, seq) = *missing.get(from)?;
-                (run_no, Some(seq))
-            }
+            Item::Frame(lexed) => (lexed.header.run_no, lexed.header.seq),
+            Item::Gap { from, .. } => *missing.get(from)?,
         };
         let run = match runs.get(&run_no) {
             Some((_, run)) => run.clone(),
             None => name_of(run_no)?,
         };
-        Some((item.offset(), Name { run, seq, records: 1 }))
+        Some((item.offset(), Name { run, seq: Some(seq), records: 1 }))
     });
     let named: Names = named.collect();
     let frames = check.walk(segment, (&extent, &items), end, &named, large);
@@ -105,21 +104,11 @@ fn record_names(directory: &Directory<'_>) -> Names {
         for index in 0..entry.records {
             let Ok(offset) = directory.record_offset(slot, index) else { break };
             let seq = entry.first_seq.filter(|_| whole).map(|seq| Seq(seq.0 + u64::from(index)));
-            let run = || entry.run.clone();
-            let name = names.entry(offset);
-            name.or_insert_with(|| Name { run: run(), seq, records: 0 }).records += 1;
+            let new = || Name { run: entry.run.clone(), seq, records: 0 };
+            names.entry(offset).or_insert_with(new).records += 1;
         }
     }
     names
-}
-
-/// How many records are in a frame.
-fn records_in(header: &FrameHeader) -> u32 {
-    match header.kind {
-        FrameKind::Record => 1,
-        FrameKind::Block => header.extra,
-        _ => 0,
-    }
 }
 
 /// What is wrong with a frame, by the records that it costs.
@@ -151,7 +140,7 @@ impl VerifyReport {
             match item {
                 Item::Frame(lexed) => {
                     self.frames += 1;
-                    self.records += u64::from(records_in(&lexed.header));
+                    self.records += u64::from(records_in(&lexed.header).unwrap_or(0));
                     // No more problems than the directory lists records, whatever a block says.
                     let most = name.map_or(1, |name| name.records as usize);
                     for (seq, damage) in damage_in(extent, lexed).into_iter().take(most) {
@@ -165,10 +154,7 @@ impl VerifyReport {
                 }
                 Item::Gap { .. } => {
                     let damage = Damage::Missing;
-                    let seqs: Vec<Option<Seq>> = match name {
-                        Some(name) => name.seqs().collect(),
-                        None => vec![None],
-                    };
+                    let seqs = name.map_or_else(|| vec![None], |name| name.seqs().collect());
                     let problem = |seq| Corruption { place, damage, run: run(), seq };
                     self.problems.extend(seqs.into_iter().map(problem));
                 }

@@ -12,12 +12,11 @@ use crate::engine::report::RecoveryReport;
 use crate::engine::segment::Segment;
 use crate::engine::shared::Engine;
 use crate::engine::upkeep::Wanted;
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Error, Result};
 use crate::format::frame::frame_len;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::superblock::{FLAG_INDEX_OPENING, FLAG_SALVAGED};
 
-/// Closes what is torn, finds the tail, and makes everything durable (R5, R7).
 pub(super) fn finish(
     (mut engine, mut log): (Engine, RecoveredLog),
     mut report: RecoveryReport,
@@ -37,7 +36,8 @@ pub(super) fn finish(
             // The order of the log is the order of the numbers: in front of one that is closed, an
             // unused segment is closed too.
             if recovered.unused && !is_last && Some(number) >= last_used {
-                core.prepare_reserved(&engine, recovered.segment)?;
+                core.see_to_header(&engine, &recovered.segment)?;
+                engine.reserved.lock().push_back(recovered.segment);
                 continue;
             }
             let may_go_on = recovered.sealed.is_none() && !recovered.torn;
@@ -54,8 +54,9 @@ pub(super) fn finish(
         engine.keeper.lock().manifest.synced();
         let end = core.end_of_log();
         engine.commit.begin(end);
-        let damaged = core.directory_damage();
-        report.damaged.extend(damaged);
+        // Directories that had to be rebuilt.
+        let segments = core.catalog.segments().iter().chain(&core.unapplied);
+        report.damaged.extend(segments.filter_map(|segment| segment.directory_damage().cloned()));
         let opening = matches!(*engine.index.lock(), IndexSlot::Stored);
         let mut keeper = engine.keeper.lock();
         core.promised = core.numbers_ahead();
@@ -67,8 +68,7 @@ pub(super) fn finish(
             block.next_segment = core.next_segment;
             (block.next_run_no, block.next_lsn) = core.promised;
         })?;
-        let is_free = !keeper.freed.is_empty();
-        if is_free || !core.suspects.is_empty() || !core.retired.is_empty() {
+        if !(keeper.freed.is_empty() && core.suspects.is_empty() && core.retired.is_empty()) {
             engine.upkeep.want(Wanted::RECLAIM);
         }
     }
@@ -94,13 +94,12 @@ fn end_salvage(engine: &Engine) -> Result<()> {
 }
 
 impl Core {
-    /// A segment that was set aside and not used yet. Its header may have been lost.
-    fn prepare_reserved(&self, engine: &Engine, segment: Arc<Segment>) -> Result<()> {
-        if !segment.has_header()? {
-            engine.write_segment_header(&segment, self.next_numbers())?;
+    /// The header of a segment that has no frames yet may have been lost.
+    fn see_to_header(&self, engine: &Engine, segment: &Segment) -> Result<()> {
+        if segment.has_header()? {
+            return Ok(());
         }
-        engine.reserved.lock().push_back(segment);
-        Ok(())
+        engine.write_segment_header(segment, self.next_numbers())
     }
 
     /// Takes a scanned segment over: as the tail, or sealed, by its own SEAL frame or by one that
@@ -116,8 +115,8 @@ impl Core {
             self.suspects.insert(found.segment.id());
         }
         // Without its header it was never used: what else is there is an earlier owner's.
-        if found.end == SEGMENT_HEADER_LEN && !found.segment.has_header()? {
-            engine.write_segment_header(&found.segment, self.next_numbers())?;
+        if found.end == SEGMENT_HEADER_LEN {
+            self.see_to_header(engine, &found.segment)?;
         }
         self.remember(&found, homes)?;
         // Space behind the end may never have been allocated: `fits` sees to it again.
@@ -131,8 +130,7 @@ impl Core {
             if !found.torn {
                 return self.seal_tail(engine, found.end);
             }
-            // A decree counts before anything else is judged: where a power loss took what is in
-            // front of it, that would be damage.
+            // What a decree leaves in front of its end is durable before it (O20).
             engine.disk.sync()?;
             return self.seal_tail(engine, self.seal_behind(engine, found.seal_at));
         };
@@ -199,8 +197,7 @@ impl Core {
     }
 
     /// Closes the segments behind the one in which the log ends, durably, before that one is
-    /// closed: once that is closed, a recovery after a crash would go on behind it, and take
-    /// frames that do not count for the log.
+    /// closed (O14).
     fn close_beyond(&mut self, engine: &Engine, found: &mut [Recovered]) -> Result<()> {
         let mut any = false;
         for found in found.iter_mut().filter(|found| found.beyond && !found.unused) {
@@ -246,11 +243,5 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    /// Directories that had to be rebuilt.
-    fn directory_damage(&self) -> Vec<Corruption> {
-        let segments = self.catalog.segments().iter().chain(&self.unapplied);
-        segments.filter_map(|segment| segment.directory_damage().cloned()).collect()
     }
 }

@@ -1,17 +1,8 @@
-//! Which sealed segments may have frames of a run, by their headers: so that bringing the runs of
-//! the tail into memory opens a few directories, and not all of them.
+//! Which sealed segments may have frames of a run, by their headers (R3, section 20 of FORMAT.md):
+//! so that bringing the runs of the tail into memory opens a few directories, and not all of them.
 //!
-//! The header of a segment says which number the next run, and which order the next frame was to
-//! get when the segment was set aside. A run that has this number or a larger one began later, so
-//! that all of its frames have this order or a larger one. The SEAL frame of a segment of the log
-//! has a larger order than all frames that it closes. So
-//!
-//! - a segment of the log has no frame of a run that began after it was sealed, nor has any segment
-//!   in front of it;
-//! - an output has no frame of a run that began after the output was set aside, since its victims
-//!   were sealed before.
-//!
-//! Both headers have checks of their own. One that does not check rules out nothing.
+//! A SEAL frame has a larger order than all frames that it closes, and the victims of an output
+//! were sealed before it was set aside. A header that does not check rules out nothing.
 
 use std::sync::Arc;
 
@@ -30,8 +21,7 @@ pub(super) struct Homes {
     /// All segments of the log, the last one first, and what their headers say.
     log: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
     outputs: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
-    /// What is not sealed is younger than what is. Else nothing is ruled out: outputs may have what
-    /// follows.
+    /// What is not sealed is younger than what is. Else outputs may have what follows.
     in_order: bool,
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::decide::{Action, Bytes, Case, decide};
 use super::scan::{
-    Item, Lexed, Missing, Names, decreed_end, frames_below, is_directory, lex_up_to, missing_in,
-    names, replay,
+    Item, Lexed, Missing, Names, decree, directory_in, frames_below, lex_up_to, missing_in, names,
+    replay,
 };
 use crate::engine::disk::Disk;
 use crate::engine::report::{RecoveryReport, TornTail};
@@ -66,9 +66,8 @@ impl Recovered {
         Ok(true)
     }
 
-    /// Writes again what counts of the segment and is not in front of the floor: its header, its
-    /// frames, its SEAL frame. A failed sync leaves pages that the system takes for stored, so that
-    /// the next sync would pass them over.
+    /// Writes again what counts of the segment and is not in front of the floor (O19): its header,
+    /// its frames, its SEAL frame.
     pub(super) fn write_again(&self, disk: &Disk, floor: LogPosition) -> Result<()> {
         let segment = &self.segment;
         let start = if floor > segment.position(0) { floor.offset } else { 0 };
@@ -104,44 +103,42 @@ pub(crate) fn recover_log(
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
     report: &mut RecoveryReport,
 ) -> Result<RecoveredLog> {
+    let mut log = RecoveredLog { floor, ..RecoveredLog::default() };
     let mut cuts = Vec::new();
     for segment in unsealed.values() {
         let (extent, end) = (segment.read_all()?, segment.data_end());
         let items = lex_up_to(&extent, segment.frames(), end);
+        for Lexed { header, .. } in items.iter().filter_map(Item::frame) {
+            log.floor = log.floor.max(header.durable);
+            // Numbers of frames that do not count are not used again either.
+            log.next_lsn = log.next_lsn.max(Lsn(header.lsn.0.saturating_add(1)));
+            log.next_run_no = log.next_run_no.max(RunNo(header.run_no.0.saturating_add(1)));
+        }
         cuts.push(Cut { segment: Arc::clone(segment), items });
     }
-    let floor = cuts.iter().flat_map(|cut| &cut.items).fold(floor, |floor, item| match item {
-        Item::Frame(lexed) => floor.max(lexed.header.durable),
-        Item::Gap { .. } => floor,
-    });
-    report.same_boot &= is_left_by_a_kill(&cuts, floor);
-    let same_boot = report.same_boot;
-    let mut log = RecoveredLog { floor, ..RecoveredLog::default() };
+    report.same_boot &= is_left_by_a_kill(&cuts, log.floor);
     let mut ended = false;
     for cut in &cuts {
-        log.note_numbers(cut);
-        let recovered = recover_segment(cut, floor, same_boot, &mut ended, name_of, report)?;
+        let recovered = recover_segment(cut, log.floor, &mut ended, name_of, report)?;
         log.segments.push(recovered);
     }
     Ok(log)
 }
 
 fn is_seal(item: &Item) -> bool {
-    matches!(item, Item::Frame(lexed) if lexed.header.kind == FrameKind::Seal)
+    item.frame().is_some_and(|lexed| lexed.header.kind == FrameKind::Seal)
 }
 
-/// Whether a kill can have left what there is. It tears the last frame at most: all frames in front
-/// of it are whole, and each segment but the last that was written to has its SEAL frame. One hole
-/// may be damage besides; with more, the page cache did not survive, whatever the boot id says: a
-/// virtual machine was resumed, or its disk set back.
+/// Whether a kill can have left what there is: the last frame torn, one hole that is damage, and a
+/// SEAL frame in each segment but the last. Else the page cache did not survive, whatever the boot
+/// id says (R4).
 fn is_left_by_a_kill(cuts: &[Cut], floor: LogPosition) -> bool {
-    let is_valid = |item: &Item| matches!(item, Item::Frame(lexed) if lexed.payload.is_ok());
-    let Some(last) = cuts.iter().rposition(|cut| cut.items.iter().any(is_valid)) else {
+    let Some(last) = cuts.iter().rposition(|cut| cut.items.iter().any(Item::is_valid)) else {
         return true;
     };
     let mut holes = 0;
     for (number, cut) in cuts.iter().enumerate().take(last + 1) {
-        if decreed_end(&cut.items).is_some() || cut.segment.id() < floor.segment {
+        if decree(&cut.items).is_some() || cut.segment.id() < floor.segment {
             continue;
         }
         let closed = cut.items.iter().position(is_seal);
@@ -150,26 +147,12 @@ fn is_left_by_a_kill(cuts: &[Cut], floor: LogPosition) -> bool {
         }
         // Behind a SEAL frame that a kill left there are frames only if all of it was written.
         let sealed = closed.map(|seal| seal + usize::from(number < last));
-        let log = cut.items.get(..sealed.unwrap_or(cut.items.len())).unwrap_or_default();
-        let end = sealed.or_else(|| log.iter().rposition(is_valid)).unwrap_or(0);
+        let end = sealed.or_else(|| cut.items.iter().rposition(Item::is_valid)).unwrap_or(0);
         let above = |item: &&Item| cut.segment.position(item.offset()) >= floor;
-        let log = log.get(..end).unwrap_or_default();
-        holes += log.iter().filter(above).filter(|item| !is_valid(item)).count();
+        let log = cut.items.get(..end).unwrap_or_default();
+        holes += log.iter().filter(above).filter(|item| !item.is_valid()).count();
     }
     holes <= 1
-}
-
-impl RecoveredLog {
-    /// Numbers of frames that do not count are not used again either.
-    fn note_numbers(&mut self, cut: &Cut) {
-        for item in &cut.items {
-            if let Item::Frame(lexed) = item {
-                self.next_lsn = self.next_lsn.max(Lsn(lexed.header.lsn.0.saturating_add(1)));
-                let run_no = RunNo(lexed.header.run_no.0.saturating_add(1));
-                self.next_run_no = self.next_run_no.max(run_no);
-            }
-        }
-    }
 }
 
 /// Walks one segment.
@@ -182,8 +165,6 @@ struct Walk<'a> {
     end: u32,
     sealed: Option<SealedAt>,
     torn: bool,
-    /// A SEAL frame was met that counts.
-    closed: bool,
     islands: u64,
     /// What is missing in gaps, and the names of runs; once a gap was met.
     missing: Option<(Missing, Names)>,
@@ -192,14 +173,12 @@ struct Walk<'a> {
 fn recover_segment(
     cut: &Cut,
     floor: LogPosition,
-    same_boot: bool,
     ended: &mut bool,
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
     report: &mut RecoveryReport,
 ) -> Result<Recovered> {
     let extent = cut.segment.read_all()?;
     let beyond = *ended;
-    let blank = matches!(cut.items.as_slice(), [Item::Gap { to: None, blank: true, .. }]);
     let mut walk = Walk {
         cut,
         extent: &extent,
@@ -209,30 +188,29 @@ fn recover_segment(
         end: SEGMENT_HEADER_LEN,
         sealed: None,
         torn: false,
-        closed: false,
         islands: 0,
         missing: None,
     };
-    match decreed_end(&cut.items).filter(|_| !*ended) {
-        Some((end, seal)) => {
-            walk.frames = frames_below(&cut.items, end);
-            walk.end = end;
-            walk.seal(&seal);
+    match decree(&cut.items).filter(|_| !*ended) {
+        Some(seal) => {
+            walk.end = seal.header.extra;
+            walk.frames = frames_below(&cut.items, walk.end);
+            walk.seal(seal);
         }
-        None => walk.run(same_boot, ended),
+        None => walk.run(ended),
     }
     if walk.islands > 0 || (walk.torn && walk.end > SEGMENT_HEADER_LEN) {
         let at = cut.segment.position(walk.end);
         walk.report.torn.push(TornTail { at, islands: walk.islands });
     }
+    // In a sealed segment all batches are whole: what was open when it was closed was left out.
     let whole = match floor.segment.cmp(&cut.segment.id()) {
+        _ if walk.sealed.is_some() => u32::MAX,
         core::cmp::Ordering::Less => 0,
         core::cmp::Ordering::Equal => floor.offset,
         core::cmp::Ordering::Greater => u32::MAX,
     };
-    let open_batch = walk.sealed.is_none() && walk.drop_open_batch(whole);
-    // In a sealed segment all batches are whole: what was open when it was closed was left out.
-    let whole = if walk.sealed.is_some() { u32::MAX } else { whole };
+    let open_batch = walk.drop_open_batch(whole);
     let replayed = replay(&extent, &walk.frames, whole, name_of);
     walk.report.damaged.extend(replayed.damaged);
     walk.report.frames += walk.frames.len() as u64;
@@ -254,7 +232,7 @@ fn recover_segment(
         end: walk.end,
         sealed: walk.sealed,
         torn: walk.torn || walk.islands > 0 || open_batch,
-        unused: blank,
+        unused: matches!(cut.items.as_slice(), [Item::Gap { to: None, blank: true, .. }]),
         beyond,
     })
 }
@@ -270,10 +248,9 @@ fn behind(items: &[Item], end: u32, written: u32) -> Vec<Range<u32>> {
 }
 
 impl Walk<'_> {
-    fn run(&mut self, same_boot: bool, ended: &mut bool) {
-        let items = &self.cut.items;
-        let is_valid = |item: &Item| matches!(item, Item::Frame(lexed) if lexed.payload.is_ok());
-        let last_valid = items.iter().rposition(is_valid);
+    fn run(&mut self, ended: &mut bool) {
+        let (items, same_boot) = (&self.cut.items, self.report.same_boot);
+        let last_valid = items.iter().rposition(Item::is_valid);
         for (number, item) in items.iter().enumerate() {
             let more = last_valid.is_some_and(|last| last > number);
             let bytes = match item {
@@ -285,8 +262,7 @@ impl Walk<'_> {
             let case = Case { bytes, durable, same_boot, ended: *ended, more };
             match decide(case) {
                 Action::Accept | Action::Damaged => {
-                    self.accept(item);
-                    if self.closed {
+                    if self.accept(item) {
                         return;
                     }
                 }
@@ -307,20 +283,21 @@ impl Walk<'_> {
         }
     }
 
-    fn accept(&mut self, item: &Item) {
-        let Item::Frame(lexed) = item else { return };
-        let header = &lexed.header;
-        if header.kind == FrameKind::Seal {
-            (self.end, self.closed) = (header.position.offset, true);
-            if is_directory(self.extent, lexed) || lexed.payload.is_err() {
+    /// Takes a frame; answers whether it is a SEAL frame, which closes the segment.
+    fn accept(&mut self, item: &Item) -> bool {
+        let Some(lexed) = item.frame() else { return false };
+        if is_seal(item) {
+            self.end = item.offset();
+            if directory_in(self.extent, lexed).is_some() || lexed.payload.is_err() {
                 self.seal(lexed);
             } else {
                 self.torn = true;
             }
-            return;
+            return true;
         }
         self.frames.push(*lexed);
-        self.end = header.position.offset + u32::try_from(header.frame_len()).unwrap_or(0);
+        self.end = lexed.end();
+        false
     }
 
     fn seal(&mut self, lexed: &Lexed) {
@@ -334,31 +311,28 @@ impl Walk<'_> {
     }
 
     /// Ends the segment in front of a batch whose COMMIT never came; answers whether there was one.
+    /// What is in front of `whole` was written whole.
     fn drop_open_batch(&mut self, whole: u32) -> bool {
-        let is_open = |lexed: &Lexed| {
-            let header = &lexed.header;
-            let member = header.flags & FLAG_BATCH != 0;
-            member && header.position.offset >= whole
+        let end = self.end;
+        let is_open = |lexed: &mut Lexed| {
+            lexed.header.flags & FLAG_BATCH != 0 && lexed.header.position.offset >= whole
         };
-        let mut dropped = false;
-        while let Some(last) = self.frames.pop_if(|lexed| is_open(lexed)) {
+        while let Some(last) = self.frames.pop_if(is_open) {
             self.end = last.header.position.offset;
-            dropped = true;
         }
-        dropped
+        self.end < end
     }
 
     /// Bytes that are no frame, with frames behind them that count.
     fn skip(&mut self, item: &Item, durable: bool) {
-        let Item::Gap { from, .. } = item else { return };
         let damage = if durable { Damage::Missing } else { Damage::Truncated };
-        let place = Place::Frame(self.cut.segment.position(*from));
+        let place = Place::Frame(self.cut.segment.position(item.offset()));
         let mut corruption = Corruption::new(place, damage);
         let (items, extent) = (&self.cut.items, self.extent);
         let (missing, names) = self.missing.get_or_insert_with(|| {
             (missing_in(items.iter()), names(extent, &frames_below(items, u32::MAX)))
         });
-        if let Some((run_no, seq)) = missing.get(from) {
+        if let Some((run_no, seq)) = missing.get(&item.offset()) {
             corruption.run = names.get(run_no).map(|(_, run)| run.clone());
             corruption.seq = Some(*seq);
         }
@@ -367,10 +341,7 @@ impl Walk<'_> {
 
     /// The frames that count end at this item.
     fn end_at(&mut self, item: &Item, durable: bool) {
-        self.end = self.end.max(match item {
-            Item::Gap { from, .. } => *from,
-            Item::Frame(lexed) => lexed.header.position.offset,
-        });
+        self.end = self.end.max(item.offset());
         self.torn = !matches!(item, Item::Gap { to: None, blank: true, .. });
         if durable {
             let place = Place::Frame(self.cut.segment.position(item.offset()));

@@ -5,9 +5,7 @@
 //! whether the index can be trusted; R7 everything durable and a new epoch, before the first
 //! acknowledgement.
 //!
-//! Invariants: recovering twice gives the same (I3), also when a crash interrupts it, since nothing
-//! is overwritten that a second recovery would need; nothing below the floor is cut (I6); no bytes
-//! make it panic (I9).
+//! It keeps I3, I6 and I9 (ARCHITECTURE.md).
 
 mod base;
 mod check;
@@ -48,12 +46,12 @@ use super::stores::Stores;
 use super::turns::Turns;
 use super::upkeep::{Upkeep, checking_ahead};
 use crate::error::{Error, Result, unless_damaged};
-use crate::format::frame::SegmentKey;
-use crate::format::manifest::{Extents, Use};
+use crate::format::frame::{FRAME_HEADER_LEN, SegmentKey};
+use crate::format::manifest::Use;
 use crate::format::segment::Purpose;
 use crate::format::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
 use crate::format::{DirectoryBuilder, NUMBERS_END};
-use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
+use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
 
 /// All segments that the manifest knows, by number.
 struct Known {
@@ -79,8 +77,11 @@ pub(crate) fn open(disk: Disk, options: Options, path: Option<PathBuf>) -> Resul
     report.same_boot = boot_id != [0; 16] && boot_id == base.superblock.boot_id;
     let known = segments(&disk, &base);
     check_length(&disk, &base, &known)?;
-    let floor = floor(&base, &known);
-    let through = known.last_sealed(Purpose::Log).map(|segment| segment.id());
+    // R2, as far as it does not depend on frames: what superblocks and SEAL records say.
+    let last = known.last_sealed(Purpose::Log);
+    let end = last.map(|segment| segment.position(base.extent_size.bytes_u32()));
+    let floor = end.unwrap_or_default().max(base.durable);
+    let through = last.map(|segment| segment.id());
     let catalog = Catalog::new(known.sealed.clone(), through, None);
     report.sealed_segments = known.sealed.len() as u64;
     let ahead = if options.background { known.sealed.clone() } else { Vec::new() };
@@ -142,12 +143,8 @@ fn segments(disk: &Disk, base: &Base) -> Known {
 fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
     let len = disk.len()?;
     let sealed = known.sealed.iter().filter_map(|segment| {
-        let at = segment.sealed()?;
-        Some(
-            segment.file_offset()
-                + u64::from(at.seal)
-                + crate::format::frame::FRAME_HEADER_LEN as u64,
-        )
+        let seal = u64::from(segment.sealed()?.seal);
+        Some(segment.file_offset() + seal + FRAME_HEADER_LEN as u64)
     });
     let open = known.unsealed.get(&base.durable.segment).map(|segment| {
         segment.file_offset() + u64::from(base.durable.offset.min(base.extent_size.bytes_u32()))
@@ -156,13 +153,6 @@ fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
         Some(expected) if expected > len => Err(Error::Truncated { len, expected }),
         _ => Ok(()),
     }
-}
-
-/// R2, as far as it does not depend on frames: what superblocks and SEALED records say.
-fn floor(base: &Base, known: &Known) -> LogPosition {
-    let sealed = known.last_sealed(Purpose::Log);
-    let sealed = sealed.map(|segment| segment.position(base.extent_size.bytes_u32()));
-    sealed.unwrap_or_default().max(base.durable)
 }
 
 /// The engine as recovery found it; nothing was written yet.
@@ -177,7 +167,8 @@ fn build(
     log: RecoveredLog,
     report: &mut RecoveryReport,
 ) -> Result<(Engine, RecoveredLog)> {
-    let has_index = has_index(&base.extents);
+    let is_index = |used: &Use| matches!(used, Use::Index { .. });
+    let has_index = base.extents.index_len > 0 || base.extents.uses.values().any(is_index);
     let keep_index = has_index
         && options.index
         && base.superblock.flags & FLAG_INDEX_OPENING == 0
@@ -191,13 +182,15 @@ fn build(
         (true, false) => IndexRecovery::Dropped,
         (false, false) => IndexRecovery::None,
     };
-    let extent_size = base.extent_size;
-    let (manifest, keeper_disk) = (manifest_log(&disk, &base), disk.clone());
-    let freed = free_extents(&disk, &base)?;
+    let (uuid, extent_size, len) = (base.uuid, base.extent_size, disk.len()?);
+    let (extents, at, next) = (base.extents.clone(), base.manifest, base.next);
+    // The free extents within the file: those of a store that was killed may have blocks.
+    let is_within = |extent: &ExtentNo| extent_size.offset_of(*extent) < len;
+    let freed: BTreeSet<ExtentNo> = extents.free().take_while(is_within).collect();
     let keeper = Keeper {
-        manifest,
+        manifest: ManifestLog::resume(disk.clone(), uuid, extent_size, extents, at, next),
         superblock: base.superblock,
-        disk: keeper_disk,
+        disk: disk.clone(),
         spare: None,
         may_move: freed.len() as u64,
         freed,
@@ -213,7 +206,7 @@ fn build(
         upkeep: Upkeep::new(options.background),
         options,
         path,
-        uuid: base.uuid,
+        uuid,
         extent_size,
         index: Mutex::new(slot),
         noting: Mutex::new(()),
@@ -253,15 +246,13 @@ fn first_core(
     catalog: Catalog,
     log: &RecoveredLog,
 ) -> Result<Core> {
-    let next = unused_numbers(base, &known, log)?;
-    let mut deleted = HashSet::new();
-    let mut suspects = BTreeSet::new();
+    let (next_segment, next_run_no, next_lsn) = unused_numbers(base, &known, log)?;
+    let of_log = log.segments.iter().flat_map(|found| found.builder.evictions());
+    let mut deleted: HashSet<RunNo> = of_log.map(|eviction| eviction.run_no).collect();
     for segment in catalog.segments() {
         deleted.extend(evictions(segment)?);
     }
-    deleted.extend(
-        log.segments.iter().flat_map(|found| found.builder.evictions()).map(|found| found.run_no),
-    );
+    let mut suspects = BTreeSet::new();
     if !deleted.is_empty() {
         suspects.extend(catalog.segments().iter().map(|segment| segment.id()));
     }
@@ -279,10 +270,10 @@ fn first_core(
         deleted: Arc::new(deleted),
         suspects,
         retired: known.retired,
-        next_segment: next.0,
-        next_run_no: next.1,
-        next_lsn: next.2,
-        promised: (next.1, next.2),
+        next_segment,
+        next_run_no,
+        next_lsn,
+        promised: (next_run_no, next_lsn),
         closed: false,
         buffer: Vec::new(),
     })
@@ -313,21 +304,4 @@ fn unused_numbers(
         }
     }
     Ok((next_segment, run_no, lsn.min(Lsn(NUMBERS_END))))
-}
-
-/// The free extents within the file: those of a store that was killed may have blocks.
-fn free_extents(disk: &Disk, base: &Base) -> Result<BTreeSet<ExtentNo>> {
-    let len = disk.len()?;
-    let is_within = |extent: &ExtentNo| base.extent_size.offset_of(*extent) < len;
-    Ok(base.extents.free().take_while(is_within).collect())
-}
-
-fn has_index(extents: &Extents) -> bool {
-    extents.index_len > 0 || extents.uses.values().any(|used| matches!(used, Use::Index { .. }))
-}
-
-fn manifest_log(disk: &Disk, base: &Base) -> ManifestLog {
-    let extents = base.extents.clone();
-    let (size, at) = (base.extent_size, base.manifest);
-    ManifestLog::resume(disk.clone(), base.uuid, size, extents, at, base.next)
 }

@@ -1,31 +1,27 @@
 //! Which segments there are, by what is in the extents: for when the manifest cannot be believed.
+//! Section 20 of FORMAT.md has the rules (R1), and the reasons for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::base::Base;
-use super::scan::{Item, Lexed, lex, payload_of};
+use super::scan::{Item, Lexed, directory_in, lex, payload_of};
 use crate::engine::disk::Disk;
 use crate::engine::segment::{Segment, next_frame};
 use crate::error::{Error, Place, Result};
+use crate::format::FrameKind;
 use crate::format::frame::{FrameCheck, SegmentKey};
 use crate::format::manifest::{Change, Extents, SealedAt, Use};
 use crate::format::origin::Origin;
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::format::{Directory, FrameKind};
 use crate::types::{ExtentNo, SegmentId};
 
 /// Takes over every segment of this store that the manifest lost, and lets go of those that it has
-/// and that are gone: it may be an old one, and what it says of an extent may be long past.
-///
-/// What is in an extent tells: the header of a segment is there from before its first frame until
-/// it is zeroed, which comes before the extent is free.
+/// and that are gone.
 pub(super) fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
     drop_index(&mut base.extents);
     let newest = base.extents.uses.values().filter_map(Use::segment).max();
-    let owned: Vec<(ExtentNo, Use)> =
-        base.extents.uses.iter().map(|(&extent, &used)| (extent, used)).collect();
     let mut outputs = Vec::new();
-    for (extent, used) in owned {
+    for (extent, used) in base.extents.uses.clone() {
         if is_gone(disk, base, (extent, used), newest)? {
             base.change(extent, Change::Free { extent })?;
         } else if let Use::Log { segment: id, salt, purpose: Purpose::Output, sealed: None } = used
@@ -36,23 +32,19 @@ pub(super) fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
     let count = base.extent_size.extents_in(disk.len()?);
     let mut known: BTreeSet<SegmentId> =
         base.extents.uses.values().filter_map(segment_of).collect();
-    for number in 0..u32::try_from(count).unwrap_or(u32::MAX) {
-        let extent = ExtentNo(number);
+    for extent in (0..u32::try_from(count).unwrap_or(u32::MAX)).map(ExtentNo) {
         if base.extents.uses.contains_key(&extent) {
             continue;
         }
         let at = base.extent_size.offset_of(extent);
         let head = disk.read_padded(at, SEGMENT_HEADER_LEN as usize)?;
-        let Ok(header) = SegmentHeader::decode(&head) else { continue };
-        if header.uuid != base.uuid || header.key.id.0 == 0 || known.contains(&header.key.id) {
-            continue;
-        }
-        let SegmentKey { id: segment, salt } = header.key;
-        let purpose = header.purpose;
+        let found = base.header_in(&head).filter(|header| !known.contains(&header.key.id));
+        let Some(SegmentHeader { key, purpose, .. }) = found else { continue };
+        let SegmentKey { id: segment, salt } = key;
         base.change(extent, Change::Reserve { extent, segment, salt, purpose })?;
         match purpose {
             Purpose::Log => _ = known.insert(segment),
-            Purpose::Output => outputs.push((extent, header.key)),
+            Purpose::Output => outputs.push((extent, key)),
         }
     }
     for (_, key) in &outputs {
@@ -75,7 +67,7 @@ fn is_gone(
         return Ok(true);
     }
     let head = disk.read_padded(at, SEGMENT_HEADER_LEN as usize)?;
-    let found = SegmentHeader::decode(&head).ok().filter(|header| header.uuid == base.uuid);
+    let found = base.header_in(&head);
     let is_later = found.as_ref().is_some_and(|header| Some(header.key.id) > newest);
     let Use::Log { segment: id, salt, .. } = used else { return Ok(is_later) };
     let key = SegmentKey { id, salt };
@@ -91,13 +83,7 @@ fn is_gone(
     })
 }
 
-/// Decides which outputs of compactions count: those of which a segment that they replace is gone.
-/// These go only after the outputs counted, and only when no output of a compaction that did not
-/// come to its end is left. As long as all of them are there, they say the same, and the outputs
-/// may not have been finished.
-///
-/// An output that is complete and does not count is not gone: what it replaces says the same. If
-/// an output counts that replaces it, that is replaced too.
+/// Decides which outputs of compactions count, and retires what they replace.
 fn salvage_outputs(
     disk: &Disk,
     base: &mut Base,
@@ -110,8 +96,7 @@ fn salvage_outputs(
         let segment = Segment::new(disk.clone(), base.extent_size, extent, key, Purpose::Output);
         found.push((extent, key, read_output(&segment)?));
     }
-    // What an output replaces was there before it. Of several with one number at most one was
-    // finished: the number was given again after a crash.
+    // What an output replaces was there before it. Of several with one number at most one is whole.
     let doubt = |it: &Option<Output>| it.as_ref().map_or(2, |it| u8::from(!it.is_whole));
     found.sort_by_key(|(_, key, output)| (key.id, doubt(output)));
     let (groups, mut taken) = (Groups::of(&found), known.clone());
@@ -125,10 +110,9 @@ fn salvage_outputs(
             base.change(extent, Change::Retire { extent })?;
             continue;
         };
-        let counts = groups.counts(output, &known);
         let mut victims: BTreeSet<SegmentId> = output.origin.victims.iter().copied().collect();
         victims.extend(output.origin.victims.iter().filter_map(|id| replaced.get(id)).flatten());
-        if counts {
+        if groups.counts(output, &known) {
             base.change(extent, Change::Seal { extent, segment, at: output.at })?;
             retire_all(base, &victims)?;
         } else {
@@ -171,14 +155,12 @@ impl<'a> Groups<'a> {
 }
 
 fn retire_all(base: &mut Base, victims: &BTreeSet<SegmentId>) -> Result<()> {
-    let replaced = |used: &Use| segment_of(used).is_some_and(|id| victims.contains(&id));
-    let extents: Vec<ExtentNo> = base
-        .extents
-        .uses
-        .iter()
-        .filter_map(|(&extent, used)| replaced(used).then_some(extent))
-        .collect();
-    extents.into_iter().try_for_each(|extent| base.change(extent, Change::Retire { extent }))
+    for (extent, used) in base.extents.uses.clone() {
+        if segment_of(&used).is_some_and(|id| victims.contains(&id)) {
+            base.change(extent, Change::Retire { extent })?;
+        }
+    }
+    Ok(())
 }
 
 /// What an output says of itself.
@@ -194,25 +176,18 @@ struct Output {
 fn read_output(segment: &Segment) -> Result<Option<Output>> {
     let extent = segment.read_all()?;
     let items = lex(&extent, segment.frames());
-    let frames = items.iter().filter_map(|item| match item {
-        Item::Frame(lexed) => Some(lexed),
-        Item::Gap { .. } => None,
-    });
+    let frames = items.iter().filter_map(Item::frame);
     let of_kind = |kind| frames.clone().rfind(|lexed| lexed.header.kind == kind);
     let origin = of_kind(FrameKind::Origin).filter(|lexed| lexed.payload.is_ok());
     let origin = origin.and_then(|lexed| Origin::decode(payload_of(&extent, &lexed.header)).ok());
     let Some(origin) = origin else { return Ok(None) };
     let Some(seal) = of_kind(FrameKind::Seal) else {
-        let ends = frames.map(|Lexed { header, .. }| {
-            header.position.offset.saturating_add(u32::try_from(header.frame_len()).unwrap_or(0))
-        });
-        let end = ends.max().unwrap_or(SEGMENT_HEADER_LEN);
+        let end = frames.map(Lexed::end).max().unwrap_or(SEGMENT_HEADER_LEN);
         let at = SealedAt { end, seal: end, digest: 0, has_evictions: true };
         return Ok(Some(Output { at, origin, is_whole: false }));
     };
     let header = &seal.header;
-    let directory = Directory::new(payload_of(&extent, header)).ok();
-    let directory = directory.filter(|_| seal.payload.is_ok());
+    let directory = directory_in(&extent, seal);
     let at = SealedAt {
         end: header.extra,
         seal: header.position.offset,
@@ -223,6 +198,11 @@ fn read_output(segment: &Segment) -> Result<Option<Output>> {
 }
 
 impl Base {
+    /// The header of a segment of this store, if these bytes begin with one.
+    pub(super) fn header_in(&self, head: &[u8]) -> Option<SegmentHeader> {
+        SegmentHeader::decode(head).ok().filter(|header| header.uuid == self.uuid)
+    }
+
     fn change(&mut self, extent: ExtentNo, change: Change) -> Result<()> {
         let place = Place::Extent { extent };
         self.extents.apply(change).map_err(|damage| Error::corrupt(place, damage))

@@ -27,6 +27,14 @@ pub(crate) struct Lexed {
     pub(crate) payload: Decoded<()>,
 }
 
+impl Lexed {
+    /// Where the frame ends.
+    pub(super) fn end(&self) -> u32 {
+        let len = u32::try_from(self.header.frame_len()).unwrap_or(u32::MAX);
+        self.header.position.offset.saturating_add(len)
+    }
+}
+
 /// A piece of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Item {
@@ -50,6 +58,19 @@ impl Item {
             Self::Gap { from, .. } => *from,
         }
     }
+
+    /// The frame, if it is one.
+    pub(super) fn frame(&self) -> Option<&Lexed> {
+        match self {
+            Self::Frame(lexed) => Some(lexed),
+            Self::Gap { .. } => None,
+        }
+    }
+
+    /// Whether it is a frame that checks whole.
+    pub(super) fn is_valid(&self) -> bool {
+        self.frame().is_some_and(|lexed| lexed.payload.is_ok())
+    }
 }
 
 /// Cuts a segment into pieces. It goes on behind a SEAL frame, since an earlier recovery may have
@@ -68,12 +89,11 @@ pub(super) fn lex_up_to(extent: &[u8], check: &FrameCheck, end: usize) -> Vec<It
     loop {
         if let Some(lexed) = lex_frame(extent, check, at) {
             items.push(Item::Frame(lexed));
-            at = at.saturating_add(u32::try_from(lexed.header.frame_len()).unwrap_or(u32::MAX));
+            at = lexed.end();
         } else {
             let to = next_valid(extent, check, at, written);
             let end = to.map_or(written, |to| to as usize);
-            let blank = extent.get(at as usize..end).unwrap_or_default();
-            let blank = used_len(blank) == 0;
+            let blank = used_len(extent.get(at as usize..end).unwrap_or_default()) == 0;
             items.push(Item::Gap { from: at, to, blank });
             let Some(next) = to else { return items };
             at = next;
@@ -111,7 +131,7 @@ pub(crate) fn payload_of<'a>(extent: &'a [u8], header: &FrameHeader) -> &'a [u8]
 #[derive(Debug, Default)]
 pub(crate) struct Replayed {
     pub(crate) builder: DirectoryBuilder,
-    /// Frames of which nobody knows the run, or that say what cannot be read.
+    /// Frames of which the run is not known, or that say what cannot be read.
     pub(crate) damaged: Vec<Corruption>,
 }
 
@@ -126,7 +146,7 @@ pub(crate) fn replay(
     whole: u32,
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
 ) -> Replayed {
-    let mut names = names(extent, frames);
+    let names = names(extent, frames);
     let mut replayed = Replayed::default();
     let mut batch: Vec<Lexed> = Vec::new();
     for lexed in frames {
@@ -141,19 +161,18 @@ pub(crate) fn replay(
                 // A batch of one run has none of another: that one's commit never came.
                 let of_one = |run_no| header.run_no == RunNo(0) || header.run_no == run_no;
                 for member in members.into_iter().filter(|member| of_one(member.header.run_no)) {
-                    note(&mut replayed, extent, &member, &mut names, name_of);
+                    note(&mut replayed, extent, &member, &names, name_of);
                 }
             }
             // A gap or another frame in the middle of a batch: its commit never came.
             _ => {}
         }
         batch.clear();
-        note(&mut replayed, extent, lexed, &mut names, name_of);
+        note(&mut replayed, extent, lexed, &names, name_of);
     }
     replayed
 }
 
-/// The ids behind run numbers.
 pub(crate) type Names = HashMap<RunNo, (AgentId, RunId)>;
 
 /// The ids behind the run numbers, from every whole BIND and START.
@@ -173,7 +192,7 @@ fn note(
     replayed: &mut Replayed,
     extent: &[u8],
     lexed: &Lexed,
-    names: &mut Names,
+    names: &Names,
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
 ) {
     let header = &lexed.header;
@@ -207,15 +226,10 @@ fn note(
     note_frame(&mut replayed.builder, header, &evicted);
     if header.kind == FrameKind::Block {
         // No segment lists more records than its directory has room for behind its frames.
-        let end = header.position.offset as usize + header.frame_len();
-        let taken = end + frame_len(replayed.builder.encoded_len());
+        let taken = lexed.end() as usize + frame_len(replayed.builder.encoded_len());
         let room = extent.len().saturating_sub(taken) / RECORD_COST;
         if header.extra > MAX_BLOCK_RECORDS || header.extra as usize > room {
-            let (found, max) = (header.extra.into(), room as u64);
-            replayed.damaged.push(Corruption::new(
-                Place::Frame(header.position),
-                Damage::OutOfRange { found, max },
-            ));
+            tell(Damage::OutOfRange { found: header.extra.into(), max: room as u64 });
         } else {
             note_block(&mut replayed.builder, header, payload_of(extent, header));
         }
@@ -224,11 +238,8 @@ fn note(
 
 /// The frames of a segment below its end, whatever state they are in, for a sealed segment.
 pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
-    let frames = items.iter().filter_map(|item| match item {
-        Item::Frame(lexed) if lexed.header.position.offset < end => Some(*lexed),
-        _ => None,
-    });
-    frames.collect()
+    let is_below = |lexed: &&Lexed| lexed.header.position.offset < end;
+    items.iter().filter_map(Item::frame).filter(is_below).copied().collect()
 }
 
 /// The directory of a sealed segment, made anew from its frames because the stored one is damaged.
@@ -242,24 +253,28 @@ pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
     Ok(replayed.builder.encode(RunNo(next)))
 }
 
-/// The end that a SEAL frame put there by an earlier recovery sets, in front of evidence that does
-/// not count; and that SEAL frame.
-pub(crate) fn decreed_end(items: &[Item]) -> Option<(u32, Lexed)> {
-    items.iter().find_map(|item| match item {
-        Item::Frame(lexed)
-            if lexed.header.kind == FrameKind::Seal
-                && lexed.payload.is_ok()
-                && lexed.header.extra < lexed.header.position.offset =>
-        {
-            Some((lexed.header.extra, *lexed))
-        }
-        _ => None,
+/// The SEAL frame by which an earlier recovery ended the segment in front of evidence (section 14
+/// of FORMAT.md).
+pub(crate) fn decree(items: &[Item]) -> Option<&Lexed> {
+    items.iter().filter_map(Item::frame).find(|Lexed { header, payload }| {
+        let is_decree = header.extra < header.position.offset;
+        header.kind == FrameKind::Seal && payload.is_ok() && is_decree
     })
 }
 
-/// Whether the payload of a SEAL frame is a directory.
-pub(crate) fn is_directory(extent: &[u8], lexed: &Lexed) -> bool {
-    lexed.payload.is_ok() && Directory::new(payload_of(extent, &lexed.header)).is_ok()
+/// The directory that is the payload of a SEAL frame, if both are whole.
+pub(super) fn directory_in<'a>(extent: &'a [u8], seal: &Lexed) -> Option<Directory<'a>> {
+    let payload = payload_of(extent, &seal.header);
+    seal.payload.and_then(|()| Directory::new(payload)).ok()
+}
+
+/// How many records are in a frame, if it is of a kind that has records.
+pub(super) fn records_in(header: &FrameHeader) -> Option<u32> {
+    match header.kind {
+        FrameKind::Record => Some(1),
+        FrameKind::Block => Some(header.extra),
+        _ => None,
+    }
 }
 
 /// Which record is missing in the gap that starts at an offset.
@@ -271,18 +286,11 @@ pub(crate) fn missing_in<'a>(items: impl Iterator<Item = &'a Item>) -> Missing {
     let mut due: HashMap<RunNo, (u32, Seq)> = HashMap::new();
     let (mut gaps, mut missing) = (Vec::new(), Missing::new());
     for item in items {
-        let header = match item {
-            Item::Gap { from, .. } => {
-                gaps.push(*from);
-                continue;
-            }
-            Item::Frame(lexed) => &lexed.header,
+        let Some(Lexed { header, .. }) = item.frame() else {
+            gaps.push(item.offset());
+            continue;
         };
-        let records = match header.kind {
-            FrameKind::Record => 1,
-            FrameKind::Block => header.extra,
-            _ => continue,
-        };
+        let Some(records) = records_in(header) else { continue };
         let next = (header.position.offset, seq_in(header, records));
         let Some((last, seq)) = due.insert(header.run_no, next) else { continue };
         while seq < header.seq
