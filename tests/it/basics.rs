@@ -220,3 +220,21 @@ fn a_batch_that_is_refused_is_too_large_and_takes_no_space() {
         assert!(stored > 4 && refused > 4, "{stored}, {refused}");
     }
 }
+
+#[test]
+fn a_run_is_no_younger_than_what_began_it() {
+    let (_storage, log) = memory();
+    let (allow, record) = (Allow::everything(), NewRecord::new(b"a step"));
+    for round in 0..20 {
+        let name = |what: &str| format!("{what}-{round}");
+        let _ = log.append_to("agent", &name("one"), &record, allow).unwrap();
+        let _ = log.append_batch_to("agent", &name("two"), &[record, record], allow).unwrap();
+        let _ = log.end_run("agent", &name("ended"), &Outcome::completed(), allow).unwrap();
+        for run in ["one", "two"] {
+            let first = log.trace(&name(run)).unwrap().next().unwrap().unwrap().timestamp();
+            assert!(log.run(&name(run)).unwrap().created_at() <= first);
+        }
+        let ended = log.run(&name("ended")).unwrap();
+        assert!(ended.started_at <= ended.ended_at.unwrap());
+    }
+}
