@@ -145,7 +145,7 @@ impl Engine {
             return Err(Error::Evicted { run: None });
         }
         // It is as old as the first of what begins it.
-        let at = at.or_else(|| drafts.iter().map(|draft| draft.header.at).min());
+        let at = at.or_else(|| drafts.first().map(|draft| draft.header.at));
         let metadata = Metadata { durability, at, ..Metadata::default() };
         self.create_run(core, ids, &metadata, FLAG_IMPLICIT, drafts)
     }

@@ -68,8 +68,8 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectOnly<D> {
     }
 }
 
-/// A value as JSON, if that can be read back as a `D`: not one that is nested too deep, nor a number
-/// that JSON has no word for.
+/// A value as JSON, if that can be read back as a `D`: not one that is nested too deep, nor a
+/// number that JSON has no word for.
 pub(super) fn readable<D: DeserializeOwned>(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>> {
     let json = serde_json::to_vec(value);
     let json = json.and_then(|json| serde_json::from_slice::<D>(&json).map(|_| json));

@@ -69,8 +69,8 @@ impl<S> Checkpointer<S> {
     ///
     /// What stays whatever the limits are: the newest checkpoint, and all ancestors of one that
     /// stays. So a thread in which each checkpoint names the one before it as its parent stays as
-    /// it is; the parent is meant for branches. Parts of states go once no checkpoint has them, also
-    /// those of a put that was broken off; of a first put, with the pruning of any thread.
+    /// it is; the parent is meant for branches. Parts of states go once no checkpoint has them,
+    /// those of a put that was broken off too; of a first put, with the pruning of any thread.
     /// Checkpoints that are put meanwhile stay.
     ///
     /// Reads all checkpoints of the thread, without their states. A thread that is not there has
