@@ -8,7 +8,7 @@
 //!    (O17): nothing else would ever tell the index that these runs are deleted.
 //! 3. RETIRED is durable *before* anything of the segment is touched (O6): a power cut would bring
 //!    back a segment whose bytes are already another owner's.
-//! 4. Nobody holds the segment *before* its extent counts as free: a reader would see the bytes
+//! 4. No reader holds the segment *before* its extent counts as free: a reader would see the bytes
 //!    change. Its header, which no reader looks at, is zeroed whether it is held or not.
 //! 5. The zeroed header is durable *before* the extent counts as free, and before the next
 //!    compaction: without a manifest, salvage would take the old segment for a living one.

@@ -147,19 +147,9 @@ pub fn open_checked<'a, const N: usize>(
     Ok(Reader::new(covered.get(N..).unwrap_or_default()))
 }
 
-/// The two bytes at `at`.
-pub fn u16_at(bytes: &[u8], at: usize) -> Decoded<u16> {
-    Reader::at(bytes, at).u16()
-}
-
 /// The four bytes at `at`.
 pub fn u32_at(bytes: &[u8], at: usize) -> Decoded<u32> {
     Reader::at(bytes, at).u32()
-}
-
-/// The eight bytes at `at`.
-pub fn u64_at(bytes: &[u8], at: usize) -> Decoded<u64> {
-    Reader::at(bytes, at).u64()
 }
 
 /// `len` as the four-byte length of a field. Every length is checked against its limit before it

@@ -10,8 +10,8 @@ use crate::RunLog;
 /// Values of logs, by a key of the caller's. It holds them weakly: each lives as long as a caller
 /// keeps it.
 ///
-/// A log is known by the address of its environment, which all of its clones have in common. So
-/// whoever keeps a value keeps the log too, or another log may come to that address.
+/// A log is known by the address of its environment, which all of its clones have in common. So a
+/// caller that keeps a value has to keep the log too: else another log may come to that address.
 pub(super) struct OfLogs<K, T>(Mutex<BTreeMap<(usize, K), Weak<T>>>);
 
 impl<K: Ord, T> OfLogs<K, T> {
