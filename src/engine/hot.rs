@@ -287,14 +287,6 @@ impl HotRuns {
         behind.map(|(key, versions)| (key.as_str(), versions.as_slice()))
     }
 
-    /// The runs of an agent, newest first, if it has any in memory.
-    pub(crate) fn newest_of(
-        &self,
-        agent: &str,
-    ) -> Option<impl Iterator<Item = &(Timestamp, RunNo)>> {
-        Some(self.by_agent.get(agent)?.iter().rev())
-    }
-
     /// The newest runs of an agent, or of all, that are older than `before`.
     pub(crate) fn newest(
         &self,

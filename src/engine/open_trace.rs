@@ -7,7 +7,6 @@ use parking_lot::MutexGuard;
 use super::catalog::Catalog;
 use super::core::Core;
 use super::part::{Offsets, Part};
-use super::places::SpanAt;
 use super::query::segment;
 use super::shared::Engine;
 use super::trace::{Pin, Trace};
@@ -33,7 +32,7 @@ impl Engine {
         if run.agent().is_none() && run.number().is_none() {
             match core.hot.by_id(run.run()) {
                 ([], false) => {
-                    let found = core.catalog.find(run.run(), false)?;
+                    let found = self.find(&core.catalog, run.run(), false)?;
                     let lives = |run_no: &RunNo| !core.deleted.contains(run_no);
                     if let Some(run_no) = found.only().filter(lives) {
                         let catalog = Arc::clone(&core.catalog);
@@ -54,7 +53,7 @@ impl Engine {
         let run_no = self.resolve(&core, run)?;
         let agent = core.hot.get(run_no).map(|hot| hot.agent.clone());
         let (catalog, fresh) = parts_in_memory(core, run_no)?;
-        let sealed = catalog.find(run.run(), true)?.open(&catalog, run_no)?;
+        let sealed = self.find(&catalog, run.run(), true)?.open(&catalog, run_no)?;
         if fresh.is_empty()
             && let Some(opened) = sealed
         {
@@ -85,7 +84,6 @@ fn open_new(core: &Core, run_no: RunNo) -> Option<Arc<Opened>> {
 pub(super) fn parts_now(core: MutexGuard<'_, Core>, run_no: RunNo) -> Result<Arc<[Part]>> {
     let (catalog, fresh) = parts_in_memory(core, run_no)?;
     let spans = catalog.run_state(run_no)?.spans;
-    let spans: Vec<SpanAt> = spans.iter().map(|span| (span.segment, span.slot)).collect();
     let sealed = catalog.parts_of(run_no, &spans)?;
     Ok(sealed.iter().cloned().chain(fresh).collect())
 }

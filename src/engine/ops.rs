@@ -213,16 +213,7 @@ impl Engine {
         {
             return Ok(appended);
         }
-        let inline = self.extent_size.inline_limit() as usize;
-        let mut rows = self.rows_for(core::slice::from_ref(record), inline);
-        if let Some(new) = self.target_of_pieces(target, &rows)? {
-            let appended = self.append(Target::There(new), record, allow);
-            return appended.inspect_err(|_| self.take_back(new));
-        }
-        let body = self.body(&mut rows, target.run_no(), record, PiecesOf::Run(allow))?;
-        let at = record.time().unwrap_or_else(|| self.now());
-        let mut draft = [record_draft(target.run_no(), record, &body, at)];
-        self.place_records(rows, target, (&mut draft, 1), allow, record.level())
+        self.append_rows(target, core::slice::from_ref(record), allow)
     }
 
     /// Appends records so that all or none of them are there, whatever happens.
@@ -233,14 +224,28 @@ impl Engine {
         allow: Allow,
     ) -> Result<Appended> {
         self.check_batch(records)?;
-        if let [only] = records {
-            return self.append(target, only, allow);
+        match records {
+            [only] => self.append(target, only, allow),
+            _ => self.append_rows(target, records, allow),
         }
-        let (limit, of) = (self.batch_limit(records)?, PiecesOf::Run(allow));
+    }
+
+    /// Appends records that were checked, the long way.
+    fn append_rows(
+        self: &Arc<Self>,
+        target: Target<'_>,
+        records: &[NewRecord<'_>],
+        allow: Allow,
+    ) -> Result<Appended> {
+        let limit = match records {
+            [_] => self.extent_size.inline_limit() as usize,
+            _ => self.limit_for(records, 0)?,
+        };
+        let of = PiecesOf::Run(allow);
         let mut rows = self.rows_for(records, limit);
         if let Some(new) = self.target_of_pieces(target, &rows)? {
-            let appended = self.append_batch(Target::There(new), records, allow);
-            return appended.inspect_err(|_| self.take_back(new));
+            let appended = self.append_rows(Target::There(new), records, allow);
+            return appended.inspect_err(|_| self.give_up([new]));
         }
         let run_no = target.run_no();
         let bodies: Vec<Body<'_>> = records
@@ -253,10 +258,12 @@ impl Engine {
             .zip(&bodies)
             .map(|(record, body)| record_draft(run_no, record, body, record.time().unwrap_or(now)))
             .collect();
-        let latest = drafts.iter().map(|draft| draft.header.at).max().unwrap_or(now);
-        let mut commit = Draft::empty(FrameKind::Commit, run_no, latest);
-        commit.header.extra = u32::try_from(records.len()).unwrap_or(u32::MAX);
-        drafts.push(commit);
+        if records.len() > 1 {
+            let latest = drafts.iter().map(|draft| draft.header.at).max().unwrap_or(now);
+            let mut commit = Draft::empty(FrameKind::Commit, run_no, latest);
+            commit.header.extra = u32::try_from(records.len()).unwrap_or(u32::MAX);
+            drafts.push(commit);
+        }
         let level = level_of(records);
         self.place_records(rows, target, (&mut drafts, records.len()), allow, level)
     }
@@ -289,12 +296,8 @@ impl Engine {
         Ok(self.appended(Seq(first.0 + count as u64 - 1), lsn, end))
     }
 
-    /// The longest payload that stays in one frame, so that the batch fits its segment.
-    fn batch_limit(&self, records: &[NewRecord<'_>]) -> Result<usize> {
-        self.limit_for(records, 0)
-    }
-
-    /// The same with so many bytes of other frames.
+    /// The longest payload that stays in one frame, so that a batch with so many bytes of other
+    /// frames fits its segment.
     pub(crate) fn limit_for(&self, records: &[NewRecord<'_>], others: usize) -> Result<usize> {
         let max = self.extent_size.max_batch() as usize;
         let size = |limit: usize| -> usize {
@@ -326,7 +329,7 @@ impl Engine {
         match records {
             [] => Err(Error::InvalidArgument { what: "a batch has at least one record" }),
             [_] => Ok(()),
-            _ => self.batch_limit(records).map(|_| ()),
+            _ => self.limit_for(records, 0).map(|_| ()),
         }
     }
 
@@ -352,24 +355,22 @@ impl Engine {
         check_outcome(outcome)?;
         let body = end_body(outcome);
         let mut core = self.open_core()?;
-        let Target::There(run_no) = target else {
-            let (lsn, end) = self.place_end(&mut core, target, outcome, &body)?;
-            self.finish(core, end, outcome.level())?;
-            return Ok(self.appended(Seq(0), lsn, end));
-        };
-        self.load(&mut core, run_no)?;
-        let Some(run) = core.hot.get(run_no) else { return Err(Error::Poisoned) };
-        let last = Seq(run.next_seq.0.saturating_sub(1));
-        if run.status.is_ended() {
-            let refused = run.has_ended();
-            let same = self.end_frame(&core, run_no)?;
-            let same = same.filter(|(header, payload)| {
-                header.content.code() == outcome.status().code() && **payload == *body
-            });
-            let Some((header, _)) = same else { return Err(refused) };
-            let end = core.end_of_log();
-            self.finish(core, end, outcome.level())?;
-            return Ok(self.appended(last, header.lsn, end));
+        let mut last = Seq(0);
+        if let Target::There(run_no) = target {
+            self.load(&mut core, run_no)?;
+            let Some(run) = core.hot.get(run_no) else { return Err(Error::Poisoned) };
+            last = Seq(run.next_seq.0.saturating_sub(1));
+            if run.status.is_ended() {
+                let refused = run.has_ended();
+                let same = self.end_frame(&core, run_no)?;
+                let same = same.filter(|(header, payload)| {
+                    header.content.code() == outcome.status().code() && **payload == *body
+                });
+                let Some((header, _)) = same else { return Err(refused) };
+                let end = core.end_of_log();
+                self.finish(core, end, outcome.level())?;
+                return Ok(self.appended(last, header.lsn, end));
+            }
         }
         let (lsn, end) = self.place_end(&mut core, target, outcome, &body)?;
         self.finish(core, end, outcome.level())?;

@@ -58,6 +58,7 @@ pub struct Options {
     pub(crate) background: bool,
     pub(crate) index: bool,
     pub(crate) index_cache: usize,
+    pub(crate) lookup_cache: usize,
     pub(crate) max_record_len: u64,
     pub(crate) compaction: Compaction,
     pub(crate) compression: Compression,
@@ -84,6 +85,7 @@ impl Options {
             background: true,
             index: true,
             index_cache: 48 << 20,
+            lookup_cache: 64 << 10,
             max_record_len: 64 << 20,
             compaction: Compaction::new(),
             compression: Compression::None,
@@ -110,6 +112,9 @@ impl Options {
         index(index: bool) => index = index;
         /// The memory for pages of the index, in bytes.
         index_cache(bytes: usize) => index_cache = bytes;
+        /// The most runs that were looked up and stay in memory, about 700 bytes each; 65,536 by
+        /// default. Looking up another one asks the index.
+        lookup_cache(runs: usize) => lookup_cache = runs;
         /// The longest record that is accepted, in bytes; at most 256 MiB.
         max_record_len(bytes: u64) => max_record_len = bytes;
         /// How the space of deleted runs comes back.
@@ -377,6 +382,7 @@ impl fmt::Debug for Options {
             .field("background", &self.background)
             .field("index", &self.index)
             .field("index_cache", &self.index_cache)
+            .field("lookup_cache", &self.lookup_cache)
             .field("max_record_len", &self.max_record_len)
             .field("compression", &self.compression)
             .field("tail_writer", &self.tail_writer)

@@ -52,11 +52,6 @@ impl RunPage {
     pub(crate) fn new(mut runs: Vec<RunSummary>, limit: usize) -> Self {
         let more = runs.len() > limit;
         runs.truncate(limit);
-        Self::of(runs, more)
-    }
-
-    /// These runs, behind which there may be more.
-    pub(crate) fn of(runs: Vec<RunSummary>, more: bool) -> Self {
         let last = runs.last().filter(|_| more).map(|summary| summary.key);
         let next = last.map(|(at, run_no)| Cursor { at, run_no });
         Self { runs, next }

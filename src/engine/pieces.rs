@@ -154,28 +154,25 @@ impl Engine {
         allocated
     }
 
-    /// Gives up versions of documents that were not written to their end.
-    pub(crate) fn give_up(&self, versions: impl Iterator<Item = RunNo>) {
-        let mut core = self.core.lock();
-        let given_up = versions.map(|run_no| self.evict_unfinished(&mut core, run_no)).count();
-        drop(core);
-        if given_up > 0 {
-            self.look_for_dead();
+    /// Gives up versions of documents that were not written to their end, and runs that a refused
+    /// call created, unless another call has used them since.
+    pub(crate) fn give_up(&self, numbers: impl IntoIterator<Item = RunNo>) {
+        let (mut core, mut has_dead) = (self.core.lock(), false);
+        for run_no in numbers {
+            let is_unused = core.hot.get(run_no).is_some_and(|run| {
+                let is_empty = run.next_seq == Seq(0) && !run.started && !run.status.is_ended();
+                let is_free = || self.row(&core, run_no).is_ok_and(|row| !row.is_held());
+                run.document || is_empty && is_free()
+            });
+            if is_unused {
+                self.evict_unfinished(&mut core, run_no);
+                has_dead = true;
+            }
         }
-    }
-
-    /// Takes back a run that a refused call created, unless another call has used it since.
-    pub(crate) fn take_back(&self, run_no: RunNo) {
-        let mut core = self.core.lock();
-        let is_unused = core
-            .hot
-            .get(run_no)
-            .is_some_and(|run| run.next_seq == Seq(0) && !run.started && !run.status.is_ended());
-        let is_unused = is_unused && self.row(&core, run_no).is_ok_and(|row| !row.is_held());
-        if is_unused {
-            self.evict_unfinished(&mut core, run_no);
-            drop(core);
-            self.look_for_dead();
+        drop(core);
+        if has_dead {
+            self.upkeep.want(Wanted::COMPACT);
+            self.after_change();
         }
     }
 
@@ -195,11 +192,6 @@ impl Engine {
             // The next write of the document evicts it.
             Err(_) => drop(core.hot.get_mut(run_no).map(|version| version.pending = false)),
         }
-    }
-
-    fn look_for_dead(&self) {
-        self.upkeep.want(Wanted::COMPACT);
-        self.after_change();
     }
 }
 

@@ -25,6 +25,10 @@ use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, SegmentId, Timest
 /// Rows fetched from the catalog at once.
 const PAGE: usize = 64;
 
+/// The longest list of the newest runs of an agent that is kept: a page of 20, and more. Those of
+/// one run are asked for when agents are listed, once for each, so they are not worth keeping.
+const NEWEST: usize = 32;
+
 impl Engine {
     /// The core of a store that is open.
     pub(crate) fn open_core(&self) -> Result<MutexGuard<'_, Core>> {
@@ -39,7 +43,7 @@ impl Engine {
         if complete {
             return Ok(hot.to_vec());
         }
-        let mut numbers = core.catalog.find(run, false)?.numbers.clone();
+        let mut numbers = self.find(&core.catalog, run, false)?.numbers.clone();
         numbers.extend_from_slice(hot);
         numbers.sort_unstable();
         numbers.dedup();
@@ -93,7 +97,7 @@ impl Engine {
     pub(crate) fn named_row(&self, core: &Core, run_no: RunNo, run: &str) -> Result<Arc<RunRow>> {
         match core.hot.get(run_no) {
             Some(_) => self.row(core, run_no).map(Arc::new),
-            None => core.catalog.find(run, false)?.row(&core.catalog, run_no),
+            None => self.find(&core.catalog, run, false)?.row(&core.catalog, run_no),
         }
     }
 
@@ -137,24 +141,6 @@ impl Engine {
             Some(row) if !core.deleted.contains(&run_no) => Ok(row),
             row => Err(Error::Evicted { run: row.map(|row| row.run) }),
         }
-    }
-
-    /// Adds what lists show of a run as of now.
-    #[inline]
-    pub(crate) fn push_summary(
-        &self,
-        core: &Core,
-        run_no: RunNo,
-        to: &mut Vec<RunSummary>,
-    ) -> Result<()> {
-        match core.tail.builder.run(run_no) {
-            // A run that begins here has nothing in older segments.
-            Some(built) if built.entry.created_at.is_some() => {
-                to.push(RunSummary::from_entry(&built.entry));
-            }
-            _ => to.push(RunSummary::from_row(self.row(core, run_no)?)),
-        }
-        Ok(())
     }
 
     /// What the START of a run says, if it has one: its header, and the metadata.
@@ -201,46 +187,31 @@ impl Engine {
         before: Option<(Timestamp, RunNo)>,
         limit: usize,
     ) -> Result<RunPage> {
-        if let (Some(agent), None) = (agent, before)
-            && let Some(page) = self.newest_page(agent, limit)?
-        {
-            return Ok(page);
-        }
-        Ok(RunPage::new(self.runs_before(agent, before, limit.saturating_add(1))?, limit))
-    }
-
-    /// So many runs, newest first, strictly older than `before`.
-    fn runs_before(
-        &self,
-        agent: Option<&str>,
-        before: Option<(Timestamp, RunNo)>,
-        limit: usize,
-    ) -> Result<Vec<RunSummary>> {
+        let wanted = limit.saturating_add(1);
         let (moment, mut found) = {
             let core = self.open_core()?;
-            let numbers = core.hot.newest(agent, before, limit);
+            let numbers = core.hot.newest(agent, before, wanted);
             (Moment::of(&core), self.summaries(&core, numbers)?)
         };
         let filter = agent.map_or(RunFilter::All, RunFilter::Agent);
-        let mut runs = moment.runs(filter, before, limit)?;
-        if !found.is_empty() {
-            // Of those that memory has and did not list, none is among the first.
-            let in_memory: HashSet<RunNo> = found.iter().map(RunSummary::number).collect();
-            runs.retain(|run| !in_memory.contains(&run.number()));
-            runs.append(&mut found);
-            runs.sort_unstable_by_key(|run| core::cmp::Reverse(run.key));
-            runs.truncate(limit);
-        }
-        Ok(runs)
+        let settled = moment.runs(filter, before, wanted)?;
+        // Of those that memory has and did not list, none is among the first.
+        let in_memory: HashSet<RunNo> = found.iter().map(RunSummary::number).collect();
+        found.extend(settled.into_iter().filter(|run| !in_memory.contains(&run.number())));
+        found.sort_unstable_by_key(|run| core::cmp::Reverse(run.key));
+        Ok(RunPage::new(found, limit))
     }
 
     /// What lists show of runs that are in memory.
     fn summaries(&self, core: &Core, numbers: Vec<RunNo>) -> Result<Vec<RunSummary>> {
-        let mut summaries = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            self.push_summary(core, number, &mut summaries)?;
-        }
-        Ok(summaries)
+        let summary = |run_no| match core.tail.builder.run(run_no) {
+            // A run that begins here has nothing in older segments.
+            Some(built) if built.entry.created_at.is_some() => {
+                Ok(RunSummary::from_entry(&built.entry))
+            }
+            _ => Ok(RunSummary::from_row(self.row(core, run_no)?)),
+        };
+        numbers.into_iter().map(summary).collect()
     }
 
     /// Summaries of runs in progress above `after`, by number.
@@ -348,6 +319,14 @@ impl Moment {
         before: Option<(Timestamp, RunNo)>,
         limit: usize,
     ) -> Result<Vec<RunSummary>> {
+        if let (RunFilter::Agent(agent), None, 2..=NEWEST) = (filter, before, limit) {
+            let newest = self.catalog.newest(agent, limit)?;
+            let living = newest.runs.iter().filter(|run| !self.deleted.contains(&run.number()));
+            let living: Vec<_> = living.take(limit).cloned().collect();
+            if newest.all || living.len() == limit {
+                return Ok(living);
+            }
+        }
         self.listed(
             (before, limit),
             |index, from, wanted| index.runs_page(filter, from.copied(), wanted),

@@ -609,6 +609,9 @@ fn paths_that_are_no_regular_files_are_refused() {
     if made.is_ok_and(|status| status.success()) {
         refused(&fifo);
     }
+    let socket = folder.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    refused(&socket);
     refused(Path::new("/dev/null"));
 }
 

@@ -2,7 +2,7 @@
 //! writer locks nobody out; the file is its owner's alone, and alone in its folder.
 
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
@@ -108,6 +108,21 @@ fn a_second_handle_in_the_same_process_is_busy_until_the_first_is_gone() {
     assert!(options().open(&path).unwrap_err().is_busy());
     drop(clone);
     assert_eq!(records(&options().open(&path).unwrap(), "run").len(), 2);
+}
+
+#[test]
+fn the_lock_is_one_of_the_open_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let _log = options().create(&path).unwrap();
+    let inode = format!(":{} ", path.metadata().unwrap().ino());
+    // The list may skip a line when other locks come and go while it is read.
+    let found = (0..1_000).find_map(|_| {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().find(|line| line.contains(&inode)).map(str::to_string)
+    });
+    let lock = found.unwrap();
+    assert!(lock.contains("FLOCK") && lock.contains("WRITE"), "{lock}");
 }
 
 #[test]

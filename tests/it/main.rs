@@ -32,6 +32,7 @@ mod large_records;
 mod lists;
 mod lives;
 mod locking;
+mod lookups;
 mod memory_storage;
 mod model;
 mod moments;

@@ -204,46 +204,4 @@ mod tests {
             assert!(matches!(Creation::begin(&path), Err(Error::AlreadyExists { .. })));
         }
     }
-
-    #[test]
-    fn of_many_creators_at_once_one_wins() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("store");
-        let won: usize = std::thread::scope(|scope| {
-            let creators: Vec<_> = (0..8)
-                .map(|n| {
-                    let path = &path;
-                    scope.spawn(move || {
-                        let made = Creation::begin_with(path, WAYS[n % 2]).and_then(|creation| {
-                            creation.storage().write_at(0, &[7; 100]).unwrap();
-                            creation.finish()
-                        });
-                        match made {
-                            Ok(_) => 1,
-                            Err(Error::AlreadyExists { .. }) => 0,
-                            Err(error) => panic!("{error}"),
-                        }
-                    })
-                })
-                .collect();
-            creators.into_iter().map(|creator| creator.join().unwrap()).sum()
-        });
-        assert_eq!(won, 1);
-        assert_eq!(fs::read(&path).unwrap(), [7; 100]);
-        assert_eq!(entries(dir.path()), ["store"]);
-    }
-
-    #[test]
-    fn bad_paths_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let missing = Creation::begin(&dir.path().join("missing/store")).unwrap_err();
-        assert!(matches!(missing, Error::Io { action: IoAction::Create, .. }), "{missing:?}");
-        for path in [dir.path().to_path_buf(), dir.path().join(".."), PathBuf::from("/")] {
-            assert!(matches!(Creation::begin(&path), Err(Error::NotRegularFile { .. })));
-        }
-        let dangling = dir.path().join("dangling");
-        std::os::unix::fs::symlink("nowhere", &dangling).unwrap();
-        assert!(matches!(Creation::begin(&dangling), Err(Error::NotRegularFile { .. })));
-        assert!(!dir.path().join("nowhere").exists());
-    }
 }
