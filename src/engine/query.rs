@@ -194,12 +194,15 @@ impl Engine {
             (Moment::of(&core), self.summaries(&core, numbers)?)
         };
         let filter = agent.map_or(RunFilter::All, RunFilter::Agent);
-        let settled = moment.runs(filter, before, wanted)?;
-        // Of those that memory has and did not list, none is among the first.
-        let in_memory: HashSet<RunNo> = found.iter().map(RunSummary::number).collect();
-        found.extend(settled.into_iter().filter(|run| !in_memory.contains(&run.number())));
-        found.sort_unstable_by_key(|run| core::cmp::Reverse(run.key));
-        Ok(RunPage::new(found, limit))
+        let mut runs = moment.runs(filter, before, wanted)?;
+        if !found.is_empty() {
+            // Of those that memory has and did not list, none is among the first.
+            let in_memory: HashSet<RunNo> = found.iter().map(RunSummary::number).collect();
+            runs.retain(|run| !in_memory.contains(&run.number()));
+            runs.append(&mut found);
+            runs.sort_unstable_by_key(|run| core::cmp::Reverse(run.key));
+        }
+        Ok(RunPage::new(runs, limit))
     }
 
     /// What lists show of runs that are in memory.
@@ -321,8 +324,9 @@ impl Moment {
     ) -> Result<Vec<RunSummary>> {
         if let (RunFilter::Agent(agent), None, 2..=NEWEST) = (filter, before, limit) {
             let newest = self.catalog.newest(agent, limit)?;
-            let living = newest.runs.iter().filter(|run| !self.deleted.contains(&run.number()));
-            let living: Vec<_> = living.take(limit).cloned().collect();
+            let lives = |run: &&RunSummary| !self.deleted.contains(&run.number());
+            let mut living = Vec::with_capacity(limit);
+            living.extend(newest.runs.iter().filter(lives).take(limit).cloned());
             if newest.all || living.len() == limit {
                 return Ok(living);
             }
