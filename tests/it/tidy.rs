@@ -18,14 +18,14 @@ const TOUCHES: [(&str, &[&str]); 3] = [
         "fs",
         &[
             "src/engine/storage/",
-            "src/engine/host.rs",
+            "src/engine/setup/host.rs",
             "src/stores/run_store/below.rs",
             "src/stores/run_store/folder.rs",
             "src/stores/run_store/tree.rs",
         ],
     ),
-    ("time", &["src/engine/env.rs", "src/engine/upkeep.rs", "src/engine/options.rs"]),
-    ("thread", &["src/engine/upkeep.rs", "src/stores/worker.rs"]),
+    ("time", &["src/engine/background.rs", "src/engine/setup/"]),
+    ("thread", &["src/engine/background.rs", "src/stores/worker.rs"]),
 ];
 
 /// What each layer must not know of the crate, from the lowest layer on.

@@ -3,11 +3,11 @@
 use core::time::Duration;
 
 use super::{Compacting, Goal};
-use crate::engine::index_slot::IndexSlot;
-use crate::engine::observer::Activity;
-use crate::engine::options::{Compression, Rate, SpaceReturn};
-use crate::engine::shared::Engine;
-use crate::engine::upkeep::Wanted;
+use crate::engine::background::Wanted;
+use crate::engine::checkpoint::IndexSlot;
+use crate::engine::setup::observer::Activity;
+use crate::engine::setup::options::{Compression, Rate, SpaceReturn};
+use crate::engine::write::Engine;
 use crate::error::{Error, Result};
 use crate::format::manifest::Use;
 use crate::types::SegmentId;

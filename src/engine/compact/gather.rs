@@ -10,8 +10,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use crate::engine::recovery::{Item, lex, payload_of};
-use crate::engine::segment::Segment;
+use crate::engine::open::{Item, lex, payload_of};
+use crate::engine::state::segment::Segment;
 use crate::error::Error;
 use crate::format::codec::Decoded;
 use crate::format::eviction::{Eviction, decode_evictions};

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::gather::{Evictions, Gathered, Obstacle, gather};
-use super::output::{Layout, Writing, lay_out};
-use super::pack::pack;
 use super::{Compacted, Compacting, Goal};
-use crate::engine::catalog::Catalog;
-use crate::engine::options::Compression;
+use crate::engine::compact::gather::{Evictions, Gathered, Obstacle, gather};
+use crate::engine::compact::output::{Layout, Writing, lay_out};
+use crate::engine::compact::pack::pack;
 use crate::engine::reclaim::runs_among;
-use crate::engine::segment::Segment;
-use crate::engine::shared::Engine;
+use crate::engine::setup::options::Compression;
+use crate::engine::state::catalog::Catalog;
+use crate::engine::state::segment::Segment;
+use crate::engine::write::Engine;
 use crate::error::{Error, Result};
 use crate::format::SegmentKey;
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};

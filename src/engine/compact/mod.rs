@@ -7,7 +7,7 @@
 //! 2. C3: one batch of the manifest seals the outputs and retires the victims, synced. Recovery
 //!    sees one or the other. All that may fail comes in front of it.
 //! 3. C4: the index learns the new places. Recovery drops an index that does not know all outputs.
-//! 4. C5 to C7: [`reclaim`](super::reclaim) frees the victims once nobody reads them.
+//! 4. C5 to C7: [`reclaim`](crate::engine::reclaim) frees the victims once nobody reads them.
 //!
 //! The frames of a run never change their order: where several victims have frames of a run, no
 //! segment in between has some that stay behind. A run that is evicted while it moves is dead in
@@ -23,14 +23,14 @@ mod relocate;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-pub use self::drive::Compacted;
+pub use crate::engine::compact::drive::Compacted;
 
-use self::gather::Obstacle;
-use super::catalog::Catalog;
-use super::observer::Activity;
-use super::options::{Compression, Rate};
-use super::segment::Segment;
-use super::shared::Engine;
+use crate::engine::compact::gather::Obstacle;
+use crate::engine::setup::observer::Activity;
+use crate::engine::setup::options::{Compression, Rate};
+use crate::engine::state::catalog::Catalog;
+use crate::engine::state::segment::Segment;
+use crate::engine::write::Engine;
 use crate::error::{Error, Result};
 use crate::format::Directory;
 use crate::format::codec::Decoded;

@@ -1,7 +1,7 @@
 //! Writing the outputs of a compaction: run by run, each in one output where it fits.
 
-use super::gather::{Found, Gathered, Moved, Names};
-use crate::engine::draft::{Draft, note_block, note_frame};
+use crate::engine::compact::gather::{Found, Gathered, Moved, Names};
+use crate::engine::write::pending_frame::{Draft, note_block, note_frame};
 use crate::error::{Error, Result};
 use crate::format::directory::{EVICTION_COST, HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::format::eviction::Eviction;

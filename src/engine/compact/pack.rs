@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use super::gather::{Found, Gathered};
+use crate::engine::compact::gather::{Found, Gathered};
 use crate::format::block::{BLOCK_RAW, BlockBuilder, pack_piece};
 use crate::format::compression::Compressor;
 use crate::format::frame::{FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_PIECES, FLAG_PLAIN, frame_len};

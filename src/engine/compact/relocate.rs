@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::job::Job;
-use crate::engine::catalog::Catalog;
-use crate::engine::index_slot::IndexSlot;
-use crate::engine::segment::{Mark, Segment};
-use crate::engine::shared::Engine;
-use crate::engine::upkeep::Wanted;
+use crate::engine::background::Wanted;
+use crate::engine::checkpoint::IndexSlot;
+use crate::engine::compact::job::Job;
+use crate::engine::state::catalog::Catalog;
+use crate::engine::state::segment::{Mark, Segment};
+use crate::engine::write::Engine;
 use crate::error::{Error, Place, Result};
 use crate::index::{IndexSnapshot, Relocation, RunRow, RunState, Span, fold_spans};
 use crate::types::{RunNo, SegmentId};

@@ -6,7 +6,7 @@ use std::io;
 
 use parking_lot::RwLock;
 
-use super::Storage;
+use crate::engine::storage::Storage;
 
 /// A growable file in memory.
 pub struct MemoryStorage {

@@ -16,11 +16,12 @@
 //!   of the process does not touch it. But each 8 bytes of it fare on their own, also when the
 //!   process dies within it.
 
+pub(crate) mod disk;
 mod file;
 pub(crate) mod fork;
-mod map;
 mod memory;
-mod tail;
+mod mmap_append;
+mod mmap_read;
 
 use core::fmt;
 use core::ops::{Deref, Range};
@@ -29,8 +30,8 @@ use std::sync::Arc;
 
 pub use file::FileStorage;
 pub(crate) use file::{Creation, OpenedFile};
-pub(crate) use map::prefetch;
 pub use memory::MemoryStorage;
+pub(crate) use mmap_read::prefetch;
 
 /// Zeros to write.
 pub(crate) static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -151,7 +152,7 @@ pub struct Region {
 /// its records.
 #[derive(Clone)]
 enum Owner {
-    Window(Arc<map::Window>),
+    Window(Arc<mmap_read::Window>),
     Other(Arc<dyn AsRef<[u8]> + Send + Sync>),
 }
 

@@ -14,9 +14,11 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::lock::WriterLock;
-use super::system::{link_unnamed, rename_without_replacing, sync_file_system, unnamed_file};
 use super::{FileStorage, new_file_options};
+use crate::engine::storage::file::lock::WriterLock;
+use crate::engine::storage::file::system::{
+    link_unnamed, rename_without_replacing, sync_file_system, unnamed_file,
+};
 use crate::error::{Error, IoAction, Result};
 
 /// A store that is being made and has no name yet.

@@ -1,7 +1,7 @@
 //! What only Linux does, in one place. Elsewhere each function says that it cannot, and its caller
 //! goes another way.
 
-pub(super) use self::os::*;
+pub(super) use crate::engine::storage::file::system::os::*;
 
 #[cfg(target_os = "linux")]
 mod os {
@@ -15,20 +15,28 @@ mod os {
     use rustix::io::retry_on_intr;
 
     /// Reserves the space of a range without writing it.
-    pub(in super::super) fn reserve_space(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    pub(in crate::engine::storage) fn reserve_space(
+        file: &File,
+        offset: u64,
+        len: u64,
+    ) -> io::Result<()> {
         let flags = FallocateFlags::empty();
         Ok(retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, len))?)
     }
 
     /// Gives the space of a range back.
-    pub(in super::super) fn release_space(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    pub(in crate::engine::storage) fn release_space(
+        file: &File,
+        offset: u64,
+        len: u64,
+    ) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, len))?)
     }
 
     /// A file in `directory` that has no name and can be given one, or `None` where there is no
     /// such thing; a directory that refuses any new file says so when the named one is tried.
-    pub(in super::super) fn unnamed_file(directory: &Path) -> Option<File> {
+    pub(in crate::engine::storage) fn unnamed_file(directory: &Path) -> Option<File> {
         let flags = i32::try_from(OFlags::TMPFILE.bits()).ok()?;
         let options = &mut super::super::new_file_options();
         let file = options.custom_flags(flags).open(directory).ok()?;
@@ -43,17 +51,20 @@ mod os {
     }
 
     /// Gives such a file its name, which must not be taken.
-    pub(in super::super) fn link_unnamed(file: &File, path: &Path) -> io::Result<()> {
+    pub(in crate::engine::storage) fn link_unnamed(file: &File, path: &Path) -> io::Result<()> {
         let from = descriptor_path(file);
         Ok(rustix::fs::linkat(CWD, from, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
     }
 
-    pub(in super::super) fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
+    pub(in crate::engine::storage) fn rename_without_replacing(
+        from: &Path,
+        to: &Path,
+    ) -> io::Result<()> {
         Ok(rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
     }
 
     /// Syncs the whole file system that a file is on.
-    pub(in super::super) fn sync_file_system(file: &File) -> io::Result<()> {
+    pub(in crate::engine::storage) fn sync_file_system(file: &File) -> io::Result<()> {
         Ok(rustix::fs::syncfs(file)?)
     }
 }
@@ -66,27 +77,30 @@ mod os {
 
     const NO: io::ErrorKind = io::ErrorKind::Unsupported;
 
-    pub(in super::super) fn reserve_space(_: &File, _: u64, _: u64) -> io::Result<()> {
+    pub(in crate::engine::storage) fn reserve_space(_: &File, _: u64, _: u64) -> io::Result<()> {
         Err(NO.into())
     }
 
-    pub(in super::super) fn release_space(_: &File, _: u64, _: u64) -> io::Result<()> {
+    pub(in crate::engine::storage) fn release_space(_: &File, _: u64, _: u64) -> io::Result<()> {
         Err(NO.into())
     }
 
-    pub(in super::super) fn unnamed_file(_: &Path) -> Option<File> {
+    pub(in crate::engine::storage) fn unnamed_file(_: &Path) -> Option<File> {
         None
     }
 
-    pub(in super::super) fn link_unnamed(_: &File, _: &Path) -> io::Result<()> {
+    pub(in crate::engine::storage) fn link_unnamed(_: &File, _: &Path) -> io::Result<()> {
         Err(NO.into())
     }
 
-    pub(in super::super) fn rename_without_replacing(_: &Path, _: &Path) -> io::Result<()> {
+    pub(in crate::engine::storage) fn rename_without_replacing(
+        _: &Path,
+        _: &Path,
+    ) -> io::Result<()> {
         Err(NO.into())
     }
 
-    pub(in super::super) fn sync_file_system(_: &File) -> io::Result<()> {
+    pub(in crate::engine::storage) fn sync_file_system(_: &File) -> io::Result<()> {
         Err(NO.into())
     }
 }

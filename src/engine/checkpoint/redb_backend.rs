@@ -1,0 +1,253 @@
+//! The home of the index: a file within the file, made of INDEX extents, for redb to live in.
+//!
+//! Ordering, with what breaks otherwise:
+//!
+//! 1. A map that grew is written *before* redb's sync, and made durable by that same sync (O5):
+//!    redb would find its newest pages outside of its file after a power cut.
+//! 2. Extents that became free are given up in the same batch as the smaller length, and handed out
+//!    once that is synced: a power cut would bring the larger map back over other bytes.
+//! 3. Bytes that a growing length uncovers are zeroed *before* the length is published.
+//!
+//! A failed write of a page poisons the index only. After [`IndexHost::detach`] each access fails,
+//! so that a reader of a dropped index never sees bytes of an extent's next owner.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use redb::StorageBackend;
+
+use crate::engine::storage::disk::Disk;
+use crate::engine::write::Keeper;
+use crate::error::Error;
+use crate::format::ExtentSize;
+use crate::format::manifest::Change;
+use crate::types::ExtentNo;
+
+/// The storage of the index.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexHost(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    disk: Disk,
+    keeper: Arc<Mutex<Keeper>>,
+    extent_size: ExtentSize,
+    state: RwLock<State>,
+    reads: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    map: Vec<ExtentNo>,
+    len: u64,
+    /// How many extents, and which length, the manifest knows.
+    published: (usize, u64),
+    detached: bool,
+}
+
+impl IndexHost {
+    /// The index as the manifest describes it.
+    pub(crate) fn new(
+        disk: Disk,
+        keeper: Arc<Mutex<Keeper>>,
+        extent_size: ExtentSize,
+        map: Vec<ExtentNo>,
+        len: u64,
+    ) -> Self {
+        let published = (map.len(), len);
+        let state = RwLock::new(State { map, len, published, detached: false });
+        let reads = AtomicU64::new(0);
+        Self(Arc::new(Inner { disk, keeper, extent_size, state, reads }))
+    }
+
+    /// How often redb read a page from the file.
+    pub(crate) fn reads(&self) -> u64 {
+        self.0.reads.load(Ordering::Relaxed)
+    }
+
+    /// Whether the index was dropped, so that it does not answer.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.0.state.read().detached
+    }
+
+    /// Ends all access. Returns once no access is under way.
+    pub(crate) fn detach(&self) {
+        let mut state = self.0.state.write();
+        state.detached = true;
+        let published = state.published.0;
+        let mut keeper = self.0.keeper.lock();
+        // What was chosen but never published goes back.
+        for extent in state.map.drain(..).skip(published) {
+            keeper.let_go(extent);
+        }
+    }
+
+    /// Calls `act` for each piece of a range: the offset in the file, and the range of the buffer.
+    fn pieces(
+        &self,
+        state: &State,
+        offset: u64,
+        len: usize,
+        mut act: impl FnMut(u64, core::ops::Range<usize>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        state.check()?;
+        let end = offset.checked_add(len as u64).filter(|&end| end <= state.len);
+        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let size = self.0.extent_size.bytes();
+        let mut at = offset;
+        while at < end {
+            let slot = usize::try_from(at / size).unwrap_or(usize::MAX);
+            let extent = *state.map.get(slot).ok_or(io::ErrorKind::UnexpectedEof)?;
+            let within = at % size;
+            let part = (size - within).min(end - at);
+            let start = usize::try_from(at - offset).unwrap_or(usize::MAX);
+            let stop = start + usize::try_from(part).unwrap_or(usize::MAX);
+            act(self.0.extent_size.offset_of(extent) + within, start..stop)?;
+            at += part;
+        }
+        Ok(())
+    }
+
+    fn grow(&self, state: &mut State, len: u64) -> io::Result<()> {
+        let size = self.0.extent_size.bytes();
+        // The rest of the last extent may hold what an earlier, longer index left there.
+        let covered = state.map.len() as u64 * size;
+        let uncovered = len.min(covered);
+        if uncovered > state.len
+            && let Some(&last) = state.map.last()
+        {
+            let within = state.len - (state.map.len() as u64 - 1) * size;
+            let at = self.0.extent_size.offset_of(last) + within;
+            self.zero(at, uncovered - state.len)?;
+        }
+        while (state.map.len() as u64) * size < len {
+            let extent = self.0.keeper.lock().claim().map_err(plain)?;
+            if let Err(error) = self.zero(self.0.extent_size.offset_of(extent), size) {
+                self.0.keeper.lock().let_go(extent);
+                return Err(error);
+            }
+            state.map.push(extent);
+        }
+        state.len = len;
+        Ok(())
+    }
+
+    /// Sees to it that the range reads as zero and lies within the file.
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        let file_len = self.0.disk.len().map_err(plain)?;
+        let there = file_len.saturating_sub(at).min(len);
+        if there > 0 {
+            self.0.disk.punch(at, there).map_err(plain)?;
+        }
+        if there < len {
+            // Space is taken as pages are written: redb grows by doubling, far ahead of its use.
+            self.0.disk.write_unguarded(at + len - 1, &[0]).map_err(plain)?;
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Refuses all access once the index was dropped.
+    fn check(&self) -> io::Result<()> {
+        if self.detached { Err(io::Error::other("the index was dropped")) } else { Ok(()) }
+    }
+
+    /// Writes what the manifest does not know of the map and the length.
+    fn publish(&mut self, keeper: &mut Keeper) -> Result<(), Error> {
+        if self.published == (self.map.len(), self.len) {
+            return Ok(());
+        }
+        let mut changes = Vec::new();
+        for (slot, &extent) in (0..).zip(&self.map).skip(self.published.0) {
+            changes.push(Change::Map { extent, slot });
+        }
+        changes.push(Change::IndexLen { len: self.len });
+        keeper.commit(&changes)?;
+        self.published = (self.map.len(), self.len);
+        Ok(())
+    }
+}
+
+/// redb takes plain I/O errors.
+fn plain(error: Error) -> io::Error {
+    match error {
+        Error::Io { source, .. } => io::Error::new(source.kind(), source.to_string()),
+        Error::DiskFull { .. } => io::ErrorKind::StorageFull.into(),
+        other => io::Error::other(other.to_string()),
+    }
+}
+
+impl StorageBackend for IndexHost {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.state.read().len)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.reads.fetch_add(1, Ordering::Relaxed);
+        let state = self.0.state.read();
+        let len = out.len();
+        self.pieces(&state, offset, len, |at, range| {
+            let part = out.get_mut(range).ok_or(io::ErrorKind::UnexpectedEof)?;
+            // A page is copied from a view where there is one: redb never reads what it is writing.
+            match self.0.disk.map(at, part.len(), part.len()) {
+                Ok(Some(view)) if view.len() == part.len() => part.copy_from_slice(&view),
+                _ => self.0.disk.read(at, part).map_err(plain)?,
+            }
+            Ok(())
+        })
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut state = self.0.state.write();
+        state.check()?;
+        if len >= state.len {
+            return self.grow(&mut state, len);
+        }
+        let size = self.0.extent_size.bytes();
+        let keep = usize::try_from(len.div_ceil(size)).unwrap_or(usize::MAX);
+        let mut keeper = self.0.keeper.lock();
+        let mut freed = Vec::new();
+        while state.map.len() > keep
+            && let Some(extent) = state.map.pop()
+        {
+            if state.map.len() < state.published.0 {
+                freed.push(Change::Free { extent });
+            } else {
+                keeper.let_go(extent);
+            }
+        }
+        state.len = len;
+        if !freed.is_empty() {
+            freed.push(Change::IndexLen { len });
+            state.published = (state.map.len(), len);
+            // Synced at once, so that the manifest may hand the extents out again.
+            keeper.commit_durably(&freed).map_err(plain)?;
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let committed = {
+            let mut state = self.0.state.write();
+            state.check()?;
+            let mut keeper = self.0.keeper.lock();
+            state.publish(&mut keeper).map_err(plain)?;
+            keeper.manifest.committed()
+        };
+        // Without the locks, so that nobody who reads a page waits for the disk.
+        self.0.disk.sync().map_err(plain)?;
+        self.0.keeper.lock().manifest.synced_up_to(committed);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let state = self.0.state.read();
+        self.pieces(&state, offset, data.len(), |at, range| {
+            let part = data.get(range).ok_or(io::ErrorKind::UnexpectedEof)?;
+            self.0.disk.write_unguarded(at, part).map_err(plain)
+        })
+    }
+}

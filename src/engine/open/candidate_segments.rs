@@ -1,0 +1,85 @@
+//! Which sealed segments may have frames of a run, by their headers (R3, section 20 of FORMAT.md):
+//! so that bringing the runs of the tail into memory opens a few directories, and not all of them.
+//!
+//! A SEAL frame has a larger order than all frames that it closes, and the victims of an output
+//! were sealed before it was set aside. A header that does not check rules out nothing.
+
+use std::sync::Arc;
+
+use crate::engine::state::catalog::Catalog;
+use crate::engine::state::segment::Segment;
+use crate::error::Result;
+use crate::format::segment::SegmentHeader;
+use crate::index::RunRow;
+use crate::types::{Lsn, RunNo};
+
+/// The sealed segments, with what is known of their headers so far.
+#[derive(Debug)]
+pub(crate) struct Homes {
+    /// Segments of the log that are sealed, the last one first, and the order of their SEAL frames.
+    sealed: Vec<(Arc<Segment>, Asked<Lsn>)>,
+    /// All segments of the log, the last one first, and what their headers say.
+    log: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
+    outputs: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
+    /// What is not sealed is younger than what is. Else outputs may have what follows.
+    in_order: bool,
+}
+
+/// What was read of a header; within, none if that does not check.
+type Asked<T> = Option<Option<T>>;
+
+impl Homes {
+    /// All segments of a catalog, and those behind it, in the order of the log.
+    pub(crate) fn new<'a>(
+        catalog: &'a Catalog,
+        unsealed: impl DoubleEndedIterator<Item = &'a Arc<Segment>>,
+        in_order: bool,
+    ) -> Self {
+        let (outputs, sealed): (Vec<_>, Vec<_>) =
+            catalog.segments().iter().rev().partition(|segment| segment.is_output());
+        let log = unsealed.rev().chain(sealed.iter().copied()).map(|one| (Arc::clone(one), None));
+        Self {
+            log: log.collect(),
+            sealed: sealed.into_iter().map(|one| (Arc::clone(one), None)).collect(),
+            outputs: outputs.into_iter().map(|one| (Arc::clone(one), None)).collect(),
+            in_order,
+        }
+    }
+
+    /// What the sealed segments say of a run that no segment evicts; `begins` tells that a segment
+    /// that is not sealed has its beginning.
+    pub(crate) fn row(&mut self, run_no: RunNo, begins: bool) -> Result<Option<RunRow>> {
+        if begins && self.in_order {
+            return Ok(None);
+        }
+        let segments = self.of(run_no);
+        Catalog::new(segments, None, None).ask_directories(|catalog| catalog.row(run_no))
+    }
+
+    /// The segments that may have frames of a run, by their numbers.
+    fn of(&mut self, run_no: RunNo) -> Vec<Arc<Segment>> {
+        let begins = self.log.iter_mut().find_map(|(segment, header)| {
+            let header = (*header.get_or_insert_with(|| segment.header().ok()))?;
+            (header.next_run_no <= run_no).then_some(header.next_lsn)
+        });
+        let mut segments = Vec::new();
+        for (segment, seal) in &mut self.sealed {
+            let seal = seal.get_or_insert_with(|| {
+                let at = segment.sealed()?.seal;
+                Some(segment.read_header(at).ok()?.lsn)
+            });
+            if self.in_order && seal.is_some_and(|seal| Some(seal) < begins) {
+                break;
+            }
+            segments.push(Arc::clone(segment));
+        }
+        for (segment, header) in &mut self.outputs {
+            let header = header.get_or_insert_with(|| segment.header().ok());
+            if header.as_ref().is_none_or(|header| header.next_run_no > run_no) {
+                segments.push(Arc::clone(segment));
+            }
+        }
+        segments.sort_by_key(|segment| segment.id());
+        segments
+    }
+}

@@ -1,0 +1,305 @@
+//! The first steps of opening: header, superblocks, manifest; and whether these can be believed.
+//!
+//! Nothing is written here: a file that is refused stays as it was.
+
+use std::borrow::Cow;
+
+use crate::engine::open::salvage::salvage;
+use crate::engine::state::segment::next_frame;
+use crate::engine::storage::disk::Disk;
+use crate::engine::values::report::RecoveryReport;
+use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::codec::Decoded;
+use crate::format::frame::{FRAME_HEADER_LEN, FrameCheck, SegmentKey};
+use crate::format::header::{HeaderFault, KNOWN_OPTIONAL, MAGIC, StaticHeader};
+use crate::format::manifest::{
+    AREA_HEADER_LEN, Area, AreaContents, Change, Extents, MAX_AREA_LEN, RECORD_LEN, Use, read_area,
+    used_len,
+};
+use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
+use crate::format::superblock::{FLAG_SALVAGED, ManifestAt, Superblock};
+use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
+use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
+
+/// Manifest areas up to this length are read, not viewed.
+const READ_WHOLE: usize = 1 << 20;
+
+/// What the file says of itself in front of its extents.
+#[derive(Debug)]
+pub(crate) struct Base {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) extent_size: ExtentSize,
+    /// The newest superblock; made up if both are damaged.
+    pub(crate) superblock: Superblock,
+    /// The larger of the durable positions of both slots.
+    pub(crate) durable: LogPosition,
+    pub(crate) extents: Extents,
+    pub(crate) manifest: ManifestAt,
+    /// Where the next snapshot of the manifest goes.
+    pub(crate) next: Area,
+    /// The manifest must be written anew before anything is added to it.
+    pub(crate) rewrite: bool,
+}
+
+/// Reads everything in front of the extents.
+pub(crate) fn read_base(disk: &Disk, report: &mut RecoveryReport) -> Result<Base> {
+    let len = disk.len()?;
+    let header_page = disk.read_padded(0, PAGE_LEN)?;
+    let mut slots = read_slots(disk, report)?;
+    let (uuid, extent_size) = identify(&header_page, len, slots.last(), report)?;
+    let is_other = |block: &mut Superblock| (block.uuid, block.extent_size) != (uuid, extent_size);
+    let others = slots.extract_if(.., is_other);
+    report.damaged.extend(others.map(|block| Corruption::new(slot_of(&block), Damage::Misplaced)));
+    let durable = slots.iter().map(|block| block.durable).max().unwrap_or_default();
+    if len < EXTENTS_AT {
+        return Err(Error::Truncated { len, expected: EXTENTS_AT });
+    }
+    let newest = slots.pop();
+    let superblock = newest.unwrap_or(Superblock {
+        uuid,
+        extent_size,
+        epoch: Epoch(0),
+        durable: LogPosition::default(),
+        manifest: ManifestAt::default(),
+        next_segment: SegmentId(1),
+        next_run_no: RunNo(1),
+        next_lsn: Lsn(1),
+        boot_id: [0; 16],
+        flags: 0,
+    });
+    let mut base = Base {
+        uuid,
+        extent_size,
+        durable,
+        extents: Extents::default(),
+        manifest: superblock.manifest,
+        next: Area::default(),
+        rewrite: false,
+        superblock,
+    };
+    read_manifest(disk, newest.is_some(), &mut base, report)?;
+    Ok(base)
+}
+
+/// The superblocks that check, the newer one last.
+fn read_slots(disk: &Disk, report: &mut RecoveryReport) -> Result<Vec<Superblock>> {
+    let mut slots = Vec::new();
+    for slot in 0..2u8 {
+        let page = disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE_LEN)?;
+        let place = Place::Superblock { slot };
+        match Superblock::decode(&page) {
+            Ok(block) if slot_of(&block) == place => slots.push(block),
+            Ok(_) => report.damaged.push(Corruption::new(place, Damage::Misplaced)),
+            Err(damage) => report.damaged.push(Corruption::new(place, damage)),
+        }
+    }
+    if let [first, second] = slots.as_mut_slice() {
+        if first.is_newer_than(second) {
+            core::mem::swap(first, second);
+        }
+        // They are written by turns, so that one follows the other.
+        if first.epoch.0.wrapping_add(1) != second.epoch.0 {
+            report.damaged.push(Corruption::new(slot_of(first), Damage::Mismatch));
+        }
+    }
+    Ok(slots)
+}
+
+/// Where a superblock stands.
+fn slot_of(block: &Superblock) -> Place {
+    Place::Superblock { slot: u8::from(block.epoch.0 % 2 == 1) }
+}
+
+/// The identity of the store, from the header or, if that is damaged, from a superblock.
+fn identify(
+    page: &[u8],
+    len: u64,
+    known: Option<&Superblock>,
+    report: &mut RecoveryReport,
+) -> Result<([u8; 16], ExtentSize)> {
+    let damage = match StaticHeader::decode(page) {
+        // A store is always opened to be written.
+        Ok(header) => match header.optional & !KNOWN_OPTIONAL {
+            0 => return Ok((header.uuid, header.extent_size)),
+            unknown => return Err(Error::UnsupportedFeatures { unknown }),
+        },
+        Err(HeaderFault::Newer { min_reader }) => {
+            return Err(Error::UnsupportedVersion { found: min_reader, supported: FORMAT_VERSION });
+        }
+        Err(HeaderFault::Features { unknown }) => {
+            return Err(Error::UnsupportedFeatures { unknown });
+        }
+        Err(HeaderFault::Foreign) => Damage::Magic,
+        Err(HeaderFault::Damaged(damage)) => damage,
+    };
+    match known {
+        Some(block) => {
+            report.damaged.push(Corruption::new(Place::Header, damage));
+            Ok((block.uuid, block.extent_size))
+        }
+        None if damage == Damage::Magic || len < PAGE => {
+            let most = MAGIC.len().min(usize::try_from(len).unwrap_or(0));
+            Err(Error::NotAStore { found: page.iter().copied().take(most).collect(), len })
+        }
+        None => Err(Error::corrupt(Place::Header, damage)),
+    }
+}
+
+/// Reads the manifest that the superblock points to. What is missing is looked for in the extents,
+/// and so is everything if the manifest is an old one, since an extent has what came later.
+fn read_manifest(
+    disk: &Disk,
+    pointed: bool,
+    base: &mut Base,
+    report: &mut RecoveryReport,
+) -> Result<()> {
+    let at = base.superblock.manifest;
+    let damage = match read_current(disk, pointed, base) {
+        Ok(contents) => {
+            base.extents = contents.extents;
+            base.manifest.records = contents.records;
+            let first = contents.records - contents.last_batch.len() as u64;
+            let unsynced = if first < at.records { Vec::new() } else { contents.last_batch };
+            if contents.hole || contents.records < at.records {
+                Some(Damage::Truncated)
+            } else if check_heads(disk, base, &unsynced, report)? {
+                Some(Damage::Missing)
+            } else {
+                next_area(base).err()
+            }
+        }
+        Err(Error::Corrupt(found)) => Some(found.damage),
+        Err(error) => return Err(error),
+    };
+    if let Some(damage) = damage {
+        report.damaged.push(Corruption::new(Place::Manifest { offset: at.offset }, damage));
+    }
+    report.salvaged = damage.is_some();
+    if report.salvaged {
+        base.rewrite = true;
+        base.superblock.flags |= FLAG_SALVAGED;
+        salvage(disk, base)?;
+    }
+    base.next = next_area(base).unwrap_or_else(|_| {
+        // What is not the manifest's own must not be written to as if it were.
+        base.extents.uses.retain(|_, used| !matches!(used, Use::Meta { .. }));
+        if !Area::FRONT.contains(&current(base)) {
+            let generation = base.manifest.generation;
+            base.manifest = ManifestAt { generation, ..ManifestAt::default() };
+        }
+        other_front(base)
+    });
+    Ok(())
+}
+
+/// Reads the area that the superblock points to.
+fn read_current(disk: &Disk, pointed: bool, base: &mut Base) -> Result<AreaContents> {
+    let ManifestAt { offset, len, generation, records } = base.superblock.manifest;
+    let damaged = |damage| Error::corrupt(Place::Manifest { offset }, damage);
+    let end = offset.checked_add(len).filter(|_| len <= MAX_AREA_LEN);
+    if !pointed || end.is_none_or(|end| disk.len().is_ok_and(|len| end > len)) {
+        return Err(damaged(Damage::Missing));
+    }
+    let len = usize::try_from(len).unwrap_or(0);
+    // A first look at a view has the system fetch what is around it: more than most areas are.
+    let view = if len > READ_WHOLE { disk.map(offset, len, len)? } else { None };
+    let bytes = match &view {
+        Some(view) => Cow::Borrowed(&**view),
+        None => Cow::Owned(disk.read_padded(offset, len)?),
+    };
+    let mut contents = read_area(&bytes, base.uuid, generation).map_err(damaged)?;
+    let whole = AREA_HEADER_LEN + usize::try_from(contents.records).unwrap_or(0) * RECORD_LEN;
+    base.rewrite = used_len(&bytes) > whole;
+    // A batch of extents that the file does not reach was not synced: as if it were torn.
+    let (file, size) = (disk.len()?, base.extent_size);
+    let first = contents.records - contents.last_batch.len() as u64;
+    let is_behind = |change: &Change| match *change {
+        Change::Reserve { extent, .. }
+        | Change::Map { extent, .. }
+        | Change::Meta { extent, .. } => size.offset_of(extent) >= file,
+        _ => false,
+    };
+    if first >= records && contents.last_batch.iter().any(is_behind) {
+        let start = whole - contents.last_batch.len() * RECORD_LEN;
+        let before = bytes.get(..start).unwrap_or_default();
+        contents = read_area(before, base.uuid, generation).map_err(damaged)?;
+        base.rewrite = true;
+    }
+    Ok(contents)
+}
+
+/// Looks at what stands in the extents that are no sealed segments, and tells of headers that are
+/// missing. Answers whether one has frames of a segment that was set aside after the superblock was
+/// written and that the manifest does not know: then records of the manifest are lost, since a
+/// segment gets frames only once its record is durable (O4). What a sealed segment's extent held
+/// before was retired in front of a superblock that says so.
+fn check_heads(
+    disk: &Disk,
+    base: &mut Base,
+    unsynced: &[Change],
+    report: &mut RecoveryReport,
+) -> Result<bool> {
+    let (size, len) = (base.extent_size, disk.len()?);
+    let mut missing = Vec::new();
+    base.extents.uses.retain(|&extent, used| {
+        let is_sealed = matches!(used, Use::Log { sealed: Some(_), .. });
+        // That the file is too short for what is durable is told by who compares its length.
+        let is_kept = is_sealed || used.segment() == Some(base.durable.segment);
+        let is_there = is_kept || size.offset_of(extent) < len;
+        missing.extend((!is_there).then_some(extent));
+        is_there
+    });
+    base.rewrite |= !missing.is_empty();
+    for extent in (0..u32::try_from(size.extents_in(len)).unwrap_or(u32::MAX)).map(ExtentNo) {
+        let (owner, is_log) = match base.extents.uses.get(&extent) {
+            Some(Use::Log { sealed: Some(_), .. }) => continue,
+            Some(&Use::Log { segment: id, salt, purpose, .. }) => {
+                (Some(SegmentKey { id, salt }), purpose == Purpose::Log)
+            }
+            _ => (None, false),
+        };
+        let at = size.offset_of(extent);
+        let head = disk.read_padded(at, SEGMENT_HEADER_LEN as usize + FRAME_HEADER_LEN)?;
+        let found = base.header_in(&head).map(|header| header.key);
+        if let Some(key) = found.filter(|key| Some(*key) != owner)
+            && key.id >= base.superblock.next_segment
+            && next_frame(&head, &FrameCheck::new(key), SEGMENT_HEADER_LEN).is_some()
+        {
+            return Ok(true);
+        }
+        let is_new = unsynced
+            .iter()
+            .any(|change| matches!(change, Change::Reserve { extent: new, .. } if *new == extent));
+        if is_log && found != owner && !is_new {
+            missing.push(extent);
+        }
+    }
+    let place = |extent| Corruption::new(Place::Extent { extent }, Damage::Missing);
+    report.damaged.extend(missing.into_iter().map(place));
+    Ok(false)
+}
+
+/// The area that the superblock points to.
+fn current(base: &Base) -> Area {
+    Area { offset: base.manifest.offset, len: base.manifest.len }
+}
+
+fn other_front(base: &Base) -> Area {
+    let [first, second] = Area::FRONT;
+    if current(base) == first { second } else { first }
+}
+
+/// The area for the next snapshot. META extents that are not those of the two areas, or of a
+/// current area that is no area of the manifest, are damage.
+fn next_area(base: &Base) -> Decoded<Area> {
+    let mut areas = base.extents.areas(base.extent_size)?;
+    if !Area::FRONT.contains(&current(base)) && !areas.contains(&current(base)) {
+        return Err(Damage::Misplaced);
+    }
+    areas.retain(|area| *area != current(base));
+    match areas.as_slice() {
+        [] => Ok(other_front(base)),
+        [next] => Ok(*next),
+        _ => Err(Damage::Mismatch),
+    }
+}

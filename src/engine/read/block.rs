@@ -1,0 +1,340 @@
+//! Reading what is compressed: the records of blocks, and pieces of large records. A trace has one
+//! block open at a time, in a buffer that the next one reuses unless a record of it is kept.
+
+use std::sync::Arc;
+
+use crate::engine::read::cursor::Spot;
+use crate::engine::state::run_slice::Part;
+use crate::engine::state::segment::{CheckedFrame, Segment};
+use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::block::{
+    BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_PIECE_RAW, MAX_RECORD, seq_in, unpack_piece,
+};
+use crate::format::compression::Unreadable;
+use crate::format::frame::{FLAG_COMPRESSED, Pieces};
+use crate::format::{FrameHeader, FrameKind};
+use crate::types::Seq;
+
+/// The block that a trace reads.
+#[derive(Debug, Default)]
+pub(crate) struct OpenBlock {
+    /// Where its first record is.
+    first: Spot,
+    block: Option<FrameHeader>,
+    rows: Vec<BlockRow>,
+    raw: Arc<Vec<u8>>,
+}
+
+impl OpenBlock {
+    /// The place of a record in this block, if it is in it.
+    #[inline]
+    pub(crate) fn rank(&self, spot: Spot) -> Option<u32> {
+        let rank = spot.index.checked_sub(self.first.index)?;
+        (spot.part == self.first.part && (rank as usize) < self.rows.len()).then_some(rank)
+    }
+
+    /// Opens the block in a frame that was checked, and answers the record of the part that is at
+    /// `spot`, which is in it.
+    #[cold]
+    pub(crate) fn open(
+        &mut self,
+        part: &Part,
+        Spot { part: number, index }: Spot,
+        frame: CheckedFrame,
+    ) -> Result<CheckedFrame> {
+        self.rows.clear();
+        let header = frame.header;
+        let offset = header.position.offset;
+        let first = part.first_at(offset, index)?;
+        let asked = seq_in(&header, index - first);
+        let damaged = |damage| damaged_record(&part.segment, offset, asked, damage);
+        // The directory must list the block as often as it has records.
+        let end = first.saturating_add(header.extra);
+        let here = |at: u32| Ok::<_, Error>(at < part.records && part.offset(at)? == offset);
+        if index >= end || !here(first)? || !here(end - 1)? || here(end)? {
+            return Err(damaged(Damage::Mismatch));
+        }
+        let payload = part.segment.look(frame);
+        let (head, compressed) = BlockHead::decode(&header, &payload).map_err(damaged)?;
+        if Arc::get_mut(&mut self.raw).is_none() {
+            self.raw = Arc::default();
+        }
+        let Some(raw) = Arc::get_mut(&mut self.raw) else { return Err(Error::Poisoned) };
+        (self.first, self.block) = (Spot { part: number, index: first }, Some(header));
+        if let Err(unreadable) = head.open(&header, compressed, raw, &mut self.rows) {
+            self.rows.clear();
+            return Err(unreadable.tell(damaged));
+        }
+        self.record(&part.segment, index - first)
+    }
+
+    /// Checks a record of this block. What stands for its frame has the type of a block, and in
+    /// `extra` where its bytes start.
+    #[inline]
+    pub(crate) fn record(&self, segment: &Segment, rank: u32) -> Result<CheckedFrame> {
+        let Some((block, row)) = self.block.as_ref().zip(self.rows.get(rank as usize)) else {
+            return Err(Error::Poisoned);
+        };
+        row.bytes(&self.raw).map_err(|damage| {
+            damaged_record(segment, block.position.offset, seq_in(block, rank), damage)
+        })?;
+        let mut header = row.header(block, rank);
+        (header.kind, header.extra) = (FrameKind::Block, row.start);
+        Ok(CheckedFrame::without_copy(header))
+    }
+
+    /// The bytes of a record that [`OpenBlock::record`] checked.
+    pub(crate) fn look(&self, header: &FrameHeader) -> &[u8] {
+        let rest = self.raw.get(header.extra as usize..).unwrap_or_default();
+        rest.get(..header.payload_len as usize).unwrap_or_default()
+    }
+
+    /// All bytes of the block, for those who keep a record of it.
+    pub(crate) fn raw(&self) -> &Arc<Vec<u8>> {
+        &self.raw
+    }
+}
+
+/// The kind and the payload of a record that lies in pieces, which are all in these parts of its
+/// run.
+pub(crate) fn gather_pieces(
+    parts: &[Part],
+    header: &FrameHeader,
+    stored: &[u8],
+) -> Result<Vec<u8>> {
+    let wrong = |damage| Error::corrupt(Place::Frame(header.position), damage);
+    let (name, said) = stored
+        .split_at_checked(usize::from(header.name_len))
+        .ok_or_else(|| wrong(Damage::Truncated))?;
+    if header.extra > MAX_RECORD {
+        let (found, max) = (header.extra.into(), MAX_RECORD.into());
+        return Err(wrong(Damage::OutOfRange { found, max }));
+    }
+    let row = find_row(parts, header, Pieces::decode(said).map_err(wrong)?)?;
+    let whole = name.len() + header.extra as usize;
+    // What the frame says is believed as far as there are pieces for it.
+    let most = row.iter().map(|(_, piece)| match piece.flags & FLAG_COMPRESSED {
+        0 => piece.payload_len as usize,
+        _ => MAX_PIECE_RAW as usize,
+    });
+    let mut bytes = Vec::with_capacity(whole.min(name.len() + most.sum::<usize>()));
+    bytes.extend_from_slice(name);
+    for (part, piece) in row {
+        let room = whole - bytes.len();
+        let stored = part.segment.read_payload(&piece)?;
+        if piece.flags & FLAG_COMPRESSED != 0 {
+            let damaged = |damage| part.segment.damaged(piece.position.offset, damage);
+            unpack_piece(&stored, room as u64, &mut bytes)
+                .map_err(|unreadable| unreadable.tell(damaged))?;
+        } else if stored.len() <= room {
+            bytes.extend_from_slice(&stored);
+        } else {
+            return Err(wrong(Damage::Mismatch));
+        }
+    }
+    if bytes.len() == whole { Ok(bytes) } else { Err(wrong(Damage::Mismatch)) }
+}
+
+/// The pieces of a record: the first by its order, the others behind it.
+fn find_row<'p>(
+    parts: &'p [Part],
+    record: &FrameHeader,
+    pieces: Pieces,
+) -> Result<Vec<(&'p Part, FrameHeader)>> {
+    let missing = || Error::corrupt(Place::Frame(record.position), Damage::Missing);
+    let is_in_front = |part: &Part| part.pieces > 0 && part.first_lsn <= pieces.first;
+    let start = parts.iter().rposition(is_in_front).ok_or_else(missing)?;
+    let mut rest = parts.get(start..).unwrap_or_default().iter();
+    let mut part = rest.next().ok_or_else(missing)?;
+    let mut index = part.lower_piece(pieces.first)?;
+    let mut row = Vec::new();
+    for number in 0..pieces.count {
+        while index >= part.pieces {
+            (part, index) = (rest.next().ok_or_else(missing)?, 0);
+        }
+        let piece = part.piece(index)?;
+        let is_of_row = match number {
+            0 => piece.lsn == pieces.first,
+            _ => piece.seq.0 == pieces.first.0,
+        };
+        let is_next = piece.kind == FrameKind::Piece && piece.extra == number;
+        if !is_next || !is_of_row || piece.run_no != record.run_no || piece.lsn >= record.lsn {
+            return Err(Error::corrupt(Place::Frame(piece.position), Damage::Mismatch));
+        }
+        row.push((part, piece));
+        index += 1;
+    }
+    Ok(row)
+}
+
+/// The error of one record of the block at `offset`.
+#[cold]
+fn damaged_record(segment: &Segment, offset: u32, seq: Seq, damage: Damage) -> Error {
+    let place = Place::Frame(segment.position(offset));
+    Error::Corrupt(Corruption { place, damage, run: None, seq: Some(seq) })
+}
+
+impl Unreadable {
+    /// The error of compressed bytes; `damaged` says where they are.
+    fn tell(self, damaged: impl FnOnce(Damage) -> Error) -> Error {
+        match self {
+            Self::Damaged(damage) => damaged(damage),
+            Self::NeedsFeature(feature) => Error::NeedsFeature { feature },
+        }
+    }
+}
+
+/// Everything that is wrong within a frame of which the payload checks: of a block each record that
+/// cannot be read. A build without the codec checks what is not compressed.
+pub(crate) fn inner_damage(header: &FrameHeader, payload: &[u8]) -> Vec<(Option<Seq>, Damage)> {
+    let (mut raw, mut rows) = (Vec::new(), Vec::new());
+    let opened = match header.kind {
+        FrameKind::Piece if header.flags & FLAG_COMPRESSED != 0 => {
+            unpack_piece(payload, u64::MAX, &mut raw)
+        }
+        FrameKind::Block => BlockHead::decode(header, payload)
+            .map_err(Unreadable::from)
+            .and_then(|(head, compressed)| head.open(header, compressed, &mut raw, &mut rows)),
+        _ => Ok(()),
+    };
+    match opened {
+        Ok(()) => {
+            let damage = |(row, rank): (&BlockRow, u32)| {
+                Some((Some(seq_in(header, rank)), row.bytes(&raw).err()?))
+            };
+            rows.iter().zip(0..).filter_map(damage).collect()
+        }
+        Err(Unreadable::Damaged(damage)) if header.kind == FrameKind::Block => {
+            each_record(header, damage).collect()
+        }
+        Err(Unreadable::Damaged(damage)) => vec![(None, damage)],
+        Err(Unreadable::NeedsFeature(_)) => Vec::new(),
+    }
+}
+
+/// Damage that costs all records of a block.
+pub(crate) fn each_record(
+    block: &FrameHeader,
+    damage: Damage,
+) -> impl Iterator<Item = (Option<Seq>, Damage)> {
+    let count = if block.extra > MAX_BLOCK_RECORDS { 1 } else { block.extra };
+    (0..count.max(1)).map(move |rank| (Some(seq_in(block, rank)), damage))
+}
+
+#[cfg(all(test, feature = "zstd"))]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::format::compression::absent;
+    use crate::storage::MemoryStorage;
+    use crate::{
+        Compression, Durability, Error, Metadata, NewRecord, Options, Outcome, Retention, RunLog,
+    };
+
+    const RUNS: usize = 6;
+
+    fn options() -> Options {
+        Options::new().extent_size(64 << 10).background(false)
+    }
+
+    fn zstd() -> Options {
+        options().compression(Compression::Zstd { level: 3 })
+    }
+
+    fn payload(run: usize, record: usize) -> Vec<u8> {
+        let len = if record == 7 { 30_000 } else { 500 };
+        format!("{run} {record} again ").bytes().cycle().take(len).collect()
+    }
+
+    /// Runs that have ended and are compressed, and one that goes on.
+    fn compressed() -> Arc<MemoryStorage> {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = zstd().create_storage(storage.clone()).unwrap();
+        let open = log.start_run("agent", "open", ()).unwrap();
+        for run in 0..RUNS {
+            let metadata = Metadata::new(b"metadata").durability(Durability::Process);
+            let writer = log.start_run("agent", &format!("run-{run}"), metadata).unwrap();
+            for record in 0..40 {
+                let _ = writer.append_record(&NewRecord::new(&payload(run, record))).unwrap();
+                let _ = open.append(&payload(run, record)[..100]).unwrap();
+            }
+            let _ = writer.end(&Outcome::completed().durability(Durability::Process)).unwrap();
+        }
+        let full = log.stats().unwrap().end.segment;
+        while log.stats().unwrap().end.segment == full {
+            let _ = open.append(&[7; 5_000]).unwrap();
+        }
+        log.compact().unwrap();
+        drop(open);
+        log.close().unwrap();
+        storage
+    }
+
+    fn read(log: &RunLog, run: usize) -> Vec<Vec<u8>> {
+        let trace = log.trace(&format!("run-{run}")).unwrap();
+        trace.map(|record| record.unwrap().payload().to_vec()).collect()
+    }
+
+    fn assert_needs_feature(error: &Error) {
+        assert!(matches!(error, Error::NeedsFeature { feature: "zstd" }), "{error:?}");
+        assert!(error.to_string().contains("`zstd`"), "{error}");
+    }
+
+    #[test]
+    fn without_the_codec_everything_works_but_the_payloads_of_compressed_records() {
+        let storage = compressed();
+        absent::during(|| {
+            assert_needs_feature(&zstd().open_storage(storage.clone()).unwrap_err());
+            let log = options().open_storage(storage.clone()).unwrap();
+            assert_eq!(log.all_runs(None, 100).unwrap().runs.len(), RUNS + 1);
+            for run in 0..RUNS {
+                let id = format!("run-{run}");
+                let summary = log.run(&id).unwrap();
+                assert_eq!(summary.records, 40);
+                assert_eq!(summary.bytes, 39 * 500 + 30_000);
+                assert_eq!(&*log.metadata(&id).unwrap().unwrap().1, b"metadata");
+                let mut items = 0;
+                for item in log.trace(&id).unwrap() {
+                    items += 1;
+                    if let Err(error) = item {
+                        assert_needs_feature(&error);
+                    }
+                }
+                assert_eq!(items, 40);
+                assert_needs_feature(&log.trace(&id).unwrap().next_view().unwrap().unwrap_err());
+                assert_needs_feature(&log.trace(&id).unwrap().next_back().unwrap().unwrap_err());
+            }
+            assert!(log.trace("open").unwrap().all(|record| record.is_ok()));
+            assert!(log.verify().unwrap().is_clean());
+            let _ = log.delete_run("run-1").unwrap();
+            let _ = log.gc(&Retention::new().keep_newest(4)).unwrap();
+            log.compact().unwrap();
+            assert!(log.verify().unwrap().is_clean());
+            log.close().unwrap();
+        });
+        let log = options().open_storage(storage).unwrap();
+        let left: Vec<usize> =
+            (0..RUNS).filter(|run| log.run(&format!("run-{run}")).is_ok()).collect();
+        assert_eq!(left.len(), 4);
+        for run in left {
+            let expected: Vec<Vec<u8>> = (0..40).map(|record| payload(run, record)).collect();
+            assert!(read(&log, run) == expected, "{run}");
+        }
+        assert!(log.verify().unwrap().is_clean());
+    }
+
+    #[test]
+    fn records_that_are_kept_share_one_buffer_and_the_next_block_has_another() {
+        let log = options().open_storage(compressed()).unwrap();
+        let kept: Vec<_> = log.trace("run-2").unwrap().map(Result::unwrap).collect();
+        let again: Vec<_> = log.trace("run-2").unwrap().map(Result::unwrap).collect();
+        for (one, two) in kept.iter().zip(&again) {
+            assert_eq!(one.payload(), two.payload());
+        }
+        // One behind the other, without a copy of each.
+        let place = |at: usize| kept[at].payload().as_ptr() as usize;
+        assert_eq!(place(1) - place(0), 500);
+        assert_eq!(place(10) - place(9), 500);
+        assert!(!kept[0].clone().into_payload().is_view());
+    }
+}

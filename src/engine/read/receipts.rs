@@ -1,0 +1,174 @@
+//! What is kept to tell of runs that were deleted. A receipt is a part of the eviction; it goes
+//! when a compaction leaves it out, and may be listed no more before.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::engine::reclaim::has_evictions;
+use crate::engine::state::segment::Segment;
+use crate::engine::write::Engine;
+use crate::error::Result;
+use crate::format::FrameKind;
+use crate::format::codec::Decoded;
+use crate::format::directory::EvictionAt;
+use crate::format::eviction::{Eviction, EvictionReceipt, decode_evictions, receipts_at};
+use crate::gc::Rule;
+use crate::types::{AgentId, RunId, RunNo, Timestamp};
+
+/// That a run was deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Receipt {
+    /// The agent.
+    pub agent: AgentId,
+    /// The run.
+    pub run: RunId,
+    /// When it was deleted.
+    pub at: Timestamp,
+    /// By which rule.
+    pub rule: Rule,
+    /// The bytes of its frames, headers included.
+    pub bytes: u64,
+}
+
+impl Receipt {
+    fn new(kept: EvictionReceipt) -> Self {
+        let rule = Rule::from_code(kept.rule).unwrap_or(Rule::Deleted);
+        Self { agent: kept.agent, run: kept.run, at: kept.at, rule, bytes: kept.bytes }
+    }
+}
+
+/// Which receipts are kept: those from the oldest on that is. All receipts are read to find that,
+/// so it is done once, when it is first asked for.
+#[derive(Debug)]
+pub(crate) struct KeptReceipts<'e> {
+    engine: &'e Engine,
+    oldest: Cell<Option<(Timestamp, RunNo)>>,
+}
+
+impl KeptReceipts<'_> {
+    pub(crate) fn keeps(&self, eviction: &Eviction) -> Result<bool> {
+        match &eviction.receipt {
+            Some(kept) => Ok((kept.at, eviction.run_no) >= self.oldest()?),
+            None => Ok(false),
+        }
+    }
+
+    /// The bytes of the receipts of a segment that are kept.
+    pub(crate) fn bytes_in(&self, segment: &Arc<Segment>) -> Result<u64> {
+        let offsets = frames_of(segment)?;
+        if offsets.is_empty() {
+            return Ok(0);
+        }
+        let oldest = self.oldest()?;
+        let all = read_evictions(segment, &offsets, receipts_at)?;
+        let kept = all.iter().filter(|(key, _)| *key >= oldest);
+        Ok(kept.map(|(_, len)| *len as u64 + 16).sum())
+    }
+
+    fn oldest(&self) -> Result<(Timestamp, RunNo)> {
+        if let Some(oldest) = self.oldest.get() {
+            return Ok(oldest);
+        }
+        let oldest = self.engine.oldest_receipt()?;
+        self.oldest.set(Some(oldest));
+        Ok(oldest)
+    }
+}
+
+impl Engine {
+    /// Which receipts are neither too old nor too many, as of when that is asked for.
+    pub(crate) fn kept_receipts(&self) -> KeptReceipts<'_> {
+        KeptReceipts { engine: self, oldest: Cell::new(None) }
+    }
+
+    /// The oldest receipt that is kept, or would be.
+    fn oldest_receipt(&self) -> Result<(Timestamp, RunNo)> {
+        let limits = self.options.receipts;
+        let age = i64::try_from(limits.age.as_nanos()).unwrap_or(i64::MAX);
+        let by_age = (Timestamp(self.now().0.saturating_sub(age)), RunNo(0));
+        let mut all: Vec<(Timestamp, RunNo)> = Vec::new();
+        for (segment, offsets) in self.receipt_frames()? {
+            let receipts = read_evictions(&segment, &offsets, receipts_at)?;
+            all.extend(receipts.iter().map(|(key, _)| *key));
+        }
+        let limit = usize::try_from(limits.count).unwrap_or(usize::MAX);
+        let by_count = if limit == 0 {
+            (Timestamp(i64::MAX), RunNo(u64::MAX))
+        } else if all.len() > limit {
+            let place = all.len() - limit;
+            *all.select_nth_unstable(place).1
+        } else {
+            by_age
+        };
+        Ok(by_age.max(by_count))
+    }
+
+    /// Receipts of deleted runs, the latest first, as far as they are kept.
+    pub(crate) fn list_receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
+        let receipts = self.kept_receipts();
+        let mut kept: Vec<(RunNo, EvictionReceipt)> = Vec::new();
+        for (segment, offsets) in self.receipt_frames()? {
+            for eviction in read_evictions(&segment, &offsets, decode_evictions)? {
+                if receipts.keeps(&eviction)? {
+                    kept.extend(eviction.receipt.map(|receipt| (eviction.run_no, receipt)));
+                }
+            }
+        }
+        kept.sort_by_key(|(run_no, receipt)| core::cmp::Reverse((receipt.at, *run_no)));
+        kept.dedup_by_key(|(run_no, _)| *run_no);
+        Ok(kept.into_iter().take(limit).map(|(_, receipt)| Receipt::new(receipt)).collect())
+    }
+
+    /// The frames with receipts, segment by segment.
+    fn receipt_frames(&self) -> Result<Vec<(Arc<Segment>, BTreeSet<u32>)>> {
+        let (sealed, tail, in_tail) = {
+            let core = self.core.lock();
+            let sealed = core.catalog.segments().iter().chain(&core.unapplied);
+            let with_evictions = sealed.filter(|segment| has_evictions(segment));
+            let evictions = core.tail.builder.evictions().filter(|found| found.with_receipt);
+            let in_tail: BTreeSet<u32> = evictions.map(|found| found.offset).collect();
+            (with_evictions.cloned().collect::<Vec<_>>(), Arc::clone(&core.tail.segment), in_tail)
+        };
+        let mut frames = Vec::with_capacity(sealed.len() + 1);
+        for segment in sealed {
+            let offsets = frames_of(&segment)?;
+            frames.push((segment, offsets));
+        }
+        frames.push((tail, in_tail));
+        Ok(frames)
+    }
+}
+
+/// Where a sealed segment has receipts.
+fn frames_of(segment: &Arc<Segment>) -> Result<BTreeSet<u32>> {
+    if !has_evictions(segment) {
+        return Ok(BTreeSet::new());
+    }
+    let with_receipt = |found: EvictionAt| found.with_receipt.then_some(found.offset);
+    segment.in_directory(|directory| {
+        directory.evictions().filter_map(|found| found.map(with_receipt).transpose()).collect()
+    })
+}
+
+/// What `decode` finds in these frames. Damaged ones are left out: the directory says what they
+/// evict, and what they told of it is lost.
+fn read_evictions<T>(
+    segment: &Arc<Segment>,
+    offsets: &BTreeSet<u32>,
+    decode: impl Fn(&[u8]) -> Decoded<Vec<T>>,
+) -> Result<Vec<T>> {
+    let mut evictions = Vec::new();
+    for &offset in offsets {
+        match segment.read_frame(offset) {
+            Ok((header, payload)) if header.kind == FrameKind::Evict => {
+                evictions.extend(decode(&payload).unwrap_or_default());
+            }
+            Ok(_) => {}
+            Err(error) if error.is_corruption() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(evictions)
+}

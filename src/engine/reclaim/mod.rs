@@ -1,0 +1,450 @@
+//! Giving the extents of dead segments back: to new segments, and to the file system.
+//!
+//! Ordering, with what breaks otherwise:
+//!
+//! 1. The evictions, and the numbers that are in use, are durable *before* RETIRED (O8): a power
+//!    cut would bring runs back in part, or give a run number out again.
+//! 2. The stored index has applied the evictions of a segment, or is dropped, *before* RETIRED
+//!    (O17): nothing else would ever tell the index that these runs are deleted.
+//! 3. RETIRED is durable *before* anything of the segment is touched (O6): a power cut would bring
+//!    back a segment whose bytes are already another owner's.
+//! 4. No reader holds the segment *before* its extent counts as free: a reader would see the bytes
+//!    change. Its header, which no reader looks at, is zeroed whether it is held or not.
+//! 5. The zeroed header is durable *before* the extent counts as free, and before the next
+//!    compaction: without a manifest, salvage would take the old segment for a living one.
+//! 6. A segment with evictions is retired with or after all others with frames of those runs, and
+//!    its header is zeroed *after* theirs: a rebuild, or salvage, would bring the runs back.
+//! 7. FREE is durable *before* the file is cut off, or the extent gets another owner.
+//!
+//! A segment is dead only if its directory was read whole, or can be made anew from frames that
+//! were all read: what is missing in a damaged one may be of runs that live.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::engine::checkpoint::IndexSlot;
+use crate::engine::compact::Compacting;
+use crate::engine::open::{Item, lex};
+use crate::engine::setup::observer::Activity;
+use crate::engine::setup::options::SpaceReturn;
+use crate::engine::state::catalog::Catalog;
+use crate::engine::state::segment::{Mark, Segment};
+use crate::engine::write::Engine;
+use crate::error::{Damage, Error, Place, Result};
+use crate::format::manifest::{Change, Use};
+use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
+use crate::gc;
+use crate::index::IndexSnapshot;
+use crate::types::{ExtentNo, RunNo, SegmentId};
+
+/// The bytes that go back to the file system with one call, if an extent is no larger: it costs
+/// less than a call for each extent, but appends may wait for it.
+const GIVEN_BACK_AT_ONCE: u64 = 16 << 20;
+
+/// The most that goes back when the store is closed: a gigabyte takes a fifth of a second.
+const GIVEN_BACK_AT_CLOSE: u64 = 256 << 20;
+
+impl Engine {
+    /// Frees every segment that is dead and not needed, as far as nobody reads it.
+    pub(crate) fn reclaim(&self) -> Result<()> {
+        self.free_dead(&mut self.compacting.lock())
+    }
+
+    /// See [`Engine::reclaim`]; for whoever compacts.
+    pub(crate) fn free_dead(&self, compacting: &mut Compacting) -> Result<()> {
+        let _watch = self.watch(Activity::Reclaim);
+        self.free_retired(compacting)?;
+        if self.retire_dead(compacting)? { self.free_retired(compacting) } else { Ok(()) }
+    }
+
+    /// Retires what is dead; answers whether anything was.
+    fn retire_dead(&self, compacting: &mut Compacting) -> Result<bool> {
+        let (catalog, deleted, later, suspects) = {
+            let mut guard = self.core.lock();
+            let core = &mut *guard;
+            let (catalog, through) = (Arc::clone(&core.catalog), core.catalog.through());
+            let is_covered =
+                |id: &SegmentId| catalog.segment(*id).is_some() || Some(*id) <= through;
+            let (now, yet): (BTreeSet<_>, _) =
+                core::mem::take(&mut core.suspects).into_iter().partition(is_covered);
+            core.suspects = yet;
+            (catalog, Arc::clone(&core.deleted), core.unapplied.clone(), now)
+        };
+        compacting.live.retain(|id, _| !suspects.contains(id));
+        let has_freed = core::mem::take(&mut compacting.has_freed);
+        let is_deleted = |run_no| deleted.contains(&run_no);
+        let dead = self.find_dead(&catalog, (&suspects, has_freed), is_deleted);
+        let retired = dead.and_then(|dead| {
+            let stays = |segment: &&Arc<Segment>| !dead.contains_key(&segment.id());
+            let staying = catalog.segments().iter().filter(stays).chain(&later).cloned().collect();
+            let gone = self.without_needed(dead, staying)?;
+            if gone.is_empty() {
+                return Ok(false);
+            }
+            if !self.index_knows_evictions(&gone) {
+                self.checkpoint()?;
+            }
+            let mut index = self.index.lock();
+            self.retire(&mut index, &gone, Vec::new())?;
+            self.forget(gone);
+            Ok(true)
+        });
+        if retired.is_err() || self.upkeep.is_stopping() {
+            // Not all of them were looked at.
+            self.core.lock().suspects.extend(suspects);
+            compacting.has_freed |= has_freed;
+        }
+        retired
+    }
+
+    /// The suspects that are dead; if there are any, or something was freed, all other dead
+    /// segments with evictions too, since those may be needed no more.
+    fn find_dead(
+        &self,
+        catalog: &Catalog,
+        (suspects, has_freed): (&BTreeSet<SegmentId>, bool),
+        is_deleted: impl Fn(RunNo) -> bool,
+    ) -> Result<BTreeMap<SegmentId, Arc<Segment>>> {
+        let mut dead = BTreeMap::new();
+        let all = catalog.segments().iter();
+        let (suspected, rest): (Vec<_>, Vec<_>) =
+            all.partition(|segment| suspects.contains(&segment.id()));
+        let evicting = rest.into_iter().filter(|segment| has_evictions(segment)).collect();
+        for some in [suspected, evicting] {
+            for segment in some {
+                if !self.upkeep.is_stopping() && is_dead(segment, &is_deleted)? {
+                    dead.insert(segment.id(), Arc::clone(segment));
+                }
+            }
+            if dead.is_empty() && !has_freed {
+                break;
+            }
+        }
+        Ok(dead)
+    }
+
+    /// Dead segments without those that are needed: for an eviction of a run of which a segment
+    /// that stays has frames, or for a receipt that is not too old.
+    fn without_needed(
+        &self,
+        mut dead: BTreeMap<SegmentId, Arc<Segment>>,
+        mut staying: Vec<Arc<Segment>>,
+    ) -> Result<Vec<Arc<Segment>>> {
+        let receipts = self.kept_receipts();
+        let mut evicting = HashMap::<RunNo, Vec<SegmentId>>::new();
+        for segment in dead.values() {
+            if receipts.bytes_in(segment)? > 0 {
+                staying.push(Arc::clone(segment));
+            }
+            for run_no in evictions(segment)? {
+                evicting.entry(run_no).or_default().push(segment.id());
+            }
+        }
+        dead.retain(|id, _| staying.iter().all(|segment| segment.id() != *id));
+        // What stays may need other segments in turn.
+        while let Some(segment) = staying.pop()
+            && !evicting.is_empty()
+        {
+            if self.upkeep.is_stopping() {
+                return Ok(Vec::new());
+            }
+            for run_no in runs_among(&segment, &evicting)? {
+                let needed = evicting.remove(&run_no).unwrap_or_default();
+                staying.extend(needed.iter().filter_map(|id| dead.remove(id)));
+            }
+        }
+        Ok(dead.into_values().collect())
+    }
+
+    /// Makes segments retired, durably, by the same batch of the manifest that makes `changes`. An
+    /// index that lacks an eviction of theirs is dropped first: nobody begins another one, and
+    /// nobody replaces the catalog, while the index is locked. Whoever calls this holds the lock on
+    /// compaction.
+    pub(crate) fn retire(
+        &self,
+        index: &mut IndexSlot,
+        gone: &[Arc<Segment>],
+        mut changes: Vec<Change>,
+    ) -> Result<()> {
+        self.sync_all()?;
+        self.secure_numbers()?;
+        if !self.index_knows_evictions(gone) {
+            self.drop_index(index)?;
+        }
+        let freed = gone.len().saturating_sub(changes.len()) as u64;
+        changes.extend(gone.iter().map(|segment| Change::Retire { extent: segment.extent() }));
+        let mut keeper = self.keeper.lock();
+        keeper.may_move += freed;
+        keeper.commit_durably(&changes)
+    }
+
+    /// Whether the file has no index that lacks an eviction of these segments.
+    fn index_knows_evictions(&self, segments: &[Arc<Segment>]) -> bool {
+        if self.keeper.lock().manifest.extents().index_len == 0 {
+            return true;
+        }
+        let catalog = Arc::clone(&self.core.lock().catalog);
+        let applied = catalog.index().map(IndexSnapshot::applied).unwrap_or_default();
+        segments.iter().all(|segment| !has_evictions(segment) || segment.is_covered_by(applied))
+    }
+
+    /// Takes segments that are retired out of the catalog, while the index is locked.
+    fn forget(&self, mut dead: Vec<Arc<Segment>>) {
+        let gone: BTreeSet<SegmentId> = dead.iter().map(|segment| segment.id()).collect();
+        let mut core = self.core.lock();
+        let living = core.catalog.segments().iter();
+        let living = living.filter(|segment| !gone.contains(&segment.id()));
+        let living: Vec<Arc<Segment>> = living.cloned().collect();
+        let (through, index) = (core.catalog.through(), core.catalog.index().cloned());
+        core.catalog = Arc::new(Catalog::new(living, through, index));
+        core.suspects.retain(|id| !gone.contains(id));
+        for segment in &dead {
+            segment.note(Mark::Retired);
+        }
+        core.retired.append(&mut dead);
+    }
+
+    /// Frees retired segments that nobody holds, those with frames of a run in front of those that
+    /// evict it.
+    pub(crate) fn free_retired(&self, compacting: &mut Compacting) -> Result<()> {
+        let mut waiting = core::mem::take(&mut self.core.lock().retired);
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let mut forgotten = BTreeSet::new();
+        let freed = self.free_in_turn(&mut waiting, &mut forgotten);
+        let mut core = self.core.lock();
+        core.retired.append(&mut waiting);
+        let catalog = Arc::clone(&core.catalog);
+        drop(core);
+        // An eviction elsewhere may have been needed for what was just freed, or be a copy.
+        compacting.has_freed = true;
+        for segment in catalog.segments() {
+            for run_no in evictions(segment)? {
+                forgotten.remove(&run_no);
+            }
+        }
+        if !forgotten.is_empty() {
+            let mut core = self.core.lock();
+            Arc::make_mut(&mut core.deleted).retain(|run_no| !forgotten.contains(run_no));
+        }
+        freed
+    }
+
+    /// Zeroes the headers of the segments, turn by turn, frees those that nobody holds, and tells
+    /// which runs they evicted.
+    fn free_in_turn(
+        &self,
+        waiting: &mut Vec<Arc<Segment>>,
+        forgotten: &mut BTreeSet<RunNo>,
+    ) -> Result<()> {
+        // Who believed a manifest that does not retire them would miss what is overwritten now.
+        self.keeper.lock().cover()?;
+        let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is(Mark::Erased)).collect();
+        let (mut evicted, mut held) = (BTreeMap::new(), BTreeMap::new());
+        for segment in &left {
+            evicted.insert(segment.id(), evictions(segment)?);
+        }
+        let mut holders: HashMap<RunNo, usize> =
+            evicted.values().flatten().map(|run_no| (*run_no, 0)).collect();
+        for segment in &left {
+            let runs = runs_among(segment, &holders)?;
+            for run_no in &runs {
+                holders.entry(*run_no).and_modify(|count| *count += 1);
+            }
+            held.insert(segment.id(), runs);
+        }
+        while !left.is_empty() && !self.upkeep.is_stopping() {
+            let is_last = |segment: &&Arc<Segment>| {
+                let mut runs = evicted.get(&segment.id()).into_iter().flatten();
+                runs.all(|run_no| holders.get(run_no).is_none_or(|count| *count == 0))
+            };
+            let (mut turn, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(is_last);
+            left = rest;
+            if turn.is_empty() {
+                // Outputs may evict runs of each other.
+                turn.append(&mut left);
+            }
+            self.erase_headers(&turn)?;
+            for segment in &turn {
+                // What was retired before the store was opened is not among the deleted runs.
+                let runs = evicted.remove(&segment.id()).unwrap_or_default();
+                forgotten.extend(runs.into_iter().filter(|_| segment.sealed().is_some()));
+                for run_no in held.remove(&segment.id()).unwrap_or_default() {
+                    holders.entry(run_no).and_modify(|count| *count -= 1);
+                }
+            }
+        }
+        // Asked once of each: a reader may let go of one at any moment.
+        let is_free =
+            |segment: &Arc<Segment>| segment.is(Mark::Erased) && Arc::strong_count(segment) == 1;
+        let (free, held): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_free);
+        *waiting = held;
+        let changes: Vec<Change> =
+            free.iter().map(|segment| Change::Free { extent: segment.extent() }).collect();
+        if !changes.is_empty()
+            && let Err(error) = self.keeper.lock().commit(&changes)
+        {
+            waiting.extend(free);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Zeroes, durably, the headers of retired segments, and of outputs that do not count. Refuses,
+    /// before it touches any, if the manifest says that one of them is anything else.
+    fn erase_headers(&self, segments: &[&Arc<Segment>]) -> Result<()> {
+        for extent in segments.iter().map(|segment| segment.extent()) {
+            match self.keeper.lock().manifest.extents().uses.get(&extent) {
+                Some(
+                    Use::Retired { .. } | Use::Log { purpose: Purpose::Output, sealed: None, .. },
+                ) => {}
+                _ => return Err(Error::corrupt(Place::Extent { extent }, Damage::Mismatch)),
+            }
+        }
+        for segment in segments {
+            self.disk.write(segment.file_offset(), &[0; SEGMENT_HEADER_LEN as usize])?;
+        }
+        let committed = self.keeper.lock().manifest.committed();
+        self.disk.sync()?;
+        self.keeper.lock().manifest.synced_up_to(committed);
+        for segment in segments {
+            segment.note(Mark::Erased);
+        }
+        Ok(())
+    }
+
+    /// Gives the space of what was freed back to the file system, in small steps: it takes longer
+    /// than all else that it takes to free them, and who begins a segment may wait for one step.
+    pub(crate) fn give_back_freed(&self) -> Result<()> {
+        while !self.upkeep.is_stopping() && self.give_back_some()? {}
+        Ok(())
+    }
+
+    /// The same when the store is closed, as far as that takes no time worth mentioning. The rest
+    /// goes back after the next opening.
+    pub(crate) fn give_back_at_close(&self) -> Result<()> {
+        let mut steps = GIVEN_BACK_AT_CLOSE / self.extent_size.bytes().max(GIVEN_BACK_AT_ONCE);
+        while steps > 0 && self.give_back_some()? {
+            steps -= 1;
+        }
+        Ok(())
+    }
+
+    /// Cuts off some of the free extents at the end of the file; if there are none, punches out
+    /// some that are next to one another. Answers whether there were any.
+    fn give_back_some(&self) -> Result<bool> {
+        let space = self.options.compaction.space;
+        if space == SpaceReturn::Keep {
+            return Ok(false);
+        }
+        // Locked all the while: nobody may begin to use one in between.
+        let mut keeper = self.keeper.lock();
+        let (len, most) = (self.disk.len()?, self.extent_size.bytes().max(GIVEN_BACK_AT_ONCE));
+        if space == SpaceReturn::Shrink {
+            keeper.release_last_spare();
+            let end = keeper.manifest.end_in_use();
+            if len > end {
+                keeper.sync()?;
+                self.disk.set_len(end.max(len.saturating_sub(most)))?;
+                return Ok(true);
+            }
+        }
+        // What is in use again, or behind the end, has no blocks to give back.
+        let is_free = |extent: &ExtentNo| {
+            let is_there = self.extent_size.offset_of(*extent) < len;
+            is_there && keeper.freed.contains(extent) && keeper.manifest.is_free(*extent)
+        };
+        let Some(first) = keeper.freed.iter().copied().find(is_free) else {
+            keeper.freed.clear();
+            return Ok(false);
+        };
+        let is_near = |extent: &ExtentNo| {
+            self.extent_size.end_of(*extent) - self.extent_size.offset_of(first) <= most
+        };
+        let some =
+            (first.0..).map(ExtentNo).take_while(|extent| is_near(extent) && is_free(extent));
+        let last = some.last().unwrap_or(first);
+        keeper.sync()?;
+        self.punch_extents(first, u64::from(last.0 - first.0) + 1)?;
+        keeper.freed = keeper.freed.split_off(&ExtentNo(last.0 + 1));
+        Ok(true)
+    }
+
+    /// Gives the blocks of all free extents back, whatever the options say.
+    pub(crate) fn give_back_all(&self) -> Result<()> {
+        let mut keeper = self.keeper.lock();
+        keeper.sync()?;
+        let count = self.extent_size.extents_in(self.disk.len()?);
+        for extent in (0..u32::try_from(count).unwrap_or(u32::MAX)).map(ExtentNo) {
+            if keeper.manifest.is_free(extent) {
+                self.punch_extents(extent, 1)?;
+            }
+        }
+        self.disk.sync()
+    }
+
+    /// Punches out free extents next to one another, as far as they are within the file.
+    pub(crate) fn punch_extents(&self, first: ExtentNo, count: u64) -> Result<()> {
+        let at = self.extent_size.offset_of(first);
+        let there = self.disk.len()?.saturating_sub(at).min(count * self.extent_size.bytes());
+        if there == 0 { Ok(()) } else { self.disk.punch(at, there) }
+    }
+}
+
+pub(crate) fn has_evictions(segment: &Segment) -> bool {
+    segment.sealed().is_some_and(|sealed| sealed.has_evictions)
+}
+
+/// The runs that a segment evicts. One that was retired before the store was opened has to be read.
+pub(crate) fn evictions(segment: &Segment) -> Result<Vec<RunNo>> {
+    if segment.sealed().is_some_and(|sealed| !sealed.has_evictions) {
+        return Ok(Vec::new());
+    }
+    segment.in_directory(|directory| {
+        directory.evictions().map(|found| found.map(|found| found.run_no)).collect()
+    })
+}
+
+/// Those of the runs of which a segment has frames, and no eviction of its own.
+pub(crate) fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Result<Vec<RunNo>> {
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let own = evictions(segment)?;
+    let found: Vec<RunNo> = segment.in_directory(|directory| {
+        if asked.len() >= directory.run_count() as usize {
+            return (0..directory.run_count()).map(|slot| directory.run_no(slot)).collect();
+        }
+        let find = |run_no: &RunNo| Ok(directory.find_no(*run_no)?.map(|_| *run_no));
+        asked.keys().filter_map(|run_no| find(run_no).transpose()).collect()
+    })?;
+    let is_asked = |run_no: &RunNo| asked.contains_key(run_no) && !own.contains(run_no);
+    Ok(found.into_iter().filter(is_asked).collect())
+}
+
+/// Whether all runs of a segment are deleted, and no run was missed because of damage.
+fn is_dead(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<bool> {
+    if !segment.in_directory(|directory| gc::is_dead(&directory, is_deleted))? {
+        return Ok(false);
+    }
+    Ok(segment.directory_damage().is_none() || is_whole(segment)?)
+}
+
+/// Whether there are whole frames up to the end of a segment, and nothing else.
+fn is_whole(segment: &Segment) -> Result<bool> {
+    let (extent, mut at) = (segment.read_all()?, SEGMENT_HEADER_LEN as usize);
+    let end = segment.sealed().map_or(usize::MAX, |sealed| sealed.end as usize);
+    for item in lex(&extent, segment.frames()) {
+        match item {
+            Item::Frame(lexed) if at < end && lexed.payload.is_ok() => {
+                at += lexed.header.frame_len();
+            }
+            _ => break,
+        }
+    }
+    Ok(at == end)
+}
+
+#[cfg(test)]
+mod tests;

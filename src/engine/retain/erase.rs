@@ -1,0 +1,159 @@
+//! Deleting a run, or a document, so that no byte of its payloads is left in the file.
+
+use std::sync::Arc;
+
+use crate::engine::compact::{Attempt, Compacting, Goal};
+use crate::engine::setup::options::Rate;
+use crate::engine::state::segment::Segment;
+use crate::engine::write::Engine;
+use crate::engine::write::batch::{Batch, document_ids};
+use crate::error::{Damage, Error, Place, Result};
+use crate::format::directory_builder::DirectoryBuilder;
+use crate::gc::Rule;
+use crate::types::{AgentId, Durability, RunId, RunRef, SegmentId};
+
+/// What is erased: a run, or all versions of a document. Segments know the names also of what is
+/// deleted already, so that an erase that was broken off can be repeated.
+struct Erasing {
+    /// The agent or the namespace; of a run that is not there, any agent if none is named.
+    space: Option<AgentId>,
+    id: RunId,
+    document: bool,
+}
+
+impl Erasing {
+    fn is_named(&self, space: &str) -> bool {
+        self.space.as_ref().is_none_or(|named| named.as_str() == space)
+    }
+
+    fn is_in_tail(&self, tail: &DirectoryBuilder) -> bool {
+        let mut same_id =
+            tail.runs().iter().map(|run| &run.entry).filter(|entry| entry.run == self.id);
+        same_id.any(|run| run.document == self.document && self.is_named(run.agent.as_str()))
+    }
+
+    fn is_in(&self, segment: &Segment) -> Result<bool> {
+        segment.in_directory(|directory| {
+            for slot in directory.find_id(self.id.as_str())? {
+                let is_same_kind = directory.is_document(slot)? == self.document;
+                if is_same_kind && self.is_named(directory.ids(slot)?.1) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+    }
+}
+
+impl Engine {
+    /// Deletes a run, and moves everything else out of the segments that have bytes of it, until
+    /// none is left in the file; answers its payload bytes and the extents that somebody reads. Of
+    /// a run that was deleted before, what is left is moved away from.
+    pub(crate) fn erase(self: &Arc<Self>, run: RunRef<'_>) -> Result<(u64, u64)> {
+        let core = self.open_core()?;
+        let (space, deleted) = match self.resolve(&core, run) {
+            Ok(run_no) => {
+                let agent = self.agent_of_number(&core, run_no, run.run())?;
+                (Some(agent), Ok(self.delete_resolved(core, run_no, Rule::Erased)?))
+            }
+            Err(Error::RunNotFound { run, agent }) => {
+                drop(core);
+                (agent.clone(), Err(Error::RunNotFound { run, agent }))
+            }
+            Err(error) => return Err(error),
+        };
+        let erasing = Erasing { space, id: RunId::new(run.run())?, document: false };
+        let (found, pinned) = self.sweep(&erasing)?;
+        let bytes = if found { deleted.unwrap_or(0) } else { deleted? };
+        Ok((bytes, pinned))
+    }
+
+    /// The same for a document: no byte of any of its versions is left, nor of a write of it that
+    /// was given up half-way. Answers the payload bytes of the version that was there.
+    pub(crate) fn erase_document(self: &Arc<Self>, name: &str, key: &str) -> Result<(u64, u64)> {
+        let (space, id) = document_ids(name, key)?;
+        let bytes = {
+            let core = self.open_core()?;
+            self.current_row(&core, &space, &id)?.map_or(0, |row| row.bytes)
+        };
+        self.commit_batch(Batch::new().delete(name, key).durability(Durability::Disk))?;
+        let pinned = self.sweep(&Erasing { space: Some(space), id, document: true })?.1;
+        Ok((bytes, pinned))
+    }
+
+    /// Moves what lives out of the segments that have something of what was deleted, and leaves
+    /// nothing of their bytes; answers whether there were any, and the extents that somebody reads.
+    fn sweep(self: &Arc<Self>, erasing: &Erasing) -> Result<(bool, u64)> {
+        let mut compacting = self.compacting.lock();
+        compacting.begin(Rate::Unlimited);
+        {
+            let mut core = self.core.lock();
+            if erasing.is_in_tail(&core.tail.builder) {
+                core.roll(self)?;
+            }
+        }
+        self.cover_seals()?;
+        let catalog = Arc::clone(&self.core.lock().catalog);
+        let (mut found, mut evidence) = (Vec::new(), Vec::new());
+        for segment in catalog.segments() {
+            let is_behind = segment.sealed().is_some_and(|sealed| sealed.seal > sealed.end);
+            if erasing.is_in(segment)? {
+                found.push(segment.id());
+            } else if is_behind || segment.directory_damage().is_some() {
+                evidence.push(segment.id());
+            }
+        }
+        drop(catalog);
+        if !found.is_empty() {
+            for &id in found.iter().chain(&evidence) {
+                self.vacate(&mut compacting, id)?;
+            }
+        }
+        self.free_dead(&mut compacting)?;
+        self.give_back_freed()?;
+        self.give_back_all()?;
+        Ok((!found.is_empty(), self.core.lock().retired.len() as u64))
+    }
+
+    /// Moves everything that lives out of a segment. One that cannot move has damage.
+    fn vacate(&self, compacting: &mut Compacting, id: SegmentId) -> Result<()> {
+        if self.core.lock().catalog.segment(id).is_none() {
+            return Ok(());
+        }
+        match self.compact_segments(compacting, &[id], Goal::Erase)? {
+            Attempt::Done(_) => Ok(()),
+            _ if self.upkeep.is_stopping() => Err(Error::Closed),
+            _ => Err(Error::corrupt(Place::Directory { segment: id }, Damage::Mismatch)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::storage::MemoryStorage;
+    use crate::{Durability, Error, Options, Outcome};
+
+    #[test]
+    fn an_erase_that_closing_breaks_off_says_so_and_is_finished_by_the_next() {
+        let options = Options::new().extent_size(64 << 10).background(false);
+        let storage = Arc::new(MemoryStorage::new());
+        let log = options.create_storage(storage.clone()).unwrap();
+        let other = log.start_run("agent", "other", ()).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        let _ = run.append(b"a secret of some length").unwrap();
+        let _ = run.end(&Outcome::completed().durability(Durability::Disk)).unwrap();
+        let has_secret = || storage.to_bytes().windows(8).any(|part| part == b"a secret");
+        log.engine().upkeep.stop();
+        let broken_off = log.erase_run("run");
+        assert!(matches!(broken_off, Err(Error::Closed)), "{broken_off:?}");
+        assert!(has_secret());
+        drop((run, other));
+        log.close().unwrap();
+        let log = options.open_storage(storage.clone()).unwrap();
+        assert_eq!(log.erase_run("run").unwrap().pinned_extents, 0);
+        assert!(!has_secret());
+        assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
+    }
+}

@@ -1,0 +1,11 @@
+//! What is known of an open store: its segments, the tail of the log, the runs.
+
+pub(crate) mod active_runs;
+pub(crate) mod catalog;
+pub(crate) mod location_cache;
+pub(crate) mod log_state;
+pub(crate) mod payload;
+pub(crate) mod run_slice;
+pub(crate) mod scan;
+pub(crate) mod segment;
+pub(crate) mod tail;

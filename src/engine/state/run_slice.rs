@@ -1,0 +1,161 @@
+//! What one segment has of a run: the way from a run to the offsets of its records.
+
+use std::sync::Arc;
+
+use crate::engine::state::segment::Segment;
+use crate::error::{Damage, Error, Result, unless_damaged};
+use crate::format::block::seq_in;
+use crate::format::codec::first_of;
+use crate::format::{FrameHeader, FrameKind};
+use crate::types::{Lsn, RunNo, Seq};
+
+/// The longest list of offsets that is kept in memory.
+const MAX_LISTED: u32 = 64;
+
+/// What one segment has of the run.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) records: u32,
+    /// Pieces of large records, which are listed behind the records.
+    pub(crate) pieces: u32,
+    pub(crate) first_lsn: Lsn,
+    pub(crate) first_seq: Option<Seq>,
+    pub(crate) next_seq: Seq,
+    pub(crate) offsets: Offsets,
+}
+
+/// Where the records of a part are.
+#[derive(Debug, Clone)]
+pub(crate) enum Offsets {
+    /// In the directory of a sealed segment, from there on.
+    Stored { first: u32 },
+    /// In memory: of the segment that is being written, and of runs that were looked up.
+    Listed(Arc<[u32]>),
+}
+
+impl Part {
+    /// What a sealed segment has of a run, in this slot as a rule; a directory that was rebuilt may
+    /// have it elsewhere.
+    pub(crate) fn sealed(segment: &Arc<Segment>, slot: u32, run_no: RunNo) -> Result<Self> {
+        segment.in_directory(|directory| {
+            let slot = match directory.run_no(slot) {
+                Ok(found) if found == run_no => slot,
+                _ => directory.find_no(run_no)?.ok_or(Damage::Missing)?,
+            };
+            let (first_seq, next_seq) = directory.sequences(slot)?;
+            let (first, records) = directory.record_list(slot)?;
+            let (pieces, first_lsn) = directory.pieces(slot)?;
+            let (segment, offsets) = (Arc::clone(segment), Offsets::Stored { first });
+            Ok(Self { segment, records, pieces, first_lsn, first_seq, next_seq, offsets })
+        })
+    }
+
+    /// Copies a short list of offsets out of the directory, for those who keep the part.
+    pub(crate) fn list(&mut self) {
+        let listed = self.records.saturating_add(self.pieces);
+        if matches!(self.offsets, Offsets::Stored { .. }) && listed <= MAX_LISTED {
+            let offsets: Result<Arc<[u32]>> = (0..listed).map(|index| self.offset(index)).collect();
+            if let Ok(offsets) = offsets {
+                self.offsets = Offsets::Listed(offsets);
+            }
+        }
+    }
+
+    /// The header of a piece of a large record.
+    pub(crate) fn piece(&self, index: u32) -> Result<FrameHeader> {
+        self.segment.read_header(self.offset(self.records.saturating_add(index))?)
+    }
+
+    /// The index of the first piece with an order of at least `first`, of those of which the header
+    /// can be read.
+    pub(crate) fn lower_piece(&self, first: Lsn) -> Result<u32> {
+        let (mut low, mut high, mut found) = (0, self.pieces, self.pieces);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            // A damaged one cannot say where it is; the next whole one says it.
+            let mut readable = (middle..high).map(|index| (index, self.piece(index)));
+            match readable.find(|(_, piece)| !matches!(piece, Err(Error::Corrupt(_)))) {
+                Some((_, Err(error))) => return Err(error),
+                Some((index, Ok(piece))) if piece.lsn < first => low = index + 1,
+                Some((index, Ok(_))) => (high, found) = (middle, index),
+                None => high = middle,
+            }
+        }
+        Ok(found)
+    }
+
+    /// The offset of record `index`; those of pieces follow.
+    #[inline]
+    pub(crate) fn offset(&self, index: u32) -> Result<u32> {
+        match &self.offsets {
+            Offsets::Listed(offsets) => {
+                let offset = offsets.get(index as usize).copied();
+                offset.ok_or_else(|| self.segment.damaged_directory(Damage::Missing))
+            }
+            Offsets::Stored { first } => self.segment.listed_offset(*first, index),
+        }
+    }
+
+    /// Whether the list has a frame again that it had before, which no writer lists again: only the
+    /// records of a block share one.
+    pub(crate) fn repeats(&self, index: u32) -> bool {
+        let Some(Ok(before)) = index.checked_sub(1).map(|before| self.offset(before)) else {
+            return false;
+        };
+        match self.offset(index) {
+            Ok(offset) if before == offset => {
+                // One that is damaged may be a block.
+                let Ok(header) = self.segment.read_header(offset) else { return false };
+                let rank = self.first_at(offset, index).map_or(0, |first| index - first);
+                header.kind != FrameKind::Block || rank >= header.extra
+            }
+            Ok(offset) => before > offset,
+            Err(_) => false,
+        }
+    }
+
+    /// The index of the first record at this offset, which record `index` is at: that of the first
+    /// record of its block.
+    pub(crate) fn first_at(&self, offset: u32, index: u32) -> Result<u32> {
+        first_of(index, |middle| Ok(self.offset(middle)? < offset))
+    }
+
+    /// The sequence of record `index`, which is in the frame with this header.
+    pub(crate) fn seq_at(&self, header: &FrameHeader, index: u32) -> Result<Seq> {
+        if header.kind != FrameKind::Block {
+            return Ok(header.seq);
+        }
+        let first = self.first_at(header.position.offset, index)?;
+        Ok(seq_in(header, index - first))
+    }
+
+    /// The index of the first record with a sequence of at least `seq`.
+    pub(crate) fn lower_bound(&self, seq: Seq) -> Result<u32> {
+        let Some(first) = self.first_seq else { return Ok(0) };
+        if seq <= first {
+            return Ok(0);
+        }
+        if seq >= self.next_seq {
+            return Ok(self.records);
+        }
+        if self.next_seq.0 - first.0 == u64::from(self.records) {
+            return Ok(u32::try_from(seq.0 - first.0).unwrap_or(self.records));
+        }
+        // A damaged one cannot say; its neighbours lead close enough, and the reader skips what
+        // lies outside of the range.
+        first_of(self.records, |middle| {
+            match unless_damaged(self.segment.read_header(self.offset(middle)?))? {
+                Some(header) => Ok(self.seq_at(&header, middle)? < seq),
+                None => Ok(false),
+            }
+        })
+    }
+
+    /// The sequence that record `index` should have, if the part has no holes.
+    pub(crate) fn presumed_seq(&self, index: u32) -> Option<Seq> {
+        let first = self.first_seq?;
+        let whole = self.next_seq.0.checked_sub(first.0)? == u64::from(self.records);
+        whole.then(|| Seq(first.0 + u64::from(index)))
+    }
+}

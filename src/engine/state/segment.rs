@@ -1,0 +1,498 @@
+//! A segment of the log while the store is open: where it is, its frames, its directory.
+//!
+//! - Frames that were written never change, so that a payload can be a view of the file.
+//! - Whoever holds the `Arc` of a segment pins it: its extent is not reused before the last holder
+//!   lets go (I8). A segment holds the map of its extent, so that one count pins both.
+
+use std::borrow::Cow;
+
+use core::fmt;
+use core::ops::Range;
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::engine::open::rebuild_directory;
+use crate::engine::state::payload::Payload;
+use crate::engine::storage::disk::Disk;
+use crate::engine::storage::{Region, prefetch};
+use crate::error::{Corruption, Damage, Error, Place, Result, unless_damaged};
+use crate::format::codec::Decoded;
+use crate::format::directory::offset_in_list;
+use crate::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, claims_position};
+use crate::format::manifest::{Change, SealedAt};
+use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::{Directory, ExtentSize, FrameCheck, FrameHeader, FrameKind, SegmentKey};
+use crate::index::Applied;
+use crate::types::{ExtentNo, LogPosition, SegmentId};
+
+/// The length of a frame's header as offsets count.
+const HEADER: u32 = 72;
+const _: () = assert!(HEADER as usize == FRAME_HEADER_LEN);
+
+/// A segment of an open store.
+pub(crate) struct Segment {
+    key: SegmentKey,
+    purpose: Purpose,
+    frames: FrameCheck,
+    extent: ExtentNo,
+    at: u64,
+    extent_size: ExtentSize,
+    disk: Disk,
+    sealed: OnceLock<SealedAt>,
+    directory: OnceLock<DirectoryBytes>,
+    region: OnceLock<Region>,
+    marks: AtomicU8,
+}
+
+/// What becomes known of a segment, and stays so.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Mark {
+    /// The manifest says that it is sealed, hence durable.
+    Durable = 1,
+    /// It does not count any more, and is held for its readers only.
+    Retired = 2,
+    /// Its header was zeroed, durably, so that no salvage takes it for a living segment.
+    Erased = 4,
+    /// Its whole extent was allocated since the store was opened.
+    Allocated = 8,
+}
+
+/// A directory that was checked.
+#[derive(Debug)]
+enum DirectoryBytes {
+    /// These bytes of the view of the extent.
+    View(Range<usize>),
+    /// A copy of what is stored.
+    Copy(Vec<u8>),
+    /// The stored directory was damaged so; this one was rebuilt from the frames.
+    Rebuilt(Vec<u8>, Corruption),
+}
+
+impl Segment {
+    pub(crate) fn new(
+        disk: Disk,
+        extent_size: ExtentSize,
+        extent: ExtentNo,
+        key: SegmentKey,
+        purpose: Purpose,
+    ) -> Self {
+        Self {
+            key,
+            purpose,
+            frames: FrameCheck::new(key),
+            extent,
+            at: extent_size.offset_of(extent),
+            extent_size,
+            disk,
+            sealed: OnceLock::new(),
+            directory: OnceLock::new(),
+            region: OnceLock::new(),
+            marks: AtomicU8::new(0),
+        }
+    }
+
+    /// Whether that is known of the segment.
+    pub(crate) fn is(&self, mark: Mark) -> bool {
+        self.marks.load(Ordering::Acquire) & mark as u8 != 0
+    }
+
+    /// From now on it is known.
+    pub(crate) fn note(&self, mark: Mark) {
+        self.marks.fetch_or(mark as u8, Ordering::AcqRel);
+    }
+
+    pub(crate) fn id(&self) -> SegmentId {
+        self.key.id
+    }
+
+    pub(crate) fn key(&self) -> SegmentKey {
+        self.key
+    }
+
+    /// What sets it aside in the manifest.
+    pub(crate) fn reservation(&self) -> Change {
+        let (SegmentKey { id: segment, salt }, purpose) = (self.key, self.purpose);
+        Change::Reserve { extent: self.extent, segment, salt, purpose }
+    }
+
+    /// What tells the manifest that it is sealed, once it is.
+    pub(crate) fn sealing(&self) -> Option<Change> {
+        let (extent, segment) = (self.extent, self.key.id);
+        Some(Change::Seal { extent, segment, at: self.sealed()? })
+    }
+
+    /// What the segment is for.
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    /// Whether an index that goes so far knows it.
+    pub(crate) fn is_covered_by(&self, applied: Applied) -> bool {
+        applied.covers(self.key.id, self.purpose)
+    }
+
+    /// Whether compaction made it, so that its number says nothing about the order of the log.
+    pub(crate) fn is_output(&self) -> bool {
+        self.purpose == Purpose::Output
+    }
+
+    /// What checks its frames.
+    pub(crate) fn frames(&self) -> &FrameCheck {
+        &self.frames
+    }
+
+    pub(crate) fn extent(&self) -> ExtentNo {
+        self.extent
+    }
+
+    /// Where the segment starts in the file.
+    pub(crate) fn file_offset(&self) -> u64 {
+        self.at
+    }
+
+    pub(crate) fn position(&self, offset: u32) -> LogPosition {
+        LogPosition { segment: self.key.id, offset }
+    }
+
+    /// Where the log of the segment ends and its directory is, once it is sealed.
+    pub(crate) fn sealed(&self) -> Option<SealedAt> {
+        self.sealed.get().copied()
+    }
+
+    /// The segment takes no more frames.
+    pub(crate) fn seal(&self, at: SealedAt) {
+        let _ = self.sealed.set(at);
+    }
+
+    /// The damage of the stored directory, if it had to be rebuilt.
+    pub(crate) fn directory_damage(&self) -> Option<&Corruption> {
+        match self.directory.get() {
+            Some(DirectoryBytes::Rebuilt(_, damage)) => Some(damage),
+            _ => None,
+        }
+    }
+
+    /// The directory of a sealed segment. A damaged one is rebuilt from the frames.
+    pub(crate) fn directory(&self) -> Result<Directory<'_>> {
+        let kept = match self.directory.get() {
+            Some(kept) => kept,
+            None => {
+                let loaded = match self.stored_directory() {
+                    Ok(Cow::Borrowed(bytes)) => {
+                        let seal = self.sealed().map_or(0, |sealed| sealed.seal as usize);
+                        let start = seal + FRAME_HEADER_LEN;
+                        DirectoryBytes::View(start..start + bytes.len())
+                    }
+                    Ok(Cow::Owned(bytes)) => DirectoryBytes::Copy(bytes),
+                    Err(Error::Corrupt(damage)) => {
+                        DirectoryBytes::Rebuilt(rebuild_directory(self)?, damage)
+                    }
+                    Err(error) => return Err(error),
+                };
+                self.directory.get_or_init(|| loaded)
+            }
+        };
+        Directory::new(self.bytes_of(kept)).map_err(|damage| self.damaged_directory(damage))
+    }
+
+    /// What `read` finds in the directory; damage that it meets is told with its place.
+    pub(crate) fn in_directory<T>(
+        &self,
+        read: impl FnOnce(Directory<'_>) -> Decoded<T>,
+    ) -> Result<T> {
+        read(self.directory()?).map_err(|damage| self.damaged_directory(damage))
+    }
+
+    /// The directory has damage.
+    pub(crate) fn damaged_directory(&self, damage: Damage) -> Error {
+        Error::corrupt(Place::Directory { segment: self.key.id }, damage)
+    }
+
+    fn bytes_of<'a>(&'a self, directory: &'a DirectoryBytes) -> &'a [u8] {
+        match directory {
+            DirectoryBytes::View(range) => {
+                self.mapped().and_then(|bytes| bytes.get(range.clone())).unwrap_or_default()
+            }
+            DirectoryBytes::Copy(bytes) | DirectoryBytes::Rebuilt(bytes, _) => bytes,
+        }
+    }
+
+    /// Reads and checks the directory in the file.
+    pub(crate) fn stored_directory(&self) -> Result<Cow<'_, [u8]>> {
+        let wrong = |damage| self.damaged_directory(damage);
+        let sealed = self.sealed().ok_or_else(|| wrong(Damage::Missing))?;
+        let (header, payload) = self.read_frame(sealed.seal)?;
+        if header.kind != FrameKind::Seal
+            || header.extra != sealed.end
+            || header.payload_crc != sealed.digest
+        {
+            return Err(wrong(Damage::Mismatch));
+        }
+        Directory::new(&payload).and_then(|directory| directory.check()).map_err(wrong)?;
+        Ok(payload)
+    }
+
+    /// The segment's own header, checked; it must be that of this segment.
+    pub(crate) fn header(&self) -> Result<SegmentHeader> {
+        let place = Place::Extent { extent: self.extent };
+        let bytes = self.disk.read_padded(self.at, SEGMENT_HEADER_LEN as usize)?;
+        let header =
+            SegmentHeader::decode(&bytes).map_err(|damage| Error::corrupt(place, damage))?;
+        if header.key == self.key {
+            Ok(header)
+        } else {
+            Err(Error::corrupt(place, Damage::Misplaced))
+        }
+    }
+
+    /// Whether the segment's own header is there and whole.
+    pub(crate) fn has_header(&self) -> Result<bool> {
+        Ok(unless_damaged(self.header())?.is_some())
+    }
+
+    /// The header of the frame at `offset`, checked.
+    pub(crate) fn read_header(&self, offset: u32) -> Result<FrameHeader> {
+        let bytes = self.read(offset, FRAME_HEADER_LEN)?;
+        let header = FrameHeader::decode_with(&bytes, &self.frames, offset);
+        header.map_err(|damage| self.damaged(offset, damage))
+    }
+
+    /// The frame at `offset`, checked whole.
+    pub(crate) fn read_frame(&self, offset: u32) -> Result<(FrameHeader, Cow<'_, [u8]>)> {
+        let header = self.read_header(offset)?;
+        let payload = self.read_payload(&header)?;
+        Ok((header, payload))
+    }
+
+    /// Checks the frame at `offset` whole; `named` adds what the header says to an error about the
+    /// payload. One look at the bytes where there is a view, which the caller counts
+    /// ([`Segment::count_mapped`]), so that many can be counted at once.
+    #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
+    #[inline(always)]
+    pub(crate) fn check_frame(
+        &self,
+        offset: u32,
+        named: impl Fn(&FrameHeader, Error) -> Error,
+    ) -> Result<CheckedFrame> {
+        let Some(bytes) = self.mapped() else { return self.copy_frame(offset, named) };
+        let bytes = bytes.get(offset as usize..).unwrap_or_default();
+        let header = FrameHeader::decode_with(bytes, &self.frames, offset)
+            .map_err(|damage| self.damaged(offset, damage))?;
+        let padded = bytes.get(FRAME_HEADER_LEN..header.frame_len());
+        padded
+            .ok_or(Damage::Truncated)
+            .and_then(|padded| header.check_payload(&self.frames, padded))
+            .map_err(|damage| named(&header, self.damaged(offset, damage)))?;
+        Ok(CheckedFrame { header, copy: None })
+    }
+
+    /// The same where there is no view.
+    #[cold]
+    fn copy_frame(
+        &self,
+        offset: u32,
+        named: impl Fn(&FrameHeader, Error) -> Error,
+    ) -> Result<CheckedFrame> {
+        let header = self.read_header(offset)?;
+        let payload = self.read_payload(&header).map_err(|error| named(&header, error))?;
+        Ok(CheckedFrame { header, copy: Some(payload.into_owned()) })
+    }
+
+    /// The payload of a frame of this segment that was checked, to look at.
+    #[inline]
+    pub(crate) fn look(&self, frame: CheckedFrame) -> Cow<'_, [u8]> {
+        match frame.copy {
+            Some(copy) => Cow::Owned(copy),
+            None => Cow::Borrowed(self.viewed(frame.start(), frame.header.payload_len)),
+        }
+    }
+
+    /// The payload of a frame of this segment that was checked, to keep.
+    #[inline]
+    pub(crate) fn keep(self: &Arc<Self>, frame: CheckedFrame) -> Payload {
+        match frame.copy {
+            Some(copy) => Payload::owned(copy),
+            None => Payload::view(self, frame.start(), frame.header.payload_len),
+        }
+    }
+
+    /// These bytes out of the view; none if there is none.
+    #[inline]
+    pub(crate) fn viewed(&self, start: u32, len: u32) -> &[u8] {
+        let range = start as usize..start as usize + len as usize;
+        self.mapped().and_then(|bytes| bytes.get(range)).unwrap_or_default()
+    }
+
+    /// Item `index` of a list of offsets in the directory, which was opened before.
+    #[inline]
+    pub(crate) fn listed_offset(&self, start: u32, index: u32) -> Result<u32> {
+        let kept = self.directory.get().ok_or(Damage::Missing);
+        let offset = kept.and_then(|kept| offset_in_list(self.bytes_of(kept), start, index));
+        offset.map_err(|damage| self.damaged_directory(damage))
+    }
+
+    /// The payload behind a header that was checked.
+    pub(crate) fn read_payload(&self, header: &FrameHeader) -> Result<Cow<'_, [u8]>> {
+        let offset = header.position.offset;
+        let padded = header.frame_len() - FRAME_HEADER_LEN;
+        let bytes = self.read(offset.saturating_add(HEADER), padded)?;
+        header
+            .check_payload(&self.frames, &bytes)
+            .map_err(|damage| self.damaged(offset, damage))?;
+        let len = header.payload_len as usize;
+        Ok(match bytes {
+            Cow::Borrowed(bytes) => Cow::Borrowed(bytes.get(..len).unwrap_or_default()),
+            Cow::Owned(mut bytes) => {
+                bytes.truncate(len);
+                Cow::Owned(bytes)
+            }
+        })
+    }
+
+    /// The bytes at `offset` of the segment, out of the view where the storage has views.
+    fn read(&self, offset: u32, len: usize) -> Result<Cow<'_, [u8]>> {
+        let end = u64::from(offset) + len as u64;
+        if end > self.extent_size.bytes() {
+            let max = self.extent_size.bytes();
+            return Err(self.damaged(offset, Damage::OutOfRange { found: end, max }));
+        }
+        if let Some(bytes) = self.mapped()
+            && let Some(part) = bytes.get(offset as usize..offset as usize + len)
+        {
+            self.count_mapped(1);
+            return Ok(Cow::Borrowed(part));
+        }
+        let mut bytes = vec![0; len];
+        match self.disk.read(self.at + u64::from(offset), &mut bytes) {
+            Ok(()) => Ok(Cow::Owned(bytes)),
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(self.damaged(offset, Damage::Truncated))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Counts so many looks at frames through the view.
+    pub(crate) fn count_mapped(&self, looks: u64) {
+        self.disk.count_mapped(looks);
+    }
+
+    /// The bytes of the extent as a view of the file, once all of it lies within the file; of a
+    /// sealed segment up to where they end ([`Segment::bytes_end`]). Once there is a view, it
+    /// stays.
+    #[inline]
+    pub(crate) fn mapped(&self) -> Option<&[u8]> {
+        match self.region.get() {
+            Some(region) => Some(region),
+            None => self.map(),
+        }
+    }
+
+    /// Has the first bytes of the frame at `offset` fetched from memory, if there is a view.
+    pub(crate) fn foresee(&self, offset: u32) {
+        if let Some(bytes) = self.region.get().and_then(|region| region.get(offset as usize..)) {
+            prefetch(bytes);
+        }
+    }
+
+    /// Whether there is a view by now.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.region.get().is_some()
+    }
+
+    #[cold]
+    fn map(&self) -> Option<&[u8]> {
+        let end = self.bytes_end();
+        if self.disk.len().ok()? < self.at + end as u64 {
+            return None;
+        }
+        let used = if self.sealed().is_some() { end } else { self.data_end() };
+        let region = self.disk.map(self.at, end, used).ok()??;
+        Some(self.region.get_or_init(|| region))
+    }
+
+    /// Where the bytes of a sealed segment end, those of its directory included: nobody looks at
+    /// what is behind, since its blocks are given back. All of the extent as long as it is not
+    /// sealed.
+    fn bytes_end(&self) -> usize {
+        let size = usize::try_from(self.extent_size.bytes()).unwrap_or(usize::MAX);
+        let Some(SealedAt { seal, .. }) = self.sealed() else { return size };
+        // By a call, since nobody knows yet that there is no hole.
+        let bytes = self.disk.read_padded(self.at + u64::from(seal), FRAME_HEADER_LEN);
+        let header =
+            bytes.ok().and_then(|bytes| FrameHeader::decode_with(&bytes, &self.frames, seal).ok());
+        let len = header.map_or(0, |header| header.frame_len());
+        (seal as usize).saturating_add(len).min(size)
+    }
+
+    /// From there on all bytes of the extent are zero, as far as that is known without reading.
+    pub(crate) fn data_end(&self) -> usize {
+        let end = self.disk.data_end(self.at, self.extent_size.bytes());
+        usize::try_from(end - self.at).unwrap_or(usize::MAX)
+    }
+
+    /// All bytes of the extent up to where they end, zeros behind the end of the file.
+    pub(crate) fn read_all(&self) -> Result<Cow<'_, [u8]>> {
+        self.read_up_to(self.bytes_end())
+    }
+
+    /// The first bytes of the extent, zeros behind the end of the file.
+    pub(crate) fn read_up_to(&self, end: usize) -> Result<Cow<'_, [u8]>> {
+        // A view may be older than a hole in what was set aside for frames.
+        if let Some(bytes) = self.mapped().and_then(|bytes| bytes.get(..end))
+            && !self.disk.looking_takes_space(self.at, end)
+        {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        Ok(Cow::Owned(self.disk.read_data(self.at, end, self.at + self.data_end() as u64)?))
+    }
+
+    #[cold]
+    pub(crate) fn damaged(&self, offset: u32, damage: Damage) -> Error {
+        Error::corrupt(Place::Frame(self.position(offset)), damage)
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("id", &self.key.id)
+            .field("extent", &self.extent)
+            .field("sealed", &self.sealed.get())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A frame that was checked whole, payload included.
+#[derive(Debug)]
+pub(crate) struct CheckedFrame {
+    pub(crate) header: FrameHeader,
+    /// The payload, where the segment has no view of it.
+    copy: Option<Vec<u8>>,
+}
+
+impl CheckedFrame {
+    /// A frame of which the payload is not asked for here.
+    #[inline]
+    pub(crate) fn without_copy(header: FrameHeader) -> Self {
+        Self { header, copy: None }
+    }
+
+    /// Where in the segment the payload starts.
+    fn start(&self) -> u32 {
+        self.header.position.offset.saturating_add(HEADER)
+    }
+}
+
+/// The first offset at or behind `from` where a valid frame header stands.
+pub(crate) fn next_frame(extent: &[u8], check: &FrameCheck, from: u32) -> Option<u32> {
+    let start = (from.max(SEGMENT_HEADER_LEN) as usize).next_multiple_of(FRAME_ALIGN);
+    (start..extent.len().saturating_sub(FRAME_HEADER_LEN - 1)).step_by(FRAME_ALIGN).find_map(|at| {
+        let offset = u32::try_from(at).ok()?;
+        let bytes = extent.get(at..)?;
+        let position = LogPosition { segment: check.segment(), offset };
+        (claims_position(bytes, position) && FrameHeader::decode_with(bytes, check, offset).is_ok())
+            .then_some(offset)
+    })
+}

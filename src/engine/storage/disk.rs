@@ -1,0 +1,245 @@
+//! The storage as the engine sees it: errors with the action that failed, counters, and poison.
+//!
+//! - **A failed write or sync is final** (I10): the kernel may have dropped the pages and marked
+//!   them clean. From then on each write and sync is refused. A failed write of the index poisons
+//!   nothing, since the index can be rebuilt.
+//! - **Poison is decided and told here alone** ([`OnPoison`]), whichever call met the failure.
+//! - **A child that was forked writes nothing**: file, lock and maps are its parent's.
+//! - **Syncs are one after another**: the kernel tells a failed write-back to one caller only, and
+//!   the next must not take its silence for success.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+
+use crate::engine::storage::{Region, Storage, TailWindow, ZEROS, fork};
+use crate::error::{Error, IoAction, Result};
+
+/// How often the storage was asked for something since the store was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct IoCounters {
+    /// Reads by system call.
+    pub reads: u64,
+    /// Bytes read by system call.
+    pub bytes_read: u64,
+    /// Frames and directories looked at through a map of the file. A trace adds its own when it
+    /// is dropped.
+    pub mapped_reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Frames that were stored through a map of the file, without a system call.
+    pub stores: u64,
+    /// Syncs.
+    pub syncs: u64,
+}
+
+/// Counters of these names, which [`IoCounters`] tells.
+macro_rules! counters {
+    ($($name:ident),*) => {
+        #[derive(Debug, Default)]
+        struct Counters {
+            $($name: AtomicU64,)*
+        }
+
+        impl Counters {
+            fn read(&self) -> IoCounters {
+                IoCounters { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters!(reads, bytes_read, mapped_reads, writes, bytes_written, stores, syncs);
+
+/// The storage with errors and counters. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Disk {
+    storage: Arc<dyn Storage>,
+    shared: Arc<Shared>,
+    /// See [`fork::generation`].
+    forks: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    counters: Counters,
+    poisoned: AtomicBool,
+    on_poison: OnceLock<Weak<dyn OnPoison>>,
+    syncing: Mutex<()>,
+}
+
+/// Whoever has others wait for a sync.
+pub(crate) trait OnPoison: Send + Sync {
+    /// No sync will succeed any more. Called once, by the thread that met the failure, perhaps with
+    /// locks of the engine held.
+    fn poisoned(&self);
+}
+
+impl Disk {
+    pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
+        Self { storage, shared: Arc::default(), forks: fork::generation() }
+    }
+
+    pub(crate) fn len(&self) -> Result<u64> {
+        told(IoAction::Read { offset: 0 }, self.storage.len())
+    }
+
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.shared.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.bytes_read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        told(IoAction::Read { offset }, self.storage.read_at(offset, buf))
+    }
+
+    /// Reads `len` bytes; what lies behind the end of the file reads as zero.
+    pub(crate) fn read_padded(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.read_data(offset, len, offset.saturating_add(len as u64))
+    }
+
+    /// The same for a range that is known to have only zeros from `end` on; they are not read.
+    pub(crate) fn read_data(&self, offset: u64, len: usize, end: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let there = self.len()?.min(end).saturating_sub(offset).min(len as u64);
+        let there = usize::try_from(there).unwrap_or(len);
+        if let Some(head) = bytes.get_mut(..there)
+            && !head.is_empty()
+        {
+            self.read(offset, head)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Where the data of the range ends, as far as that is known without reading: there are only
+    /// zeros behind.
+    pub(crate) fn data_end(&self, offset: u64, len: u64) -> u64 {
+        let end = offset.saturating_add(len);
+        self.storage.data_end(offset, len).map_or(end, |found| found.clamp(offset, end))
+    }
+
+    /// Whether looking at the range through a view would take space.
+    pub(crate) fn looking_takes_space(&self, offset: u64, len: usize) -> bool {
+        self.storage.looking_takes_space(offset, len as u64).unwrap_or(true)
+    }
+
+    /// A view of the range, of which only the first bytes, `used` of them, will be looked at; or
+    /// `None` where the storage has none, or looking would take space.
+    pub(crate) fn map(&self, offset: u64, len: usize, used: usize) -> Result<Option<Region>> {
+        if self.looking_takes_space(offset, used) {
+            return Ok(None);
+        }
+        told(IoAction::Read { offset }, self.storage.map(offset, len))
+    }
+
+    /// Counts looks at bytes through a map.
+    pub(crate) fn count_mapped(&self, looks: u64) {
+        self.shared.counters.mapped_reads.fetch_add(looks, Ordering::Relaxed);
+    }
+
+    /// Writes what must not be lost: a failure poisons the store.
+    pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check()?;
+        self.write_unguarded(offset, data).inspect_err(|_| self.poison())
+    }
+
+    /// Writes what can be rebuilt: a failure is told and nothing else.
+    pub(crate) fn write_unguarded(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.shared.counters.writes.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.bytes_written.fetch_add(data.len() as u64, Ordering::Relaxed);
+        told(IoAction::Write { offset }, self.storage.write_at(offset, data))
+    }
+
+    /// Writes zeros to where nothing was written yet. A failure changes nothing.
+    pub(crate) fn zero(&self, offset: u64, len: usize) -> Result<()> {
+        self.check()?;
+        let mut at = 0;
+        while at < len {
+            let zeros = ZEROS.get(..len - at).unwrap_or(&ZEROS);
+            self.write_unguarded(offset + at as u64, zeros)?;
+            at += zeros.len();
+        }
+        Ok(())
+    }
+
+    /// A window for stores, or `None` where the storage has none.
+    pub(crate) fn map_tail(&self, offset: u64, len: usize) -> Option<Arc<dyn TailWindow>> {
+        self.storage.map_tail(offset, len).ok().flatten()
+    }
+
+    /// Stores a frame that must not be lost, in two parts of which the first is made of whole
+    /// words, at a place of a window that is at `offset` of the file: a failure poisons the store.
+    /// One thread at a time, which has checked the disk.
+    #[inline]
+    pub(crate) fn store_frame(
+        &self,
+        window: &dyn TailWindow,
+        offset: u64,
+        at: usize,
+        head: &[u8],
+        rest: &[u8],
+    ) -> Result<()> {
+        let stores = &self.shared.counters.stores;
+        stores.store(stores.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let done = window.store_frame(at, head, rest).inspect_err(|_| self.poison());
+        told(IoAction::Write { offset: offset + at as u64 }, done)
+    }
+
+    /// Makes everything durable that was written before the call. A failure poisons the store.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let _one_at_a_time = self.shared.syncing.lock();
+        self.check()?;
+        self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        told(IoAction::Sync, self.storage.sync().inspect_err(|_| self.poison()))
+    }
+
+    /// Whether this process is a child that was forked from the one that opened the store.
+    pub(crate) fn is_inherited(&self) -> bool {
+        fork::current() != self.forks
+    }
+
+    /// Refuses if an earlier write or sync failed, or the store is another process's.
+    pub(crate) fn check(&self) -> Result<()> {
+        match (self.shared.poisoned.load(Ordering::Acquire), self.is_inherited()) {
+            (false, false) => Ok(()),
+            (_, true) => Err(Error::Closed),
+            (true, _) => Err(Error::Poisoned),
+        }
+    }
+
+    /// Names who is told of poison. The first call counts.
+    pub(crate) fn on_poison(&self, told: Weak<dyn OnPoison>) {
+        let _ = self.shared.on_poison.set(told);
+    }
+
+    fn poison(&self) {
+        let was = self.shared.poisoned.swap(true, Ordering::AcqRel);
+        if !was && let Some(told) = self.shared.on_poison.get().and_then(Weak::upgrade) {
+            told.poisoned();
+        }
+    }
+
+    pub(crate) fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        let action = IoAction::Allocate { offset: offset + len };
+        told(action, self.storage.allocate(offset, len))
+    }
+
+    pub(crate) fn set_len(&self, len: u64) -> Result<()> {
+        told(IoAction::Release { offset: len }, self.storage.set_len(len))
+    }
+
+    pub(crate) fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        told(IoAction::Release { offset }, self.storage.punch(offset, len))
+    }
+
+    pub(crate) fn counters(&self) -> IoCounters {
+        self.shared.counters.read()
+    }
+}
+
+/// The error of an action with its name.
+#[inline]
+fn told<T>(action: IoAction, result: std::io::Result<T>) -> Result<T> {
+    result.map_err(|source| Error::io(action, source))
+}

@@ -1,0 +1,215 @@
+//! Stores into the file through writable maps, for the tail of the log.
+//!
+//! One window of 256 MiB is mapped at a time, the one that the tail lies in; an older one lives on
+//! until nobody refers to it. A range that crosses two windows gets an exact map of its own.
+//!
+//! - No `&mut [u8]` is ever made. Words of 8 bytes are stored one by one, as atomics: concurrent
+//!   stores and views ([`Region`](crate::engine::storage::Region)) are defined, and a kill tears between words only.
+//! - A store reaches only what the window was made for, and never behind the end of the file,
+//!   which would be a SIGBUS. [`Storage::map_tail`](crate::engine::storage::Storage::map_tail) has its caller
+//!   allocate the range.
+//! - The window lets go of pages that were stored into, now and then and before a sync. Else the
+//!   sync write-protects them one by one, and stops every processor of this program for each.
+//! - A window holds the file handle and with it the writer lock, as views do.
+//! - Only on ext4 and tmpfs: elsewhere (btrfs, zfs, xfs after a reflink copy) a store into space
+//!   that was allocated may meet a full disk, which is a SIGBUS. The caller writes there.
+
+#![allow(unsafe_code, reason = "a store through a raw pointer; the block says what it needs")]
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
+use std::io;
+use std::sync::{Arc, Weak};
+
+use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
+use parking_lot::Mutex;
+
+use crate::engine::storage::TailWindow;
+use crate::engine::storage::file::Handle;
+use crate::engine::storage::mmap_read::WINDOW_LEN;
+
+/// The bytes of one store.
+const WORD: usize = 8;
+
+/// What is let go of begins and ends at multiples of this, which is what the kernel maps at once:
+/// half of it would come back with the next store into the other half.
+const FOLIO: usize = 64 << 10;
+
+/// How much is let go of at once: that stops the other processors too.
+const RELEASED: usize = 256 << 10;
+
+/// The same before a sync.
+const RELEASED_FOR_SYNC: usize = 64 << 10;
+
+/// The writable map of one file that is in use.
+#[derive(Debug, Default)]
+pub(super) struct TailMaps {
+    current: Mutex<Option<(u64, Arc<Writable>)>>,
+    /// The window that was made last, which is the one that is stored into.
+    last: Mutex<Weak<Window>>,
+}
+
+/// One writable map and what keeps it sound.
+struct Writable {
+    map: MmapRaw,
+    handle: Arc<Handle>,
+}
+
+/// A part of a map: what the tail's segment may take.
+#[derive(Debug)]
+struct Window {
+    writable: Arc<Writable>,
+    /// Where the part starts in the map, and in the file.
+    start: usize,
+    offset: u64,
+    len: usize,
+    /// Nothing behind here was stored into.
+    stored: AtomicUsize,
+    /// Everything in front of here was let go of.
+    released: AtomicUsize,
+}
+
+impl TailMaps {
+    /// A window for stores into `offset..offset + len`, or `None` where that is not to be had.
+    pub(super) fn window(
+        &self,
+        handle: &Arc<Handle>,
+        offset: u64,
+        len: usize,
+    ) -> Option<Arc<dyn TailWindow>> {
+        let may_store = usize::BITS >= u64::BITS && handle.file_system().keeps_space();
+        if !may_store || !offset.is_multiple_of(WORD as u64) {
+            return None;
+        }
+        let last = offset.checked_add(len as u64)?.checked_sub(1)?;
+        let number = offset / WINDOW_LEN;
+        let (writable, start) = if last / WINDOW_LEN == number {
+            let writable = self.numbered(handle, number)?;
+            (writable, usize::try_from(offset % WINDOW_LEN).ok()?)
+        } else {
+            (Arc::new(Writable::map(handle, offset, len)?), 0)
+        };
+        let (stored, released) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let window = Arc::new(Window { writable, start, offset, len, stored, released });
+        *self.last.lock() = Arc::downgrade(&window);
+        Some(window)
+    }
+
+    /// Lets go of what was stored into; called before a sync.
+    pub(super) fn let_go(&self) {
+        let last = self.last.lock().upgrade();
+        if let Some(last) = last {
+            last.let_go(RELEASED_FOR_SYNC);
+        }
+    }
+
+    fn numbered(&self, handle: &Arc<Handle>, number: u64) -> Option<Arc<Writable>> {
+        let mut current = self.current.lock();
+        if let Some((mapped, writable)) = &*current
+            && *mapped == number
+        {
+            return Some(Arc::clone(writable));
+        }
+        let len = usize::try_from(WINDOW_LEN).ok()?;
+        let writable = Arc::new(Writable::map(handle, number * WINDOW_LEN, len)?);
+        *current = Some((number, Arc::clone(&writable)));
+        Some(writable)
+    }
+}
+
+impl Writable {
+    fn map(handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Self> {
+        let map = MmapOptions::new().offset(offset).len(len).map_raw(handle.file()).ok()?;
+        (map.as_mut_ptr().align_offset(WORD) == 0 && map.len() >= len)
+            .then(|| Self { map, handle: Arc::clone(handle) })
+    }
+}
+
+impl fmt::Debug for Writable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writable").field("len", &self.map.len()).finish_non_exhaustive()
+    }
+}
+
+impl Window {
+    /// Stores words one by one. The caller has checked that they lie within the window and the
+    /// file, and that `at` is a multiple of their length.
+    #[inline]
+    fn put(&self, at: usize, words: &[[u8; WORD]]) {
+        assert!(at.is_multiple_of(WORD) && at + words.len() * WORD <= self.len);
+        let first = self.writable.map.as_mut_ptr().wrapping_add(self.start + at);
+        for (place, word) in words.iter().enumerate() {
+            let word = u64::from_le_bytes(*word).to_le();
+            // SAFETY: the map is writable and shared, and lives as long as `self` does. The word
+            // lies within it: `start + len` of the window does by construction, and the words lie
+            // within `len` as asserted above. It is aligned: the map, `start` and `at` are. It
+            // lies within the file, whose length only grows beyond `known_len`, up to which the
+            // caller goes, while the writer lock is held, which `handle` does. In this process the
+            // bytes are changed through atomics of this size alone; the views of `map.rs` are
+            // other maps, in which nobody looks at bytes of the tail before the store is over, as
+            // `Storage::map_tail` demands.
+            let target = unsafe { AtomicU64::from_ptr(first.wrapping_add(place * WORD).cast()) };
+            target.store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Window {
+    /// Drops the pages that were stored into from the page table, if there are so many by now.
+    fn let_go(&self, least: usize) {
+        let (stored, released) =
+            (self.stored.load(Ordering::Relaxed), self.released.load(Ordering::Relaxed));
+        if stored.saturating_sub(released) < least {
+            return;
+        }
+        self.released.store(stored, Ordering::Relaxed);
+        let whole = |at: usize| (self.start + at.min(self.len)) / FOLIO * FOLIO;
+        let (start, end) = (whole(released), whole(stored));
+        if start < end {
+            let advise = UncheckedAdvice::DontNeed;
+            // SAFETY: the map is a shared one of a file, and the range lies within it. To let go of
+            // pages drops entries of the page table, and no byte: whoever comes to them again finds
+            // what was stored, also who stores at this moment.
+            let _ = unsafe { self.writable.map.unchecked_advise_range(advise, start, end - start) };
+        }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.let_go(1);
+    }
+}
+
+impl TailWindow for Window {
+    fn store(&self, at: usize, data: &[u8]) -> io::Result<()> {
+        self.store_frame(at, data, &[])
+    }
+
+    fn store_frame(&self, at: usize, head: &[u8], rest: &[u8]) -> io::Result<()> {
+        let (words, last) = rest.as_chunks::<WORD>();
+        let len = head.len() + rest.len().next_multiple_of(WORD);
+        let whole = at.is_multiple_of(WORD) && head.len().is_multiple_of(WORD);
+        let end = at.checked_add(len).filter(|end| whole && *end <= self.len);
+        let end = end.ok_or(io::ErrorKind::InvalidInput)?;
+        if self.offset.saturating_add(end as u64) > self.writable.handle.known_len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.put(at, head.as_chunks::<WORD>().0);
+        self.put(at + head.len(), words);
+        if !last.is_empty() {
+            let mut filled = [0; WORD];
+            filled[..last.len()].copy_from_slice(last);
+            self.put(at + head.len() + words.len() * WORD, &[filled]);
+        }
+        // A kill finds the words of this call stored before those of the next: a thread's stores
+        // are stopped in the order of its program, and the compiler keeps to that order here.
+        compiler_fence(Ordering::SeqCst);
+        self.stored.store(end, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn pause(&self) {
+        self.let_go(RELEASED);
+    }
+}

@@ -1,0 +1,287 @@
+//! Checking everything that the file holds, and listing every problem with its place.
+
+mod segments;
+
+use core::cell::RefCell;
+use core::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::engine::read::cursor::Opened;
+use crate::engine::read::open_trace::parts_now;
+use crate::engine::read::trace::Trace;
+use crate::engine::state::catalog::Catalog;
+use crate::engine::state::log_state::Core;
+use crate::engine::state::segment::{Mark, Segment};
+use crate::engine::verify::segments::{Large, check_sealed, check_tail};
+use crate::engine::write::Engine;
+use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::header::{HeaderFault, StaticHeader};
+use crate::format::manifest::{AreaHeader, read_area};
+use crate::format::superblock::Superblock;
+use crate::format::{OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT, owner};
+use crate::index::{DirectoryScan, RunRow, Span};
+use crate::types::{RunNo, SegmentId, Seq};
+
+/// What a check of everything found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Every problem, with its place; a damaged frame costs its record and nothing else.
+    pub problems: Vec<Corruption>,
+    /// Segments that were read.
+    pub segments: u64,
+    /// Frames that were checked.
+    pub frames: u64,
+    /// Records among them, large ones counted once.
+    pub records: u64,
+    /// Living runs.
+    pub runs: u64,
+    /// Runs that have frames in the segments that were read, counted per segment.
+    pub run_parts: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Whether an index was compared with the segments: there was one, and it was not dropped
+    /// meanwhile.
+    pub index_checked: bool,
+}
+
+impl VerifyReport {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl Engine {
+    pub(crate) fn verify(&self) -> Result<VerifyReport> {
+        let mut report = VerifyReport::default();
+        self.verify_front(&mut report)?;
+        let stats = self.stats();
+        report.runs = report.unless_damaged(stats)?.map_or(0, |stats| stats.runs);
+        let (sealed, tail, end, catalog, deleted, host, in_tail) = {
+            let index = self.index.lock();
+            let core = self.open_core()?;
+            let (tail, catalog) = (Arc::clone(&core.tail.segment), Arc::clone(&core.catalog));
+            let (end, deleted) = (core.tail.offset, Arc::clone(&core.deleted));
+            let runs = core.tail.builder.runs().iter().map(|built| &built.entry);
+            let in_tail = runs.filter_map(|run| Some((run.run_no, run.first_seq?))).collect();
+            (sealed_segments(&core), tail, end, catalog, deleted, index.host().cloned(), in_tail)
+        };
+        let mut large = Large::new();
+        for segment in &sealed {
+            verify_segment_header(segment, &mut report)?;
+            report.add(check_sealed(segment, &mut large))?;
+        }
+        verify_segment_header(&tail, &mut report)?;
+        let name_of = |run_no| {
+            let core = self.core.lock();
+            self.row(&core, run_no).ok().map(|row| row.run)
+        };
+        report.add(check_tail(&tail, end, name_of, &mut large))?;
+        self.verify_large(large, &mut report)?;
+        verify_sequences(sealed, (tail.id(), &in_tail), &deleted, &mut report)?;
+        if let Some(host) = host.filter(|_| catalog.index().is_some()) {
+            let matches = catalog.index_matches(&deleted);
+            // One that was dropped meanwhile does not answer, which says nothing about it.
+            let matches = report.unless_damaged(matches)?.flatten();
+            let matches = matches.filter(|matches| *matches || !host.is_detached());
+            report.index_checked = matches.is_some();
+            if matches == Some(false) {
+                report.problems.push(Corruption::new(Place::Index, Damage::Mismatch));
+            }
+        }
+        Ok(report)
+    }
+
+    /// Reads each large record: that its frames check says nothing of whether all are there.
+    fn verify_large(&self, large: Large, report: &mut VerifyReport) -> Result<()> {
+        for (run_no, seq) in large {
+            let core = self.core.lock();
+            let row = match self.row(&core, run_no) {
+                // It was deleted since.
+                Err(Error::Evicted { .. } | Error::RunNotFound { .. }) => continue,
+                row => row,
+            };
+            let Some(row) = report.unless_damaged(row)? else { continue };
+            let Some(parts) = report.unless_damaged(parts_now(core, run_no))? else { continue };
+            let opened = Opened { agent: row.agent, run: row.run, parts };
+            let trace = Trace::new(Arc::new(opened), run_no, None);
+            let read = trace.range(seq..=seq).and_then(|mut one| one.next().transpose());
+            match report.unless_damaged(read) {
+                Ok(_) | Err(Error::NeedsFeature { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what stands in front of the extents, and the manifest wherever it is.
+    fn verify_front(&self, report: &mut VerifyReport) -> Result<()> {
+        let keeper = self.keeper.lock();
+        let header = self.disk.read_padded(0, PAGE_LEN)?;
+        if let Err(fault) = StaticHeader::decode(&header) {
+            let damage = match fault {
+                HeaderFault::Damaged(damage) => damage,
+                _ => Damage::Magic,
+            };
+            report.problems.push(Corruption::new(Place::Header, damage));
+        }
+        for slot in 0..2u8 {
+            let bytes = self.disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE_LEN)?;
+            if let Err(damage) = Superblock::decode(&bytes) {
+                report.problems.push(Corruption::new(Place::Superblock { slot }, damage));
+            }
+        }
+        if let Err(damage) = owner::decode(&self.disk.read_padded(OWNER_AT, PAGE_LEN)?) {
+            report.problems.push(Corruption::new(Place::OwnerPage, damage));
+        }
+        let at = keeper.manifest.at();
+        let area = self.disk.read_padded(at.offset, usize::try_from(at.len).unwrap_or(0))?;
+        let damage = match read_area(&area, self.uuid, at.generation) {
+            Ok(read) if read.extents == *keeper.manifest.extents() => None,
+            Ok(_) => Some(Damage::Mismatch),
+            Err(damage) => Some(damage),
+        };
+        let damage = damage.or_else(|| AreaHeader::decode(&area).err());
+        if let Some(damage) = damage {
+            report.problems.push(Corruption::new(Place::Manifest { offset: at.offset }, damage));
+        }
+        report.bytes += 4 * PAGE + at.len;
+        Ok(())
+    }
+}
+
+fn verify_segment_header(segment: &Segment, report: &mut VerifyReport) -> Result<()> {
+    match segment.header() {
+        // Zeroed on purpose: the segment was retired since the check began.
+        Err(Error::Corrupt(_)) if segment.is(Mark::Retired) => {}
+        Err(Error::Corrupt(corruption)) => report.problems.push(corruption),
+        read => drop(read?),
+    }
+    Ok(())
+}
+
+/// Tells of the runs of which a segment has records that are in front of where another one ended,
+/// or not next to them: what is in between is lost.
+fn verify_sequences(
+    sealed: Vec<Arc<Segment>>,
+    (tail, in_tail): (SegmentId, &HashMap<RunNo, Seq>),
+    deleted: &HashSet<RunNo>,
+    report: &mut VerifyReport,
+) -> Result<()> {
+    let catalog = Catalog::new(sealed, None, None);
+    let found = RefCell::new(Vec::new());
+    let walk = |row: RunRow, spans: Vec<Span>| {
+        let sealed =
+            spans.iter().filter_map(|span| Some((span.segment, span.first_seq?, span.next_seq)));
+        let last = in_tail.get(&row.run_no).map(|first| (tail, *first, *first));
+        let mut next = Seq(0);
+        let odd = sealed.chain(last).find_map(|(segment, first, end)| {
+            let odd = match first.cmp(&next) {
+                Ordering::Less => Some((segment, Damage::Repeated, first)),
+                Ordering::Equal => None,
+                Ordering::Greater => Some((segment, Damage::Missing, next)),
+            };
+            next = next.max(end);
+            odd
+        });
+        if let Some((segment, damage, seq)) = odd
+            && !deleted.contains(&row.run_no)
+        {
+            let (place, run) = (Place::Directory { segment }, Some(row.run));
+            found.borrow_mut().push(Corruption { place, damage, run, seq: Some(seq) });
+        }
+        Ok(())
+    };
+    let walked = catalog.ask_directories(|_| {
+        found.borrow_mut().clear();
+        DirectoryScan::new(&catalog).each_state(&walk)
+    });
+    let is_clean = report.is_clean();
+    report.problems.append(&mut found.borrow_mut());
+    match walked {
+        Err(Error::Corrupt(damage)) if is_clean => report.problems.push(damage),
+        Err(Error::Corrupt(_)) => {}
+        walked => walked?,
+    }
+    Ok(())
+}
+
+/// The segments that are sealed, ascending.
+fn sealed_segments(core: &Core) -> Vec<Arc<Segment>> {
+    let mut sealed: Vec<_> =
+        core.catalog.segments().iter().chain(&core.unapplied).cloned().collect();
+    sealed.sort_by_key(|segment| segment.id());
+    sealed
+}
+
+impl VerifyReport {
+    /// What was found, or nothing where damage kept it from being found, which is told once of each
+    /// place. Any other failure says nothing of the store.
+    fn unless_damaged<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(Error::Corrupt(damage)) => {
+                if !self.problems.iter().any(|known| known.place == damage.place) {
+                    self.problems.push(damage);
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds what the check of a segment found.
+    fn add(&mut self, check: Result<Self>) -> Result<()> {
+        let Some(check) = self.unless_damaged(check)? else { return Ok(()) };
+        self.segments += check.segments;
+        self.frames += check.frames;
+        self.records += check.records;
+        self.run_parts += check.run_parts;
+        self.bytes += check.bytes;
+        self.problems.extend(check.problems);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::storage::MemoryStorage;
+    use crate::types::Seq;
+    use crate::{Options, RunLog};
+
+    /// Appends to the run until the log goes on in another segment.
+    fn fill(log: &RunLog) {
+        let full = log.stats().unwrap().end.segment;
+        while log.stats().unwrap().end.segment == full {
+            let _ = log.writer("run").unwrap().append(&[7; 5_000]).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_run_that_has_records_twice_in_several_segments_is_told() {
+        let options = Options::new().extent_size(64 << 10).background(false);
+        let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        drop(log.start_run("agent", "run", ()).unwrap());
+        let run_no = log.engine().resolve(&log.engine().core.lock(), "run".into()).unwrap();
+        fill(&log);
+        log.checkpoint().unwrap();
+        let _ = log.writer("run").unwrap().append(b"the first of another segment").unwrap();
+        let twice = log.trace("run").unwrap().count() as u64 - 3;
+        assert!(log.verify().unwrap().is_clean());
+        log.engine().core.lock().roll(log.engine()).unwrap();
+        log.engine().core.lock().hot.get_mut(run_no).unwrap().next_seq = Seq(twice);
+        // In the tail, in a sealed segment, and in one that the index knows.
+        for _ in 0..3 {
+            let _ = log.writer("run").unwrap().append(b"again").unwrap();
+            let told = log.verify().unwrap().problems;
+            let [told] = told.as_slice() else { panic!("{told:?}") };
+            assert_eq!((told.run.as_ref().unwrap().as_str(), told.seq), ("run", Some(Seq(twice))));
+            log.engine().core.lock().roll(log.engine()).unwrap();
+            log.checkpoint().unwrap();
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! From a batch to its frames: what is there is looked at, and what takes its place is written,
+//! under one lock.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::{Batch, Committed, Expected, Write};
+use crate::engine::background::Wanted;
+use crate::engine::state::active_runs::HotRun;
+use crate::engine::state::log_state::{Core, Urgency, reserve_len};
+use crate::engine::values::Allow;
+use crate::engine::write::Engine;
+use crate::engine::write::append::{advance, find};
+use crate::engine::write::chunks::{Body, PiecesOf, Rows, record_draft};
+use crate::engine::write::group_commit::Ticket;
+use crate::engine::write::pending_frame::{CREATES, Draft, NewRecord};
+use crate::error::{Error, IdKind, Result, Sized};
+use crate::format::eviction::Eviction;
+use crate::format::frame::{self, FLAG_BATCH, FLAG_DOCUMENT, frame_len};
+use crate::format::{FrameHeader, FrameKind};
+use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId, Seq, Timestamp, Version};
+
+/// The most evictions in one frame.
+const EVICTIONS: usize = 1000;
+
+/// How many last records of runs the space that is kept back takes at least.
+const LAST_WORDS: usize = 4;
+
+/// The bytes of an eviction without a receipt.
+const EVICTION_LEN: usize = 32;
+
+/// A write with checked ids, and its number.
+struct Planned<'a> {
+    space: AgentId,
+    id: RunId,
+    /// START of a document: its ids.
+    ids: Vec<u8>,
+    write: Write<'a>,
+    /// The version that a put will have, or the run that a record goes to.
+    run_no: RunNo,
+    /// The payload as it will stand in its frame.
+    body: Option<Body<'a>>,
+    /// Pieces of the version are written.
+    pending: bool,
+}
+
+/// What a batch finds: the version that counts of each document that it writes, and the versions
+/// that go.
+#[derive(Default)]
+struct Found {
+    versions: Vec<Option<Version>>,
+    evicted: Vec<RunNo>,
+}
+
+impl Engine {
+    /// Does all writes of a batch, or none.
+    pub(crate) fn commit_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
+        let committed = self.write_batch(batch);
+        self.told(committed, batch.level())
+    }
+
+    fn write_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
+        let mut planned = self.plan_batch(batch)?;
+        let mut rows = self.rows_of(&planned)?;
+        if planned.iter().any(|write| write.is_longer(rows.limit)) {
+            // What is refused anyway leaves no pieces behind.
+            self.look(&mut self.core.lock(), &mut planned)?;
+        }
+        let bodies = planned.iter_mut().try_for_each(|write| self.write_body(&mut rows, write));
+        let placed = bodies.and_then(|()| {
+            let mut core = self.core.lock();
+            let found = self.look(&mut core, &mut planned)?;
+            Ok((self.place_batch(&mut core, batch, &mut planned, found)?, core))
+        });
+        drop(rows);
+        let pending = planned.iter().filter(|write| write.pending).map(|write| write.run_no);
+        let ((versions, lsn, end), core) = placed.inspect_err(|_| self.give_up(pending))?;
+        self.finish(core, end, batch.level())?;
+        let is_write = |write: &Planned<'_>| !matches!(write.write, Write::Expect { .. });
+        let versions = planned.iter().zip(versions).filter(|(write, _)| is_write(write));
+        let versions = versions.map(|(_, version)| version).collect();
+        let ticket = Ticket::new(Arc::clone(self), end);
+        Ok(Committed { versions, lsn, ticket })
+    }
+
+    /// Refuses what could never be stored.
+    fn plan_batch<'a>(&self, batch: &Batch<'a>) -> Result<Vec<Planned<'a>>> {
+        if batch.is_empty() {
+            return Err(Error::InvalidArgument { what: "a batch has at least one write" });
+        }
+        let mut seen = HashSet::new();
+        let mut planned = Vec::with_capacity(batch.len());
+        for write in &batch.writes {
+            let (space, id, record) = match write {
+                Write::Append { agent, run, record } => {
+                    (AgentId::new(agent)?, RunId::new(run)?, Some(record))
+                }
+                Write::Put { namespace, key, value, .. } => {
+                    let (space, key) = document_ids(namespace, key)?;
+                    (space, key, Some(value))
+                }
+                Write::Delete { namespace, key, .. } | Write::Expect { namespace, key, .. } => {
+                    let (space, key) = document_ids(namespace, key)?;
+                    (space, key, None)
+                }
+            };
+            if let Some(record) = record {
+                self.check_record(record)?;
+            }
+            let is_document = matches!(write, Write::Put { .. } | Write::Delete { .. });
+            if is_document && !seen.insert((space.clone(), id.clone())) {
+                let what = "a batch writes a document once";
+                return Err(Error::InvalidArgument { what });
+            }
+            let mut ids = Vec::new();
+            if matches!(write, Write::Put { .. }) {
+                frame::encode_ids(&space, &id, &mut ids);
+            }
+            let (write, run_no, body, pending) = (*write, RunNo(0), None, false);
+            planned.push(Planned { space, id, ids, write, run_no, body, pending });
+        }
+        Ok(planned)
+    }
+
+    /// Longer payloads are written in pieces, so that the frames of the batch fit a segment.
+    fn rows_of(&self, planned: &[Planned<'_>]) -> Result<Rows<'_>> {
+        let records: Vec<NewRecord<'_>> = planned.iter().filter_map(Planned::record).collect();
+        // A START and a BIND, or the BIND of a run, and one version that goes.
+        let others = planned.iter().map(|planned| match planned.write {
+            Write::Put { .. } => 2 * frame_len(planned.ids.len()) + EVICTION_LEN,
+            Write::Append { .. } => frame_len(4 + planned.ids_len()),
+            Write::Delete { .. } => EVICTION_LEN,
+            Write::Expect { .. } => 0,
+        });
+        let limit = self.limit_for(&records, frame_len(0) + others.sum::<usize>())?;
+        Ok(self.rows_for(&records, limit))
+    }
+
+    /// The payload as it will stand in its frame; a long one is written now, in pieces that count
+    /// only once the batch does.
+    fn write_body<'e>(
+        self: &'e Arc<Self>,
+        rows: &mut Rows<'e>,
+        planned: &mut Planned<'_>,
+    ) -> Result<()> {
+        let Some(record) = planned.record() else { return Ok(()) };
+        let of = match planned.write {
+            Write::Append { .. } => PiecesOf::Run(Allow::nothing()),
+            _ => PiecesOf::Document,
+        };
+        if matches!(of, PiecesOf::Document) && planned.is_longer(rows.limit) {
+            let mut core = self.open_core()?;
+            planned.run_no = self.new_version(&mut core, planned)?;
+            planned.pending = true;
+            if let Some(version) = core.hot.get_mut(planned.run_no) {
+                version.pending = true;
+            }
+        }
+        planned.body = Some(self.body(rows, planned.run_no, &record, of)?);
+        Ok(())
+    }
+
+    /// A number for a version that is about to be written, with its names in memory.
+    fn new_version(&self, core: &mut Core, planned: &Planned<'_>) -> Result<RunNo> {
+        let run_no = core.take_run_no()?;
+        let at = planned.record().and_then(|record| record.time()).unwrap_or_else(|| self.now());
+        let mut new = HotRun::new(run_no, planned.space.clone(), planned.id.clone(), at);
+        new.document = true;
+        core.hot.insert(new);
+        Ok(run_no)
+    }
+
+    /// Refuses the batch unless all documents are as they must be, and all runs are there. Answers
+    /// the versions that are there, and those that go.
+    fn look(&self, core: &mut Core, planned: &mut [Planned<'_>]) -> Result<Found> {
+        self.check_open(core)?;
+        // What is only expected comes first: it may say who may write at all.
+        for planned in planned.iter() {
+            if let Write::Expect { expected, .. } = planned.write {
+                let _ = self.check_expected(core, (&planned.space, &planned.id), expected)?;
+            }
+        }
+        let mut found = Found::default();
+        for write in planned.iter_mut() {
+            found.versions.push(self.supersede(core, write, &mut found.evicted)?);
+            if matches!(write.write, Write::Append { .. }) {
+                write.run_no = self.run_of(core, write)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Places all frames of the batch.
+    fn place_batch(
+        &self,
+        core: &mut Core,
+        batch: &Batch<'_>,
+        planned: &mut [Planned<'_>],
+        Found { mut versions, evicted }: Found,
+    ) -> Result<(Vec<Option<Version>>, Lsn, LogPosition)> {
+        let suspects = self.segments_of(core, &evicted)?;
+        let mut fresh = Vec::new();
+        let puts = planned.iter_mut().zip(&mut versions);
+        let mut puts = puts.filter(|(write, _)| matches!(write.write, Write::Put { .. }));
+        let numbered = puts.try_for_each(|(write, version)| {
+            if write.run_no == RunNo(0) {
+                write.run_no = self.new_version(core, write)?;
+                fresh.push(write.run_no);
+            }
+            *version = Some(Version(write.run_no.0));
+            Ok(())
+        });
+        let placed = numbered.and_then(|()| self.place_writes(core, batch, planned, &evicted));
+        let Ok((lsn, end)) = placed else {
+            for run_no in fresh {
+                core.hot.remove(run_no);
+            }
+            return placed.map(|(lsn, end)| (versions, lsn, end));
+        };
+        self.settle_batch(core, planned, &evicted, suspects);
+        Ok((versions, lsn, end))
+    }
+
+    /// The numbers of all versions of a document, and the one that counts, if that is as expected.
+    fn check_expected(
+        &self,
+        core: &Core,
+        (namespace, key): (&AgentId, &RunId),
+        expected: Expected,
+    ) -> Result<(Vec<RunNo>, Option<Version>)> {
+        let numbers = self.version_numbers(core, namespace, key)?;
+        let found = self.current_version(core, &numbers)?.map(|row| Version(row.run_no.0));
+        let as_expected = match expected {
+            Expected::Anything => true,
+            Expected::Absent => found.is_none(),
+            Expected::Version(version) => found == Some(version),
+        };
+        if !as_expected {
+            let (namespace, key) = (namespace.as_str().to_owned(), key.as_str().to_owned());
+            return Err(Error::Conflict { namespace, key, found });
+        }
+        Ok((numbers, found))
+    }
+
+    /// The version of a document that a write finds; it, and what else is there of the document,
+    /// goes.
+    fn supersede(
+        &self,
+        core: &Core,
+        planned: &Planned<'_>,
+        evicted: &mut Vec<RunNo>,
+    ) -> Result<Option<Version>> {
+        let expected = match planned.write {
+            Write::Put { expected, .. } | Write::Delete { expected, .. } => expected,
+            Write::Expect { .. } | Write::Append { .. } => return Ok(None),
+        };
+        let (numbers, found) =
+            self.check_expected(core, (&planned.space, &planned.id), expected)?;
+        let is_pending = |run_no: &RunNo| core.hot.get(*run_no).is_some_and(|run| run.pending);
+        evicted.extend(numbers.iter().filter(|run_no| !is_pending(run_no)));
+        Ok(found)
+    }
+
+    /// The segments with frames of these.
+    pub(crate) fn segments_of(&self, core: &Core, evicted: &[RunNo]) -> Result<Vec<SegmentId>> {
+        let mut segments = Vec::new();
+        for &run_no in evicted {
+            let sealed = core.catalog.ask(|catalog| catalog.spans(run_no))?;
+            let hot = core.hot.get(run_no).map(|run| run.spans.as_slice()).unwrap_or_default();
+            segments.extend(sealed.iter().chain(hot).map(|span| span.segment));
+            segments.extend(core.tail.builder.run(run_no).map(|_| core.tail.segment.id()));
+        }
+        Ok(segments)
+    }
+
+    /// The run that a record goes to; its sequence is asked for later. It must be the one that its
+    /// pieces went to, if it has any.
+    fn run_of(&self, core: &mut Core, planned: &Planned<'_>) -> Result<RunNo> {
+        self.load_id(core, planned.id.as_str())?;
+        let run_no = find(core, &planned.space, &planned.id).ok_or_else(|| Error::RunNotFound {
+            run: planned.id.clone(),
+            agent: Some(planned.space.clone()),
+        })?;
+        if planned.run_no != RunNo(0) && planned.run_no != run_no {
+            return Err(Error::Evicted { run: Some(planned.id.clone()) });
+        }
+        self.next_seq(core, run_no, Allow::nothing())?;
+        Ok(run_no)
+    }
+
+    fn place_writes(
+        &self,
+        core: &mut Core,
+        batch: &Batch<'_>,
+        planned: &[Planned<'_>],
+        evicted: &[RunNo],
+    ) -> Result<(Lsn, LogPosition)> {
+        let now = self.now();
+        let mut drafts = self.write_drafts(core, planned, now)?;
+        let frames = drafts.iter().map(|draft| frame_len(draft.header.payload_len as usize));
+        let is_short = frames.sum::<usize>() <= reserve_len(self.extent_size) as usize / LAST_WORDS;
+        let gone: Vec<Vec<Eviction>> = evicted.chunks(EVICTIONS).map(without_receipts).collect();
+        let mut bodies = vec![Vec::new(); gone.len()];
+        let evicts = gone.iter().zip(&mut bodies).map(|(some, body)| Draft::evict(some, now, body));
+        drafts.extend(evicts);
+        if drafts.is_empty() {
+            // Documents that are not there were deleted.
+            return Ok((core.next_lsn, core.end_of_log()));
+        }
+        let adds = |write| matches!(write, &Write::Put { .. } | &Write::Append { .. });
+        let only_deletes = !batch.writes.iter().any(adds);
+        // Evictions give back more than they take.
+        let urgency = if only_deletes || batch.uses_reserve && is_short {
+            Urgency::Reserve
+        } else {
+            Urgency::Normal
+        };
+        for draft in &mut drafts {
+            draft.header.flags |= FLAG_BATCH;
+        }
+        let mut commit = Draft::empty(FrameKind::Commit, RunNo(0), now);
+        commit.header.extra = u32::try_from(drafts.len()).map_err(|_| Error::TooLarge {
+            what: Sized::Batch,
+            len: drafts.len() as u64,
+            max: u32::MAX.into(),
+        })?;
+        drafts.push(commit);
+        let end = core.place(self, &mut drafts, urgency, batch.level())?;
+        Ok((drafts.last().map_or(Lsn(0), |draft| draft.header.lsn), end))
+    }
+
+    /// The frames of documents and records, in the order of the writes.
+    fn write_drafts<'a>(
+        &self,
+        core: &Core,
+        planned: &'a [Planned<'_>],
+        now: Timestamp,
+    ) -> Result<Vec<Draft<'a>>> {
+        let mut next: Vec<(RunNo, Seq)> = Vec::new();
+        let mut drafts = Vec::with_capacity(2 * planned.len() + 2);
+        for write in planned {
+            let (Some(record), Some(body)) = (write.record(), &write.body) else { continue };
+            let at = record.time().unwrap_or(now);
+            let mut draft = record_draft(write.run_no, &record, body, at);
+            if matches!(write.write, Write::Put { .. }) {
+                let mut start = FrameHeader::new(FrameKind::Start, write.run_no, at);
+                start.extra = CREATES;
+                start.flags = FLAG_DOCUMENT;
+                drafts.push(Draft::new(start, &[], &write.ids));
+                draft.header.flags |= FLAG_DOCUMENT;
+            } else {
+                let place = next.iter().position(|(run_no, _)| *run_no == write.run_no);
+                let place = place.unwrap_or_else(|| {
+                    let seq = core.hot.get(write.run_no).map_or(Seq(0), |run| run.next_seq);
+                    next.push((write.run_no, seq));
+                    next.len() - 1
+                });
+                let Some((_, seq)) = next.get_mut(place) else { return Err(Error::Poisoned) };
+                draft.header.seq = *seq;
+                seq.0 += 1;
+            }
+            drafts.push(draft);
+        }
+        Ok(drafts)
+    }
+
+    /// Takes note of a batch that was written.
+    fn settle_batch(
+        &self,
+        core: &mut Core,
+        planned: &[Planned<'_>],
+        evicted: &[RunNo],
+        suspects: Vec<SegmentId>,
+    ) {
+        for write in planned {
+            match write.write {
+                Write::Put { .. } => {
+                    if let Some(version) = core.hot.get_mut(write.run_no) {
+                        (version.next_seq, version.pending) = (Seq(1), false);
+                    }
+                }
+                Write::Append { .. } => advance(core, write.run_no, 1),
+                Write::Delete { .. } | Write::Expect { .. } => {}
+            }
+        }
+        if evicted.is_empty() {
+            return;
+        }
+        for run_no in evicted {
+            core.hot.remove(*run_no);
+        }
+        Arc::make_mut(&mut core.deleted).extend(evicted);
+        // Only what the catalog covers can be freed.
+        if suspects.iter().any(|id| core.catalog.segment(*id).is_some()) {
+            self.upkeep.want(Wanted::COMPACT);
+        }
+        core.suspects.extend(suspects);
+    }
+}
+
+impl<'a> Planned<'a> {
+    fn record(&self) -> Option<NewRecord<'a>> {
+        match self.write {
+            Write::Put { value, .. } => Some(value),
+            Write::Append { record, .. } => Some(record),
+            Write::Delete { .. } | Write::Expect { .. } => None,
+        }
+    }
+
+    /// Whether it has a record that does not fit into one frame of so many bytes.
+    fn is_longer(&self, limit: usize) -> bool {
+        self.record().is_some_and(|record| record.name().len() + record.payload().len() > limit)
+    }
+
+    fn ids_len(&self) -> usize {
+        self.space.as_str().len() + self.id.as_str().len()
+    }
+}
+
+/// A namespace and a key, checked.
+pub(crate) fn document_ids(namespace: &str, key: &str) -> Result<(AgentId, RunId)> {
+    let named = |error: Error, kind: IdKind| match error {
+        Error::InvalidId { len, max, .. } => Error::InvalidId { kind, len, max },
+        other => other,
+    };
+    let space = AgentId::new(namespace).map_err(|error| named(error, IdKind::Namespace))?;
+    let key = RunId::new(key).map_err(|error| named(error, IdKind::Key))?;
+    Ok((space, key))
+}
+
+fn without_receipts(evicted: &[RunNo]) -> Vec<Eviction> {
+    evicted.iter().map(|&run_no| Eviction { run_no, receipt: None }).collect()
+}

@@ -1,0 +1,215 @@
+//! Payloads on their way into frames: whole, or as a row of pieces that is written in front of the
+//! record.
+//!
+//! - Each piece takes the lock for itself, so that no append waits for megabytes.
+//! - The holder of [`Engine::rows`] writes a row, so that the pieces of two records never mix.
+//! - Pieces count only once their record does. What a failed write left goes with its run; a
+//!   version of a document is evicted at once.
+//! - The space for a row is allocated before its first piece is written.
+
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+
+use crate::engine::background::Wanted;
+use crate::engine::state::log_state::{Core, Urgency, reserve_len};
+use crate::engine::state::segment::Mark;
+use crate::engine::values::Allow;
+use crate::engine::write::Engine;
+use crate::engine::write::pending_frame::{Draft, NewRecord};
+use crate::error::Result;
+use crate::format::directory::MAX_RUN_ENTRY_COST;
+use crate::format::eviction::Eviction;
+use crate::format::frame::{FLAG_DOCUMENT, FLAG_PIECES, PIECES_LEN, Pieces, frame_len};
+use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::{FrameHeader, FrameKind};
+use crate::types::{ExtentNo, Lsn, RunNo, Seq, Timestamp};
+
+/// The payload of a record as it will stand in its frame.
+pub(crate) enum Body<'a> {
+    /// As the caller has it.
+    Whole(&'a [u8]),
+    /// In a row of pieces: what tells of them, and the length of the payload.
+    InPieces([u8; PIECES_LEN], u32),
+}
+
+/// What the pieces of a record belong to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PiecesOf {
+    /// A run, in a state that is allowed.
+    Run(Allow),
+    /// A version of a document.
+    Document,
+}
+
+/// The right to write the rows of pieces of one call; taken when the first is written, and kept
+/// until the records that they belong to are.
+pub(crate) struct Rows<'e> {
+    pub(crate) held: Option<MutexGuard<'e, ()>>,
+    /// Records that are longer are written in pieces.
+    pub(crate) limit: usize,
+    /// The bytes that all frames of the call take.
+    pub(crate) need: usize,
+    /// Some of the records are longer.
+    pub(crate) is_long: bool,
+}
+
+impl Engine {
+    /// For writing these records.
+    pub(crate) fn rows_for(&self, records: &[NewRecord<'_>], limit: usize) -> Rows<'_> {
+        let piece = self.extent_size.inline_limit() as usize;
+        let whole = |record: &NewRecord<'_>| record.name().len() + record.payload().len();
+        let need = records.iter().map(|record| match record.payload().len() {
+            _ if whole(record) <= limit => frame_len(whole(record)),
+            len => len + (len.div_ceil(piece) + 1) * frame_len(0),
+        });
+        let is_long = records.iter().any(|record| whole(record) > limit);
+        Rows { held: None, limit, need: need.sum(), is_long }
+    }
+
+    /// The payload as it is if it fits into one frame, else what tells of its pieces, which are
+    /// written now.
+    pub(crate) fn body<'a, 'e>(
+        self: &'e Arc<Self>,
+        rows: &mut Rows<'e>,
+        run_no: RunNo,
+        record: &NewRecord<'a>,
+        of: PiecesOf,
+    ) -> Result<Body<'a>> {
+        let payload = record.payload();
+        if record.name().len() + payload.len() <= rows.limit {
+            return Ok(Body::Whole(payload));
+        }
+        if rows.held.is_none() {
+            rows.held = Some(self.rows.lock());
+            if let PiecesOf::Run(allow) = of {
+                // What is refused takes no space.
+                let _ = self.next_seq(&mut self.core.lock(), run_no, allow)?;
+            }
+            self.make_room(rows.need)?;
+        }
+        let mut pieces = Pieces { first: Lsn(0), count: 0 };
+        for part in payload.chunks(self.extent_size.inline_limit() as usize) {
+            let at = record.time().unwrap_or_else(|| self.now());
+            let mut header = FrameHeader::new(FrameKind::Piece, run_no, at);
+            header.extra = pieces.count;
+            header.flags = if matches!(of, PiecesOf::Document) { FLAG_DOCUMENT } else { 0 };
+            let mut draft = Draft::new(header, &[], part);
+            let mut core = self.core.lock();
+            match of {
+                PiecesOf::Run(allow) => drop(self.next_seq(&mut core, run_no, allow)?),
+                PiecesOf::Document => self.check_open(&core)?,
+            }
+            // The first says it by its own order.
+            draft.header.seq = Seq(pieces.first.0);
+            core.place_one(self, &mut draft, Urgency::Normal, record.level())?;
+            if pieces.count == 0 {
+                pieces.first = draft.header.lsn;
+            }
+            pieces.count += 1;
+        }
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        Ok(Body::InPieces(pieces.encode(), len))
+    }
+
+    /// Sees to it that so many bytes of frames have space, so that a full disk is met before the
+    /// first of them is written. Others may use the space meanwhile; then it is met in between.
+    pub(crate) fn make_room(&self, need: usize) -> Result<()> {
+        let (extent, piece) = (self.extent_size.bytes_u32(), self.extent_size.inline_limit());
+        // What every segment keeps besides frames, and a piece that does not fit at its end.
+        let kept = reserve_len(self.extent_size) + SEGMENT_HEADER_LEN + piece;
+        let kept = kept as usize + frame_len(MAX_RUN_ENTRY_COST);
+        let mut core = self.open_core()?;
+        let wanted = (core.tail.offset as usize + need + kept).min(extent as usize);
+        core.grow(self, wanted)?;
+        let rest = (extent - core.tail.offset) as usize;
+        let segments = need
+            .saturating_sub(rest.saturating_sub(kept))
+            .div_ceil((extent as usize - kept).max(1));
+        drop(core);
+        let set_aside: Vec<_> = self.reserved.lock().iter().take(segments).cloned().collect();
+        for segment in set_aside.iter().filter(|segment| !segment.is(Mark::Allocated)) {
+            self.disk.allocate(segment.file_offset(), extent.into())?;
+            segment.note(Mark::Allocated);
+        }
+        // The next segments take the lowest free extents: these.
+        let claimed = {
+            let mut keeper = self.keeper.lock();
+            let more = set_aside.len()..segments;
+            more.map(|_| keeper.claim()).collect::<Result<Vec<ExtentNo>>>()?
+        };
+        // Where the file system writes zeros for it this takes long: without the lock.
+        let allocated = claimed.iter().try_for_each(|extent| {
+            self.disk.allocate(self.extent_size.offset_of(*extent), self.extent_size.bytes())
+        });
+        for extent in claimed {
+            let is_kept = allocated.is_ok() || self.punch_extents(extent, 1).is_ok();
+            let mut keeper = self.keeper.lock();
+            if is_kept { keeper.manifest.unclaim(extent) } else { keeper.let_go(extent) }
+        }
+        if allocated.is_err() {
+            // Why there is no room says more than why it could not be given back.
+            let _ = self.give_back_freed();
+        }
+        allocated
+    }
+
+    /// Gives up versions of documents that were not written to their end, and runs that a refused
+    /// call created, unless another call has used them since.
+    pub(crate) fn give_up(&self, numbers: impl IntoIterator<Item = RunNo>) {
+        let (mut core, mut has_dead) = (self.core.lock(), false);
+        for run_no in numbers {
+            let is_unused = core.hot.get(run_no).is_some_and(|run| {
+                let is_empty = run.next_seq == Seq(0) && !run.started && !run.status.is_ended();
+                let is_free = || self.row(&core, run_no).is_ok_and(|row| !row.is_held());
+                run.document || is_empty && is_free()
+            });
+            if is_unused {
+                self.evict_unfinished(&mut core, run_no);
+                has_dead = true;
+            }
+        }
+        drop(core);
+        if has_dead {
+            self.upkeep.want(Wanted::COMPACT);
+            self.after_change();
+        }
+    }
+
+    fn evict_unfinished(&self, core: &mut Core, run_no: RunNo) {
+        let eviction = Eviction { run_no, receipt: None };
+        let evicted = self.segments_of(core, &[run_no]).and_then(|segments| {
+            if !segments.is_empty() {
+                self.place_evictions(core, &[eviction])?;
+            }
+            Ok(segments)
+        });
+        match evicted {
+            Ok(segments) => {
+                core.hot.remove(run_no);
+                core.suspects.extend(segments);
+            }
+            // The next write of the document evicts it.
+            Err(_) => drop(core.hot.get_mut(run_no).map(|version| version.pending = false)),
+        }
+    }
+}
+
+pub(crate) fn record_draft<'a>(
+    run_no: RunNo,
+    record: &NewRecord<'a>,
+    body: &'a Body<'_>,
+    at: Timestamp,
+) -> Draft<'a> {
+    let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
+    header.content = record.content();
+    let bytes: &[u8] = match body {
+        Body::Whole(payload) => payload,
+        Body::InPieces(pieces, len) => {
+            header.flags |= FLAG_PIECES;
+            header.extra = *len;
+            pieces
+        }
+    };
+    Draft::new(header, record.name().as_bytes(), bytes)
+}
