@@ -1,109 +1,12 @@
-//! Reading documents: the key-value face of the store.
-//!
-//! A document is found by namespace and key: memory first, then the catalog, as with runs. What is
-//! read is its version as of the moment of the call; the bytes stay as they are while somebody
-//! holds them, whatever is written meanwhile.
-
-use core::fmt;
-use core::ops::Bound;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+//! The key-value face of a store.
 
 use crate::engine::api::run_log::RunLog;
-use crate::engine::read::cursor::Opened;
-use crate::engine::read::open_trace::parts_now;
-use crate::engine::read::resolve::Moment;
-use crate::engine::read::trace::Trace;
-use crate::engine::state::log_state::Core;
-use crate::engine::values::Record;
+use crate::engine::read::documents::{Document, DocumentPage};
+use crate::engine::values::new_record::NewRecord;
 use crate::engine::values::pages::Erased;
-use crate::engine::write::Engine;
-use crate::engine::write::batch::{Batch, Committed, Expected, document_ids};
-use crate::engine::write::pending_frame::NewRecord;
-use crate::error::{Error, Result};
-use crate::index::RunRow;
-use crate::types::{AgentId, ContentType, Durability, RunId, RunNo, Timestamp, Version};
-
-/// A document as it was stored.
-#[derive(Clone)]
-pub struct Document {
-    version: Version,
-    record: Record,
-}
-
-impl Document {
-    /// Its version, to write it back only if nobody else did.
-    pub fn version(&self) -> Version {
-        self.version
-    }
-
-    /// When it was written.
-    pub fn timestamp(&self) -> Timestamp {
-        self.record.timestamp()
-    }
-
-    /// The kind that the caller gave it, if any.
-    pub fn kind(&self) -> Option<&str> {
-        self.record.kind()
-    }
-
-    /// What the payload is.
-    pub fn content_type(&self) -> ContentType {
-        self.record.content_type()
-    }
-
-    /// The bytes exactly as they were written.
-    pub fn payload(&self) -> &[u8] {
-        self.record.payload()
-    }
-
-    /// The bytes, to keep without copying.
-    pub fn into_payload(self) -> crate::engine::state::payload::Payload {
-        self.record.into_payload()
-    }
-
-    /// Reads the payload as JSON.
-    ///
-    /// # Errors
-    /// [`Error::Json`] when it is not JSON of that shape; the bytes stay readable.
-    pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T> {
-        self.record.json()
-    }
-}
-
-impl fmt::Debug for Document {
-    /// Shows the payload's length only: payloads do not belong into logs.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Document")
-            .field("version", &self.version)
-            .field("content_type", &self.content_type())
-            .field("len", &self.payload().len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// What a list says of a document, without reading it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DocumentSummary {
-    /// Its key.
-    pub key: String,
-    /// Its version.
-    pub version: Version,
-    /// When it was written.
-    pub at: Timestamp,
-    /// The bytes of its payload.
-    pub bytes: u64,
-}
-
-/// A page of a list of documents, by key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DocumentPage {
-    /// The documents.
-    pub documents: Vec<DocumentSummary>,
-    /// The key behind which the next page starts; `None` behind the last page.
-    pub next: Option<String>,
-}
+use crate::engine::write::batch::{Batch, Committed, Expected};
+use crate::error::Result;
+use crate::types::{Durability, Version};
 
 /// The key-value face.
 impl RunLog {
@@ -156,7 +59,7 @@ impl RunLog {
     ) -> Result<Version> {
         let mut batch = Batch::new();
         batch.put_if(namespace, key, *value, expected);
-        let committed = self.engine().commit_batch(&batch)?;
+        let committed = self.log().commit_batch(&batch)?;
         Ok(committed.versions.first().copied().flatten().unwrap_or_default())
     }
 
@@ -173,7 +76,7 @@ impl RunLog {
         for (key, value) in documents {
             batch.put(namespace, key, *value);
         }
-        self.engine().commit_batch(&batch)
+        self.log().commit_batch(&batch)
     }
 
     /// A document, as of now.
@@ -182,24 +85,13 @@ impl RunLog {
     /// [`Error::InvalidId`], and [`Error::Corrupt`] if it is damaged: an older version is never
     /// given in its place.
     pub fn get(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
-        let (namespace, key) = document_ids(namespace, key)?;
-        let core = self.engine().open_core()?;
-        let row = self.engine().current_row(&core, &namespace, &key)?;
-        let Some(run_no) = row.map(|row| row.run_no) else { return Ok(None) };
-        let parts = parts_now(core, run_no)?;
-        let opened = Opened { agent: namespace, run: key, parts };
-        let mut trace = Trace::new(Arc::new(opened), run_no, None);
-        let record = trace.next().ok_or(Error::Evicted { run: None })??;
-        Ok(Some(Document { version: Version(run_no.0), record }))
+        self.log().reader.document(namespace, key)
     }
 
     /// The version of a document, if it is there. Reads no value.
     #[cfg(feature = "stores")]
     pub(crate) fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
-        let (namespace, key) = document_ids(namespace, key)?;
-        let core = self.engine().open_core()?;
-        let row = self.engine().current_row(&core, &namespace, &key)?;
-        Ok(row.map(|row| Version(row.run_no.0)))
+        self.log().reader.version_of(namespace, key)
     }
 
     /// Deletes a document, at [`crate::Durability::Disk`]; answers whether it was there.
@@ -209,7 +101,7 @@ impl RunLog {
     pub fn delete(&self, namespace: &str, key: &str) -> Result<bool> {
         let mut batch = Batch::new();
         batch.delete(namespace, key).durability(Durability::Disk);
-        let committed = self.engine().commit_batch(&batch)?;
+        let committed = self.log().commit_batch(&batch)?;
         Ok(committed.versions.iter().any(Option::is_some))
     }
 
@@ -248,7 +140,7 @@ impl RunLog {
     /// damaged, since a copy would hide what is missing: the document is deleted, and bytes remain.
     /// After this and other errors another call goes on.
     pub fn erase(&self, namespace: &str, key: &str) -> Result<Erased> {
-        let (bytes, pinned_extents) = self.engine().erase_document(namespace, key)?;
+        let (bytes, pinned_extents) = self.engine().retainer.erase_document(namespace, key)?;
         Ok(Erased { bytes, pinned_extents })
     }
 
@@ -264,42 +156,7 @@ impl RunLog {
         after: Option<&str>,
         limit: usize,
     ) -> Result<DocumentPage> {
-        // Any key will do: only the namespace is checked.
-        let (namespace, _) = document_ids(namespace, "key")?;
-        let first = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ if prefix.is_empty() => Bound::Unbounded,
-            _ => Bound::Included(prefix),
-        };
-        let most = limit.saturating_add(1);
-        let (moment, mut found) = {
-            let core = self.engine().open_core()?;
-            (Moment::of(&core), in_memory(&core, namespace.as_str(), prefix, first, most))
-        };
-        let sealed = moment.listed(
-            (None, most),
-            |index, from: Option<&(String, Vec<RunNo>)>, wanted| {
-                let from = from.map_or(first, |(key, _)| Bound::Excluded(key.as_str()));
-                let page = index.documents_page(namespace.as_str(), from, wanted)?;
-                let keys = page.chunk_by(|one, two| one.0 == two.0).filter_map(|versions| {
-                    let (key, _) = versions.first()?;
-                    let numbers = versions.iter().map(|version| version.1).collect();
-                    Some((key.clone(), numbers))
-                });
-                Ok(keys.take_while(|(key, _)| key.starts_with(prefix)).collect())
-            },
-            |(key, versions)| moment.document(key, versions),
-        )?;
-        for sealed in sealed {
-            let known = found.entry(sealed.key.clone()).or_insert_with(|| sealed.clone());
-            if known.version < sealed.version {
-                *known = sealed;
-            }
-        }
-        let more = found.len() > limit;
-        let documents: Vec<_> = found.into_values().take(limit).collect();
-        let next = documents.last().filter(|_| more).map(|last| last.key.clone());
-        Ok(DocumentPage { documents, next })
+        self.log().reader.list_documents(namespace, prefix, after, limit)
     }
 
     /// Does everything that a [`Batch`] says, or nothing of it.
@@ -313,89 +170,6 @@ impl RunLog {
     /// no write, or two of one document, [`Error::InvalidId`], [`Error::TooLarge`],
     /// [`Error::DiskFull`]. Nothing was written then.
     pub fn commit(&self, batch: &Batch<'_>) -> Result<Committed> {
-        self.engine().commit_batch(batch)
+        self.log().commit_batch(batch)
     }
-}
-
-impl Engine {
-    /// The numbers of all versions of a document that were not evicted, ascending.
-    pub(crate) fn version_numbers(
-        &self,
-        core: &Core,
-        namespace: &AgentId,
-        key: &RunId,
-    ) -> Result<Vec<RunNo>> {
-        let ask = |catalog: &dyn crate::index::Catalog| {
-            catalog.document_numbers(namespace.as_str(), key.as_str())
-        };
-        let mut numbers = core.catalog.ask(ask)?;
-        numbers.extend_from_slice(core.hot.versions(namespace.as_str(), key.as_str()));
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.retain(|number| !core.deleted.contains(number));
-        Ok(numbers)
-    }
-
-    /// The row of the version of a document that counts.
-    pub(crate) fn current_row(
-        &self,
-        core: &Core,
-        namespace: &AgentId,
-        key: &RunId,
-    ) -> Result<Option<RunRow>> {
-        self.current_version(core, &self.version_numbers(core, namespace, key)?)
-    }
-
-    /// The row of the version that counts: the last one that was written to its end.
-    pub(crate) fn current_version(&self, core: &Core, numbers: &[RunNo]) -> Result<Option<RunRow>> {
-        for &run_no in numbers.iter().rev() {
-            let row = match core.hot.get(run_no) {
-                Some(hot) => hot.row(core.tail.segment.id(), &core.tail.builder),
-                None => core.catalog.ask(|catalog| catalog.row(run_no))?,
-            };
-            if let Some(row) = row.filter(|row| row.records > 0) {
-                return Ok(Some(row));
-            }
-        }
-        Ok(None)
-    }
-}
-
-impl Moment {
-    /// The document under a key of which the catalog has these versions, by number.
-    fn document(&self, key: &str, versions: &[RunNo]) -> Result<Option<DocumentSummary>> {
-        for &run_no in versions.iter().rev() {
-            if !self.deleted.contains(&run_no)
-                && let Some(row) = self.catalog.ask(|catalog| catalog.row(run_no))?
-                && row.records > 0
-            {
-                return Ok(Some(summary(key, &row)));
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// So many documents of a namespace that are in memory, by key.
-fn in_memory(
-    core: &Core,
-    namespace: &str,
-    prefix: &str,
-    from: Bound<&str>,
-    most: usize,
-) -> BTreeMap<String, DocumentSummary> {
-    let row =
-        |number: &RunNo| core.hot.get(*number)?.row(core.tail.segment.id(), &core.tail.builder);
-    let keys = core.hot.documents(namespace, from);
-    let current = keys.take_while(|(key, _)| key.starts_with(prefix)).filter_map(|found| {
-        let rows = found.1.iter().filter_map(row).filter(|row| row.records > 0);
-        let row = rows.max_by_key(|row| row.run_no)?;
-        Some((found.0.to_owned(), summary(found.0, &row)))
-    });
-    current.take(most).collect()
-}
-
-fn summary(key: &str, row: &RunRow) -> DocumentSummary {
-    let (version, at, bytes) = (Version(row.run_no.0), row.created_at, row.bytes);
-    DocumentSummary { key: key.to_owned(), version, at, bytes }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod documents;
 pub(crate) mod holds;
+pub(crate) mod open;
 pub(crate) mod run_log;
 pub(crate) mod run_writer;
 pub(crate) mod stats;

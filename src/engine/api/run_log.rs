@@ -5,20 +5,22 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::engine::Engine;
 use crate::engine::api::run_writer::RunWriter;
 use crate::engine::api::stats::Stats;
-use crate::engine::background::{Steps, Threads};
+use crate::engine::background::Threads;
 use crate::engine::compact::Compacted;
 use crate::engine::read::receipts::Receipt;
 use crate::engine::read::trace::Trace;
 use crate::engine::retain::{Collected, GcPlan};
-use crate::engine::setup::environment::Environment;
+use crate::engine::setup::environment::{Environment, Steps};
 use crate::engine::setup::options::Rate;
 use crate::engine::values::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
 use crate::engine::values::report::RecoveryReport;
-use crate::engine::values::{Metadata, Outcome, RunSummary};
+use crate::engine::values::summary::RunSummary;
+use crate::engine::values::{Metadata, Outcome};
 use crate::engine::verify::VerifyReport;
-use crate::engine::write::Engine;
+use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::gc::{Retention, Rule};
 use crate::types::{AgentId, ContentType, Durability, RunRef, RunStatus, Timestamp};
@@ -58,7 +60,7 @@ impl Drop for Open {
         let threads = self.threads.get_mut().take();
         drop(threads);
         let _ = self.engine.close();
-        if self.engine.disk.is_inherited() {
+        if self.engine.log.disk.is_inherited() {
             // Dropping an index writes, and waits for threads that a child does not have.
             core::mem::forget(Arc::clone(&self.engine));
         }
@@ -68,15 +70,16 @@ impl Drop for Open {
 impl RunLog {
     /// Starts the threads of an engine that recovery has put in order.
     pub(crate) fn start(engine: Arc<Engine>) -> Result<Self> {
-        engine.disk.on_poison(Arc::<Engine>::downgrade(&engine));
-        let threads = if let Some(scheduler) = &engine.options.scheduler {
-            scheduler.begin(Steps::new(&engine));
+        engine.log.disk.on_poison(Arc::<Log>::downgrade(&engine.log));
+        engine.log.due.helped_by(Arc::<Engine>::downgrade(&engine));
+        let threads = if let Some(scheduler) = &engine.log.setup.options.scheduler {
+            scheduler.begin(Steps::new(Arc::<Engine>::downgrade(&engine)));
             None
-        } else if engine.options.background {
+        } else if engine.log.setup.options.background {
             Some(Threads::start(&engine)?)
         } else {
-            engine.checkpoint()?;
-            engine.after_change();
+            engine.checkpoints.checkpoint()?;
+            engine.log.due.after_change();
             None
         };
         Ok(Self { open: Arc::new(Open { engine, threads: Mutex::new(threads) }) })
@@ -86,8 +89,12 @@ impl RunLog {
         &self.open.engine
     }
 
+    pub(crate) fn log(&self) -> &Arc<Log> {
+        &self.open.engine.log
+    }
+
     fn check_open(&self) -> Result<()> {
-        self.engine().open_core().map(drop)
+        self.log().reader.open().map(drop)
     }
 
     /// Starts a run. Started again with the same metadata it is the same run, so that a caller who
@@ -107,8 +114,8 @@ impl RunLog {
         metadata: impl Into<Metadata<'m>>,
     ) -> Result<RunWriter> {
         let (engine, metadata) = (self.engine(), metadata.into());
-        let started = engine.start(agent, run, &metadata);
-        let (run_no, agent, run) = engine.told(started, metadata.durability)?;
+        let started = engine.log.start(agent, run, &metadata);
+        let (run_no, agent, run) = engine.log.told(started, metadata.durability)?;
         Ok(RunWriter::new(self.clone(), run_no, agent, run))
     }
 
@@ -118,16 +125,16 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunEnded`].
     pub fn writer<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunWriter> {
         let engine = self.engine();
-        let mut core = engine.open_core()?;
-        let run_no = engine.resolve(&core, run.into())?;
-        engine.load(&mut core, run_no)?;
-        let hot = core.hot.get_mut(run_no).ok_or(Error::Closed)?;
+        let mut state = engine.log.reader.open()?;
+        let run_no = engine.log.reader.resolve(&state, run.into())?;
+        engine.log.reader.load(&mut state, run_no)?;
+        let hot = state.hot.get_mut(run_no).ok_or(Error::Closed)?;
         let (agent, run, status) = (hot.agent.clone(), hot.run.clone(), hot.status);
         if status.is_ended() {
             return Err(Error::RunEnded { agent, run, status });
         }
         hot.touched = true;
-        drop(core);
+        drop(state);
         Ok(RunWriter::new(self.clone(), run_no, agent, run))
     }
 
@@ -137,7 +144,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn trace<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Trace> {
-        self.engine().trace(run.into())
+        self.log().reader.trace(run.into())
     }
 
     /// The agent that has this run.
@@ -146,9 +153,9 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn agent_of(&self, run: &str) -> Result<AgentId> {
         let engine = self.engine();
-        let core = engine.open_core()?;
-        let run_no = engine.resolve(&core, RunRef::from(run))?;
-        engine.agent_of_number(&core, run_no, run)
+        let state = engine.log.reader.open()?;
+        let run_no = engine.log.reader.resolve(&state, RunRef::from(run))?;
+        engine.log.reader.agent_of_number(&state, run_no, run)
     }
 
     /// The summary of a run.
@@ -157,10 +164,10 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunSummary> {
         let engine = self.engine();
-        let core = engine.open_core()?;
+        let state = engine.log.reader.open()?;
         let run = run.into();
-        let run_no = engine.resolve(&core, run)?;
-        let row = engine.named_row(&core, run_no, run.run())?;
+        let run_no = engine.log.reader.resolve(&state, run)?;
+        let row = engine.log.reader.named_row(&state, run_no, run.run())?;
         Ok(RunSummary::from_row(Arc::unwrap_or_clone(row)))
     }
 
@@ -173,9 +180,9 @@ impl RunLog {
         run: impl Into<RunRef<'r>>,
     ) -> Result<Option<(ContentType, Vec<u8>)>> {
         let engine = self.engine();
-        let core = engine.open_core()?;
-        let run_no = engine.resolve(&core, run.into())?;
-        let start = engine.start_frame(&core, run_no)?;
+        let state = engine.log.reader.open()?;
+        let run_no = engine.log.reader.resolve(&state, run.into())?;
+        let start = engine.log.reader.start_frame(&state, run_no)?;
         Ok(start.map(|(header, metadata)| (header.content, metadata)))
     }
 
@@ -185,9 +192,11 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::Corrupt`].
     pub fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<Outcome>> {
         let engine = self.engine();
-        let core = engine.open_core()?;
-        let run_no = engine.resolve(&core, run.into())?;
-        let Some((header, payload)) = engine.end_frame(&core, run_no)? else { return Ok(None) };
+        let state = engine.log.reader.open()?;
+        let run_no = engine.log.reader.resolve(&state, run.into())?;
+        let Some((header, payload)) = engine.log.reader.end_frame(&state, run_no)? else {
+            return Ok(None);
+        };
         let status = RunStatus::from_code(header.content.code()).unwrap_or(RunStatus::Interrupted);
         let (content, bytes) = payload.split_first().unwrap_or((&0, &[]));
         let outcome = Outcome::new(status).with_payload(bytes, ContentType::from_code(*content));
@@ -203,7 +212,7 @@ impl RunLog {
     /// [`Error::InvalidId`].
     pub fn runs(&self, agent: &str, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
         AgentId::check(agent)?;
-        self.engine().page(Some(agent), after.map(Cursor::key), limit)
+        self.log().reader.page(Some(agent), after.map(Cursor::key), limit)
     }
 
     /// A page of all runs, newest first.
@@ -211,7 +220,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::Closed`].
     pub fn all_runs(&self, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
-        self.engine().page(None, after.map(Cursor::key), limit)
+        self.log().reader.page(None, after.map(Cursor::key), limit)
     }
 
     /// A page of the runs in progress, in the order in which they were started.
@@ -221,7 +230,7 @@ impl RunLog {
     pub fn in_progress(&self, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
         let after = after.map(|cursor| cursor.key().1);
         let wanted = limit.saturating_add(1);
-        Ok(RunPage::new(self.engine().in_progress_page(after, wanted)?, limit))
+        Ok(RunPage::new(self.log().reader.in_progress_page(after, wanted)?, limit))
     }
 
     /// Agents that have runs, by id, behind `after`.
@@ -229,7 +238,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::Closed`].
     pub fn agents(&self, after: Option<&AgentId>, limit: usize) -> Result<Vec<AgentId>> {
-        self.engine().agents_page(after, limit)
+        self.log().reader.agents_page(after, limit)
     }
 
     /// Ends, as [`RunStatus::Interrupted`], all runs in progress that were neither started nor
@@ -241,7 +250,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::DiskFull`] and whatever an end can meet; runs that were adopted before stay so.
     pub fn adopt_orphans(&self) -> Result<Adopted> {
-        Ok(Adopted { runs: self.engine().adopt()? })
+        Ok(Adopted { runs: self.log().adopt()? })
     }
 
     /// Deletes an ended run. Its space is used again once all runs in the same segments are gone.
@@ -252,8 +261,8 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunInProgress`].
     pub fn delete_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Deleted> {
-        let deleted = self.engine().delete(run.into(), Rule::Deleted);
-        Ok(Deleted { bytes: self.engine().told(deleted, Durability::Disk)? })
+        let deleted = self.log().delete(run.into(), Rule::Deleted);
+        Ok(Deleted { bytes: self.log().told(deleted, Durability::Disk)? })
     }
 
     /// Deletes an ended run, and rewrites what is stored near it, until no byte of its payloads is
@@ -273,8 +282,8 @@ impl RunLog {
     /// when the store is closed meanwhile. The run is deleted then, and bytes remain: another call
     /// goes on, as it does with any run that was deleted and has bytes left.
     pub fn erase_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Erased> {
-        let erased = self.engine().erase(run.into());
-        let (bytes, pinned_extents) = self.engine().told(erased, Durability::Disk)?;
+        let erased = self.engine().retainer.erase(run.into());
+        let (bytes, pinned_extents) = self.log().told(erased, Durability::Disk)?;
         Ok(Erased { bytes, pinned_extents })
     }
 
@@ -283,7 +292,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::InvalidArgument`] for a policy that cannot be meant; [`Error::Corrupt`].
     pub fn gc_plan(&self, policy: &Retention) -> Result<GcPlan> {
-        Ok(self.engine().gc_plan(policy)?.0)
+        Ok(self.engine().retainer.gc_plan(policy)?.0)
     }
 
     /// Evicts what a policy does not keep, and frees what is dead then. A run in progress is never
@@ -301,7 +310,7 @@ impl RunLog {
     /// As [`RunLog::gc_plan`]; what made a write or sync fail. Runs that were evicted before it
     /// stay so.
     pub fn gc(&self, policy: &Retention) -> Result<Collected> {
-        self.engine().gc(policy)
+        self.engine().retainer.gc(policy)
     }
 
     /// Evicts these runs, each for the rule that is named with it, and frees what is dead then, as
@@ -316,7 +325,7 @@ impl RunLog {
     /// [`Error::Ambiguous`]; [`Error::InvalidArgument`] for [`Rule::Erased`], for which there is
     /// [`RunLog::erase_run`]. Otherwise as [`RunLog::gc`].
     pub fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
-        self.engine().evict(runs)
+        self.engine().retainer.evict(runs)
     }
 
     /// Receipts of deleted runs, the latest first, as far as they are kept; see
@@ -326,7 +335,7 @@ impl RunLog {
     /// [`Error::Closed`], [`Error::Corrupt`].
     pub fn receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
         self.check_open()?;
-        self.engine().list_receipts(limit)
+        self.log().reader.list_receipts(limit)
     }
 
     /// Compacts all full segments: the records of each ended run come to lie next to one another,
@@ -339,7 +348,7 @@ impl RunLog {
     /// write or sync fail.
     pub fn compact(&self) -> Result<Compacted> {
         self.check_open()?;
-        self.engine().compact_all()
+        self.engine().compactor.compact_all()
     }
 
     /// Returns once everything that was appended so far survives power loss.
@@ -348,7 +357,7 @@ impl RunLog {
     /// What made the sync fail, or [`Error::Poisoned`].
     pub fn sync(&self) -> Result<()> {
         self.check_open()?;
-        self.engine().sync_all()
+        self.log().sync_all()
     }
 
     /// Brings the index up to the last full segment, which otherwise happens in the background.
@@ -357,8 +366,8 @@ impl RunLog {
     /// What made the sync fail. A failure of the index is none: it is built anew.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_open()?;
-        self.engine().sync_all()?;
-        self.engine().checkpoint()
+        self.log().sync_all()?;
+        self.engine().checkpoints.checkpoint()
     }
 
     /// Gives the space of deleted runs back, as far as possible, which otherwise happens in the
@@ -370,10 +379,10 @@ impl RunLog {
     /// no space for a copy; what was dead as a whole is free then.
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
-        self.engine().reclaim()?;
-        self.engine().give_back_freed()?;
-        if self.engine().options.compaction.automatic {
-            self.engine().compact_for_space(Rate::Unlimited)?;
+        self.engine().reclaimer.reclaim()?;
+        self.log().space.give_back_freed()?;
+        if self.log().setup.options.compaction.automatic {
+            self.engine().compactor.compact_for_space(Rate::Unlimited)?;
         }
         Ok(())
     }
@@ -391,7 +400,7 @@ impl RunLog {
     /// # Ok(()) }
     /// ```
     pub fn environment(&self) -> &Environment {
-        &self.engine().options.environment
+        &self.log().setup.options.environment
     }
 
     /// What opening the store found.
@@ -411,7 +420,7 @@ impl RunLog {
     /// The time as the clock of the options tells it, which is what is stamped on all that has no
     /// time of its own. May jump in both directions.
     pub fn now(&self) -> Timestamp {
-        self.engine().now()
+        self.log().setup.now()
     }
 
     /// Numbers about the store. Reads the directories of all segments: a few milliseconds for

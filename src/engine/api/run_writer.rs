@@ -4,9 +4,11 @@ use core::fmt;
 use std::sync::Arc;
 
 use crate::engine::api::run_log::RunLog;
-use crate::engine::values::{Allow, Appended, Outcome};
-use crate::engine::write::append::{Target, check_outcome, level_of};
-use crate::engine::write::pending_frame::NewRecord;
+use crate::engine::values::new_record::NewRecord;
+use crate::engine::values::{Allow, Outcome};
+use crate::engine::write::append::{Target, level_of};
+use crate::engine::write::lifecycle::check_outcome;
+use crate::engine::write::ticket::Appended;
 use crate::error::{Error, Result};
 use crate::types::{AgentId, RunId, RunNo};
 
@@ -68,8 +70,8 @@ impl RunWriter {
     /// [`Error::Poisoned`] after a failed write or sync.
     pub fn append_record(&self, record: &NewRecord<'_>) -> Result<Appended> {
         let engine = self.log.engine();
-        let appended = engine.append(Target::There(self.run_no), record, Allow::nothing());
-        engine.told(appended, record.level()).map_err(|error| self.explain(error))
+        let appended = engine.log.append(Target::There(self.run_no), record, Allow::nothing());
+        engine.log.told(appended, record.level()).map_err(|error| self.explain(error))
     }
 
     /// Appends records so that after any crash all of them are there or none. They are next to one
@@ -81,8 +83,9 @@ impl RunWriter {
     /// empty.
     pub fn append_batch(&self, records: &[NewRecord<'_>]) -> Result<Appended> {
         let engine = self.log.engine();
-        let appended = engine.append_batch(Target::There(self.run_no), records, Allow::nothing());
-        engine.told(appended, level_of(records)).map_err(|error| self.explain(error))
+        let appended =
+            engine.log.append_batch(Target::There(self.run_no), records, Allow::nothing());
+        engine.log.told(appended, level_of(records)).map_err(|error| self.explain(error))
     }
 
     /// Ends the run. Ending it again in the same way is fine.
@@ -94,8 +97,8 @@ impl RunWriter {
     /// [`Error::RunEnded`] if it was ended in another way; as [`RunWriter::append_record`].
     pub fn end(&self, outcome: &Outcome) -> Result<Appended> {
         let engine = self.log.engine();
-        let ended = engine.end(Target::There(self.run_no), outcome);
-        engine.told(ended, outcome.level()).map_err(|error| self.explain(error))
+        let ended = engine.log.end(Target::There(self.run_no), outcome);
+        engine.log.told(ended, outcome.level()).map_err(|error| self.explain(error))
     }
 
     /// The engine knows a deleted run by its number only.
@@ -122,10 +125,10 @@ impl RunLog {
         allow: Allow,
     ) -> Result<Appended> {
         let engine = self.engine();
-        engine.check_record(record)?;
-        let append = |target: Target<'_>| engine.append(target, record, allow);
-        let appended = engine.on_run(agent, run, allow, record.time(), append);
-        engine.told(appended, record.level())
+        engine.log.check_record(record)?;
+        let append = |target: Target<'_>| engine.log.append(target, record, allow);
+        let appended = engine.log.on_run(agent, run, allow, record.time(), append);
+        engine.log.told(appended, record.level())
     }
 
     /// Appends a batch by ids; see [`RunWriter::append_batch`].
@@ -140,11 +143,11 @@ impl RunLog {
         allow: Allow,
     ) -> Result<Appended> {
         let engine = self.engine();
-        engine.check_batch(records)?;
+        engine.log.check_batch(records)?;
         let first = records.first().and_then(NewRecord::time);
-        let append = |target: Target<'_>| engine.append_batch(target, records, allow);
-        let appended = engine.on_run(agent, run, allow, first, append);
-        engine.told(appended, level_of(records))
+        let append = |target: Target<'_>| engine.log.append_batch(target, records, allow);
+        let appended = engine.log.on_run(agent, run, allow, first, append);
+        engine.log.told(appended, level_of(records))
     }
 
     /// Ends a run by ids; see [`RunWriter::end`].
@@ -160,9 +163,9 @@ impl RunLog {
     ) -> Result<Appended> {
         check_outcome(outcome)?;
         let engine = self.engine();
-        let end = |target: Target<'_>| engine.end(target, outcome);
-        let ended = engine.on_run(agent, run, allow, outcome.time(), end);
-        engine.told(ended, outcome.level())
+        let end = |target: Target<'_>| engine.log.end(target, outcome);
+        let ended = engine.log.on_run(agent, run, allow, outcome.time(), end);
+        engine.log.told(ended, outcome.level())
     }
 }
 

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::engine::Engine;
 use crate::engine::checkpoint::redb_backend::IndexHost;
 use crate::engine::compact::live_bytes;
 use crate::engine::setup::options::TailWriter;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::IoCounters;
-use crate::engine::write::Engine;
 use crate::error::Result;
 use crate::format::manifest::Use;
 use crate::types::{LogPosition, RunNo, SegmentId};
@@ -90,16 +90,16 @@ impl Engine {
     /// The bytes of living runs in the segments of the log.
     fn live_bytes(&self) -> Result<u64> {
         let (segments, deleted, tail) = {
-            let core = self.core.lock();
+            let state = self.log.state.lock();
             let fresh =
-                core.unapplied.iter().filter(|one| core.catalog.segment(one.id()).is_none());
+                state.unapplied.iter().filter(|one| state.catalog.segment(one.id()).is_none());
             let segments: Vec<Arc<Segment>> =
-                core.catalog.segments().iter().chain(fresh).cloned().collect();
-            (segments, Arc::clone(&core.deleted), u64::from(core.tail.offset))
+                state.catalog.segments().iter().chain(fresh).cloned().collect();
+            (segments, Arc::clone(&state.deleted), u64::from(state.tail.offset))
         };
         let mut live = tail;
         for segment in &segments {
-            let extent = self.extent_size.bytes();
+            let extent = self.log.extent_size.bytes();
             live += match live_bytes(segment, |run_no| deleted.contains(&run_no)) {
                 // What cannot be told is not given back.
                 Err(error) if error.is_corruption() => extent,
@@ -112,52 +112,52 @@ impl Engine {
 
     /// Dead segments that somebody holds.
     fn pinned(&self) -> Vec<Pinned> {
-        let core = self.core.lock();
+        let state = self.log.state.lock();
         let pin = |segment: &Arc<Segment>| Pinned {
             segment: segment.id(),
-            bytes: self.extent_size.bytes(),
+            bytes: self.log.extent_size.bytes(),
             holders: Arc::strong_count(segment) as u64 - 1,
         };
-        core.retired.iter().map(pin).filter(|pinned| pinned.holders > 0).collect()
+        state.retired.iter().map(pin).filter(|pinned| pinned.holders > 0).collect()
     }
 
     pub(crate) fn stats(&self) -> Result<Stats> {
-        let index = self.index.lock();
+        let index = self.checkpoints.index.lock();
         let index_reads = index.host().map(IndexHost::reads);
         drop(index);
         let (catalog, hot_only, hot_runs, deleted_runs, unsealed, end, writer) = {
-            let mut core = self.open_core()?;
+            let mut state = self.log.reader.open()?;
             (
-                core.catalog.clone(),
-                core.hot.run_numbers(),
-                core.hot.len() as u64,
-                core.deleted.clone(),
-                core.unapplied.len(),
-                core.end_of_log(),
-                core.tail.writer(self),
+                state.catalog.clone(),
+                state.hot.run_numbers(),
+                state.hot.len() as u64,
+                state.deleted.clone(),
+                state.unapplied.len(),
+                state.end_of_log(),
+                state.tail.writer(),
             )
         };
         // One that is on its way is not there yet.
-        let reserved = self.reserved.try_lock().map_or(0, |reserved| reserved.len() as u64);
+        let reserved = self.log.reserved.try_lock().map_or(0, |reserved| reserved.len() as u64);
         let runs = count_runs(&catalog, &hot_only, &deleted_runs)?;
         let index_applied = catalog.index().and_then(|index| index.applied().log);
         let sealed_segments = (catalog.segments().len() + unsealed) as u64;
         // It may hold segments that are dead by now.
         drop(catalog);
         let (live_bytes, pinned) = (self.live_bytes()?, self.pinned());
-        let keeper = self.keeper.lock();
+        let allocator = self.log.space.allocator.lock();
         let count = |wanted: fn(&Use) -> bool| {
-            keeper.manifest.extents().uses.values().filter(|used| wanted(used)).count() as u64
+            allocator.manifest.extents().uses.values().filter(|used| wanted(used)).count() as u64
         };
-        let file_len = self.disk.len()?;
-        let used = keeper.manifest.extents().uses.keys();
-        let in_file = self.extent_size.extents_in(file_len);
+        let file_len = self.log.disk.len()?;
+        let used = allocator.manifest.extents().uses.keys();
+        let in_file = self.log.extent_size.extents_in(file_len);
         let used_in_file = used.filter(|extent| u64::from(extent.0) < in_file).count() as u64;
         let log_extents = count(|used| matches!(used, Use::Log { .. }));
         let free_extents = in_file.saturating_sub(used_in_file);
         Ok(Stats {
             file_len,
-            extent_len: self.extent_size.bytes(),
+            extent_len: self.log.extent_size.bytes(),
             log_extents,
             reserved_extents: reserved,
             index_extents: count(|used| matches!(used, Use::Index { .. })),
@@ -165,10 +165,10 @@ impl Engine {
             retired_extents: count(|used| matches!(used, Use::Retired { .. })),
             free_extents,
             live_bytes,
-            dead_bytes: (log_extents * self.extent_size.bytes()).saturating_sub(live_bytes),
-            free_bytes: free_extents * self.extent_size.bytes(),
+            dead_bytes: (log_extents * self.log.extent_size.bytes()).saturating_sub(live_bytes),
+            free_bytes: free_extents * self.log.extent_size.bytes(),
             pinned,
-            space_failure: self.upkeep.failure(),
+            space_failure: self.log.due.failure(),
             sealed_segments,
             runs,
             hot_runs,
@@ -176,10 +176,10 @@ impl Engine {
             index_open: index_reads.is_some(),
             index_applied,
             index_page_reads: index_reads.unwrap_or(0),
-            durable: self.commit.durable(),
+            durable: self.log.commit.durable(),
             end,
             tail_writer: writer,
-            io: self.disk.counters(),
+            io: self.log.disk.counters(),
         })
     }
 }

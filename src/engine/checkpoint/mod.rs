@@ -11,14 +11,16 @@ pub(crate) mod redb_backend;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::engine::background::Wanted;
+use parking_lot::Mutex;
+
 use crate::engine::checkpoint::redb_backend::IndexHost;
 use crate::engine::reclaim::evictions;
+use crate::engine::setup::due::Wanted;
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Compression;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::{Mark, Segment};
-use crate::engine::write::Engine;
+use crate::engine::write::Log;
 use crate::error::Result;
 use crate::format::manifest::{Change, Use};
 use crate::format::superblock::FLAG_INDEX_OPENING;
@@ -29,16 +31,6 @@ use crate::types::{ExtentNo, RunNo};
 const BATCH: usize = 32;
 /// Runs that are applied in one transaction, about: each takes a kilobyte of memory meanwhile.
 const BATCH_RUNS: usize = 8 << 10;
-/// A checkpoint is due when this many segments are waiting for one.
-pub(crate) const CHECKPOINT_DUE: usize = 4;
-/// Appends help with the checkpoint when this many segments are waiting, so that memory stays
-/// bounded.
-pub(crate) const CHECKPOINT_LATE: usize = 24;
-/// A checkpoint is due, and soon late, when this many runs are in memory, about a kilobyte each.
-pub(crate) const RUNS_DUE: usize = 8 << 10;
-/// See [`RUNS_DUE`].
-pub(crate) const RUNS_LATE: usize = 32 << 10;
-
 /// Whether there is an index.
 #[derive(Debug)]
 pub(crate) enum IndexSlot {
@@ -67,44 +59,56 @@ impl IndexSlot {
     }
 }
 
-impl Engine {
+/// Keeps the index up to the log.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    pub(crate) log: Arc<Log>,
+    pub(crate) index: Mutex<IndexSlot>,
+}
+
+impl Checkpoints {
+    pub(crate) fn new(log: &Arc<Log>, slot: IndexSlot) -> Self {
+        Self { log: Arc::clone(log), index: Mutex::new(slot) }
+    }
+
     /// Opens the index that the file holds. One that cannot be trusted is dropped.
     fn open_index(&self, slot: &mut IndexSlot) -> Result<()> {
         match self.try_open_index() {
             Some((store, host)) => *slot = IndexSlot::Open { store, host },
             None => self.drop_index(slot)?,
         }
-        self.keeper.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)
+        self.log.space.allocator.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)
     }
 
     fn try_open_index(&self) -> Option<(IndexStore, IndexHost)> {
         let (map, len) = {
-            let keeper = self.keeper.lock();
-            let extents = keeper.manifest.extents();
+            let allocator = self.log.space.allocator.lock();
+            let extents = allocator.manifest.extents();
             (extents.index_map()?, extents.index_len)
         };
         let host = self.index_host(map, len);
-        let identity = IndexIdentity { uuid: self.uuid };
-        let store = IndexStore::open(host.clone(), self.options.index_cache, identity).ok()?;
+        let identity = IndexIdentity { uuid: self.log.setup.uuid };
+        let store =
+            IndexStore::open(host.clone(), self.log.setup.options.index_cache, identity).ok()?;
         let applied = store.applied().ok()?;
-        let core = self.core.lock();
+        let state = self.log.state.lock();
         // An index that leads the log was not built from it.
-        let leads = applied.log.is_some_and(|applied| applied >= core.tail.segment.id());
+        let leads = applied.log.is_some_and(|applied| applied >= state.tail.segment.id());
         // One that does not know an output has the records where they were before.
-        let mut outputs = core.catalog.segments().iter().filter(|segment| segment.is_output());
+        let mut outputs = state.catalog.segments().iter().filter(|segment| segment.is_output());
         let is_known = outputs.all(|segment| segment.is_covered_by(applied));
         (!leads && is_known).then_some((store, host))
     }
 
     fn index_host(&self, map: Vec<ExtentNo>, len: u64) -> IndexHost {
-        IndexHost::new(self.disk.clone(), Arc::clone(&self.keeper), self.extent_size, map, len)
+        IndexHost::new(&self.log.space, map, len)
     }
 
     /// The index, if it is open; the directories answer from now on.
     fn take_index(&self, slot: &mut IndexSlot) -> Option<(IndexStore, IndexHost)> {
         let old = core::mem::replace(slot, IndexSlot::Absent);
-        let mut core = self.core.lock();
-        core.catalog = Arc::new(core.catalog.without_index());
+        let mut state = self.log.state.lock();
+        state.catalog = Arc::new(state.catalog.without_index());
         match old {
             IndexSlot::Open { store, host } => Some((store, host)),
             _ => None,
@@ -117,21 +121,21 @@ impl Engine {
             host.detach();
             drop(store);
         }
-        let mut keeper = self.keeper.lock();
-        let extents = keeper.manifest.extents();
+        let mut allocator = self.log.space.allocator.lock();
+        let extents = allocator.manifest.extents();
         let of_index = extents.uses.iter().filter(|(_, used)| matches!(used, Use::Index { .. }));
         let mut changes: Vec<_> = of_index.map(|(&extent, _)| Change::Free { extent }).collect();
         if changes.is_empty() && extents.index_len == 0 {
             return Ok(());
         }
         changes.push(Change::IndexLen { len: 0 });
-        keeper.commit_durably(&changes)
+        allocator.commit_durably(&changes)
     }
 
     /// Brings the catalog up to the last full segment, whatever was durable of it.
     pub(crate) fn cover_seals(&self) -> Result<()> {
-        self.sync_all()?;
-        self.note_seals()?;
+        self.log.sync_all()?;
+        self.log.note_seals()?;
         self.checkpoint()
     }
 
@@ -141,26 +145,26 @@ impl Engine {
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let mut slot = self.index.lock();
         if matches!(*slot, IndexSlot::Stored) {
-            if self.upkeep.is_stopping() {
+            if self.log.due.is_stopping() {
                 return Ok(());
             }
             self.open_index(&mut slot)?;
         }
         let (catalog, fresh) = {
-            let core = self.core.lock();
-            let durable = core.unapplied.iter().take_while(|segment| segment.is(Mark::Durable));
-            (Arc::clone(&core.catalog), durable.cloned().collect::<Vec<_>>())
+            let state = self.log.state.lock();
+            let durable = state.unapplied.iter().take_while(|segment| segment.is(Mark::Durable));
+            (Arc::clone(&state.catalog), durable.cloned().collect::<Vec<_>>())
         };
         let behind = catalog.index().is_none_or(|index| !catalog.is_covered_by(index.applied()));
         let wanted = !matches!(*slot, IndexSlot::Off);
         if fresh.is_empty() && !(wanted && (behind || catalog.index_failed())) {
             return Ok(());
         }
-        let _watch = self.watch(Activity::IndexCheckpoint);
+        let _watch = self.log.setup.watch(Activity::IndexCheckpoint);
         let mut segments = catalog.segments().to_vec();
         let through = fresh.last().map(|segment| segment.id()).max(catalog.through());
-        if !fresh.is_empty() && self.options.compression != Compression::None {
-            self.upkeep.want(Wanted::PACK);
+        if !fresh.is_empty() && self.log.setup.options.compression != Compression::None {
+            self.log.due.want(Wanted::PACK);
         }
         segments.extend(fresh.iter().cloned());
         segments.sort_by_key(|segment| segment.id());
@@ -180,12 +184,12 @@ impl Engine {
             // The store is being closed: what was applied counts, the rest is for the next opening.
             return Ok(());
         }
-        let mut guard = self.core.lock();
-        let core = &mut *guard;
-        core.unapplied.drain(..fresh.len());
-        core.catalog = Arc::new(next);
+        let mut guard = self.log.state.lock();
+        let state = &mut *guard;
+        state.unapplied.drain(..fresh.len());
+        state.catalog = Arc::new(next);
         if let Some(through) = through {
-            core.hot.settle(through, &core.tail.builder);
+            state.hot.settle(through, &state.tail.builder);
         }
         drop(guard);
         for segment in fresh {
@@ -202,10 +206,11 @@ impl Engine {
         segments: &[Arc<Segment>],
     ) -> Option<IndexSnapshot> {
         if matches!(slot, IndexSlot::Absent) && !segments.is_empty() {
-            let _watch = self.watch(Activity::IndexRebuild);
+            let _watch = self.log.setup.watch(Activity::IndexRebuild);
             let host = self.index_host(Vec::new(), 0);
-            let identity = IndexIdentity { uuid: self.uuid };
-            let created = IndexStore::create(host.clone(), self.options.index_cache, identity);
+            let identity = IndexIdentity { uuid: self.log.setup.uuid };
+            let created =
+                IndexStore::create(host.clone(), self.log.setup.options.index_cache, identity);
             match created {
                 Ok(store) => *slot = IndexSlot::Open { store, host },
                 Err(_) => {
@@ -233,7 +238,7 @@ impl Engine {
                 store.apply(&changes).ok()?;
                 changes.clear();
                 runs = 0;
-                if self.upkeep.is_stopping() {
+                if self.log.due.is_stopping() {
                     break;
                 }
             }
@@ -242,6 +247,24 @@ impl Engine {
             store.apply(&changes).ok()?;
         }
         store.snapshot().ok()
+    }
+
+    /// Gives back what is behind the directory of a sealed segment.
+    fn trim_sealed(&self, segment: &Segment) -> Result<()> {
+        let Some(sealed) = segment.sealed() else { return Ok(()) };
+        let seal = segment.read_header(sealed.seal)?;
+        let len = u32::try_from(seal.frame_len()).unwrap_or(u32::MAX);
+        self.log.space.trim(segment.file_offset(), sealed.seal.saturating_add(len))
+    }
+
+    /// Whether there is work for [`Checkpoints::checkpoint`].
+    pub(crate) fn is_due(&self) -> bool {
+        let state = self.log.state.lock();
+        state.is_due()
+            || state.catalog.index_failed()
+            || (self.log.setup.options.index
+                && state.catalog.index().is_none()
+                && !state.catalog.segments().is_empty())
     }
 
     /// Closes the index in order.

@@ -15,13 +15,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use redb::StorageBackend;
 
-use crate::engine::storage::disk::Disk;
-use crate::engine::write::Keeper;
+use crate::engine::space::Space;
+use crate::engine::space::allocator::Allocator;
 use crate::error::Error;
-use crate::format::ExtentSize;
 use crate::format::manifest::Change;
 use crate::types::ExtentNo;
 
@@ -31,9 +30,7 @@ pub(crate) struct IndexHost(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    disk: Disk,
-    keeper: Arc<Mutex<Keeper>>,
-    extent_size: ExtentSize,
+    space: Arc<Space>,
     state: RwLock<State>,
     reads: AtomicU64,
 }
@@ -49,17 +46,11 @@ struct State {
 
 impl IndexHost {
     /// The index as the manifest describes it.
-    pub(crate) fn new(
-        disk: Disk,
-        keeper: Arc<Mutex<Keeper>>,
-        extent_size: ExtentSize,
-        map: Vec<ExtentNo>,
-        len: u64,
-    ) -> Self {
+    pub(crate) fn new(space: &Arc<Space>, map: Vec<ExtentNo>, len: u64) -> Self {
         let published = (map.len(), len);
         let state = RwLock::new(State { map, len, published, detached: false });
         let reads = AtomicU64::new(0);
-        Self(Arc::new(Inner { disk, keeper, extent_size, state, reads }))
+        Self(Arc::new(Inner { space: Arc::clone(space), state, reads }))
     }
 
     /// How often redb read a page from the file.
@@ -77,10 +68,10 @@ impl IndexHost {
         let mut state = self.0.state.write();
         state.detached = true;
         let published = state.published.0;
-        let mut keeper = self.0.keeper.lock();
+        let mut allocator = self.0.space.allocator.lock();
         // What was chosen but never published goes back.
         for extent in state.map.drain(..).skip(published) {
-            keeper.let_go(extent);
+            allocator.let_go(extent);
         }
     }
 
@@ -95,7 +86,7 @@ impl IndexHost {
         state.check()?;
         let end = offset.checked_add(len as u64).filter(|&end| end <= state.len);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let size = self.0.extent_size.bytes();
+        let size = self.0.space.setup.extent_size.bytes();
         let mut at = offset;
         while at < end {
             let slot = usize::try_from(at / size).unwrap_or(usize::MAX);
@@ -104,14 +95,14 @@ impl IndexHost {
             let part = (size - within).min(end - at);
             let start = usize::try_from(at - offset).unwrap_or(usize::MAX);
             let stop = start + usize::try_from(part).unwrap_or(usize::MAX);
-            act(self.0.extent_size.offset_of(extent) + within, start..stop)?;
+            act(self.0.space.setup.extent_size.offset_of(extent) + within, start..stop)?;
             at += part;
         }
         Ok(())
     }
 
     fn grow(&self, state: &mut State, len: u64) -> io::Result<()> {
-        let size = self.0.extent_size.bytes();
+        let size = self.0.space.setup.extent_size.bytes();
         // The rest of the last extent may hold what an earlier, longer index left there.
         let covered = state.map.len() as u64 * size;
         let uncovered = len.min(covered);
@@ -119,13 +110,13 @@ impl IndexHost {
             && let Some(&last) = state.map.last()
         {
             let within = state.len - (state.map.len() as u64 - 1) * size;
-            let at = self.0.extent_size.offset_of(last) + within;
+            let at = self.0.space.setup.extent_size.offset_of(last) + within;
             self.zero(at, uncovered - state.len)?;
         }
         while (state.map.len() as u64) * size < len {
-            let extent = self.0.keeper.lock().claim().map_err(plain)?;
-            if let Err(error) = self.zero(self.0.extent_size.offset_of(extent), size) {
-                self.0.keeper.lock().let_go(extent);
+            let extent = self.0.space.allocator.lock().claim().map_err(plain)?;
+            if let Err(error) = self.zero(self.0.space.setup.extent_size.offset_of(extent), size) {
+                self.0.space.allocator.lock().let_go(extent);
                 return Err(error);
             }
             state.map.push(extent);
@@ -136,14 +127,14 @@ impl IndexHost {
 
     /// Sees to it that the range reads as zero and lies within the file.
     fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        let file_len = self.0.disk.len().map_err(plain)?;
+        let file_len = self.0.space.disk.len().map_err(plain)?;
         let there = file_len.saturating_sub(at).min(len);
         if there > 0 {
-            self.0.disk.punch(at, there).map_err(plain)?;
+            self.0.space.disk.punch(at, there).map_err(plain)?;
         }
         if there < len {
             // Space is taken as pages are written: redb grows by doubling, far ahead of its use.
-            self.0.disk.write_unguarded(at + len - 1, &[0]).map_err(plain)?;
+            self.0.space.disk.write_unguarded(at + len - 1, &[0]).map_err(plain)?;
         }
         Ok(())
     }
@@ -156,7 +147,7 @@ impl State {
     }
 
     /// Writes what the manifest does not know of the map and the length.
-    fn publish(&mut self, keeper: &mut Keeper) -> Result<(), Error> {
+    fn publish(&mut self, allocator: &mut Allocator) -> Result<(), Error> {
         if self.published == (self.map.len(), self.len) {
             return Ok(());
         }
@@ -165,7 +156,7 @@ impl State {
             changes.push(Change::Map { extent, slot });
         }
         changes.push(Change::IndexLen { len: self.len });
-        keeper.commit(&changes)?;
+        allocator.commit(&changes)?;
         self.published = (self.map.len(), self.len);
         Ok(())
     }
@@ -192,9 +183,9 @@ impl StorageBackend for IndexHost {
         self.pieces(&state, offset, len, |at, range| {
             let part = out.get_mut(range).ok_or(io::ErrorKind::UnexpectedEof)?;
             // A page is copied from a view where there is one: redb never reads what it is writing.
-            match self.0.disk.map(at, part.len(), part.len()) {
+            match self.0.space.disk.map(at, part.len(), part.len()) {
                 Ok(Some(view)) if view.len() == part.len() => part.copy_from_slice(&view),
-                _ => self.0.disk.read(at, part).map_err(plain)?,
+                _ => self.0.space.disk.read(at, part).map_err(plain)?,
             }
             Ok(())
         })
@@ -206,9 +197,9 @@ impl StorageBackend for IndexHost {
         if len >= state.len {
             return self.grow(&mut state, len);
         }
-        let size = self.0.extent_size.bytes();
+        let size = self.0.space.setup.extent_size.bytes();
         let keep = usize::try_from(len.div_ceil(size)).unwrap_or(usize::MAX);
-        let mut keeper = self.0.keeper.lock();
+        let mut allocator = self.0.space.allocator.lock();
         let mut freed = Vec::new();
         while state.map.len() > keep
             && let Some(extent) = state.map.pop()
@@ -216,7 +207,7 @@ impl StorageBackend for IndexHost {
             if state.map.len() < state.published.0 {
                 freed.push(Change::Free { extent });
             } else {
-                keeper.let_go(extent);
+                allocator.let_go(extent);
             }
         }
         state.len = len;
@@ -224,7 +215,7 @@ impl StorageBackend for IndexHost {
             freed.push(Change::IndexLen { len });
             state.published = (state.map.len(), len);
             // Synced at once, so that the manifest may hand the extents out again.
-            keeper.commit_durably(&freed).map_err(plain)?;
+            allocator.commit_durably(&freed).map_err(plain)?;
         }
         Ok(())
     }
@@ -233,13 +224,13 @@ impl StorageBackend for IndexHost {
         let committed = {
             let mut state = self.0.state.write();
             state.check()?;
-            let mut keeper = self.0.keeper.lock();
-            state.publish(&mut keeper).map_err(plain)?;
-            keeper.manifest.committed()
+            let mut allocator = self.0.space.allocator.lock();
+            state.publish(&mut allocator).map_err(plain)?;
+            allocator.manifest.committed()
         };
         // Without the locks, so that nobody who reads a page waits for the disk.
-        self.0.disk.sync().map_err(plain)?;
-        self.0.keeper.lock().manifest.synced_up_to(committed);
+        self.0.space.disk.sync().map_err(plain)?;
+        self.0.space.allocator.lock().manifest.synced_up_to(committed);
         Ok(())
     }
 
@@ -247,7 +238,7 @@ impl StorageBackend for IndexHost {
         let state = self.0.state.read();
         self.pieces(&state, offset, data.len(), |at, range| {
             let part = data.get(range).ok_or(io::ErrorKind::UnexpectedEof)?;
-            self.0.disk.write_unguarded(at, part).map_err(plain)
+            self.0.space.disk.write_unguarded(at, part).map_err(plain)
         })
     }
 }

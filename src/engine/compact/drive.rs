@@ -2,12 +2,13 @@
 
 use core::time::Duration;
 
-use super::{Compacting, Goal};
-use crate::engine::background::Wanted;
+use super::Goal;
 use crate::engine::checkpoint::IndexSlot;
+use crate::engine::compact::Compactor;
+use crate::engine::reclaim::Compacting;
+use crate::engine::setup::due::Wanted;
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::{Compression, Rate, SpaceReturn};
-use crate::engine::write::Engine;
 use crate::error::{Error, Result};
 use crate::format::manifest::Use;
 use crate::types::SegmentId;
@@ -41,21 +42,21 @@ const SHRINK_PART: u64 = 10;
 /// to the next are not taken along any more: of a run in progress that is everything, each time.
 const CARRIED_PART: u64 = 2;
 
-impl Engine {
+impl Compactor {
     /// Compacts until nothing is gained by it, or until the store is being closed.
     pub(crate) fn compact_for_space(&self, rate: Rate) -> Result<Compacted> {
         let mut done = Compacted::default();
         // An index that lacks what is in a victim would be dropped.
-        self.checkpoint()?;
-        self.compacting.lock().begin(rate);
+        self.checkpoints.checkpoint()?;
+        self.reclaimer.compacting.lock().begin(rate);
         self.repeat(&mut done, |compacting, done| {
             if done.segments > 0 {
-                self.keep_spare()?;
+                self.log.space.keep_spare()?;
             }
             self.compact_for_space_once(compacting)
         })?;
         self.compress(None, &mut done)?;
-        if self.options.compaction.space == SpaceReturn::Shrink {
+        if self.log.setup.options.compaction.space == SpaceReturn::Shrink {
             self.shrink(&mut done)?;
         }
         Ok(done)
@@ -68,10 +69,10 @@ impl Engine {
         done: &mut Compacted,
         step: impl Fn(&mut Compacting, &Compacted) -> Result<Option<Compacted>>,
     ) -> Result<()> {
-        while !self.upkeep.is_stopping() {
-            let mut compacting = self.compacting.lock();
-            self.free_dead(&mut compacting)?;
-            self.give_back_freed()?;
+        while !self.log.due.is_stopping() {
+            let mut compacting = self.reclaimer.compacting.lock();
+            self.reclaimer.free_dead(&mut compacting)?;
+            self.log.space.give_back_freed()?;
             let Some(made) = step(&mut compacting, done)? else { break };
             *done += made;
         }
@@ -82,11 +83,11 @@ impl Engine {
     /// the file is another time's.
     pub(crate) fn compress_cold(&self, rate: Rate) -> Result<()> {
         let mut done = Compacted::default();
-        self.checkpoint()?;
-        self.compacting.lock().begin(rate);
+        self.checkpoints.checkpoint()?;
+        self.reclaimer.compacting.lock().begin(rate);
         self.compress(None, &mut done)?;
         if done.segments > 0 {
-            self.upkeep.want(Wanted::COMPACT);
+            self.log.due.want(Wanted::COMPACT);
         }
         Ok(())
     }
@@ -94,7 +95,7 @@ impl Engine {
     /// Compresses what is cold, if that is asked for: all in segments in front of `end`, or what
     /// makes fewer segments. What there is no room for on a full disk stays as it is.
     fn compress(&self, end: Option<SegmentId>, done: &mut Compacted) -> Result<()> {
-        if self.options.compression == Compression::None {
+        if self.log.setup.options.compression == Compression::None {
             return Ok(());
         }
         self.repeat(done, |compacting, _| match self.compact_step(compacting, Goal::Pack(end)) {
@@ -106,10 +107,10 @@ impl Engine {
     /// Compacts everything there is, also where only order is gained: afterwards the records of
     /// each run that has ended are next to one another.
     pub(crate) fn compact_all(&self) -> Result<Compacted> {
-        self.disk.check()?;
-        self.cover_seals()?;
+        self.log.disk.check()?;
+        self.checkpoints.cover_seals()?;
         let mut done = Compacted::default();
-        let end = self.core.lock().next_segment;
+        let end = self.log.state.lock().next_segment;
         let is_full = match self.compact_for_order(end, &mut done) {
             Err(Error::DiskFull { .. }) => true,
             ordered => ordered.map(|()| false)?,
@@ -117,8 +118,8 @@ impl Engine {
         self.compress(Some(end), &mut done)?;
         {
             // Who calls this pays for what was free before, too.
-            let mut keeper = self.keeper.lock();
-            keeper.may_move = keeper.may_move.max(keeper.manifest.free_in_front());
+            let mut allocator = self.log.space.allocator.lock();
+            allocator.may_move = allocator.may_move.max(allocator.manifest.free_in_front());
         }
         let freed = self.compact_for_space(Rate::Unlimited)?;
         done += freed;
@@ -133,9 +134,9 @@ impl Engine {
     }
 
     fn compact_for_order(&self, end: SegmentId, done: &mut Compacted) -> Result<()> {
-        self.compacting.lock().begin(Rate::Unlimited);
-        let sealed = self.core.lock().catalog.segments().len() as u64;
-        let most = done.bytes + CARRIED_PART * sealed * self.extent_size.bytes();
+        self.reclaimer.compacting.lock().begin(Rate::Unlimited);
+        let sealed = self.log.state.lock().catalog.segments().len() as u64;
+        let most = done.bytes + CARRIED_PART * sealed * self.log.extent_size.bytes();
         self.repeat(done, |compacting, done| {
             if done.bytes >= most {
                 // The last output has room left; what is never filled would be waste of each step.
@@ -159,52 +160,52 @@ impl Engine {
                 None if self.move_last()? => 1,
                 None => return Ok(None),
             };
-            let mut keeper = self.keeper.lock();
-            keeper.may_move = keeper.may_move.saturating_sub(moved);
+            let mut allocator = self.log.space.allocator.lock();
+            allocator.may_move = allocator.may_move.saturating_sub(moved);
             Ok(Some(made.unwrap_or_default()))
         })
     }
 
     fn is_worth_shrinking(&self) -> bool {
-        let keeper = self.keeper.lock();
-        let count = keeper.manifest.extents().uses.len() as u64;
-        keeper.may_move > 0
-            && keeper.manifest.free_in_front() >= SHRINK_FREE.max(count / SHRINK_PART)
+        let allocator = self.log.space.allocator.lock();
+        let count = allocator.manifest.extents().uses.len() as u64;
+        allocator.may_move > 0
+            && allocator.manifest.free_in_front() >= SHRINK_FREE.max(count / SHRINK_PART)
     }
 
     /// Moves what is at the very end of the file and is no sealed segment; answers whether
     /// anything may be gained by looking again.
     fn move_last(&self) -> Result<bool> {
-        let _watch = self.watch(Activity::Compaction);
+        let _watch = self.log.setup.watch(Activity::Compaction);
         let last = {
-            let keeper = self.keeper.lock();
-            keeper.manifest.extents().uses.last_key_value().map(|(_, used)| *used)
+            let allocator = self.log.space.allocator.lock();
+            allocator.manifest.extents().uses.last_key_value().map(|(_, used)| *used)
         };
         match last {
             Some(Use::Log { sealed: None, .. }) => {
-                self.core.lock().roll(self)?;
-                self.cover_seals()?;
-                let mut core = self.core.lock();
-                let fresh: Vec<_> = core.catalog.segments().iter().map(|one| one.id()).collect();
-                core.suspects.extend(fresh);
+                self.log.roll(&mut self.log.state.lock())?;
+                self.checkpoints.cover_seals()?;
+                let mut state = self.log.state.lock();
+                let fresh: Vec<_> = state.catalog.segments().iter().map(|one| one.id()).collect();
+                state.suspects.extend(fresh);
                 Ok(true)
             }
             Some(Use::Index { .. }) => {
-                let mut slot = self.index.lock();
+                let mut slot = self.checkpoints.index.lock();
                 if !matches!(*slot, IndexSlot::Open { .. }) {
                     return Ok(false);
                 }
-                self.drop_index(&mut slot)?;
+                self.checkpoints.drop_index(&mut slot)?;
                 drop(slot);
-                self.upkeep.want(Wanted::CHECKPOINT);
+                self.log.due.want(Wanted::CHECKPOINT);
                 Ok(true)
             }
             Some(Use::Meta { .. }) => {
-                let mut keeper = self.keeper.lock();
-                let before = keeper.manifest.last_in_use();
-                keeper.manifest.move_to_front();
-                keeper.commit(&[])?;
-                Ok(keeper.manifest.last_in_use() < before)
+                let mut allocator = self.log.space.allocator.lock();
+                let before = allocator.manifest.last_in_use();
+                allocator.manifest.move_to_front();
+                allocator.commit(&[])?;
+                Ok(allocator.manifest.last_in_use() < before)
             }
             _ => Ok(false),
         }
@@ -212,7 +213,7 @@ impl Engine {
 
     /// Holds the thread up, so that it writes no faster than it may, and reads in vain no faster.
     pub(super) fn pace(&self, compacting: &mut Compacting, bytes: usize) {
-        let end = self.commit.written();
+        let end = self.log.commit.written();
         let appended = core::mem::replace(&mut compacting.seen, end) != end;
         let rate = match compacting.rate {
             Rate::AtMost(rate) => rate,
@@ -220,6 +221,6 @@ impl Engine {
             Rate::WhileAppending(_) | Rate::Unlimited => return,
         };
         let nanos = (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1);
-        self.upkeep.pause(Duration::from_nanos(nanos));
+        self.log.due.pause(Duration::from_nanos(nanos));
     }
 }

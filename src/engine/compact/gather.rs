@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use crate::engine::open::{Item, lex, payload_of};
+use crate::engine::state::scan::{Item, lex, payload_of};
 use crate::engine::state::segment::Segment;
 use crate::error::Error;
 use crate::format::codec::Decoded;

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Compacted, Compacting, Goal};
+use super::{Compacted, Goal};
+use crate::engine::compact::Compactor;
 use crate::engine::compact::gather::{Evictions, Gathered, Obstacle, gather};
 use crate::engine::compact::output::{Layout, Writing, lay_out};
 use crate::engine::compact::pack::pack;
-use crate::engine::reclaim::runs_among;
+use crate::engine::reclaim::{Compacting, runs_among};
 use crate::engine::setup::options::Compression;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
-use crate::engine::write::Engine;
 use crate::error::{Error, Result};
 use crate::format::SegmentKey;
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
@@ -46,16 +46,16 @@ impl Job {
     }
 }
 
-impl Engine {
+impl Compactor {
     pub(super) fn plan_job(&self, wanted: &[SegmentId]) -> Result<Job, Obstacle> {
         let (catalog, deleted) = {
-            let core = self.open_core()?;
-            (Arc::clone(&core.catalog), Arc::clone(&core.deleted))
+            let state = self.log.reader.open()?;
+            (Arc::clone(&state.catalog), Arc::clone(&state.deleted))
         };
         let ids: BTreeSet<SegmentId> = wanted.iter().copied().collect();
         let victims: Vec<Arc<Segment>> =
             ids.iter().filter_map(|id| catalog.segment(*id)).cloned().collect();
-        let mut gathered = gather(&victims, &deleted, || self.upkeep.is_stopping())?;
+        let mut gathered = gather(&victims, &deleted, || self.log.due.is_stopping())?;
         // What is retired has no header any more, so that no eviction is needed for it.
         let others = catalog.segments().iter().filter(|segment| !ids.contains(&segment.id()));
         self.keep_needed(&mut gathered.evictions, others)?;
@@ -72,7 +72,7 @@ impl Engine {
             }
             states.insert(run_no, state);
         }
-        if self.options.compression != Compression::None {
+        if self.log.setup.options.compression != Compression::None {
             ended.extend(self.ended_since(&open));
         }
         Ok(Job { gathered, states, ended, catalog })
@@ -84,7 +84,7 @@ impl Engine {
         evictions: &mut Evictions,
         others: impl Iterator<Item = &'s Arc<Segment>>,
     ) -> Result<()> {
-        let (receipts, mut asked) = (self.kept_receipts(), HashMap::new());
+        let (receipts, mut asked) = (self.log.reader.kept_receipts(), HashMap::new());
         for (order, eviction) in evictions.iter_mut() {
             if !receipts.keeps(eviction)? {
                 eviction.receipt = None;
@@ -103,15 +103,15 @@ impl Engine {
 
     /// Compresses what is cold, if that is asked for. No lock is held but that of compaction.
     pub(super) fn pack(&self, job: &mut Job) {
-        if let Some(mut compressor) = self.options.compression.compressor() {
-            pack(&mut job.gathered, &job.ended, &mut compressor, self.extent_size);
+        if let Some(mut compressor) = self.log.setup.options.compression.compressor() {
+            pack(&mut job.gathered, &job.ended, &mut compressor, self.log.extent_size);
         }
     }
 
     /// What goes into which output; none if it has no room.
     pub(super) fn lay_out(&self, job: &Job) -> Option<(Order, Vec<Layout>)> {
         let order = self.order_of(job);
-        let layouts = lay_out(&job.gathered, (&order.runs, order.whole), self.extent_size)?;
+        let layouts = lay_out(&job.gathered, (&order.runs, order.whole), self.log.extent_size)?;
         Some((order, layouts))
     }
 
@@ -126,16 +126,21 @@ impl Engine {
         let gathered = &job.gathered;
         let outputs = self.reserve_outputs(layouts.len())?;
         let keys: Vec<SegmentKey> = outputs.iter().map(|segment| segment.key()).collect();
-        let next_run_no = self.core.lock().next_run_no;
-        let writing =
-            Writing { gathered, layouts: &layouts, keys: &keys, next_run_no, now: self.now() };
+        let next_run_no = self.log.state.lock().next_run_no;
+        let writing = Writing {
+            gathered,
+            layouts: &layouts,
+            keys: &keys,
+            next_run_no,
+            now: self.log.setup.now(),
+        };
         let written = self.write_outputs(compacting, &writing, &outputs);
         let counted = written.and_then(|bytes| Ok((bytes, self.count_outputs(job, &outputs)?)));
         let bytes = match counted {
             Ok((bytes, true)) => bytes,
             not_counted => {
                 // They are reserved and not sealed: nothing refers to them, ever.
-                self.core.lock().retired.extend(outputs);
+                self.log.state.lock().retired.extend(outputs);
                 return not_counted.map(|_| None);
             }
         };
@@ -150,10 +155,10 @@ impl Engine {
     fn order_of(&self, job: &Job) -> Order {
         let ids: BTreeSet<SegmentId> =
             job.gathered.victims.iter().map(|victim| victim.segment.id()).collect();
-        let core = self.core.lock();
+        let state = self.log.state.lock();
         let is_whole = |run_no: RunNo| {
             let spans = job.states.get(&run_no).map(|state| &state.spans);
-            core.hot.get(run_no).is_none()
+            state.hot.get(run_no).is_none()
                 && spans.is_none_or(|spans| spans.iter().all(|span| ids.contains(&span.segment)))
         };
         let numbers = 0..job.gathered.runs.len();
@@ -171,12 +176,12 @@ impl Engine {
             return Ok(Vec::new());
         }
         let (ids, next) = {
-            let mut core = self.core.lock();
-            let ids: Result<Vec<_>> = (0..count).map(|_| core.take_segment_id()).collect();
-            (ids?, core.next_numbers())
+            let mut state = self.log.state.lock();
+            let ids: Result<Vec<_>> = (0..count).map(|_| state.take_segment_id()).collect();
+            (ids?, state.next_numbers())
         };
-        // The core is not locked from here on: whoever rolls locks it first.
-        self.set_aside(&ids, Purpose::Output, next)
+        // The state is not locked from here on: whoever rolls locks it first.
+        self.log.set_aside(&ids, Purpose::Output, next)
     }
 
     /// C2: the outputs, each checked against what it is to be, and synced.
@@ -191,31 +196,24 @@ impl Engine {
             let written = writing.write(place)?;
             let mut at = segment.file_offset() + u64::from(SEGMENT_HEADER_LEN);
             for chunk in written.bytes.chunks(CHUNK) {
-                if self.upkeep.is_stopping() {
+                if self.log.due.is_stopping() {
                     return Err(Error::Closed);
                 }
-                self.disk.check()?;
-                self.disk.write_unguarded(at, chunk)?;
+                self.log.disk.check()?;
+                self.log.disk.write_unguarded(at, chunk)?;
                 at += chunk.len() as u64;
                 self.pace(compacting, chunk.len());
             }
             let end = at.next_multiple_of(crate::format::PAGE);
-            let behind = segment.file_offset() + self.extent_size.bytes();
+            let behind = segment.file_offset() + self.log.extent_size.bytes();
             if end < behind {
-                self.disk.punch(end, behind - end)?;
+                self.log.disk.punch(end, behind - end)?;
             }
             bytes += written.bytes.len() as u64;
             segment.seal(written.sealed);
         }
-        self.disk.sync()?;
+        self.log.disk.sync()?;
         Ok(bytes)
-    }
-
-    /// Makes durable which segment ids are in use: the segments that have them may go.
-    pub(crate) fn secure_numbers(&self) -> Result<()> {
-        let next = self.core.lock().next_segment;
-        let mut keeper = self.keeper.lock();
-        keeper.write_superblock(|block| block.next_segment = block.next_segment.max(next))
     }
 }
 

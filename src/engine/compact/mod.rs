@@ -13,24 +13,25 @@
 //! segment in between has some that stay behind. A run that is evicted while it moves is dead in
 //! the output, which is looked at again.
 
-mod drive;
+pub(crate) mod drive;
 mod gather;
 mod job;
 mod output;
 mod pack;
 mod relocate;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-pub use crate::engine::compact::drive::Compacted;
-
+use crate::engine::checkpoint::Checkpoints;
+pub(super) use crate::engine::compact::drive::Compacted;
 use crate::engine::compact::gather::Obstacle;
+use crate::engine::reclaim::{Compacting, Reclaimer};
 use crate::engine::setup::observer::Activity;
-use crate::engine::setup::options::{Compression, Rate};
+use crate::engine::setup::options::Compression;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
-use crate::engine::write::Engine;
+use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::format::Directory;
 use crate::format::codec::Decoded;
@@ -39,7 +40,7 @@ use crate::format::frame::frame_len;
 use crate::gc::choose::{
     Bound, SegmentUse, for_order, for_packing, for_shrinking, for_space, is_worth,
 };
-use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
+use crate::types::{ExtentNo, RunNo, SegmentId};
 
 /// What a step of a compaction is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,30 +72,6 @@ impl Goal {
     }
 }
 
-/// What is remembered between steps; whoever holds the lock on it compacts.
-#[derive(Debug, Default)]
-pub(crate) struct Compacting {
-    /// Outputs with runs that went on behind the victims: the next step puts them in order.
-    carried: Vec<SegmentId>,
-    /// Segments that cannot move as things are.
-    unmovable: HashSet<SegmentId>,
-    /// Segments with which nothing was gained, and what lived in them then: they are left alone
-    /// until less of them lives.
-    settled: HashMap<SegmentId, u64>,
-    /// Segments that did not become fewer by compression, and what was cold in them then: they are
-    /// left alone until more is.
-    incompressible: HashMap<SegmentId, u64>,
-    /// The bytes that live in segments, and how many of them may yet be compressed, as far as they
-    /// were counted.
-    pub(super) live: HashMap<SegmentId, (u64, u64)>,
-    /// Segments were freed since evictions were looked at that may have been needed for them.
-    pub(super) has_freed: bool,
-    /// The bytes a second that are written at most.
-    rate: Rate,
-    /// The end of the log when something was written last.
-    seen: LogPosition,
-}
-
 /// Segments that one step takes at most, unless the order of runs ties more together.
 const STEP_SEGMENTS: usize = 32;
 /// Extents that one step fills at most.
@@ -110,23 +87,6 @@ const COLD_PART: u64 = 4;
 /// The same with those between which a run has records.
 const MOST_SEGMENTS: usize = 96;
 
-impl Compacting {
-    /// Looks again at segments that could not move.
-    pub(crate) fn begin(&mut self, rate: Rate) {
-        self.unmovable.clear();
-        self.carried.clear();
-        self.rate = rate;
-    }
-
-    /// Nothing is gained by these segments together: leaves the one alone of which most lives.
-    fn settle(&mut self, wanted: &[SegmentId]) {
-        let live = |id: &SegmentId| self.live.get(id).map_or(0, |(live, _)| *live);
-        if let Some(fullest) = wanted.iter().copied().max_by_key(live) {
-            self.settled.insert(fullest, live(&fullest));
-        }
-    }
-}
-
 /// How a step went.
 pub(crate) enum Attempt {
     /// It was done.
@@ -137,13 +97,27 @@ pub(crate) enum Attempt {
     NoGain,
 }
 
-impl Engine {
+/// Moves living runs out of segments that are mostly dead.
+#[derive(Debug)]
+pub(crate) struct Compactor {
+    pub(crate) log: Arc<Log>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) reclaimer: Arc<Reclaimer>,
+}
+
+impl Compactor {
+    pub(crate) fn new(reclaimer: &Arc<Reclaimer>) -> Self {
+        let Reclaimer { log, checkpoints, .. } = &**reclaimer;
+        let (log, checkpoints) = (Arc::clone(log), Arc::clone(checkpoints));
+        Self { log, checkpoints, reclaimer: Arc::clone(reclaimer) }
+    }
+
     fn bound(&self, goal: Goal) -> Bound {
-        let (extent, segments) = (self.extent_size.bytes(), STEP_SEGMENTS);
+        let (extent, segments) = (self.log.extent_size.bytes(), STEP_SEGMENTS);
         let bytes = match goal {
             Goal::SpaceOnFullDisk => extent - extent / 4,
             // What is compressed waits in memory until it is written.
-            _ if self.options.compression != Compression::None => {
+            _ if self.log.setup.options.compression != Compression::None => {
                 extent.saturating_mul(STEP_EXTENTS).min((2 * extent).max(STEP_PACKED))
             }
             _ => extent.saturating_mul(STEP_EXTENTS),
@@ -190,7 +164,7 @@ impl Engine {
                 })
                 .copied()
                 .collect();
-            let (extent, bound) = (self.extent_size.bytes(), self.bound(goal));
+            let (extent, bound) = (self.log.extent_size.bytes(), self.bound(goal));
             let chosen = match goal {
                 Goal::Space | Goal::SpaceOnFullDisk => {
                     for_space(&movable, extent / WASTE_PART, bound)
@@ -229,11 +203,11 @@ impl Engine {
         goal: Goal,
     ) -> Result<Attempt> {
         let Some(&seed) = seeds.first() else { return Ok(Attempt::Nothing) };
-        let _watch = self.watch(Activity::Compaction);
+        let _watch = self.log.setup.watch(Activity::Compaction);
         // Outputs that never counted go first: a segment that is gone must mean that those which
         // replace it count. So does what was retired, for salvage and for evictions.
-        self.free_retired(compacting)?;
-        if self.upkeep.is_stopping() {
+        self.reclaimer.free_retired(compacting)?;
+        if self.log.due.is_stopping() {
             return Ok(Attempt::Nothing);
         }
         let mut wanted: Vec<SegmentId> = seeds.to_vec();
@@ -285,14 +259,14 @@ impl Engine {
     /// if that is the goal.
     fn segment_uses(&self, compacting: &mut Compacting, goal: Goal) -> Result<Vec<SegmentUse>> {
         let (catalog, deleted) = {
-            let core = self.open_core()?;
-            (Arc::clone(&core.catalog), Arc::clone(&core.deleted))
+            let state = self.log.reader.open()?;
+            (Arc::clone(&state.catalog), Arc::clone(&state.deleted))
         };
         compacting.settled.retain(|id, _| catalog.segment(*id).is_some());
         compacting.incompressible.retain(|id, _| catalog.segment(*id).is_some());
         let wanted = matches!(goal, Goal::Pack(_));
         let open = if wanted { self.in_progress(&catalog)? } else { HashSet::new() };
-        let receipts = self.kept_receipts();
+        let receipts = self.log.reader.kept_receipts();
         let mut uses = Vec::with_capacity(catalog.segments().len());
         for segment in catalog.segments() {
             let id = segment.id();
@@ -301,7 +275,7 @@ impl Engine {
                 None => {
                     let is_deleted = |run_no| deleted.contains(&run_no);
                     let live = live_bytes(segment, is_deleted)? + receipts.bytes_in(segment)?;
-                    let packs = self.options.compression != Compression::None;
+                    let packs = self.log.setup.options.compression != Compression::None;
                     (live, if packs { loose_bytes(segment, is_deleted)? } else { 0 })
                 }
             };
@@ -328,12 +302,12 @@ impl Engine {
     /// power loss, so that no crash makes them go on.
     fn ended_since(&self, runs: &[RunNo]) -> HashSet<RunNo> {
         let mut ended = HashSet::new();
-        let durable = self.commit.durable();
+        let durable = self.log.commit.durable();
         for some in runs.chunks(LOOKED_UP) {
-            let core = self.core.lock();
-            let hot = some.iter().filter_map(|run_no| core.hot.get(*run_no));
+            let state = self.log.state.lock();
+            let hot = some.iter().filter_map(|run_no| state.hot.get(*run_no));
             for run in hot.filter(|run| run.status.is_ended()) {
-                let row = run.row(core.tail.segment.id(), &core.tail.builder);
+                let row = run.row(state.tail.segment.id(), &state.tail.builder);
                 if row.and_then(|row| row.end).is_some_and(|end| end < durable) {
                     ended.insert(run.run_no);
                 }
@@ -344,13 +318,13 @@ impl Engine {
 
     /// The segments at the end of the file for which there is room in front of them.
     fn last_segments(&self, segments: &[SegmentUse]) -> Vec<SegmentUse> {
-        let keeper = self.keeper.lock();
+        let allocator = self.log.space.allocator.lock();
         let free: Vec<ExtentNo> =
-            keeper.manifest.extents().free().take(2 * STEP_SEGMENTS).collect();
+            allocator.manifest.extents().free().take(2 * STEP_SEGMENTS).collect();
         let bound = self.bound(Goal::Shrink);
-        let most = usize::try_from(keeper.may_move).unwrap_or(bound.segments);
+        let most = usize::try_from(allocator.may_move).unwrap_or(bound.segments);
         let bound = Bound { segments: bound.segments.min(most), ..bound };
-        drop(keeper);
+        drop(allocator);
         let mut chosen = for_shrinking(segments, free.len() as u64, bound);
         let in_front = |chosen: &[SegmentUse]| {
             let lowest = chosen.iter().map(|segment| segment.extent).min();

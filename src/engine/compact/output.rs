@@ -1,18 +1,18 @@
 //! Writing the outputs of a compaction: run by run, each in one output where it fits.
 
 use crate::engine::compact::gather::{Found, Gathered, Moved, Names};
-use crate::engine::write::pending_frame::{Draft, note_block, note_frame};
+use crate::engine::state::fold::{note_block, note_frame};
+use crate::engine::write::pending_frame::Draft;
 use crate::error::{Error, Result};
-use crate::format::directory::{EVICTION_COST, HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
+use crate::format::directory::{
+    DIRECTORY_HEADER_LEN, EVICTION_COST, HASH_LEN, RECORD_COST, RUN_ENTRY_LEN,
+};
 use crate::format::eviction::Eviction;
 use crate::format::frame::{FLAG_BATCH, FrameCheck, encode_ids, frame_len};
 use crate::format::manifest::SealedAt;
 use crate::format::origin::Origin;
 use crate::format::segment::SEGMENT_HEADER_LEN;
-use crate::format::{
-    DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, SegmentKey,
-    directory::DIRECTORY_HEADER_LEN,
-};
+use crate::format::{DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, SegmentKey};
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId, Timestamp};
 
 /// What goes into one output.

@@ -4,17 +4,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::engine::background::Wanted;
 use crate::engine::checkpoint::IndexSlot;
+use crate::engine::compact::Compactor;
 use crate::engine::compact::job::Job;
+use crate::engine::setup::due::Wanted;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::{Mark, Segment};
-use crate::engine::write::Engine;
 use crate::error::{Error, Place, Result};
 use crate::index::{IndexSnapshot, Relocation, RunRow, RunState, Span, fold_spans};
 use crate::types::{RunNo, SegmentId};
 
-impl Engine {
+impl Compactor {
     /// Puts the outputs in the place of the victims. Answers whether that was done: not if what
     /// they say of a run differs from what was known of it.
     pub(super) fn count_outputs(&self, job: &Job, outputs: &[Arc<Segment>]) -> Result<bool> {
@@ -23,8 +23,8 @@ impl Engine {
             output.directory()?;
         }
         // Nobody replaces the catalog while the index is locked.
-        let mut slot = self.index.lock();
-        let catalog = Arc::clone(&self.core.lock().catalog);
+        let mut slot = self.checkpoints.index.lock();
+        let catalog = Arc::clone(&self.log.state.lock().catalog);
         let victims: BTreeSet<SegmentId> =
             job.gathered.victims.iter().map(|victim| victim.segment.id()).collect();
         let stay = catalog.segments().iter().filter(|segment| !victims.contains(&segment.id()));
@@ -41,30 +41,30 @@ impl Engine {
         let sealed = outputs.iter().filter_map(|output| output.sealing());
         let gone: Vec<_> =
             job.gathered.victims.iter().map(|victim| Arc::clone(&victim.segment)).collect();
-        self.retire(&mut slot, &gone, sealed.collect())?;
+        self.reclaimer.retire(&mut slot, &gone, sealed.collect())?;
         for output in outputs {
             output.note(Mark::Durable);
         }
         let index = self.relocate_index(&mut slot, &catalog, outputs, &runs);
         let is_lost = index.is_none() && matches!(*slot, IndexSlot::Open { .. });
         {
-            let core = &mut *self.core.lock();
-            core.catalog = Arc::new(Catalog::new(segments, catalog.through(), index));
+            let state = &mut *self.log.state.lock();
+            state.catalog = Arc::new(Catalog::new(segments, catalog.through(), index));
             for (row, _) in &runs {
-                core.hot.relocate(row, &victims);
+                state.hot.relocate(row, &victims);
             }
-            core.suspects.extend(outputs.iter().map(|segment| segment.id()));
-            core.suspects.retain(|id| !victims.contains(id));
-            core.retired.extend(gone);
-            for segment in &core.retired {
+            state.suspects.extend(outputs.iter().map(|segment| segment.id()));
+            state.suspects.retain(|id| !victims.contains(id));
+            state.retired.extend(gone);
+            for segment in &state.retired {
                 segment.note(Mark::Retired);
             }
         }
-        self.upkeep.want(Wanted::RECLAIM);
+        self.log.due.want(Wanted::RECLAIM);
         if is_lost {
-            self.upkeep.want(Wanted::CHECKPOINT);
+            self.log.due.want(Wanted::CHECKPOINT);
             // The outputs count, whatever becomes of it: told as an error it would free them.
-            let _ = self.drop_index(&mut slot);
+            let _ = self.checkpoints.drop_index(&mut slot);
         }
         Ok(true)
     }

@@ -2,7 +2,7 @@
 //! makes it durable and visible as a whole.
 
 use crate::engine::setup::options::Options;
-use crate::engine::state::log_state::FIRST_STEP;
+use crate::engine::state::tail::FIRST_STEP;
 use crate::engine::storage::Storage;
 use crate::error::{Error, IoAction, Result};
 use crate::format::frame::SegmentKey;

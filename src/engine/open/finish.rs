@@ -3,32 +3,37 @@
 
 use std::sync::Arc;
 
-use crate::engine::background::Wanted;
+use crate::engine::Engine;
 use crate::engine::checkpoint::IndexSlot;
 use crate::engine::open::candidate_segments::Homes;
 use crate::engine::open::replay::{Recovered, RecoveredLog};
+use crate::engine::setup::due::Wanted;
 use crate::engine::state::active_runs::HotRun;
-use crate::engine::state::log_state::Core;
+use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
 use crate::engine::values::report::RecoveryReport;
-use crate::engine::write::Engine;
+use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::format::frame::frame_len;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::superblock::{FLAG_INDEX_OPENING, FLAG_SALVAGED};
+use crate::types::LogPosition;
 
+/// Puts the log in order. The engine was put together by [`open`](super::open).
 pub(crate) fn finish(
-    (mut engine, mut log): (Engine, RecoveredLog),
-    mut report: RecoveryReport,
-) -> Result<Arc<Engine>> {
+    engine: &Engine,
+    mut recovered: RecoveredLog,
+    report: &mut RecoveryReport,
+) -> Result<()> {
+    let log = &*engine.log;
     {
-        let mut core = engine.core.lock();
-        let in_order = engine.keeper.lock().superblock.flags & FLAG_SALVAGED == 0;
-        let is_youngest = core.make_room(&engine, &mut log, in_order)?;
-        let mut found = log.segments;
-        core.close_beyond(&engine, &mut found)?;
+        let mut state = log.state.lock();
+        let in_order = log.space.allocator.lock().superblock.flags & FLAG_SALVAGED == 0;
+        let is_youngest = state.make_room(log, &mut recovered, in_order)?;
+        let mut found = recovered.segments;
+        state.close_beyond(log, &mut found)?;
         let unsealed = found.iter().map(|found| &found.segment);
-        let mut homes = Homes::new(&core.catalog, unsealed, in_order);
+        let mut homes = Homes::new(&state.catalog, unsealed, in_order);
         let last_used = found.iter().rposition(|found| !found.unused);
         let mut is_open = false;
         for (number, recovered) in found.into_iter().enumerate() {
@@ -36,77 +41,82 @@ pub(crate) fn finish(
             // The order of the log is the order of the numbers: in front of one that is closed, an
             // unused segment is closed too.
             if recovered.unused && !is_last && Some(number) >= last_used {
-                core.see_to_header(&engine, &recovered.segment)?;
-                engine.reserved.lock().push_back(recovered.segment);
+                state.see_to_header(log, &recovered.segment)?;
+                log.reserved.lock().push_back(recovered.segment);
                 continue;
             }
             let may_go_on = recovered.sealed.is_none() && !recovered.torn;
             let keep = is_last && may_go_on && (is_youngest || recovered.unused);
-            core.take_over(&engine, recovered, keep, &mut homes)?;
+            state.take_over(log, recovered, keep, &mut homes)?;
             is_open |= keep;
         }
         if !is_open {
-            let next = engine.next_segment(&mut core)?;
-            core.begin(next, SEGMENT_HEADER_LEN);
+            let next = log.next_segment(&mut state)?;
+            state.begin(next, SEGMENT_HEADER_LEN, log.setup.options.tail_writer);
         }
-        core.has_next = !engine.reserved.lock().is_empty();
-        engine.disk.sync()?;
-        engine.keeper.lock().manifest.synced();
-        let end = core.end_of_log();
-        engine.commit.begin(end);
+        state.has_next = !log.reserved.lock().is_empty();
+        log.disk.sync()?;
+        log.space.allocator.lock().manifest.synced();
+        let end = state.end_of_log();
+        log.commit.begin(end);
         // Directories that had to be rebuilt.
-        let segments = core.catalog.segments().iter().chain(&core.unapplied);
+        let segments = state.catalog.segments().iter().chain(&state.unapplied);
         report.damaged.extend(segments.filter_map(|segment| segment.directory_damage().cloned()));
-        let opening = matches!(*engine.index.lock(), IndexSlot::Stored);
-        let mut keeper = engine.keeper.lock();
-        core.promised = core.numbers_ahead();
-        keeper.write_superblock(|block| {
-            block.boot_id = engine.options.environment.boot();
-            block.durable = end;
-            block.flags &= FLAG_SALVAGED;
-            block.flags |= if opening { FLAG_INDEX_OPENING } else { 0 };
-            block.next_segment = core.next_segment;
-            (block.next_run_no, block.next_lsn) = core.promised;
-        })?;
-        if !(keeper.freed.is_empty() && core.suspects.is_empty() && core.retired.is_empty()) {
-            engine.upkeep.want(Wanted::RECLAIM);
-        }
+        begin_epoch(engine, &mut state, end)?;
     }
-    engine.report = report;
-    let engine = Arc::new(engine);
-    engine.note_seals()?;
-    if engine.keeper.lock().superblock.flags & FLAG_SALVAGED != 0 {
-        end_salvage(&engine)?;
+    log.note_seals()?;
+    if log.space.allocator.lock().superblock.flags & FLAG_SALVAGED != 0 {
+        end_salvage(engine)?;
     }
-    Ok(engine)
+    Ok(())
+}
+
+/// R7: the superblock says that the log is durable up to `end`, and which numbers may be used.
+fn begin_epoch(engine: &Engine, state: &mut LogState, end: LogPosition) -> Result<()> {
+    let log = &engine.log;
+    let opening = matches!(*engine.checkpoints.index.lock(), IndexSlot::Stored);
+    let mut allocator = log.space.allocator.lock();
+    state.promised = state.numbers_ahead();
+    allocator.write_superblock(|block| {
+        block.boot_id = log.setup.options.environment.boot();
+        block.durable = end;
+        block.flags &= FLAG_SALVAGED;
+        block.flags |= if opening { FLAG_INDEX_OPENING } else { 0 };
+        block.next_segment = state.next_segment;
+        (block.next_run_no, block.next_lsn) = state.promised;
+    })?;
+    if !(allocator.freed.is_empty() && state.suspects.is_empty() && state.retired.is_empty()) {
+        log.due.want(Wanted::RECLAIM);
+    }
+    Ok(())
 }
 
 /// All segments are sealed by now. What only memory has of them may be older than outputs, which no
 /// answer reckons with: it is applied before the first one.
 fn end_salvage(engine: &Engine) -> Result<()> {
-    engine.checkpoint()?;
-    let mut keeper = engine.keeper.lock();
+    engine.checkpoints.checkpoint()?;
+    let mut allocator = engine.log.space.allocator.lock();
     // Into both: the older one says so until it is overwritten, and may be the one that is left.
     for _ in 0..2 {
-        keeper.write_superblock(|block| block.flags &= !FLAG_SALVAGED)?;
+        allocator.write_superblock(|block| block.flags &= !FLAG_SALVAGED)?;
     }
     Ok(())
 }
 
-impl Core {
+impl LogState {
     /// The header of a segment that has no frames yet may have been lost.
-    fn see_to_header(&self, engine: &Engine, segment: &Segment) -> Result<()> {
+    fn see_to_header(&self, log: &Log, segment: &Segment) -> Result<()> {
         if segment.has_header()? {
             return Ok(());
         }
-        engine.write_segment_header(segment, self.next_numbers())
+        log.write_segment_header(segment, self.next_numbers())
     }
 
     /// Takes a scanned segment over: as the tail, or sealed, by its own SEAL frame or by one that
     /// is written now.
     fn take_over(
         &mut self,
-        engine: &Engine,
+        log: &Log,
         found: Recovered,
         keep: bool,
         homes: &mut Homes,
@@ -116,34 +126,35 @@ impl Core {
         }
         // Without its header it was never used: what else is there is an earlier owner's.
         if found.end == SEGMENT_HEADER_LEN {
-            self.see_to_header(engine, &found.segment)?;
+            self.see_to_header(log, &found.segment)?;
         }
         self.remember(&found, homes)?;
         // Space behind the end may never have been allocated: `fits` sees to it again.
-        let allocated = found.end.next_multiple_of(4096).min(engine.extent_size.bytes_u32());
-        self.begin(Arc::clone(&found.segment), allocated);
+        let allocated = found.end.next_multiple_of(4096).min(log.extent_size.bytes_u32());
+        self.begin(Arc::clone(&found.segment), allocated, log.setup.options.tail_writer);
         (self.tail.offset, self.tail.builder) = (found.end, found.builder);
         if keep {
             return Ok(());
         }
         let Some(at) = found.sealed else {
             if !found.torn {
-                return self.seal_tail(engine, found.end);
+                return log.seal_tail(self, found.end);
             }
             // What a decree leaves in front of its end is durable before it (O20).
-            engine.disk.sync()?;
-            return self.seal_tail(engine, self.seal_behind(engine, found.seal_at));
+            log.disk.sync()?;
+            let seal = self.seal_behind(log, found.seal_at);
+            return log.seal_tail(self, seal);
         };
-        self.note_seal(engine, found.segment, at);
+        log.note_seal(self, found.segment, at);
         Ok(())
     }
 
     /// Where the SEAL frame of a torn segment goes: behind all evidence, which ends at `evidence`.
     /// Room for the directory was always kept, and allocated, there.
-    fn seal_behind(&self, engine: &Engine, evidence: u32) -> u32 {
+    fn seal_behind(&self, log: &Log, evidence: u32) -> u32 {
         let len = frame_len(self.tail.builder.encoded_len());
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        let seal = evidence.min(engine.extent_size.bytes_u32().saturating_sub(len));
+        let seal = evidence.min(log.extent_size.bytes_u32().saturating_sub(len));
         seal.max(self.tail.offset)
     }
 
@@ -161,11 +172,11 @@ impl Core {
     /// closed, so that opening never needs space; but what salvage found stays as it is.
     fn make_room(
         &mut self,
-        engine: &Engine,
-        log: &mut RecoveredLog,
+        log: &Log,
+        recovered: &mut RecoveredLog,
         in_order: bool,
     ) -> Result<bool> {
-        let (found, floor) = (&mut log.segments, log.floor);
+        let (found, floor) = (&mut recovered.segments, recovered.floor);
         let last = found.iter().rfind(|found| !found.unused);
         // Runs that begin in the tail are in no other segment.
         let is_youngest = in_order || last.is_none_or(|last| self.is_behind_outputs(&last.segment));
@@ -174,9 +185,9 @@ impl Core {
         if (is_open && is_youngest) || found.last().is_some_and(|found| found.unused) {
             return Ok(is_youngest);
         }
-        let full = match engine.next_segment(self) {
+        let full = match log.next_segment(self) {
             Ok(next) => {
-                engine.reserved.lock().push_back(next);
+                log.reserved.lock().push_back(next);
                 return Ok(is_youngest);
             }
             Err(error @ Error::DiskFull { .. }) if in_order => error,
@@ -185,29 +196,29 @@ impl Core {
         let (count, mut any) = (found.len(), false);
         for (number, found) in found.iter_mut().enumerate() {
             if found.beyond || number + 1 == count {
-                any |= found.clear(&engine.disk, floor)?;
+                any |= found.clear(&log.disk, floor)?;
             }
         }
         if !any {
             return Err(full);
         }
         // Segments behind the end are empty durably before the one in which the log ends is closed.
-        engine.disk.sync()?;
+        log.disk.sync()?;
         Ok(is_youngest)
     }
 
     /// Closes the segments behind the one in which the log ends, durably, before that one is
     /// closed (O14).
-    fn close_beyond(&mut self, engine: &Engine, found: &mut [Recovered]) -> Result<()> {
+    fn close_beyond(&mut self, log: &Log, found: &mut [Recovered]) -> Result<()> {
         let mut any = false;
         for found in found.iter_mut().filter(|found| found.beyond && !found.unused) {
-            self.begin(Arc::clone(&found.segment), 0);
+            self.begin(Arc::clone(&found.segment), 0, log.setup.options.tail_writer);
             self.tail.offset = found.end;
-            let seal = self.seal_behind(engine, found.seal_at);
-            found.sealed = Some(self.write_seal(engine, seal)?);
+            let seal = self.seal_behind(log, found.seal_at);
+            found.sealed = Some(log.write_seal(self, seal)?);
             any = true;
         }
-        if any { engine.disk.sync() } else { Ok(()) }
+        if any { log.disk.sync() } else { Ok(()) }
     }
 
     /// Brings the runs of a scanned segment into memory.

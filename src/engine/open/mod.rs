@@ -18,31 +18,32 @@ pub(crate) mod salvage;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-pub(crate) use crate::engine::state::scan::{Item, lex, payload_of, rebuild_directory};
-
-use crate::engine::background::{Upkeep, checking_ahead};
+use crate::engine::Engine;
 use crate::engine::checkpoint::IndexSlot;
 use crate::engine::open::finish::finish;
 use crate::engine::open::front_matter::{Base, read_base};
 use crate::engine::open::replay::{RecoveredLog, recover_log};
 use crate::engine::open::salvage::drop_index;
 use crate::engine::reclaim::evictions;
+use crate::engine::setup::Setup;
+use crate::engine::setup::due::Due;
 use crate::engine::setup::observer::{Activity, Watch};
-use crate::engine::setup::options::Options;
+use crate::engine::setup::options::{Options, TailWriter};
+use crate::engine::space::Space;
+use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::state::active_runs::HotRuns;
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::log_state::{Core, Tail};
+use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::{Mark, Segment};
-use crate::engine::state::tail::Stores;
+use crate::engine::state::tail::Tail;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{IndexRecovery, RecoveryReport};
-use crate::engine::write::append_queue::Turns;
-use crate::engine::write::group_commit::CommitQueue;
-use crate::engine::write::{Engine, Keeper};
+use crate::engine::write::Log;
 use crate::error::{Error, Result, unless_damaged};
 use crate::format::frame::{FRAME_HEADER_LEN, SegmentKey};
 use crate::format::manifest::Use;
@@ -98,8 +99,11 @@ pub(crate) fn open(disk: Disk, options: Options, path: Option<PathBuf>) -> Resul
             // Nothing is written yet. Records of which only the name could not be read are there.
             return Err(error);
         }
-        let engine = build(disk, options, path, base, known, catalog, log, &mut report)?;
-        finish(engine, report)
+        let setup = Arc::new(Setup { options, uuid: base.uuid, extent_size: base.extent_size });
+        let (mut engine, log) = build(disk, setup, path, base, known, catalog, log, &mut report)?;
+        finish(&engine, log, &mut report)?;
+        engine.report = report;
+        Ok(Arc::new(engine))
     })
 }
 
@@ -157,7 +161,7 @@ fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
 #[expect(clippy::too_many_arguments, reason = "the parts of a store, put together once")]
 fn build(
     disk: Disk,
-    options: Options,
+    setup: Arc<Setup>,
     path: Option<PathBuf>,
     mut base: Base,
     known: Known,
@@ -168,7 +172,7 @@ fn build(
     let is_index = |used: &Use| matches!(used, Use::Index { .. });
     let has_index = base.extents.index_len > 0 || base.extents.uses.values().any(is_index);
     let keep_index = has_index
-        && options.index
+        && setup.options.index
         && base.superblock.flags & FLAG_INDEX_OPENING == 0
         && base.extents.index_map().is_some();
     if has_index && !keep_index {
@@ -185,7 +189,7 @@ fn build(
     // The free extents within the file: those of a store that was killed may have blocks.
     let is_within = |extent: &ExtentNo| extent_size.offset_of(*extent) < len;
     let freed: BTreeSet<ExtentNo> = extents.free().take_while(is_within).collect();
-    let keeper = Keeper {
+    let allocator = Allocator {
         manifest: ManifestLog::resume(disk.clone(), uuid, extent_size, extents, at, next),
         superblock: base.superblock,
         disk: disk.clone(),
@@ -193,57 +197,46 @@ fn build(
         may_move: freed.len() as u64,
         freed,
     };
-    let core = first_core(&disk, &base, known, catalog, &log)?;
-    let slot = match (options.index, keep_index) {
+    let state = first_state(&disk, (&base, setup.options.tail_writer), known, catalog, &log)?;
+    let slot = match (setup.options.index, keep_index) {
         (false, _) => IndexSlot::Off,
         (true, true) => IndexSlot::Stored,
         (true, false) => IndexSlot::Absent,
     };
-    let engine = Engine {
+    let due = Arc::new(Due::new(setup.options.background));
+    let space = Arc::new(Space {
+        setup: Arc::clone(&setup),
+        due: Arc::clone(&due),
         disk,
-        upkeep: Upkeep::new(options.background),
-        options,
-        path,
-        uuid,
-        extent_size,
-        index: Mutex::new(slot),
-        noting: Mutex::new(()),
-        compacting: Mutex::default(),
-        rows: Mutex::new(()),
-        core: Mutex::new(core),
-        turns: Turns::default(),
-        reserved: Mutex::default(),
-        keeper: Arc::new(Mutex::new(keeper)),
-        commit: CommitQueue::default(),
-        report: RecoveryReport::default(),
-        sealing: false.into(),
-    };
-    write_again(&engine, &log, base.rewrite)?;
+        allocator: Mutex::new(allocator),
+    });
+    let engine = Engine::new(Log::new(setup, due, space, state), slot, path);
+    write_again(&engine.log, &log, base.rewrite)?;
     Ok((engine, log))
 }
 
 /// Writes again what counts and may not be durable (O19). With `rewrite` the manifest moves, before
 /// anything is added to it: what follows its last whole batch is not to be trusted.
-fn write_again(engine: &Engine, log: &RecoveredLog, rewrite: bool) -> Result<()> {
-    let mut keeper = engine.keeper.lock();
+fn write_again(log: &Log, recovered: &RecoveredLog, rewrite: bool) -> Result<()> {
+    let mut allocator = log.space.allocator.lock();
     if rewrite {
-        keeper.manifest.distrust_area();
+        allocator.manifest.distrust_area();
     }
-    keeper.write_again()?;
-    for found in &log.segments {
-        found.write_again(&engine.disk, log.floor)?;
+    allocator.write_again()?;
+    for found in &recovered.segments {
+        found.write_again(&log.disk, recovered.floor)?;
     }
-    if rewrite { keeper.commit(&[]) } else { Ok(()) }
+    if rewrite { allocator.commit(&[]) } else { Ok(()) }
 }
 
-/// The core as recovery begins: the catalog, and a tail that is nowhere yet.
-fn first_core(
+/// The state as recovery begins: the catalog, and a tail that is nowhere yet.
+fn first_state(
     disk: &Disk,
-    base: &Base,
+    (base, writer): (&Base, TailWriter),
     known: Known,
     catalog: Catalog,
     log: &RecoveredLog,
-) -> Result<Core> {
+) -> Result<LogState> {
     let (next_segment, next_run_no, next_lsn) = unused_numbers(base, &known, log)?;
     let of_log = log.segments.iter().flat_map(|found| found.builder.evictions());
     let mut deleted: HashSet<RunNo> = of_log.map(|eviction| eviction.run_no).collect();
@@ -256,10 +249,8 @@ fn first_core(
     }
     let key = SegmentKey { id: SegmentId(0), salt: 0 };
     let nowhere = Segment::new(disk.clone(), base.extent_size, ExtentNo(0), key, Purpose::Log);
-    let builder = DirectoryBuilder::default();
-    let (segment, stores) = (Arc::new(nowhere), Stores::default());
-    let tail = Tail { segment, offset: 0, allocated: 0, stores, builder };
-    Ok(Core {
+    let tail = Tail::new(Arc::new(nowhere), (0, 0), DirectoryBuilder::default(), writer);
+    Ok(LogState {
         tail,
         has_next: false,
         unapplied: VecDeque::new(),
@@ -302,4 +293,31 @@ fn unused_numbers(
         }
     }
     Ok((next_segment, run_no, lsn.min(Lsn(NUMBERS_END))))
+}
+
+/// Fewer directories are checked sooner than a thread begins.
+const WORTH_A_THREAD: usize = 32;
+
+/// Does `work`, and checks directories meanwhile, on another thread if there are many: whoever
+/// looks a run up while the index is not open needs all of them. Each is checked once, by whoever
+/// comes first, so that this changes nothing but when.
+fn checking_ahead<R>(segments: &[Arc<Segment>], work: impl FnOnce() -> R) -> R {
+    if segments.len() < WORTH_A_THREAD {
+        return work();
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let check = || {
+            for segment in segments.iter().take_while(|_| !over.load(Ordering::Relaxed)) {
+                // Who needs it is told what is wrong with it.
+                let _ = segment.directory();
+            }
+        };
+        let thread = std::thread::Builder::new().name("runlog-check".to_owned());
+        // Without the thread it takes longer, and nothing else.
+        let _ = thread.spawn_scoped(scope, check);
+        let done = work();
+        over.store(true, Ordering::Relaxed);
+        done
+    })
 }

@@ -6,27 +6,16 @@
 //! the same and say what is wrong.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use crate::engine::read::block::{OpenBlock, gather_pieces};
+use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::Payload;
-use crate::engine::state::run_slice::{Offsets, Part};
+use crate::engine::state::run_slice::{Offsets, Opened, Part};
 use crate::engine::state::segment::CheckedFrame;
-use crate::engine::values::{Record, RecordView};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frame::FLAG_PIECES;
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{AgentId, RunId, RunNo, Seq};
-
-/// A run that is ready to be read. It is kept where it was looked up, so that the next who reads it
-/// finds all of it by one reference.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) agent: AgentId,
-    pub(crate) run: RunId,
-    /// What each segment has of it, in the order of the log.
-    pub(crate) parts: Arc<[Part]>,
-}
+use crate::types::{RunNo, Seq};
 
 impl Opened {
     /// Has the first bytes fetched that a walk from the front reads.

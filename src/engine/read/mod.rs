@@ -1,8 +1,42 @@
-//! Finding runs, and reading their records.
+//! Finding runs and documents, and reading their records.
 
 pub(crate) mod block;
 pub(crate) mod cursor;
+pub(crate) mod documents;
+pub(crate) mod list;
 pub(crate) mod open_trace;
 pub(crate) mod receipts;
+pub(crate) mod record;
 pub(crate) mod resolve;
 pub(crate) mod trace;
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::engine::setup::Setup;
+use crate::engine::state::catalog::Catalog;
+use crate::engine::state::location_cache::Found;
+use crate::engine::state::log_state::LogState;
+use crate::error::Result;
+
+/// Answers what is asked of a store.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(crate) setup: Arc<Setup>,
+    pub(crate) state: Arc<Mutex<LogState>>,
+}
+
+impl Reader {
+    /// The state of a store that is open.
+    pub(crate) fn open(&self) -> Result<MutexGuard<'_, LogState>> {
+        let state = self.state.lock();
+        state.check_open()?;
+        Ok(state)
+    }
+
+    /// What the catalog knows of a run id.
+    fn find(&self, catalog: &Catalog, run: &str, is_in_memory: bool) -> Result<Arc<Found>> {
+        catalog.find(run, is_in_memory, self.setup.options.lookup_cache)
+    }
+}

@@ -4,45 +4,44 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 
-use crate::engine::read::cursor::Opened;
+use crate::engine::read::Reader;
 use crate::engine::read::resolve::segment;
 use crate::engine::read::trace::{Pin, Trace};
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::log_state::Core;
-use crate::engine::state::run_slice::{Offsets, Part};
-use crate::engine::write::Engine;
+use crate::engine::state::log_state::LogState;
+use crate::engine::state::run_slice::{Offsets, Opened, Part};
 use crate::error::{Damage, Error, Place, Result};
 use crate::types::{RunId, RunNo, RunRef};
 
-impl Engine {
+impl Reader {
     /// The trace of a run as of now.
     pub(crate) fn trace(&self, run: RunRef<'_>) -> Result<Trace> {
         let (opened, run_no) = self.open_run(run)?;
-        let pin = self.options.compaction.pin_age.map(|most| Pin {
-            clock: Arc::clone(&self.options.environment.clock),
-            since: self.now(),
+        let pin = self.setup.options.compaction.pin_age.map(|most| Pin {
+            clock: Arc::clone(&self.setup.options.environment.clock),
+            since: self.setup.now(),
             most,
         });
         Ok(Trace::new(opened, run_no, pin))
     }
 
     fn open_run(&self, run: RunRef<'_>) -> Result<(Arc<Opened>, RunNo)> {
-        let core = self.open_core()?;
+        let state = self.open()?;
         RunId::check(run.run())?;
         if run.agent().is_none() && run.number().is_none() {
-            match core.hot.by_id(run.run()) {
+            match state.hot.by_id(run.run()) {
                 ([], false) => {
-                    let found = self.find(&core.catalog, run.run(), false)?;
-                    let lives = |run_no: &RunNo| !core.deleted.contains(run_no);
+                    let found = self.find(&state.catalog, run.run(), false)?;
+                    let lives = |run_no: &RunNo| !state.deleted.contains(run_no);
                     if let Some(run_no) = found.only().filter(lives) {
-                        let catalog = Arc::clone(&core.catalog);
-                        drop(core);
+                        let catalog = Arc::clone(&state.catalog);
+                        drop(state);
                         let opened = found.open(&catalog, run_no)?;
                         return Ok((opened.ok_or_else(unlisted)?, run_no));
                     }
                 }
                 (&[only], true) => {
-                    if let Some(opened) = open_new(&core, only) {
+                    if let Some(opened) = open_new(&state, only) {
                         return Ok((opened, only));
                     }
                 }
@@ -50,9 +49,9 @@ impl Engine {
             }
         }
         let id = RunId::new(run.run())?;
-        let run_no = self.resolve(&core, run)?;
-        let agent = core.hot.get(run_no).map(|hot| hot.agent.clone());
-        let (catalog, fresh) = parts_in_memory(core, run_no)?;
+        let run_no = self.resolve(&state, run)?;
+        let agent = state.hot.get(run_no).map(|hot| hot.agent.clone());
+        let (catalog, fresh) = parts_in_memory(state, run_no)?;
         let sealed = self.find(&catalog, run.run(), true)?.open(&catalog, run_no)?;
         if fresh.is_empty()
             && let Some(opened) = sealed
@@ -73,16 +72,16 @@ fn unlisted() -> Error {
 
 /// A run that begins in the segment that takes frames, so that no other has anything of it: the
 /// short way of the newest runs.
-fn open_new(core: &Core, run_no: RunNo) -> Option<Arc<Opened>> {
-    let entry = &core.tail.builder.run(run_no)?.entry;
+fn open_new(state: &LogState, run_no: RunNo) -> Option<Arc<Opened>> {
+    let entry = &state.tail.builder.run(run_no)?.entry;
     entry.created_at?;
-    let parts = Arc::new([part_in_tail(core, run_no)?]);
+    let parts = Arc::new([part_in_tail(state, run_no)?]);
     Some(Arc::new(Opened { agent: entry.agent.clone(), run: entry.run.clone(), parts }))
 }
 
 /// What all segments have of a run as of now; lets the lock go.
-pub(crate) fn parts_now(core: MutexGuard<'_, Core>, run_no: RunNo) -> Result<Arc<[Part]>> {
-    let (catalog, fresh) = parts_in_memory(core, run_no)?;
+pub(crate) fn parts_now(state: MutexGuard<'_, LogState>, run_no: RunNo) -> Result<Arc<[Part]>> {
+    let (catalog, fresh) = parts_in_memory(state, run_no)?;
     let spans = catalog.run_state(run_no)?.spans;
     let sealed = catalog.parts_of(run_no, &spans)?;
     Ok(sealed.iter().cloned().chain(fresh).collect())
@@ -90,21 +89,24 @@ pub(crate) fn parts_now(core: MutexGuard<'_, Core>, run_no: RunNo) -> Result<Arc
 
 /// The catalog, and what segments that it does not cover have of a run; lets the lock go before
 /// it reads them.
-fn parts_in_memory(core: MutexGuard<'_, Core>, run_no: RunNo) -> Result<(Arc<Catalog>, Vec<Part>)> {
-    let spans = core.hot.get(run_no).map_or(&[][..], |hot| &hot.spans);
+fn parts_in_memory(
+    state: MutexGuard<'_, LogState>,
+    run_no: RunNo,
+) -> Result<(Arc<Catalog>, Vec<Part>)> {
+    let spans = state.hot.get(run_no).map_or(&[][..], |hot| &hot.spans);
     let sealed: Vec<_> =
-        spans.iter().filter_map(|span| Some((segment(&core, span.segment)?, span.slot))).collect();
-    let (tail, catalog) = (part_in_tail(&core, run_no), Arc::clone(&core.catalog));
-    drop(core);
+        spans.iter().filter_map(|span| Some((segment(&state, span.segment)?, span.slot))).collect();
+    let (tail, catalog) = (part_in_tail(&state, run_no), Arc::clone(&state.catalog));
+    drop(state);
     let sealed = sealed.iter().map(|(segment, slot)| Part::sealed(segment, *slot, run_no));
     Ok((catalog, sealed.chain(tail.map(Ok)).collect::<Result<_>>()?))
 }
 
 /// What the segment that takes frames has of a run.
-fn part_in_tail(core: &Core, run_no: RunNo) -> Option<Part> {
-    let built = core.tail.builder.run(run_no)?;
+fn part_in_tail(state: &LogState, run_no: RunNo) -> Option<Part> {
+    let built = state.tail.builder.run(run_no)?;
     Some(Part {
-        segment: Arc::clone(&core.tail.segment),
+        segment: Arc::clone(&state.tail.segment),
         records: built.entry.records,
         pieces: built.entry.pieces,
         first_lsn: built.entry.first_lsn,

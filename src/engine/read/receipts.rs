@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::engine::read::Reader;
 use crate::engine::reclaim::has_evictions;
 use crate::engine::state::segment::Segment;
-use crate::engine::write::Engine;
 use crate::error::Result;
 use crate::format::FrameKind;
 use crate::format::codec::Decoded;
@@ -43,7 +43,7 @@ impl Receipt {
 /// so it is done once, when it is first asked for.
 #[derive(Debug)]
 pub(crate) struct KeptReceipts<'e> {
-    engine: &'e Engine,
+    reader: &'e Reader,
     oldest: Cell<Option<(Timestamp, RunNo)>>,
 }
 
@@ -71,23 +71,23 @@ impl KeptReceipts<'_> {
         if let Some(oldest) = self.oldest.get() {
             return Ok(oldest);
         }
-        let oldest = self.engine.oldest_receipt()?;
+        let oldest = self.reader.oldest_receipt()?;
         self.oldest.set(Some(oldest));
         Ok(oldest)
     }
 }
 
-impl Engine {
+impl Reader {
     /// Which receipts are neither too old nor too many, as of when that is asked for.
     pub(crate) fn kept_receipts(&self) -> KeptReceipts<'_> {
-        KeptReceipts { engine: self, oldest: Cell::new(None) }
+        KeptReceipts { reader: self, oldest: Cell::new(None) }
     }
 
     /// The oldest receipt that is kept, or would be.
     fn oldest_receipt(&self) -> Result<(Timestamp, RunNo)> {
-        let limits = self.options.receipts;
+        let limits = self.setup.options.receipts;
         let age = i64::try_from(limits.age.as_nanos()).unwrap_or(i64::MAX);
-        let by_age = (Timestamp(self.now().0.saturating_sub(age)), RunNo(0));
+        let by_age = (Timestamp(self.setup.now().0.saturating_sub(age)), RunNo(0));
         let mut all: Vec<(Timestamp, RunNo)> = Vec::new();
         for (segment, offsets) in self.receipt_frames()? {
             let receipts = read_evictions(&segment, &offsets, receipts_at)?;
@@ -124,12 +124,12 @@ impl Engine {
     /// The frames with receipts, segment by segment.
     fn receipt_frames(&self) -> Result<Vec<(Arc<Segment>, BTreeSet<u32>)>> {
         let (sealed, tail, in_tail) = {
-            let core = self.core.lock();
-            let sealed = core.catalog.segments().iter().chain(&core.unapplied);
+            let state = self.state.lock();
+            let sealed = state.catalog.segments().iter().chain(&state.unapplied);
             let with_evictions = sealed.filter(|segment| has_evictions(segment));
-            let evictions = core.tail.builder.evictions().filter(|found| found.with_receipt);
+            let evictions = state.tail.builder.evictions().filter(|found| found.with_receipt);
             let in_tail: BTreeSet<u32> = evictions.map(|found| found.offset).collect();
-            (with_evictions.cloned().collect::<Vec<_>>(), Arc::clone(&core.tail.segment), in_tail)
+            (with_evictions.cloned().collect::<Vec<_>>(), Arc::clone(&state.tail.segment), in_tail)
         };
         let mut frames = Vec::with_capacity(sealed.len() + 1);
         for segment in sealed {

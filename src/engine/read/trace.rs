@@ -9,10 +9,11 @@ use core::ops::{Bound, RangeBounds};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::engine::read::cursor::{Opened, Walk};
+use crate::engine::read::cursor::Walk;
+use crate::engine::read::record::{Record, RecordView};
 use crate::engine::setup::environment::Clock;
+use crate::engine::state::run_slice::Opened;
 use crate::engine::state::segment::Mark;
-use crate::engine::values::{Record, RecordView};
 use crate::error::{Error, Result};
 use crate::types::{AgentId, RunId, RunNo, Seq, Timestamp};
 

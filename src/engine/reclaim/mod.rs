@@ -19,32 +19,81 @@
 //! A segment is dead only if its directory was read whole, or can be made anew from frames that
 //! were all read: what is missing in a damaged one may be of runs that live.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::engine::checkpoint::IndexSlot;
-use crate::engine::compact::Compacting;
-use crate::engine::open::{Item, lex};
+use parking_lot::Mutex;
+
+use crate::engine::checkpoint::{Checkpoints, IndexSlot};
 use crate::engine::setup::observer::Activity;
-use crate::engine::setup::options::SpaceReturn;
+use crate::engine::setup::options::Rate;
 use crate::engine::state::catalog::Catalog;
+use crate::engine::state::scan::{Item, lex};
 use crate::engine::state::segment::{Mark, Segment};
-use crate::engine::write::Engine;
+use crate::engine::write::Log;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::manifest::{Change, Use};
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::gc;
 use crate::index::IndexSnapshot;
-use crate::types::{ExtentNo, RunNo, SegmentId};
+use crate::types::{LogPosition, RunNo, SegmentId};
 
-/// The bytes that go back to the file system with one call, if an extent is no larger: it costs
-/// less than a call for each extent, but appends may wait for it.
-const GIVEN_BACK_AT_ONCE: u64 = 16 << 20;
+/// What is remembered between steps; whoever holds the lock on it compacts.
+#[derive(Debug, Default)]
+pub(crate) struct Compacting {
+    /// Outputs with runs that went on behind the victims: the next step puts them in order.
+    pub(crate) carried: Vec<SegmentId>,
+    /// Segments that cannot move as things are.
+    pub(crate) unmovable: HashSet<SegmentId>,
+    /// Segments with which nothing was gained, and what lived in them then: they are left alone
+    /// until less of them lives.
+    pub(crate) settled: HashMap<SegmentId, u64>,
+    /// Segments that did not become fewer by compression, and what was cold in them then: they are
+    /// left alone until more is.
+    pub(crate) incompressible: HashMap<SegmentId, u64>,
+    /// The bytes that live in segments, and how many of them may yet be compressed, as far as they
+    /// were counted.
+    pub(crate) live: HashMap<SegmentId, (u64, u64)>,
+    /// Segments were freed since evictions were looked at that may have been needed for them.
+    pub(crate) has_freed: bool,
+    /// The bytes a second that are written at most.
+    pub(crate) rate: Rate,
+    /// The end of the log when something was written last.
+    pub(crate) seen: LogPosition,
+}
 
-/// The most that goes back when the store is closed: a gigabyte takes a fifth of a second.
-const GIVEN_BACK_AT_CLOSE: u64 = 256 << 20;
+impl Compacting {
+    /// Looks again at segments that could not move.
+    pub(crate) fn begin(&mut self, rate: Rate) {
+        self.unmovable.clear();
+        self.carried.clear();
+        self.rate = rate;
+    }
 
-impl Engine {
+    /// Nothing is gained by these segments together: leaves the one alone of which most lives.
+    pub(crate) fn settle(&mut self, wanted: &[SegmentId]) {
+        let live = |id: &SegmentId| self.live.get(id).map_or(0, |(live, _)| *live);
+        if let Some(fullest) = wanted.iter().copied().max_by_key(live) {
+            self.settled.insert(fullest, live(&fullest));
+        }
+    }
+}
+
+/// Gives dead segments back.
+#[derive(Debug)]
+pub(crate) struct Reclaimer {
+    pub(crate) log: Arc<Log>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    /// Held by the one who moves, retires or frees segments.
+    pub(crate) compacting: Mutex<Compacting>,
+}
+
+impl Reclaimer {
+    pub(crate) fn new(checkpoints: &Arc<Checkpoints>) -> Self {
+        let (log, checkpoints) = (Arc::clone(&checkpoints.log), Arc::clone(checkpoints));
+        Self { log, checkpoints, compacting: Mutex::default() }
+    }
+
     /// Frees every segment that is dead and not needed, as far as nobody reads it.
     pub(crate) fn reclaim(&self) -> Result<()> {
         self.free_dead(&mut self.compacting.lock())
@@ -52,7 +101,7 @@ impl Engine {
 
     /// See [`Engine::reclaim`]; for whoever compacts.
     pub(crate) fn free_dead(&self, compacting: &mut Compacting) -> Result<()> {
-        let _watch = self.watch(Activity::Reclaim);
+        let _watch = self.log.setup.watch(Activity::Reclaim);
         self.free_retired(compacting)?;
         if self.retire_dead(compacting)? { self.free_retired(compacting) } else { Ok(()) }
     }
@@ -60,15 +109,15 @@ impl Engine {
     /// Retires what is dead; answers whether anything was.
     fn retire_dead(&self, compacting: &mut Compacting) -> Result<bool> {
         let (catalog, deleted, later, suspects) = {
-            let mut guard = self.core.lock();
-            let core = &mut *guard;
-            let (catalog, through) = (Arc::clone(&core.catalog), core.catalog.through());
+            let mut guard = self.log.state.lock();
+            let state = &mut *guard;
+            let (catalog, through) = (Arc::clone(&state.catalog), state.catalog.through());
             let is_covered =
                 |id: &SegmentId| catalog.segment(*id).is_some() || Some(*id) <= through;
             let (now, yet): (BTreeSet<_>, _) =
-                core::mem::take(&mut core.suspects).into_iter().partition(is_covered);
-            core.suspects = yet;
-            (catalog, Arc::clone(&core.deleted), core.unapplied.clone(), now)
+                core::mem::take(&mut state.suspects).into_iter().partition(is_covered);
+            state.suspects = yet;
+            (catalog, Arc::clone(&state.deleted), state.unapplied.clone(), now)
         };
         compacting.live.retain(|id, _| !suspects.contains(id));
         let has_freed = core::mem::take(&mut compacting.has_freed);
@@ -82,16 +131,16 @@ impl Engine {
                 return Ok(false);
             }
             if !self.index_knows_evictions(&gone) {
-                self.checkpoint()?;
+                self.checkpoints.checkpoint()?;
             }
-            let mut index = self.index.lock();
+            let mut index = self.checkpoints.index.lock();
             self.retire(&mut index, &gone, Vec::new())?;
             self.forget(gone);
             Ok(true)
         });
-        if retired.is_err() || self.upkeep.is_stopping() {
+        if retired.is_err() || self.log.due.is_stopping() {
             // Not all of them were looked at.
-            self.core.lock().suspects.extend(suspects);
+            self.log.state.lock().suspects.extend(suspects);
             compacting.has_freed |= has_freed;
         }
         retired
@@ -112,7 +161,7 @@ impl Engine {
         let evicting = rest.into_iter().filter(|segment| has_evictions(segment)).collect();
         for some in [suspected, evicting] {
             for segment in some {
-                if !self.upkeep.is_stopping() && is_dead(segment, &is_deleted)? {
+                if !self.log.due.is_stopping() && is_dead(segment, &is_deleted)? {
                     dead.insert(segment.id(), Arc::clone(segment));
                 }
             }
@@ -130,7 +179,7 @@ impl Engine {
         mut dead: BTreeMap<SegmentId, Arc<Segment>>,
         mut staying: Vec<Arc<Segment>>,
     ) -> Result<Vec<Arc<Segment>>> {
-        let receipts = self.kept_receipts();
+        let receipts = self.log.reader.kept_receipts();
         let mut evicting = HashMap::<RunNo, Vec<SegmentId>>::new();
         for segment in dead.values() {
             if receipts.bytes_in(segment)? > 0 {
@@ -145,7 +194,7 @@ impl Engine {
         while let Some(segment) = staying.pop()
             && !evicting.is_empty()
         {
-            if self.upkeep.is_stopping() {
+            if self.log.due.is_stopping() {
                 return Ok(Vec::new());
             }
             for run_no in runs_among(&segment, &evicting)? {
@@ -166,24 +215,24 @@ impl Engine {
         gone: &[Arc<Segment>],
         mut changes: Vec<Change>,
     ) -> Result<()> {
-        self.sync_all()?;
-        self.secure_numbers()?;
+        self.log.sync_all()?;
+        self.log.secure_numbers()?;
         if !self.index_knows_evictions(gone) {
-            self.drop_index(index)?;
+            self.checkpoints.drop_index(index)?;
         }
         let freed = gone.len().saturating_sub(changes.len()) as u64;
         changes.extend(gone.iter().map(|segment| Change::Retire { extent: segment.extent() }));
-        let mut keeper = self.keeper.lock();
-        keeper.may_move += freed;
-        keeper.commit_durably(&changes)
+        let mut allocator = self.log.space.allocator.lock();
+        allocator.may_move += freed;
+        allocator.commit_durably(&changes)
     }
 
     /// Whether the file has no index that lacks an eviction of these segments.
     fn index_knows_evictions(&self, segments: &[Arc<Segment>]) -> bool {
-        if self.keeper.lock().manifest.extents().index_len == 0 {
+        if self.log.space.allocator.lock().manifest.extents().index_len == 0 {
             return true;
         }
-        let catalog = Arc::clone(&self.core.lock().catalog);
+        let catalog = Arc::clone(&self.log.state.lock().catalog);
         let applied = catalog.index().map(IndexSnapshot::applied).unwrap_or_default();
         segments.iter().all(|segment| !has_evictions(segment) || segment.is_covered_by(applied))
     }
@@ -191,32 +240,32 @@ impl Engine {
     /// Takes segments that are retired out of the catalog, while the index is locked.
     fn forget(&self, mut dead: Vec<Arc<Segment>>) {
         let gone: BTreeSet<SegmentId> = dead.iter().map(|segment| segment.id()).collect();
-        let mut core = self.core.lock();
-        let living = core.catalog.segments().iter();
+        let mut state = self.log.state.lock();
+        let living = state.catalog.segments().iter();
         let living = living.filter(|segment| !gone.contains(&segment.id()));
         let living: Vec<Arc<Segment>> = living.cloned().collect();
-        let (through, index) = (core.catalog.through(), core.catalog.index().cloned());
-        core.catalog = Arc::new(Catalog::new(living, through, index));
-        core.suspects.retain(|id| !gone.contains(id));
+        let (through, index) = (state.catalog.through(), state.catalog.index().cloned());
+        state.catalog = Arc::new(Catalog::new(living, through, index));
+        state.suspects.retain(|id| !gone.contains(id));
         for segment in &dead {
             segment.note(Mark::Retired);
         }
-        core.retired.append(&mut dead);
+        state.retired.append(&mut dead);
     }
 
     /// Frees retired segments that nobody holds, those with frames of a run in front of those that
     /// evict it.
     pub(crate) fn free_retired(&self, compacting: &mut Compacting) -> Result<()> {
-        let mut waiting = core::mem::take(&mut self.core.lock().retired);
+        let mut waiting = core::mem::take(&mut self.log.state.lock().retired);
         if waiting.is_empty() {
             return Ok(());
         }
         let mut forgotten = BTreeSet::new();
         let freed = self.free_in_turn(&mut waiting, &mut forgotten);
-        let mut core = self.core.lock();
-        core.retired.append(&mut waiting);
-        let catalog = Arc::clone(&core.catalog);
-        drop(core);
+        let mut state = self.log.state.lock();
+        state.retired.append(&mut waiting);
+        let catalog = Arc::clone(&state.catalog);
+        drop(state);
         // An eviction elsewhere may have been needed for what was just freed, or be a copy.
         compacting.has_freed = true;
         for segment in catalog.segments() {
@@ -225,8 +274,8 @@ impl Engine {
             }
         }
         if !forgotten.is_empty() {
-            let mut core = self.core.lock();
-            Arc::make_mut(&mut core.deleted).retain(|run_no| !forgotten.contains(run_no));
+            let mut state = self.log.state.lock();
+            Arc::make_mut(&mut state.deleted).retain(|run_no| !forgotten.contains(run_no));
         }
         freed
     }
@@ -239,7 +288,7 @@ impl Engine {
         forgotten: &mut BTreeSet<RunNo>,
     ) -> Result<()> {
         // Who believed a manifest that does not retire them would miss what is overwritten now.
-        self.keeper.lock().cover()?;
+        self.log.space.allocator.lock().cover()?;
         let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is(Mark::Erased)).collect();
         let (mut evicted, mut held) = (BTreeMap::new(), BTreeMap::new());
         for segment in &left {
@@ -254,7 +303,7 @@ impl Engine {
             }
             held.insert(segment.id(), runs);
         }
-        while !left.is_empty() && !self.upkeep.is_stopping() {
+        while !left.is_empty() && !self.log.due.is_stopping() {
             let is_last = |segment: &&Arc<Segment>| {
                 let mut runs = evicted.get(&segment.id()).into_iter().flatten();
                 runs.all(|run_no| holders.get(run_no).is_none_or(|count| *count == 0))
@@ -283,7 +332,7 @@ impl Engine {
         let changes: Vec<Change> =
             free.iter().map(|segment| Change::Free { extent: segment.extent() }).collect();
         if !changes.is_empty()
-            && let Err(error) = self.keeper.lock().commit(&changes)
+            && let Err(error) = self.log.space.allocator.lock().commit(&changes)
         {
             waiting.extend(free);
             return Err(error);
@@ -295,7 +344,7 @@ impl Engine {
     /// before it touches any, if the manifest says that one of them is anything else.
     fn erase_headers(&self, segments: &[&Arc<Segment>]) -> Result<()> {
         for extent in segments.iter().map(|segment| segment.extent()) {
-            match self.keeper.lock().manifest.extents().uses.get(&extent) {
+            match self.log.space.allocator.lock().manifest.extents().uses.get(&extent) {
                 Some(
                     Use::Retired { .. } | Use::Log { purpose: Purpose::Output, sealed: None, .. },
                 ) => {}
@@ -303,92 +352,15 @@ impl Engine {
             }
         }
         for segment in segments {
-            self.disk.write(segment.file_offset(), &[0; SEGMENT_HEADER_LEN as usize])?;
+            self.log.disk.write(segment.file_offset(), &[0; SEGMENT_HEADER_LEN as usize])?;
         }
-        let committed = self.keeper.lock().manifest.committed();
-        self.disk.sync()?;
-        self.keeper.lock().manifest.synced_up_to(committed);
+        let committed = self.log.space.allocator.lock().manifest.committed();
+        self.log.disk.sync()?;
+        self.log.space.allocator.lock().manifest.synced_up_to(committed);
         for segment in segments {
             segment.note(Mark::Erased);
         }
         Ok(())
-    }
-
-    /// Gives the space of what was freed back to the file system, in small steps: it takes longer
-    /// than all else that it takes to free them, and who begins a segment may wait for one step.
-    pub(crate) fn give_back_freed(&self) -> Result<()> {
-        while !self.upkeep.is_stopping() && self.give_back_some()? {}
-        Ok(())
-    }
-
-    /// The same when the store is closed, as far as that takes no time worth mentioning. The rest
-    /// goes back after the next opening.
-    pub(crate) fn give_back_at_close(&self) -> Result<()> {
-        let mut steps = GIVEN_BACK_AT_CLOSE / self.extent_size.bytes().max(GIVEN_BACK_AT_ONCE);
-        while steps > 0 && self.give_back_some()? {
-            steps -= 1;
-        }
-        Ok(())
-    }
-
-    /// Cuts off some of the free extents at the end of the file; if there are none, punches out
-    /// some that are next to one another. Answers whether there were any.
-    fn give_back_some(&self) -> Result<bool> {
-        let space = self.options.compaction.space;
-        if space == SpaceReturn::Keep {
-            return Ok(false);
-        }
-        // Locked all the while: nobody may begin to use one in between.
-        let mut keeper = self.keeper.lock();
-        let (len, most) = (self.disk.len()?, self.extent_size.bytes().max(GIVEN_BACK_AT_ONCE));
-        if space == SpaceReturn::Shrink {
-            keeper.release_last_spare();
-            let end = keeper.manifest.end_in_use();
-            if len > end {
-                keeper.sync()?;
-                self.disk.set_len(end.max(len.saturating_sub(most)))?;
-                return Ok(true);
-            }
-        }
-        // What is in use again, or behind the end, has no blocks to give back.
-        let is_free = |extent: &ExtentNo| {
-            let is_there = self.extent_size.offset_of(*extent) < len;
-            is_there && keeper.freed.contains(extent) && keeper.manifest.is_free(*extent)
-        };
-        let Some(first) = keeper.freed.iter().copied().find(is_free) else {
-            keeper.freed.clear();
-            return Ok(false);
-        };
-        let is_near = |extent: &ExtentNo| {
-            self.extent_size.end_of(*extent) - self.extent_size.offset_of(first) <= most
-        };
-        let some =
-            (first.0..).map(ExtentNo).take_while(|extent| is_near(extent) && is_free(extent));
-        let last = some.last().unwrap_or(first);
-        keeper.sync()?;
-        self.punch_extents(first, u64::from(last.0 - first.0) + 1)?;
-        keeper.freed = keeper.freed.split_off(&ExtentNo(last.0 + 1));
-        Ok(true)
-    }
-
-    /// Gives the blocks of all free extents back, whatever the options say.
-    pub(crate) fn give_back_all(&self) -> Result<()> {
-        let mut keeper = self.keeper.lock();
-        keeper.sync()?;
-        let count = self.extent_size.extents_in(self.disk.len()?);
-        for extent in (0..u32::try_from(count).unwrap_or(u32::MAX)).map(ExtentNo) {
-            if keeper.manifest.is_free(extent) {
-                self.punch_extents(extent, 1)?;
-            }
-        }
-        self.disk.sync()
-    }
-
-    /// Punches out free extents next to one another, as far as they are within the file.
-    pub(crate) fn punch_extents(&self, first: ExtentNo, count: u64) -> Result<()> {
-        let at = self.extent_size.offset_of(first);
-        let there = self.disk.len()?.saturating_sub(at).min(count * self.extent_size.bytes());
-        if there == 0 { Ok(()) } else { self.disk.punch(at, there) }
     }
 }
 

@@ -28,13 +28,13 @@ fn reclaiming_ends_when_the_store_is_being_closed_and_forgets_nothing() {
     }
     log.checkpoint().unwrap();
     let engine = log.engine();
-    let sealed = || engine.core.lock().catalog.segments().len();
-    let (segments, io) = (sealed(), engine.disk.counters());
+    let sealed = || engine.log.state.lock().catalog.segments().len();
+    let (segments, io) = (sealed(), engine.log.disk.counters());
     assert!(segments > 10);
-    engine.upkeep.stop();
-    engine.reclaim().unwrap();
-    assert_eq!((sealed(), engine.disk.counters().writes), (segments, io.writes));
-    assert!(engine.core.lock().suspects.len() >= segments - 1);
+    engine.log.due.stop();
+    engine.reclaimer.reclaim().unwrap();
+    assert_eq!((sealed(), engine.log.disk.counters().writes), (segments, io.writes));
+    assert!(engine.log.state.lock().suspects.len() >= segments - 1);
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn what_is_known_of_segments_goes_with_them() {
         }
         log.reclaim().unwrap();
         let _ = log.compact().unwrap();
-        let core = log.engine().core.lock();
-        let segments = core.catalog.segments().len() + core.unapplied.len() + 1;
-        assert!(core.suspects.len() <= segments, "{segments}: {:?}", core.suspects);
+        let state = log.log().state.lock();
+        let segments = state.catalog.segments().len() + state.unapplied.len() + 1;
+        assert!(state.suspects.len() <= segments, "{segments}: {:?}", state.suspects);
     }
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::engine::compact::{Attempt, Compacting, Goal};
+use crate::engine::compact::{Attempt, Goal};
+use crate::engine::read::documents::document_ids;
+use crate::engine::reclaim::Compacting;
+use crate::engine::retain::Retainer;
 use crate::engine::setup::options::Rate;
 use crate::engine::state::segment::Segment;
-use crate::engine::write::Engine;
-use crate::engine::write::batch::{Batch, document_ids};
+use crate::engine::write::batch::Batch;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::directory_builder::DirectoryBuilder;
 use crate::gc::Rule;
@@ -45,19 +47,19 @@ impl Erasing {
     }
 }
 
-impl Engine {
+impl Retainer {
     /// Deletes a run, and moves everything else out of the segments that have bytes of it, until
     /// none is left in the file; answers its payload bytes and the extents that somebody reads. Of
     /// a run that was deleted before, what is left is moved away from.
-    pub(crate) fn erase(self: &Arc<Self>, run: RunRef<'_>) -> Result<(u64, u64)> {
-        let core = self.open_core()?;
-        let (space, deleted) = match self.resolve(&core, run) {
+    pub(crate) fn erase(&self, run: RunRef<'_>) -> Result<(u64, u64)> {
+        let state = self.log.reader.open()?;
+        let (space, deleted) = match self.log.reader.resolve(&state, run) {
             Ok(run_no) => {
-                let agent = self.agent_of_number(&core, run_no, run.run())?;
-                (Some(agent), Ok(self.delete_resolved(core, run_no, Rule::Erased)?))
+                let agent = self.log.reader.agent_of_number(&state, run_no, run.run())?;
+                (Some(agent), Ok(self.log.delete_resolved(state, run_no, Rule::Erased)?))
             }
             Err(Error::RunNotFound { run, agent }) => {
-                drop(core);
+                drop(state);
                 (agent.clone(), Err(Error::RunNotFound { run, agent }))
             }
             Err(error) => return Err(error),
@@ -70,30 +72,30 @@ impl Engine {
 
     /// The same for a document: no byte of any of its versions is left, nor of a write of it that
     /// was given up half-way. Answers the payload bytes of the version that was there.
-    pub(crate) fn erase_document(self: &Arc<Self>, name: &str, key: &str) -> Result<(u64, u64)> {
+    pub(crate) fn erase_document(&self, name: &str, key: &str) -> Result<(u64, u64)> {
         let (space, id) = document_ids(name, key)?;
         let bytes = {
-            let core = self.open_core()?;
-            self.current_row(&core, &space, &id)?.map_or(0, |row| row.bytes)
+            let state = self.log.reader.open()?;
+            self.log.reader.current_row(&state, &space, &id)?.map_or(0, |row| row.bytes)
         };
-        self.commit_batch(Batch::new().delete(name, key).durability(Durability::Disk))?;
+        self.log.commit_batch(Batch::new().delete(name, key).durability(Durability::Disk))?;
         let pinned = self.sweep(&Erasing { space: Some(space), id, document: true })?.1;
         Ok((bytes, pinned))
     }
 
     /// Moves what lives out of the segments that have something of what was deleted, and leaves
     /// nothing of their bytes; answers whether there were any, and the extents that somebody reads.
-    fn sweep(self: &Arc<Self>, erasing: &Erasing) -> Result<(bool, u64)> {
-        let mut compacting = self.compacting.lock();
+    fn sweep(&self, erasing: &Erasing) -> Result<(bool, u64)> {
+        let mut compacting = self.reclaimer.compacting.lock();
         compacting.begin(Rate::Unlimited);
         {
-            let mut core = self.core.lock();
-            if erasing.is_in_tail(&core.tail.builder) {
-                core.roll(self)?;
+            let mut state = self.log.state.lock();
+            if erasing.is_in_tail(&state.tail.builder) {
+                self.log.roll(&mut state)?;
             }
         }
-        self.cover_seals()?;
-        let catalog = Arc::clone(&self.core.lock().catalog);
+        self.checkpoints.cover_seals()?;
+        let catalog = Arc::clone(&self.log.state.lock().catalog);
         let (mut found, mut evidence) = (Vec::new(), Vec::new());
         for segment in catalog.segments() {
             let is_behind = segment.sealed().is_some_and(|sealed| sealed.seal > sealed.end);
@@ -109,20 +111,20 @@ impl Engine {
                 self.vacate(&mut compacting, id)?;
             }
         }
-        self.free_dead(&mut compacting)?;
-        self.give_back_freed()?;
-        self.give_back_all()?;
-        Ok((!found.is_empty(), self.core.lock().retired.len() as u64))
+        self.reclaimer.free_dead(&mut compacting)?;
+        self.log.space.give_back_freed()?;
+        self.log.space.give_back_all()?;
+        Ok((!found.is_empty(), self.log.state.lock().retired.len() as u64))
     }
 
     /// Moves everything that lives out of a segment. One that cannot move has damage.
     fn vacate(&self, compacting: &mut Compacting, id: SegmentId) -> Result<()> {
-        if self.core.lock().catalog.segment(id).is_none() {
+        if self.log.state.lock().catalog.segment(id).is_none() {
             return Ok(());
         }
-        match self.compact_segments(compacting, &[id], Goal::Erase)? {
+        match self.compactor.compact_segments(compacting, &[id], Goal::Erase)? {
             Attempt::Done(_) => Ok(()),
-            _ if self.upkeep.is_stopping() => Err(Error::Closed),
+            _ if self.log.due.is_stopping() => Err(Error::Closed),
             _ => Err(Error::corrupt(Place::Directory { segment: id }, Damage::Mismatch)),
         }
     }
@@ -145,7 +147,7 @@ mod tests {
         let _ = run.append(b"a secret of some length").unwrap();
         let _ = run.end(&Outcome::completed().durability(Durability::Disk)).unwrap();
         let has_secret = || storage.to_bytes().windows(8).any(|part| part == b"a secret");
-        log.engine().upkeep.stop();
+        log.engine().log.due.stop();
         let broken_off = log.erase_run("run");
         assert!(matches!(broken_off, Err(Error::Closed)), "{broken_off:?}");
         assert!(has_secret());

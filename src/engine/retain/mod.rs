@@ -6,22 +6,22 @@
 
 mod erase;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
-use crate::engine::background::Wanted;
+use crate::engine::checkpoint::Checkpoints;
+use crate::engine::compact::Compactor;
+use crate::engine::reclaim::Reclaimer;
+use crate::engine::setup::due::Wanted;
 use crate::engine::setup::options::Rate;
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::log_state::{Core, Urgency};
-use crate::engine::write::Engine;
-use crate::engine::write::pending_frame::Draft;
+use crate::engine::state::log_state::LogState;
+use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::format::eviction::{Eviction, EvictionReceipt};
-use crate::gc::{Candidate, Inventory, Protection, Retention, Rule, Totals, plan};
-use crate::index::{RowSummary, RunRow};
-use crate::types::{AgentId, Durability, RunId, RunNo, RunRef, RunStatus, Timestamp};
+use crate::gc::{Protection, Retention, Rule, Totals, plan};
+use crate::index::RunRow;
+use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};
 
 /// The most bytes of evictions that are placed under one lock.
 const EVICT_FRAME: usize = 32 << 10;
@@ -86,95 +86,31 @@ pub struct Collected {
     pub freed_bytes: u64,
 }
 
-/// All runs as of one moment.
-#[derive(Default)]
-pub(crate) struct Listed {
-    inventory: Inventory,
-    agents: HashMap<String, AgentId>,
-    pub(crate) runs: Vec<ListedRun>,
-    /// The run ids, one behind the other.
-    ids: String,
+/// Deletes runs, by policies and by name.
+#[derive(Debug)]
+pub(crate) struct Retainer {
+    pub(crate) log: Arc<Log>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) reclaimer: Arc<Reclaimer>,
+    pub(crate) compactor: Arc<Compactor>,
 }
 
-pub(crate) struct ListedRun {
-    pub(crate) agent: AgentId,
-    id: core::ops::Range<usize>,
-    status: RunStatus,
-    ended_at: Timestamp,
-    pub(crate) held: bool,
-}
-
-impl Listed {
-    fn add(&mut self, row: &RowSummary<'_>) {
-        if row.document {
-            return;
+impl Retainer {
+    pub(crate) fn new(compactor: &Arc<Compactor>) -> Self {
+        let Compactor { log, checkpoints, reclaimer } = &**compactor;
+        Self {
+            log: Arc::clone(log),
+            checkpoints: Arc::clone(checkpoints),
+            reclaimer: Arc::clone(reclaimer),
+            compactor: Arc::clone(compactor),
         }
-        let agent = match self.agents.get(row.agent) {
-            Some(agent) => agent.clone(),
-            None => {
-                // Ids in rows were checked when they were read.
-                let Ok(agent) = AgentId::new(row.agent) else { return };
-                self.agents.insert(row.agent.to_owned(), agent.clone());
-                agent
-            }
-        };
-        let start = self.ids.len();
-        self.ids.push_str(row.run);
-        let ended_at = row.ended_at.unwrap_or(row.last_at);
-        self.inventory.push(
-            &agent,
-            Candidate {
-                run_no: row.run_no,
-                status: row.status,
-                created_at: row.created_at,
-                ended_at,
-                bytes: row.stored,
-                held: row.held,
-            },
-        );
-        let id = start..self.ids.len();
-        let (status, held) = (row.status, row.held);
-        self.runs.push(ListedRun { agent, id, status, ended_at, held });
-    }
-
-    pub(crate) fn run_id(&self, run: &ListedRun) -> Result<RunId> {
-        RunId::new(self.ids.get(run.id.clone()).unwrap_or_default())
-    }
-}
-
-impl Engine {
-    /// All living runs as of now, and the catalog that knows most of them.
-    pub(crate) fn list_all(&self) -> Result<(Listed, Arc<Catalog>)> {
-        let (catalog, deleted, hot) = {
-            let core = self.open_core()?;
-            let mut numbers = core.hot.run_numbers();
-            numbers.sort_unstable();
-            let rows: Result<Vec<_>> =
-                numbers.into_iter().map(|number| self.row(&core, number)).collect();
-            (Arc::clone(&core.catalog), Arc::clone(&core.deleted), rows?)
-        };
-        let in_memory: HashSet<RunNo> = hot.iter().map(|row| row.run_no).collect();
-        let listed = catalog.ask(|catalog| {
-            let mut listed = Listed::default();
-            catalog.each_summary(&mut |row| {
-                if !in_memory.contains(&row.run_no) && !deleted.contains(&row.run_no) {
-                    listed.add(&row);
-                }
-            })?;
-            Ok(listed)
-        });
-        let mut listed = listed?;
-        for row in &hot {
-            listed.add(&row.summary());
-        }
-        Ok((listed, catalog))
     }
 
     /// What a policy says.
     pub(crate) fn gc_plan(&self, policy: &Retention) -> Result<(GcPlan, Arc<Catalog>)> {
         policy.check()?;
-        let (listed, catalog) = self.list_all()?;
-        let planned = plan(policy, self.now(), &listed.inventory)?;
+        let (listed, catalog) = self.log.reader.list_all()?;
+        let planned = plan(policy, self.log.setup.now(), &listed.inventory)?;
         let mut found = GcPlan { evict: Vec::new(), protected: Vec::new(), totals: planned.totals };
         for going in planned.going {
             let Some(run) = listed.runs.get(going.place) else { continue };
@@ -202,13 +138,13 @@ impl Engine {
     }
 
     /// Does what a policy says.
-    pub(crate) fn gc(self: &Arc<Self>, policy: &Retention) -> Result<Collected> {
+    pub(crate) fn gc(&self, policy: &Retention) -> Result<Collected> {
         let (plan, catalog) = self.gc_plan(policy)?;
         self.carry_out(plan, Some(catalog))
     }
 
     /// Evicts runs that a plan of the caller's names. What may not go is passed over.
-    pub(crate) fn evict(self: &Arc<Self>, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
+    pub(crate) fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
         let mut plan =
             GcPlan { evict: Vec::new(), protected: Vec::new(), totals: Totals::default() };
         let mut named = HashSet::new();
@@ -217,13 +153,13 @@ impl Engine {
                 let what = "an eviction leaves bytes behind, so it cannot say that it erases";
                 return Err(Error::InvalidArgument { what });
             }
-            let core = self.open_core()?;
-            let run_no = match self.resolve(&core, run) {
+            let state = self.log.reader.open()?;
+            let run_no = match self.log.reader.resolve(&state, run) {
                 Ok(run_no) => run_no,
                 Err(Error::RunNotFound { .. }) => continue,
                 Err(error) => return Err(error),
             };
-            let row = self.row(&core, run_no)?;
+            let row = self.log.reader.row(&state, run_no)?;
             if !row.status.is_ended() || row.is_held() || !named.insert(run_no) {
                 continue;
             }
@@ -243,12 +179,8 @@ impl Engine {
     }
 
     /// Does what a plan says, which was made with this catalog if it is a plan for all runs.
-    fn carry_out(
-        self: &Arc<Self>,
-        mut plan: GcPlan,
-        catalog: Option<Arc<Catalog>>,
-    ) -> Result<Collected> {
-        self.disk.check()?;
+    fn carry_out(&self, mut plan: GcPlan, catalog: Option<Arc<Catalog>>) -> Result<Collected> {
+        self.log.disk.check()?;
         let before = self.free_count();
         let mut evicted = HashSet::with_capacity(plan.evict.len());
         let mut done = self.evict_all(&plan.evict, catalog.as_ref(), &mut evicted);
@@ -261,8 +193,8 @@ impl Engine {
             // What was evicted may give the space for the rest.
             count = evicted.len();
             self.free_evicted(evicted.len() as u64)?;
-            if self.options.compaction.automatic {
-                self.compact_for_space(Rate::Unlimited)?;
+            if self.log.setup.options.compaction.automatic {
+                self.compactor.compact_for_space(Rate::Unlimited)?;
             }
             done = self.evict_all(&plan.evict, None, &mut evicted);
         }
@@ -278,11 +210,11 @@ impl Engine {
         }
         if !evicted.is_empty() {
             self.free_evicted(evicted.len() as u64)?;
-            self.upkeep.want(Wanted::COMPACT);
-            self.after_change();
+            self.log.due.want(Wanted::COMPACT);
+            self.log.due.after_change();
         }
         let freed_extents = self.free_count().saturating_sub(before);
-        let freed_bytes = freed_extents * self.extent_size.bytes();
+        let freed_bytes = freed_extents * self.log.extent_size.bytes();
         Ok(Collected { plan, freed_extents, freed_bytes })
     }
 
@@ -291,26 +223,26 @@ impl Engine {
         let is_stale = self.is_index_stale(evicted)?;
         if is_stale {
             // The evictions are sealed, so that the index to come has none of these runs.
-            match self.core.lock().roll(self) {
+            match self.log.roll(&mut self.log.state.lock()) {
                 // They come to it with a later segment.
                 Err(Error::DiskFull { .. }) => {}
                 rolled => rolled?,
             }
         }
-        self.sync_all()?;
-        self.note_seals()?;
+        self.log.sync_all()?;
+        self.log.note_seals()?;
         if is_stale {
-            self.drop_index(&mut self.index.lock())?;
+            self.checkpoints.drop_index(&mut self.checkpoints.index.lock())?;
         }
         // Only what the catalog covers can be freed.
-        self.checkpoint()?;
-        self.reclaim()
+        self.checkpoints.checkpoint()?;
+        self.reclaimer.reclaim()
     }
 
     /// Extents that are free or were cut off, compared with a file without end.
     fn free_count(&self) -> u64 {
-        let keeper = self.keeper.lock();
-        (u64::from(u32::MAX)).saturating_sub(keeper.manifest.extents().uses.len() as u64)
+        let allocator = self.log.space.allocator.lock();
+        (u64::from(u32::MAX)).saturating_sub(allocator.manifest.extents().uses.len() as u64)
     }
 
     /// Evicts what is neither held nor gone, and says in `evicted` what that was, also if it comes
@@ -322,11 +254,11 @@ impl Engine {
         evicted: &mut HashSet<RunNo>,
     ) -> Result<()> {
         let done = self.evict_each(runs, planned, evicted);
-        let mut core = self.core.lock();
-        let all: Vec<_> = core.catalog.segments().iter().map(|segment| segment.id()).collect();
-        let fresh: Vec<_> = core.unapplied.iter().map(|segment| segment.id()).collect();
-        let tail = core.tail.segment.id();
-        core.suspects.extend(all.into_iter().chain(fresh).chain([tail]));
+        let mut state = self.log.state.lock();
+        let all: Vec<_> = state.catalog.segments().iter().map(|segment| segment.id()).collect();
+        let fresh: Vec<_> = state.unapplied.iter().map(|segment| segment.id()).collect();
+        let tail = state.tail.segment.id();
+        state.suspects.extend(all.into_iter().chain(fresh).chain([tail]));
         done
     }
 
@@ -336,10 +268,10 @@ impl Engine {
         planned: Option<&Arc<Catalog>>,
         evicted: &mut HashSet<RunNo>,
     ) -> Result<()> {
-        let now = self.now();
+        let now = self.log.setup.now();
         let (mut rest, mut most) = (runs, EVICT_FRAME);
         while !rest.is_empty() {
-            let mut core = self.open_core()?;
+            let mut state = self.log.reader.open()?;
             let (mut items, mut len, mut seen) = (Vec::new(), 0, 0);
             for run in rest {
                 let item = eviction(run, now);
@@ -347,7 +279,7 @@ impl Engine {
                     break;
                 }
                 seen += 1;
-                if self.may_evict(&core, run.run_no, planned)? {
+                if self.may_evict(&state, run.run_no, planned)? {
                     len += item.encoded_len();
                     items.push(item);
                 }
@@ -356,7 +288,7 @@ impl Engine {
                 rest = rest.get(seen..).unwrap_or_default();
                 continue;
             }
-            match self.place_evictions(&mut core, &items) {
+            match self.log.place_evictions(&mut state, &items) {
                 // Fewer may fit in what is kept back, and give space.
                 Err(Error::DiskFull { .. }) if items.len() > 1 => {
                     most = len / 2;
@@ -366,9 +298,11 @@ impl Engine {
             }
             rest = rest.get(seen..).unwrap_or_default();
             evicted.extend(items.iter().map(|item| item.run_no));
-            let (waiting, hot) = (core.unapplied.len(), core.hot.len());
-            drop(core);
-            self.keep_up(waiting, hot);
+            let is_late = state.is_late();
+            drop(state);
+            if is_late {
+                self.log.due.catch_up();
+            }
         }
         Ok(())
     }
@@ -376,78 +310,29 @@ impl Engine {
     /// Whether a run that was planned to go is still there and not held by now.
     fn may_evict(
         &self,
-        core: &Core,
+        state: &LogState,
         run_no: RunNo,
         planned: Option<&Arc<Catalog>>,
     ) -> Result<bool> {
-        if core.deleted.contains(&run_no) {
+        if state.deleted.contains(&run_no) {
             return Ok(false);
         }
         let may = |row: &RunRow| row.status.is_ended() && !row.is_held();
-        match core.hot.get(run_no) {
+        match state.hot.get(run_no) {
             Some(run) => {
-                let row = run.row(core.tail.segment.id(), &core.tail.builder);
+                let row = run.row(state.tail.segment.id(), &state.tail.builder);
                 Ok(run.status.is_ended() && row.as_ref().is_none_or(may))
             }
             // It has not changed since the plan was made.
-            None if planned.is_some_and(|planned| Arc::ptr_eq(&core.catalog, planned)) => Ok(true),
-            None => Ok(core.catalog.ask(|catalog| catalog.row(run_no))?.as_ref().is_some_and(may)),
+            None if planned.is_some_and(|planned| Arc::ptr_eq(&state.catalog, planned)) => Ok(true),
+            None => Ok(state.catalog.ask(|catalog| catalog.row(run_no))?.as_ref().is_some_and(may)),
         }
-    }
-
-    /// Places an EVICT, and lets go of the runs.
-    pub(crate) fn place_evictions(
-        &self,
-        core: &mut Core,
-        items: &[Eviction],
-    ) -> Result<crate::types::LogPosition> {
-        let mut body = Vec::new();
-        let mut draft = Draft::evict(items, self.now(), &mut body);
-        let end = core.place_one(self, &mut draft, Urgency::Reserve, Durability::Disk)?;
-        for item in items {
-            core.hot.remove(item.run_no);
-        }
-        Arc::make_mut(&mut core.deleted).extend(items.iter().map(|item| item.run_no));
-        Ok(end)
-    }
-
-    /// Deletes an ended run; answers its payload bytes.
-    pub(crate) fn delete(self: &Arc<Self>, run: RunRef<'_>, rule: Rule) -> Result<u64> {
-        let core = self.open_core()?;
-        let run_no = self.resolve(&core, run)?;
-        self.delete_resolved(core, run_no, rule)
-    }
-
-    /// The same for a run that was found while `core` was locked.
-    pub(crate) fn delete_resolved(
-        self: &Arc<Self>,
-        mut core: MutexGuard<'_, Core>,
-        run_no: RunNo,
-        rule: Rule,
-    ) -> Result<u64> {
-        self.load(&mut core, run_no)?;
-        let row = self.row(&core, run_no)?;
-        if !row.status.is_ended() {
-            return Err(Error::RunInProgress { agent: row.agent, run: row.run });
-        }
-        if row.is_held() {
-            return Err(Error::RunHeld { agent: row.agent, run: row.run });
-        }
-        let segments = self.segments_of(&core, &[run_no])?;
-        let (agent, run, bytes) = (row.agent.clone(), row.run.clone(), row.stored);
-        let receipt = EvictionReceipt { agent, run, at: self.now(), rule: rule.code(), bytes };
-        let end =
-            self.place_evictions(&mut core, &[Eviction { run_no, receipt: Some(receipt) }])?;
-        core.suspects.extend(segments);
-        self.upkeep.want(Wanted::COMPACT);
-        self.finish(core, end, Durability::Disk)?;
-        Ok(row.bytes)
     }
 
     /// Whether most runs of the index are deleted: building it anew from what is left is faster
     /// than removing them, and it becomes small.
     fn is_index_stale(&self, evicted: u64) -> Result<bool> {
-        let catalog = Arc::clone(&self.core.lock().catalog);
+        let catalog = Arc::clone(&self.log.state.lock().catalog);
         if catalog.index().is_none() || evicted < 1000 {
             return Ok(false);
         }

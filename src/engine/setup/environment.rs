@@ -3,9 +3,8 @@
 
 use core::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-pub use crate::engine::background::Steps;
 use crate::engine::setup::host;
 use crate::types::Timestamp;
 
@@ -60,6 +59,40 @@ impl Step {
 pub trait Scheduler: fmt::Debug + Send + Sync + 'static {
     /// A store was opened, and these are the steps of its background work. None was run yet.
     fn begin(&self, steps: Steps);
+}
+
+/// Runs the steps of the background work of a store.
+pub(crate) trait RunStep: Send + Sync {
+    /// Runs a step to its end; false if the store is closed.
+    fn run_step(&self, step: Step) -> bool;
+}
+
+/// The steps of the background work of one open store, for a
+/// [`Scheduler`](crate::env::Scheduler).
+#[derive(Clone)]
+pub struct Steps {
+    store: Weak<dyn RunStep>,
+}
+
+impl Steps {
+    pub(crate) fn new(store: Weak<dyn RunStep>) -> Self {
+        Self { store }
+    }
+
+    /// Runs a step to its end, on this thread, whether anything asked for it or not; a step that
+    /// has nothing to do does nothing. False if the store is closed: nothing was done then.
+    ///
+    /// A step that fails is like one that a thread runs: what the failure means for the store is
+    /// told by the calls that follow.
+    pub fn run(&self, step: Step) -> bool {
+        self.store.upgrade().is_some_and(|store| store.run_step(step))
+    }
+}
+
+impl fmt::Debug for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Steps").finish_non_exhaustive()
+    }
 }
 
 /// The identity of one boot of the machine. Equal ids mean that what the kernel had cached is

@@ -6,39 +6,108 @@
 //! These bytes read as zeros before and after, so that a crash or a failure costs space only.
 
 use crate::engine::setup::options::SpaceReturn;
-use crate::engine::state::segment::Segment;
-use crate::engine::write::Engine;
+use crate::engine::space::Space;
 use crate::error::Result;
+use crate::types::ExtentNo;
 
 /// The blocks of file systems; less is not worth a call.
 const BLOCK: u32 = 4096;
 
-impl Engine {
-    /// Gives back what is behind the directory of a sealed segment.
-    pub(crate) fn trim_sealed(&self, segment: &Segment) -> Result<()> {
-        let Some(sealed) = segment.sealed() else { return Ok(()) };
-        let seal = segment.read_header(sealed.seal)?;
-        let len = u32::try_from(seal.frame_len()).unwrap_or(u32::MAX);
-        self.trim(segment, sealed.seal.saturating_add(len))
+/// The bytes that go back to the file system with one call, if an extent is no larger: it costs
+/// less than a call for each extent, but appends may wait for it.
+const GIVEN_BACK_AT_ONCE: u64 = 16 << 20;
+
+/// The most that goes back when the store is closed: a gigabyte takes a fifth of a second.
+const GIVEN_BACK_AT_CLOSE: u64 = 256 << 20;
+
+impl Space {
+    /// Gives the space of what was freed back to the file system, in small steps: it takes longer
+    /// than all else that it takes to free them, and who begins a segment may wait for one step.
+    pub(crate) fn give_back_freed(&self) -> Result<()> {
+        while !self.due.is_stopping() && self.give_back_some()? {}
+        Ok(())
     }
 
-    /// Gives back what was allocated for appends that will not come. The store is closed.
-    pub(crate) fn trim_unused(&self) -> Result<()> {
-        let core = self.core.lock();
-        self.trim(&core.tail.segment, core.tail.offset)?;
-        for segment in self.reserved.lock().iter() {
-            self.trim(segment, BLOCK)?;
+    /// The same when the store is closed, as far as that takes no time worth mentioning. The rest
+    /// goes back after the next opening.
+    pub(crate) fn give_back_at_close(&self) -> Result<()> {
+        let mut steps =
+            GIVEN_BACK_AT_CLOSE / self.setup.extent_size.bytes().max(GIVEN_BACK_AT_ONCE);
+        while steps > 0 && self.give_back_some()? {
+            steps -= 1;
         }
         Ok(())
     }
 
-    /// Gives back the whole blocks of a segment's extent from `end` on.
-    fn trim(&self, segment: &Segment, end: u32) -> Result<()> {
-        let (start, size) = (end.next_multiple_of(BLOCK), self.extent_size.bytes_u32());
-        if start >= size || self.options.compaction.space == SpaceReturn::Keep {
+    /// Cuts off some of the free extents at the end of the file; if there are none, punches out
+    /// some that are next to one another. Answers whether there were any.
+    fn give_back_some(&self) -> Result<bool> {
+        let space = self.setup.options.compaction.space;
+        if space == SpaceReturn::Keep {
+            return Ok(false);
+        }
+        // Locked all the while: nobody may begin to use one in between.
+        let mut allocator = self.allocator.lock();
+        let (len, most) =
+            (self.disk.len()?, self.setup.extent_size.bytes().max(GIVEN_BACK_AT_ONCE));
+        if space == SpaceReturn::Shrink {
+            allocator.release_last_spare();
+            let end = allocator.manifest.end_in_use();
+            if len > end {
+                allocator.sync()?;
+                self.disk.set_len(end.max(len.saturating_sub(most)))?;
+                return Ok(true);
+            }
+        }
+        // What is in use again, or behind the end, has no blocks to give back.
+        let is_free = |extent: &ExtentNo| {
+            let is_there = self.setup.extent_size.offset_of(*extent) < len;
+            is_there && allocator.freed.contains(extent) && allocator.manifest.is_free(*extent)
+        };
+        let Some(first) = allocator.freed.iter().copied().find(is_free) else {
+            allocator.freed.clear();
+            return Ok(false);
+        };
+        let is_near = |extent: &ExtentNo| {
+            self.setup.extent_size.end_of(*extent) - self.setup.extent_size.offset_of(first) <= most
+        };
+        let some =
+            (first.0..).map(ExtentNo).take_while(|extent| is_near(extent) && is_free(extent));
+        let last = some.last().unwrap_or(first);
+        allocator.sync()?;
+        self.punch_extents(first, u64::from(last.0 - first.0) + 1)?;
+        allocator.freed = allocator.freed.split_off(&ExtentNo(last.0 + 1));
+        Ok(true)
+    }
+
+    /// Gives the blocks of all free extents back, whatever the options say.
+    pub(crate) fn give_back_all(&self) -> Result<()> {
+        let mut allocator = self.allocator.lock();
+        allocator.sync()?;
+        let count = self.setup.extent_size.extents_in(self.disk.len()?);
+        for extent in (0..u32::try_from(count).unwrap_or(u32::MAX)).map(ExtentNo) {
+            if allocator.manifest.is_free(extent) {
+                self.punch_extents(extent, 1)?;
+            }
+        }
+        self.disk.sync()
+    }
+
+    /// Punches out free extents next to one another, as far as they are within the file.
+    pub(crate) fn punch_extents(&self, first: ExtentNo, count: u64) -> Result<()> {
+        let at = self.setup.extent_size.offset_of(first);
+        let there = self.disk.len()?.saturating_sub(at).min(count * self.setup.extent_size.bytes());
+        if there == 0 { Ok(()) } else { self.disk.punch(at, there) }
+    }
+
+    /// Gives back the whole blocks of an extent, which begins at `extent` in the file, from `end`
+    /// on.
+    pub(crate) fn trim(&self, extent: u64, end: u32) -> Result<()> {
+        let (start, size) = (end.next_multiple_of(BLOCK), self.setup.extent_size.bytes_u32());
+        if start >= size || self.setup.options.compaction.space == SpaceReturn::Keep {
             return Ok(());
         }
-        let at = segment.file_offset() + u64::from(start);
+        let at = extent + u64::from(start);
         let len = self.disk.len()?.saturating_sub(at).min(u64::from(size - start));
         if len == 0 { Ok(()) } else { self.disk.punch(at, len) }
     }

@@ -4,23 +4,24 @@
 //! The manifest does not know it, so that none of it has to be recovered; its space is allocated.
 
 use crate::engine::setup::options::SpaceReturn;
-use crate::engine::write::{Engine, Keeper};
+use crate::engine::space::Space;
+use crate::engine::space::allocator::Allocator;
 use crate::error::{Error, Result};
 
 /// Stores with fewer extents in use go without: they would grow too much by it.
 const SPARE_FROM: usize = 8;
 
-impl Engine {
+impl Space {
     /// Sets an extent aside if none is and the store is large enough for it. That there is no
     /// space is no failure: it is tried again with the next segment.
     pub(crate) fn keep_spare(&self) -> Result<()> {
-        let mut keeper = self.keeper.lock();
-        if keeper.spare.is_some() || keeper.manifest.extents().uses.len() < SPARE_FROM {
+        let mut allocator = self.allocator.lock();
+        if allocator.spare.is_some() || allocator.manifest.extents().uses.len() < SPARE_FROM {
             return Ok(());
         }
-        match self.prepare_extents(&mut keeper, 1) {
+        match self.prepare_extents(&mut allocator, 1) {
             Err(Error::DiskFull { .. }) => {}
-            prepared => keeper.spare = prepared?.pop(),
+            prepared => allocator.spare = prepared?.pop(),
         }
         Ok(())
     }
@@ -29,16 +30,16 @@ impl Engine {
     /// store is being closed: space for evictions, which come before any compaction on a full
     /// disk, is given back too.
     pub(crate) fn release_spare(&self) {
-        let mut keeper = self.keeper.lock();
-        if self.options.compaction.space != SpaceReturn::Keep
-            && let Some(spare) = keeper.spare.take()
+        let mut allocator = self.allocator.lock();
+        if self.setup.options.compaction.space != SpaceReturn::Keep
+            && let Some(spare) = allocator.spare.take()
         {
-            keeper.let_go(spare);
+            allocator.let_go(spare);
         }
     }
 }
 
-impl Keeper {
+impl Allocator {
     /// Lets go of the extent that was set aside, if it keeps the file from getting shorter.
     pub(crate) fn release_last_spare(&mut self) {
         if let Some(spare) = self.spare.take_if(|spare| Some(*spare) == self.manifest.last_in_use())

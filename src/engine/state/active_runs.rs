@@ -5,12 +5,14 @@
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::engine::checkpoint::RUNS_DUE;
 use crate::error::Error;
 use crate::format::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{RunRow, Span};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
+
+/// A checkpoint is due, and soon late, when this many runs are in memory, about a kilobyte each.
+pub(crate) const RUNS_DUE: usize = 8 << 10;
 
 /// A run in memory.
 #[derive(Debug, Clone)]

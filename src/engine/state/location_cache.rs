@@ -7,11 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::engine::read::cursor::Opened;
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::run_slice::Part;
-use crate::engine::values::RunSummary;
-use crate::engine::write::Engine;
+use crate::engine::state::run_slice::{Opened, Part};
+use crate::engine::values::summary::RunSummary;
 use crate::error::{Damage, Error, Place, Result};
 use crate::index::{RunFilter, RunRow, RunState, Span};
 use crate::types::{AgentId, RunNo, RunRef};
@@ -70,28 +68,21 @@ pub(crate) struct Found {
     opened: OnceLock<Arc<Opened>>,
 }
 
-impl Engine {
-    /// What the catalog knows of a run id. That it knows nothing is kept only of a run that memory
-    /// has: ids that never were would take the place of others.
-    pub(crate) fn find(
-        &self,
-        catalog: &Catalog,
-        run: &str,
-        is_in_memory: bool,
-    ) -> Result<Arc<Found>> {
-        if let Some(found) = catalog.lookups().found.lock().found.get(run) {
+impl Catalog {
+    /// What the catalog knows of a run id; at most so many are kept. That it knows nothing is kept
+    /// only of a run that memory has: ids that never were would take the place of others.
+    pub(crate) fn find(&self, run: &str, is_in_memory: bool, most: usize) -> Result<Arc<Found>> {
+        if let Some(found) = self.lookups().found.lock().found.get(run) {
             return Ok(Arc::clone(found));
         }
-        let numbers = catalog.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
+        let numbers = self.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
         let found = Arc::new(Found { numbers, ..Found::default() });
         if is_in_memory || !found.numbers.is_empty() {
-            catalog.lookups().found.lock().insert(run, &found, self.options.lookup_cache);
+            self.lookups().found.lock().insert(run, &found, most);
         }
         Ok(found)
     }
-}
 
-impl Catalog {
     /// The newest runs of an agent, at least so many if there are, evicted ones included if their
     /// eviction is younger than the catalog.
     pub(crate) fn newest(&self, agent: &str, count: usize) -> Result<Arc<Newest>> {

@@ -7,7 +7,7 @@ use crate::error::{Damage, Error, Result, unless_damaged};
 use crate::format::block::seq_in;
 use crate::format::codec::first_of;
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{Lsn, RunNo, Seq};
+use crate::types::{AgentId, Lsn, RunId, RunNo, Seq};
 
 /// The longest list of offsets that is kept in memory.
 const MAX_LISTED: u32 = 64;
@@ -158,4 +158,14 @@ impl Part {
         let whole = self.next_seq.0.checked_sub(first.0)? == u64::from(self.records);
         whole.then(|| Seq(first.0 + u64::from(index)))
     }
+}
+
+/// A run that is ready to be read. It is kept where it was looked up, so that the next who reads it
+/// finds all of it by one reference.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) agent: AgentId,
+    pub(crate) run: RunId,
+    /// What each segment has of it, in the order of the log.
+    pub(crate) parts: Arc<[Part]>,
 }

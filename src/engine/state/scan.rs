@@ -6,17 +6,16 @@
 
 use std::collections::HashMap;
 
+use crate::engine::state::fold::{note_block, note_frame};
 use crate::engine::state::segment::{Segment, next_frame};
-use crate::engine::write::pending_frame::{note_block, note_frame};
 use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::codec::Decoded;
 use crate::format::directory::RECORD_COST;
-use crate::format::eviction;
 use crate::format::frame::{self, FLAG_BATCH, FRAME_HEADER_LEN, FrameCheck, frame_len};
 use crate::format::manifest::used_len;
 use crate::format::segment::SEGMENT_HEADER_LEN;
-use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
+use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind, eviction};
 use crate::types::{AgentId, RunId, RunNo, Seq};
 
 /// A frame whose header checks.

@@ -4,16 +4,15 @@
 //! - Whoever holds the `Arc` of a segment pins it: its extent is not reused before the last holder
 //!   lets go (I8). A segment holds the map of its extent, so that one count pins both.
 
-use std::borrow::Cow;
-
 use core::fmt;
 use core::ops::Range;
+use std::borrow::Cow;
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::engine::open::rebuild_directory;
 use crate::engine::state::payload::Payload;
+use crate::engine::state::scan::rebuild_directory;
 use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result, unless_damaged};
@@ -144,6 +143,15 @@ impl Segment {
 
     pub(crate) fn extent(&self) -> ExtentNo {
         self.extent
+    }
+
+    /// The file that it is in.
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    pub(crate) fn extent_size(&self) -> ExtentSize {
+        self.extent_size
     }
 
     /// Where the segment starts in the file.

@@ -17,18 +17,16 @@
 use std::sync::Arc;
 
 use crate::engine::setup::options::TailWriter;
-use crate::engine::state::log_state::Tail;
+use crate::engine::state::segment::Segment;
 use crate::engine::storage::TailWindow;
-use crate::engine::write::Engine;
 use crate::error::Result;
-use crate::format::ExtentSize;
 use crate::format::codec::len_u32;
-use crate::format::frame::FRAME_HEADER_LEN;
-use crate::types::Durability;
+use crate::format::{DirectoryBuilder, ExtentSize};
+use crate::types::{Durability, LogPosition};
 
 /// Frames that are longer together are written. On ext4, where zeros are written in large folios,
 /// both ways cost the same at 8 to 16 KiB; on tmpfs, which has no such thing, at 2 KiB.
-const MAX_STORED: usize = 8 << 10;
+pub(crate) const MAX_STORED: usize = 8 << 10;
 
 /// How far zeros go ahead at least.
 const FIRST_ZEROS: u32 = 4 << 10;
@@ -36,12 +34,14 @@ const FIRST_ZEROS: u32 = 4 << 10;
 /// How far zeros go ahead of what waits for a sync: they take a call for each block.
 const MOST_FOR_SYNCS: u32 = 64 << 10;
 
+/// How far the first extent of a store is allocated at first, and how much it grows by at least.
+pub(crate) const FIRST_STEP: u32 = 64 << 10;
+
 /// Whether the tail's segment can be stored into.
-#[derive(Debug, Default)]
-pub(crate) enum Stores {
-    /// Nobody has asked yet.
-    #[default]
-    Unasked,
+#[derive(Debug)]
+enum Stores {
+    /// The file was not asked yet; this is the way that the options want.
+    Unasked(TailWriter),
     /// It cannot, or is not to be.
     Refused,
     /// It can.
@@ -60,33 +60,48 @@ fn most_zeros(extent_size: ExtentSize) -> u32 {
     (extent_size.bytes_u32() / 16).clamp(FIRST_ZEROS, 128 << 10)
 }
 
-impl Engine {
-    /// Whether a frame with so long a payload may be stored.
-    pub(crate) fn is_short(&self, payload: usize) -> bool {
-        let most = (self.extent_size.inline_limit() as usize).min(MAX_STORED - FRAME_HEADER_LEN);
-        payload <= most
-    }
+/// The end of the log.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    pub(crate) segment: Arc<Segment>,
+    /// The next frame goes here.
+    pub(crate) offset: u32,
+    /// Space is had up to here.
+    pub(crate) allocated: u32,
+    stores: Stores,
+    pub(crate) builder: DirectoryBuilder,
 }
 
 impl Tail {
+    /// The end of a log that goes on at `offset` of this segment, of which the space is allocated up
+    /// to `allocated`.
+    pub(crate) fn new(
+        segment: Arc<Segment>,
+        (offset, allocated): (u32, u32),
+        builder: DirectoryBuilder,
+        writer: TailWriter,
+    ) -> Self {
+        Self { segment, offset, allocated, stores: Stores::Unasked(writer), builder }
+    }
+
+    /// Where the next frame will end up at the earliest: everything in front of it was written.
+    pub(crate) fn end(&self) -> LogPosition {
+        self.segment.position(self.offset)
+    }
+
     /// Whether the next `len` bytes of the tail, which are allocated, are to be stored. Sees to it
     /// that there are zeros. A failure has changed nothing.
-    pub(crate) fn stores_next(
-        &mut self,
-        engine: &Engine,
-        len: usize,
-        level: Durability,
-    ) -> Result<bool> {
+    pub(crate) fn stores_next(&mut self, len: usize, level: Durability) -> Result<bool> {
         if level != Durability::Process || len > MAX_STORED {
             if level == Durability::Disk {
-                self.zero_for_syncs(engine, len)?;
+                self.zero_for_syncs(len)?;
             }
             if let Stores::Window { ahead, .. } = &mut self.stores {
                 *ahead = FIRST_ZEROS;
             }
             return Ok(false);
         }
-        self.ask_for_window(engine);
+        self.ask_for_window();
         let end = self.offset.saturating_add(len_u32(len));
         let Stores::Window { window, zeroed, ahead } = &mut self.stores else {
             return Ok(false);
@@ -98,20 +113,20 @@ impl Tail {
         if goal < end {
             return Ok(false);
         }
-        *ahead = (*ahead * 2).min(most_zeros(engine.extent_size));
+        *ahead = (*ahead * 2).min(most_zeros(self.segment.extent_size()));
         window.pause();
-        self.zero_to(engine, goal, u32::MAX)?;
+        self.zero_to(goal, u32::MAX)?;
         Ok(true)
     }
 
     /// Writes zeros behind those that are there up to `goal`, so many with one call.
-    fn zero_to(&mut self, engine: &Engine, goal: u32, at_once: u32) -> Result<()> {
+    fn zero_to(&mut self, goal: u32, at_once: u32) -> Result<()> {
         let Stores::Window { zeroed, .. } = &mut self.stores else { return Ok(()) };
         let mut from = self.offset.max(*zeroed);
         while from < goal {
             let next = (from + 1).checked_next_multiple_of(at_once).unwrap_or(goal).min(goal);
             let at = self.segment.file_offset() + u64::from(from);
-            engine.disk.zero(at, (next - from) as usize)?;
+            self.segment.disk().zero(at, (next - from) as usize)?;
             (*zeroed, from) = (next, next);
         }
         Ok(())
@@ -121,31 +136,31 @@ impl Tail {
     /// were never written has to change the file's map of blocks too, each time. Block by block,
     /// since zeros that are written together would be synced together each time one of them
     /// changes.
-    fn zero_for_syncs(&mut self, engine: &Engine, len: usize) -> Result<()> {
-        self.ask_for_window(engine);
+    fn zero_for_syncs(&mut self, len: usize) -> Result<()> {
+        self.ask_for_window();
         let Stores::Window { zeroed, .. } = &self.stores else { return Ok(()) };
         let end = self.offset.saturating_add(len_u32(len));
-        let most = most_zeros(engine.extent_size).min(MOST_FOR_SYNCS);
+        let most = most_zeros(self.segment.extent_size()).min(MOST_FOR_SYNCS);
         if end <= *zeroed || len > most as usize {
             return Ok(());
         }
-        self.zero_to(engine, end.next_multiple_of(most).min(self.allocated), FIRST_ZEROS)
+        self.zero_to(end.next_multiple_of(most).min(self.allocated), FIRST_ZEROS)
     }
 
     /// Puts one frame into the file at the end of the log, where zeros went ahead: a head of whole
     /// words, and the rest.
     #[inline]
-    pub(crate) fn put_frame(&self, engine: &Engine, head: &[u8], rest: &[u8]) -> Result<()> {
-        self.store_at(engine, self.offset as usize, head, rest)
+    pub(crate) fn put_frame(&self, head: &[u8], rest: &[u8]) -> Result<()> {
+        self.store_at(self.offset as usize, head, rest)
     }
 
     #[inline]
-    fn store_at(&self, engine: &Engine, at: usize, head: &[u8], rest: &[u8]) -> Result<()> {
+    fn store_at(&self, at: usize, head: &[u8], rest: &[u8]) -> Result<()> {
         let Stores::Window { window, zeroed, .. } = &self.stores else {
             return Err(crate::error::Error::Poisoned);
         };
         assert!(at + head.len() + rest.len() <= *zeroed as usize, "zeros went ahead");
-        engine.disk.store_frame(&**window, self.segment.file_offset(), at, head, rest)
+        self.segment.disk().store_frame(&**window, self.segment.file_offset(), at, head, rest)
     }
 
     /// Whether the next `len` bytes are to be stored, and zeros went ahead of them already.
@@ -154,14 +169,12 @@ impl Tail {
         len <= MAX_STORED && self.offset as usize + len <= *zeroed as usize
     }
 
-    fn ask_for_window(&mut self, engine: &Engine) {
-        if !matches!(self.stores, Stores::Unasked) {
-            return;
-        }
-        let len = engine.extent_size.bytes_u32() as usize;
-        let window = match engine.options.tail_writer {
+    fn ask_for_window(&mut self) {
+        let Stores::Unasked(writer) = self.stores else { return };
+        let len = self.segment.extent_size().bytes_u32() as usize;
+        let window = match writer {
             TailWriter::Pwrite => None,
-            _ => engine.disk.map_tail(self.segment.file_offset(), len),
+            _ => self.segment.disk().map_tail(self.segment.file_offset(), len),
         };
         self.stores = match window {
             Some(window) => Stores::Window { window, zeroed: 0, ahead: FIRST_ZEROS },
@@ -172,19 +185,18 @@ impl Tail {
     /// Puts frames into the file at the end of the log, frame by frame if they are to be stored.
     pub(crate) fn put(
         &self,
-        engine: &Engine,
         bytes: &[u8],
         lens: impl Iterator<Item = usize>,
         stored: bool,
     ) -> Result<()> {
         if !stored {
             let at = self.segment.file_offset() + u64::from(self.offset);
-            return engine.disk.write(at, bytes);
+            return self.segment.disk().write(at, bytes);
         }
         let (mut at, mut rest) = (self.offset as usize, bytes);
         for len in lens {
             let (frame, behind) = rest.split_at(len);
-            self.store_at(engine, at, frame, &[])?;
+            self.store_at(at, frame, &[])?;
             (at, rest) = (at + len, behind);
         }
         assert!(rest.is_empty(), "the frames are all of the bytes");
@@ -192,11 +204,31 @@ impl Tail {
     }
 
     /// How frames of the tail reach the file.
-    pub(crate) fn writer(&mut self, engine: &Engine) -> TailWriter {
-        self.ask_for_window(engine);
+    pub(crate) fn writer(&mut self) -> TailWriter {
+        self.ask_for_window();
         match self.stores {
             Stores::Window { .. } => TailWriter::Mapped,
             _ => TailWriter::Pwrite,
         }
+    }
+
+    /// Allocates more of the tail's extent, in steps that grow with it.
+    pub(crate) fn grow(&mut self, wanted: usize) -> Result<()> {
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+        let step = FIRST_STEP.max(self.allocated / 2);
+        let goal = wanted.max(self.allocated.saturating_add(step));
+        let goal = goal.next_multiple_of(FIRST_STEP).min(self.segment.extent_size().bytes_u32());
+        self.allocate_to(goal)
+    }
+
+    /// Allocates the tail's extent up to `goal`.
+    pub(crate) fn allocate_to(&mut self, goal: u32) -> Result<()> {
+        if goal <= self.allocated {
+            return Ok(());
+        }
+        let at = self.segment.file_offset() + u64::from(self.allocated);
+        self.segment.disk().allocate(at, u64::from(goal - self.allocated))?;
+        self.allocated = goal;
+        Ok(())
     }
 }

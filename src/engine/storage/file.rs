@@ -24,14 +24,13 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
 use super::{Region, Storage, TailWindow, ZEROS, fork};
+pub(crate) use crate::engine::storage::file::create::Creation;
 use crate::engine::storage::file::holes::FileSystem;
 use crate::engine::storage::file::lock::WriterLock;
 use crate::engine::storage::file::system::{release_space, reserve_space};
 use crate::engine::storage::mmap_append::TailMaps;
 use crate::engine::storage::mmap_read::Windows;
 use crate::error::{Error, IoAction, Result};
-
-pub(crate) use crate::engine::storage::file::create::Creation;
 
 /// How often opening starts again because the path came to name another file meanwhile.
 const OPEN_ATTEMPTS: usize = 16;

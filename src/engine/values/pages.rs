@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::engine::values::RunSummary;
+use crate::engine::values::summary::RunSummary;
 use crate::error::{Error, Result};
 use crate::types::{AgentId, RunId, RunNo, Timestamp};
 
@@ -81,4 +81,18 @@ pub struct Erased {
 pub struct Deleted {
     /// The bytes of all payloads of the run.
     pub bytes: u64,
+}
+
+/// A run that is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldRun {
+    /// The agent.
+    pub agent: AgentId,
+    /// The run.
+    pub run: RunId,
+    /// Since when.
+    pub since: Timestamp,
+    /// Why, as the caller said.
+    pub reason: String,
 }

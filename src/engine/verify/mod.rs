@@ -7,14 +7,14 @@ use core::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::engine::read::cursor::Opened;
+use crate::engine::Engine;
 use crate::engine::read::open_trace::parts_now;
 use crate::engine::read::trace::Trace;
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::log_state::Core;
+use crate::engine::state::log_state::LogState;
+use crate::engine::state::run_slice::Opened;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::verify::segments::{Large, check_sealed, check_tail};
-use crate::engine::write::Engine;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::header::{HeaderFault, StaticHeader};
 use crate::format::manifest::{AreaHeader, read_area};
@@ -60,13 +60,13 @@ impl Engine {
         let stats = self.stats();
         report.runs = report.unless_damaged(stats)?.map_or(0, |stats| stats.runs);
         let (sealed, tail, end, catalog, deleted, host, in_tail) = {
-            let index = self.index.lock();
-            let core = self.open_core()?;
-            let (tail, catalog) = (Arc::clone(&core.tail.segment), Arc::clone(&core.catalog));
-            let (end, deleted) = (core.tail.offset, Arc::clone(&core.deleted));
-            let runs = core.tail.builder.runs().iter().map(|built| &built.entry);
+            let index = self.checkpoints.index.lock();
+            let state = self.log.reader.open()?;
+            let (tail, catalog) = (Arc::clone(&state.tail.segment), Arc::clone(&state.catalog));
+            let (end, deleted) = (state.tail.offset, Arc::clone(&state.deleted));
+            let runs = state.tail.builder.runs().iter().map(|built| &built.entry);
             let in_tail = runs.filter_map(|run| Some((run.run_no, run.first_seq?))).collect();
-            (sealed_segments(&core), tail, end, catalog, deleted, index.host().cloned(), in_tail)
+            (sealed_segments(&state), tail, end, catalog, deleted, index.host().cloned(), in_tail)
         };
         let mut large = Large::new();
         for segment in &sealed {
@@ -75,8 +75,8 @@ impl Engine {
         }
         verify_segment_header(&tail, &mut report)?;
         let name_of = |run_no| {
-            let core = self.core.lock();
-            self.row(&core, run_no).ok().map(|row| row.run)
+            let state = self.log.state.lock();
+            self.log.reader.row(&state, run_no).ok().map(|row| row.run)
         };
         report.add(check_tail(&tail, end, name_of, &mut large))?;
         self.verify_large(large, &mut report)?;
@@ -97,14 +97,14 @@ impl Engine {
     /// Reads each large record: that its frames check says nothing of whether all are there.
     fn verify_large(&self, large: Large, report: &mut VerifyReport) -> Result<()> {
         for (run_no, seq) in large {
-            let core = self.core.lock();
-            let row = match self.row(&core, run_no) {
+            let state = self.log.state.lock();
+            let row = match self.log.reader.row(&state, run_no) {
                 // It was deleted since.
                 Err(Error::Evicted { .. } | Error::RunNotFound { .. }) => continue,
                 row => row,
             };
             let Some(row) = report.unless_damaged(row)? else { continue };
-            let Some(parts) = report.unless_damaged(parts_now(core, run_no))? else { continue };
+            let Some(parts) = report.unless_damaged(parts_now(state, run_no))? else { continue };
             let opened = Opened { agent: row.agent, run: row.run, parts };
             let trace = Trace::new(Arc::new(opened), run_no, None);
             let read = trace.range(seq..=seq).and_then(|mut one| one.next().transpose());
@@ -118,8 +118,8 @@ impl Engine {
 
     /// Checks what stands in front of the extents, and the manifest wherever it is.
     fn verify_front(&self, report: &mut VerifyReport) -> Result<()> {
-        let keeper = self.keeper.lock();
-        let header = self.disk.read_padded(0, PAGE_LEN)?;
+        let allocator = self.log.space.allocator.lock();
+        let header = self.log.disk.read_padded(0, PAGE_LEN)?;
         if let Err(fault) = StaticHeader::decode(&header) {
             let damage = match fault {
                 HeaderFault::Damaged(damage) => damage,
@@ -128,18 +128,19 @@ impl Engine {
             report.problems.push(Corruption::new(Place::Header, damage));
         }
         for slot in 0..2u8 {
-            let bytes = self.disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE_LEN)?;
+            let bytes =
+                self.log.disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE_LEN)?;
             if let Err(damage) = Superblock::decode(&bytes) {
                 report.problems.push(Corruption::new(Place::Superblock { slot }, damage));
             }
         }
-        if let Err(damage) = owner::decode(&self.disk.read_padded(OWNER_AT, PAGE_LEN)?) {
+        if let Err(damage) = owner::decode(&self.log.disk.read_padded(OWNER_AT, PAGE_LEN)?) {
             report.problems.push(Corruption::new(Place::OwnerPage, damage));
         }
-        let at = keeper.manifest.at();
-        let area = self.disk.read_padded(at.offset, usize::try_from(at.len).unwrap_or(0))?;
-        let damage = match read_area(&area, self.uuid, at.generation) {
-            Ok(read) if read.extents == *keeper.manifest.extents() => None,
+        let at = allocator.manifest.at();
+        let area = self.log.disk.read_padded(at.offset, usize::try_from(at.len).unwrap_or(0))?;
+        let damage = match read_area(&area, self.log.setup.uuid, at.generation) {
+            Ok(read) if read.extents == *allocator.manifest.extents() => None,
             Ok(_) => Some(Damage::Mismatch),
             Err(damage) => Some(damage),
         };
@@ -209,9 +210,9 @@ fn verify_sequences(
 }
 
 /// The segments that are sealed, ascending.
-fn sealed_segments(core: &Core) -> Vec<Arc<Segment>> {
+fn sealed_segments(state: &LogState) -> Vec<Arc<Segment>> {
     let mut sealed: Vec<_> =
-        core.catalog.segments().iter().chain(&core.unapplied).cloned().collect();
+        state.catalog.segments().iter().chain(&state.unapplied).cloned().collect();
     sealed.sort_by_key(|segment| segment.id());
     sealed
 }
@@ -266,21 +267,22 @@ mod tests {
         let options = Options::new().extent_size(64 << 10).background(false);
         let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
         drop(log.start_run("agent", "run", ()).unwrap());
-        let run_no = log.engine().resolve(&log.engine().core.lock(), "run".into()).unwrap();
+        let run_no =
+            log.engine().log.reader.resolve(&log.engine().log.state.lock(), "run".into()).unwrap();
         fill(&log);
         log.checkpoint().unwrap();
         let _ = log.writer("run").unwrap().append(b"the first of another segment").unwrap();
         let twice = log.trace("run").unwrap().count() as u64 - 3;
         assert!(log.verify().unwrap().is_clean());
-        log.engine().core.lock().roll(log.engine()).unwrap();
-        log.engine().core.lock().hot.get_mut(run_no).unwrap().next_seq = Seq(twice);
+        log.log().roll(&mut log.log().state.lock()).unwrap();
+        log.engine().log.state.lock().hot.get_mut(run_no).unwrap().next_seq = Seq(twice);
         // In the tail, in a sealed segment, and in one that the index knows.
         for _ in 0..3 {
             let _ = log.writer("run").unwrap().append(b"again").unwrap();
             let told = log.verify().unwrap().problems;
             let [told] = told.as_slice() else { panic!("{told:?}") };
             assert_eq!((told.run.as_ref().unwrap().as_str(), told.seq), ("run", Some(Seq(twice))));
-            log.engine().core.lock().roll(log.engine()).unwrap();
+            log.log().roll(&mut log.log().state.lock()).unwrap();
             log.checkpoint().unwrap();
         }
     }

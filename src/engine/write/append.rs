@@ -5,19 +5,24 @@
 
 use std::sync::Arc;
 
-use crate::engine::state::active_runs::HotRun;
-use crate::engine::state::log_state::{Core, Urgency};
-use crate::engine::values::{Allow, Appended, Metadata, Outcome, RunSummary};
-use crate::engine::write::Engine;
+use crate::engine::state::fold::note_record;
+use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
+use crate::engine::state::tail::MAX_STORED;
+use crate::engine::values::new_record::NewRecord;
+use crate::engine::values::{Allow, Metadata};
+use crate::engine::write::Log;
 use crate::engine::write::chunks::{Body, PiecesOf, Rows, record_draft};
-use crate::engine::write::group_commit::Ticket;
-use crate::engine::write::pending_frame::{CREATES, Draft, NewRecord};
+use crate::engine::write::pending_frame::Draft;
+use crate::engine::write::ticket::{Appended, Ticket};
 use crate::error::{Error, Result, Sized};
 use crate::format::block::MAX_RECORD;
-use crate::format::frame::{self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, frame_len};
-use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
+use crate::format::directory::RECORD_COST;
+use crate::format::frame::{
+    self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, FRAME_ALIGN, FRAME_HEADER_LEN, frame_len,
+};
+use crate::format::{ExtentSize, FrameHeader, FrameKind};
 use crate::types::{
-    AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp,
+    AgentId, Durability, LogPosition, Lsn, MAX_KIND_LEN, RunId, RunNo, Seq, Timestamp,
 };
 
 /// The run that a call writes to.
@@ -30,7 +35,7 @@ pub(crate) enum Target<'a> {
 
 impl Target<'_> {
     /// The number of the run, if it has one.
-    fn run_no(self) -> RunNo {
+    pub(crate) fn run_no(self) -> RunNo {
         match self {
             Self::There(run_no) => run_no,
             Self::New(..) => RunNo(0),
@@ -38,124 +43,30 @@ impl Target<'_> {
     }
 }
 
-impl Engine {
-    /// Starts a run, or finds that it was started with the same metadata.
-    pub(crate) fn start(
-        self: &Arc<Self>,
-        agent: &str,
-        run: &str,
-        metadata: &Metadata<'_>,
-    ) -> Result<(RunNo, AgentId, RunId)> {
-        let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
-        let max = self.extent_size.max_metadata().into();
-        check_len(Sized::Metadata, metadata.payload.len(), max)?;
-        let mut core = self.open_core()?;
-        self.load_id(&mut core, run.as_str())?;
-        let ids = (&agent, &run);
-        let (run_no, end) = match find(&core, &agent, &run) {
-            Some(run_no) if core.hot.get(run_no).is_some_and(|run| run.started) => {
-                if !self.same_start(&core, run_no, metadata)? {
-                    return Err(Error::RunExists { agent, run });
-                }
-                (run_no, core.end_of_log())
-            }
-            Some(run_no) => {
-                if let Some(run) = core.hot.get(run_no).filter(|run| run.status.is_ended()) {
-                    return Err(run.has_ended());
-                }
-                (run_no, self.place_start(&mut core, run_no, ids, metadata, (0, 0), &mut [])?)
-            }
-            None => self.create_run(&mut core, ids, metadata, 0, &mut [])?,
-        };
-        if let Some(hot) = core.hot.get_mut(run_no) {
-            (hot.started, hot.touched) = (true, true);
-        }
-        self.finish(core, end, metadata.durability)?;
-        Ok((run_no, agent, run))
-    }
-
-    /// A run that is not there, and begins with these frames; if they are refused it does not.
-    /// What ends a run that it begins is refused like any START on a full disk.
-    fn create_run(
-        &self,
-        core: &mut Core,
-        ids: (&AgentId, &RunId),
-        metadata: &Metadata<'_>,
-        flags: u8,
-        drafts: &mut [Draft<'_>],
-    ) -> Result<(RunNo, LogPosition)> {
-        let run_no = core.take_run_no()?;
-        let now = metadata.at.unwrap_or_else(|| self.now());
-        let mut new = HotRun::new(run_no, ids.0.clone(), ids.1.clone(), now);
-        // The records of who begins it are on their way: it is no orphan.
-        new.touched = true;
-        core.hot.insert(new);
-        core.hot.complete(ids.1.as_str());
-        let at = Metadata { at: Some(now), ..*metadata };
-        let placed = self.place_start(core, run_no, ids, &at, (CREATES, flags), drafts);
-        let end = placed.inspect_err(|_| core.hot.remove(run_no))?;
-        Ok((run_no, end))
-    }
-
-    /// Places a START, and frames of its run next to it.
-    fn place_start(
-        &self,
-        core: &mut Core,
-        run_no: RunNo,
-        (agent, run): (&AgentId, &RunId),
-        metadata: &Metadata<'_>,
-        (extra, flags): (u32, u8),
-        drafts: &mut [Draft<'_>],
-    ) -> Result<LogPosition> {
-        let at = metadata.at.unwrap_or_else(|| self.now());
-        let mut header = FrameHeader::new(FrameKind::Start, run_no, at);
-        (header.content, header.extra, header.flags) = (metadata.content, extra, flags);
-        let mut payload = Vec::new();
-        frame::encode_ids(agent, run, &mut payload);
-        payload.extend_from_slice(metadata.payload);
-        let mut all = vec![Draft::new(header, &[], &payload)];
-        all.extend_from_slice(drafts);
-        for draft in &mut all {
-            draft.header.run_no = run_no;
-        }
-        let end = core.place(self, &mut all, Urgency::Normal, metadata.durability)?;
-        for (draft, placed) in drafts.iter_mut().zip(all.iter().skip(1)) {
-            draft.header = placed.header;
-        }
-        Ok(end)
-    }
-
+impl Log {
     /// Places frames of a run.
-    fn place_for(
+    pub(crate) fn place_for(
         &self,
-        core: &mut Core,
+        state: &mut LogState,
         target: Target<'_>,
         drafts: &mut [Draft<'_>],
         urgency: Urgency,
         durability: Durability,
     ) -> Result<(RunNo, LogPosition)> {
         let (ids, at) = match target {
-            Target::There(no) => return Ok((no, core.place(self, drafts, urgency, durability)?)),
+            Target::There(no) => return Ok((no, self.place(state, drafts, urgency, durability)?)),
             Target::New(ids, at) => (ids, at),
         };
-        self.check_open(core)?;
-        self.load_id(core, ids.1.as_str())?;
-        if find(core, ids.0, ids.1).is_some() {
+        state.check_open()?;
+        self.reader.load_id(state, ids.1.as_str())?;
+        if find(state, ids.0, ids.1).is_some() {
             // It was not there a moment ago.
             return Err(Error::Evicted { run: None });
         }
         // It is as old as the first of what begins it.
         let at = at.or_else(|| drafts.first().map(|draft| draft.header.at));
         let metadata = Metadata { durability, at, ..Metadata::default() };
-        self.create_run(core, ids, &metadata, FLAG_IMPLICIT, drafts)
-    }
-
-    /// Whether the run was started with this metadata.
-    fn same_start(&self, core: &Core, run_no: RunNo, metadata: &Metadata<'_>) -> Result<bool> {
-        let start = self.start_frame(core, run_no)?;
-        Ok(start.is_some_and(|(header, stored)| {
-            stored == metadata.payload && header.content == metadata.content
-        }))
+        self.create_run(state, ids, &metadata, FLAG_IMPLICIT, drafts)
     }
 
     /// Acts on the run with these ids, which begins with what is written if that is allowed; if it
@@ -172,9 +83,9 @@ impl Engine {
         let mut last = None;
         loop {
             let found = {
-                let mut core = self.open_core()?;
-                self.load_id(&mut core, run.as_str())?;
-                find(&core, &agent, &run)
+                let mut state = self.reader.open()?;
+                self.reader.load_id(&mut state, run.as_str())?;
+                find(&state, &agent, &run)
             };
             if found.is_none() && !allow.unstarted {
                 return Err(Error::RunNotFound { run, agent: Some(agent) });
@@ -195,9 +106,9 @@ impl Engine {
         }
         let _one_at_a_time = self.rows.lock();
         self.make_room(rows.need)?;
-        let mut core = self.open_core()?;
+        let mut state = self.reader.open()?;
         let level = Durability::Process;
-        Ok(Some(self.place_for(&mut core, target, &mut [], Urgency::Normal, level)?.0))
+        Ok(Some(self.place_for(&mut state, target, &mut [], Urgency::Normal, level)?.0))
     }
 
     /// Appends one record.
@@ -252,7 +163,7 @@ impl Engine {
             .iter()
             .map(|record| self.body(&mut rows, run_no, record, of))
             .collect::<Result<_>>()?;
-        let now = self.now();
+        let now = self.setup.now();
         let mut drafts: Vec<Draft<'_>> = records
             .iter()
             .zip(&bodies)
@@ -279,19 +190,19 @@ impl Engine {
         level: Durability,
     ) -> Result<Appended> {
         let batch = if drafts.len() > 1 { FLAG_BATCH } else { 0 };
-        let mut core = self.core.lock();
+        let mut state = self.state.lock();
         let (first, late) = match target {
-            Target::There(run_no) => self.next_seq(&mut core, run_no, allow)?,
+            Target::There(run_no) => self.next_seq(&mut state, run_no, allow)?,
             Target::New(..) => (Seq(0), 0),
         };
         for (place, draft) in (0..).zip(drafts.iter_mut().take(count)) {
             draft.header.seq = Seq(first.0 + place);
             draft.header.flags |= late | batch;
         }
-        let (run_no, end) = self.place_for(&mut core, target, drafts, Urgency::Normal, level)?;
+        let (run_no, end) = self.place_for(&mut state, target, drafts, Urgency::Normal, level)?;
         drop(rows);
-        advance(&mut core, run_no, count as u64);
-        self.finish(core, end, level)?;
+        advance(&mut state, run_no, count as u64);
+        self.finish(state, end, level)?;
         let lsn = drafts.last().map_or(Lsn(0), |draft| draft.header.lsn);
         Ok(self.appended(Seq(first.0 + count as u64 - 1), lsn, end))
     }
@@ -319,7 +230,7 @@ impl Engine {
     /// Refuses a record that could never be stored.
     pub(crate) fn check_record(&self, record: &NewRecord<'_>) -> Result<()> {
         record.check_kind()?;
-        let max = self.options.max_record_len.min(MAX_RECORD.into());
+        let max = self.setup.options.max_record_len.min(MAX_RECORD.into());
         check_len(Sized::Record, record.payload().len(), max)
     }
 
@@ -336,12 +247,12 @@ impl Engine {
     /// The next sequence of a run that may be appended to, and the flag of a late record.
     pub(crate) fn next_seq(
         &self,
-        core: &mut Core,
+        state: &mut LogState,
         run_no: RunNo,
         allow: Allow,
     ) -> Result<(Seq, u8)> {
-        self.load(core, run_no)?;
-        let Some(run) = core.hot.get_mut(run_no) else { return Err(Error::Poisoned) };
+        self.reader.load(state, run_no)?;
+        let Some(run) = state.hot.get_mut(run_no) else { return Err(Error::Poisoned) };
         run.touched = true;
         let late = run.status.is_ended();
         if late && !allow.after_end {
@@ -350,112 +261,8 @@ impl Engine {
         Ok((run.next_seq, if late { FLAG_LATE } else { 0 }))
     }
 
-    /// Ends a run, or finds that it was ended in the same way.
-    pub(crate) fn end(self: &Arc<Self>, target: Target<'_>, outcome: &Outcome) -> Result<Appended> {
-        check_outcome(outcome)?;
-        let body = end_body(outcome);
-        let mut core = self.open_core()?;
-        let mut last = Seq(0);
-        if let Target::There(run_no) = target {
-            self.load(&mut core, run_no)?;
-            let Some(run) = core.hot.get(run_no) else { return Err(Error::Poisoned) };
-            last = Seq(run.next_seq.0.saturating_sub(1));
-            if run.status.is_ended() {
-                let refused = run.has_ended();
-                let same = self.end_frame(&core, run_no)?;
-                let same = same.filter(|(header, payload)| {
-                    header.content.code() == outcome.status().code() && **payload == *body
-                });
-                let Some((header, _)) = same else { return Err(refused) };
-                let end = core.end_of_log();
-                self.finish(core, end, outcome.level())?;
-                return Ok(self.appended(last, header.lsn, end));
-            }
-        }
-        let (lsn, end) = self.place_end(&mut core, target, outcome, &body)?;
-        self.finish(core, end, outcome.level())?;
-        Ok(self.appended(last, lsn, end))
-    }
-
-    /// Writes the END of a run in progress.
-    fn place_end(
-        &self,
-        core: &mut Core,
-        target: Target<'_>,
-        outcome: &Outcome,
-        body: &[u8],
-    ) -> Result<(Lsn, LogPosition)> {
-        let at = outcome.time().unwrap_or_else(|| self.now());
-        let mut header = FrameHeader::new(FrameKind::End, target.run_no(), at);
-        header.content = crate::types::ContentType::from_code(outcome.status().code());
-        let mut draft = [Draft::new(header, &[], body)];
-        let level = outcome.level();
-        let (run_no, end) = self.place_for(core, target, &mut draft, Urgency::Reserve, level)?;
-        core.hot.set_status(run_no, outcome.status());
-        if let Some(run) = core.hot.get_mut(run_no) {
-            run.touched = true;
-        }
-        let [draft] = draft;
-        Ok((draft.header.lsn, end))
-    }
-
-    /// Ends, as interrupted, all runs in progress that nobody touched since the store was opened.
-    pub(crate) fn adopt(self: &Arc<Self>) -> Result<Vec<(AgentId, RunId)>> {
-        let mut adopted = Vec::new();
-        let mut after = None;
-        let outcome = Outcome::new(RunStatus::Interrupted).durability(Durability::Process);
-        let body = end_body(&outcome);
-        loop {
-            let page = self.in_progress_page(after, 256)?;
-            let Some(last) = page.last().map(RunSummary::number) else { break };
-            for run_no in page.iter().map(RunSummary::number) {
-                let mut core = self.core.lock();
-                match self.load(&mut core, run_no) {
-                    // Somebody ended and deleted it meanwhile.
-                    Err(Error::Evicted { .. }) => continue,
-                    loaded => loaded?,
-                }
-                let Some(run) = core.hot.get(run_no) else { continue };
-                if run.touched || run.status.is_ended() {
-                    continue;
-                }
-                adopted.push((run.agent.clone(), run.run.clone()));
-                // Under the same lock: whoever touches the run from here on finds it ended.
-                let (_, end) = self.place_end(&mut core, Target::There(run_no), &outcome, &body)?;
-                self.finish(core, end, outcome.level())?;
-            }
-            after = Some(last);
-        }
-        self.sync_all()?;
-        Ok(adopted)
-    }
-
-    pub(crate) fn check_open(&self, core: &Core) -> Result<()> {
-        if core.closed { Err(Error::Closed) } else { Ok(()) }
-    }
-
     pub(crate) fn appended(self: &Arc<Self>, seq: Seq, lsn: Lsn, end: LogPosition) -> Appended {
         Appended { seq, lsn, ticket: Ticket::new(Arc::clone(self), end) }
-    }
-
-    /// Unlocks, waits for what was asked for, and does what is due.
-    pub(crate) fn finish(
-        &self,
-        core: parking_lot::MutexGuard<'_, Core>,
-        end: LogPosition,
-        level: Durability,
-    ) -> Result<()> {
-        let (waiting, runs) = (core.unapplied.len(), core.hot.len());
-        if !core.has_next && core.tail.offset > self.extent_size.bytes_u32() / 2 {
-            self.upkeep.want(crate::engine::background::Wanted::RESERVE);
-        }
-        drop(core);
-        if level == Durability::Disk {
-            self.commit.sync_through(self, end)?;
-        }
-        self.after_change();
-        self.keep_up(waiting, runs);
-        Ok(())
     }
 }
 
@@ -464,33 +271,105 @@ pub(crate) fn level_of(records: &[NewRecord<'_>]) -> Durability {
     records.iter().map(NewRecord::level).max().unwrap_or(Durability::Process)
 }
 
-pub(crate) fn find(core: &Core, agent: &AgentId, run: &RunId) -> Option<RunNo> {
-    let (numbers, _) = core.hot.by_id(run.as_str());
-    numbers.iter().copied().find(|&no| core.hot.get(no).is_some_and(|run| run.agent == *agent))
+pub(crate) fn find(state: &LogState, agent: &AgentId, run: &RunId) -> Option<RunNo> {
+    let (numbers, _) = state.hot.by_id(run.as_str());
+    numbers.iter().copied().find(|&no| state.hot.get(no).is_some_and(|run| run.agent == *agent))
 }
 
-pub(crate) fn advance(core: &mut Core, run_no: RunNo, records: u64) {
-    if let Some(run) = core.hot.get_mut(run_no) {
+pub(crate) fn advance(state: &mut LogState, run_no: RunNo, records: u64) {
+    if let Some(run) = state.hot.get_mut(run_no) {
         run.next_seq = Seq(run.next_seq.0 + records);
     }
 }
 
-fn check_len(what: Sized, len: usize, max: u64) -> Result<()> {
+pub(crate) fn check_len(what: Sized, len: usize, max: u64) -> Result<()> {
     let len = len as u64;
     if len > max { Err(Error::TooLarge { what, len, max }) } else { Ok(()) }
 }
 
-/// Refuses an outcome that could never be stored.
-pub(crate) fn check_outcome(outcome: &Outcome) -> Result<()> {
-    if !outcome.status().is_ended() {
-        return Err(Error::InvalidArgument { what: "an outcome is not `in_progress`" });
+/// The longest start of a frame: the header, the kind, and what fills the last word of it.
+const HEAD: usize = FRAME_HEADER_LEN + MAX_KIND_LEN + FRAME_ALIGN;
+
+impl Log {
+    /// Appends a record by the short way; none if it has to go the long one.
+    #[inline]
+    pub(crate) fn append_short(
+        self: &Arc<Self>,
+        run_no: RunNo,
+        record: &NewRecord<'_>,
+    ) -> Result<Option<Appended>> {
+        let (name, payload) = (record.name().as_bytes(), record.payload());
+        if record.level() != Durability::Process
+            || !is_short(self.extent_size, name.len() + payload.len())
+        {
+            return Ok(None);
+        }
+        let now = record.time().is_none().then(|| self.setup.now());
+        let at = record.time().or(now).unwrap_or_default();
+        let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
+        header.content = record.content();
+        header.set_payload(name, payload);
+        let mut state = self.turns.lock(&self.state, now);
+        let Some(end) = self.store_record(&mut state, &mut header, name, payload)? else {
+            return Ok(None);
+        };
+        let is_over = self.turns.is_over();
+        self.finish(state, end, Durability::Process)?;
+        if is_over {
+            self.turns.pass_on();
+        }
+        Ok(Some(self.appended(header.seq, header.lsn, end)))
     }
-    check_len(Sized::Outcome, outcome.payload().len(), MAX_OUTCOME.into())
 }
 
-/// The payload of an END frame.
-fn end_body(outcome: &Outcome) -> Vec<u8> {
-    let mut body = vec![outcome.content_type().code()];
-    body.extend_from_slice(outcome.payload());
-    body
+impl Log {
+    /// Stores a record behind the last frame, if everything is ready for it.
+    fn store_record(
+        &self,
+        state: &mut LogState,
+        header: &mut FrameHeader,
+        name: &[u8],
+        payload: &[u8],
+    ) -> Result<Option<LogPosition>> {
+        let Some(run) = state.hot.get_mut(header.run_no) else { return Ok(None) };
+        if state.closed || run.status.is_ended() {
+            return Ok(None);
+        }
+        let len = header.frame_len();
+        let directory = frame_len(state.tail.builder.encoded_len() + RECORD_COST);
+        let kept = directory + reserve_len(self.extent_size) as usize;
+        // With room for all that, space is had and nothing has to be rolled or sealed.
+        let has_room = state.tail.offset as usize + len + kept <= state.tail.allocated as usize;
+        if !has_room || !state.tail.has_zeros_for(len) {
+            return Ok(None);
+        }
+        let Some(slot) = state.tail.builder.slot(header.run_no) else { return Ok(None) };
+        self.disk.check()?;
+        header.seq = run.next_seq;
+        header.position = state.tail.segment.position(state.tail.offset);
+        header.lsn = state.next_lsn;
+        header.durable = self.commit.durable();
+        let mut head = [0; HEAD];
+        head[..FRAME_HEADER_LEN].copy_from_slice(&header.encode_with(state.tail.segment.frames()));
+        let named = FRAME_HEADER_LEN + name.len();
+        head[FRAME_HEADER_LEN..named].copy_from_slice(name);
+        // The head is made of whole words, so that the rest of the payload starts with one.
+        let whole = named.next_multiple_of(FRAME_ALIGN);
+        let (first, rest) = payload.split_at((whole - named).min(payload.len()));
+        head[named..named + first.len()].copy_from_slice(first);
+        state.tail.put_frame(&head[..whole], rest)?;
+        state.tail.offset += u32::try_from(len).expect("a frame fits its segment");
+        state.next_lsn.0 += 1;
+        note_record(&mut state.tail.builder, slot, header);
+        run.next_seq = Seq(run.next_seq.0 + 1);
+        run.touched = true;
+        let end = state.end_of_log();
+        self.commit.wrote(end);
+        Ok(Some(end))
+    }
+}
+
+/// Whether a frame with so long a payload may be stored.
+fn is_short(extent_size: ExtentSize, payload: usize) -> bool {
+    payload <= (extent_size.inline_limit() as usize).min(MAX_STORED - FRAME_HEADER_LEN)
 }

@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 
-use crate::engine::background::Wanted;
-use crate::engine::state::log_state::{Core, Urgency, reserve_len};
+use crate::engine::setup::due::Wanted;
+use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
 use crate::engine::state::segment::Mark;
 use crate::engine::values::Allow;
-use crate::engine::write::Engine;
-use crate::engine::write::pending_frame::{Draft, NewRecord};
+use crate::engine::values::new_record::NewRecord;
+use crate::engine::write::Log;
+use crate::engine::write::pending_frame::Draft;
 use crate::error::Result;
 use crate::format::directory::MAX_RUN_ENTRY_COST;
 use crate::format::eviction::Eviction;
@@ -54,7 +55,7 @@ pub(crate) struct Rows<'e> {
     pub(crate) is_long: bool,
 }
 
-impl Engine {
+impl Log {
     /// For writing these records.
     pub(crate) fn rows_for(&self, records: &[NewRecord<'_>], limit: usize) -> Rows<'_> {
         let piece = self.extent_size.inline_limit() as usize;
@@ -84,25 +85,25 @@ impl Engine {
             rows.held = Some(self.rows.lock());
             if let PiecesOf::Run(allow) = of {
                 // What is refused takes no space.
-                let _ = self.next_seq(&mut self.core.lock(), run_no, allow)?;
+                let _ = self.next_seq(&mut self.state.lock(), run_no, allow)?;
             }
             self.make_room(rows.need)?;
         }
         let mut pieces = Pieces { first: Lsn(0), count: 0 };
         for part in payload.chunks(self.extent_size.inline_limit() as usize) {
-            let at = record.time().unwrap_or_else(|| self.now());
+            let at = record.time().unwrap_or_else(|| self.setup.now());
             let mut header = FrameHeader::new(FrameKind::Piece, run_no, at);
             header.extra = pieces.count;
             header.flags = if matches!(of, PiecesOf::Document) { FLAG_DOCUMENT } else { 0 };
             let mut draft = Draft::new(header, &[], part);
-            let mut core = self.core.lock();
+            let mut state = self.state.lock();
             match of {
-                PiecesOf::Run(allow) => drop(self.next_seq(&mut core, run_no, allow)?),
-                PiecesOf::Document => self.check_open(&core)?,
+                PiecesOf::Run(allow) => drop(self.next_seq(&mut state, run_no, allow)?),
+                PiecesOf::Document => state.check_open()?,
             }
             // The first says it by its own order.
             draft.header.seq = Seq(pieces.first.0);
-            core.place_one(self, &mut draft, Urgency::Normal, record.level())?;
+            self.place_one(&mut state, &mut draft, Urgency::Normal, record.level())?;
             if pieces.count == 0 {
                 pieces.first = draft.header.lsn;
             }
@@ -119,14 +120,14 @@ impl Engine {
         // What every segment keeps besides frames, and a piece that does not fit at its end.
         let kept = reserve_len(self.extent_size) + SEGMENT_HEADER_LEN + piece;
         let kept = kept as usize + frame_len(MAX_RUN_ENTRY_COST);
-        let mut core = self.open_core()?;
-        let wanted = (core.tail.offset as usize + need + kept).min(extent as usize);
-        core.grow(self, wanted)?;
-        let rest = (extent - core.tail.offset) as usize;
+        let mut state = self.reader.open()?;
+        let wanted = (state.tail.offset as usize + need + kept).min(extent as usize);
+        state.tail.grow(wanted)?;
+        let rest = (extent - state.tail.offset) as usize;
         let segments = need
             .saturating_sub(rest.saturating_sub(kept))
             .div_ceil((extent as usize - kept).max(1));
-        drop(core);
+        drop(state);
         let set_aside: Vec<_> = self.reserved.lock().iter().take(segments).cloned().collect();
         for segment in set_aside.iter().filter(|segment| !segment.is(Mark::Allocated)) {
             self.disk.allocate(segment.file_offset(), extent.into())?;
@@ -134,22 +135,22 @@ impl Engine {
         }
         // The next segments take the lowest free extents: these.
         let claimed = {
-            let mut keeper = self.keeper.lock();
+            let mut allocator = self.space.allocator.lock();
             let more = set_aside.len()..segments;
-            more.map(|_| keeper.claim()).collect::<Result<Vec<ExtentNo>>>()?
+            more.map(|_| allocator.claim()).collect::<Result<Vec<ExtentNo>>>()?
         };
         // Where the file system writes zeros for it this takes long: without the lock.
         let allocated = claimed.iter().try_for_each(|extent| {
             self.disk.allocate(self.extent_size.offset_of(*extent), self.extent_size.bytes())
         });
         for extent in claimed {
-            let is_kept = allocated.is_ok() || self.punch_extents(extent, 1).is_ok();
-            let mut keeper = self.keeper.lock();
-            if is_kept { keeper.manifest.unclaim(extent) } else { keeper.let_go(extent) }
+            let is_kept = allocated.is_ok() || self.space.punch_extents(extent, 1).is_ok();
+            let mut allocator = self.space.allocator.lock();
+            if is_kept { allocator.manifest.unclaim(extent) } else { allocator.let_go(extent) }
         }
         if allocated.is_err() {
             // Why there is no room says more than why it could not be given back.
-            let _ = self.give_back_freed();
+            let _ = self.space.give_back_freed();
         }
         allocated
     }
@@ -157,40 +158,40 @@ impl Engine {
     /// Gives up versions of documents that were not written to their end, and runs that a refused
     /// call created, unless another call has used them since.
     pub(crate) fn give_up(&self, numbers: impl IntoIterator<Item = RunNo>) {
-        let (mut core, mut has_dead) = (self.core.lock(), false);
+        let (mut state, mut has_dead) = (self.state.lock(), false);
         for run_no in numbers {
-            let is_unused = core.hot.get(run_no).is_some_and(|run| {
+            let is_unused = state.hot.get(run_no).is_some_and(|run| {
                 let is_empty = run.next_seq == Seq(0) && !run.started && !run.status.is_ended();
-                let is_free = || self.row(&core, run_no).is_ok_and(|row| !row.is_held());
+                let is_free = || self.reader.row(&state, run_no).is_ok_and(|row| !row.is_held());
                 run.document || is_empty && is_free()
             });
             if is_unused {
-                self.evict_unfinished(&mut core, run_no);
+                self.evict_unfinished(&mut state, run_no);
                 has_dead = true;
             }
         }
-        drop(core);
+        drop(state);
         if has_dead {
-            self.upkeep.want(Wanted::COMPACT);
-            self.after_change();
+            self.due.want(Wanted::COMPACT);
+            self.due.after_change();
         }
     }
 
-    fn evict_unfinished(&self, core: &mut Core, run_no: RunNo) {
+    fn evict_unfinished(&self, state: &mut LogState, run_no: RunNo) {
         let eviction = Eviction { run_no, receipt: None };
-        let evicted = self.segments_of(core, &[run_no]).and_then(|segments| {
+        let evicted = self.segments_of(state, &[run_no]).and_then(|segments| {
             if !segments.is_empty() {
-                self.place_evictions(core, &[eviction])?;
+                self.place_evictions(state, &[eviction])?;
             }
             Ok(segments)
         });
         match evicted {
             Ok(segments) => {
-                core.hot.remove(run_no);
-                core.suspects.extend(segments);
+                state.hot.remove(run_no);
+                state.suspects.extend(segments);
             }
             // The next write of the document evicts it.
-            Err(_) => drop(core.hot.get_mut(run_no).map(|version| version.pending = false)),
+            Err(_) => drop(state.hot.get_mut(run_no).map(|version| version.pending = false)),
         }
     }
 }

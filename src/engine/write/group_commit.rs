@@ -8,19 +8,13 @@
 //!   written when that sync began.
 //! - [`Ticket`]: what an append hands out, to be waited for or awaited.
 
-use core::fmt;
-use core::future::Future;
-use core::pin::Pin;
-use core::task::{Context, Poll, Waker};
+use core::task::Waker;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::engine::setup::observer::Activity;
-use crate::engine::write::Engine;
-use crate::error::Result;
 use crate::types::LogPosition;
 
 /// How far the log was written and how far it is durable.
@@ -50,7 +44,7 @@ struct Sleeper {
 
 /// What a thread that waited is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+pub(crate) enum Told {
     /// Look again: its position is durable, or the sync has failed.
     Look,
     /// Sync for all who wait.
@@ -81,7 +75,7 @@ impl CommitQueue {
         self.durable.fetch_max(end.to_u64(), Ordering::AcqRel);
     }
 
-    /// Everything in front of this position was written. Called under the lock of the core.
+    /// Everything in front of this position was written. Called under the lock of the state.
     pub(crate) fn wrote(&self, end: LogPosition) {
         // That lock orders the callers, so nobody else moves the mark in between.
         if end > self.written() {
@@ -97,20 +91,9 @@ impl CommitQueue {
         LogPosition::from_u64(self.durable.load(Ordering::Acquire))
     }
 
-    /// Returns once everything in front of `end` is durable.
-    pub(crate) fn sync_through(&self, engine: &Engine, end: LogPosition) -> Result<()> {
-        while self.durable() < end {
-            engine.disk.check()?;
-            if self.join(end) == Told::Lead {
-                self.lead(engine)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Waits for the sync that is under way or for the one after it, whichever covers `end`.
     /// Whoever is told to lead must do it: nobody else will.
-    fn join(&self, end: LogPosition) -> Told {
+    pub(crate) fn join(&self, end: LogPosition) -> Told {
         let sleeper = {
             let mut state = self.state.lock();
             if self.durable() >= end {
@@ -127,20 +110,6 @@ impl CommitQueue {
         sleeper.wait()
     }
 
-    /// Syncs for everybody.
-    fn lead(&self, engine: &Engine) -> Result<()> {
-        let covered = self.written();
-        let result = {
-            let _watch = engine.watch(Activity::Sync);
-            engine.disk.sync()
-        };
-        self.settle(result.is_ok().then_some(covered), true);
-        if result.is_ok() {
-            engine.note_synced();
-        }
-        result
-    }
-
     /// A sync that nobody here waited for has succeeded. It began when everything in front of
     /// `covered` had been written.
     pub(crate) fn cover(&self, covered: LogPosition) {
@@ -155,7 +124,7 @@ impl CommitQueue {
 
     /// A sync has succeeded that began when everything in front of `covered` had been written, or
     /// one has failed. Wakes whom that concerns; if it `led`, somebody else leads from here on.
-    fn settle(&self, covered: Option<LogPosition>, led: bool) {
+    pub(crate) fn settle(&self, covered: Option<LogPosition>, led: bool) {
         let mut state = self.state.lock();
         if let Some(covered) = covered {
             self.durable.fetch_max(covered.to_u64(), Ordering::AcqRel);
@@ -184,7 +153,7 @@ impl CommitQueue {
     }
 
     /// Wakes the task once `end` is durable or never will be.
-    fn register(&self, end: LogPosition, waker: &Waker) -> bool {
+    pub(crate) fn register(&self, end: LogPosition, waker: &Waker) -> bool {
         let mut state = self.state.lock();
         if self.durable() >= end {
             return false;
@@ -194,81 +163,6 @@ impl CommitQueue {
             wakers.push(waker.clone());
         }
         true
-    }
-}
-
-/// The durability of an append that was acknowledged at Process level: wait for it, ask for it,
-/// or await it as a future.
-///
-/// Waiting does the sync if nobody else does. Awaiting asks the background thread for one; a store
-/// without one (see `Options::sync_interval`) syncs within the poll. The thread that knows the
-/// outcome wakes the task, perhaps from within the engine, so a waker must not call the store.
-///
-/// ```
-/// # fn main() -> runlog::Result<()> {
-/// # let dir = std::env::temp_dir().join(format!("runlog-doc-ticket-{}", std::process::id()));
-/// # let _ = std::fs::remove_file(&dir);
-/// let log = runlog::Options::new().open(&dir)?;
-/// let run = log.start_run("agent", "run", ())?;
-/// let appended = run.append(b"step 1")?; // survives a kill from here on
-/// appended.ticket.wait()?; // and a power loss from here on
-/// # drop(run); log.close()?; let _ = std::fs::remove_file(&dir);
-/// # Ok(()) }
-/// ```
-#[derive(Clone)]
-pub struct Ticket {
-    engine: Arc<Engine>,
-    end: LogPosition,
-}
-
-impl Ticket {
-    pub(crate) fn new(engine: Arc<Engine>, end: LogPosition) -> Self {
-        Self { engine, end }
-    }
-
-    /// Whether the append survives power loss already.
-    pub fn is_durable(&self) -> bool {
-        self.engine.commit.durable() >= self.end
-    }
-
-    /// Returns once the append survives power loss.
-    ///
-    /// # Errors
-    /// What made the sync fail, or [`crate::Error::Poisoned`] if an earlier one did: then nobody
-    /// knows whether the append survives.
-    pub fn wait(&self) -> Result<()> {
-        self.engine.commit.sync_through(&self.engine, self.end)
-    }
-}
-
-impl Future for Ticket {
-    type Output = Result<()>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        if self.is_durable() {
-            return Poll::Ready(Ok(()));
-        }
-        if let Err(error) = self.engine.disk.check() {
-            return Poll::Ready(Err(error));
-        }
-        if !self.engine.upkeep.has_thread() {
-            return Poll::Ready(self.wait());
-        }
-        if !self.engine.commit.register(self.end, context.waker()) {
-            return Poll::Ready(Ok(()));
-        }
-        // Poison between the check and the registration has told those who were there by then.
-        if let Err(error) = self.engine.disk.check() {
-            return Poll::Ready(Err(error));
-        }
-        self.engine.upkeep.want(crate::engine::background::Wanted::SYNC);
-        Poll::Pending
-    }
-}
-
-impl fmt::Debug for Ticket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("end", &self.end).finish_non_exhaustive()
     }
 }
 

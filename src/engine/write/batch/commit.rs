@@ -5,16 +5,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Batch, Committed, Expected, Write};
-use crate::engine::background::Wanted;
+use crate::engine::read::documents::document_ids;
+use crate::engine::setup::due::Wanted;
 use crate::engine::state::active_runs::HotRun;
-use crate::engine::state::log_state::{Core, Urgency, reserve_len};
+use crate::engine::state::fold::CREATES;
+use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
 use crate::engine::values::Allow;
-use crate::engine::write::Engine;
+use crate::engine::values::new_record::NewRecord;
+use crate::engine::write::Log;
 use crate::engine::write::append::{advance, find};
 use crate::engine::write::chunks::{Body, PiecesOf, Rows, record_draft};
-use crate::engine::write::group_commit::Ticket;
-use crate::engine::write::pending_frame::{CREATES, Draft, NewRecord};
-use crate::error::{Error, IdKind, Result, Sized};
+use crate::engine::write::pending_frame::Draft;
+use crate::engine::write::ticket::Ticket;
+use crate::error::{Error, Result, Sized};
 use crate::format::eviction::Eviction;
 use crate::format::frame::{self, FLAG_BATCH, FLAG_DOCUMENT, frame_len};
 use crate::format::{FrameHeader, FrameKind};
@@ -52,7 +55,7 @@ struct Found {
     evicted: Vec<RunNo>,
 }
 
-impl Engine {
+impl Log {
     /// Does all writes of a batch, or none.
     pub(crate) fn commit_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
         let committed = self.write_batch(batch);
@@ -64,18 +67,18 @@ impl Engine {
         let mut rows = self.rows_of(&planned)?;
         if planned.iter().any(|write| write.is_longer(rows.limit)) {
             // What is refused anyway leaves no pieces behind.
-            self.look(&mut self.core.lock(), &mut planned)?;
+            self.look(&mut self.state.lock(), &mut planned)?;
         }
         let bodies = planned.iter_mut().try_for_each(|write| self.write_body(&mut rows, write));
         let placed = bodies.and_then(|()| {
-            let mut core = self.core.lock();
-            let found = self.look(&mut core, &mut planned)?;
-            Ok((self.place_batch(&mut core, batch, &mut planned, found)?, core))
+            let mut state = self.state.lock();
+            let found = self.look(&mut state, &mut planned)?;
+            Ok((self.place_batch(&mut state, batch, &mut planned, found)?, state))
         });
         drop(rows);
         let pending = planned.iter().filter(|write| write.pending).map(|write| write.run_no);
-        let ((versions, lsn, end), core) = placed.inspect_err(|_| self.give_up(pending))?;
-        self.finish(core, end, batch.level())?;
+        let ((versions, lsn, end), state) = placed.inspect_err(|_| self.give_up(pending))?;
+        self.finish(state, end, batch.level())?;
         let is_write = |write: &Planned<'_>| !matches!(write.write, Write::Expect { .. });
         let versions = planned.iter().zip(versions).filter(|(write, _)| is_write(write));
         let versions = versions.map(|(_, version)| version).collect();
@@ -149,10 +152,10 @@ impl Engine {
             _ => PiecesOf::Document,
         };
         if matches!(of, PiecesOf::Document) && planned.is_longer(rows.limit) {
-            let mut core = self.open_core()?;
-            planned.run_no = self.new_version(&mut core, planned)?;
+            let mut state = self.reader.open()?;
+            planned.run_no = self.new_version(&mut state, planned)?;
             planned.pending = true;
-            if let Some(version) = core.hot.get_mut(planned.run_no) {
+            if let Some(version) = state.hot.get_mut(planned.run_no) {
                 version.pending = true;
             }
         }
@@ -161,30 +164,31 @@ impl Engine {
     }
 
     /// A number for a version that is about to be written, with its names in memory.
-    fn new_version(&self, core: &mut Core, planned: &Planned<'_>) -> Result<RunNo> {
-        let run_no = core.take_run_no()?;
-        let at = planned.record().and_then(|record| record.time()).unwrap_or_else(|| self.now());
+    fn new_version(&self, state: &mut LogState, planned: &Planned<'_>) -> Result<RunNo> {
+        let run_no = state.take_run_no()?;
+        let at =
+            planned.record().and_then(|record| record.time()).unwrap_or_else(|| self.setup.now());
         let mut new = HotRun::new(run_no, planned.space.clone(), planned.id.clone(), at);
         new.document = true;
-        core.hot.insert(new);
+        state.hot.insert(new);
         Ok(run_no)
     }
 
     /// Refuses the batch unless all documents are as they must be, and all runs are there. Answers
     /// the versions that are there, and those that go.
-    fn look(&self, core: &mut Core, planned: &mut [Planned<'_>]) -> Result<Found> {
-        self.check_open(core)?;
+    fn look(&self, state: &mut LogState, planned: &mut [Planned<'_>]) -> Result<Found> {
+        state.check_open()?;
         // What is only expected comes first: it may say who may write at all.
         for planned in planned.iter() {
             if let Write::Expect { expected, .. } = planned.write {
-                let _ = self.check_expected(core, (&planned.space, &planned.id), expected)?;
+                let _ = self.check_expected(state, (&planned.space, &planned.id), expected)?;
             }
         }
         let mut found = Found::default();
         for write in planned.iter_mut() {
-            found.versions.push(self.supersede(core, write, &mut found.evicted)?);
+            found.versions.push(self.supersede(state, write, &mut found.evicted)?);
             if matches!(write.write, Write::Append { .. }) {
-                write.run_no = self.run_of(core, write)?;
+                write.run_no = self.run_of(state, write)?;
             }
         }
         Ok(found)
@@ -193,43 +197,43 @@ impl Engine {
     /// Places all frames of the batch.
     fn place_batch(
         &self,
-        core: &mut Core,
+        state: &mut LogState,
         batch: &Batch<'_>,
         planned: &mut [Planned<'_>],
         Found { mut versions, evicted }: Found,
     ) -> Result<(Vec<Option<Version>>, Lsn, LogPosition)> {
-        let suspects = self.segments_of(core, &evicted)?;
+        let suspects = self.segments_of(state, &evicted)?;
         let mut fresh = Vec::new();
         let puts = planned.iter_mut().zip(&mut versions);
         let mut puts = puts.filter(|(write, _)| matches!(write.write, Write::Put { .. }));
         let numbered = puts.try_for_each(|(write, version)| {
             if write.run_no == RunNo(0) {
-                write.run_no = self.new_version(core, write)?;
+                write.run_no = self.new_version(state, write)?;
                 fresh.push(write.run_no);
             }
             *version = Some(Version(write.run_no.0));
             Ok(())
         });
-        let placed = numbered.and_then(|()| self.place_writes(core, batch, planned, &evicted));
+        let placed = numbered.and_then(|()| self.place_writes(state, batch, planned, &evicted));
         let Ok((lsn, end)) = placed else {
             for run_no in fresh {
-                core.hot.remove(run_no);
+                state.hot.remove(run_no);
             }
             return placed.map(|(lsn, end)| (versions, lsn, end));
         };
-        self.settle_batch(core, planned, &evicted, suspects);
+        self.settle_batch(state, planned, &evicted, suspects);
         Ok((versions, lsn, end))
     }
 
     /// The numbers of all versions of a document, and the one that counts, if that is as expected.
     fn check_expected(
         &self,
-        core: &Core,
+        state: &LogState,
         (namespace, key): (&AgentId, &RunId),
         expected: Expected,
     ) -> Result<(Vec<RunNo>, Option<Version>)> {
-        let numbers = self.version_numbers(core, namespace, key)?;
-        let found = self.current_version(core, &numbers)?.map(|row| Version(row.run_no.0));
+        let numbers = self.reader.version_numbers(state, namespace, key)?;
+        let found = self.reader.current_version(state, &numbers)?.map(|row| Version(row.run_no.0));
         let as_expected = match expected {
             Expected::Anything => true,
             Expected::Absent => found.is_none(),
@@ -246,7 +250,7 @@ impl Engine {
     /// goes.
     fn supersede(
         &self,
-        core: &Core,
+        state: &LogState,
         planned: &Planned<'_>,
         evicted: &mut Vec<RunNo>,
     ) -> Result<Option<Version>> {
@@ -255,48 +259,51 @@ impl Engine {
             Write::Expect { .. } | Write::Append { .. } => return Ok(None),
         };
         let (numbers, found) =
-            self.check_expected(core, (&planned.space, &planned.id), expected)?;
-        let is_pending = |run_no: &RunNo| core.hot.get(*run_no).is_some_and(|run| run.pending);
+            self.check_expected(state, (&planned.space, &planned.id), expected)?;
+        let is_pending = |run_no: &RunNo| state.hot.get(*run_no).is_some_and(|run| run.pending);
         evicted.extend(numbers.iter().filter(|run_no| !is_pending(run_no)));
         Ok(found)
     }
 
     /// The segments with frames of these.
-    pub(crate) fn segments_of(&self, core: &Core, evicted: &[RunNo]) -> Result<Vec<SegmentId>> {
+    pub(crate) fn segments_of(
+        &self,
+        state: &LogState,
+        evicted: &[RunNo],
+    ) -> Result<Vec<SegmentId>> {
         let mut segments = Vec::new();
         for &run_no in evicted {
-            let sealed = core.catalog.ask(|catalog| catalog.spans(run_no))?;
-            let hot = core.hot.get(run_no).map(|run| run.spans.as_slice()).unwrap_or_default();
+            let sealed = state.catalog.ask(|catalog| catalog.spans(run_no))?;
+            let hot = state.hot.get(run_no).map(|run| run.spans.as_slice()).unwrap_or_default();
             segments.extend(sealed.iter().chain(hot).map(|span| span.segment));
-            segments.extend(core.tail.builder.run(run_no).map(|_| core.tail.segment.id()));
+            segments.extend(state.tail.builder.run(run_no).map(|_| state.tail.segment.id()));
         }
         Ok(segments)
     }
 
     /// The run that a record goes to; its sequence is asked for later. It must be the one that its
     /// pieces went to, if it has any.
-    fn run_of(&self, core: &mut Core, planned: &Planned<'_>) -> Result<RunNo> {
-        self.load_id(core, planned.id.as_str())?;
-        let run_no = find(core, &planned.space, &planned.id).ok_or_else(|| Error::RunNotFound {
-            run: planned.id.clone(),
-            agent: Some(planned.space.clone()),
+    fn run_of(&self, state: &mut LogState, planned: &Planned<'_>) -> Result<RunNo> {
+        self.reader.load_id(state, planned.id.as_str())?;
+        let run_no = find(state, &planned.space, &planned.id).ok_or_else(|| {
+            Error::RunNotFound { run: planned.id.clone(), agent: Some(planned.space.clone()) }
         })?;
         if planned.run_no != RunNo(0) && planned.run_no != run_no {
             return Err(Error::Evicted { run: Some(planned.id.clone()) });
         }
-        self.next_seq(core, run_no, Allow::nothing())?;
+        self.next_seq(state, run_no, Allow::nothing())?;
         Ok(run_no)
     }
 
     fn place_writes(
         &self,
-        core: &mut Core,
+        state: &mut LogState,
         batch: &Batch<'_>,
         planned: &[Planned<'_>],
         evicted: &[RunNo],
     ) -> Result<(Lsn, LogPosition)> {
-        let now = self.now();
-        let mut drafts = self.write_drafts(core, planned, now)?;
+        let now = self.setup.now();
+        let mut drafts = self.write_drafts(state, planned, now)?;
         let frames = drafts.iter().map(|draft| frame_len(draft.header.payload_len as usize));
         let is_short = frames.sum::<usize>() <= reserve_len(self.extent_size) as usize / LAST_WORDS;
         let gone: Vec<Vec<Eviction>> = evicted.chunks(EVICTIONS).map(without_receipts).collect();
@@ -305,7 +312,7 @@ impl Engine {
         drafts.extend(evicts);
         if drafts.is_empty() {
             // Documents that are not there were deleted.
-            return Ok((core.next_lsn, core.end_of_log()));
+            return Ok((state.next_lsn, state.end_of_log()));
         }
         let adds = |write| matches!(write, &Write::Put { .. } | &Write::Append { .. });
         let only_deletes = !batch.writes.iter().any(adds);
@@ -325,14 +332,14 @@ impl Engine {
             max: u32::MAX.into(),
         })?;
         drafts.push(commit);
-        let end = core.place(self, &mut drafts, urgency, batch.level())?;
+        let end = self.place(state, &mut drafts, urgency, batch.level())?;
         Ok((drafts.last().map_or(Lsn(0), |draft| draft.header.lsn), end))
     }
 
     /// The frames of documents and records, in the order of the writes.
     fn write_drafts<'a>(
         &self,
-        core: &Core,
+        state: &LogState,
         planned: &'a [Planned<'_>],
         now: Timestamp,
     ) -> Result<Vec<Draft<'a>>> {
@@ -351,7 +358,7 @@ impl Engine {
             } else {
                 let place = next.iter().position(|(run_no, _)| *run_no == write.run_no);
                 let place = place.unwrap_or_else(|| {
-                    let seq = core.hot.get(write.run_no).map_or(Seq(0), |run| run.next_seq);
+                    let seq = state.hot.get(write.run_no).map_or(Seq(0), |run| run.next_seq);
                     next.push((write.run_no, seq));
                     next.len() - 1
                 });
@@ -367,7 +374,7 @@ impl Engine {
     /// Takes note of a batch that was written.
     fn settle_batch(
         &self,
-        core: &mut Core,
+        state: &mut LogState,
         planned: &[Planned<'_>],
         evicted: &[RunNo],
         suspects: Vec<SegmentId>,
@@ -375,11 +382,11 @@ impl Engine {
         for write in planned {
             match write.write {
                 Write::Put { .. } => {
-                    if let Some(version) = core.hot.get_mut(write.run_no) {
+                    if let Some(version) = state.hot.get_mut(write.run_no) {
                         (version.next_seq, version.pending) = (Seq(1), false);
                     }
                 }
-                Write::Append { .. } => advance(core, write.run_no, 1),
+                Write::Append { .. } => advance(state, write.run_no, 1),
                 Write::Delete { .. } | Write::Expect { .. } => {}
             }
         }
@@ -387,14 +394,14 @@ impl Engine {
             return;
         }
         for run_no in evicted {
-            core.hot.remove(*run_no);
+            state.hot.remove(*run_no);
         }
-        Arc::make_mut(&mut core.deleted).extend(evicted);
+        Arc::make_mut(&mut state.deleted).extend(evicted);
         // Only what the catalog covers can be freed.
-        if suspects.iter().any(|id| core.catalog.segment(*id).is_some()) {
-            self.upkeep.want(Wanted::COMPACT);
+        if suspects.iter().any(|id| state.catalog.segment(*id).is_some()) {
+            self.due.want(Wanted::COMPACT);
         }
-        core.suspects.extend(suspects);
+        state.suspects.extend(suspects);
     }
 }
 
@@ -415,17 +422,6 @@ impl<'a> Planned<'a> {
     fn ids_len(&self) -> usize {
         self.space.as_str().len() + self.id.as_str().len()
     }
-}
-
-/// A namespace and a key, checked.
-pub(crate) fn document_ids(namespace: &str, key: &str) -> Result<(AgentId, RunId)> {
-    let named = |error: Error, kind: IdKind| match error {
-        Error::InvalidId { len, max, .. } => Error::InvalidId { kind, len, max },
-        other => other,
-    };
-    let space = AgentId::new(namespace).map_err(|error| named(error, IdKind::Namespace))?;
-    let key = RunId::new(key).map_err(|error| named(error, IdKind::Key))?;
-    Ok((space, key))
 }
 
 fn without_receipts(evicted: &[RunNo]) -> Vec<Eviction> {

@@ -13,9 +13,8 @@ mod commit;
 
 use core::fmt;
 
-pub(crate) use crate::engine::write::batch::commit::document_ids;
-use crate::engine::write::group_commit::Ticket;
-use crate::engine::write::pending_frame::NewRecord;
+use crate::engine::values::new_record::NewRecord;
+use crate::engine::write::ticket::Ticket;
 use crate::types::{Durability, Lsn, Version};
 
 /// How a document must be for a batch, or a write, to happen.

@@ -1,0 +1,264 @@
+//! Documents: finding the version that counts, reading it, and listing them.
+
+use core::fmt;
+use core::ops::Bound;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::read::Reader;
+use crate::engine::read::list::Moment;
+use crate::engine::read::open_trace::parts_now;
+use crate::engine::read::record::Record;
+use crate::engine::read::trace::Trace;
+use crate::engine::state::log_state::LogState;
+use crate::engine::state::payload::Payload;
+use crate::engine::state::run_slice::Opened;
+use crate::error::{Error, IdKind, Result};
+use crate::index::RunRow;
+use crate::types::{AgentId, ContentType, RunId, RunNo, Timestamp, Version};
+
+/// A document as it was stored.
+#[derive(Clone)]
+pub struct Document {
+    version: Version,
+    record: Record,
+}
+
+impl Document {
+    /// Its version, to write it back only if nobody else did.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// When it was written.
+    pub fn timestamp(&self) -> Timestamp {
+        self.record.timestamp()
+    }
+
+    /// The kind that the caller gave it, if any.
+    pub fn kind(&self) -> Option<&str> {
+        self.record.kind()
+    }
+
+    /// What the payload is.
+    pub fn content_type(&self) -> ContentType {
+        self.record.content_type()
+    }
+
+    /// The bytes exactly as they were written.
+    pub fn payload(&self) -> &[u8] {
+        self.record.payload()
+    }
+
+    /// The bytes, to keep without copying.
+    pub fn into_payload(self) -> Payload {
+        self.record.into_payload()
+    }
+
+    /// Reads the payload as JSON.
+    ///
+    /// # Errors
+    /// [`Error::Json`] when it is not JSON of that shape; the bytes stay readable.
+    pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T> {
+        self.record.json()
+    }
+}
+
+impl fmt::Debug for Document {
+    /// Shows the payload's length only: payloads do not belong into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Document")
+            .field("version", &self.version)
+            .field("content_type", &self.content_type())
+            .field("len", &self.payload().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a list says of a document, without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DocumentSummary {
+    /// Its key.
+    pub key: String,
+    /// Its version.
+    pub version: Version,
+    /// When it was written.
+    pub at: Timestamp,
+    /// The bytes of its payload.
+    pub bytes: u64,
+}
+
+/// A page of a list of documents, by key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentPage {
+    /// The documents.
+    pub documents: Vec<DocumentSummary>,
+    /// The key behind which the next page starts; `None` behind the last page.
+    pub next: Option<String>,
+}
+
+impl Reader {
+    /// A document, as of now.
+    pub(crate) fn document(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
+        let (namespace, key) = document_ids(namespace, key)?;
+        let state = self.open()?;
+        let row = self.current_row(&state, &namespace, &key)?;
+        let Some(run_no) = row.map(|row| row.run_no) else { return Ok(None) };
+        let parts = parts_now(state, run_no)?;
+        let opened = Opened { agent: namespace, run: key, parts };
+        let mut trace = Trace::new(Arc::new(opened), run_no, None);
+        let record = trace.next().ok_or(Error::Evicted { run: None })??;
+        Ok(Some(Document { version: Version(run_no.0), record }))
+    }
+
+    /// The version of a document, if it is there. Reads no value.
+    pub(crate) fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
+        let (namespace, key) = document_ids(namespace, key)?;
+        let state = self.open()?;
+        let row = self.current_row(&state, &namespace, &key)?;
+        Ok(row.map(|row| Version(row.run_no.0)))
+    }
+
+    /// A page of documents.
+    pub(crate) fn list_documents(
+        &self,
+        namespace: &str,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<DocumentPage> {
+        // Any key will do: only the namespace is checked.
+        let (namespace, _) = document_ids(namespace, "key")?;
+        let first = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ if prefix.is_empty() => Bound::Unbounded,
+            _ => Bound::Included(prefix),
+        };
+        let most = limit.saturating_add(1);
+        let (moment, mut found) = {
+            let state = self.open()?;
+            (Moment::of(&state), in_memory(&state, namespace.as_str(), prefix, first, most))
+        };
+        let sealed = moment.listed(
+            (None, most),
+            |index, from: Option<&(String, Vec<RunNo>)>, wanted| {
+                let from = from.map_or(first, |(key, _)| Bound::Excluded(key.as_str()));
+                let page = index.documents_page(namespace.as_str(), from, wanted)?;
+                let keys = page.chunk_by(|one, two| one.0 == two.0).filter_map(|versions| {
+                    let (key, _) = versions.first()?;
+                    let numbers = versions.iter().map(|version| version.1).collect();
+                    Some((key.clone(), numbers))
+                });
+                Ok(keys.take_while(|(key, _)| key.starts_with(prefix)).collect())
+            },
+            |(key, versions)| moment.document(key, versions),
+        )?;
+        for sealed in sealed {
+            let known = found.entry(sealed.key.clone()).or_insert_with(|| sealed.clone());
+            if known.version < sealed.version {
+                *known = sealed;
+            }
+        }
+        let more = found.len() > limit;
+        let documents: Vec<_> = found.into_values().take(limit).collect();
+        let next = documents.last().filter(|_| more).map(|last| last.key.clone());
+        Ok(DocumentPage { documents, next })
+    }
+
+    /// The numbers of all versions of a document that were not evicted, ascending.
+    pub(crate) fn version_numbers(
+        &self,
+        state: &LogState,
+        namespace: &AgentId,
+        key: &RunId,
+    ) -> Result<Vec<RunNo>> {
+        let ask = |catalog: &dyn crate::index::Catalog| {
+            catalog.document_numbers(namespace.as_str(), key.as_str())
+        };
+        let mut numbers = state.catalog.ask(ask)?;
+        numbers.extend_from_slice(state.hot.versions(namespace.as_str(), key.as_str()));
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.retain(|number| !state.deleted.contains(number));
+        Ok(numbers)
+    }
+
+    /// The row of the version of a document that counts.
+    pub(crate) fn current_row(
+        &self,
+        state: &LogState,
+        namespace: &AgentId,
+        key: &RunId,
+    ) -> Result<Option<RunRow>> {
+        self.current_version(state, &self.version_numbers(state, namespace, key)?)
+    }
+
+    /// The row of the version that counts: the last one that was written to its end.
+    pub(crate) fn current_version(
+        &self,
+        state: &LogState,
+        numbers: &[RunNo],
+    ) -> Result<Option<RunRow>> {
+        for &run_no in numbers.iter().rev() {
+            let row = match state.hot.get(run_no) {
+                Some(hot) => hot.row(state.tail.segment.id(), &state.tail.builder),
+                None => state.catalog.ask(|catalog| catalog.row(run_no))?,
+            };
+            if let Some(row) = row.filter(|row| row.records > 0) {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Moment {
+    /// The document under a key of which the catalog has these versions, by number.
+    fn document(&self, key: &str, versions: &[RunNo]) -> Result<Option<DocumentSummary>> {
+        for &run_no in versions.iter().rev() {
+            if !self.deleted.contains(&run_no)
+                && let Some(row) = self.catalog.ask(|catalog| catalog.row(run_no))?
+                && row.records > 0
+            {
+                return Ok(Some(summary(key, &row)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// So many documents of a namespace that are in memory, by key.
+fn in_memory(
+    state: &LogState,
+    namespace: &str,
+    prefix: &str,
+    from: Bound<&str>,
+    most: usize,
+) -> BTreeMap<String, DocumentSummary> {
+    let row =
+        |number: &RunNo| state.hot.get(*number)?.row(state.tail.segment.id(), &state.tail.builder);
+    let keys = state.hot.documents(namespace, from);
+    let current = keys.take_while(|(key, _)| key.starts_with(prefix)).filter_map(|found| {
+        let rows = found.1.iter().filter_map(row).filter(|row| row.records > 0);
+        let row = rows.max_by_key(|row| row.run_no)?;
+        Some((found.0.to_owned(), summary(found.0, &row)))
+    });
+    current.take(most).collect()
+}
+
+fn summary(key: &str, row: &RunRow) -> DocumentSummary {
+    let (version, at, bytes) = (Version(row.run_no.0), row.created_at, row.bytes);
+    DocumentSummary { key: key.to_owned(), version, at, bytes }
+}
+
+/// A namespace and a key, checked.
+pub(crate) fn document_ids(namespace: &str, key: &str) -> Result<(AgentId, RunId)> {
+    let named = |error: Error, kind: IdKind| match error {
+        Error::InvalidId { len, max, .. } => Error::InvalidId { kind, len, max },
+        other => other,
+    };
+    let space = AgentId::new(namespace).map_err(|error| named(error, IdKind::Namespace))?;
+    let key = RunId::new(key).map_err(|error| named(error, IdKind::Key))?;
+    Ok((space, key))
+}

@@ -1,0 +1,130 @@
+//! Folding frames into the directory of their segment: append, compaction and recovery all come
+//! through here, so that they cannot differ.
+
+use crate::format::block::{BlockHead, seq_in};
+use crate::format::directory::{EndAt, EvictionAt, HoldAt, StartAt};
+use crate::format::frame::{
+    FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES, FLAG_PLAIN,
+};
+use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, RunEntry};
+use crate::types::{RunNo, RunStatus};
+
+/// The START that creates its run, as opposed to one that comes after records did.
+pub(crate) const CREATES: u32 = 1;
+
+/// Notes a frame that counts in the directory of its segment. The run must have an entry. Append
+/// and recovery both come through here.
+pub(crate) fn note_frame(
+    builder: &mut DirectoryBuilder,
+    header: &FrameHeader,
+    evicted: &[(RunNo, bool)],
+) {
+    builder.note_lsn(header.lsn);
+    for &(run_no, with_receipt) in evicted {
+        let offset = header.position.offset;
+        builder.push_eviction(EvictionAt { run_no, offset, with_receipt });
+    }
+    // A BIND only names its run; the entry says the same.
+    if header.kind == FrameKind::Bind {
+        return;
+    }
+    let Some(entry) = builder.run_mut(header.run_no) else { return };
+    entry.stored += header.frame_len() as u64;
+    entry.document |= header.flags & FLAG_DOCUMENT != 0;
+    // A piece is nothing by itself: its record may never have come. A hold is not part of the run's
+    // story.
+    if !matches!(header.kind, FrameKind::Piece | FrameKind::Hold) {
+        entry.last_at = entry.last_at.max(header.at);
+    }
+    let offset = header.position.offset;
+    match header.kind {
+        FrameKind::Start => {
+            if header.extra == CREATES {
+                entry.created_at.get_or_insert(header.at);
+            }
+            if header.flags & FLAG_IMPLICIT == 0 {
+                entry.start.get_or_insert(StartAt { offset, at: header.at });
+            }
+        }
+        FrameKind::Piece => {
+            note_cold(entry, header.flags & (FLAG_COMPRESSED | FLAG_PLAIN) != 0);
+            entry.first_lsn = entry.first_lsn.min(header.lsn);
+            builder.push_piece(header.run_no, offset);
+        }
+        FrameKind::Record => {
+            count_record(entry, header);
+            builder.push_record(header.run_no, offset);
+        }
+        FrameKind::End => {
+            let status =
+                RunStatus::from_code(header.content.code()).unwrap_or(RunStatus::Interrupted);
+            let end = EndAt { offset, at: header.at, status, lsn: header.lsn };
+            if entry.end.is_none_or(|known| known.lsn <= end.lsn) {
+                entry.end = Some(end);
+            }
+        }
+        FrameKind::Hold => {
+            let hold = HoldAt { offset, lsn: header.lsn, held: header.extra != 0 };
+            if entry.hold.is_none_or(|known| known.lsn <= hold.lsn) {
+                entry.hold = Some(hold);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Notes a record like [`note_frame`], in the entry that its run has.
+#[inline]
+pub(crate) fn note_record(builder: &mut DirectoryBuilder, slot: usize, header: &FrameHeader) {
+    builder.note_lsn(header.lsn);
+    let Some(entry) = builder.push_record_at(slot, header.position.offset) else { return };
+    entry.stored += header.frame_len() as u64;
+    entry.last_at = entry.last_at.max(header.at);
+    count_record(entry, header);
+}
+
+fn count_record(entry: &mut RunEntry, header: &FrameHeader) {
+    note_cold(entry, header.flags & FLAG_PLAIN != 0);
+    entry.first_lsn = entry.first_lsn.min(header.lsn);
+    entry.first_seq.get_or_insert(header.seq);
+    entry.next_seq = entry.next_seq.max(crate::types::Seq(header.seq.0.saturating_add(1)));
+    entry.records += 1;
+    entry.late += u32::from(header.flags & FLAG_LATE != 0);
+    entry.bytes += record_len(header);
+}
+
+/// Notes the records of a block, behind [`note_frame`]. What is damaged of its payload costs what
+/// the header of the frame does not say.
+pub(crate) fn note_block(builder: &mut DirectoryBuilder, block: &FrameHeader, payload: &[u8]) {
+    let head = BlockHead::decode(block, payload).ok().map(|(head, _)| head);
+    if let Some(head) = head {
+        builder.note_lsn(head.last_lsn);
+    }
+    let Some(entry) = builder.run_mut(block.run_no) else { return };
+    note_cold(entry, true);
+    entry.first_lsn = entry.first_lsn.min(block.lsn);
+    entry.first_seq.get_or_insert(block.seq);
+    entry.next_seq = entry.next_seq.max(seq_in(block, block.extra));
+    entry.records = entry.records.saturating_add(block.extra);
+    if let Some(head) = head {
+        entry.late = entry.late.saturating_add(head.late);
+        entry.bytes = entry.bytes.saturating_add(head.bytes);
+    }
+    for _ in 0..block.extra {
+        builder.push_record(block.run_no, block.position.offset);
+    }
+}
+
+/// A run is cold in a segment if all of its records and pieces there are.
+fn note_cold(entry: &mut RunEntry, cold: bool) {
+    entry.cold = cold && (entry.cold || entry.records == 0 && entry.pieces == 0);
+}
+
+/// The length of a record's payload, also where it lies in pieces.
+pub(crate) fn record_len(header: &FrameHeader) -> u64 {
+    if header.flags & FLAG_PIECES != 0 {
+        u64::from(header.extra)
+    } else {
+        u64::from(header.payload_len.saturating_sub(u32::from(header.name_len)))
+    }
+}

@@ -1,0 +1,129 @@
+//! What lists say of a run.
+
+use crate::format::RunEntry;
+use crate::index::RunRow;
+use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};
+
+/// What the store knows of a run without reading its records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunSummary {
+    /// The agent's id.
+    pub agent: AgentId,
+    /// The run's id.
+    pub run: RunId,
+    /// Where the run stands.
+    pub status: RunStatus,
+    /// The run has an explicit start; without one, records were appended by ids.
+    pub started: bool,
+    /// When the run was started or, without a start, got its first record.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// The latest time of anything that was appended to it.
+    pub last_at: Timestamp,
+    /// How many records it has.
+    pub records: u64,
+    /// How many of them came after its end.
+    pub late_records: u64,
+    /// The bytes of all payloads.
+    pub bytes: u64,
+    /// Somebody holds it, so that it is not evicted.
+    pub held: bool,
+    pub(crate) key: (Timestamp, RunNo),
+}
+
+impl<'a> From<&'a RunSummary> for RunRef<'a> {
+    fn from(run: &'a RunSummary) -> Self {
+        Self::from((&run.agent, &run.run)).numbered(run.number())
+    }
+}
+
+impl RunSummary {
+    /// The number that the store gave this run: of no other, also once it is deleted and its ids
+    /// are used again. What a program remembers of a run is best remembered under it.
+    pub fn number(&self) -> RunNo {
+        self.key.1
+    }
+
+    /// When the run came into being, which is its place in lists: its start, unless records came
+    /// before that.
+    pub fn created_at(&self) -> Timestamp {
+        self.key.0
+    }
+
+    /// The same as by way of the row of a run that no other segment has anything of.
+    #[allow(clippy::inline_always, reason = "moving a summary costs as much as making it")]
+    #[inline(always)]
+    pub(crate) fn from_entry(entry: &RunEntry) -> Self {
+        let created_at = entry.created_at.unwrap_or(entry.last_at);
+        Self {
+            agent: entry.agent.clone(),
+            run: entry.run.clone(),
+            status: entry.end.map_or(RunStatus::InProgress, |end| end.status),
+            started: entry.start.is_some(),
+            started_at: entry.start.map_or(created_at, |start| start.at),
+            ended_at: entry.end.map(|end| end.at),
+            last_at: entry.last_at,
+            records: entry.records.into(),
+            late_records: entry.late.into(),
+            bytes: entry.bytes,
+            held: entry.hold.is_some_and(|hold| hold.held),
+            key: (created_at, entry.run_no),
+        }
+    }
+
+    pub(crate) fn from_row(row: RunRow) -> Self {
+        let held = row.is_held();
+        Self {
+            agent: row.agent,
+            run: row.run,
+            status: row.status,
+            started: row.started_at.is_some(),
+            started_at: row.started_at.unwrap_or(row.created_at),
+            ended_at: row.ended_at,
+            last_at: row.last_at,
+            records: row.records,
+            late_records: row.late,
+            bytes: row.bytes,
+            held,
+            key: (row.created_at, row.run_no),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::format::directory::{EndAt, HoldAt, StartAt};
+    use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId};
+
+    fn entry() -> impl Strategy<Value = RunEntry> {
+        let times =
+            (any::<Option<i64>>(), any::<Option<i64>>(), any::<Option<i64>>(), any::<i64>());
+        let counts = (any::<u32>(), any::<u32>(), any::<u64>());
+        (times, counts, any::<Option<bool>>(), 1_u8..5).prop_map(|(times, counts, hold, status)| {
+            let (agent, run) = (AgentId::new("planner").unwrap(), RunId::new("run-7").unwrap());
+            let mut entry = RunEntry::new(RunNo(7), agent, run);
+            entry.created_at = times.0.map(Timestamp);
+            entry.start = times.1.map(|at| StartAt { offset: 64, at: Timestamp(at) });
+            let status = RunStatus::from_code(status).unwrap();
+            let end = |at| EndAt { offset: 128, at: Timestamp(at), status, lsn: Lsn(3) };
+            entry.end = times.2.map(end);
+            entry.last_at = Timestamp(times.3);
+            entry.hold = hold.map(|held| HoldAt { offset: 192, lsn: Lsn(4), held });
+            (entry.records, entry.late, entry.bytes) = counts;
+            entry
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_summary_is_the_same_with_and_without_a_row(entry in entry()) {
+            let row = RunRow::first(SegmentId(1), &entry);
+            prop_assert_eq!(RunSummary::from_entry(&entry), RunSummary::from_row(row));
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! How runs begin and end.
+
+use std::sync::Arc;
+
+use crate::engine::state::active_runs::HotRun;
+use crate::engine::state::fold::CREATES;
+use crate::engine::state::log_state::{LogState, Urgency};
+use crate::engine::values::summary::RunSummary;
+use crate::engine::values::{Metadata, Outcome};
+use crate::engine::write::Log;
+use crate::engine::write::append::{Target, check_len, find};
+use crate::engine::write::pending_frame::Draft;
+use crate::engine::write::ticket::Appended;
+use crate::error::{Error, Result, Sized};
+use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME, frame};
+use crate::types::{AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunStatus, Seq};
+
+impl Log {
+    /// Starts a run, or finds that it was started with the same metadata.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        agent: &str,
+        run: &str,
+        metadata: &Metadata<'_>,
+    ) -> Result<(RunNo, AgentId, RunId)> {
+        let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
+        let max = self.extent_size.max_metadata().into();
+        check_len(Sized::Metadata, metadata.payload.len(), max)?;
+        let mut state = self.reader.open()?;
+        self.reader.load_id(&mut state, run.as_str())?;
+        let ids = (&agent, &run);
+        let (run_no, end) = match find(&state, &agent, &run) {
+            Some(run_no) if state.hot.get(run_no).is_some_and(|run| run.started) => {
+                if !self.same_start(&state, run_no, metadata)? {
+                    return Err(Error::RunExists { agent, run });
+                }
+                (run_no, state.end_of_log())
+            }
+            Some(run_no) => {
+                if let Some(run) = state.hot.get(run_no).filter(|run| run.status.is_ended()) {
+                    return Err(run.has_ended());
+                }
+                (run_no, self.place_start(&mut state, run_no, ids, metadata, (0, 0), &mut [])?)
+            }
+            None => self.create_run(&mut state, ids, metadata, 0, &mut [])?,
+        };
+        if let Some(hot) = state.hot.get_mut(run_no) {
+            (hot.started, hot.touched) = (true, true);
+        }
+        self.finish(state, end, metadata.durability)?;
+        Ok((run_no, agent, run))
+    }
+
+    /// A run that is not there, and begins with these frames; if they are refused it does not.
+    /// What ends a run that it begins is refused like any START on a full disk.
+    pub(crate) fn create_run(
+        &self,
+        state: &mut LogState,
+        ids: (&AgentId, &RunId),
+        metadata: &Metadata<'_>,
+        flags: u8,
+        drafts: &mut [Draft<'_>],
+    ) -> Result<(RunNo, LogPosition)> {
+        let run_no = state.take_run_no()?;
+        let now = metadata.at.unwrap_or_else(|| self.setup.now());
+        let mut new = HotRun::new(run_no, ids.0.clone(), ids.1.clone(), now);
+        // The records of who begins it are on their way: it is no orphan.
+        new.touched = true;
+        state.hot.insert(new);
+        state.hot.complete(ids.1.as_str());
+        let at = Metadata { at: Some(now), ..*metadata };
+        let placed = self.place_start(state, run_no, ids, &at, (CREATES, flags), drafts);
+        let end = placed.inspect_err(|_| state.hot.remove(run_no))?;
+        Ok((run_no, end))
+    }
+
+    /// Places a START, and frames of its run next to it.
+    fn place_start(
+        &self,
+        state: &mut LogState,
+        run_no: RunNo,
+        (agent, run): (&AgentId, &RunId),
+        metadata: &Metadata<'_>,
+        (extra, flags): (u32, u8),
+        drafts: &mut [Draft<'_>],
+    ) -> Result<LogPosition> {
+        let at = metadata.at.unwrap_or_else(|| self.setup.now());
+        let mut header = FrameHeader::new(FrameKind::Start, run_no, at);
+        (header.content, header.extra, header.flags) = (metadata.content, extra, flags);
+        let mut payload = Vec::new();
+        frame::encode_ids(agent, run, &mut payload);
+        payload.extend_from_slice(metadata.payload);
+        let mut all = vec![Draft::new(header, &[], &payload)];
+        all.extend_from_slice(drafts);
+        for draft in &mut all {
+            draft.header.run_no = run_no;
+        }
+        let end = self.place(state, &mut all, Urgency::Normal, metadata.durability)?;
+        for (draft, placed) in drafts.iter_mut().zip(all.iter().skip(1)) {
+            draft.header = placed.header;
+        }
+        Ok(end)
+    }
+
+    /// Whether the run was started with this metadata.
+    fn same_start(&self, state: &LogState, run_no: RunNo, metadata: &Metadata<'_>) -> Result<bool> {
+        let start = self.reader.start_frame(state, run_no)?;
+        Ok(start.is_some_and(|(header, stored)| {
+            stored == metadata.payload && header.content == metadata.content
+        }))
+    }
+
+    /// Ends a run, or finds that it was ended in the same way.
+    pub(crate) fn end(self: &Arc<Self>, target: Target<'_>, outcome: &Outcome) -> Result<Appended> {
+        check_outcome(outcome)?;
+        let body = end_body(outcome);
+        let mut state = self.reader.open()?;
+        let mut last = Seq(0);
+        if let Target::There(run_no) = target {
+            self.reader.load(&mut state, run_no)?;
+            let Some(run) = state.hot.get(run_no) else { return Err(Error::Poisoned) };
+            last = Seq(run.next_seq.0.saturating_sub(1));
+            if run.status.is_ended() {
+                let refused = run.has_ended();
+                let same = self.reader.end_frame(&state, run_no)?;
+                let same = same.filter(|(header, payload)| {
+                    header.content.code() == outcome.status().code() && **payload == *body
+                });
+                let Some((header, _)) = same else { return Err(refused) };
+                let end = state.end_of_log();
+                self.finish(state, end, outcome.level())?;
+                return Ok(self.appended(last, header.lsn, end));
+            }
+        }
+        let (lsn, end) = self.place_end(&mut state, target, outcome, &body)?;
+        self.finish(state, end, outcome.level())?;
+        Ok(self.appended(last, lsn, end))
+    }
+
+    /// Writes the END of a run in progress.
+    fn place_end(
+        &self,
+        state: &mut LogState,
+        target: Target<'_>,
+        outcome: &Outcome,
+        body: &[u8],
+    ) -> Result<(Lsn, LogPosition)> {
+        let at = outcome.time().unwrap_or_else(|| self.setup.now());
+        let mut header = FrameHeader::new(FrameKind::End, target.run_no(), at);
+        header.content = crate::types::ContentType::from_code(outcome.status().code());
+        let mut draft = [Draft::new(header, &[], body)];
+        let level = outcome.level();
+        let (run_no, end) = self.place_for(state, target, &mut draft, Urgency::Reserve, level)?;
+        state.hot.set_status(run_no, outcome.status());
+        if let Some(run) = state.hot.get_mut(run_no) {
+            run.touched = true;
+        }
+        let [draft] = draft;
+        Ok((draft.header.lsn, end))
+    }
+
+    /// Ends, as interrupted, all runs in progress that nobody touched since the store was opened.
+    pub(crate) fn adopt(self: &Arc<Self>) -> Result<Vec<(AgentId, RunId)>> {
+        let mut adopted = Vec::new();
+        let mut after = None;
+        let outcome = Outcome::new(RunStatus::Interrupted).durability(Durability::Process);
+        let body = end_body(&outcome);
+        loop {
+            let page = self.reader.in_progress_page(after, 256)?;
+            let Some(last) = page.last().map(RunSummary::number) else { break };
+            for run_no in page.iter().map(RunSummary::number) {
+                let mut state = self.state.lock();
+                match self.reader.load(&mut state, run_no) {
+                    // Somebody ended and deleted it meanwhile.
+                    Err(Error::Evicted { .. }) => continue,
+                    loaded => loaded?,
+                }
+                let Some(run) = state.hot.get(run_no) else { continue };
+                if run.touched || run.status.is_ended() {
+                    continue;
+                }
+                adopted.push((run.agent.clone(), run.run.clone()));
+                // Under the same lock: whoever touches the run from here on finds it ended.
+                let (_, end) =
+                    self.place_end(&mut state, Target::There(run_no), &outcome, &body)?;
+                self.finish(state, end, outcome.level())?;
+            }
+            after = Some(last);
+        }
+        self.sync_all()?;
+        Ok(adopted)
+    }
+}
+
+/// Refuses an outcome that could never be stored.
+pub(crate) fn check_outcome(outcome: &Outcome) -> Result<()> {
+    if !outcome.status().is_ended() {
+        return Err(Error::InvalidArgument { what: "an outcome is not `in_progress`" });
+    }
+    check_len(Sized::Outcome, outcome.payload().len(), MAX_OUTCOME.into())
+}
+
+/// The payload of an END frame.
+fn end_body(outcome: &Outcome) -> Vec<u8> {
+    let mut body = vec![outcome.content_type().code()];
+    body.extend_from_slice(outcome.payload());
+    body
+}

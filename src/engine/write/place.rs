@@ -1,0 +1,175 @@
+//! Where frames get their order and their place: under the lock of the log's state, which makes what
+//! is acknowledged a contiguous prefix of the log.
+//!
+//! The bytes come before the written mark (O1), a segment's durable record before its first frame
+//! (O4), and room for the directory before a frame: else the segment could not be sealed.
+
+use std::sync::Arc;
+
+use crate::engine::state::fold::note_frame;
+use crate::engine::state::log_state::{LogState, Urgency, reserve_for, reserve_len};
+use crate::engine::write::Log;
+use crate::engine::write::pending_frame::Draft;
+use crate::error::{Error, Result, Sized};
+use crate::format::directory::{HASH_LEN, RUN_ENTRY_LEN};
+use crate::format::frame::{self, frame_len};
+use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, eviction};
+use crate::types::{Durability, LogPosition, RunNo, Timestamp};
+
+impl Log {
+    /// Puts frames into the file next to one another, with one write or stored one by one if they
+    /// are at Process level, each behind a BIND if its run has no
+    /// entry in the segment yet. Sets the drafts' positions and order. Answers the position behind
+    /// the last frame.
+    pub(crate) fn place(
+        &self,
+        state: &mut LogState,
+        drafts: &mut [Draft<'_>],
+        urgency: Urgency,
+        level: Durability,
+    ) -> Result<LogPosition> {
+        if state.closed {
+            return Err(Error::Closed);
+        }
+        self.disk.check()?;
+        self.promise_numbers(state)?;
+        let mut names = binds(state, drafts, &state.tail.builder)?;
+        let mut need = room_for(drafts, &names);
+        if !self.fits(state, need, urgency)? {
+            // Asked before the segment is closed: what fits into none takes no space.
+            let empty = DirectoryBuilder::default();
+            names = binds(state, drafts, &empty)?;
+            need = room_for(drafts, &names);
+            let kept = SEGMENT_HEADER_LEN + reserve_for(self.extent_size, urgency);
+            let len = (need.0 + frame_len(empty.encoded_len() + need.1)) as u64;
+            let max = self.extent_size.bytes() - u64::from(kept);
+            if len > max {
+                return Err(Error::TooLarge { what: Sized::Batch, len, max });
+            }
+            self.roll(state)?;
+            self.fits(state, need, urgency)?;
+        }
+        let stored = state.tail.stores_next(need.0, level)?;
+        self.write(state, drafts, &names, stored)
+    }
+
+    /// As [`LogState::place`], for one frame.
+    pub(crate) fn place_one(
+        &self,
+        state: &mut LogState,
+        draft: &mut Draft<'_>,
+        urgency: Urgency,
+        level: Durability,
+    ) -> Result<LogPosition> {
+        self.place(state, core::slice::from_mut(draft), urgency, level)
+    }
+
+    /// Whether the tail's segment has room; sees to it that the room is allocated.
+    fn fits(&self, state: &mut LogState, need: (usize, usize), urgency: Urgency) -> Result<bool> {
+        let reserve = reserve_for(self.extent_size, urgency) as usize;
+        let directory = frame_len(state.tail.builder.encoded_len() + need.1);
+        let end = state.tail.offset as usize + need.0 + directory;
+        if end + reserve > self.extent_size.bytes_u32() as usize {
+            return Ok(false);
+        }
+        let wanted = end + reserve_len(self.extent_size) as usize;
+        if wanted > state.tail.allocated as usize {
+            // Without it, the frames may fit all the same into the space that is kept back.
+            if state.tail.grow(wanted).is_err() {
+                let least = u32::try_from(end + reserve).unwrap_or(u32::MAX);
+                state.tail.allocate_to(least)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Encodes and writes; nothing is noted unless the write succeeded.
+    fn write(
+        &self,
+        state: &mut LogState,
+        drafts: &mut [Draft<'_>],
+        binds: &[(RunNo, Vec<u8>)],
+        stored: bool,
+    ) -> Result<LogPosition> {
+        let (segment, durable) = (Arc::clone(&state.tail.segment), self.commit.durable());
+        let (start, mut lsn) = (state.tail.offset, state.next_lsn);
+        let mut bytes = core::mem::take(&mut state.buffer);
+        bytes.clear();
+        let mut encode = |draft: &mut Draft<'_>| {
+            let len = u32::try_from(bytes.len()).expect("a batch fits its segment");
+            draft.header.position = segment.position(start + len);
+            (draft.header.lsn, draft.header.durable) = (lsn, durable);
+            draft.encode(segment.frames(), &mut bytes);
+            lsn.0 += 1;
+        };
+        let at = drafts.first().map_or(Timestamp(0), |draft| draft.header.at);
+        let mut binds: Vec<Draft<'_>> = binds
+            .iter()
+            .map(|(run_no, ids)| {
+                Draft::new(FrameHeader::new(FrameKind::Bind, *run_no, at), &[], ids)
+            })
+            .collect();
+        binds.iter_mut().for_each(&mut encode);
+        drafts.iter_mut().for_each(&mut encode);
+        let lens = binds.iter().chain(drafts.iter()).map(|draft| draft.header.frame_len());
+        let written = state.tail.put(&bytes, lens, stored);
+        let len = u32::try_from(bytes.len()).expect("a batch fits its segment");
+        state.buffer = bytes;
+        written?;
+        (state.tail.offset, state.next_lsn) = (start + len, lsn);
+        binds.iter().try_for_each(|bind| note(state, bind))?;
+        drafts.iter().try_for_each(|draft| note(state, draft))?;
+        let end = state.end_of_log();
+        self.commit.wrote(end);
+        Ok(end)
+    }
+}
+
+/// The bytes that the frames take, and that they add to the directory.
+fn room_for(drafts: &[Draft<'_>], binds: &[(RunNo, Vec<u8>)]) -> (usize, usize) {
+    let frames: usize = drafts.iter().map(|draft| draft.header.frame_len()).sum();
+    let bind_frames: usize = binds.iter().map(|(_, ids)| frame_len(ids.len())).sum();
+    let records: usize = drafts.iter().map(Draft::directory_cost).sum();
+    let entries: usize = binds.iter().map(|(_, ids)| RUN_ENTRY_LEN + HASH_LEN + ids.len()).sum();
+    (frames + bind_frames, records + entries)
+}
+
+/// The BIND payloads that the drafts need in a segment with this directory.
+fn binds(
+    state: &LogState,
+    drafts: &[Draft<'_>],
+    directory: &DirectoryBuilder,
+) -> Result<Vec<(RunNo, Vec<u8>)>> {
+    let mut binds: Vec<(RunNo, Vec<u8>)> = Vec::new();
+    for draft in drafts {
+        let run_no = draft.header.run_no;
+        let bound = run_no == RunNo(0)
+            || directory.run(run_no).is_some()
+            || binds.iter().any(|bind| bind.0 == run_no);
+        if !bound {
+            let run = state.hot.get(run_no).ok_or(Error::Poisoned)?;
+            let mut ids = Vec::new();
+            frame::encode_ids(&run.agent, &run.run, &mut ids);
+            binds.push((run_no, ids));
+        }
+    }
+    Ok(binds)
+}
+
+/// Notes a frame that was written in the directory in the making.
+fn note(state: &mut LogState, draft: &Draft<'_>) -> Result<()> {
+    let (run_no, mut evicted) = (draft.header.run_no, Vec::new());
+    match draft.header.kind {
+        FrameKind::Bind => {
+            let run = state.hot.get(run_no).ok_or(Error::Poisoned)?;
+            state.tail.builder.bind(run_no, run.agent.clone(), run.run.clone());
+        }
+        FrameKind::Evict => {
+            evicted = eviction::evicted_runs(draft.body).unwrap_or_default();
+        }
+        _ => {}
+    }
+    note_frame(&mut state.tail.builder, &draft.header, &evicted);
+    Ok(())
+}

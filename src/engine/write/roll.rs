@@ -1,0 +1,140 @@
+//! Going on in the next segment: the directory of the last one is written as its SEAL, and the
+//! manifest learns that it is sealed once that is durable.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::engine::setup::due::Wanted;
+use crate::engine::setup::observer::Activity;
+use crate::engine::state::log_state::LogState;
+use crate::engine::state::segment::{Mark, Segment};
+use crate::engine::write::Log;
+use crate::engine::write::pending_frame::Draft;
+use crate::error::{Damage, Error, Result};
+use crate::format::manifest::{Change, SealedAt};
+use crate::format::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
+use crate::format::{FrameHeader, FrameKind};
+use crate::types::RunNo;
+
+/// Numbers of segments that are kept for recoveries and compactions.
+const KEPT_SEGMENTS: u32 = 1 << 16;
+
+impl Log {
+    /// Seals the tail's segment and goes on in the next one.
+    pub(crate) fn roll(&self, state: &mut LogState) -> Result<()> {
+        state.check_open()?;
+        if state.next_segment.0 > LAST_SEGMENT.0 - KEPT_SEGMENTS {
+            return Err(Error::Exhausted { what: "segments" });
+        }
+        let _watch = self.setup.watch(Activity::Roll);
+        let next = self.next_segment(state)?;
+        if let Err(error) = self.seal_tail(state, state.tail.offset) {
+            self.reserved.lock().push_front(next);
+            state.has_next = true;
+            return Err(error);
+        }
+        // What was set aside before the store was opened is allocated as it is needed.
+        let whole = self.extent_size.bytes_u32();
+        let allocated = if next.is(Mark::Allocated) { whole } else { SEGMENT_HEADER_LEN };
+        state.begin(next, allocated, self.setup.options.tail_writer);
+        self.commit.wrote(state.end_of_log());
+        self.due.want(Wanted::RESERVE);
+        Ok(())
+    }
+
+    /// Writes the directory of the tail's segment at `seal`, and makes the segment one that only
+    /// the manifest does not know as sealed yet.
+    pub(crate) fn seal_tail(&self, state: &mut LogState, seal: u32) -> Result<()> {
+        let _watch = self.setup.watch(Activity::Seal);
+        let segment = Arc::clone(&state.tail.segment);
+        debug_assert!(state.unapplied.back().is_none_or(|last| last.id() < segment.id()));
+        debug_assert!(state.catalog.through() < Some(segment.id()));
+        let at = self.write_seal(state, seal)?;
+        self.note_seal(state, segment, at);
+        Ok(())
+    }
+
+    /// The tail's segment has its SEAL frame, of which the manifest does not know yet. Folds what
+    /// its directory says into the runs in memory, slot by slot.
+    pub(crate) fn note_seal(&self, state: &mut LogState, segment: Arc<Segment>, at: SealedAt) {
+        segment.seal(at);
+        let builder = core::mem::take(&mut state.tail.builder);
+        let mut built: Vec<_> = builder.runs().iter().map(|run| &run.entry).collect();
+        built.sort_by_key(|entry| entry.run_no);
+        for (slot, entry) in (0..).zip(built) {
+            state.hot.seal(segment.id(), slot, entry);
+        }
+        self.sealing.store(true, Ordering::Release);
+        state.unapplied.push_back(segment);
+    }
+
+    /// Writes the directory of what the tail holds as the SEAL frame of its segment. A full disk
+    /// is met before anything is written: closing the store gave back what was allocated for it.
+    pub(crate) fn write_seal(&self, state: &mut LogState, seal: u32) -> Result<SealedAt> {
+        let segment = &state.tail.segment;
+        let directory = state.tail.builder.encode(state.next_run_no);
+        let now = self.setup.now();
+        let mut draft =
+            Draft::new(FrameHeader::new(FrameKind::Seal, RunNo(0), now), &[], &directory);
+        draft.header.extra = state.tail.offset;
+        draft.header.position = segment.position(seal);
+        draft.header.lsn = state.next_lsn;
+        draft.header.durable = self.commit.durable();
+        let mut bytes = Vec::with_capacity(draft.header.frame_len());
+        draft.encode(segment.frames(), &mut bytes);
+        let (at, end) = (segment.file_offset() + u64::from(seal), seal as usize + bytes.len());
+        let (found, max) = (end as u64, self.extent_size.bytes());
+        if found > max {
+            // What is behind it is another segment's.
+            return Err(segment.damaged_directory(Damage::OutOfRange { found, max }));
+        }
+        if end > state.tail.allocated as usize {
+            self.disk.allocate(at, bytes.len() as u64)?;
+        }
+        self.disk.write(at, &bytes)?;
+        state.next_lsn.0 += 1;
+        Ok(SealedAt {
+            end: state.tail.offset,
+            seal,
+            digest: draft.header.payload_crc,
+            has_evictions: state.tail.builder.evictions().next().is_some(),
+        })
+    }
+
+    /// Tells the manifest of segments whose seal is durable now.
+    pub(crate) fn note_synced(&self) {
+        if self.sealing.swap(false, Ordering::AcqRel) {
+            // A failure poisons the disk, so that it is told by whatever is tried next; what was
+            // synced is durable all the same.
+            let _ = self.note_seals();
+        }
+    }
+
+    /// See [`Log::note_synced`].
+    pub(crate) fn note_seals(&self) -> Result<()> {
+        // A second one would overtake: the manifest must know the older segments first, since
+        // recovery takes what it knows as sealed for older than everything else.
+        let _one_at_a_time = self.noting.lock();
+        let (durable, size) = (self.commit.durable(), self.extent_size.bytes_u32());
+        let unknown = |segment: &&Arc<Segment>| !segment.is(Mark::Durable);
+        let waiting: Vec<Arc<Segment>> =
+            self.state.lock().unapplied.iter().filter(unknown).cloned().collect();
+        let is_covered = |segment: &&Arc<Segment>| segment.position(size) <= durable;
+        let covered: Vec<_> = waiting.iter().take_while(is_covered).collect();
+        let changes: Vec<Change> = covered.iter().filter_map(|segment| segment.sealing()).collect();
+        let noted =
+            if changes.is_empty() { Ok(()) } else { self.space.allocator.lock().commit(&changes) };
+        if waiting.len() > covered.len() || noted.is_err() {
+            // The next sync comes back to them.
+            self.sealing.store(true, Ordering::Release);
+        }
+        noted?;
+        if !covered.is_empty() {
+            for segment in covered {
+                segment.note(Mark::Durable);
+            }
+            self.due.want(Wanted::CHECKPOINT);
+        }
+        Ok(())
+    }
+}
