@@ -56,7 +56,7 @@
 //!
 //! # Layers
 //!
-//! `error <- format <- index <- gc <- engine <- stores`. [`format`](mod@format) says what the bytes
+//! `error <- format <- index <- gc <- engine`. [`format`](mod@format) says what the bytes
 //! mean and is pure; it is public for tools that read the file, and follows the specification in
 //! `docs/FORMAT.md`.
 
@@ -73,8 +73,6 @@ mod error;
 pub mod format;
 mod gc;
 mod index;
-#[cfg(feature = "stores")]
-pub mod stores;
 mod types;
 
 pub use engine::{
