@@ -12,6 +12,8 @@
 //! | [`trajectory`] | a sink for the trajectories of clark-agent |
 //! | [`consume_once`] | phronomy's checkpoint store |
 //!
+//! [`json_lines`] reads the files that such systems leave.
+//!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let path = std::env::temp_dir().join(format!("runlog-stores-doc-{}", std::process::id()));
@@ -31,6 +33,7 @@
 
 pub mod checkpoints;
 pub mod consume_once;
+pub mod json_lines;
 mod objects;
 mod of_log;
 mod room;

@@ -81,9 +81,44 @@ pub(super) trait Failure: From<Error> + Send + 'static {
     fn no_thread(source: io::Error) -> Self;
 }
 
+/// A blocking store with a thread that does its calls: the one way in which stores are async.
+#[derive(Debug)]
+pub(super) struct OnThread<T> {
+    /// It ends in front of the store.
+    worker: Worker,
+    store: Arc<T>,
+}
+
+impl<T> OnThread<T> {
+    pub(super) fn store(&self) -> &T {
+        &self.store
+    }
+}
+
+impl<T: Send + Sync + 'static> OnThread<T> {
+    /// The store may put off waiting for the disk in the calls that are done by the thread, which
+    /// is not started yet.
+    pub(super) fn new(name: &'static str, log: &RunLog, store: impl FnOnce(Later) -> T) -> Self {
+        let worker = Worker::new(name, log);
+        let store = Arc::new(store(worker.later.clone()));
+        Self { worker, store }
+    }
+
+    /// Has the thread do something.
+    pub(super) fn ask<R, E, W>(&self, work: W) -> Answer<'_, R, E>
+    where
+        R: Send + 'static,
+        E: Failure,
+        W: FnOnce(&T) -> Result<R, E> + Send + 'static,
+    {
+        let store = Arc::clone(&self.store);
+        self.worker.call(move || work(&store))
+    }
+}
+
 /// The thread and its queue.
 #[derive(Debug)]
-pub(super) struct Worker {
+struct Worker {
     /// What the thread is called; Linux shows 15 letters.
     name: &'static str,
     log: RunLog,
@@ -142,19 +177,14 @@ impl core::fmt::Debug for Queue {
 
 impl Worker {
     /// A thread that is not started yet.
-    pub(super) fn new(name: &'static str, log: &RunLog) -> Self {
+    fn new(name: &'static str, log: &RunLog) -> Self {
         let (log, later) = (log.clone(), Later::default());
         Self { name, log, later, queue: Arc::default(), thread: Mutex::default() }
     }
 
-    /// Where calls that are done by the thread put off waiting for the disk.
-    pub(super) fn later(&self) -> Later {
-        self.later.clone()
-    }
-
     /// What `work` answers, once the thread has done it. It is handed over when the answer is
     /// polled first.
-    pub(super) fn call<R, E, W>(&self, work: W) -> Answer<'_, R, E>
+    fn call<R, E, W>(&self, work: W) -> Answer<'_, R, E>
     where
         R: Send + 'static,
         E: Failure,

@@ -19,6 +19,7 @@ const TOUCHES: [(&str, &[&str]); 3] = [
         &[
             "src/engine/storage/",
             "src/engine/host.rs",
+            "stores/src/json_lines.rs",
             "stores/src/run_store/below.rs",
             "stores/src/run_store/folder.rs",
             "stores/src/run_store/tree.rs",

@@ -22,7 +22,7 @@ use super::key::{TenantId, ThreadKey};
 use super::retention::Pruned;
 use super::session_log::{SessionLog, lines_of};
 use super::store::Checkpointer;
-use crate::worker::{Answer, Later, Worker};
+use crate::worker::{Later, OnThread};
 use runlog::RunLog;
 
 /// A [`Checkpointer`] whose calls are futures: see the [module](super) for what they do. Cheap to
@@ -79,41 +79,19 @@ pub struct AsyncSessionLog<E> {
     inner: Arc<Inner<SessionLog<E>>>,
 }
 
-/// The workers end in front of the store.
+/// A store on two threads.
 struct Inner<T> {
-    worker: Worker,
+    /// Here it waits for the disk in the place of calls.
+    quick: OnThread<T>,
     /// For what takes long.
-    slow: Worker,
-    store: T,
-    /// The store as the worker sees it, which waits for the disk in the place of calls.
-    put_off: T,
+    slow: OnThread<T>,
 }
 
-impl<T: Clone + Send + 'static> Inner<T> {
+impl<T: Send + Sync + 'static> Inner<T> {
     fn new(log: &RunLog, store: T, put_off: impl FnOnce(&T, Later) -> T) -> Arc<Self> {
-        let (worker, slow) = (Worker::new("runlog-threads", log), Worker::new("runlog-prune", log));
-        let put_off = put_off(&store, worker.later());
-        Arc::new(Self { worker, slow, store, put_off })
-    }
-
-    /// Has the thread do something.
-    fn ask<R, W>(&self, work: W) -> Answer<'_, R, CheckpointError>
-    where
-        R: Send + 'static,
-        W: FnOnce(&T) -> Result<R, CheckpointError> + Send + 'static,
-    {
-        let store = self.put_off.clone();
-        self.worker.call(move || work(&store))
-    }
-
-    /// Has the thread for long work do something.
-    fn ask_slow<R, W>(&self, work: W) -> Answer<'_, R, CheckpointError>
-    where
-        R: Send + 'static,
-        W: FnOnce(&T) -> Result<R, CheckpointError> + Send + 'static,
-    {
-        let store = self.store.clone();
-        self.slow.call(move || work(&store))
+        let quick = OnThread::new("runlog-threads", log, |later| put_off(&store, later));
+        let slow = OnThread::new("runlog-prune", log, |_| store);
+        Arc::new(Self { quick, slow })
     }
 }
 
@@ -125,7 +103,7 @@ impl<S> Clone for AsyncCheckpointer<S> {
 
 impl<S> fmt::Debug for AsyncCheckpointer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AsyncCheckpointer").field(&self.inner.store).finish()
+        f.debug_tuple("AsyncCheckpointer").field(self.inner.slow.store()).finish()
     }
 }
 
@@ -137,7 +115,7 @@ impl<E> Clone for AsyncSessionLog<E> {
 
 impl<E> fmt::Debug for AsyncSessionLog<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AsyncSessionLog").field(&self.inner.store).finish()
+        f.debug_tuple("AsyncSessionLog").field(self.inner.slow.store()).finish()
     }
 }
 
@@ -150,7 +128,7 @@ impl<S: 'static> AsyncCheckpointer<S> {
 
     /// The store, for those who may wait for the disk.
     pub fn blocking(&self) -> &Checkpointer<S> {
-        &self.inner.store
+        self.inner.slow.store()
     }
 
     /// As [`Checkpointer::threads`].
@@ -161,7 +139,7 @@ impl<S: 'static> AsyncCheckpointer<S> {
         limit: usize,
     ) -> Result<Vec<String>, CheckpointError> {
         let (tenant, after) = (tenant.clone(), after.map(str::to_owned));
-        self.inner.ask(move |store| store.threads(&tenant, after.as_deref(), limit)).await
+        self.inner.quick.ask(move |store| store.threads(&tenant, after.as_deref(), limit)).await
     }
 
     /// As [`Checkpointer::prune`].
@@ -172,13 +150,13 @@ impl<S: 'static> AsyncCheckpointer<S> {
         max_age: Option<Duration>,
     ) -> Result<Pruned, CheckpointError> {
         let key = key.clone();
-        self.inner.ask_slow(move |store| store.prune(&key, newest, max_age)).await
+        self.inner.slow.ask(move |store| store.prune(&key, newest, max_age)).await
     }
 
     /// As [`Checkpointer::delete_thread`].
     pub async fn delete_thread(&self, key: &ThreadKey) -> Result<bool, CheckpointError> {
         let key = key.clone();
-        self.inner.ask_slow(move |store| store.delete_thread(&key)).await
+        self.inner.slow.ask(move |store| store.delete_thread(&key)).await
     }
 
     /// As [`Checkpointer::copy_thread`].
@@ -188,14 +166,14 @@ impl<S: 'static> AsyncCheckpointer<S> {
         to: &ThreadKey,
     ) -> Result<usize, CheckpointError> {
         let (from, to) = (from.clone(), to.clone());
-        self.inner.ask_slow(move |store| store.copy_thread(&from, &to)).await
+        self.inner.slow.ask(move |store| store.copy_thread(&from, &to)).await
     }
 }
 
 impl<S: Serialize + DeserializeOwned + Send + 'static> AsyncCheckpointer<S> {
     /// As [`Checkpointer::put`].
     pub async fn put(&self, checkpoint: Checkpoint<S>) -> Result<(), CheckpointError> {
-        self.inner.ask(move |store| store.put(&checkpoint)).await
+        self.inner.quick.ask(move |store| store.put(&checkpoint)).await
     }
 
     /// As [`Checkpointer::get_latest`].
@@ -204,7 +182,7 @@ impl<S: Serialize + DeserializeOwned + Send + 'static> AsyncCheckpointer<S> {
         key: &ThreadKey,
     ) -> Result<Option<Checkpoint<S>>, CheckpointError> {
         let key = key.clone();
-        self.inner.ask(move |store| store.get_latest(&key)).await
+        self.inner.quick.ask(move |store| store.get_latest(&key)).await
     }
 
     /// As [`Checkpointer::get_by_id`].
@@ -214,7 +192,7 @@ impl<S: Serialize + DeserializeOwned + Send + 'static> AsyncCheckpointer<S> {
         id: &CheckpointId,
     ) -> Result<Option<Checkpoint<S>>, CheckpointError> {
         let (key, id) = (key.clone(), *id);
-        self.inner.ask(move |store| store.get_by_id(&key, &id)).await
+        self.inner.quick.ask(move |store| store.get_by_id(&key, &id)).await
     }
 
     /// As [`Checkpointer::list_history`].
@@ -224,7 +202,7 @@ impl<S: Serialize + DeserializeOwned + Send + 'static> AsyncCheckpointer<S> {
         limit: usize,
     ) -> Result<Vec<Checkpoint<S>>, CheckpointError> {
         let key = key.clone();
-        self.inner.ask(move |store| store.list_history(&key, limit)).await
+        self.inner.quick.ask(move |store| store.list_history(&key, limit)).await
     }
 
     /// As [`Checkpointer::update_state`].
@@ -235,7 +213,7 @@ impl<S: Serialize + DeserializeOwned + Send + 'static> AsyncCheckpointer<S> {
         new_state: S,
     ) -> Result<CheckpointId, CheckpointError> {
         let (key, parent) = (key.clone(), *parent);
-        self.inner.ask(move |store| store.update_state(&key, &parent, new_state)).await
+        self.inner.quick.ask(move |store| store.update_state(&key, &parent, new_state)).await
     }
 }
 
@@ -248,7 +226,7 @@ impl<E: 'static> AsyncSessionLog<E> {
 
     /// The log, for those who may wait for the disk.
     pub fn blocking(&self) -> &SessionLog<E> {
-        &self.inner.store
+        self.inner.slow.store()
     }
 
     /// As [`SessionLog::threads`].
@@ -259,7 +237,7 @@ impl<E: 'static> AsyncSessionLog<E> {
         limit: usize,
     ) -> Result<Vec<String>, CheckpointError> {
         let (tenant, after) = (tenant.clone(), after.map(str::to_owned));
-        self.inner.ask(move |log| log.threads(&tenant, after.as_deref(), limit)).await
+        self.inner.quick.ask(move |log| log.threads(&tenant, after.as_deref(), limit)).await
     }
 
     /// As [`SessionLog::archive_before`].
@@ -269,13 +247,13 @@ impl<E: 'static> AsyncSessionLog<E> {
         watermark: u64,
     ) -> Result<u64, CheckpointError> {
         let key = key.clone();
-        self.inner.ask_slow(move |log| log.archive_before(&key, watermark)).await
+        self.inner.slow.ask(move |log| log.archive_before(&key, watermark)).await
     }
 
     /// As [`SessionLog::delete_thread`].
     pub async fn delete_thread(&self, key: &ThreadKey) -> Result<bool, CheckpointError> {
         let key = key.clone();
-        self.inner.ask_slow(move |log| log.delete_thread(&key)).await
+        self.inner.slow.ask(move |log| log.delete_thread(&key)).await
     }
 }
 
@@ -283,7 +261,7 @@ impl<E: Serialize + DeserializeOwned + Send + 'static> AsyncSessionLog<E> {
     /// As [`SessionLog::append`].
     pub async fn append(&self, key: &ThreadKey, events: &[E]) -> Result<u64, CheckpointError> {
         let (key, lines) = (key.clone(), lines_of(events)?);
-        self.inner.ask(move |log| log.append_lines(&key, &lines)).await
+        self.inner.quick.ask(move |log| log.append_lines(&key, &lines)).await
     }
 
     /// As [`SessionLog::load_since`].
@@ -293,7 +271,7 @@ impl<E: Serialize + DeserializeOwned + Send + 'static> AsyncSessionLog<E> {
         cursor: u64,
     ) -> Result<Vec<E>, CheckpointError> {
         let key = key.clone();
-        self.inner.ask(move |log| log.load_since(&key, cursor)).await
+        self.inner.quick.ask(move |log| log.load_since(&key, cursor)).await
     }
 
     /// As [`SessionLog::load_numbered_since`].
@@ -303,6 +281,6 @@ impl<E: Serialize + DeserializeOwned + Send + 'static> AsyncSessionLog<E> {
         cursor: u64,
     ) -> Result<Vec<(u64, E)>, CheckpointError> {
         let key = key.clone();
-        self.inner.ask(move |log| log.load_numbered_since(&key, cursor)).await
+        self.inner.quick.ask(move |log| log.load_numbered_since(&key, cursor)).await
     }
 }

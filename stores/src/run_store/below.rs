@@ -11,14 +11,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, mkdirat, openat, seek, statat,
-};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, mkdirat, openat, statat};
 use rustix::io::Errno;
-
-/// How many bytes of a file may be holes. A crash leaves some at the end of a file; a file that has
-/// more of them is none of lines, and could make the store as large as it claims to be.
-pub(super) const MAX_HOLES: u64 = 64 << 20;
 
 /// A folder that is open.
 pub(super) struct Folder(OwnedFd);
@@ -85,32 +79,6 @@ impl Folder {
 }
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
-
-/// Whether more than [`MAX_HOLES`] of the first `len` bytes are holes, as far as the system tells.
-/// What is not in holes takes space on the disk, so that it bounds the work.
-pub(super) fn has_many_holes(file: &File, len: u64) -> io::Result<bool> {
-    let (mut at, mut holes) = (0, 0);
-    while at < len {
-        let data = match seek(file, SeekFrom::Data(at)) {
-            Ok(data) => data.clamp(at, len),
-            Err(Errno::NXIO) => len,
-            // This file system knows of no holes.
-            Err(Errno::INVAL | Errno::NOTSUP) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        holes += data - at;
-        if holes > MAX_HOLES {
-            return Ok(true);
-        }
-        at = match seek(file, SeekFrom::Hole(data)) {
-            Ok(hole) => hole.max(data + 1),
-            // It became shorter.
-            Err(Errno::NXIO) => len,
-            Err(error) => return Err(error.into()),
-        };
-    }
-    Ok(false)
-}
 
 #[cfg(test)]
 mod tests {

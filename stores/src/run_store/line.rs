@@ -8,12 +8,9 @@ use serde::de::DeserializeOwned;
 
 use super::error::RunStoreError;
 use super::records::{OtherRecord, RunRecord};
+use crate::json_lines::{Ending, UNTERMINATED};
 use crate::objects;
 use runlog::{ContentType, MAX_KIND_LEN, NewRecord, Seq, Timestamp};
-
-/// The kind of a last line that had no newline, and may be a part of one only. The import of the
-/// command line uses the same word.
-pub(super) const UNTERMINATED: &str = "unterminated-line";
 
 /// JSON that is nested deeper is not read.
 const MAX_DEPTH: usize = 127;
@@ -185,7 +182,7 @@ impl NewLine {
     }
 
     /// A line of a file. What is no record is kept as a line of which nothing is said.
-    pub(super) fn of_file(bytes: Vec<u8>, is_terminated: bool) -> (Self, Result<(), LineFault>) {
+    pub(super) fn of_file(bytes: Vec<u8>, ending: Ending) -> (Self, Result<(), LineFault>) {
         let parsed = parse(&bytes);
         let mut line = match &parsed {
             Ok(record) => Self::of(record),
@@ -197,7 +194,7 @@ impl NewLine {
             },
         };
         line.bytes = bytes;
-        if !is_terminated {
+        if ending == Ending::EndOfFile {
             UNTERMINATED.clone_into(&mut line.kind);
         }
         let fault = if is_blank(&line.bytes) { Ok(()) } else { parsed.map(|_| ()) };

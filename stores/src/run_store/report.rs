@@ -4,12 +4,9 @@ use core::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::below::MAX_HOLES;
 use super::error::RunStoreError;
+use crate::json_lines::{LinesError, MAX_HOLES, MAX_LINE};
 use runlog::Error;
-
-/// The longest line of a file that is imported: the longest record by default.
-pub(super) const MAX_LINE: u64 = 64 << 20;
 
 /// What became of the files of a tree.
 #[derive(Debug, Default)]
@@ -109,6 +106,16 @@ impl fmt::Display for TreeProblem {
 impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+impl From<LinesError> for Refusal {
+    fn from(error: LinesError) -> Self {
+        match error {
+            LinesError::TooLong { line } => Self::LineTooLong { line },
+            LinesError::Sparse => Self::Sparse,
+            LinesError::Io(error) => Self::Io(error),
+        }
     }
 }
 

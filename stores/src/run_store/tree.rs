@@ -7,21 +7,22 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
+use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
 use super::RunStore;
-use super::below::{Folder, has_many_holes};
+use super::below::Folder;
 use super::error::{Result, RunStoreError};
 use super::fold::{Found, Mark};
-use super::line::{NewLine, UNTERMINATED};
+use super::line::NewLine;
 use super::names::{is_name, may_be_of, name_of, numbered};
 use super::open::Opened;
 use super::records::{RunRecord, RunStarted};
-use super::report::{Exported, Imported, MAX_LINE, Refusal, TreeProblem};
+use super::report::{Exported, Imported, Refusal, TreeProblem};
+use crate::json_lines::{Ending, Lines, UNTERMINATED};
 use runlog::{Error, Seq, Timestamp};
 
 /// How many lines, and about how many bytes, are appended at once.
@@ -152,7 +153,7 @@ fn import_folder(
             imported.refuse(&file.path, Refusal::NameNotUtf8);
         } else if let Some(stem) = file.stem() {
             let taken = match listed.file(&file.raw_name) {
-                Ok(Some(file)) => import_file(opened, &file, (folder, stem), imported),
+                Ok(Some(file)) => import_file(opened, file, (folder, stem), imported),
                 Ok(None) => Err(Refusal::NotARun),
                 Err(error) => Err(error.into()),
             };
@@ -182,77 +183,38 @@ fn is_of_file(error: &Error) -> bool {
     )
 }
 
-/// What a look at a whole file says of it.
-#[derive(Default)]
-struct Survey {
-    len: u64,
-    /// The last start in it, as the original has it.
-    started: Option<RunStarted>,
-}
-
-/// The lines of a file, up to where a survey got: another program may still write it.
-struct Lines<'a> {
-    reader: io::Take<BufReader<&'a File>>,
-    number: u64,
-}
-
-impl<'a> Lines<'a> {
-    /// All lines of a file, which only one such value reads at a time.
-    fn new(mut file: &'a File, len: u64) -> io::Result<Self> {
-        file.rewind()?;
-        Ok(Self { reader: BufReader::new(file).take(len), number: 0 })
-    }
-
-    /// The next line, and whether a newline ended it.
-    fn next(&mut self) -> Result<Option<(Vec<u8>, bool)>, Refusal> {
-        let mut line = Vec::new();
-        let read = self.reader.by_ref().take(MAX_LINE + 2).read_until(b'\n', &mut line)?;
-        if read == 0 {
-            return Ok(None);
+/// The last start in a file, as the original has it. All lines of it can be read.
+fn last_start(lines: &mut Lines<File>) -> Result<Option<RunStarted>, Refusal> {
+    let (mut line, mut started) = (Vec::new(), None);
+    while lines.read_onto(&mut line)?.is_some() {
+        if let Ok(RunRecord::Started(record)) = RunRecord::from_line(&line) {
+            started = Some(record);
         }
-        self.number += 1;
-        let is_terminated = line.pop_if(|last| *last == b'\n').is_some();
-        if line.len() as u64 > MAX_LINE {
-            return Err(Refusal::LineTooLong { line: self.number });
-        }
-        Ok(Some((line, is_terminated)))
+        line.clear();
     }
-}
-
-fn survey(file: &File) -> Result<Survey, Refusal> {
-    let mut survey = Survey { len: file.metadata()?.len(), started: None };
-    if has_many_holes(file, survey.len)? {
-        return Err(Refusal::Sparse);
-    }
-    let mut lines = Lines::new(file, survey.len)?;
-    while let Some((line, _)) = lines.next()? {
-        if let Ok(RunRecord::Started(started)) = RunRecord::from_line(&line) {
-            survey.started = Some(started);
-        }
-    }
-    Ok(survey)
+    lines.rewind()?;
+    Ok(started)
 }
 
 fn import_file(
     opened: &Opened,
-    file: &File,
+    file: File,
     (folder, stem): (&str, &str),
     imported: &mut Imported,
 ) -> Result<(), Refusal> {
-    let survey = survey(file)?;
-    let inside = survey
-        .started
+    let mut lines = Lines::of_file(file)?;
+    let started = last_start(&mut lines)?;
+    let inside = started
         .as_ref()
         .filter(|started| may_be_of(folder, &started.agent_id) && may_be_of(stem, &started.run_id));
     let (agent, run) = inside.map_or((folder, stem), |inside| (&inside.agent_id, &inside.run_id));
     let mut mark = Mark::new();
-    mark.empty = survey.len == 0;
+    mark.empty = lines.total_bytes() == 0;
     if (name_of(agent).as_str(), name_of(run).as_str()) != (folder, stem) {
         mark.file = Some((folder.to_owned(), stem.to_owned()));
     }
     let _guard = opened.lock_boundary(agent, run);
     let found = opened.find(agent, run)?;
-    let mut lines = Lines::new(file, survey.len)?;
     if let Some(found) = &found {
         compare(opened, found, &mut lines)?;
     }
@@ -260,8 +222,7 @@ fn import_file(
         let json = mark.to_json();
         drop(opened.log().start_run(agent, run, runlog::Metadata::json(&json))?);
     }
-    let first_at =
-        survey.started.as_ref().map(|started| super::line::timestamp(started.started_at));
+    let first_at = started.as_ref().map(|started| super::line::timestamp(started.started_at));
     let mut rest = Rest { opened, ids: (agent, run), mark, at: first_at, added: 0, damaged: 0 };
     let done = rest.add(&mut lines);
     imported.lines += rest.added;
@@ -277,17 +238,19 @@ fn import_file(
 }
 
 /// Goes through what is stored of a file, and answers whether it is the beginning of the file.
-fn compare(opened: &Opened, found: &Found, lines: &mut Lines<'_>) -> Result<(), Refusal> {
+fn compare(opened: &Opened, found: &Found, lines: &mut Lines<File>) -> Result<(), Refusal> {
+    let mut line = Vec::new();
     let mut trace = opened.log().trace(found.key())?;
     while let Some(record) = trace.next_view() {
         let record = record?;
-        let Some((line, is_terminated)) = lines.next()? else {
+        line.clear();
+        let Some(ending) = lines.read_onto(&mut line)? else {
             // The run went on after it had been imported.
             return Ok(());
         };
-        let was_terminated = record.kind() != Some(UNTERMINATED);
-        if record.payload() != line || was_terminated != is_terminated {
-            return Err(Refusal::Differs { line: lines.number });
+        let was_unterminated = record.kind() == Some(UNTERMINATED);
+        if record.payload() != line || was_unterminated != (ending == Ending::EndOfFile) {
+            return Err(Refusal::Differs { line: lines.number() });
         }
     }
     Ok(())
@@ -305,11 +268,11 @@ struct Rest<'a> {
 }
 
 impl Rest<'_> {
-    fn add(&mut self, lines: &mut Lines<'_>) -> Result<(), Refusal> {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some((line, is_terminated)) = lines.next()? {
+    fn add(&mut self, lines: &mut Lines<File>) -> Result<(), Refusal> {
+        let (mut batch, mut bytes, mut line) = (Vec::new(), 0, Vec::new());
+        while let Some(ending) = lines.read_onto(&mut line)? {
             bytes += line.len();
-            let (mut line, read) = NewLine::of_file(line, is_terminated);
+            let (mut line, read) = NewLine::of_file(core::mem::take(&mut line), ending);
             self.damaged += u64::from(read.is_err());
             self.at = line.at.or(self.at);
             line.at = self.at;

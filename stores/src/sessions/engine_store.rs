@@ -16,7 +16,7 @@ use super::store_trait::{Call, SessionStore, SessionStoreCapabilities};
 use super::types::{JsonSessions, SessionTypes, Stored};
 use super::watch::CommitWatch;
 use crate::objects::readable;
-use crate::worker::{Answer, Worker};
+use crate::worker::OnThread;
 use runlog::{Document, RunLog};
 
 /// Sessions in a [`RunLog`]. Cheap to clone; clones are the same store, and share its thread.
@@ -54,16 +54,9 @@ use runlog::{Document, RunLog};
 /// # Ok(()) }
 /// ```
 pub struct EngineSessionStore<T: SessionTypes = JsonSessions> {
-    inner: Arc<Inner>,
+    inner: Arc<OnThread<Place>>,
     lease: Option<Arc<WriterLease>>,
     types: PhantomData<fn() -> T>,
-}
-
-/// The worker ends in front of the place.
-#[derive(Debug)]
-struct Inner {
-    worker: Worker,
-    place: Arc<Place>,
 }
 
 impl<T: SessionTypes> EngineSessionStore<T> {
@@ -75,9 +68,7 @@ impl<T: SessionTypes> EngineSessionStore<T> {
     /// One of several sets of sessions that know nothing of one another. The name has at most 480
     /// bytes, else every call fails with [`Error::InvalidId`](runlog::Error::InvalidId).
     pub fn named(log: &RunLog, name: &str) -> Self {
-        let worker = Worker::new("runlog-sessions", log);
-        let place = Arc::new(Place::new(log, name, worker.later()));
-        let inner = Inner { worker, place };
+        let inner = OnThread::new("runlog-sessions", log, |later| Place::new(log, name, later));
         Self { inner: Arc::new(inner), lease: None, types: PhantomData }
     }
 
@@ -94,20 +85,10 @@ impl<T: SessionTypes> EngineSessionStore<T> {
     /// checkpoint, `id` is the run's.
     pub fn raw<'a>(&'a self, id: &'a str, part: Part) -> Call<'a, Option<Vec<u8>>> {
         let id = id.to_owned();
-        Box::pin(self.ask(move |place| {
+        Box::pin(self.inner.ask(move |place| {
             let found = place.part(part, &id)?;
             Ok(found.map(|document| document.payload().to_vec()))
         }))
-    }
-
-    /// Has the thread do something.
-    fn ask<R, W>(&self, work: W) -> Answer<'_, R, SessionError>
-    where
-        R: Send + 'static,
-        W: FnOnce(&Place) -> Result<R, SessionError> + Send + 'static,
-    {
-        let place = Arc::clone(&self.inner.place);
-        self.inner.worker.call(move || work(&place))
     }
 
     /// Writes parts of a session.
@@ -118,7 +99,7 @@ impl<T: SessionTypes> EngineSessionStore<T> {
         wanted: Wanted,
     ) -> Result<bool, SessionError> {
         let lease = self.lease_for(&session)?;
-        self.ask(move |place| place.write((&session, lease.as_deref()), &parts, wanted)).await
+        self.inner.ask(move |place| place.write((&session, lease.as_deref()), &parts, wanted)).await
     }
 
     /// The lease of this handle, if it may write this session.
@@ -158,7 +139,7 @@ impl<T: SessionTypes> EngineSessionStore<T> {
         D: DeserializeOwned + Send + 'static,
     {
         let id = id.to_owned();
-        Box::pin(self.ask(move |place| {
+        Box::pin(self.inner.ask(move |place| {
             let found = place.part(part, &id)?;
             found.map(|document| read(&document, (&id, part), known)).transpose()
         }))
@@ -232,7 +213,7 @@ impl<T: SessionTypes> Clone for EngineSessionStore<T> {
 impl<T: SessionTypes> fmt::Debug for EngineSessionStore<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EngineSessionStore")
-            .field("place", &self.inner.place)
+            .field("place", self.inner.store())
             .field("lease", &self.lease)
             .finish_non_exhaustive()
     }
@@ -250,17 +231,17 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
     fn delete<'a>(&'a self, id: &'a str) -> Call<'a, ()> {
         Box::pin(async move {
             let (lease, id) = (self.lease_for(id)?, id.to_owned());
-            self.ask(move |place| place.delete(&id, lease.as_deref())).await
+            self.inner.ask(move |place| place.delete(&id, lease.as_deref())).await
         })
     }
 
     fn list(&self) -> Call<'_, Vec<String>> {
-        Box::pin(self.ask(|place| Ok(place.list()?)))
+        Box::pin(self.inner.ask(|place| Ok(place.list()?)))
     }
 
     fn exists<'a>(&'a self, id: &'a str) -> Call<'a, bool> {
         let id = id.to_owned();
-        Box::pin(self.ask(move |place| Ok(place.exists(&id)?)))
+        Box::pin(self.inner.ask(move |place| Ok(place.exists(&id)?)))
     }
 
     fn save_artifacts<'a>(&'a self, id: &'a str, artifacts: &'a T::Artifacts) -> Call<'a, ()> {
@@ -327,10 +308,15 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
             };
             let (run, bytes) = (run_id.to_owned(), readable::<T::LoopCheckpoint>(checkpoint)?);
             check_schema(&bytes, (run_id, Part::LoopCheckpoint), T::LOOP_CHECKPOINT_SCHEMA)?;
-            self.ask(move |place| {
-                place.write_checkpoint(&run, (session.as_deref(), lease.as_deref()), Some(&bytes))
-            })
-            .await
+            self.inner
+                .ask(move |place| {
+                    place.write_checkpoint(
+                        &run,
+                        (session.as_deref(), lease.as_deref()),
+                        Some(&bytes),
+                    )
+                })
+                .await
         })
     }
 
@@ -340,7 +326,7 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
 
     fn delete_loop_checkpoint<'a>(&'a self, run_id: &'a str) -> Call<'a, ()> {
         let (run, lease) = (run_id.to_owned(), self.lease.clone());
-        Box::pin(self.ask(move |place| {
+        Box::pin(self.inner.ask(move |place| {
             let there = place.part(Part::LoopCheckpoint, &run)?;
             // One that cannot be read says nothing of its session.
             let there: Option<T::LoopCheckpoint> =
@@ -351,7 +337,7 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
     }
 
     fn health_check(&self) -> Call<'_, ()> {
-        Box::pin(self.ask(|place| Ok(place.check_health()?)))
+        Box::pin(self.inner.ask(|place| Ok(place.check_health()?)))
     }
 
     fn backend_name(&self) -> &'static str {
@@ -390,7 +376,7 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
 
     fn load_snapshot<'a>(&'a self, id: &'a str) -> Call<'a, Option<LoadedSnapshot<T>>> {
         let id = id.to_owned();
-        Box::pin(self.ask(move |place| snapshot_from(&id, place)))
+        Box::pin(self.inner.ask(move |place| snapshot_from(&id, place)))
     }
 
     fn acquire_writer_lease<'a>(
@@ -400,12 +386,12 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
         ttl: Duration,
     ) -> Call<'a, WriterLease> {
         let (session, holder) = (session.to_owned(), holder.to_owned());
-        Box::pin(self.ask(move |place| place.acquire(&session, &holder, ttl)))
+        Box::pin(self.inner.ask(move |place| place.acquire(&session, &holder, ttl)))
     }
 
     fn writer_lease<'a>(&'a self, session: &'a str) -> Call<'a, Option<WriterLease>> {
         let session = session.to_owned();
-        Box::pin(self.ask(move |place| Ok(place.current_lease(&session)?)))
+        Box::pin(self.inner.ask(move |place| Ok(place.current_lease(&session)?)))
     }
 
     fn renew_writer_lease<'a>(
@@ -414,15 +400,15 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
         ttl: Duration,
     ) -> Call<'a, WriterLease> {
         let lease = lease.clone();
-        Box::pin(self.ask(move |place| place.renew(&lease, ttl)))
+        Box::pin(self.inner.ask(move |place| place.renew(&lease, ttl)))
     }
 
     fn release_writer_lease<'a>(&'a self, lease: &'a WriterLease) -> Call<'a, bool> {
         let lease = lease.clone();
-        Box::pin(self.ask(move |place| Ok(place.release(&lease)?)))
+        Box::pin(self.inner.ask(move |place| Ok(place.release(&lease)?)))
     }
 
     fn watch_commits(&self) -> Option<CommitWatch> {
-        Some(self.inner.place.hub.watch())
+        Some(self.inner.store().hub.watch())
     }
 }
