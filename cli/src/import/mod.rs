@@ -12,7 +12,7 @@
 //!
 //! 1. Each line is one record, in order; its payload is the bytes between the newlines, so the
 //!    carriage return of CR LF is part of it and a blank line is an empty payload.
-//! 2. A last line without a newline has the kind [`UNTERMINATED`](runlog_stores::json_lines::UNTERMINATED).
+//! 2. A last line without a newline has the kind [`UNTERMINATED`][word].
 //! 3. An empty file is a run without records.
 //!
 //! What a file costs is bounded by the data in it: lines are no longer than a record, and a file
@@ -20,6 +20,8 @@
 //!
 //! A run is imported whole or refused whole. Problems of one file never stop the others; problems
 //! of the store do.
+//!
+//! [word]: runlog_stores::json_lines::UNTERMINATED
 
 mod batch;
 mod file;
