@@ -56,7 +56,7 @@
 //!
 //! # Layers
 //!
-//! `error <- format <- index <- gc <- engine <- stores`. [`format`](mod@format) says what the bytes
+//! `error <- format <- index <- gc <- engine`. [`format`](mod@format) says what the bytes
 //! mean and is pure; it is public for tools that read the file, and follows the specification in
 //! `docs/FORMAT.md`.
 
@@ -73,18 +73,29 @@ mod error;
 pub mod format;
 mod gc;
 mod index;
-#[cfg(feature = "stores")]
-pub mod stores;
 mod types;
 
-pub use engine::{
-    Activity, Adopted, Allow, Appended, Batch, Collected, Committed, Compacted, Compaction,
-    Compression, Cursor, Deleted, Document, DocumentPage, DocumentSummary, Erased, Expected,
-    GcPlan, HeldRun, IndexRecovery, IoCounters, Metadata, NewRecord, Observer, Options, Outcome,
-    Payload, Phase, Pinned, PlannedEviction, ProtectedRun, Receipt, Record, RecordView,
-    RecoveryReport, RunLog, RunPage, RunSummary, RunWriter, SpaceReturn, Stats, TailWriter, Ticket,
-    TornTail, Trace, VerifyReport,
-};
+pub use engine::api::run_log::RunLog;
+pub use engine::api::run_writer::RunWriter;
+pub use engine::api::stats::{Pinned, Stats};
+pub use engine::compact::drive::Compacted;
+pub use engine::read::documents::{Document, DocumentPage, DocumentSummary};
+pub use engine::read::receipts::Receipt;
+pub use engine::read::record::{Record, RecordView};
+pub use engine::read::trace::Trace;
+pub use engine::retain::{Collected, GcPlan, PlannedEviction, ProtectedRun};
+pub use engine::setup::observer::{Activity, Observer, Phase};
+pub use engine::setup::options::{Compaction, Compression, Options, SpaceReturn, TailWriter};
+pub use engine::state::payload::Payload;
+pub use engine::storage::disk::IoCounters;
+pub use engine::values::new_record::NewRecord;
+pub use engine::values::pages::{Adopted, Cursor, Deleted, Erased, HeldRun, RunPage};
+pub use engine::values::report::{IndexRecovery, RecoveryReport, TornTail};
+pub use engine::values::summary::RunSummary;
+pub use engine::values::{Allow, Metadata, Outcome};
+pub use engine::verify::VerifyReport;
+pub use engine::write::batch::{Batch, Committed, Expected};
+pub use engine::write::ticket::{Appended, Ticket};
 pub use error::{
     Corruption, Damage, Error, IdKind, IoAction, Owner, Place, Result, Sized as SizedThing,
 };
@@ -97,7 +108,7 @@ pub use types::{
 /// What the engine takes from its surroundings: time, randomness, the boot id, and who does its
 /// background work.
 pub mod env {
-    pub use crate::engine::env::{
+    pub use crate::engine::setup::environment::{
         BootId, Clock, Entropy, Environment, Scheduler, Step, Steps, SystemClock, SystemEntropy,
     };
 }

@@ -5,11 +5,11 @@
 use std::path::Path;
 
 use runlog::{Error, Record, RunLog, RunRef, RunSummary, Seq};
+use runlog_stores::json_lines::UNTERMINATED;
 
 use crate::args::ShowArgs;
 use crate::escape::cut;
 use crate::failure::{Exit, Failure};
-use crate::import::UNTERMINATED;
 use crate::json::RecordRow;
 use crate::output::{Output, complain, count, size};
 use crate::{store, time};

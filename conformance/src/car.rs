@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use runlog::stores::run_store::{
+use runlog_stores::run_store::{
     RetentionConfig, RunEnded, RunRecord, RunStarted, RunStore, RunSummary,
 };
 use serde::Serialize;

@@ -5,7 +5,7 @@
 
 use async_trait::async_trait;
 use runlog::Error;
-use runlog::stores::trajectory::TrajectoryLog;
+use runlog_stores::trajectory::TrajectoryLog;
 use serde::Serialize;
 
 /// A `TrajectorySink` of clark-agent 0.2 and 0.4 that writes into a [`TrajectoryLog`].

@@ -4,52 +4,31 @@
 //! floors: a component uses those below it, and what is below never calls up. `tests/it/tidy.rs`
 //! holds the table of the floors.
 
-mod api;
-mod background;
-mod checkpoint;
-mod compact;
-mod open;
-mod read;
-mod reclaim;
-mod retain;
-mod setup;
-mod space;
-mod state;
+pub(crate) mod api;
+pub(crate) mod background;
+pub(crate) mod checkpoint;
+pub(crate) mod compact;
+pub(crate) mod open;
+pub(crate) mod read;
+pub(crate) mod reclaim;
+pub(crate) mod retain;
+pub(crate) mod setup;
+pub(crate) mod space;
+pub(crate) mod state;
 pub(crate) mod storage;
-mod values;
-mod verify;
-mod write;
+pub(crate) mod values;
+pub(crate) mod verify;
+pub(crate) mod write;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use self::api::run_log::RunLog;
-pub use self::api::run_writer::RunWriter;
-pub use self::api::stats::{Pinned, Stats};
-use self::checkpoint::{Checkpoints, IndexSlot};
-use self::compact::Compactor;
-pub use self::compact::drive::Compacted;
-pub use self::read::documents::{Document, DocumentPage, DocumentSummary};
-pub use self::read::receipts::Receipt;
-pub use self::read::record::{Record, RecordView};
-pub use self::read::trace::Trace;
-use self::reclaim::Reclaimer;
-use self::retain::Retainer;
-pub use self::retain::{Collected, GcPlan, PlannedEviction, ProtectedRun};
-pub(crate) use self::setup::environment as env;
-pub use self::setup::observer::{Activity, Observer, Phase};
-pub use self::setup::options::{Compaction, Compression, Options, SpaceReturn, TailWriter};
-pub use self::state::payload::Payload;
-pub use self::storage::disk::IoCounters;
-pub use self::values::new_record::NewRecord;
-pub use self::values::pages::{Adopted, Cursor, Deleted, Erased, HeldRun, RunPage};
-pub use self::values::report::{IndexRecovery, RecoveryReport, TornTail};
-pub use self::values::summary::RunSummary;
-pub use self::values::{Allow, Metadata, Outcome};
-pub use self::verify::VerifyReport;
-use self::write::Log;
-pub use self::write::batch::{Batch, Committed, Expected};
-pub use self::write::ticket::{Appended, Ticket};
+use crate::engine::checkpoint::{Checkpoints, IndexSlot};
+use crate::engine::compact::Compactor;
+use crate::engine::reclaim::Reclaimer;
+use crate::engine::retain::Retainer;
+use crate::engine::values::report::RecoveryReport;
+use crate::engine::write::Log;
 
 /// An open store: its components, from the lowest floor to the highest.
 #[derive(Debug)]

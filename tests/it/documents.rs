@@ -507,6 +507,42 @@ fn of_an_erased_document_no_byte_of_any_value_is_left() {
 }
 
 #[test]
+fn a_batch_that_defers_its_sync_is_there_at_once_and_durable_once_it_was_waited_for() {
+    let (_, log) = store();
+    let durable = || log.stats().unwrap().durable;
+    let before = durable();
+    let mut batch = Batch::new();
+    batch.put_if("space", "key", NewRecord::new(b"1"), Expected::Absent).defer_sync();
+    batch.durability(Durability::Disk);
+    let committed = log.commit(&batch).unwrap();
+    assert_eq!(read(&log, "key").as_deref(), Some(&b"1"[..]));
+    assert!(matches!(log.commit(&batch), Err(Error::Conflict { .. })));
+    assert!(!committed.ticket.is_durable() && durable() == before, "neither call has waited");
+    committed.ticket.wait().unwrap();
+    assert!(committed.ticket.is_durable() && durable() > before);
+}
+
+#[test]
+fn the_version_of_a_document_is_that_which_get_gives() {
+    let (storage, mut log) = store();
+    let check = |log: &RunLog, expected: Option<Version>| {
+        assert_eq!(log.version_of("space", "key").unwrap(), expected);
+        assert_eq!(log.get("space", "key").unwrap().map(|found| found.version()), expected);
+    };
+    check(&log, None);
+    let mut last = log.put("space", "key", &NewRecord::new(b"1")).unwrap();
+    check(&log, Some(last));
+    seal(&log);
+    check(&log, Some(last));
+    last = log.put("space", "key", &NewRecord::new(b"2")).unwrap();
+    log = reopened(&storage, log);
+    check(&log, Some(last));
+    log.delete("space", "key").unwrap();
+    check(&log, None);
+    assert!(matches!(log.version_of("", "key"), Err(Error::InvalidId { .. })));
+}
+
+#[test]
 fn names_of_documents_are_any_text_of_1_to_512_bytes() {
     let (storage, log) = store();
     let long = "k".repeat(512);

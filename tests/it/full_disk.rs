@@ -107,6 +107,42 @@ fn a_power_loss_on_a_full_disk_that_forgets_what_was_freed_poisons_nothing() {
     }
 }
 
+/// Goal: a program can say why it stops on a disk that has no space for anything else.
+#[test]
+fn a_short_urgent_batch_takes_of_the_space_that_is_kept_back_and_a_long_one_does_not() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    disk.set_capacity(disk.allocated());
+    for len in [8_000, 1_000, 100, 0] {
+        while done_or_full("fill", run.append(&vec![1; len])) {}
+    }
+    let commit = |len: usize, is_urgent: bool| {
+        let payload = vec![2; len];
+        let mut batch = Batch::new();
+        batch.append("agent", "run", NewRecord::new(&payload));
+        if is_urgent {
+            batch.urgent();
+        }
+        done_or_full("batch", log.commit(&batch))
+    };
+    let count = log.trace("run").unwrap().count();
+    let long = usize::try_from(EXTENT / 64).unwrap();
+    assert!(!commit(0, false), "an ordinary batch finds no space");
+    assert!(!commit(long, true), "neither does a long one that is urgent");
+    assert!(commit(long - 128, true), "a short one does");
+    assert!(!commit(0, false), "what it left is not for others");
+    let _ = run.end(&Outcome::failed()).unwrap();
+    let log = reopened(log, &disk);
+    assert_eq!(log.trace("run").unwrap().count(), count + 1);
+    assert!(log.verify().unwrap().is_clean());
+}
+
+fn reopened(log: RunLog, disk: &SimDisk) -> RunLog {
+    log.close().unwrap();
+    options().open_storage(Arc::new(disk.clone())).unwrap()
+}
+
 /// A store of several segments that are partly dead, and of a tail with a long directory.
 fn closed_store(tail: usize) -> SimDisk {
     let disk = SimDisk::untracked(Vec::new());

@@ -19,6 +19,7 @@ mod every_call;
 #[cfg(target_os = "linux")]
 mod ext3;
 #[cfg(target_os = "linux")]
+mod floors;
 mod forks;
 mod format_golden;
 mod full_disk;

@@ -1,12 +1,11 @@
 //! Lines that are appended together.
 
-use std::io;
 use std::ops::Range;
 
 use runlog::{ContentType, NewRecord, RunWriter, Timestamp};
+use runlog_stores::json_lines::{Ending, LinesError, UNTERMINATED};
 
-use super::line::{RAW, UNTERMINATED};
-use super::lines::Ending;
+use super::line::RAW;
 use super::reading::Reading;
 
 /// How much is appended at once: enough to make the cost of a call small, little enough to keep
@@ -42,7 +41,7 @@ impl Batch {
     }
 
     /// Replaces the lines by the next ones of the file.
-    pub(crate) fn fill(&mut self, reading: &mut Reading) -> io::Result<()> {
+    pub(crate) fn fill(&mut self, reading: &mut Reading) -> Result<(), LinesError> {
         self.bytes.clear();
         self.entries.clear();
         self.first_line = reading.lines_read + 1;

@@ -11,15 +11,14 @@ use std::fmt;
 use std::io;
 
 use runlog::{Durability, Metadata, Outcome, RunLog, RunStatus, RunSummary, RunWriter, Trace};
+use runlog_stores::json_lines::{Ending, LinesError, MAX_HOLES, MAX_LINE, UNTERMINATED};
 
 use crate::failure::with_sources;
 use crate::output::{grouped, size};
-use crate::store::MAX_RECORD;
 
 use super::batch::Batch;
-use super::line::{LineDamage, UNTERMINATED};
-use super::lines::Ending;
-use super::reading::{MAX_HOLES, Reading};
+use super::line::LineDamage;
+use super::reading::Reading;
 use super::tree::Source;
 
 /// What became of a file.
@@ -58,12 +57,7 @@ pub(crate) enum FileError {
 /// Why a file is refused.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    Read(io::Error),
-    LineTooLong {
-        line: u64,
-    },
-    /// More of it than [`MAX_HOLES`] is holes.
-    Sparse,
+    Lines(LinesError),
     /// A run of this name has other records.
     Differs {
         agent: String,
@@ -81,18 +75,18 @@ pub(crate) enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(error) => error.fmt(f),
-            Self::LineTooLong { line } => write!(
+            Self::Lines(LinesError::TooLong { line }) => write!(
                 f,
                 "line {line} has more than {} bytes, which no record has; nothing of the file was \
                  imported",
-                grouped(MAX_RECORD)
+                grouped(MAX_LINE)
             ),
-            Self::Sparse => write!(
+            Self::Lines(LinesError::Sparse) => write!(
                 f,
                 "more than {} of it are holes, which no program wrote; nothing of it was imported",
                 size(MAX_HOLES)
             ),
+            Self::Lines(error) => error.fmt(f),
             Self::Differs { agent, run, line } => write!(
                 f,
                 "run {run:?} of agent {agent:?} is there already and differs from line {line} on"
@@ -107,7 +101,13 @@ impl fmt::Display for Refusal {
 
 impl From<io::Error> for FileError {
     fn from(error: io::Error) -> Self {
-        Self::File(Refusal::Read(error))
+        LinesError::from(error).into()
+    }
+}
+
+impl From<LinesError> for FileError {
+    fn from(error: LinesError) -> Self {
+        Self::File(Refusal::Lines(error))
     }
 }
 

@@ -3,14 +3,12 @@
 use std::borrow::Cow;
 
 use runlog::{ContentType, Outcome, Timestamp};
+use runlog_stores::json_lines::UNTERMINATED;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::time;
-
-/// The kind of a last line that the file did not end with a newline.
-pub(crate) const UNTERMINATED: &str = "unterminated-line";
 
 /// The kind of a line that is not exactly one JSON value.
 pub(crate) const RAW: &str = "raw";

@@ -2,7 +2,6 @@
 //!
 //! - [`tree`]: which files the paths mean, and whose runs they are.
 //! - [`place`]: files and folders, opened so that no link is followed.
-//! - [`lines`]: a file as lines, with memory for the longest one only.
 //! - [`mod@line`]: what one line is: its kind, its time, whether it is damaged.
 //! - [`reading`]: a file that is being read, and what its lines have said so far.
 //! - [`batch`]: lines that are appended together.
@@ -13,19 +12,20 @@
 //!
 //! 1. Each line is one record, in order; its payload is the bytes between the newlines, so the
 //!    carriage return of CR LF is part of it and a blank line is an empty payload.
-//! 2. A last line without a newline has the kind [`UNTERMINATED`].
+//! 2. A last line without a newline has the kind [`UNTERMINATED`][word].
 //! 3. An empty file is a run without records.
 //!
 //! What a file costs is bounded by the data in it: lines are no longer than a record, and a file
-//! with more than [`reading::MAX_HOLES`] of holes is refused.
+//! with more than [`MAX_HOLES`](runlog_stores::json_lines::MAX_HOLES) of holes is refused.
 //!
 //! A run is imported whole or refused whole. Problems of one file never stop the others; problems
 //! of the store do.
+//!
+//! [word]: runlog_stores::json_lines::UNTERMINATED
 
 mod batch;
 mod file;
 mod line;
-mod lines;
 mod place;
 mod reading;
 mod report;
@@ -40,8 +40,6 @@ use crate::store;
 
 use self::file::{FileError, Importer};
 use self::report::Reporter;
-
-pub(crate) use self::line::UNTERMINATED;
 
 /// The agent of files that belong to no folder of runs, where the user names none.
 const DEFAULT_AGENT: &str = "imported";

@@ -1,26 +1,17 @@
 //! A file that is being read line by line, and what its lines have said so far.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _};
 use std::time::UNIX_EPOCH;
 
 use runlog::Timestamp;
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::Errno;
+use runlog_stores::json_lines::{Ending, Lines, LinesError};
 
-use crate::store::MAX_RECORD;
-
-use super::file::{FileError, Refusal};
+use super::file::FileError;
 use super::line::{Boundary, End, Line, LineDamage};
-use super::lines::{Ending, Lines, survey};
 use super::place::Place;
 
 /// How many damaged lines of one file are remembered by number; all are counted.
 const DAMAGED_KEPT: usize = 1000;
-
-/// How many bytes of a file may be holes. A crash leaves some at the end of a file; a file that has
-/// more of them is none of lines, and could make the store as large as it claims to be.
-pub(crate) const MAX_HOLES: u64 = 64 << 20;
 
 /// A file that is being read, and what was seen of it so far.
 #[derive(Debug)]
@@ -45,20 +36,13 @@ pub(crate) struct Reading {
 impl Reading {
     /// Opens a file whose lines are records, as far as it goes by now.
     pub(crate) fn open(place: &Place) -> Result<Self, FileError> {
-        let mut file = place.file()?;
-        let metadata = file.metadata()?;
-        if has_many_holes(&file, metadata.len())? {
-            return Err(FileError::File(Refusal::Sparse));
-        }
-        file.rewind()?;
-        let survey = survey(file.by_ref().take(metadata.len()), MAX_RECORD)?;
-        if let Some(line) = survey.too_long {
-            return Err(FileError::File(Refusal::LineTooLong { line }));
-        }
-        file.rewind()?;
-        let since_epoch = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let file = place.file()?;
+        let modified = file.metadata()?.modified()?;
+        let mut lines = Lines::of_file(file)?;
+        lines.check()?;
+        let since_epoch = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Self {
-            lines: Lines::new(file, survey.len),
+            lines,
             modified: Timestamp(i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)),
             lines_read: 0,
             bytes_read: 0,
@@ -71,7 +55,10 @@ impl Reading {
     }
 
     /// Appends the next line to the buffer and says what it is.
-    pub(crate) fn line_onto(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<(Line, Ending)>> {
+    pub(crate) fn line_onto(
+        &mut self,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Option<(Line, Ending)>, LinesError> {
         let start = buffer.len();
         let Some(ending) = self.lines.read_onto(buffer)? else {
             return Ok(None);
@@ -101,30 +88,4 @@ impl Reading {
         let unsaid = if self.has_start { End::Interrupted } else { End::Completed };
         self.end.unwrap_or(unsaid)
     }
-}
-
-/// Whether more than [`MAX_HOLES`] of the first `len` bytes are holes, as far as the system tells.
-/// What is not in holes takes space on the disk, so that it bounds the work.
-fn has_many_holes(file: &File, len: u64) -> io::Result<bool> {
-    let (mut at, mut holes) = (0, 0);
-    while at < len {
-        let data = match seek(file, SeekFrom::Data(at)) {
-            Ok(data) => data.clamp(at, len),
-            Err(Errno::NXIO) => len,
-            // This file system knows of no holes.
-            Err(Errno::INVAL | Errno::NOTSUP) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        holes += data - at;
-        if holes > MAX_HOLES {
-            return Ok(true);
-        }
-        at = match seek(file, SeekFrom::Hole(data)) {
-            Ok(hole) => hole.max(data + 1),
-            // It became shorter.
-            Err(Errno::NXIO) => len,
-            Err(error) => return Err(error.into()),
-        };
-    }
-    Ok(false)
 }

@@ -28,7 +28,7 @@ use a3s_code_core::verification::VerificationReport;
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
 use runlog::RunLog;
-use runlog::stores::sessions::{
+use runlog_stores::sessions::{
     EngineSessionStore, SessionSnapshot, SessionStore as _, SessionTypes,
 };
 use serde::{Deserialize, Serialize};

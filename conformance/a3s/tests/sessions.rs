@@ -21,7 +21,7 @@ use a3s_code_core::tools::{ArtifactStore, ToolArtifact};
 use a3s_code_core::trace::TraceEvent;
 use a3s_code_core::verification::{VerificationCheck, VerificationReport};
 use runlog::storage::MemoryStorage;
-use runlog::stores::sessions::{Part, SessionError};
+use runlog_stores::sessions::{Part, SessionError};
 use runlog::{NewRecord, Options, RunLog};
 use runlog_conformance_a3s::A3sSessionStore;
 use serde_json::json;

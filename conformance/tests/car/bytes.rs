@@ -3,8 +3,8 @@
 
 use car_proto_0_23 as v23;
 use car_proto_0_60 as v60;
-use runlog::stores::run_store as ours;
 use runlog_conformance::car::{CarRunStore, V0_23, V0_60, Version, to_ours, to_theirs};
+use runlog_stores::run_store as ours;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -3,8 +3,8 @@
 //! calls.
 
 use chrono::SecondsFormat;
-use runlog::stores::run_store::{RetentionConfig, RunStatus};
 use runlog_conformance::car::{CarRunStore, V0_23, V0_60, Version};
+use runlog_stores::run_store::{RetentionConfig, RunStatus};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 
 use car_ir_0_60 as ir;
 use car_proto_0_60 as v60;
-use runlog::stores::run_store as ours;
+use runlog_stores::run_store as ours;
 use serde_json::{Value, json};
 
 use super::run_store_world::{NOW, time};

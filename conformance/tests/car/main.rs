@@ -5,6 +5,6 @@
 mod bytes;
 mod cases;
 mod late;
-#[path = "../../../tests/stores/run_store_world.rs"]
+#[path = "../../../stores/tests/stores/run_store_world.rs"]
 #[allow(dead_code, reason = "it is for other tests too")]
 mod run_store_world;

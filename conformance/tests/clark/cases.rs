@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use runlog::storage::MemoryStorage;
-use runlog::stores::trajectory::{
-    Hole, HoleCause, Item, StoredRecord, TrajectoryLog, TrajectoryRecord as OurRecord,
-};
 use runlog::{Options, RunLog, RunStatus};
 use runlog_conformance::clark::ClarkSink;
+use runlog_stores::trajectory::{
+    Hole, HoleCause, Item, StoredRecord, TrajectoryLog, TrajectoryRecord as OurRecord,
+};
 use serde_json::{Value, json};
 
 use super::clark::{

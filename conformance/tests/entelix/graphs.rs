@@ -121,7 +121,7 @@ async fn each_node_leaves_a_checkpoint_that_knows_which_is_next() {
 async fn without_a_thread_there_are_no_checkpoints() {
     for store in each() {
         run(&store, &ExecutionContext::new()).await;
-        let tenant = runlog::stores::checkpoints::TenantId::default();
+        let tenant = runlog_stores::checkpoints::TenantId::default();
         assert!(store.store().store().threads(&tenant, None, 9).await.unwrap().is_empty());
     }
 }

@@ -88,9 +88,26 @@ impl RunLog {
         self.log().reader.document(namespace, key)
     }
 
-    /// The version of a document, if it is there. Reads no value.
-    #[cfg(feature = "stores")]
-    pub(crate) fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
+    /// The version of a document, if it is there: what [`RunLog::get`] would say, without reading
+    /// the value.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-vof-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use runlog::NewRecord;
+    ///
+    /// let log = runlog::Options::new().open(&path)?;
+    /// assert_eq!(log.version_of("plans", "tea")?, None);
+    /// let written = log.put("plans", "tea", &NewRecord::new(b"boil water"))?;
+    /// assert_eq!(log.version_of("plans", "tea")?, Some(written));
+    /// # log.close()?; let _ = std::fs::remove_file(&path);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidId`].
+    pub fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
         self.log().reader.version_of(namespace, key)
     }
 

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::engine::checkpoint::redb_backend::IndexHost;
-use crate::engine::reclaim::evictions;
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Compression;
 use crate::engine::state::catalog::Catalog;
+use crate::engine::state::evictions::evictions;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
 use crate::error::Result;

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use crate::engine::open::salvage::salvage;
-use crate::engine::state::segment::next_frame;
+use crate::engine::state::scan::next_frame;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};

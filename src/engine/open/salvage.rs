@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::open::front_matter::Base;
-use crate::engine::state::scan::{Item, Lexed, directory_in, lex, payload_of};
-use crate::engine::state::segment::{Segment, next_frame};
+use crate::engine::state::scan::{Item, Lexed, directory_in, lex, next_frame, payload_of};
+use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::error::{Error, Place, Result};
 use crate::format::FrameKind;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::read::Reader;
-use crate::engine::reclaim::has_evictions;
+use crate::engine::state::evictions::has_evictions;
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::FrameKind;

@@ -28,6 +28,7 @@ use crate::engine::checkpoint::{Checkpoints, IndexSlot};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Rate;
 use crate::engine::state::catalog::Catalog;
+use crate::engine::state::evictions::{evictions, has_evictions, runs_among};
 use crate::engine::state::scan::{Item, lex};
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
@@ -362,37 +363,6 @@ impl Reclaimer {
         }
         Ok(())
     }
-}
-
-pub(crate) fn has_evictions(segment: &Segment) -> bool {
-    segment.sealed().is_some_and(|sealed| sealed.has_evictions)
-}
-
-/// The runs that a segment evicts. One that was retired before the store was opened has to be read.
-pub(crate) fn evictions(segment: &Segment) -> Result<Vec<RunNo>> {
-    if segment.sealed().is_some_and(|sealed| !sealed.has_evictions) {
-        return Ok(Vec::new());
-    }
-    segment.in_directory(|directory| {
-        directory.evictions().map(|found| found.map(|found| found.run_no)).collect()
-    })
-}
-
-/// Those of the runs of which a segment has frames, and no eviction of its own.
-pub(crate) fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Result<Vec<RunNo>> {
-    if asked.is_empty() {
-        return Ok(Vec::new());
-    }
-    let own = evictions(segment)?;
-    let found: Vec<RunNo> = segment.in_directory(|directory| {
-        if asked.len() >= directory.run_count() as usize {
-            return (0..directory.run_count()).map(|slot| directory.run_no(slot)).collect();
-        }
-        let find = |run_no: &RunNo| Ok(directory.find_no(*run_no)?.map(|_| *run_no));
-        asked.keys().filter_map(|run_no| find(run_no).transpose()).collect()
-    })?;
-    let is_asked = |run_no: &RunNo| asked.contains_key(run_no) && !own.contains(run_no);
-    Ok(found.into_iter().filter(is_asked).collect())
 }
 
 /// Whether all runs of a segment are deleted, and no run was missed because of damage.

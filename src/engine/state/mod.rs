@@ -2,6 +2,7 @@
 
 pub(crate) mod active_runs;
 pub(crate) mod catalog;
+pub(crate) mod evictions;
 pub(crate) mod fold;
 pub(crate) mod location_cache;
 pub(crate) mod log_state;

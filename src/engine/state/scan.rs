@@ -7,16 +7,18 @@
 use std::collections::HashMap;
 
 use crate::engine::state::fold::{note_block, note_frame};
-use crate::engine::state::segment::{Segment, next_frame};
+use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::codec::Decoded;
 use crate::format::directory::RECORD_COST;
-use crate::format::frame::{self, FLAG_BATCH, FRAME_HEADER_LEN, FrameCheck, frame_len};
+use crate::format::frame::{
+    self, FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, claims_position, frame_len,
+};
 use crate::format::manifest::used_len;
 use crate::format::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind, eviction};
-use crate::types::{AgentId, RunId, RunNo, Seq};
+use crate::types::{AgentId, LogPosition, RunId, RunNo, Seq};
 
 /// A frame whose header checks.
 #[derive(Debug, Clone, Copy)]
@@ -299,4 +301,16 @@ pub(crate) fn missing_in<'a>(items: impl Iterator<Item = &'a Item>) -> Missing {
         }
     }
     missing
+}
+
+/// The first offset at or behind `from` where a valid frame header stands.
+pub(crate) fn next_frame(extent: &[u8], check: &FrameCheck, from: u32) -> Option<u32> {
+    let start = (from.max(SEGMENT_HEADER_LEN) as usize).next_multiple_of(FRAME_ALIGN);
+    (start..extent.len().saturating_sub(FRAME_HEADER_LEN - 1)).step_by(FRAME_ALIGN).find_map(|at| {
+        let offset = u32::try_from(at).ok()?;
+        let bytes = extent.get(at..)?;
+        let position = LogPosition { segment: check.segment(), offset };
+        (claims_position(bytes, position) && FrameHeader::decode_with(bytes, check, offset).is_ok())
+            .then_some(offset)
+    })
 }

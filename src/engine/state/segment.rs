@@ -18,7 +18,7 @@ use crate::engine::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result, unless_damaged};
 use crate::format::codec::Decoded;
 use crate::format::directory::offset_in_list;
-use crate::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, claims_position};
+use crate::format::frame::FRAME_HEADER_LEN;
 use crate::format::manifest::{Change, SealedAt};
 use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{Directory, ExtentSize, FrameCheck, FrameHeader, FrameKind, SegmentKey};
@@ -491,16 +491,4 @@ impl CheckedFrame {
     fn start(&self) -> u32 {
         self.header.position.offset.saturating_add(HEADER)
     }
-}
-
-/// The first offset at or behind `from` where a valid frame header stands.
-pub(crate) fn next_frame(extent: &[u8], check: &FrameCheck, from: u32) -> Option<u32> {
-    let start = (from.max(SEGMENT_HEADER_LEN) as usize).next_multiple_of(FRAME_ALIGN);
-    (start..extent.len().saturating_sub(FRAME_HEADER_LEN - 1)).step_by(FRAME_ALIGN).find_map(|at| {
-        let offset = u32::try_from(at).ok()?;
-        let bytes = extent.get(at..)?;
-        let position = LogPosition { segment: check.segment(), offset };
-        (claims_position(bytes, position) && FrameHeader::decode_with(bytes, check, offset).is_ok())
-            .then_some(offset)
-    })
 }

@@ -317,7 +317,7 @@ impl Log {
         let adds = |write| matches!(write, &Write::Put { .. } | &Write::Append { .. });
         let only_deletes = !batch.writes.iter().any(adds);
         // Evictions give back more than they take.
-        let urgency = if only_deletes || batch.uses_reserve && is_short {
+        let urgency = if only_deletes || batch.is_urgent && is_short {
             Urgency::Reserve
         } else {
             Urgency::Normal

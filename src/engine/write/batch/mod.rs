@@ -55,8 +55,9 @@ pub struct Batch<'a> {
     conditions: usize,
     durability: Durability,
     /// It may use a part of the space that is kept back for ends.
-    uses_reserve: bool,
-    is_put_off: bool,
+    is_urgent: bool,
+    /// The caller waits for the disk.
+    defers_sync: bool,
 }
 
 /// An item of a batch. One that only says how a document must be counts as no write.
@@ -75,8 +76,8 @@ impl<'a> Batch<'a> {
             writes: Vec::new(),
             conditions: 0,
             durability: Durability::Process,
-            uses_reserve: false,
-            is_put_off: false,
+            is_urgent: false,
+            defers_sync: false,
         }
     }
 
@@ -163,24 +164,67 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// Lets the batch use the space that is kept back for ends, if it is short: for the last record
-    /// of a run, without which its end says too little.
-    #[cfg(feature = "stores")]
-    pub(crate) fn use_reserve(&mut self) -> &mut Self {
-        self.uses_reserve = true;
+    /// Lets the batch use the space that is kept back for ends and deletions, if it is small: when
+    /// the disk is full and the batch is what finishes something or gives space back, such as the
+    /// last record of a run, or a deletion that also writes a document.
+    ///
+    /// Small means that all records and documents, with the headers of their frames, take at most
+    /// 8 KiB, or a 64th of an extent if that is less; a larger batch is treated as not urgent. A
+    /// batch that only deletes is always urgent.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-urgent-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use runlog::{Batch, NewRecord, Outcome};
+    ///
+    /// let log = runlog::Options::new().open(&path)?;
+    /// let run = log.start_run("planner", "run-1", ())?;
+    /// // Also on a full disk the run says why it stopped.
+    /// let mut batch = Batch::new();
+    /// batch.append("planner", "run-1", NewRecord::new(b"no space left").kind("stopped"));
+    /// log.commit(batch.urgent())?;
+    /// run.end(&Outcome::failed())?;
+    /// # drop(run); log.close()?; let _ = std::fs::remove_file(&path);
+    /// # Ok(()) }
+    /// ```
+    pub fn urgent(&mut self) -> &mut Self {
+        self.is_urgent = true;
         self
     }
 
-    /// Leaves it to the caller to wait until the batch, or what refused it, survives power loss.
-    #[cfg(feature = "stores")]
-    pub(crate) fn put_off(&mut self) -> &mut Self {
-        self.is_put_off = true;
+    /// Leaves it to the caller to wait until the batch survives power loss: the commit writes it
+    /// at [`Durability::Process`], whatever its writes and conditions ask for. So many batches
+    /// share one sync.
+    ///
+    /// Wait with [`Committed::ticket`], or with [`crate::RunLog::sync`], before anyone is told of
+    /// the batch. This holds for refusals as well: what a [`crate::Error::Conflict`] was refused
+    /// for may itself not survive power loss before [`crate::RunLog::sync`] has returned.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-defer-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use runlog::{Batch, Expected, NewRecord};
+    ///
+    /// let log = runlog::Options::new().open(&path)?;
+    /// for job in ["1", "2", "3"] {
+    ///     let mut batch = Batch::new();
+    ///     batch.put_if("jobs", job, NewRecord::new(b"taken"), Expected::Absent).defer_sync();
+    ///     log.commit(&batch)?;
+    /// }
+    /// log.sync()?; // one for all three
+    /// # log.close()?; let _ = std::fs::remove_file(&path);
+    /// # Ok(()) }
+    /// ```
+    pub fn defer_sync(&mut self) -> &mut Self {
+        self.defers_sync = true;
         self
     }
 
     /// What it must survive before the commit returns.
     fn level(&self) -> Durability {
-        if self.is_put_off { Durability::Process } else { self.durability }
+        if self.defers_sync { Durability::Process } else { self.durability }
     }
 
     /// How many writes it has; what is only expected is none.

@@ -1,0 +1,336 @@
+//! Effects on the world outside: begun, and finished later, or never.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{clear, json};
+use crate::room::deleting;
+use runlog::{
+    Batch, Document, Durability, Error, Expected, NewRecord, Result, RunLog, Timestamp, Version,
+};
+
+/// What the namespaces of ledgers begin with; no caller's namespace should.
+const NAMESPACE: &str = "\0effects/";
+
+/// Keys that are looked at in one step of [`EffectLedger::unfinished`].
+const PAGE: usize = 500;
+
+/// A ledger of effects, by keys of the caller's choice. Cheap to clone; clones are the same ledger.
+///
+/// Before an effect is carried out it is begun, and after that it is completed with its result, or
+/// failed. A crash in between leaves it begun: nobody can know whether the effect happened, so the
+/// ledger says so, and leaves it to the caller to find out. That is what at-most-once means.
+///
+/// Each beginning has a [`Claim`], which finishing it takes. A worker that comes back late, after
+/// its effect was failed by an operator and begun by another worker, has an old claim: what it
+/// says then is refused, and changes nothing for the other one.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let path = std::env::temp_dir().join(format!("runlog-doc-ledger-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// use runlog_stores::consume_once::{Begin, EffectLedger};
+///
+/// let log = runlog::Options::new().open(&path)?;
+/// let ledger = EffectLedger::new(&log);
+/// if let Begin::Go(claim) = ledger.begin("refund-7", "worker-1")? {
+///     // ... pay back ...
+///     ledger.complete(&claim, b"receipt 99")?;
+/// }
+/// let Begin::Completed { result, .. } = ledger.begin("refund-7", "worker-2")? else { panic!() };
+/// assert_eq!(result, b"receipt 99");
+/// assert!(ledger.unfinished()?.is_empty());
+/// # log.close()?; let _ = std::fs::remove_file(&path);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct EffectLedger {
+    log: RunLog,
+    namespace: String,
+}
+
+/// One beginning of an effect: the right to finish it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    key: String,
+    begun: Version,
+}
+
+impl Claim {
+    /// The key of the effect.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+/// What became of [`EffectLedger::begin`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "only `Go` allows the effect"]
+pub enum Begin {
+    /// The effect is the caller's to carry out: it was never begun, or it failed before.
+    Go(Claim),
+    /// A worker began it and has not finished it. If that worker is gone, nobody knows whether the
+    /// effect happened: the caller must find out, and then complete or fail it.
+    Unfinished {
+        /// Who began it.
+        by: String,
+        /// When.
+        at: Timestamp,
+        /// Finishes it in place of that worker, whose own claim is worth nothing from then on.
+        claim: Claim,
+    },
+    /// It was carried out. The caller can use the result.
+    Completed {
+        /// What was said when it was completed.
+        result: Vec<u8>,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// An effect that was begun and not finished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unfinished {
+    /// Its key.
+    pub key: String,
+    /// Who began it.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+    /// Finishes it in place of that worker.
+    pub claim: Claim,
+}
+
+/// Why an effect was not finished.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum LedgerError {
+    /// The beginning that the claim is of is over: it was finished in another way, or forgotten,
+    /// and perhaps begun again. Nothing was changed. The caller must not act on its claim any more;
+    /// [`EffectLedger::begin`] says how the effect stands.
+    Superseded {
+        /// The key of the effect.
+        key: String,
+    },
+    /// The store failed. What the ledger says can be asked once the store works again.
+    Store(Error),
+}
+
+impl fmt::Display for LedgerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Superseded { key } => {
+                write!(f, "this claim on effect {key:?} is over; begin it again to see how it is")
+            }
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for LedgerError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Superseded { .. } => None,
+            Self::Store(error) => Some(error),
+        }
+    }
+}
+
+impl From<Error> for LedgerError {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// What is stored under the key of an effect: one line of JSON, and behind it the result or the
+/// reason, as it is.
+#[derive(Serialize, Deserialize, PartialEq, Eq)]
+#[serde(tag = "state", rename_all = "snake_case")]
+enum State {
+    Begun { by: String },
+    Completed { begun: u64 },
+    Failed { begun: u64 },
+}
+
+/// How an effect stands.
+struct Standing {
+    state: State,
+    /// The result, or the reason.
+    said: Vec<u8>,
+    at: Timestamp,
+    version: Version,
+}
+
+impl Standing {
+    fn of(document: &Document) -> Result<Self> {
+        let mut parts = document.payload().splitn(2, |byte| *byte == b'\n');
+        let line = parts.next().unwrap_or_default();
+        let state = serde_json::from_slice(line)
+            .map_err(|source| Error::Json { source: std::sync::Arc::new(source) })?;
+        let said = parts.next().unwrap_or_default().to_vec();
+        Ok(Self { state, said, at: document.timestamp(), version: document.version() })
+    }
+
+    fn encode(state: &State, said: &[u8]) -> Result<Vec<u8>> {
+        let mut bytes = json(state)?;
+        if !matches!(state, State::Begun { .. }) {
+            bytes.push(b'\n');
+            bytes.extend_from_slice(said);
+        }
+        Ok(bytes)
+    }
+}
+
+impl EffectLedger {
+    /// The ledger of a store.
+    pub fn new(log: &RunLog) -> Self {
+        Self::named(log, "default")
+    }
+
+    /// One of several ledgers that know nothing of one another. The name has at most 480 bytes,
+    /// else every call fails with [`Error::InvalidId`].
+    pub fn named(log: &RunLog, name: &str) -> Self {
+        Self { log: log.clone(), namespace: format!("{NAMESPACE}{name}") }
+    }
+
+    /// Begins an effect. Of any number of callers at the same time exactly one gets [`Begin::Go`].
+    /// `by` says who, to those who come later.
+    pub fn begin(&self, key: &str, by: &str) -> Result<Begin> {
+        let begun = Standing::encode(&State::Begun { by: by.to_owned() }, &[])?;
+        let claim = |begun| Claim { key: key.to_owned(), begun };
+        loop {
+            let expected = match self.look(key)? {
+                None => Expected::Absent,
+                Some(Standing { state: State::Failed { .. }, version, .. }) => {
+                    Expected::Version(version)
+                }
+                // What is told must not be lost with a caller who has not been told yet.
+                Some(Standing { state: State::Begun { by }, at, version, .. }) => {
+                    self.log.sync()?;
+                    return Ok(Begin::Unfinished { by, at, claim: claim(version) });
+                }
+                Some(Standing { state: State::Completed { .. }, said, at, .. }) => {
+                    self.log.sync()?;
+                    return Ok(Begin::Completed { result: said, at });
+                }
+            };
+            match self.log.put_if(&self.namespace, key, &NewRecord::json(&begun), expected) {
+                Ok(version) => return Ok(Begin::Go(claim(version))),
+                // Another caller was faster.
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Says that an effect was carried out, and what came of it. Saying the same again is fine.
+    ///
+    /// # Errors
+    /// [`LedgerError::Superseded`]; [`Error::TooLarge`] for a result that no record has room for.
+    pub fn complete(&self, claim: &Claim, result: &[u8]) -> Result<(), LedgerError> {
+        self.finish(claim, &State::Completed { begun: claim.begun.0 }, result, Batch::new())
+    }
+
+    /// As [`EffectLedger::complete`], and appends a record to a run in progress: both or none of
+    /// them, whatever crash there is. Saying the same again appends nothing.
+    ///
+    /// # Errors
+    /// As [`EffectLedger::complete`]; [`Error::RunNotFound`] and [`Error::RunEnded`] if there is no
+    /// such run in progress. Nothing happened then.
+    pub fn complete_with(
+        &self,
+        claim: &Claim,
+        result: &[u8],
+        (agent, run): (&str, &str),
+        record: &NewRecord<'_>,
+    ) -> Result<(), LedgerError> {
+        let mut batch = Batch::new();
+        batch.append(agent, run, *record);
+        self.finish(claim, &State::Completed { begun: claim.begun.0 }, result, batch)
+    }
+
+    /// Says that an effect was not carried out, and will not be under this claim: it may be begun
+    /// again. Saying the same again is fine.
+    ///
+    /// # Errors
+    /// [`LedgerError::Superseded`].
+    pub fn fail(&self, claim: &Claim, reason: &str) -> Result<(), LedgerError> {
+        let state = State::Failed { begun: claim.begun.0 };
+        self.finish(claim, &state, reason.as_bytes(), Batch::new())
+    }
+
+    fn finish<'a>(
+        &'a self,
+        claim: &'a Claim,
+        state: &State,
+        said: &[u8],
+        batch: Batch<'a>,
+    ) -> Result<(), LedgerError> {
+        let value = Standing::encode(state, said)?;
+        let mut batch: Batch<'_> = batch;
+        let value = NewRecord::new(&value);
+        batch.put_if(&self.namespace, &claim.key, value, Expected::Version(claim.begun));
+        match self.log.commit(batch.durability(Durability::Disk)) {
+            Ok(_) => Ok(()),
+            Err(Error::Conflict { .. }) => match self.look(&claim.key)? {
+                Some(found) if found.state == *state && found.said == said => {
+                    Ok(self.log.sync()?)
+                }
+                _ => Err(LedgerError::Superseded { key: claim.key.clone() }),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn look(&self, key: &str) -> Result<Option<Standing>> {
+        let document = self.log.get(&self.namespace, key)?;
+        document.as_ref().map(Standing::of).transpose()
+    }
+
+    /// Why an effect failed the last time, if that is how it stands.
+    pub fn failure(&self, key: &str) -> Result<Option<String>> {
+        Ok(match self.look(key)? {
+            Some(Standing { state: State::Failed { .. }, said, .. }) => {
+                self.log.sync()?;
+                Some(String::from_utf8_lossy(&said).into_owned())
+            }
+            _ => None,
+        })
+    }
+
+    /// All effects that were begun and not finished, by key: what a restart should look at first.
+    /// Costs a look at each effect of the ledger; forget those that are done.
+    pub fn unfinished(&self) -> Result<Vec<Unfinished>> {
+        let (mut found, mut after) = (Vec::new(), None::<String>);
+        loop {
+            let page = self.log.list(&self.namespace, "", after.as_deref(), PAGE)?;
+            for listed in page.documents {
+                let key = listed.key;
+                if let Some(Standing { state: State::Begun { by }, at, version, .. }) =
+                    self.look(&key)?
+                {
+                    let claim = Claim { key: key.clone(), begun: version };
+                    found.push(Unfinished { key, by, at, claim });
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                self.log.sync()?;
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Forgets an effect, however it stands: it may be begun again. One that is not there is fine.
+    pub fn forget(&self, key: &str) -> Result<()> {
+        deleting(&self.log, || self.log.delete(&self.namespace, key)).map(|_| ())
+    }
+
+    /// Forgets all effects of one moment of the call. What is begun or finished after that moment
+    /// stays.
+    pub fn clear(&self) -> Result<()> {
+        clear(&self.log, &self.namespace)
+    }
+}

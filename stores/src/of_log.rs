@@ -1,0 +1,52 @@
+//! What belongs to a log, and not to one handle of a store: one for all handles on that log.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use runlog::RunLog;
+
+/// Values of logs, by a key of the caller's. It holds them weakly: each lives as long as a caller
+/// keeps it.
+///
+/// A log is known by the address of its environment, which all of its clones have in common. So a
+/// caller that keeps a value has to keep the log too: else another log may come to that address.
+pub(super) struct OfLogs<K, T>(Mutex<BTreeMap<(usize, K), Weak<T>>>);
+
+impl<K: Ord, T> OfLogs<K, T> {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// The value of a log with a key, if a caller keeps it.
+    pub(super) fn get(&self, log: &RunLog, key: K) -> Option<Arc<T>> {
+        self.0.lock().get(&(address(log), key)).and_then(Weak::upgrade)
+    }
+
+    /// The value of a log with a key; it is made if no caller keeps one.
+    pub(super) fn get_or(&self, log: &RunLog, key: K, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut values = self.0.lock();
+        let key = (address(log), key);
+        if let Some(value) = values.get(&key).and_then(Weak::upgrade) {
+            return value;
+        }
+        let value = Arc::new(make());
+        note(&mut values, key, &value);
+        value
+    }
+
+    /// Has later calls with this log and key find a value that the caller has made.
+    pub(super) fn insert(&self, log: &RunLog, key: K, value: &Arc<T>) {
+        note(&mut self.0.lock(), (address(log), key), value);
+    }
+}
+
+fn note<K: Ord, T>(values: &mut BTreeMap<(usize, K), Weak<T>>, key: (usize, K), value: &Arc<T>) {
+    values.retain(|_, value| value.strong_count() > 0);
+    values.insert(key, Arc::downgrade(value));
+}
+
+fn address(log: &RunLog) -> usize {
+    core::ptr::from_ref(log.environment()).addr()
+}

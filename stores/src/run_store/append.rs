@@ -1,0 +1,362 @@
+//! Writing: starts, turns, ends, and records of any kind.
+//!
+//! What a kill between two frames leaves, and who completes it:
+//!
+//! | there is | it means | completed by |
+//! |---|---|---|
+//! | START | nothing yet | the start, tried again; `adopt_orphans` takes it out |
+//! | START, record `started` | the run started | - |
+//! | ..., record `ended` | the run ended | the end, tried again; `adopt_orphans`; `gc` |
+//! | ..., record `ended`, END | the run ended | - |
+//! | START, record `started`, END that says so | the start was rolled back | the next start; `gc` |
+
+use super::RunStore;
+use super::error::{Result, RunStoreError};
+use super::fold::{Found, Mark, Owner};
+use super::line::NewLine;
+use super::open::{Opened, hash_of};
+use super::records::{RunEnded, RunRecord, RunStarted};
+use runlog::{
+    Allow, Appended, Batch, Durability, Error, Metadata, NewRecord, RunStatus, Seq, SizedThing,
+    Ticket,
+};
+
+/// A record may come before any start and after any end, as in the original.
+const ANY_TIME: Allow = Allow { unstarted: false, after_end: true };
+
+/// Of more runs than that it is asked again whose they are.
+const MANY_OURS: usize = 1 << 16;
+
+impl RunStore {
+    /// Appends records to a run, in order, as they are: no start is needed, the run may have
+    /// ended, the same record may come twice, and the ids in the records are not looked at.
+    ///
+    /// After a crash all of them are there or none, if they fit a batch: with the usual extents of
+    /// 4 MiB those are at least 2,500 records. Of more of them the first may be there and the
+    /// others not. Nothing happens for an empty slice.
+    ///
+    /// # Durability
+    /// They survive the death of the process. If a start or an end is among them, all of it
+    /// survives power loss too; else it does within 250 ms.
+    ///
+    /// # Errors
+    /// See [`RunStoreError`]. Nothing was stored, but as said above.
+    pub fn append_records(
+        &self,
+        agent_id: &str,
+        run_id: &str,
+        records: &[RunRecord],
+    ) -> std::io::Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let opened = self.create()?;
+        let lines = records.iter().map(NewLine::checked).collect::<Result<Vec<_>>>()?;
+        Ok(opened.append(agent_id, run_id, &lines)?)
+    }
+
+    /// Records that a run started. The same start once more leaves one record.
+    ///
+    /// # Durability
+    /// Survives power loss.
+    ///
+    /// # Errors
+    /// [`RunStoreError::StartedDifferently`] if the run was started before and the record differs;
+    /// see [`RunStoreError`] for the others.
+    pub fn write_started(&self, started: &RunStarted) -> std::io::Result<()> {
+        Ok(self.create()?.start(started)?)
+    }
+
+    /// Appends records, as [`RunStore::append_records`] does.
+    ///
+    /// # Errors
+    /// See [`RunStoreError`].
+    pub fn append_turns(
+        &self,
+        agent_id: &str,
+        run_id: &str,
+        turns: &[RunRecord],
+    ) -> std::io::Result<()> {
+        self.append_records(agent_id, run_id, turns)
+    }
+
+    /// Records that a run ended. The same end once more leaves one record. No start is needed.
+    ///
+    /// On a full disk the end of a run that has begun takes of the space that is kept back for
+    /// ends, if the record is short: up to 8 KiB with the usual extents of 4 MiB. Where that does
+    /// not do, what [`gc`](Self::gc) would delete is deleted, and the end is tried once more.
+    ///
+    /// # Durability
+    /// Survives power loss, and so does everything that was appended to the run.
+    ///
+    /// # Errors
+    /// [`RunStoreError::EndedDifferently`] if the run was ended before and the record differs; see
+    /// [`RunStoreError`] for the others.
+    pub fn write_ended(&self, ended: &RunEnded) -> std::io::Result<()> {
+        let opened = self.create()?;
+        let done = match opened.end(ended) {
+            Err(RunStoreError::Engine(Error::DiskFull { .. })) => {
+                opened.collect(&self.retention())?;
+                opened.end(ended)
+            }
+            done => done,
+        };
+        Ok(done?)
+    }
+
+    /// Takes a start back, if it is all that the run has: as if it had never been. Answers whether
+    /// anything was taken back; a run with more records, or with another start, is left alone.
+    ///
+    /// # Durability
+    /// Survives power loss.
+    ///
+    /// # Errors
+    /// See [`RunStoreError`]. A run that somebody holds is not taken back.
+    pub fn rollback_empty_run_start(&self, started: &RunStarted) -> std::io::Result<bool> {
+        match self.look()? {
+            Some(opened) => Ok(opened.roll_back(started)?),
+            None => Ok(false),
+        }
+    }
+}
+
+impl Opened {
+    pub(super) fn append(&self, agent: &str, run: &str, lines: &[NewLine]) -> Result<()> {
+        let is_boundary = |line: &&NewLine| matches!(line.kind.as_str(), "started" | "ended");
+        if !lines.iter().any(|line| is_boundary(&line)) {
+            self.put(agent, run, lines, &Mark::new())?;
+            return Ok(());
+        }
+        let ticket = {
+            let _guard = self.lock_boundary(agent, run);
+            let put = self.put(agent, run, lines, &Mark::new())?;
+            let ended = lines.iter().any(|line| line.kind == "ended");
+            let end = if ended { self.finish(agent, run)? } else { None };
+            end.unwrap_or(put.ticket)
+        };
+        Ok(ticket.wait()?)
+    }
+
+    /// Appends lines, with a START in front of the first of a run. They are all there or none if
+    /// they fit a batch.
+    pub(super) fn put(
+        &self,
+        agent: &str,
+        run: &str,
+        lines: &[NewLine],
+        mark: &Mark,
+    ) -> Result<Appended> {
+        let _shared = self.removal.read();
+        self.refuse_foreign(agent, run)?;
+        let records: Vec<NewRecord<'_>> = lines.iter().map(NewLine::as_record).collect();
+        match self.put_records(agent, run, &records) {
+            Err(Error::RunNotFound { .. }) => {}
+            done => return Ok(done?),
+        }
+        let json = mark.to_json();
+        let at = lines.iter().find_map(|line| line.at).unwrap_or_else(|| self.log().now());
+        let start = Metadata::json(&json).at(at).durability(Durability::Process);
+        match self.log().start_run(agent, run, start) {
+            Err(Error::RunExists { .. } | Error::RunEnded { .. }) => {
+                // Another caller was faster, who may not be of this store.
+                self.ours.lock().remove(&hash_of(agent, run));
+                self.refuse_foreign(agent, run)?;
+            }
+            started => drop(started?),
+        }
+        Ok(self.put_records(agent, run, &records)?)
+    }
+
+    /// Appends the record that ends a run. On a full disk there is the space that is kept back.
+    pub(super) fn put_end(&self, agent: &str, run: &str, line: NewLine) -> Result<Ticket> {
+        let line = [line];
+        let full = match self.put(agent, run, &line, &Mark::new()) {
+            Err(RunStoreError::Engine(full @ Error::DiskFull { .. })) => full,
+            put => return Ok(put?.ticket),
+        };
+        let mut batch = Batch::new();
+        for line in &line {
+            batch.append(agent, run, line.as_record());
+        }
+        match self.log().commit(batch.urgent()) {
+            Ok(committed) => Ok(committed.ticket),
+            // For these there is none kept back.
+            Err(Error::RunNotFound { .. } | Error::RunEnded { .. }) => Err(full.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Refuses a run that somebody else keeps in the same log: it would not be seen again.
+    fn refuse_foreign(&self, agent: &str, run: &str) -> Result<()> {
+        let hash = hash_of(agent, run);
+        if self.ours.lock().contains(&hash) {
+            return Ok(());
+        }
+        if self.owner(agent, run)? == Owner::Foreign {
+            let (agent, run) = (agent.to_owned(), run.to_owned());
+            return Err(RunStoreError::Foreign { agent, run });
+        }
+        let mut ours = self.ours.lock();
+        if ours.len() >= MANY_OURS {
+            ours.clear();
+        }
+        ours.insert(hash);
+        Ok(())
+    }
+
+    fn put_records(
+        &self,
+        agent: &str,
+        run: &str,
+        records: &[NewRecord<'_>],
+    ) -> runlog::Result<Appended> {
+        let put = self.log().append_batch_to(agent, run, records, ANY_TIME);
+        if let Err(Error::TooLarge { what: SizedThing::Batch, .. }) = put {
+            let (first, second) = records.split_at(records.len() / 2);
+            let _ = self.put_records(agent, run, first)?;
+            return self.put_records(agent, run, second);
+        }
+        put
+    }
+
+    fn start(&self, started: &RunStarted) -> Result<()> {
+        let (agent, run) = (started.agent_id.as_str(), started.run_id.as_str());
+        let ticket = {
+            let _guard = self.lock_boundary(agent, run);
+            self.delete_rolled_back(agent, run)?;
+            let found = self.find(agent, run)?;
+            if let Some(found) = found.filter(|found| found.fold.started.is_some()) {
+                if self.started(&found)?.as_ref() != Some(started) {
+                    let (agent, run) = (agent.to_owned(), run.to_owned());
+                    return Err(RunStoreError::StartedDifferently { agent, run });
+                }
+                None
+            } else {
+                let line = NewLine::checked(&RunRecord::Started(started.clone()))?;
+                Some(self.put(agent, run, &[line], &Mark::new())?.ticket)
+            }
+        };
+        self.wait(ticket)
+    }
+
+    /// Waits for what was appended, or for whatever an earlier try has appended.
+    fn wait(&self, ticket: Option<Ticket>) -> Result<()> {
+        match ticket {
+            Some(ticket) => Ok(ticket.wait()?),
+            None => Ok(self.log().sync()?),
+        }
+    }
+
+    fn end(&self, ended: &RunEnded) -> Result<()> {
+        let (agent, run) = (ended.agent_id.as_str(), ended.run_id.as_str());
+        let line = NewLine::checked(&RunRecord::Ended(ended.clone()))?;
+        let ticket = {
+            let _guard = self.lock_boundary(agent, run);
+            let found = self.find(agent, run)?;
+            let known = found.as_ref().filter(|found| !found.is_rolled_back());
+            let put = match known.and_then(|found| Some((found, found.fold.ended?))) {
+                Some((found, end)) => {
+                    let stored = self.record_at(found, end.record.seq)?;
+                    // As lines, since a number that is none does not equal itself.
+                    if stored.is_none_or(|stored| stored.to_line() != line.bytes) {
+                        let (agent, run) = (agent.to_owned(), run.to_owned());
+                        return Err(RunStoreError::EndedDifferently { agent, run });
+                    }
+                    None
+                }
+                None => Some(self.put_end(agent, run, line)?),
+            };
+            self.finish(agent, run)?.or(put)
+        };
+        self.wait(ticket)
+    }
+
+    /// Puts an END behind the record that ended a run, unless there is one.
+    pub(super) fn finish(&self, agent: &str, run: &str) -> Result<Option<Ticket>> {
+        let Some(found) = self.find(agent, run)? else { return Ok(None) };
+        let Some(end) = found.fold.ended else { return Ok(None) };
+        if found.run.status.is_ended() {
+            return Ok(None);
+        }
+        let outcome = found.fold.outcome(&end);
+        match self.log().end_run(agent, run, &outcome, Allow::nothing()) {
+            Err(Error::RunEnded { .. }) => Ok(None),
+            ended => {
+                let ended = ended?;
+                // Its END says it from now on.
+                self.folds.lock().remove(&found.run.number());
+                Ok(Some(ended.ticket))
+            }
+        }
+    }
+
+    /// The start of a run.
+    pub(super) fn started(&self, found: &Found) -> Result<Option<RunStarted>> {
+        let Some(start) = found.fold.started else { return Ok(None) };
+        match self.record_at(found, start.seq)? {
+            Some(RunRecord::Started(started)) => Ok(Some(started)),
+            _ => Ok(None),
+        }
+    }
+
+    /// One record of a run; `None` if it is damaged.
+    fn record_at(&self, found: &Found, seq: u64) -> Result<Option<RunRecord>> {
+        let mut one = self.log().trace(found.key())?.range(Seq(seq)..=Seq(seq))?;
+        match one.next_view() {
+            Some(Ok(record)) => Ok(RunRecord::from_line(record.payload()).ok()),
+            Some(Err(Error::Corrupt(_))) | None => Ok(None),
+            Some(Err(error)) => Err(error.into()),
+        }
+    }
+
+    fn roll_back(&self, started: &RunStarted) -> Result<bool> {
+        let (agent, run) = (started.agent_id.as_str(), started.run_id.as_str());
+        let _guard = self.lock_boundary(agent, run);
+        self.take_out(agent, run, |found| {
+            let is_all = found.run.records == 1 && !found.run.status.is_ended();
+            Ok(is_all && self.started(found)?.as_ref() == Some(started))
+        })
+    }
+
+    /// Deletes a run that has not really begun, if `is_nothing` says so of what it is now, or an
+    /// earlier call said so and was broken off. Only ended runs can be deleted, so it is ended in
+    /// a way that says what it is.
+    pub(super) fn take_out(
+        &self,
+        agent: &str,
+        run: &str,
+        is_nothing: impl FnOnce(&Found) -> Result<bool>,
+    ) -> Result<bool> {
+        // From the look to the deletion.
+        let _alone = self.removal.write();
+        let Some(found) = self.find(agent, run)? else { return Ok(false) };
+        if !found.is_rolled_back() && !is_nothing(&found)? {
+            return Ok(false);
+        }
+        if found.run.held {
+            let (agent, run) = (found.run.agent, found.run.run);
+            return Err(Error::RunHeld { agent, run }.into());
+        }
+        if !found.run.status.is_ended() {
+            let mut fold = found.fold.clone();
+            fold.rolled_back = true;
+            let outcome = fold.as_outcome(RunStatus::Interrupted);
+            drop(self.log().end_run(agent, run, &outcome, Allow::nothing())?);
+            self.folds.lock().remove(&found.run.number());
+            // A record that another handle of the log put in stays, and the run with it.
+            if !self.find(agent, run)?.is_some_and(|now| now.is_rolled_back()) {
+                return Ok(false);
+            }
+        }
+        self.log().delete_run(&found.run)?;
+        Ok(true)
+    }
+
+    /// Completes what a broken off [`Self::take_out`] has left of a run, if anything.
+    pub(super) fn delete_rolled_back(&self, agent: &str, run: &str) -> Result<()> {
+        if self.find(agent, run)?.is_some_and(|found| found.is_rolled_back()) {
+            self.take_out(agent, run, |_| Ok(false))?;
+        }
+        Ok(())
+    }
+}

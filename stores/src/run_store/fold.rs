@@ -1,0 +1,368 @@
+//! What the records of a run say together: whether it started, how it ended, how many turns.
+//!
+//! The records alone are the truth. The engine's START and END are beside them for speed, and so
+//! that the engine's own lists and policies know of the run:
+//!
+//! - START goes in front of the first record of a run and has a [`Mark`]. Without a record behind
+//!   it, nothing has happened yet.
+//! - END goes behind a record `ended` and has a [`Checkpoint`]: the fold of all records up to then.
+//!   Only what came later has to be read, which is next to nothing.
+//!
+//! So a crash between any two frames leaves nothing that a reader could misunderstand, and whoever
+//! writes next, or adopts, completes it.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::error::Result;
+use super::line::{self, is_blank};
+use super::list::RunStatus;
+use super::open::Opened;
+use super::records::{RunCancellationStatus, RunRecord, RunTermination};
+use crate::objects;
+use runlog::{ContentType, Error, Outcome, RecordView, RunSummary, Seq};
+
+/// Runs of which more is remembered than that are few; beyond it all is forgotten.
+const MANY_FOLDS: usize = 1 << 16;
+
+/// The name by which START and END say whose they are.
+const STORE: &str = "run_store";
+
+/// What the records of a run say together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct Fold {
+    /// Records with a smaller sequence are in it.
+    pub(super) records: u64,
+    /// So many records the run had then: fewer than the sequence says, where one is lost. Zero of a
+    /// run with records where an earlier version did not say.
+    #[serde(default)]
+    pub(super) counted: u64,
+    pub(super) turns: u64,
+    pub(super) model_turns: u64,
+    /// Of several starts the last.
+    #[serde(default, deserialize_with = "objects::optional")]
+    pub(super) started: Option<Boundary>,
+    /// Of several ends the last.
+    #[serde(default, deserialize_with = "objects::optional")]
+    pub(super) ended: Option<End>,
+    /// A cancellation was asked for, and nobody has said that it is over.
+    pub(super) pending: bool,
+    /// Lines that are no records, and records of which the bytes are damaged.
+    pub(super) damaged: u64,
+    /// The start was taken back.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub(super) rolled_back: bool,
+}
+
+/// What was found in a run.
+#[derive(Debug, Clone)]
+pub(super) struct Remembered {
+    fold: Fold,
+    /// The engine knew of its end then.
+    ended: bool,
+}
+
+/// A record that starts or ends a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Boundary {
+    pub(super) seq: u64,
+    pub(super) at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct End {
+    #[serde(deserialize_with = "objects::one")]
+    pub(super) record: Boundary,
+    pub(super) status: RunStatus,
+    /// What the engine calls that.
+    pub(super) code: u8,
+}
+
+/// The payload of an END.
+#[derive(Serialize, Deserialize)]
+struct Checkpoint {
+    store: String,
+    #[serde(deserialize_with = "objects::one")]
+    fold: Fold,
+}
+
+/// The metadata of a START.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    store: String,
+    /// There was a file without lines.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub(super) empty: bool,
+    /// The names of folder and file that the run came from, where they are not its ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) file: Option<(String, String)>,
+}
+
+impl Mark {
+    pub(super) fn new() -> Self {
+        Self { store: STORE.to_owned(), empty: false, file: None }
+    }
+
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    fn from_json(json: &[u8]) -> Option<Self> {
+        objects::from_slice(json).ok().filter(|mark: &Self| mark.store == STORE)
+    }
+}
+
+/// The metadata that the import of the command line gives.
+#[derive(Deserialize)]
+struct ImportMark {
+    #[serde(rename = "imported_from")]
+    _imported_from: String,
+}
+
+/// Whose run it is, as its START says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// This store's.
+    Ours(Mark),
+    /// It may have records of this store's kinds: it was imported, or has no START.
+    Anybody,
+    /// Somebody else's.
+    Foreign,
+}
+
+impl Fold {
+    fn with_count(mut self) -> Self {
+        if self.counted == 0 {
+            self.counted = self.records;
+        }
+        self
+    }
+
+    /// Adds the next record.
+    fn add(&mut self, record: &RecordView<'_>) {
+        self.records = record.seq().0 + 1;
+        // What this store wrote as JSON was parsed before, so its kind can be trusted.
+        match record.kind() {
+            Some("turn") if record.content_type() == ContentType::JSON => self.turns += 1,
+            _ => self.add_line(record.seq().0, record.payload()),
+        }
+    }
+
+    fn add_line(&mut self, seq: u64, bytes: &[u8]) {
+        match line::parse(bytes) {
+            Ok(RunRecord::Turn(_)) => self.turns += 1,
+            Ok(RunRecord::ModelTurn(_)) => self.model_turns += 1,
+            Ok(RunRecord::Started(started)) => {
+                self.started = Some(Boundary { seq, at: started.started_at });
+            }
+            Ok(RunRecord::Ended(ended)) => {
+                let status = match ended.termination {
+                    RunTermination::Outcome { .. } => RunStatus::Completed,
+                    RunTermination::Incomplete => RunStatus::Incomplete,
+                    RunTermination::Cancelled { .. } => RunStatus::Cancelled,
+                };
+                let code = engine_status(&ended.termination).code();
+                let record = Boundary { seq, at: ended.ended_at };
+                self.ended = Some(End { record, status, code });
+            }
+            Ok(RunRecord::CancellationRequested(_)) => self.pending = true,
+            Ok(RunRecord::CancellationResult(result)) => {
+                self.pending = result.status != RunCancellationStatus::AlreadyTerminal;
+            }
+            Ok(_) => {}
+            Err(_) if is_blank(bytes) => {}
+            Err(_) => self.damaged += 1,
+        }
+    }
+
+    /// How the run ended for the engine, with this as a checkpoint.
+    pub(super) fn outcome(&self, end: &End) -> Outcome {
+        let status = runlog::RunStatus::from_code(end.code).filter(|status| status.is_ended());
+        self.as_outcome(status.unwrap_or(runlog::RunStatus::Interrupted))
+            .at(line::timestamp(end.record.at))
+    }
+
+    pub(super) fn as_outcome(&self, status: runlog::RunStatus) -> Outcome {
+        let checkpoint = Checkpoint { store: STORE.to_owned(), fold: self.clone() };
+        let payload = serde_json::to_vec(&checkpoint).unwrap_or_default();
+        Outcome::new(status)
+            .with_payload(&payload, ContentType::JSON)
+            .durability(runlog::Durability::Process)
+    }
+}
+
+/// What the engine calls an end.
+fn engine_status(termination: &RunTermination) -> runlog::RunStatus {
+    use super::outcome::OutcomeStatus as Status;
+    use runlog::RunStatus;
+    match termination {
+        RunTermination::Incomplete => RunStatus::Interrupted,
+        RunTermination::Cancelled { .. } => RunStatus::Cancelled,
+        RunTermination::Outcome { status, .. } => match status {
+            Status::Success | Status::PartialSuccess | Status::Done => RunStatus::Completed,
+            Status::GiveUp | Status::Timeout | Status::Failure => RunStatus::Failed,
+        },
+    }
+}
+
+/// A run, and what its records say.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) run: RunSummary,
+    pub(super) fold: Fold,
+}
+
+impl Found {
+    pub(super) fn key(&self) -> (&str, &str) {
+        (self.run.agent.as_str(), self.run.run.as_str())
+    }
+
+    /// Its start was taken back, and it has not been deleted yet.
+    pub(super) fn is_rolled_back(&self) -> bool {
+        self.fold.rolled_back
+    }
+
+    /// What the records say; where they do not say how the run ended, what the engine says.
+    pub(super) fn status(&self) -> RunStatus {
+        match (&self.fold.ended, self.run.status) {
+            (Some(end), _) => end.status,
+            (None, runlog::RunStatus::InProgress) if self.fold.pending => {
+                RunStatus::CancellationPending
+            }
+            (None, runlog::RunStatus::InProgress) => RunStatus::InProgress,
+            (None, runlog::RunStatus::Completed | runlog::RunStatus::Failed) => {
+                RunStatus::Completed
+            }
+            (None, runlog::RunStatus::Cancelled) => RunStatus::Cancelled,
+            (None, _) => RunStatus::Incomplete,
+        }
+    }
+
+    pub(super) fn ended_at(&self) -> Option<DateTime<Utc>> {
+        let by_engine = || self.run.ended_at.map(|at| DateTime::from_timestamp_nanos(at.0));
+        self.fold.ended.map(|end| end.record.at).or_else(by_engine)
+    }
+}
+
+impl Opened {
+    /// A run as of now, if there is one by these ids.
+    pub(super) fn find(&self, agent: &str, run: &str) -> Result<Option<Found>> {
+        match self.log().run((agent, run)) {
+            Ok(run) => self.found(run).map(Some),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What the records of a run say: by its checkpoint, by what is remembered, and by what came
+    /// since. Reads a constant number of frames of a run that this store has ended, and of one that
+    /// is somebody else's, of which nothing is said.
+    pub(super) fn found(&self, run: RunSummary) -> Result<Found> {
+        let (number, ended) = (run.number(), run.status.is_ended());
+        // What was found of a run in progress says nothing of what its END says.
+        let known = self.folds.lock().get(&number).filter(|known| known.ended == ended).cloned();
+        let known = match known {
+            None if ended => self.checkpoint(&run)?,
+            known => known.map(|known| known.fold),
+        };
+        if known.is_none() && self.owner(run.agent.as_str(), run.run.as_str())? == Owner::Foreign {
+            let fold = Fold { counted: u64::MAX, ..Fold::default() };
+            return Ok(Found { run, fold });
+        }
+        let mut fold = known.clone().unwrap_or_default();
+        if fold.counted < run.records {
+            self.read_on(&run, &mut fold)?;
+        }
+        if known.as_ref() != Some(&fold) {
+            let mut folds = self.folds.lock();
+            if folds.len() >= MANY_FOLDS {
+                folds.clear();
+            }
+            folds.insert(number, Remembered { fold: fold.clone(), ended });
+        }
+        Ok(Found { run, fold })
+    }
+
+    fn checkpoint(&self, run: &RunSummary) -> Result<Option<Fold>> {
+        let outcome = match self.log().outcome((&run.agent, &run.run)) {
+            Ok(outcome) => outcome,
+            // The records say the same.
+            Err(Error::Corrupt(_)) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let parsed = outcome.and_then(|outcome| objects::from_slice(outcome.payload()).ok());
+        let ours = parsed.filter(|checkpoint: &Checkpoint| checkpoint.store == STORE);
+        // Of a run with fewer records it would be somebody else's.
+        Ok(ours
+            .map(|checkpoint| checkpoint.fold.with_count())
+            .filter(|it| it.counted <= run.records))
+    }
+
+    fn read_on(&self, run: &RunSummary, fold: &mut Fold) -> Result<()> {
+        // There is more than what was taken back.
+        fold.rolled_back = false;
+        let mut trace = self.log().trace((&run.agent, &run.run))?.range(Seq(fold.records)..)?;
+        while let Some(record) = trace.next_view() {
+            match record {
+                Ok(record) => fold.add(&record),
+                Err(Error::Corrupt(corruption)) => {
+                    fold.damaged += 1;
+                    let next = corruption.seq.map_or(0, |seq| seq.0 + 1);
+                    fold.records = fold.records.max(next);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // The last records may be damaged so that nobody knows their sequence.
+        fold.records = fold.records.max(run.records);
+        fold.counted = run.records;
+        Ok(())
+    }
+
+    /// The mark of a run that this store has written.
+    pub(super) fn mark(&self, agent: &str, run: &str) -> Result<Option<Mark>> {
+        match self.owner(agent, run)? {
+            Owner::Ours(mark) => Ok(Some(mark)),
+            Owner::Anybody | Owner::Foreign => Ok(None),
+        }
+    }
+
+    pub(super) fn owner(&self, agent: &str, run: &str) -> Result<Owner> {
+        let metadata = match self.log().metadata((agent, run)) {
+            // Its records are there all the same.
+            Err(Error::Corrupt(_)) => None,
+            Err(error) if is_absent(&error) => None,
+            metadata => metadata?,
+        };
+        let Some((_, json)) = metadata else { return Ok(Owner::Anybody) };
+        if let Some(mark) = Mark::from_json(&json) {
+            return Ok(Owner::Ours(mark));
+        }
+        let is_import = objects::from_slice::<ImportMark>(&json).is_ok();
+        Ok(if is_import { Owner::Anybody } else { Owner::Foreign })
+    }
+
+    /// A run as of now, if it is one that the original would see: what only has a START is not,
+    /// nor are runs that others keep in the same log.
+    pub(super) fn find_visible(&self, agent: &str, run: &str) -> Result<Option<Found>> {
+        let Some(found) = self.find(agent, run)? else { return Ok(None) };
+        Ok(self.is_visible(&found)?.then_some(found))
+    }
+
+    pub(super) fn is_visible(&self, found: &Found) -> Result<bool> {
+        if found.is_rolled_back() {
+            return Ok(false);
+        }
+        if found.fold.started.is_some() {
+            return Ok(true);
+        }
+        let (agent, run) = found.key();
+        let mark = self.mark(agent, run)?;
+        Ok(mark.is_some_and(|mark| mark.empty || found.run.records > 0))
+    }
+}
+
+/// Whether there is nothing by an id, be it that there could not be.
+pub(super) fn is_absent(error: &Error) -> bool {
+    matches!(error, Error::RunNotFound { .. } | Error::InvalidId { .. })
+}

@@ -1,0 +1,179 @@
+//! The engine behind a store: opened at first use, and one for all stores of a folder.
+//!
+//! The file admits one writer, while the original could be made any number of times for the same
+//! folder. So the process keeps a table of the folders that are open. It holds the engines weakly:
+//! the last store that lets go closes its file, and whoever comes at that moment waits until it is
+//! closed, and opens it anew.
+//!
+//! What a store remembers and locks belongs to the log, not to the store: all stores on one log
+//! share one [`Opened`].
+
+use core::fmt;
+use core::hash::{Hash, Hasher};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::DefaultHasher;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+
+use super::error::RunStoreError;
+use super::fold::Remembered;
+use super::folder;
+use crate::of_log::OfLogs;
+use runlog::{Error, Options, RunLog, RunNo};
+
+/// The name of the file within the folder.
+pub(super) const FILE: &str = "runs.runlog";
+
+/// How many runs may be started or ended at the same time.
+const BOUNDARIES: usize = 64;
+
+/// Folders that are open in this process, by their one path.
+static FOLDERS: Mutex<BTreeMap<PathBuf, Arc<Folder>>> = Mutex::new(BTreeMap::new());
+
+/// What belongs to each log that a store is on.
+static LOGS: OfLogs<(), Opened> = OfLogs::new();
+
+/// A folder, and whether it is open.
+struct Folder {
+    state: Mutex<State>,
+    closed: Condvar,
+}
+
+enum State {
+    Closed,
+    /// Open, or about to be closed if nobody holds it any more.
+    Open(Weak<Opened>),
+}
+
+/// An engine, and what is remembered of its runs.
+pub(super) struct Opened {
+    /// Taken when it is dropped.
+    log: Option<RunLog>,
+    /// What was found in runs that have no checkpoint. May lack any of them.
+    pub(super) folds: Mutex<HashMap<RunNo, Remembered>>,
+    /// Runs that are known not to be somebody else's, by a hash of their ids. May lack any of them.
+    pub(super) ours: Mutex<HashSet<u64>>,
+    boundaries: [Mutex<()>; BOUNDARIES],
+    /// Held alone while a run is taken out, and shared while records are appended: nothing may
+    /// come into a run between the last look at it and its deletion. Taken behind `boundaries`.
+    pub(super) removal: RwLock<()>,
+    /// Where it is registered, if it is.
+    registered: Option<(PathBuf, Arc<Folder>)>,
+}
+
+impl Opened {
+    fn new(log: RunLog) -> Self {
+        Self {
+            log: Some(log),
+            folds: Mutex::default(),
+            ours: Mutex::default(),
+            boundaries: core::array::from_fn(|_| Mutex::new(())),
+            removal: RwLock::default(),
+            registered: None,
+        }
+    }
+
+    /// What belongs to this log: one for all stores on it.
+    pub(super) fn on(log: RunLog) -> Arc<Self> {
+        let of = log.clone();
+        LOGS.get_or(&of, (), || Self::new(log))
+    }
+
+    pub(super) fn log(&self) -> &RunLog {
+        self.log.as_ref().expect("the log is taken by `drop` only")
+    }
+
+    /// Nobody else starts or ends this run while the guard lives.
+    pub(super) fn lock_boundary(&self, agent: &str, run: &str) -> MutexGuard<'_, ()> {
+        let place = usize::try_from(hash_of(agent, run) % BOUNDARIES as u64).unwrap_or(0);
+        self.boundaries[place].lock()
+    }
+}
+
+pub(super) fn hash_of(agent: &str, run: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (agent, run).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("log", &self.log).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        drop(self.log.take());
+        let Some((path, folder)) = self.registered.take() else { return };
+        *folder.state.lock() = State::Closed;
+        folder.closed.notify_all();
+        let mut folders = FOLDERS.lock();
+        // Two hold it: the table and this. Others come by it through the table only.
+        if Arc::strong_count(&folder) == 2 {
+            folders.remove(&path);
+        }
+    }
+}
+
+impl Folder {
+    /// The engine of this folder, opened by `open` unless it is open.
+    fn opened(
+        self: &Arc<Self>,
+        path: &Path,
+        open: impl FnOnce(&Path) -> runlog::Result<RunLog>,
+    ) -> runlog::Result<Arc<Opened>> {
+        let mut state = self.state.lock();
+        while let State::Open(opened) = &*state {
+            if let Some(opened) = opened.upgrade() {
+                return Ok(opened);
+            }
+            self.closed.wait(&mut state);
+        }
+        let mut opened = Opened::new(open(&path.join(FILE))?);
+        opened.registered = Some((path.to_owned(), Arc::clone(self)));
+        let opened = Arc::new(opened);
+        LOGS.insert(opened.log(), (), &opened);
+        *state = State::Open(Arc::downgrade(&opened));
+        Ok(opened)
+    }
+}
+
+/// Where a store has its engine from.
+pub(super) enum Source {
+    /// A folder; it is opened when it is needed.
+    Folder { options: Box<Options>, opened: Mutex<Option<Arc<Opened>>> },
+    /// A log that somebody else has opened.
+    Log(Arc<Opened>),
+}
+
+impl Source {
+    /// The engine; `None` if there is no store and none is to be created.
+    pub(super) fn opened(&self, root: &Path, create: bool) -> io::Result<Option<Arc<Opened>>> {
+        let (options, known) = match self {
+            Self::Folder { options, opened } => (&**options, opened),
+            Self::Log(opened) => return Ok(Some(Arc::clone(opened))),
+        };
+        let mut known = known.lock();
+        if known.is_none() {
+            if create {
+                folder::prepare(root)?;
+            }
+            let Some(path) = folder::canonical(root)? else { return Ok(None) };
+            let folder = Arc::clone(FOLDERS.lock().entry(path.clone()).or_insert_with(|| {
+                Arc::new(Folder { state: Mutex::new(State::Closed), closed: Condvar::new() })
+            }));
+            let opened = folder.opened(&path, |file| {
+                if create { options.open(file) } else { options.open_existing(file) }
+            });
+            *known = match opened {
+                Err(Error::NotFound { .. }) if !create => return Ok(None),
+                opened => Some(opened.map_err(RunStoreError::from)?),
+            };
+        }
+        Ok(known.clone())
+    }
+}

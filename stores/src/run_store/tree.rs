@@ -1,0 +1,362 @@
+//! Whole trees of JSON Lines files, `AGENT/RUN.jsonl`, in and out, byte for byte.
+//!
+//! Each line is a record, be it JSON or not; a last line without a newline is marked. So the file
+//! comes out as it went in. Ids come from inside of the file if its names may have been made of
+//! them, and are the names otherwise.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use super::RunStore;
+use super::below::Folder;
+use super::error::{Result, RunStoreError};
+use super::fold::{Found, Mark};
+use super::line::NewLine;
+use super::names::{is_name, may_be_of, name_of, numbered};
+use super::open::Opened;
+use super::records::{RunRecord, RunStarted};
+use super::report::{Exported, Imported, Refusal, TreeProblem};
+use crate::json_lines::{Ending, Lines, UNTERMINATED};
+use runlog::{Error, Seq, Timestamp};
+
+/// How many lines, and about how many bytes, are appended at once.
+const BATCH_LINES: usize = 256;
+const BATCH_BYTES: usize = 512 << 10;
+
+impl RunStore {
+    /// Takes a tree `AGENT/RUN.jsonl` over: each file becomes a run, and stays where it is. What is
+    /// there already is compared, and gone on with if the file has more; so an import that was cut
+    /// short can be repeated, and so can one of files that have grown.
+    ///
+    /// Files that the original has mixed from several runs of the same name become one run.
+    ///
+    /// # Durability
+    /// Survives power loss once the call returns.
+    ///
+    /// # Errors
+    /// What keeps the folder from being read, or the store from being written. What is wrong with
+    /// single files is in [`Imported::problems`].
+    pub fn import_tree(&self, folder: &Path) -> io::Result<Imported> {
+        let mut imported = Imported::default();
+        let opened = self.create()?;
+        let root = Folder::open(folder)?;
+        for agent in entries(&root, folder)? {
+            if agent.kind == FileType::Directory && !agent.is_hidden() {
+                let listed = root.folder(&agent.raw_name).and_then(|folder| {
+                    let files = entries(&folder, &agent.path)?;
+                    Ok((folder, files))
+                });
+                match listed {
+                    Ok(listed) => import_folder(&opened, &agent, listed, &mut imported)?,
+                    Err(error) => imported.refuse(&agent.path, error.into()),
+                }
+            } else if agent.is_odd() {
+                imported.refuse(&agent.path, Refusal::NotARun);
+            }
+        }
+        opened.log().sync().map_err(RunStoreError::from)?;
+        Ok(imported)
+    }
+
+    /// Writes all runs as a tree `AGENT/RUN.jsonl`, for their owner alone. A file that was imported
+    /// has its name and its bytes again, and what came later behind them. No file is overwritten.
+    ///
+    /// # Errors
+    /// What keeps the store from being read, or the folder from being made. What is wrong with
+    /// single files is in [`Exported::problems`].
+    pub fn export_tree(&self, folder: &Path) -> io::Result<Exported> {
+        let mut exported = Exported::default();
+        make_folder(folder)?;
+        let Some(opened) = self.look()? else { return Ok(exported) };
+        let root = Folder::open(folder)?;
+        let mut taken = HashSet::new();
+        opened.each_agent(&mut |agent| {
+            opened.each_run(agent, &mut |found| {
+                if opened.is_visible(&found)? {
+                    let names = free_names(&opened, &found, &mut taken)?;
+                    let path = folder.join(&names.0).join(format!("{}.jsonl", names.1));
+                    match make_file(&root, &names).and_then(|file| opened.export(&found, file)) {
+                        Ok((lines, damaged)) => {
+                            exported.files += 1;
+                            exported.lines += lines;
+                            if damaged > 0 {
+                                let why = Refusal::Damaged { records: damaged };
+                                exported.problems.push(TreeProblem { path, why });
+                            }
+                        }
+                        Err(why) => exported.problems.push(TreeProblem { path, why }),
+                    }
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+        })?;
+        Ok(exported)
+    }
+}
+
+/// An entry of a folder, which is not followed if it is a link.
+struct Entry {
+    path: PathBuf,
+    raw_name: OsString,
+    /// If it is UTF-8.
+    name: Option<String>,
+    kind: FileType,
+}
+
+impl Entry {
+    fn is_hidden(&self) -> bool {
+        self.name.as_ref().is_some_and(|name| name.starts_with('.'))
+    }
+
+    /// The stem of the name of a run's file.
+    fn stem(&self) -> Option<&str> {
+        self.name.as_deref()?.strip_suffix(".jsonl")
+    }
+
+    /// Whether it looks like a part of the tree that should not be passed over silently.
+    fn is_odd(&self) -> bool {
+        self.kind != FileType::RegularFile || self.stem().is_some()
+    }
+}
+
+/// The entries of a folder that is at this path, by name.
+fn entries(folder: &Folder, path: &Path) -> io::Result<Vec<Entry>> {
+    let entries = folder.entries()?.into_iter().map(|(raw_name, kind)| Entry {
+        path: path.join(&raw_name),
+        name: raw_name.to_str().map(str::to_owned),
+        raw_name,
+        kind,
+    });
+    Ok(entries.collect())
+}
+
+fn import_folder(
+    opened: &Opened,
+    agent: &Entry,
+    (listed, files): (Folder, Vec<Entry>),
+    imported: &mut Imported,
+) -> Result<()> {
+    let Some(folder) = &agent.name else {
+        imported.refuse(&agent.path, Refusal::NameNotUtf8);
+        return Ok(());
+    };
+    for file in files {
+        if file.kind != FileType::RegularFile {
+            imported.refuse(&file.path, Refusal::NotARun);
+        } else if file.name.is_none() {
+            imported.refuse(&file.path, Refusal::NameNotUtf8);
+        } else if let Some(stem) = file.stem() {
+            let taken = match listed.file(&file.raw_name) {
+                Ok(Some(file)) => import_file(opened, file, (folder, stem), imported),
+                Ok(None) => Err(Refusal::NotARun),
+                Err(error) => Err(error.into()),
+            };
+            match taken {
+                Err(Refusal::Store(RunStoreError::Engine(error))) if !is_of_file(&error) => {
+                    return Err(error.into());
+                }
+                Err(why) => imported.refuse(&file.path, why),
+                Ok(()) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether other files may fare better.
+fn is_of_file(error: &Error) -> bool {
+    use Error::{Ambiguous, Corrupt, InvalidId, RunEnded, RunExists, TooLarge};
+    matches!(
+        error,
+        Ambiguous { .. }
+            | Corrupt(_)
+            | InvalidId { .. }
+            | RunEnded { .. }
+            | RunExists { .. }
+            | TooLarge { .. }
+    )
+}
+
+/// The last start in a file, as the original has it. All lines of it can be read.
+fn last_start(lines: &mut Lines<File>) -> Result<Option<RunStarted>, Refusal> {
+    let (mut line, mut started) = (Vec::new(), None);
+    while lines.read_onto(&mut line)?.is_some() {
+        if let Ok(RunRecord::Started(record)) = RunRecord::from_line(&line) {
+            started = Some(record);
+        }
+        line.clear();
+    }
+    lines.rewind()?;
+    Ok(started)
+}
+
+fn import_file(
+    opened: &Opened,
+    file: File,
+    (folder, stem): (&str, &str),
+    imported: &mut Imported,
+) -> Result<(), Refusal> {
+    let mut lines = Lines::of_file(file)?;
+    let started = last_start(&mut lines)?;
+    let inside = started
+        .as_ref()
+        .filter(|started| may_be_of(folder, &started.agent_id) && may_be_of(stem, &started.run_id));
+    let (agent, run) = inside.map_or((folder, stem), |inside| (&inside.agent_id, &inside.run_id));
+    let mut mark = Mark::new();
+    mark.empty = lines.total_bytes() == 0;
+    if (name_of(agent).as_str(), name_of(run).as_str()) != (folder, stem) {
+        mark.file = Some((folder.to_owned(), stem.to_owned()));
+    }
+    let _guard = opened.lock_boundary(agent, run);
+    let found = opened.find(agent, run)?;
+    if let Some(found) = &found {
+        compare(opened, found, &mut lines)?;
+    }
+    if found.is_none() && mark.empty {
+        let json = mark.to_json();
+        drop(opened.log().start_run(agent, run, runlog::Metadata::json(&json))?);
+    }
+    let first_at = started.as_ref().map(|started| super::line::timestamp(started.started_at));
+    let mut rest = Rest { opened, ids: (agent, run), mark, at: first_at, added: 0, damaged: 0 };
+    let done = rest.add(&mut lines);
+    imported.lines += rest.added;
+    imported.damaged_lines += rest.damaged;
+    done?;
+    drop(opened.finish(agent, run)?);
+    match (&found, rest.added) {
+        (Some(_), 0) => imported.unchanged += 1,
+        (Some(found), _) if found.run.records > 0 => imported.continued += 1,
+        _ => imported.new += 1,
+    }
+    Ok(())
+}
+
+/// Goes through what is stored of a file, and answers whether it is the beginning of the file.
+fn compare(opened: &Opened, found: &Found, lines: &mut Lines<File>) -> Result<(), Refusal> {
+    let mut line = Vec::new();
+    let mut trace = opened.log().trace(found.key())?;
+    while let Some(record) = trace.next_view() {
+        let record = record?;
+        line.clear();
+        let Some(ending) = lines.read_onto(&mut line)? else {
+            // The run went on after it had been imported.
+            return Ok(());
+        };
+        let was_unterminated = record.kind() == Some(UNTERMINATED);
+        if record.payload() != line || was_unterminated != (ending == Ending::EndOfFile) {
+            return Err(Refusal::Differs { line: lines.number() });
+        }
+    }
+    Ok(())
+}
+
+/// What is left of a file.
+struct Rest<'a> {
+    opened: &'a Opened,
+    ids: (&'a str, &'a str),
+    mark: Mark,
+    /// The time of the lines that do not say theirs.
+    at: Option<Timestamp>,
+    added: u64,
+    damaged: u64,
+}
+
+impl Rest<'_> {
+    fn add(&mut self, lines: &mut Lines<File>) -> Result<(), Refusal> {
+        let (mut batch, mut bytes, mut line) = (Vec::new(), 0, Vec::new());
+        while let Some(ending) = lines.read_onto(&mut line)? {
+            bytes += line.len();
+            let (mut line, read) = NewLine::of_file(core::mem::take(&mut line), ending);
+            self.damaged += u64::from(read.is_err());
+            self.at = line.at.or(self.at);
+            line.at = self.at;
+            batch.push(line);
+            if batch.len() >= BATCH_LINES || bytes >= BATCH_BYTES {
+                self.put(&mut batch)?;
+                bytes = 0;
+            }
+        }
+        self.put(&mut batch)
+    }
+
+    fn put(&mut self, batch: &mut Vec<NewLine>) -> Result<(), Refusal> {
+        if !batch.is_empty() {
+            let (agent, run) = self.ids;
+            drop(self.opened.put(agent, run, batch, &self.mark)?);
+            self.added += batch.len() as u64;
+            batch.clear();
+        }
+        Ok(())
+    }
+}
+
+/// The names of a run's folder and file, which no other run has.
+fn free_names(
+    opened: &Opened,
+    found: &Found,
+    taken: &mut HashSet<(String, String)>,
+) -> Result<(String, String)> {
+    let (agent, run) = found.key();
+    let kept = opened.mark(agent, run)?.and_then(|mark| mark.file);
+    // The store may be somebody else's.
+    let kept = kept.filter(|(folder, stem)| is_name(folder) && is_name(stem));
+    let (folder, stem) = kept.unwrap_or_else(|| (name_of(agent), name_of(run)));
+    let mut number = 0;
+    loop {
+        let names = (folder.clone(), numbered(&stem, number));
+        if taken.insert(names.clone()) {
+            return Ok(names);
+        }
+        number += 1;
+    }
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+fn make_file(root: &Folder, (folder, stem): &(String, String)) -> Result<File, Refusal> {
+    match root.make_folder(folder)?.make_file(&format!("{stem}.jsonl")) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Refusal::AlreadyThere),
+        made => Ok(made?),
+    }
+}
+
+impl Opened {
+    /// Writes a run into a file; answers its lines, and how many are missing.
+    fn export(&self, found: &Found, file: File) -> Result<(u64, u64), Refusal> {
+        let mut file = BufWriter::new(file);
+        let (mut lines, mut damaged, mut is_open) = (0, 0, false);
+        let mut trace = self.log().trace(found.key())?.range(Seq(0)..)?;
+        while let Some(record) = trace.next_view() {
+            let record = match record {
+                Ok(record) => record,
+                Err(Error::Corrupt(_)) => {
+                    damaged += 1;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if is_open {
+                file.write_all(b"\n")?;
+            }
+            file.write_all(record.payload())?;
+            is_open = record.kind() == Some(UNTERMINATED);
+            if !is_open {
+                file.write_all(b"\n")?;
+            }
+            lines += 1;
+        }
+        file.flush()?;
+        Ok((lines, damaged))
+    }
+}

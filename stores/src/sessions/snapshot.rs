@@ -1,0 +1,80 @@
+//! All parts of a session at one moment, and how a moment is told from another.
+//!
+//! A session has a head: a document that every write of one of its parts writes again, in the same
+//! batch. The digest of a snapshot is the version of the head. That is as good as a hash of all
+//! parts, and stricter: the store never gives a version twice, so equal digests mean that nobody
+//! wrote in between, also not the same or something that was undone; and it costs no reading.
+
+use core::fmt;
+
+use super::types::SessionTypes;
+use runlog::Version;
+
+/// All parts of a session at one moment.
+pub struct SessionSnapshot<T: SessionTypes> {
+    /// The session.
+    pub session: T::Session,
+    /// Its artifacts; none if none were saved.
+    pub artifacts: Option<T::Artifacts>,
+    /// Its trace; none if none was saved.
+    pub trace_events: Option<Vec<T::TraceEvent>>,
+    /// Its runs; none if none were saved.
+    pub run_records: Option<Vec<T::RunRecord>>,
+    /// Its reports; none if none were saved.
+    pub verification_reports: Option<Vec<T::VerificationReport>>,
+    /// Its tasks; none if none were saved.
+    pub subagent_tasks: Option<Vec<T::SubagentTask>>,
+}
+
+impl<T: SessionTypes> SessionSnapshot<T> {
+    /// A session without any other part.
+    pub fn new(session: T::Session) -> Self {
+        Self {
+            session,
+            artifacts: None,
+            trace_events: None,
+            run_records: None,
+            verification_reports: None,
+            subagent_tasks: None,
+        }
+    }
+}
+
+impl<T: SessionTypes> fmt::Debug for SessionSnapshot<T> {
+    /// Shows the id only: what is stored does not belong into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionSnapshot")
+            .field("id", &T::session_id(&self.session))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A snapshot as it was found.
+#[non_exhaustive]
+pub struct LoadedSnapshot<T: SessionTypes> {
+    /// The parts.
+    pub snapshot: SessionSnapshot<T>,
+    /// What tells this moment from any other, for `save_snapshot_cas`.
+    pub digest: String,
+}
+
+impl<T: SessionTypes> fmt::Debug for LoadedSnapshot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadedSnapshot")
+            .field("snapshot", &self.snapshot)
+            .field("digest", &self.digest)
+            .finish()
+    }
+}
+
+/// The digest of a session whose head has this version: 16 hexadecimal digits.
+pub(super) fn digest_of(version: Version) -> String {
+    format!("{:016x}", version.0)
+}
+
+/// The version that a digest stands for; none if it is no digest.
+pub(super) fn version_of(digest: &str) -> Option<Version> {
+    let version = u64::from_str_radix(digest, 16).ok().map(Version)?;
+    // There is one way to write each.
+    (digest_of(version) == digest).then_some(version)
+}

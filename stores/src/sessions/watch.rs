@@ -1,0 +1,152 @@
+//! Telling of commits: who looks sees each session that changed, in the order of the changes.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::snapshot::digest_of;
+use runlog::{Lsn, Version};
+
+/// Commits that are kept for those who look later.
+const KEPT: usize = 256;
+
+/// A change of a session that survives power loss.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionCommit {
+    /// The session.
+    pub session: String,
+    /// Its version from then on, larger with each change; none if it was deleted.
+    pub version: Option<Version>,
+    /// The place of the change in the whole log.
+    pub lsn: Lsn,
+    /// How many commits in front of this one were missed, since nobody looked for long.
+    pub skipped: u64,
+}
+
+impl SessionCommit {
+    /// The digest of the snapshot from then on; none if the session was deleted.
+    pub fn digest(&self) -> Option<String> {
+        self.version.map(digest_of)
+    }
+}
+
+/// What commits are told to.
+#[derive(Default)]
+pub(super) struct Hub {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    commits: VecDeque<SessionCommit>,
+    /// The number of the commit that comes next.
+    next: u64,
+    waiting: Vec<Waker>,
+    ended: bool,
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("next", &self.state.lock().next).finish_non_exhaustive()
+    }
+}
+
+impl Hub {
+    pub(super) fn tell(&self, session: &str, version: Option<Version>, lsn: Lsn) {
+        let session = session.to_owned();
+        let mut state = self.state.lock();
+        if state.commits.len() == KEPT {
+            state.commits.pop_front();
+        }
+        state.commits.push_back(SessionCommit { session, version, lsn, skipped: 0 });
+        state.next += 1;
+        let waiting = core::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Nothing comes any more.
+    pub(super) fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        let waiting = core::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Sees what is committed from now on.
+    pub(super) fn watch(self: &Arc<Self>) -> CommitWatch {
+        let next = self.state.lock().next;
+        CommitWatch { hub: Arc::clone(self), next }
+    }
+}
+
+/// Sees the commits of a store and of its clones, from the moment on when it was asked for.
+///
+/// Who does not look for long misses the oldest: 256 are kept. [`SessionCommit::skipped`] says how
+/// many were missed.
+pub struct CommitWatch {
+    hub: Arc<Hub>,
+    /// The number of the commit that is seen next.
+    next: u64,
+}
+
+impl CommitWatch {
+    /// The next commit, if there was one.
+    pub fn try_next(&mut self) -> Option<SessionCommit> {
+        let state = self.hub.state.lock();
+        take(&state, &mut self.next)
+    }
+
+    /// The next commit, once there is one; none once the last handle of the store is gone and all
+    /// commits were seen. Dropping the future misses nothing.
+    pub fn next_commit(&mut self) -> NextCommit<'_> {
+        NextCommit { watch: self }
+    }
+}
+
+fn take(state: &State, next: &mut u64) -> Option<SessionCommit> {
+    let oldest = state.next - state.commits.len() as u64;
+    let skipped = oldest.saturating_sub(*next);
+    let place = (*next).max(oldest) - oldest;
+    let found = state.commits.get(usize::try_from(place).ok()?)?;
+    *next = oldest + place + 1;
+    Some(SessionCommit { skipped, ..found.clone() })
+}
+
+impl fmt::Debug for CommitWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CommitWatch").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+/// The commit that comes next; see [`CommitWatch::next_commit`].
+#[derive(Debug)]
+pub struct NextCommit<'a> {
+    watch: &'a mut CommitWatch,
+}
+
+impl Future for NextCommit<'_> {
+    type Output = Option<SessionCommit>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let watch = &mut *self.watch;
+        let mut state = watch.hub.state.lock();
+        if let Some(commit) = take(&state, &mut watch.next) {
+            return Poll::Ready(Some(commit));
+        }
+        if state.ended {
+            return Poll::Ready(None);
+        }
+        if !state.waiting.iter().any(|other| other.will_wake(context.waker())) {
+            state.waiting.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,156 @@
+//! What a log must know of a record in order to store it: taken from the JSON as it came, whatever
+//! else is in there.
+//!
+//! Strictness belongs to reading. Only what is not one JSON object is refused here, so that a
+//! record of a newer version, or of an odd shape, is kept as it came.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::payload::{RunIdentity, TrajectoryPayload, TrajectoryRecord};
+use crate::objects;
+use runlog::{Error, MAX_KIND_LEN, Result, Timestamp};
+
+/// What is known of a record without reading all of it.
+#[derive(Debug, Default)]
+pub(super) struct Envelope {
+    pub(super) seq: Option<u64>,
+    pub(super) run: Option<String>,
+    pub(super) parent: Option<String>,
+    pub(super) at: Option<Timestamp>,
+    pub(super) kind: String,
+    /// Whom a `run_started` is about.
+    pub(super) identity: Option<RunIdentity>,
+    /// How a `run_ended` says that it ended.
+    pub(super) outcome: Option<String>,
+}
+
+/// The shape that records of known versions have.
+#[derive(Deserialize)]
+struct Usual<'a> {
+    seq: u64,
+    #[serde(default, borrow)]
+    run_id: Option<Cow<'a, str>>,
+    #[serde(default, borrow)]
+    parent_run_id: Option<Cow<'a, str>>,
+    recorded_at_unix_ms: u64,
+    #[serde(borrow, deserialize_with = "objects::one")]
+    payload: UsualPayload<'a>,
+}
+
+#[derive(Deserialize)]
+struct UsualPayload<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    identity: Option<Value>,
+    #[serde(default)]
+    outcome: Option<Value>,
+}
+
+impl Envelope {
+    /// Reads it from JSON.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self> {
+        let json = |source| Error::Json { source: Arc::new(source) };
+        if let Ok(usual) = objects::from_slice::<Usual<'_>>(bytes) {
+            return Ok(Self::usual(usual));
+        }
+        match serde_json::from_slice(bytes).map_err(json)? {
+            Value::Object(object) => Ok(Self::odd(&Value::Object(object))),
+            _ => Err(Error::InvalidArgument { what: "a trajectory record is one JSON object" }),
+        }
+    }
+
+    fn usual(usual: Usual<'_>) -> Self {
+        let payload = usual.payload;
+        let envelope = Self {
+            seq: Some(usual.seq),
+            run: usual.run_id.map(Cow::into_owned),
+            parent: usual.parent_run_id.map(Cow::into_owned),
+            at: time(usual.recorded_at_unix_ms),
+            kind: payload.kind.into_owned(),
+            ..Self::default()
+        };
+        envelope.with_payload(payload.identity.as_ref(), payload.outcome.as_ref())
+    }
+
+    /// Takes what is where it should be, and leaves the rest.
+    fn odd(record: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let payload = &record["payload"];
+        let envelope = Self {
+            seq: record["seq"].as_u64(),
+            run: text(&record["run_id"]),
+            parent: text(&record["parent_run_id"]),
+            at: record["recorded_at_unix_ms"].as_u64().and_then(time),
+            kind: text(&payload["kind"]).unwrap_or_default(),
+            ..Self::default()
+        };
+        envelope.with_payload(payload.get("identity"), payload.get("outcome"))
+    }
+
+    fn with_payload(mut self, identity: Option<&Value>, outcome: Option<&Value>) -> Self {
+        if self.kind == "run_started" {
+            self.identity = identity.and_then(|value| RunIdentity::deserialize(value).ok());
+        }
+        if self.kind == "run_ended" {
+            self.outcome = Some(outcome.and_then(Value::as_str).unwrap_or_default().to_owned());
+        }
+        self.of_identity()
+    }
+
+    /// Knows it already.
+    pub(super) fn of(record: &TrajectoryRecord) -> Self {
+        let (identity, outcome) = match &record.payload {
+            TrajectoryPayload::RunStarted { identity } => (Some(identity.clone()), None),
+            TrajectoryPayload::RunEnded { outcome, .. } => (None, Some(outcome.clone())),
+            _ => (None, None),
+        };
+        let envelope = Self {
+            seq: Some(record.seq),
+            run: record.run_id.clone(),
+            parent: record.parent_run_id.clone(),
+            at: time(record.recorded_at_unix_ms),
+            kind: record.payload.kind().to_owned(),
+            identity,
+            outcome,
+        };
+        envelope.of_identity()
+    }
+
+    /// A start names its run, also where the record does not.
+    fn of_identity(mut self) -> Self {
+        if let Some(identity) = &self.identity {
+            self.run.get_or_insert_with(|| identity.run_id.clone());
+            if self.parent.is_none() {
+                self.parent.clone_from(&identity.parent_run_id);
+            }
+        }
+        self
+    }
+
+    /// The kind that the engine is told: none if it could not hold it, or if it is the log's own.
+    pub(super) fn engine_kind(&self) -> &str {
+        let fits = self.kind.len() <= MAX_KIND_LEN && !self.kind.starts_with('\0');
+        if fits { &self.kind } else { "" }
+    }
+}
+
+/// The sequence of a record, if it has one.
+pub(super) fn seq_of(bytes: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Numbered {
+        seq: u64,
+    }
+    let numbered = objects::from_slice::<Numbered>(bytes).map(|numbered| numbered.seq);
+    numbered.ok().or_else(|| Envelope::read(bytes).ok()?.seq)
+}
+
+/// The time of a record. A recorder whose clock is before 1970 says 0, which is no time at all.
+fn time(milliseconds: u64) -> Option<Timestamp> {
+    let nanos = i64::try_from(milliseconds).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+    (milliseconds > 0).then_some(Timestamp(nanos))
+}

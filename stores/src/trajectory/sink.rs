@@ -1,0 +1,305 @@
+//! Recording: what a call writes, in which order, and what it answers.
+//!
+//! 1. The link in the parent goes in front of the start of the child. A crash in between leaves a
+//!    link to nothing, which can be seen; the other way round the child would be missing from its
+//!    parent, which could not.
+//! 2. The start goes in front of the record, so that the run has its identity before anything else.
+//! 3. The record goes in front of the end, since an end without its record would hide that the
+//!    record is missing.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use std::sync::Arc;
+
+use super::envelope::{Envelope, seq_of};
+use super::payload::{RunIdentity, TrajectoryRecord};
+use super::states::RunState;
+use super::{CHILD, TrajectoryLog, UNATTRIBUTED};
+use runlog::{
+    Allow, Appended, ContentType, Durability, Error, Metadata, NewRecord, Outcome, Result, RunId,
+    RunLog, RunStatus, Seq, Ticket,
+};
+
+/// A call of a [`TrajectorySink`] under way. What it does happens when it is polled first, so that
+/// dropping it before leaves nothing, and dropping it later leaves the whole record.
+pub type Recording<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
+
+/// Where a recorder sends its records.
+///
+/// A caller that awaits each call has its records stored in that order: who sees a record of a run
+/// sees all that were recorded before it.
+pub trait TrajectorySink: Send + Sync {
+    /// Records, so that it survives the death of the process. Takes microseconds and waits for no
+    /// disk, so that it needs no runtime and no thread of its own.
+    ///
+    /// # Errors
+    /// As [`TrajectoryLog::record`].
+    fn record(&self, record: TrajectoryRecord) -> Recording<'_>;
+
+    /// Records, so that it survives power loss. Other tasks go on meanwhile; see [`Ticket`].
+    ///
+    /// # Errors
+    /// As [`TrajectoryLog::record`], and what made the sync fail: then the record is stored, and
+    /// nobody knows whether it survives.
+    fn record_durable(&self, record: TrajectoryRecord) -> Recording<'_>;
+}
+
+impl TrajectorySink for TrajectoryLog {
+    fn record(&self, record: TrajectoryRecord) -> Recording<'_> {
+        Box::pin(async move { Self::record(self, &record).map(|_| ()) })
+    }
+
+    fn record_durable(&self, record: TrajectoryRecord) -> Recording<'_> {
+        Box::pin(async move { Self::record(self, &record)?.durable().await })
+    }
+}
+
+/// A record that was stored; it survives the death of the process.
+#[derive(Clone)]
+pub struct Recorded {
+    /// Its place in its run, as the engine counts.
+    pub place: Seq,
+    /// It was there already: the call before it had the same bytes, so this was the same call once
+    /// more.
+    pub repeated: bool,
+    /// The durability of what the call wrote last, unless the record was there before the store was
+    /// opened.
+    ticket: Option<Ticket>,
+    log: RunLog,
+}
+
+impl Recorded {
+    /// Returns once the record survives power loss.
+    ///
+    /// # Errors
+    /// What made the sync fail, or [`Error::Poisoned`].
+    pub fn wait(&self) -> Result<()> {
+        self.ticket.as_ref().map_or_else(|| self.log.sync(), Ticket::wait)
+    }
+
+    /// Waits in the same way, and lets other tasks go on meanwhile. Only a record that was there
+    /// before the store was opened, repeated, is waited for within the poll.
+    ///
+    /// # Errors
+    /// As [`Recorded::wait`].
+    pub async fn durable(&self) -> Result<()> {
+        match &self.ticket {
+            Some(ticket) => ticket.clone().await,
+            None => self.log.sync(),
+        }
+    }
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorded")
+            .field("place", &self.place)
+            .field("repeated", &self.repeated)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TrajectoryLog {
+    /// Records. The record is serialised, and from then on stays as it is.
+    ///
+    /// Repeated with the same bytes as the last call for its run it is stored once, so that a
+    /// caller who does not know whether a call succeeded can repeat it.
+    ///
+    /// # Durability
+    /// [`Durability::Process`]; [`Recorded::wait`] waits for more.
+    ///
+    /// # Errors
+    /// [`Error::InvalidId`] when the id of the run or of its parent is empty or longer than
+    /// [`MAX_ID_LEN`](runlog::MAX_ID_LEN); [`Error::TooLarge`]; [`Error::DiskFull`];
+    /// [`Error::Json`]; [`Error::Poisoned`]. The record was not stored then, unless it is a
+    /// `run_ended` and the end of the run failed; the same call once more completes it either way.
+    pub fn record(&self, record: &TrajectoryRecord) -> Result<Recorded> {
+        let bytes = serde_json::to_vec(record)
+            .map_err(|source| Error::Json { source: Arc::new(source) })?;
+        self.store_record(&bytes, &Envelope::of(record))
+    }
+
+    /// Records JSON that the caller has: of this version or a newer one, of any kind. The same
+    /// bytes come back, white space, order of keys and all. Of a record that is not of the usual
+    /// shape, what is where it should be counts: `run_id`, `parent_run_id`, `seq`,
+    /// `recorded_at_unix_ms`, `payload.kind`, `payload.identity`, `payload.outcome`.
+    ///
+    /// # Durability
+    /// As [`TrajectoryLog::record`].
+    ///
+    /// # Errors
+    /// [`Error::Json`] for what is not JSON, or nested deeper than 128; [`Error::InvalidArgument`]
+    /// for JSON that is not an object; else as [`TrajectoryLog::record`].
+    pub fn record_bytes(&self, json: &[u8]) -> Result<Recorded> {
+        self.store_record(json, &Envelope::read(json)?)
+    }
+
+    fn store_record(&self, bytes: &[u8], envelope: &Envelope) -> Result<Recorded> {
+        let mut record = NewRecord::json(bytes).kind(envelope.engine_kind());
+        if let Some(at) = envelope.at {
+            record = record.at(at);
+        }
+        let Some(run) = &envelope.run else {
+            let key = (UNATTRIBUTED, self.agent().as_str());
+            return Ok(self.recorded(self.append(key, &record)?));
+        };
+        RunId::new(run)?;
+        let shared = self.inner.states.lock().of(run);
+        let mut state = shared.lock();
+        self.look_up(run, &mut state)?;
+        let recorded = match self.repeated(run, &state, bytes, envelope.seq)? {
+            Some(repeated) => repeated,
+            None => self.store_new(run, &mut state, &record, envelope)?,
+        };
+        let Some(outcome) = &envelope.outcome else { return Ok(recorded) };
+        let ended = self.end(run, outcome, envelope)?;
+        drop(state);
+        self.inner.states.lock().forget(run, &shared);
+        Ok(Recorded { ticket: ended.or(recorded.ticket), ..recorded })
+    }
+
+    fn store_new(
+        &self,
+        run: &str,
+        state: &mut RunState,
+        record: &NewRecord<'_>,
+        envelope: &Envelope,
+    ) -> Result<Recorded> {
+        if let Some(parent) = envelope.parent.as_ref()
+            && state.linked.as_ref() != Some(parent)
+        {
+            self.link(parent, run)?;
+            state.linked = Some(parent.clone());
+        }
+        if let Some(identity) = &envelope.identity {
+            self.start(run, identity, envelope)?;
+        }
+        let appended = self.append((self.agent().as_str(), run), record)?;
+        state.last = Some((appended.seq, envelope.seq));
+        state.ticket = Some(appended.ticket.clone());
+        Ok(self.recorded(appended))
+    }
+
+    /// What the store has of a run: after a restart of the process, or of the recorder.
+    fn look_up(&self, run: &str, state: &mut RunState) -> Result<()> {
+        if state.known {
+            return Ok(());
+        }
+        let key = (self.agent().as_str(), run);
+        let trace = match self.inner.log.trace(key) {
+            Ok(trace) => trace,
+            Err(error) if error.is_not_found() => {
+                state.known = true;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        state.linked = self.identity(key)?.and_then(|identity| identity.parent_run_id);
+        for record in trace.rev() {
+            // What is damaged is nobody's repetition, and is told when it is read.
+            let Ok(record) = record else { break };
+            if record.kind() != Some(CHILD) {
+                state.last = Some((record.seq(), seq_of(record.payload())));
+                // The link went in front of the record.
+                let parent = Envelope::read(record.payload()).ok().and_then(|read| read.parent);
+                state.linked = parent.or(state.linked.take());
+                break;
+            }
+        }
+        state.known = true;
+        Ok(())
+    }
+
+    /// The answer to a call that was made before, if it is the last one.
+    fn repeated(
+        &self,
+        run: &str,
+        state: &RunState,
+        bytes: &[u8],
+        seq: Option<u64>,
+    ) -> Result<Option<Recorded>> {
+        let Some((place, _)) = state.last.filter(|(_, last)| last.is_some() && *last == seq) else {
+            return Ok(None);
+        };
+        let trace = match self.inner.log.trace((self.agent().as_str(), run)) {
+            Ok(trace) => trace,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let same = match trace.range(place..=place)?.next() {
+            Some(Ok(record)) => record.payload() == bytes,
+            _ => false,
+        };
+        let (ticket, log) = (state.ticket.clone(), self.inner.log.clone());
+        Ok(same.then_some(Recorded { place, repeated: true, ticket, log }))
+    }
+
+    fn start(&self, run: &str, identity: &RunIdentity, envelope: &Envelope) -> Result<()> {
+        let metadata = serde_json::to_vec(identity)
+            .map_err(|source| Error::Json { source: Arc::new(source) })?;
+        let mut metadata = Metadata::json(&metadata).durability(Durability::Process);
+        if let Some(at) = envelope.at {
+            metadata = metadata.at(at);
+        }
+        match self.inner.log.start_run(self.agent().as_str(), run, metadata) {
+            // Started again, or ended before it was started: the record tells.
+            Ok(_) | Err(Error::RunExists { .. } | Error::RunEnded { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends a run. One that was ended in another way stays so; the record is there.
+    fn end(&self, run: &str, said: &str, envelope: &Envelope) -> Result<Option<Ticket>> {
+        let status = match said {
+            "failed" => RunStatus::Failed,
+            "cancelled" => RunStatus::Cancelled,
+            "interrupted" => RunStatus::Interrupted,
+            _ => RunStatus::Completed,
+        };
+        let mut outcome = Outcome::new(status).durability(Durability::Process);
+        // A longer one is in the record only.
+        if said.len() <= 1024 {
+            outcome = outcome.with_payload(said.as_bytes(), ContentType::TEXT);
+        }
+        if let Some(at) = envelope.at {
+            outcome = outcome.at(at);
+        }
+        let agent = self.agent().as_str();
+        match self.inner.log.end_run(agent, run, &outcome, Allow::everything()) {
+            Ok(appended) => Ok(Some(appended.ticket)),
+            Err(Error::RunEnded { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends a run in progress whose last record says that it ended. Answers whether it did.
+    pub(super) fn settle_end(&self, run: &str) -> Result<bool> {
+        let shared = self.inner.states.lock().of(run);
+        let _nobody_else = shared.lock();
+        for record in self.inner.log.trace((self.agent().as_str(), run))?.rev() {
+            let Ok(record) = record else { return Ok(false) };
+            match record.kind() {
+                Some(CHILD) => {}
+                Some("run_ended") => {
+                    let envelope = Envelope::read(record.payload()).unwrap_or_default();
+                    let said = envelope.outcome.as_deref().unwrap_or_default();
+                    self.end(run, said, &envelope)?;
+                    return Ok(true);
+                }
+                _ => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Appends, whatever became of the run.
+    pub(super) fn append(&self, key: (&str, &str), record: &NewRecord<'_>) -> Result<Appended> {
+        self.inner.log.append_to(key.0, key.1, record, Allow::everything())
+    }
+
+    fn recorded(&self, appended: Appended) -> Recorded {
+        let log = self.inner.log.clone();
+        Recorded { place: appended.seq, repeated: false, ticket: Some(appended.ticket), log }
+    }
+}

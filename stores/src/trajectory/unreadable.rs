@@ -1,0 +1,113 @@
+//! Why a stored record is not a [`TrajectoryRecord`](super::TrajectoryRecord).
+
+use core::fmt;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::payload::{KINDS, SCHEMA_VERSION, TrajectoryRecord};
+use crate::objects;
+use runlog::Seq;
+
+/// A record that cannot be read as a [`TrajectoryRecord`]. Its bytes are as they were recorded, and
+/// can be had from [`StoredRecord::bytes`](super::StoredRecord::bytes).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unreadable {
+    /// The place of the record in its run, as the engine counts.
+    pub place: Seq,
+    /// What is wrong.
+    pub why: Why,
+}
+
+/// What is wrong with a record. Never shows what is in it, but for the name of its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Why {
+    /// The record was written by a newer version. The caller should update the program.
+    NewerSchema {
+        /// The version of the record.
+        found: u64,
+        /// The newest version that is known.
+        known: u32,
+    },
+    /// The payload is of a kind that is not known. The caller should update the program, or read
+    /// the bytes.
+    UnknownKind {
+        /// The kind; of a long one the first 64 characters.
+        kind: String,
+    },
+    /// The bytes are not JSON. The caller should read the bytes.
+    NotJson {
+        /// The line of the record where it goes wrong, from 1.
+        line: usize,
+        /// The column, from 1; 0 at the end of a line.
+        column: usize,
+    },
+    /// The bytes are JSON, and not of the shape that their version and kind have. The caller should
+    /// read the bytes.
+    OtherShape {
+        /// The line of the record where it goes wrong, from 1.
+        line: usize,
+        /// The column, from 1; 0 at the end of a line.
+        column: usize,
+    },
+}
+
+/// Reads a record, or says why not.
+pub(super) fn read(bytes: &[u8]) -> Result<TrajectoryRecord, Why> {
+    let error = match objects::from_slice::<TrajectoryRecord>(bytes) {
+        Ok(record) if record.schema_version <= SCHEMA_VERSION => return Ok(record),
+        Ok(record) => return Err(newer(record.schema_version.into())),
+        Err(error) => error,
+    };
+    let (line, column) = (error.line(), error.column());
+    let value: Value = match serde_json::from_slice(bytes) {
+        Ok(value) => value,
+        // Nested too deep is JSON as well; no version of the types has such a shape.
+        Err(error) if is_json(bytes) => {
+            return Err(Why::OtherShape { line: error.line(), column: error.column() });
+        }
+        Err(error) => return Err(Why::NotJson { line: error.line(), column: error.column() }),
+    };
+    let version = value.get("schema_version").and_then(Value::as_u64);
+    if let Some(found) = version.filter(|found| *found > SCHEMA_VERSION.into()) {
+        return Err(newer(found));
+    }
+    let kind = value.get("payload").and_then(|payload| payload.get("kind")).and_then(Value::as_str);
+    match kind {
+        Some(kind) if !KINDS.contains(&kind) => {
+            Err(Why::UnknownKind { kind: kind.chars().take(64).collect() })
+        }
+        _ => Err(Why::OtherShape { line, column }),
+    }
+}
+
+fn newer(found: u64) -> Why {
+    Why::NewerSchema { found, known: SCHEMA_VERSION }
+}
+
+fn is_json(bytes: &[u8]) -> bool {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    serde::de::IgnoredAny::deserialize(&mut reader).is_ok() && reader.end().is_ok()
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "record {} of the run ", self.place)?;
+        match &self.why {
+            Why::NewerSchema { found, known } => {
+                write!(f, "has schema version {found}, this program knows up to {known}")
+            }
+            Why::UnknownKind { kind } => write!(f, "is of the unknown kind {kind:?}"),
+            Why::NotJson { line, column } => {
+                write!(f, "is not JSON (line {line}, column {column})")
+            }
+            Why::OtherShape { line, column } => {
+                write!(f, "is JSON of another shape (line {line}, column {column})")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}

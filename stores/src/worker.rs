@@ -1,0 +1,411 @@
+//! The thread that does what calls ask for, so that no executor ever waits for a disk.
+//!
+//! - One thread a store: what was handed over first is done first.
+//! - One sync for all: what calls write waits for the disk once the queue is empty, or has been
+//!   gone through once. Only then these calls are answered, in their order; see [`Later`].
+//! - The queue is bounded. Calls that find it full wait in front of it. Once it is half empty, as
+//!   many are woken as there is room for, in the order in which they came. So each is woken about
+//!   once, however many wait. A woken call that neither comes nor is dropped loses its place after
+//!   a moment, so that the others go on.
+//! - A call that is dropped before its turn is skipped; one that was begun is done to its end.
+//! - A call that panics, in serde code of the caller's, fails alone: the thread goes on.
+//!
+//! The thread is started by the first call and ends with the [`Worker`].
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle, current};
+
+use parking_lot::{Condvar, Mutex};
+
+use runlog::{Error, RunLog};
+
+/// Calls that wait for the thread at most; more wait in front of the queue.
+const QUEUE: usize = 64;
+
+/// How long a call that was woken keeps its place in the queue.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// Does what a call asks for; answers what is left to be done once that is durable.
+type Job = Box<dyn FnOnce(&Later) -> Option<Finish> + Send>;
+
+/// Waits for the disk and answers a call.
+type Finish = Box<dyn FnOnce(&RunLog) + Send>;
+
+/// Where the call that the thread is at says that its answer waits for the disk.
+#[derive(Clone, Default)]
+pub(super) struct Later(Arc<Mutex<Left>>);
+
+#[derive(Default)]
+struct Left {
+    wanted: bool,
+    then: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl Later {
+    /// The answer is given once everything that was written until now survives power loss.
+    pub(super) fn once_durable(&self) {
+        self.0.lock().wanted = true;
+    }
+
+    /// Does something once everything that was written until now survives power loss, in front of
+    /// the answer; nothing if it does not.
+    pub(super) fn then(&self, work: impl FnOnce() + Send + 'static) {
+        let mut left = self.0.lock();
+        left.wanted = true;
+        left.then.push(Box::new(work));
+    }
+
+    fn take(&self) -> Left {
+        core::mem::take(&mut *self.0.lock())
+    }
+}
+
+impl core::fmt::Debug for Later {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("Later").field(&self.0.lock().wanted).finish()
+    }
+}
+
+/// What calls of a store fail with.
+pub(super) trait Failure: From<Error> + Send + 'static {
+    /// The call panicked in code of the caller's.
+    fn no_answer() -> Self;
+    /// The thread cannot be started.
+    fn no_thread(source: io::Error) -> Self;
+}
+
+/// A blocking store with a thread that does its calls: the one way in which stores are async.
+#[derive(Debug)]
+pub(super) struct OnThread<T> {
+    /// It ends in front of the store.
+    worker: Worker,
+    store: Arc<T>,
+}
+
+impl<T> OnThread<T> {
+    pub(super) fn store(&self) -> &T {
+        &self.store
+    }
+}
+
+impl<T: Send + Sync + 'static> OnThread<T> {
+    /// The store may put off waiting for the disk in the calls that are done by the thread, which
+    /// is not started yet.
+    pub(super) fn new(name: &'static str, log: &RunLog, store: impl FnOnce(Later) -> T) -> Self {
+        let worker = Worker::new(name, log);
+        let store = Arc::new(store(worker.later.clone()));
+        Self { worker, store }
+    }
+
+    /// Has the thread do something.
+    pub(super) fn ask<R, E, W>(&self, work: W) -> Answer<'_, R, E>
+    where
+        R: Send + 'static,
+        E: Failure,
+        W: FnOnce(&T) -> Result<R, E> + Send + 'static,
+    {
+        let store = Arc::clone(&self.store);
+        self.worker.call(move || work(&store))
+    }
+}
+
+/// The thread and its queue.
+#[derive(Debug)]
+struct Worker {
+    /// What the thread is called; Linux shows 15 letters.
+    name: &'static str,
+    log: RunLog,
+    later: Later,
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Calls that found the queue full and were not woken since, by their turns.
+    waiting: BTreeMap<u64, Waker>,
+    /// The turn of the next call that finds the queue full.
+    next_turn: u64,
+    /// Calls that were woken and did not come yet.
+    awaited: usize,
+    ending: bool,
+}
+
+impl State {
+    /// How many calls that wait can be woken now.
+    fn room(&self) -> usize {
+        let room = if self.jobs.len() > QUEUE / 2 { 0 } else { QUEUE - self.jobs.len() };
+        room.saturating_sub(self.awaited).min(self.waiting.len())
+    }
+
+    /// The calls that there is room for now. They do not wait any more.
+    fn take_turns(&mut self) -> Vec<Waker> {
+        let room = self.room();
+        self.awaited += room;
+        (0..room).filter_map(|_| self.waiting.pop_first()).map(|(_, waker)| waker).collect()
+    }
+
+    /// A call that found the queue full has come again, or comes no more.
+    fn end_turn(&mut self, turn: u64) -> Option<Waker> {
+        let waker = self.waiting.remove(&turn);
+        if waker.is_none() {
+            self.awaited = self.awaited.saturating_sub(1);
+        }
+        waker
+    }
+}
+
+impl core::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Queue").field("jobs", &self.state.lock().jobs.len()).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// A thread that is not started yet.
+    fn new(name: &'static str, log: &RunLog) -> Self {
+        let (log, later) = (log.clone(), Later::default());
+        Self { name, log, later, queue: Arc::default(), thread: Mutex::default() }
+    }
+
+    /// What `work` answers, once the thread has done it. It is handed over when the answer is
+    /// polled first.
+    fn call<R, E, W>(&self, work: W) -> Answer<'_, R, E>
+    where
+        R: Send + 'static,
+        E: Failure,
+        W: FnOnce() -> Result<R, E> + Send + 'static,
+    {
+        let slot = Arc::new(Slot(Mutex::new(Progress::Waiting(None))));
+        let fill = Fill(Arc::clone(&slot));
+        let job: Job = Box::new(move |later| {
+            if !fill.begin() {
+                return None;
+            }
+            let result = work();
+            let left = later.take();
+            if !left.wanted {
+                fill.end(result);
+                return None;
+            }
+            Some(Box::new(move |log| match log.sync() {
+                Ok(()) => {
+                    left.then.into_iter().for_each(|then| then());
+                    fill.end(result);
+                }
+                Err(error) => fill.end(Err(error.into())),
+            }))
+        });
+        Answer { worker: self, slot, job: Some(job), turn: None }
+    }
+
+    /// Hands a job over. It comes back if there is no room; the task is woken once there is, in
+    /// its turn.
+    fn hand_over(
+        &self,
+        job: Job,
+        turn: &mut Option<u64>,
+        waker: &Waker,
+    ) -> io::Result<Option<Job>> {
+        // Wakers are the caller's: they come and go outside of the lock.
+        let waker = waker.clone();
+        let mut state = self.queue.state.lock();
+        let before = turn.and_then(|turn| state.end_turn(turn));
+        if state.jobs.len() >= QUEUE {
+            let next = state.next_turn;
+            state.next_turn += u64::from(turn.is_none());
+            state.waiting.insert(*turn.get_or_insert(next), waker);
+            drop(state);
+            drop(before);
+            return Ok(Some(job));
+        }
+        *turn = None;
+        state.jobs.push_back(job);
+        drop(state);
+        drop(before);
+        self.queue.changed.notify_one();
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            let (queue, later, log) =
+                (Arc::clone(&self.queue), self.later.clone(), self.log.clone());
+            let started = Builder::new().name(self.name.to_owned());
+            let started = started.spawn(move || queue.run(&later, &log));
+            *thread = Some(started?);
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Worker {
+    /// Waits for the call that is under way, if it was dropped in the middle. There are no others:
+    /// a call that is waited for keeps its store.
+    fn drop(&mut self) {
+        self.queue.state.lock().ending = true;
+        self.queue.changed.notify_all();
+        let Some(thread) = self.thread.get_mut().take() else { return };
+        // A task that the thread woke, and that nobody wants any more, may end here.
+        if thread.thread().id() != current().id() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Queue {
+    fn run(&self, later: &Later, log: &RunLog) {
+        let mut unfinished: Vec<Finish> = Vec::new();
+        loop {
+            let mut state = self.state.lock();
+            let job = loop {
+                let is_turn_over = unfinished.len() >= QUEUE;
+                if !is_turn_over && let Some(job) = state.jobs.pop_front() {
+                    break Some(job);
+                }
+                if !unfinished.is_empty() {
+                    break None;
+                }
+                if state.room() > 0 {
+                    break None;
+                }
+                if state.ending {
+                    return;
+                }
+                if state.waiting.is_empty() {
+                    self.changed.wait(&mut state);
+                } else if self.changed.wait_for(&mut state, PATIENCE).timed_out() {
+                    state.awaited = 0;
+                }
+            };
+            let woken = state.take_turns();
+            drop(state);
+            // Wakers are the caller's as well. Whoever waits for the job learns of its panic from
+            // `Fill`.
+            let _ = catch_unwind(|| woken.into_iter().for_each(Waker::wake));
+            match job {
+                Some(job) => {
+                    // A call that panicked may have left something.
+                    drop(later.take());
+                    let left = catch_unwind(AssertUnwindSafe(|| job(later)));
+                    unfinished.extend(left.ok().flatten());
+                }
+                None => {
+                    for finish in unfinished.drain(..) {
+                        let _ = catch_unwind(AssertUnwindSafe(|| finish(log)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where the answer to one call is put.
+struct Slot<R, E>(Mutex<Progress<R, E>>);
+
+enum Progress<R, E> {
+    Waiting(Option<Waker>),
+    Begun(Option<Waker>),
+    Done(Result<R, E>),
+    /// Nobody waits for the answer, or it was taken.
+    Over,
+}
+
+/// The end of a slot that the thread holds. Dropped without an answer it says that there is none.
+struct Fill<R, E: Failure>(Arc<Slot<R, E>>);
+
+impl<R, E: Failure> Fill<R, E> {
+    /// Whether somebody still wants the answer.
+    fn begin(&self) -> bool {
+        let mut progress = self.0.0.lock();
+        let Progress::Waiting(waker) = &mut *progress else { return false };
+        let waker = waker.take();
+        *progress = Progress::Begun(waker);
+        true
+    }
+
+    fn end(&self, result: Result<R, E>) {
+        let mut progress = self.0.0.lock();
+        let waker = match &mut *progress {
+            Progress::Waiting(waker) | Progress::Begun(waker) => waker.take(),
+            Progress::Done(_) | Progress::Over => return,
+        };
+        *progress = Progress::Done(result);
+        drop(progress);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<R, E: Failure> Drop for Fill<R, E> {
+    fn drop(&mut self) {
+        self.end(Err(E::no_answer()));
+    }
+}
+
+/// The answer to a call, to be awaited.
+pub(super) struct Answer<'a, R, E> {
+    worker: &'a Worker,
+    slot: Arc<Slot<R, E>>,
+    /// What was not handed over yet.
+    job: Option<Job>,
+    /// When it is handed over, if the queue was full.
+    turn: Option<u64>,
+}
+
+impl<R, E: Failure> Future for Answer<'_, R, E> {
+    type Output = Result<R, E>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Some(job) = this.job.take() {
+            match this.worker.hand_over(job, &mut this.turn, context.waker()) {
+                Ok(None) => {}
+                Ok(Some(job)) => {
+                    this.job = Some(job);
+                    return Poll::Pending;
+                }
+                Err(source) => return Poll::Ready(Err(E::no_thread(source))),
+            }
+        }
+        let mut progress = this.slot.0.lock();
+        match &mut *progress {
+            Progress::Waiting(waker) | Progress::Begun(waker) => {
+                *waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+            Progress::Done(_) | Progress::Over => {
+                match core::mem::replace(&mut *progress, Progress::Over) {
+                    Progress::Done(result) => Poll::Ready(result),
+                    _ => Poll::Ready(Err(E::no_answer())),
+                }
+            }
+        }
+    }
+}
+
+impl<R, E> Drop for Answer<'_, R, E> {
+    fn drop(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            let waker = self.worker.queue.state.lock().end_turn(turn);
+            // The next one may come in its place.
+            self.worker.queue.changed.notify_one();
+            drop(waker);
+        }
+        let left = core::mem::replace(&mut *self.slot.0.lock(), Progress::Over);
+        // Its waker may do anything when it goes: not under the lock.
+        drop(left);
+    }
+}

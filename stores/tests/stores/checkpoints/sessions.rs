@@ -1,0 +1,160 @@
+//! The events of sessions: appended, loaded, archived.
+
+use runlog_stores::checkpoints::SessionLog;
+
+use super::*;
+
+type Session = SessionLog<Value>;
+
+fn events(numbers: std::ops::RangeInclusive<u64>) -> Vec<Value> {
+    numbers.map(|number| json!({ "event": number })).collect()
+}
+
+#[test]
+fn events_have_ordinals_from_one_and_come_back_behind_a_cursor() {
+    in_each_life(|log| {
+        let key = key("t");
+        assert!(Session::new(&log()).load_since(&key, 0).unwrap().is_empty());
+        assert_eq!(Session::new(&log()).append(&key, &[]).unwrap(), 0);
+        assert_eq!(Session::new(&log()).append(&key, &events(1..=3)).unwrap(), 3);
+        assert_eq!(Session::new(&log()).append(&key, &events(4..=4)).unwrap(), 4);
+        assert_eq!(Session::new(&log()).append(&key, &[]).unwrap(), 4);
+        assert_eq!(Session::new(&log()).append(&key, &events(5..=9)).unwrap(), 9);
+        for cursor in 0..9 {
+            let loaded = Session::new(&log()).load_since(&key, cursor).unwrap();
+            assert_eq!(loaded, events(cursor + 1..=9));
+        }
+        for cursor in [9, 10, u64::MAX] {
+            assert!(Session::new(&log()).load_since(&key, cursor).unwrap().is_empty());
+        }
+        let numbered = Session::new(&log()).load_numbered_since(&key, 6).unwrap();
+        assert_eq!(numbered.iter().map(|(ordinal, _)| *ordinal).collect::<Vec<_>>(), [7, 8, 9]);
+    });
+}
+
+#[test]
+fn archived_events_are_invisible_whatever_the_cursor() {
+    in_each_life(|log| {
+        let key = key("t");
+        assert_eq!(Session::new(&log()).archive_before(&key, 5).unwrap(), 0);
+        Session::new(&log()).append(&key, &events(1..=4)).unwrap();
+        Session::new(&log()).append(&key, &events(5..=8)).unwrap();
+        assert_eq!(Session::new(&log()).archive_before(&key, 6).unwrap(), 6);
+        for cursor in [0, 3, 6] {
+            let loaded = Session::new(&log()).load_since(&key, cursor).unwrap();
+            assert_eq!(loaded, events(7..=8));
+        }
+        assert_eq!(Session::new(&log()).load_since(&key, 7).unwrap(), events(8..=8));
+        // Lower or equal is nothing.
+        for watermark in [0, 3, 6] {
+            assert_eq!(Session::new(&log()).archive_before(&key, watermark).unwrap(), 0);
+        }
+        assert_eq!(Session::new(&log()).archive_before(&key, 7).unwrap(), 1);
+        assert_eq!(Session::new(&log()).append(&key, &events(9..=9)).unwrap(), 9);
+        assert_eq!(Session::new(&log()).load_since(&key, 0).unwrap(), events(8..=9));
+    });
+}
+
+#[test]
+fn archiving_beyond_the_end_counts_what_there_was_and_leaves_what_comes() {
+    in_each_life(|log| {
+        let key = key("t");
+        Session::new(&log()).append(&key, &events(1..=5)).unwrap();
+        assert_eq!(Session::new(&log()).archive_before(&key, 100).unwrap(), 5);
+        assert!(Session::new(&log()).load_since(&key, 0).unwrap().is_empty());
+        assert_eq!(Session::new(&log()).archive_before(&key, u64::MAX).unwrap(), 0);
+        assert_eq!(Session::new(&log()).append(&key, &events(6..=7)).unwrap(), 7);
+        assert_eq!(Session::new(&log()).load_since(&key, 0).unwrap(), events(6..=7));
+    });
+}
+
+#[test]
+fn archived_events_give_their_space_back() {
+    let log = in_memory();
+    let (session, key) = (Session::new(&log), key("t"));
+    for _ in 0..300 {
+        session.append(&key, &[json!("x".repeat(1000)), json!("y".repeat(1000))]).unwrap();
+    }
+    let namespace = "\0session-log/7/default/1";
+    assert_eq!(documents(&log, namespace).len(), 300);
+    assert_eq!(session.archive_before(&key, 597).unwrap(), 597);
+    assert_eq!(documents(&log, namespace).len(), 2, "one of them has an event that is seen");
+    assert_eq!(session.load_since(&key, 0).unwrap().len(), 3);
+}
+
+#[test]
+fn sessions_of_tenants_and_threads_never_see_one_another() {
+    in_each_life(|log| {
+        let keys = [key_of("a", "t"), key_of("b", "t"), key_of("a", "u")];
+        for (number, key) in (1..).zip(&keys) {
+            Session::new(&log()).append(key, &events(number..=number)).unwrap();
+        }
+        // A checkpoint of the same key is another thing.
+        Store::new(&log()).put(&checkpoint(&keys[0], 1)).unwrap();
+        Session::new(&log()).archive_before(&keys[1], 1).unwrap();
+        let loaded = |number: usize| Session::new(&log()).load_since(&keys[number], 0).unwrap();
+        assert_eq!((loaded(0), loaded(1), loaded(2)), (events(1..=1), vec![], events(3..=3)));
+        assert!(Session::named(&log(), "other").load_since(&keys[0], 0).unwrap().is_empty());
+        assert!(Session::new(&log()).delete_thread(&keys[0]).unwrap());
+        assert!(!Session::new(&log()).delete_thread(&keys[0]).unwrap());
+        assert_eq!((loaded(0), loaded(2)), (vec![], events(3..=3)));
+        assert_eq!(Session::new(&log()).append(&keys[0], &events(1..=1)).unwrap(), 1);
+        let threads = Session::new(&log()).threads(&TenantId::new("a").unwrap(), None, 9).unwrap();
+        assert_eq!(threads, ["t", "u"]);
+    });
+}
+
+#[test]
+fn many_and_long_events_are_appended_as_one() {
+    let log = in_memory();
+    let (session, key) = (Session::new(&log), key("t"));
+    let long: Vec<Value> = (0..40).map(|number| json!("x".repeat(100_000 + number))).collect();
+    assert_eq!(session.append(&key, &long).unwrap(), 40);
+    let many: Vec<Value> = (0..20_000).map(|number| json!(number)).collect();
+    assert_eq!(session.append(&key, &many).unwrap(), 20_040);
+    assert!(session.load_since(&key, 0).unwrap().iter().eq(long.iter().chain(&many)));
+    assert!(session.load_since(&key, 20_000).unwrap().iter().eq(&many[19_960..]));
+}
+
+#[test]
+fn of_many_threads_appending_at_once_each_has_its_events_in_a_row() {
+    let log = in_memory();
+    let session: SessionLog<u64> = SessionLog::new(&log);
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let session = session.clone();
+            scope.spawn(move || {
+                for turn in 0..10 {
+                    let event = thread * 1000 + turn * 10;
+                    let last = session.append(&key("t"), &[event, event + 1]).unwrap();
+                    assert_eq!(last % 2, 0);
+                    let since = session.load_since(&key("t"), last - 2).unwrap();
+                    assert!(since.chunks(2).all(|pair| pair[1] == pair[0] + 1), "{since:?}");
+                    if turn == 5 {
+                        session.archive_before(&key("t"), last - 2).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(session.append(&key("t"), &[]).unwrap(), 320);
+}
+
+#[test]
+fn events_that_cannot_be_read_are_told_and_stay_readable() {
+    let log = in_memory();
+    let key = key("t");
+    Session::new(&log).append(&key, &[json!(1), json!("two")]).unwrap();
+    let numbers: SessionLog<u64> = SessionLog::new(&log);
+    let error = numbers.load_since(&key, 0).unwrap_err();
+    let CheckpointError::OtherShape { namespace, key: at, line, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*line, 3);
+    assert!(!error.to_string().contains("two"), "{error}");
+    let bytes = log.get(namespace, at).unwrap().unwrap();
+    assert!(bytes.payload().ends_with(b"\n1\n\"two\""));
+    log.delete(namespace, at).unwrap();
+    let missing = numbers.load_since(&key, 0).unwrap_err();
+    assert!(matches!(missing, CheckpointError::Damaged { .. }), "{missing}");
+}
