@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use crate::damage::{Corruption, Damage, Place};
-use crate::types::{AgentId, RunId, RunStatus, Version};
+use crate::types::{AgentId, IdKind, InvalidId, RunId, RunStatus, Version};
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -255,22 +255,6 @@ impl fmt::Display for IoAction {
     }
 }
 
-/// Which id was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum IdKind {
-    /// An agent id.
-    Agent,
-    /// A run id.
-    Run,
-    /// A record kind.
-    RecordKind,
-    /// The namespace of a document.
-    Namespace,
-    /// The key of a document.
-    Key,
-}
-
 /// What was too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -386,6 +370,12 @@ impl Error {
     }
 }
 
+impl From<InvalidId> for Error {
+    fn from(InvalidId { kind, len, max }: InvalidId) -> Self {
+        Self::InvalidId { kind, len, max }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -434,14 +424,7 @@ impl fmt::Display for Error {
             Self::Evicted { run: Some(run) } => write!(f, "run {run:?} was deleted"),
             Self::Evicted { run: None } => f.write_str("the run was deleted"),
             Self::InvalidId { kind, len, max } => {
-                let what = match kind {
-                    IdKind::Agent => "an agent id",
-                    IdKind::Run => "a run id",
-                    IdKind::RecordKind => "a record kind",
-                    IdKind::Namespace => "a namespace",
-                    IdKind::Key => "a key",
-                };
-                write!(f, "{what} of {len} bytes; 1 to {max} are accepted")
+                InvalidId { kind: *kind, len: *len, max: *max }.fmt(f)
             }
             Self::TooLarge { what, len, max } => {
                 let what = match what {

@@ -96,13 +96,11 @@ pub use engine::values::{Allow, Metadata, Outcome};
 pub use engine::verify::VerifyReport;
 pub use engine::write::batch::{Batch, Committed, Expected};
 pub use engine::write::ticket::{Appended, Ticket};
-pub use error::{
-    Corruption, Damage, Error, IdKind, IoAction, Owner, Place, Result, Sized as SizedThing,
-};
+pub use error::{Corruption, Damage, Error, IoAction, Owner, Place, Result, Sized as SizedThing};
 pub use gc::{Limits, Protection, Retention, Rule};
 pub use types::{
-    AgentId, ContentType, Durability, Epoch, ExtentNo, LogPosition, Lsn, MAX_ID_LEN, MAX_KIND_LEN,
-    RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp, Version,
+    AgentId, ContentType, Durability, Epoch, ExtentNo, IdKind, InvalidId, LogPosition, Lsn,
+    MAX_ID_LEN, MAX_KIND_LEN, RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp, Version,
 };
 
 /// What the engine takes from its surroundings: time, randomness, the boot id, and who does its

@@ -9,13 +9,55 @@
 use core::fmt;
 use std::sync::Arc;
 
-use crate::error::{Error, IdKind, Result};
-
 /// The longest agent or run id, in bytes.
 pub const MAX_ID_LEN: usize = 512;
 
 /// The longest record kind, in bytes.
 pub const MAX_KIND_LEN: usize = 64;
+
+/// Which id was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IdKind {
+    /// An agent id.
+    Agent,
+    /// A run id.
+    Run,
+    /// A record kind.
+    RecordKind,
+    /// The namespace of a document.
+    Namespace,
+    /// The key of a document.
+    Key,
+}
+
+/// An id that is empty or too long; as an error of the store it is
+/// [`Error::InvalidId`](crate::Error::InvalidId). The caller should use another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InvalidId {
+    /// Which id.
+    pub kind: IdKind,
+    /// Its length in bytes.
+    pub len: usize,
+    /// The longest that is accepted, in bytes; the shortest is 1.
+    pub max: usize,
+}
+
+impl fmt::Display for InvalidId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            IdKind::Agent => "an agent id",
+            IdKind::Run => "a run id",
+            IdKind::RecordKind => "a record kind",
+            IdKind::Namespace => "a namespace",
+            IdKind::Key => "a key",
+        };
+        write!(f, "{what} of {} bytes; 1 to {} are accepted", self.len, self.max)
+    }
+}
+
+impl core::error::Error for InvalidId {}
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $kind:expr) => {
@@ -28,16 +70,16 @@ macro_rules! id {
             /// characters are kept, since an id never becomes a file name.
             ///
             /// # Errors
-            /// [`Error::InvalidId`] when the string is empty or too long.
-            pub fn new(id: &str) -> Result<Self> {
+            /// [`InvalidId`] when the string is empty or too long.
+            pub fn new(id: &str) -> Result<Self, InvalidId> {
                 Self::check(id)?;
                 Ok(Self(Arc::from(id)))
             }
 
             /// Whether [`Self::new`] would take this string.
-            pub(crate) fn check(id: &str) -> Result<()> {
+            pub(crate) fn check(id: &str) -> Result<(), InvalidId> {
                 if id.is_empty() || id.len() > MAX_ID_LEN {
-                    return Err(Error::InvalidId { kind: $kind, len: id.len(), max: MAX_ID_LEN });
+                    return Err(InvalidId { kind: $kind, len: id.len(), max: MAX_ID_LEN });
                 }
                 Ok(())
             }
@@ -99,7 +141,8 @@ id!(
 
 /// How a caller names a run: by its id alone, by agent and id, or by its summary.
 ///
-/// An id that two agents use is answered with [`Error::Ambiguous`] unless the agent is given. A
+/// An id that two agents use is answered with
+/// [`Error::Ambiguous`](crate::Error::Ambiguous) unless the agent is given. A
 /// summary names its own run and no other: not one that was started with the same ids after that
 /// run was deleted.
 ///

@@ -102,6 +102,12 @@ impl From<runlog::Error> for Failure {
     }
 }
 
+impl From<runlog::InvalidId> for Failure {
+    fn from(invalid: runlog::InvalidId) -> Self {
+        Self::Store(invalid.into())
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Output(error)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use runlog::format::{EXTENTS_AT, MANIFEST_AT, OWNER_AT, SUPERBLOCK_AT, owner};
+use runlog::format::{EXTENTS_AT, MANIFEST_AT, OWNER_AT, SUPERBLOCK_AT, map::owner};
 use runlog::{Owner, Timestamp};
 use runlog_fuzz::sample::sample;
 

@@ -1,8 +1,8 @@
 //! Makes the checksums of a damaged file right again, so that the damage gets behind them. The
 //! places are those of the format's specification.
 
-use runlog::format::frame::{FRAME_ALIGN, FRAME_HEADER_LEN};
-use runlog::format::manifest::{AREA_HEADER_LEN, RECORD_LEN};
+use runlog::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN};
+use runlog::format::map::manifest::{AREA_HEADER_LEN, RECORD_LEN};
 use runlog::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, SUPERBLOCK_AT};
 
 const PAGE: usize = 4096;

@@ -14,7 +14,7 @@ use crate::engine::setup::due::{Helper, Wanted, Worker};
 use crate::engine::setup::environment::{RunStep, Step};
 use crate::engine::setup::options::Rate;
 use crate::error::{Error, IoAction, Result};
-use crate::format::superblock::FLAG_CLEAN;
+use crate::format::map::superblock::FLAG_CLEAN;
 
 /// The background threads; they are stopped and joined when this is dropped.
 #[derive(Debug)]

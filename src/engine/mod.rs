@@ -1,7 +1,7 @@
 //! The only code that touches the file. ARCHITECTURE.md has its map and its walk.
 //!
 //! An engine is the sum of a few components, each with a state and a lock of its own. They stand in
-//! floors: a component uses those below it, and what is below never calls up. `tests/it/tidy.rs`
+//! floors: a component uses those below it, and what is below never calls up. `tests/tidy.rs`
 //! holds the table of the floors.
 
 pub(crate) mod api;

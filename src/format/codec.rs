@@ -1,7 +1,7 @@
 //! Reading and writing little-endian fields without indexing and without panics.
 
 use crate::error::Damage;
-use crate::types::MAX_ID_LEN;
+use crate::types::{InvalidId, MAX_ID_LEN};
 
 /// What a decoder answers: the damage only; the caller knows the place.
 pub type Decoded<T> = Result<T, Damage>;
@@ -49,7 +49,11 @@ impl<'a> Reader<'a> {
     }
 
     /// An id of `len` bytes, made by `new`.
-    pub fn id<T>(&mut self, len: usize, new: impl FnOnce(&str) -> crate::Result<T>) -> Decoded<T> {
+    pub fn id<T>(
+        &mut self,
+        len: usize,
+        new: impl FnOnce(&str) -> Result<T, InvalidId>,
+    ) -> Decoded<T> {
         let (found, max) = (len as u64, MAX_ID_LEN as u64);
         new(self.text(len)?).map_err(|_| Damage::OutOfRange { found, max })
     }

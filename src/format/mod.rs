@@ -1,141 +1,21 @@
 //! What the bytes of the file mean. Pure: bytes in, values out.
 //!
 //! One structure, one file, one section of `docs/FORMAT.md`, which has their layouts.
+//!
+//! - [`map`]: what stands in front of the extents, and who owns each of these.
+//! - [`segments`]: what fills an extent of the log.
+//! - [`frames`]: what a segment is made of.
 
-pub mod block;
 pub mod codec;
-pub mod compression;
-pub mod directory;
-pub mod directory_builder;
-pub mod eviction;
-pub mod extents;
-pub mod frame;
-pub mod header;
-pub mod manifest;
-pub mod origin;
-pub mod owner;
-mod record_frame;
-mod run_entry;
-pub(crate) mod run_map;
-pub mod segment;
-pub mod superblock;
+pub mod frames;
+pub mod layout;
+pub mod map;
+pub mod segments;
 
-pub use directory::{Directory, RunEntry};
-pub use directory_builder::DirectoryBuilder;
-pub use frame::{FrameCheck, FrameHeader, FrameKind, SegmentKey};
-
-use crate::types::ExtentNo;
-
-/// The version of the format that this program writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
-
-/// The size of the header, of a superblock slot and of the owner page.
-pub const PAGE: u64 = 4096;
-/// [`PAGE`], as the length of a buffer.
-pub const PAGE_LEN: usize = 4096;
-/// Where superblock slot 0 starts; slot 1 follows one page behind it.
-pub const SUPERBLOCK_AT: u64 = PAGE;
-/// Where the owner page starts.
-pub const OWNER_AT: u64 = 3 * PAGE;
-/// Where the first manifest area starts.
-pub const MANIFEST_AT: u64 = 4 * PAGE;
-/// The length of each of the two manifest areas in front of the extents.
-pub const MANIFEST_AREA_LEN: u64 = 6 * PAGE;
-/// Where extent 0 starts.
-pub const EXTENTS_AT: u64 = 64 * 1024;
-
-const _: () = assert!(PAGE == PAGE_LEN as u64);
-const _: () = assert!(MANIFEST_AT + 2 * MANIFEST_AREA_LEN == EXTENTS_AT);
-
-/// The size of the extents of one store: a power of two from 64 KiB to 64 MiB.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExtentSize {
-    log2: u8,
-}
-
-impl ExtentSize {
-    /// 64 KiB.
-    pub const MIN: Self = Self { log2: 16 };
-    /// 4 MiB.
-    pub const DEFAULT: Self = Self { log2: 22 };
-    /// 64 MiB.
-    pub const MAX: Self = Self { log2: 26 };
-
-    /// The size with this base-2 logarithm, if it is allowed.
-    pub fn from_log2(log2: u8) -> Option<Self> {
-        (Self::MIN.log2..=Self::MAX.log2).contains(&log2).then_some(Self { log2 })
-    }
-
-    /// The size of this many bytes, if it is a power of two that is allowed.
-    pub fn from_bytes(bytes: u64) -> Option<Self> {
-        let log2 = u8::try_from(bytes.trailing_zeros()).ok()?;
-        Self::from_log2(log2).filter(|size| size.bytes() == bytes)
-    }
-
-    /// The size of which the base-2 logarithm is next.
-    pub(crate) fn read(reader: &mut codec::Reader<'_>) -> codec::Decoded<Self> {
-        let log2 = reader.u8()?;
-        let max = Self::MAX.log2.into();
-        Self::from_log2(log2).ok_or(crate::error::Damage::OutOfRange { found: log2.into(), max })
-    }
-
-    /// The base-2 logarithm.
-    pub fn log2(self) -> u8 {
-        self.log2
-    }
-
-    /// The size in bytes.
-    pub fn bytes(self) -> u64 {
-        1 << self.log2
-    }
-
-    /// The size in bytes, as the offsets within a segment count.
-    pub fn bytes_u32(self) -> u32 {
-        1 << self.log2
-    }
-
-    /// Where an extent starts in the file.
-    pub fn offset_of(self, extent: ExtentNo) -> u64 {
-        EXTENTS_AT + (u64::from(extent.0) << self.log2)
-    }
-
-    /// Where an extent ends in the file.
-    pub fn end_of(self, extent: ExtentNo) -> u64 {
-        self.offset_of(extent) + self.bytes()
-    }
-
-    /// How many extents a file of this length has; a part of one counts.
-    pub fn extents_in(self, file_len: u64) -> u64 {
-        file_len.saturating_sub(EXTENTS_AT).div_ceil(self.bytes())
-    }
-
-    /// The longest payload that is stored in one frame; longer ones are cut into pieces.
-    pub fn inline_limit(self) -> u32 {
-        self.bytes_u32() / 8
-    }
-
-    /// The most bytes of frames an atomic batch may take.
-    pub fn max_batch(self) -> u32 {
-        self.bytes_u32() / 4
-    }
-
-    /// The longest metadata of a start.
-    pub fn max_metadata(self) -> u32 {
-        (self.inline_limit() / 2).min(64 << 10)
-    }
-}
-
-/// Run numbers, orders and sequences are below this. No writer comes near it
-/// ([`LAST_WRITTEN`]), so that what is not below it is damage, and adding to what was read never
-/// comes to the end of the numbers.
-pub const NUMBERS_END: u64 = 1 << 60;
-/// Who appends stops here, far enough in front of [`NUMBERS_END`] for whatever a segment holds.
-pub const LAST_WRITTEN: u64 = NUMBERS_END - (1 << 32);
-
-/// Refuses numbers that no writer gives out, nor comes to.
-pub(crate) fn check_numbers<const N: usize>(next: [u64; N]) -> codec::Decoded<()> {
-    next.into_iter().try_for_each(|next| codec::at_most(next, NUMBERS_END))
-}
-
-/// The longest payload of an outcome.
-pub const MAX_OUTCOME: u32 = 4096;
+pub use frames::frame::{FrameCheck, FrameHeader, FrameKind, SegmentKey};
+pub use layout::{
+    EXTENTS_AT, ExtentSize, FORMAT_VERSION, LAST_WRITTEN, MANIFEST_AREA_LEN, MANIFEST_AT,
+    MAX_OUTCOME, NUMBERS_END, OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT,
+};
+pub use segments::directory::{Directory, RunEntry};
+pub use segments::directory_builder::DirectoryBuilder;

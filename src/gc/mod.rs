@@ -39,7 +39,7 @@ pub(crate) fn is_dead(
 mod tests {
     use super::*;
     use crate::format::DirectoryBuilder;
-    use crate::format::directory::EvictionAt;
+    use crate::format::segments::directory::EvictionAt;
     use crate::types::{AgentId, RunId};
 
     fn directory(runs: &[u64], evictions: &[u64]) -> Vec<u8> {

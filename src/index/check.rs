@@ -9,14 +9,13 @@ use core::ops::Bound;
 
 use super::catalog::Catalog;
 use super::fence::IndexError;
-use super::key;
+use super::key::Table;
 use super::merge::Directories;
 use super::plan::mark_key;
 use super::row::{RunRow, RunState, Span};
 use super::scan::DirectoryScan;
 use super::snapshot::{IndexSnapshot, Order, Rows, TableView};
-use super::table::Table;
-use super::value;
+use super::{key, value};
 use crate::format::codec::Decoded;
 use crate::types::{AgentId, RunNo};
 

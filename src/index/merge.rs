@@ -13,7 +13,7 @@ use super::row::{RunState, Span};
 use crate::error::Damage;
 use crate::format::Directory;
 use crate::format::codec::Decoded;
-use crate::format::segment::Purpose;
+use crate::format::segments::segment::Purpose;
 use crate::types::{RunNo, SegmentId};
 
 /// The directories of the sealed segments, however they are kept.

@@ -50,7 +50,6 @@ mod row;
 mod scan;
 mod snapshot;
 mod store;
-mod table;
 mod value;
 
 pub(crate) use catalog::{Catalog, RunFilter};

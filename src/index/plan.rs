@@ -8,12 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fence::IndexError;
-use super::key;
+use super::key::Table;
 use super::row::{RunRow, RunState, Span};
-use super::table::Table;
-use super::value;
+use super::{key, value};
 use crate::format::codec::Decoded;
-use crate::format::segment::Purpose;
+use crate::format::segments::segment::Purpose;
 use crate::format::{Directory, RunEntry};
 use crate::types::{AgentId, RunNo, SegmentId};
 

@@ -308,7 +308,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::format::directory::{EndAt, HoldAt, StartAt};
+    use crate::format::segments::directory::{EndAt, HoldAt, StartAt};
 
     fn entry(last_at: i64) -> RunEntry {
         let mut entry =

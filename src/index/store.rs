@@ -17,14 +17,14 @@ use redb::{
 
 use super::fence::{Fenced, IndexError, guarded};
 use super::key;
+use super::key::{Bytes, Table};
 use super::merge::Applied;
 use super::plan::{Current, KeyChange, Plan, Relocation, SegmentChange};
 use super::row::RunRow;
 use super::snapshot::IndexSnapshot;
-use super::table::{Bytes, Table};
 use super::value::{self, Meta, SCHEMA_VERSION};
 use crate::error::Damage;
-use crate::format::segment::Purpose;
+use crate::format::segments::segment::Purpose;
 use crate::types::{AgentId, RunNo, SegmentId};
 
 /// The key of the one entry of the table `meta`.

@@ -19,9 +19,9 @@ use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Encode};
 
 use super::key;
+use super::key::Table;
 use super::merge::Applied;
 use super::row::{Hold, RowSummary, RunRow, Span};
-use super::table::Table;
 use crate::error::Damage;
 use crate::format::codec::{Decoded, check_crc};
 use crate::types::{
@@ -317,8 +317,9 @@ fn checksum(table: Table, key: &[u8], body: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn row() -> RunRow {
         RunRow {

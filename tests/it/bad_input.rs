@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use runlog::format::header::StaticHeader;
+use runlog::format::map::header::StaticHeader;
 use runlog::format::{ExtentSize, MAX_OUTCOME};
 use runlog::storage::MemoryStorage;
 use runlog::{

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use runlog::format::frame::{FLAG_PIECES, FRAME_HEADER_LEN, Pieces, decode_ids};
-use runlog::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::frames::frame::{FLAG_PIECES, FRAME_HEADER_LEN, Pieces, decode_ids};
+use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, MANIFEST_AT};
 use runlog::{Compression, Corruption, Error, LogPosition, Place, RunLog, RunNo};
 use runlog_sim::SimDisk;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
 use runlog::format::EXTENTS_AT;
-use runlog::format::frame::{FRAME_HEADER_LEN, frame_len};
+use runlog::format::frames::frame::{FRAME_HEADER_LEN, frame_len};
 use runlog::{Durability, Metadata, NewRecord, Options, RunLog, TailWriter};
 use runlog_sim::{CrashImages, Fault, OpKind, SimDisk, Survivors};
 

@@ -6,8 +6,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use runlog::format::frame::{FLAG_COMPRESSED, FLAG_PLAIN, FRAME_HEADER_LEN, SegmentKey, frame_len};
-use runlog::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::frames::frame::{
+    FLAG_COMPRESSED, FLAG_PLAIN, FRAME_HEADER_LEN, SegmentKey, frame_len,
+};
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use runlog::env::{BootId, Environment};
-use runlog::format::owner;
+use runlog::format::map::owner;
 use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, ContentType, Durability, Error, IndexRecovery, LogPosition, Metadata, NewRecord,

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
-use runlog::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::storage::Storage;
 use runlog::{Allow, Error, Options, Outcome, RunLog, Timestamp};
 use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, SimEntropy};

@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runlog::format::frame::FRAME_HEADER_LEN;
-use runlog::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::superblock::Superblock;
+use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::format::map::superblock::Superblock;
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, SUPERBLOCK_AT};
 use runlog::storage::MemoryStorage;
 use runlog::{Error, Options, Record, Seq};

@@ -9,8 +9,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use runlog::format::EXTENTS_AT;
-use runlog::format::manifest::read_area;
-use runlog::format::superblock::Superblock;
+use runlog::format::map::manifest::read_area;
+use runlog::format::map::superblock::Superblock;
 use runlog::storage::Storage;
 use runlog::{
     Allow, Durability, Error, ExtentNo, IndexRecovery, Metadata, NewRecord, Outcome, Retention,

@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use runlog::env::{BootId, Clock, Environment};
-use runlog::format::frame::{FRAME_HEADER_LEN, Pieces};
-use runlog::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::frames::frame::{FRAME_HEADER_LEN, Pieces};
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use runlog::env::Environment;
 use runlog::format::EXTENTS_AT;
-use runlog::format::segment::SegmentHeader;
+use runlog::format::segments::segment::SegmentHeader;
 use runlog::storage::MemoryStorage;
 use runlog::{
     AgentId, Allow, Cursor, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog,

@@ -19,7 +19,6 @@ mod every_call;
 #[cfg(target_os = "linux")]
 mod ext3;
 #[cfg(target_os = "linux")]
-mod floors;
 mod forks;
 mod format_golden;
 mod full_disk;
@@ -55,7 +54,6 @@ mod steps;
 mod structures;
 mod support;
 mod tail_writers;
-mod tidy;
 #[cfg(target_os = "linux")]
 mod tmpfs;
 mod trust;

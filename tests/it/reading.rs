@@ -6,8 +6,8 @@ use std::fs;
 use std::sync::Arc;
 use std::thread;
 
-use runlog::format::frame::{FRAME_HEADER_LEN, SegmentKey};
-use runlog::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{

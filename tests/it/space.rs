@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use runlog::env::Step;
 use runlog::format::EXTENTS_AT;
-use runlog::format::segment::SegmentHeader;
-use runlog::format::superblock::Superblock;
+use runlog::format::map::superblock::Superblock;
+use runlog::format::segments::segment::SegmentHeader;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Compaction, Durability, Error, NewRecord, Options, Outcome, Retention, RunLog, SpaceReturn,

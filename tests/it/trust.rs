@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use runlog::format::manifest::{
+use runlog::format::map::manifest::{
     AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, Use, encode_batch, read_area,
 };
-use runlog::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::superblock::Superblock;
+use runlog::format::map::superblock::Superblock;
+use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, LAST_WRITTEN, NUMBERS_END};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{

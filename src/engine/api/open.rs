@@ -11,7 +11,8 @@ use crate::engine::setup::options::Options;
 use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Creation, FileStorage, OpenedFile, Storage};
 use crate::error::{Error, Owner, Result};
-use crate::format::{OWNER_AT, PAGE_LEN, owner};
+use crate::format::map::owner;
+use crate::format::{OWNER_AT, PAGE_LEN};
 
 impl Options {
     /// Opens the store at `path`, and creates it if there is nothing.

@@ -11,7 +11,7 @@ use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::IoCounters;
 use crate::error::Result;
-use crate::format::manifest::Use;
+use crate::format::map::manifest::Use;
 use crate::types::{LogPosition, RunNo, SegmentId};
 
 /// Numbers about an open store, as of one moment.

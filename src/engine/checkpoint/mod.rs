@@ -22,8 +22,8 @@ use crate::engine::state::evictions::evictions;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
 use crate::error::Result;
-use crate::format::manifest::{Change, Use};
-use crate::format::superblock::FLAG_INDEX_OPENING;
+use crate::format::map::manifest::{Change, Use};
+use crate::format::map::superblock::FLAG_INDEX_OPENING;
 use crate::index::{IndexIdentity, IndexSnapshot, IndexStore, SegmentChange};
 use crate::types::{ExtentNo, RunNo};
 

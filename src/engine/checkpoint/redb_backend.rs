@@ -21,7 +21,7 @@ use redb::StorageBackend;
 use crate::engine::space::Space;
 use crate::engine::space::allocator::Allocator;
 use crate::error::Error;
-use crate::format::manifest::Change;
+use crate::format::map::manifest::Change;
 use crate::types::ExtentNo;
 
 /// The storage of the index.

@@ -10,7 +10,7 @@ use crate::engine::setup::due::Wanted;
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::{Compression, Rate, SpaceReturn};
 use crate::error::{Error, Result};
-use crate::format::manifest::Use;
+use crate::format::map::manifest::Use;
 use crate::types::SegmentId;
 
 /// What a compaction did.

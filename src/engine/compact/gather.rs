@@ -14,7 +14,7 @@ use crate::engine::state::scan::{Item, lex, payload_of};
 use crate::engine::state::segment::Segment;
 use crate::error::Error;
 use crate::format::codec::Decoded;
-use crate::format::eviction::{Eviction, decode_evictions};
+use crate::format::frames::eviction::{Eviction, decode_evictions};
 use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId};
 

@@ -15,7 +15,7 @@ use crate::engine::state::evictions::runs_among;
 use crate::engine::state::segment::Segment;
 use crate::error::{Error, Result};
 use crate::format::SegmentKey;
-use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
+use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::index::{RunState, Span};
 use crate::types::{RunNo, SegmentId};
 

@@ -35,8 +35,8 @@ use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::format::Directory;
 use crate::format::codec::Decoded;
-use crate::format::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
-use crate::format::frame::frame_len;
+use crate::format::frames::frame::frame_len;
+use crate::format::segments::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::gc::choose::{
     Bound, SegmentUse, for_order, for_packing, for_shrinking, for_space, is_worth,
 };

@@ -4,14 +4,14 @@ use crate::engine::compact::gather::{Found, Gathered, Moved, Names};
 use crate::engine::state::fold::{note_block, note_frame};
 use crate::engine::write::pending_frame::Draft;
 use crate::error::{Error, Result};
-use crate::format::directory::{
+use crate::format::frames::eviction::Eviction;
+use crate::format::frames::frame::{FLAG_BATCH, FrameCheck, encode_ids, frame_len};
+use crate::format::frames::origin::Origin;
+use crate::format::map::manifest::SealedAt;
+use crate::format::segments::directory::{
     DIRECTORY_HEADER_LEN, EVICTION_COST, HASH_LEN, RECORD_COST, RUN_ENTRY_LEN,
 };
-use crate::format::eviction::Eviction;
-use crate::format::frame::{FLAG_BATCH, FrameCheck, encode_ids, frame_len};
-use crate::format::manifest::SealedAt;
-use crate::format::origin::Origin;
-use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, SegmentKey};
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId, Timestamp};
 

@@ -9,9 +9,11 @@
 use std::collections::HashSet;
 
 use crate::engine::compact::gather::{Found, Gathered};
-use crate::format::block::{BLOCK_RAW, BlockBuilder, pack_piece};
-use crate::format::compression::Compressor;
-use crate::format::frame::{FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_PIECES, FLAG_PLAIN, frame_len};
+use crate::format::frames::block::{BLOCK_RAW, BlockBuilder, pack_piece};
+use crate::format::frames::compression::Compressor;
+use crate::format::frames::frame::{
+    FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_PIECES, FLAG_PLAIN, frame_len,
+};
 use crate::format::{ExtentSize, FrameHeader, FrameKind};
 use crate::types::RunNo;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
-use crate::format::segment::SegmentHeader;
+use crate::format::segments::segment::SegmentHeader;
 use crate::index::RunRow;
 use crate::types::{Lsn, RunNo};
 

@@ -5,11 +5,11 @@ use crate::engine::setup::options::Options;
 use crate::engine::state::tail::FIRST_STEP;
 use crate::engine::storage::Storage;
 use crate::error::{Error, IoAction, Result};
-use crate::format::frame::SegmentKey;
-use crate::format::header::StaticHeader;
-use crate::format::manifest::{AreaHeader, Change, RecordKey, encode_batch};
-use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::format::superblock::{FLAG_CLEAN, ManifestAt, Superblock};
+use crate::format::frames::frame::SegmentKey;
+use crate::format::map::header::StaticHeader;
+use crate::format::map::manifest::{AreaHeader, Change, RecordKey, encode_batch};
+use crate::format::map::superblock::{FLAG_CLEAN, ManifestAt, Superblock};
+use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{EXTENTS_AT, ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT};
 use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 

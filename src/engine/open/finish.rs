@@ -14,9 +14,9 @@ use crate::engine::state::segment::Segment;
 use crate::engine::values::report::RecoveryReport;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
-use crate::format::frame::frame_len;
-use crate::format::segment::SEGMENT_HEADER_LEN;
-use crate::format::superblock::{FLAG_INDEX_OPENING, FLAG_SALVAGED};
+use crate::format::frames::frame::frame_len;
+use crate::format::map::superblock::{FLAG_INDEX_OPENING, FLAG_SALVAGED};
+use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::types::LogPosition;
 
 /// Puts the log in order. The engine was put together by [`open`](super::open).

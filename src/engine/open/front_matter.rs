@@ -10,14 +10,14 @@ use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::Decoded;
-use crate::format::frame::{FRAME_HEADER_LEN, FrameCheck, SegmentKey};
-use crate::format::header::{HeaderFault, KNOWN_OPTIONAL, MAGIC, StaticHeader};
-use crate::format::manifest::{
+use crate::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck, SegmentKey};
+use crate::format::map::header::{HeaderFault, KNOWN_OPTIONAL, MAGIC, StaticHeader};
+use crate::format::map::manifest::{
     AREA_HEADER_LEN, Area, AreaContents, Change, Extents, MAX_AREA_LEN, RECORD_LEN, Use, read_area,
     used_len,
 };
-use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN};
-use crate::format::superblock::{FLAG_SALVAGED, ManifestAt, Superblock};
+use crate::format::map::superblock::{FLAG_SALVAGED, ManifestAt, Superblock};
+use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
 use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 

@@ -45,10 +45,10 @@ use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{IndexRecovery, RecoveryReport};
 use crate::engine::write::Log;
 use crate::error::{Error, Result, unless_damaged};
-use crate::format::frame::{FRAME_HEADER_LEN, SegmentKey};
-use crate::format::manifest::Use;
-use crate::format::segment::Purpose;
-use crate::format::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
+use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
+use crate::format::map::manifest::Use;
+use crate::format::map::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
+use crate::format::segments::segment::Purpose;
 use crate::format::{DirectoryBuilder, NUMBERS_END};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
 

@@ -13,9 +13,9 @@ use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{RecoveryReport, TornTail};
 use crate::error::{Corruption, Damage, Place, Result};
-use crate::format::frame::{FLAG_BATCH, FRAME_ALIGN};
-use crate::format::manifest::{SealedAt, used_len};
-use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN};
+use crate::format::map::manifest::{SealedAt, used_len};
+use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, FrameKind};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId};
 

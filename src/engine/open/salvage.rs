@@ -9,10 +9,10 @@ use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::error::{Error, Place, Result};
 use crate::format::FrameKind;
-use crate::format::frame::{FrameCheck, SegmentKey};
-use crate::format::manifest::{Change, Extents, SealedAt, Use};
-use crate::format::origin::Origin;
-use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::frames::frame::{FrameCheck, SegmentKey};
+use crate::format::frames::origin::Origin;
+use crate::format::map::manifest::{Change, Extents, SealedAt, Use};
+use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::types::{ExtentNo, SegmentId};
 
 /// Takes over every segment of this store that the manifest lost, and lets go of those that it has

@@ -7,11 +7,11 @@ use crate::engine::read::cursor::Spot;
 use crate::engine::state::run_slice::Part;
 use crate::engine::state::segment::{CheckedFrame, Segment};
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::block::{
+use crate::format::frames::block::{
     BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_PIECE_RAW, MAX_RECORD, seq_in, unpack_piece,
 };
-use crate::format::compression::Unreadable;
-use crate::format::frame::{FLAG_COMPRESSED, Pieces};
+use crate::format::frames::compression::Unreadable;
+use crate::format::frames::frame::{FLAG_COMPRESSED, Pieces};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::Seq;
 
@@ -225,7 +225,7 @@ pub(crate) fn each_record(
 mod tests {
     use std::sync::Arc;
 
-    use crate::format::compression::absent;
+    use crate::format::frames::compression::absent;
     use crate::storage::MemoryStorage;
     use crate::{
         Compression, Durability, Error, Metadata, NewRecord, Options, Outcome, Retention, RunLog,

@@ -13,7 +13,7 @@ use crate::engine::state::payload::Payload;
 use crate::engine::state::run_slice::{Offsets, Opened, Part};
 use crate::engine::state::segment::CheckedFrame;
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::frame::FLAG_PIECES;
+use crate::format::frames::frame::FLAG_PIECES;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{RunNo, Seq};
 

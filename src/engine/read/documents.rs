@@ -13,9 +13,9 @@ use crate::engine::read::trace::Trace;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
 use crate::engine::state::run_slice::Opened;
-use crate::error::{Error, IdKind, Result};
+use crate::error::{Error, Result};
 use crate::index::RunRow;
-use crate::types::{AgentId, ContentType, RunId, RunNo, Timestamp, Version};
+use crate::types::{AgentId, ContentType, IdKind, InvalidId, RunId, RunNo, Timestamp, Version};
 
 /// A document as it was stored.
 #[derive(Clone)]
@@ -254,10 +254,7 @@ fn summary(key: &str, row: &RunRow) -> DocumentSummary {
 
 /// A namespace and a key, checked.
 pub(crate) fn document_ids(namespace: &str, key: &str) -> Result<(AgentId, RunId)> {
-    let named = |error: Error, kind: IdKind| match error {
-        Error::InvalidId { len, max, .. } => Error::InvalidId { kind, len, max },
-        other => other,
-    };
+    let named = |invalid: InvalidId, kind: IdKind| Error::from(InvalidId { kind, ..invalid });
     let space = AgentId::new(namespace).map_err(|error| named(error, IdKind::Namespace))?;
     let key = RunId::new(key).map_err(|error| named(error, IdKind::Key))?;
     Ok((space, key))

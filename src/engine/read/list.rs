@@ -145,7 +145,7 @@ impl Listed {
     }
 
     pub(crate) fn run_id(&self, run: &ListedRun) -> Result<RunId> {
-        RunId::new(self.ids.get(run.id.clone()).unwrap_or_default())
+        Ok(RunId::new(self.ids.get(run.id.clone()).unwrap_or_default())?)
     }
 }
 

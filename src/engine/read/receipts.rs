@@ -11,8 +11,8 @@ use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::FrameKind;
 use crate::format::codec::Decoded;
-use crate::format::directory::EvictionAt;
-use crate::format::eviction::{Eviction, EvictionReceipt, decode_evictions, receipts_at};
+use crate::format::frames::eviction::{Eviction, EvictionReceipt, decode_evictions, receipts_at};
+use crate::format::segments::directory::EvictionAt;
 use crate::gc::Rule;
 use crate::types::{AgentId, RunId, RunNo, Timestamp};
 

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use crate::engine::state::payload::Payload;
 use crate::error::{Error, Result};
 use crate::format::FrameHeader;
-use crate::format::frame::FLAG_LATE;
+use crate::format::frames::frame::FLAG_LATE;
 use crate::types::{ContentType, Lsn, Seq, Timestamp};
 
 /// A record as it was stored: with its bytes as a [`Payload`], or as a [`RecordView`].

@@ -12,7 +12,7 @@ use crate::engine::state::payload::Payload;
 use crate::engine::state::segment::Segment;
 use crate::error::{Error, Place, Result};
 use crate::format::FrameHeader;
-use crate::format::frame::decode_ids;
+use crate::format::frames::frame::decode_ids;
 use crate::index::RunRow;
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, SegmentId};
 

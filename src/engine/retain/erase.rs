@@ -10,7 +10,7 @@ use crate::engine::setup::options::Rate;
 use crate::engine::state::segment::Segment;
 use crate::engine::write::batch::Batch;
 use crate::error::{Damage, Error, Place, Result};
-use crate::format::directory_builder::DirectoryBuilder;
+use crate::format::segments::directory_builder::DirectoryBuilder;
 use crate::gc::Rule;
 use crate::types::{AgentId, Durability, RunId, RunRef, SegmentId};
 

@@ -18,7 +18,7 @@ use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
-use crate::format::eviction::{Eviction, EvictionReceipt};
+use crate::format::frames::eviction::{Eviction, EvictionReceipt};
 use crate::gc::{Protection, Retention, Rule, Totals, plan};
 use crate::index::RunRow;
 use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};

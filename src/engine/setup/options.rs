@@ -8,7 +8,7 @@ use crate::engine::setup::environment::{Environment, Scheduler};
 use crate::engine::setup::observer::Observer;
 use crate::engine::values::setters;
 use crate::error::{Error, Result};
-use crate::format::compression::{Compressor, ZSTD_FEATURE, ZSTD_LEVELS, has_zstd};
+use crate::format::frames::compression::{Compressor, ZSTD_FEATURE, ZSTD_LEVELS, has_zstd};
 
 /// How frames reach the file when nobody waits for a sync. The bytes are the same either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::storage::disk::Disk;
 use crate::error::Result;
-use crate::format::manifest::Change;
-use crate::format::superblock::Superblock;
+use crate::format::map::manifest::Change;
+use crate::format::map::superblock::Superblock;
 use crate::format::{PAGE, SUPERBLOCK_AT};
 use crate::types::{Epoch, ExtentNo};
 

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::storage::disk::Disk;
 use crate::error::{Error, IoAction, Place, Result};
-use crate::format::manifest::{
+use crate::format::map::manifest::{
     AREA_HEADER_LEN, Area, AreaHeader, Change, Extents, RECORD_LEN, RecordKey, Use, encode_batch,
 };
-use crate::format::superblock::ManifestAt;
+use crate::format::map::superblock::ManifestAt;
 use crate::format::{EXTENTS_AT, ExtentSize, PAGE};
 use crate::types::ExtentNo;
 

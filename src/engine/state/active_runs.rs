@@ -6,7 +6,7 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::Error;
-use crate::format::run_map::RunMap;
+use crate::format::segments::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{RunRow, Span};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};

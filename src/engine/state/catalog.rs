@@ -11,7 +11,7 @@ use crate::engine::state::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
 use crate::format::codec::Decoded;
-use crate::format::segment::Purpose;
+use crate::format::segments::segment::Purpose;
 use crate::index::{
     self, Applied, DifferenceKind, Directories, DirectoryScan, IndexError, IndexSnapshot,
     RedbFailure, RunState, Subject,

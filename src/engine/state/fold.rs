@@ -1,11 +1,11 @@
 //! Folding frames into the directory of their segment: append, compaction and recovery all come
 //! through here, so that they cannot differ.
 
-use crate::format::block::{BlockHead, seq_in};
-use crate::format::directory::{EndAt, EvictionAt, HoldAt, StartAt};
-use crate::format::frame::{
+use crate::format::frames::block::{BlockHead, seq_in};
+use crate::format::frames::frame::{
     FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES, FLAG_PLAIN,
 };
+use crate::format::segments::directory::{EndAt, EvictionAt, HoldAt, StartAt};
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, RunEntry};
 use crate::types::{RunNo, RunStatus};
 

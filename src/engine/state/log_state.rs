@@ -12,8 +12,9 @@ use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
 use crate::engine::state::tail::Tail;
 use crate::error::{Error, Result};
-use crate::format::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
-use crate::format::{DirectoryBuilder, ExtentSize, LAST_WRITTEN, NUMBERS_END, frame};
+use crate::format::frames::frame;
+use crate::format::segments::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
+use crate::format::{DirectoryBuilder, ExtentSize, LAST_WRITTEN, NUMBERS_END};
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId};
 
 /// Who may use the space that is kept back.

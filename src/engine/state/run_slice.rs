@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::engine::state::segment::Segment;
 use crate::error::{Damage, Error, Result, unless_damaged};
-use crate::format::block::seq_in;
 use crate::format::codec::first_of;
+use crate::format::frames::block::seq_in;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{AgentId, Lsn, RunId, RunNo, Seq};
 

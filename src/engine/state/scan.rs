@@ -9,15 +9,16 @@ use std::collections::HashMap;
 use crate::engine::state::fold::{note_block, note_frame};
 use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Place, Result};
-use crate::format::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::codec::Decoded;
-use crate::format::directory::RECORD_COST;
-use crate::format::frame::{
+use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
+use crate::format::frames::eviction;
+use crate::format::frames::frame::{
     self, FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, claims_position, frame_len,
 };
-use crate::format::manifest::used_len;
-use crate::format::segment::SEGMENT_HEADER_LEN;
-use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind, eviction};
+use crate::format::map::manifest::used_len;
+use crate::format::segments::directory::RECORD_COST;
+use crate::format::segments::segment::SEGMENT_HEADER_LEN;
+use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, Seq};
 
 /// A frame whose header checks.

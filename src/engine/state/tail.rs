@@ -73,8 +73,8 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// The end of a log that goes on at `offset` of this segment, of which the space is allocated up
-    /// to `allocated`.
+    /// The end of a log that goes on at `offset` of this segment, of which the space is allocated
+    /// up to `allocated`.
     pub(crate) fn new(
         segment: Arc<Segment>,
         (offset, allocated): (u32, u32),

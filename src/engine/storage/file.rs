@@ -8,11 +8,6 @@
 //!   shorter, and raised under `resizing`.
 //! - An allocation that fails cuts the file to its old length. So every growth holds `resizing`.
 
-mod create;
-mod holes;
-mod lock;
-mod system;
-
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -24,12 +19,13 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
 use super::{Region, Storage, TailWindow, ZEROS, fork};
-pub(crate) use crate::engine::storage::file::create::Creation;
-use crate::engine::storage::file::holes::FileSystem;
-use crate::engine::storage::file::lock::WriterLock;
-use crate::engine::storage::file::system::{release_space, reserve_space};
+use crate::engine::storage::handle::Handle;
+use crate::engine::storage::holes;
+use crate::engine::storage::holes::FileSystem;
+use crate::engine::storage::lock::WriterLock;
 use crate::engine::storage::mmap_append::TailMaps;
 use crate::engine::storage::mmap_read::Windows;
+use crate::engine::storage::system::{release_space, reserve_space};
 use crate::error::{Error, IoAction, Result};
 
 /// How often opening starts again because the path came to name another file meanwhile.
@@ -38,51 +34,12 @@ const OPEN_ATTEMPTS: usize = 16;
 /// One store in a file of the file system.
 #[derive(Debug)]
 pub struct FileStorage {
-    handle: Arc<Handle>,
+    pub(crate) handle: Arc<Handle>,
     windows: Windows,
     tails: TailMaps,
     resizing: Mutex<()>,
     /// See [`FileStorage::can_allocate`].
     can_allocate: OnceLock<bool>,
-}
-
-/// The open file with its lock, which is released when the last view of the file is gone.
-#[derive(Debug)]
-pub(super) struct Handle {
-    lock: Option<WriterLock>,
-    file: File,
-    file_system: FileSystem,
-    known_len: AtomicU64,
-    forks: u64,
-}
-
-impl Drop for Handle {
-    /// A child that was forked shares the lock with its parent, who goes on to hold it.
-    fn drop(&mut self) {
-        if self.is_inherited() {
-            core::mem::forget(self.lock.take());
-        }
-    }
-}
-
-impl Handle {
-    pub(super) fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Whether this process is a child that was forked from the one that opened the file.
-    fn is_inherited(&self) -> bool {
-        fork::current() != self.forks
-    }
-
-    pub(super) fn file_system(&self) -> FileSystem {
-        self.file_system
-    }
-
-    /// The file is at least this long, as long as the lock is held.
-    pub(super) fn known_len(&self) -> u64 {
-        self.known_len.load(Ordering::Acquire)
-    }
 }
 
 /// What opening a store led to.
@@ -124,7 +81,7 @@ impl FileStorage {
         }))
     }
 
-    fn new(file: File, len: u64, lock: Option<WriterLock>) -> Self {
+    pub(crate) fn new(file: File, len: u64, lock: Option<WriterLock>) -> Self {
         let (file_system, known_len) = (FileSystem::of(&file), AtomicU64::new(len));
         let forks = fork::generation();
         Self {
@@ -330,15 +287,6 @@ fn open_options() -> OpenOptions {
     options.read(true).write(true);
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     options.custom_flags(flags.bits().cast_signed());
-    options
-}
-
-/// How a new store is opened: for its owner alone. The mode counts from the start, so nobody can
-/// open the file in between.
-fn new_file_options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    options.mode(0o600);
     options
 }
 

@@ -4,9 +4,9 @@
 //! until nobody refers to it. A range that crosses two windows gets an exact map of its own.
 //!
 //! - No `&mut [u8]` is ever made. Words of 8 bytes are stored one by one, as atomics: concurrent
-//!   stores and views ([`Region`](crate::engine::storage::Region)) are defined, and a kill tears between words only.
+//!   stores and views ([`Region`](super::Region)) are defined, and a kill tears between words only.
 //! - A store reaches only what the window was made for, and never behind the end of the file,
-//!   which would be a SIGBUS. [`Storage::map_tail`](crate::engine::storage::Storage::map_tail) has its caller
+//!   which would be a SIGBUS. [`Storage::map_tail`](super::Storage::map_tail) has its caller
 //!   allocate the range.
 //! - The window lets go of pages that were stored into, now and then and before a sync. Else the
 //!   sync write-protects them one by one, and stops every processor of this program for each.
@@ -25,7 +25,7 @@ use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use parking_lot::Mutex;
 
 use crate::engine::storage::TailWindow;
-use crate::engine::storage::file::Handle;
+use crate::engine::storage::handle::Handle;
 use crate::engine::storage::mmap_read::WINDOW_LEN;
 
 /// The bytes of one store.

@@ -19,7 +19,7 @@ use memmap2::{Mmap, MmapOptions};
 use parking_lot::RwLock;
 
 use super::{Owner, Region};
-use crate::engine::storage::file::Handle;
+use crate::engine::storage::handle::Handle;
 
 /// How much of the file one window covers.
 pub(super) const WINDOW_LEN: u64 = 256 << 20;

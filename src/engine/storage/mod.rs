@@ -16,20 +16,26 @@
 //!   of the process does not touch it. But each 8 bytes of it fare on their own, also when the
 //!   process dies within it.
 
+pub(crate) mod create;
 pub(crate) mod disk;
-mod file;
+pub(crate) mod file;
 pub(crate) mod fork;
+mod handle;
+pub(crate) mod holes;
+mod lock;
 mod memory;
 mod mmap_append;
 mod mmap_read;
+mod system;
 
 use core::fmt;
 use core::ops::{Deref, Range};
 use std::io;
 use std::sync::Arc;
 
+pub(crate) use create::Creation;
 pub use file::FileStorage;
-pub(crate) use file::{Creation, OpenedFile};
+pub(crate) use file::OpenedFile;
 pub use memory::MemoryStorage;
 pub(crate) use mmap_read::prefetch;
 

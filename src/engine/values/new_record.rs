@@ -1,8 +1,8 @@
 //! A record on its way into the log.
 
 use crate::engine::values::setters;
-use crate::error::{Error, IdKind, Result};
-use crate::types::{ContentType, Durability, MAX_KIND_LEN, Timestamp};
+use crate::error::{Error, Result};
+use crate::types::{ContentType, Durability, IdKind, MAX_KIND_LEN, Timestamp};
 
 /// A record to be appended: a payload and, if wanted, a kind, a content type, a durability level
 /// and a timestamp.

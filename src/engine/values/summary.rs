@@ -97,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::format::directory::{EndAt, HoldAt, StartAt};
+    use crate::format::segments::directory::{EndAt, HoldAt, StartAt};
     use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId};
 
     fn entry() -> impl Strategy<Value = RunEntry> {

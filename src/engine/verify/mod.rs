@@ -16,10 +16,11 @@ use crate::engine::state::run_slice::Opened;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::verify::segments::{Large, check_sealed, check_tail};
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::header::{HeaderFault, StaticHeader};
-use crate::format::manifest::{AreaHeader, read_area};
-use crate::format::superblock::Superblock;
-use crate::format::{OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT, owner};
+use crate::format::map::header::{HeaderFault, StaticHeader};
+use crate::format::map::manifest::{AreaHeader, read_area};
+use crate::format::map::owner;
+use crate::format::map::superblock::Superblock;
+use crate::format::{OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT};
 use crate::index::{DirectoryScan, RunRow, Span};
 use crate::types::{RunNo, SegmentId, Seq};
 

@@ -9,8 +9,8 @@ use crate::engine::state::scan::{
 use crate::engine::state::segment::Segment;
 use crate::engine::verify::VerifyReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::frame::FLAG_PIECES;
-use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::frames::frame::FLAG_PIECES;
+use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, FrameKind};
 use crate::types::{RunId, RunNo, Seq};
 

@@ -15,11 +15,11 @@ use crate::engine::write::chunks::{Body, PiecesOf, Rows, record_draft};
 use crate::engine::write::pending_frame::Draft;
 use crate::engine::write::ticket::{Appended, Ticket};
 use crate::error::{Error, Result, Sized};
-use crate::format::block::MAX_RECORD;
-use crate::format::directory::RECORD_COST;
-use crate::format::frame::{
+use crate::format::frames::block::MAX_RECORD;
+use crate::format::frames::frame::{
     self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, FRAME_ALIGN, FRAME_HEADER_LEN, frame_len,
 };
+use crate::format::segments::directory::RECORD_COST;
 use crate::format::{ExtentSize, FrameHeader, FrameKind};
 use crate::types::{
     AgentId, Durability, LogPosition, Lsn, MAX_KIND_LEN, RunId, RunNo, Seq, Timestamp,

@@ -19,10 +19,10 @@ use crate::engine::values::new_record::NewRecord;
 use crate::engine::write::Log;
 use crate::engine::write::pending_frame::Draft;
 use crate::error::Result;
-use crate::format::directory::MAX_RUN_ENTRY_COST;
-use crate::format::eviction::Eviction;
-use crate::format::frame::{FLAG_DOCUMENT, FLAG_PIECES, PIECES_LEN, Pieces, frame_len};
-use crate::format::segment::SEGMENT_HEADER_LEN;
+use crate::format::frames::eviction::Eviction;
+use crate::format::frames::frame::{FLAG_DOCUMENT, FLAG_PIECES, PIECES_LEN, Pieces, frame_len};
+use crate::format::segments::directory::MAX_RUN_ENTRY_COST;
+use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{ExtentNo, Lsn, RunNo, Seq, Timestamp};
 

@@ -10,7 +10,7 @@ use crate::engine::state::log_state::{LogState, Urgency};
 use crate::engine::write::Log;
 use crate::engine::write::pending_frame::Draft;
 use crate::error::{Error, Result};
-use crate::format::eviction::{Eviction, EvictionReceipt};
+use crate::format::frames::eviction::{Eviction, EvictionReceipt};
 use crate::format::{FrameHeader, FrameKind};
 use crate::gc::Rule;
 use crate::types::{Durability, LogPosition, RunNo, RunRef};

@@ -12,7 +12,8 @@ use crate::engine::write::append::{Target, check_len, find};
 use crate::engine::write::pending_frame::Draft;
 use crate::engine::write::ticket::Appended;
 use crate::error::{Error, Result, Sized};
-use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME, frame};
+use crate::format::frames::frame;
+use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
 use crate::types::{AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunStatus, Seq};
 
 impl Log {

@@ -7,7 +7,7 @@ use crate::engine::state::log_state::{LogState, NUMBERS_AHEAD};
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
 use crate::error::{Error, IoAction, Result};
-use crate::format::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{LAST_WRITTEN, SegmentKey};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
 

@@ -1,8 +1,8 @@
 //! Frames before they have a place: what can be done outside of the lock is done here.
 
-use crate::format::directory::{EVICTION_COST, RECORD_COST};
-use crate::format::eviction::Eviction;
-use crate::format::frame::{FRAME_ALIGN, FrameCheck};
+use crate::format::frames::eviction::Eviction;
+use crate::format::frames::frame::{FRAME_ALIGN, FrameCheck};
+use crate::format::segments::directory::{EVICTION_COST, RECORD_COST};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{RunNo, Timestamp};
 

@@ -1,5 +1,5 @@
-//! Where frames get their order and their place: under the lock of the log's state, which makes what
-//! is acknowledged a contiguous prefix of the log.
+//! Where frames get their order and their place: under the lock of the log's state, so that what is
+//! acknowledged is a contiguous prefix of the log.
 //!
 //! The bytes come before the written mark (O1), a segment's durable record before its first frame
 //! (O4), and room for the directory before a frame: else the segment could not be sealed.
@@ -11,10 +11,11 @@ use crate::engine::state::log_state::{LogState, Urgency, reserve_for, reserve_le
 use crate::engine::write::Log;
 use crate::engine::write::pending_frame::Draft;
 use crate::error::{Error, Result, Sized};
-use crate::format::directory::{HASH_LEN, RUN_ENTRY_LEN};
-use crate::format::frame::{self, frame_len};
-use crate::format::segment::SEGMENT_HEADER_LEN;
-use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, eviction};
+use crate::format::frames::eviction;
+use crate::format::frames::frame::{self, frame_len};
+use crate::format::segments::directory::{HASH_LEN, RUN_ENTRY_LEN};
+use crate::format::segments::segment::SEGMENT_HEADER_LEN;
+use crate::format::{DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{Durability, LogPosition, RunNo, Timestamp};
 
 impl Log {

@@ -11,8 +11,8 @@ use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
 use crate::engine::write::pending_frame::Draft;
 use crate::error::{Damage, Error, Result};
-use crate::format::manifest::{Change, SealedAt};
-use crate::format::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
+use crate::format::map::manifest::{Change, SealedAt};
+use crate::format::segments::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::RunNo;
 

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::log::{Log, Model, Shape, Writer};
-use crate::format::directory::{EvictionAt, HoldAt};
-use crate::format::segment::Purpose;
+use crate::format::segments::directory::{EvictionAt, HoldAt};
+use crate::format::segments::segment::Purpose;
 use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{Applied, Catalog, DirectoryScan, Relocation, RunRow, Span, fold_spans};
 use crate::types::{LogPosition, RunNo, SegmentId, Timestamp};

@@ -7,7 +7,7 @@
 //! everything is asked again.
 
 use super::log::{AGENTS, CACHE, IDENTITY, Log, Model, RUNS, Random, Shape, SharedBytes};
-use crate::format::segment::Purpose;
+use crate::format::segments::segment::Purpose;
 use crate::index::{
     Catalog, IndexError, IndexSnapshot, IndexStore, RunFilter, RunRow, SegmentChange, check,
 };

@@ -5,10 +5,10 @@ use redb::Database;
 use super::compaction::Eager;
 use super::log::{CACHE, IDENTITY, Log, Shape, SharedBytes, Writer};
 use crate::error::Damage;
-use crate::format::segment::Purpose;
+use crate::format::segments::segment::Purpose;
 use crate::index::check::{Difference, DifferenceKind};
 use crate::index::fence::RedbFailure;
-use crate::index::table::Table;
+use crate::index::key::Table;
 use crate::index::value::{self, SCHEMA_VERSION};
 use crate::index::{
     Applied, Catalog, IndexError, IndexIdentity, IndexSnapshot, IndexStore, Relocation, RunFilter,

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use redb::StorageBackend;
 
 use crate::format::codec::Decoded;
-use crate::format::directory::{EndAt, EvictionAt, HoldAt, StartAt};
-use crate::format::segment::Purpose;
+use crate::format::segments::directory::{EndAt, EvictionAt, HoldAt, StartAt};
+use crate::format::segments::segment::Purpose;
 use crate::format::{Directory, DirectoryBuilder, RunEntry};
 use crate::index::row::RunState;
 use crate::index::scan::is_behind;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::compaction::Eager;
 use super::log::{AGENTS, CACHE, IDENTITY, Log, Model, RUNS, Random, Shape, SharedBytes, Writer};
-use crate::format::segment::Purpose;
+use crate::format::segments::segment::Purpose;
 use crate::index::{
     Applied, Catalog, DirectoryScan, IndexSnapshot, IndexStore, RunFilter, SegmentChange, check,
     run_state,

@@ -1,7 +1,7 @@
 //! The changes of an input: which structure, which field, which new value.
 
-use runlog::format::frame::FRAME_HEADER_LEN;
-use runlog::format::segment::SegmentHeader;
+use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{FrameHeader, LAST_WRITTEN, NUMBERS_END};
 
 use super::map::{EXTENT, Kind, Map, Structure, frame_at};

@@ -1,10 +1,10 @@
 //! Where the structures of a store are, and the fields of each, as docs/FORMAT.md has them.
 
-use runlog::format::directory::{DIRECTORY_HEADER_LEN, HASH_LEN, RUN_ENTRY_LEN};
-use runlog::format::eviction::EVICTION_ITEM_LEN;
-use runlog::format::frame::{FLAG_COMPRESSED, FLAG_PIECES, FRAME_HEADER_LEN};
-use runlog::format::manifest::{AREA_HEADER_LEN, AreaHeader, RECORD_LEN};
-use runlog::format::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::frames::eviction::EVICTION_ITEM_LEN;
+use runlog::format::frames::frame::{FLAG_COMPRESSED, FLAG_PIECES, FRAME_HEADER_LEN};
+use runlog::format::map::manifest::{AREA_HEADER_LEN, AreaHeader, RECORD_LEN};
+use runlog::format::segments::directory::{DIRECTORY_HEADER_LEN, HASH_LEN, RUN_ENTRY_LEN};
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{
     EXTENTS_AT, FrameHeader, FrameKind, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, SUPERBLOCK_AT,
     SegmentKey,

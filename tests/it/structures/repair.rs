@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use runlog::format::FrameKind;
-use runlog::format::block::BLOCK_HEAD_LEN;
-use runlog::format::frame::FRAME_HEADER_LEN;
+use runlog::format::frames::block::BLOCK_HEAD_LEN;
+use runlog::format::frames::frame::FRAME_HEADER_LEN;
 
 use super::map::{EXTENT, Kind, Structure};
 

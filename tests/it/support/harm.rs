@@ -5,8 +5,8 @@
 //! - [`lose_something`] takes a part of a sealed segment, which is to be told.
 
 use runlog::ExtentNo;
-use runlog::format::manifest::{RECORD_LEN, Use, read_area};
-use runlog::format::superblock::{ManifestAt, Superblock};
+use runlog::format::map::manifest::{RECORD_LEN, Use, read_area};
+use runlog::format::map::superblock::{ManifestAt, Superblock};
 use runlog::format::{EXTENTS_AT, ExtentSize};
 use runlog::storage::Storage;
 use runlog_sim::{SimDisk, SplitMix64};

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use runlog::format::eviction::Eviction;
+use runlog::format::frames::eviction::Eviction;
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::{
     Allow, Appended, Batch, Compression, ContentType, Durability, LogPosition, Lsn, Metadata,
@@ -775,7 +775,7 @@ fn forgery(end: LogPosition, len: usize) -> Vec<u8> {
     }
     let mut payload = Vec::new();
     while payload.len() < len {
-        let header_len = runlog::format::frame::FRAME_HEADER_LEN;
+        let header_len = runlog::format::frames::frame::FRAME_HEADER_LEN;
         let at = end.offset + u32::try_from(header_len + payload.len()).expect("short");
         let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), Timestamp(0));
         header.position = LogPosition { segment: end.segment, offset: at };

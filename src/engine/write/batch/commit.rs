@@ -18,8 +18,8 @@ use crate::engine::write::chunks::{Body, PiecesOf, Rows, record_draft};
 use crate::engine::write::pending_frame::Draft;
 use crate::engine::write::ticket::Ticket;
 use crate::error::{Error, Result, Sized};
-use crate::format::eviction::Eviction;
-use crate::format::frame::{self, FLAG_BATCH, FLAG_DOCUMENT, frame_len};
+use crate::format::frames::eviction::Eviction;
+use crate::format::frames::frame::{self, FLAG_BATCH, FLAG_DOCUMENT, frame_len};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId, Seq, Timestamp, Version};
 

@@ -1,9 +1,9 @@
 //! The header of a log segment: the first 64 bytes of its extent (section 9 of FORMAT.md).
 
-use super::check_numbers;
-use super::codec::{Decoded, open_checked, put_checked};
-use super::frame::SegmentKey;
 use crate::error::Damage;
+use crate::format::codec::{Decoded, open_checked, put_checked};
+use crate::format::frames::frame::SegmentKey;
+use crate::format::layout::check_numbers;
 use crate::types::{Lsn, RunNo, SegmentId};
 
 const MAGIC: [u8; 8] = *b"RLOGSEG1";
@@ -16,7 +16,7 @@ pub const SEGMENT_HEADER_LEN: u32 = 64;
 pub const LAST_SEGMENT: SegmentId = SegmentId(u32::MAX - 1);
 
 /// Refuses what is no number of a segment.
-pub(super) fn check_id(id: SegmentId) -> Decoded<()> {
+pub(crate) fn check_id(id: SegmentId) -> Decoded<()> {
     if (SegmentId(1)..=LAST_SEGMENT).contains(&id) {
         return Ok(());
     }

@@ -3,11 +3,10 @@
 //! Section 7 of FORMAT.md has the layout, and says what a hole is. [`Extents`] is the state: the
 //! fold of all records.
 
-pub use super::extents::{Area, Extents, Use};
-
-use super::codec::{Decoded, Reader, check_crc, check_flags, open_checked, put_checked};
-use super::segment::{Purpose, check_id};
 use crate::error::Damage;
+use crate::format::codec::{Decoded, Reader, check_crc, check_flags, open_checked, put_checked};
+pub use crate::format::map::extents::{Area, Extents, Use};
+use crate::format::segments::segment::{Purpose, check_id};
 use crate::types::{ExtentNo, SegmentId};
 
 const MAGIC: [u8; 8] = *b"RLOGMAN1";
@@ -327,7 +326,7 @@ fn is_torn(area: &[u8], at: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{ExtentSize, PAGE};
+    use crate::format::layout::{ExtentSize, PAGE};
 
     fn area(generation: u64, batches: &[&[Change]]) -> Vec<u8> {
         let snapshot = u32::try_from(batches[0].len()).unwrap();

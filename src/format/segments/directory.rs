@@ -6,11 +6,13 @@
 //!
 //! The layout is in section 15 of FORMAT.md.
 
-use super::ExtentSize;
-use super::codec::{Decoded, Reader, Writer, at_most, first_of, u32_at};
-use super::run_entry::{COLD, CREATED, DOCUMENT, ENDED, HELD, HOLD, KNOWN_FLAGS, RECORDS, STARTED};
-pub use super::run_entry::{EndAt, HoldAt, RunEntry, StartAt};
 use crate::error::Damage;
+use crate::format::codec::{Decoded, Reader, Writer, at_most, first_of, u32_at};
+use crate::format::layout::ExtentSize;
+use crate::format::segments::run_entry::{
+    COLD, CREATED, DOCUMENT, ENDED, HELD, HOLD, KNOWN_FLAGS, RECORDS, STARTED,
+};
+pub use crate::format::segments::run_entry::{EndAt, HoldAt, RunEntry, StartAt};
 use crate::types::{AgentId, Lsn, MAX_ID_LEN, RunId, RunNo, RunStatus, Seq, Timestamp};
 
 /// The first bytes of a directory.
@@ -22,8 +24,8 @@ pub const RUN_ENTRY_LEN: usize = 136;
 /// The size of one hash of a run id.
 pub const HASH_LEN: usize = 8;
 /// The size of one eviction.
-pub(super) const EVICTION_LEN: usize = 16;
-pub(super) const OFFSET_LEN: usize = 4;
+pub(crate) const EVICTION_LEN: usize = 16;
+pub(crate) const OFFSET_LEN: usize = 4;
 
 /// The most a run that is new to the segment adds to its directory.
 pub const MAX_RUN_ENTRY_COST: usize = RUN_ENTRY_LEN + HASH_LEN + 2 * MAX_ID_LEN;
@@ -47,7 +49,7 @@ pub struct EvictionAt {
 }
 
 impl EvictionAt {
-    pub(super) fn encode(self, out: &mut Writer<'_>) {
+    pub(crate) fn encode(self, out: &mut Writer<'_>) {
         let flags = if self.with_receipt { WITH_RECEIPT } else { 0 };
         out.u64(self.run_no.0).u32(self.offset).u32(flags);
     }
@@ -87,7 +89,7 @@ impl<'a> Directory<'a> {
         let (first_lsn, last_lsn) = (Lsn(reader.u64()?), Lsn(reader.u64()?));
         let next_run_no = RunNo(reader.u64()?);
         reader.zeros(16)?;
-        super::check_numbers([first_lsn.0, last_lsn.0, next_run_no.0])?;
+        crate::format::layout::check_numbers([first_lsn.0, last_lsn.0, next_run_no.0])?;
         let hashes_at = part(DIRECTORY_HEADER_LEN, runs, RUN_ENTRY_LEN)?;
         let evictions_at = part(hashes_at, runs, HASH_LEN)?;
         let offsets_at = part(evictions_at, evictions, EVICTION_LEN)?;
@@ -137,7 +139,7 @@ impl<'a> Directory<'a> {
         reader.code(RunStatus::from_code)?;
         reader.zeros(1)?;
         for from in [0, 8, 16, 72, 80, 116] {
-            super::check_numbers([self.field(slot, from)?.u64()?])?;
+            crate::format::layout::check_numbers([self.field(slot, from)?.u64()?])?;
         }
         at_most(self.stored(slot)?, ExtentSize::MAX.bytes())?;
         let (run, agent) = self.ids(slot)?;

@@ -4,11 +4,11 @@
 //! different, [`FrameHeader::decode_with`](super::FrameHeader::decode_with) says, which checks the
 //! same.
 
-use super::NUMBERS_END;
-use super::frame::{
+use crate::format::frames::frame::{
     FLAG_BATCH, FLAG_LATE, FLAG_PLAIN, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, FrameHeader,
     FrameKind,
 };
+use crate::format::layout::NUMBERS_END;
 use crate::types::{ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunNo, Seq, Timestamp};
 
 impl FrameCheck {
@@ -78,10 +78,9 @@ fn long(head: &[u8; FRAME_HEADER_LEN], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SegmentKey;
-    use super::super::codec::flips;
-    use super::super::frame::FLAG_PIECES;
     use super::*;
+    use crate::format::codec::flips;
+    use crate::format::frames::frame::{FLAG_PIECES, SegmentKey};
     use crate::types::SegmentId;
 
     const KEY: SegmentKey = SegmentKey { id: SegmentId(9), salt: 0x0123_4567_89ab_cdef };

@@ -1,5 +1,9 @@
-//! The house that the code lives in: which floor each folder stands on, that a folder uses only what
-//! stands below it, and that nothing goes round in circles.
+//! The rules of the code that no compiler checks. Here: which floor each folder stands on, that a
+//! folder uses only what stands below it, and that nothing goes round in circles; in `text`: how
+//! long files and functions may be, and how the text looks.
+
+#[path = "tidy/text.rs"]
+mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::codec::Decoded;
-use super::manifest::{AREA_HEADER_LEN, Change, MAX_AREA_LEN, RECORD_LEN, SealedAt};
-use super::segment::Purpose;
-use super::{EXTENTS_AT, ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE};
 use crate::error::Damage;
+use crate::format::codec::Decoded;
+use crate::format::layout::{EXTENTS_AT, ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE};
+use crate::format::map::manifest::{AREA_HEADER_LEN, Change, MAX_AREA_LEN, RECORD_LEN, SealedAt};
+use crate::format::segments::segment::Purpose;
 use crate::types::{ExtentNo, SegmentId};
 
 /// Who owns an extent.
@@ -179,7 +179,7 @@ impl Extents {
 
     /// Whether each segment is in one extent only, and no segment of the log is sealed behind one
     /// that is not.
-    pub(super) fn is_consistent(&self) -> bool {
+    pub(crate) fn is_consistent(&self) -> bool {
         let is_open = |used: &Use| match *used {
             Use::Log { segment, purpose: Purpose::Log, sealed, .. } => {
                 Some((segment, sealed.is_none()))

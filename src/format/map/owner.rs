@@ -1,9 +1,9 @@
 //! The owner page: who holds the writer lock. For people only, the lock itself decides; a page
 //! that does not check is treated as absent.
 
-use super::PAGE_LEN;
-use super::codec::{Decoded, at_most, open_checked, put_checked};
 use crate::error::Owner;
+use crate::format::codec::{Decoded, at_most, open_checked, put_checked};
+use crate::format::layout::PAGE_LEN;
 use crate::types::Timestamp;
 
 const MAGIC: [u8; 8] = *b"RLOGOWN1";

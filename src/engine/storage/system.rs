@@ -1,7 +1,7 @@
 //! What only Linux does, in one place. Elsewhere each function says that it cannot, and its caller
 //! goes another way.
 
-pub(super) use crate::engine::storage::file::system::os::*;
+pub(super) use crate::engine::storage::system::os::*;
 
 #[cfg(target_os = "linux")]
 mod os {
@@ -38,7 +38,7 @@ mod os {
     /// such thing; a directory that refuses any new file says so when the named one is tried.
     pub(in crate::engine::storage) fn unnamed_file(directory: &Path) -> Option<File> {
         let flags = i32::try_from(OFlags::TMPFILE.bits()).ok()?;
-        let options = &mut super::super::new_file_options();
+        let options = &mut crate::engine::storage::handle::new_file_options();
         let file = options.custom_flags(flags).open(directory).ok()?;
         // The name can only be given through /proc; a container may lack it.
         let seen = fs::metadata(descriptor_path(&file)).ok()?;

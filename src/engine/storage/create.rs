@@ -14,9 +14,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{FileStorage, new_file_options};
-use crate::engine::storage::file::lock::WriterLock;
-use crate::engine::storage::file::system::{
+use crate::engine::storage::file::FileStorage;
+use crate::engine::storage::handle::new_file_options;
+use crate::engine::storage::lock::WriterLock;
+use crate::engine::storage::system::{
     link_unnamed, rename_without_replacing, sync_file_system, unnamed_file,
 };
 use crate::error::{Error, IoAction, Result};

@@ -132,7 +132,7 @@ pub(crate) mod absent {
     use core::cell::Cell;
 
     thread_local! {
-        pub(super) static ABSENT: Cell<bool> = const { Cell::new(false) };
+        pub(crate) static ABSENT: Cell<bool> = const { Cell::new(false) };
     }
 
     /// Does this in a thread that has no codec meanwhile.

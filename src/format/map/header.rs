@@ -1,8 +1,8 @@
 //! The static header: the first 4 KiB of the file, written once (section 4 of FORMAT.md).
 
-use super::codec::{open_checked, put_checked};
-use super::{ExtentSize, FORMAT_VERSION, PAGE_LEN};
 use crate::error::Damage;
+use crate::format::codec::{open_checked, put_checked};
+use crate::format::layout::{ExtentSize, FORMAT_VERSION, PAGE_LEN};
 use crate::types::Timestamp;
 
 /// The first 16 bytes of every store.

@@ -1,8 +1,8 @@
 //! The payload of ORIGIN: what the frames of a compaction output were copied from. Only salvage
 //! reads it, to tell which outputs count (sections 11 and 20 of FORMAT.md).
 
-use super::codec::{Decoded, Reader, Writer, len_u32};
 use crate::error::Damage;
+use crate::format::codec::{Decoded, Reader, Writer, len_u32};
 use crate::types::SegmentId;
 
 /// What a compaction output came from.

@@ -1,6 +1,6 @@
 //! The payload of EVICT: which runs are deleted, and what tells of it (section 11 of FORMAT.md).
 
-use super::codec::{Decoded, Reader, Writer, check_flags};
+use crate::format::codec::{Decoded, Reader, Writer, check_flags};
 use crate::types::{AgentId, RunId, RunNo, Timestamp};
 
 /// The length of an item without its ids.

@@ -1,8 +1,8 @@
 //! A superblock slot: where the manifest is, how far the log was known to be durable. O9 says how
 //! the two slots are written, so that either of them may be lost.
 
-use super::codec::{Decoded, open_checked, put_checked};
-use super::{ExtentSize, PAGE_LEN, check_numbers};
+use crate::format::codec::{Decoded, open_checked, put_checked};
+use crate::format::layout::{ExtentSize, PAGE_LEN, check_numbers};
 use crate::types::{Epoch, LogPosition, Lsn, RunNo, SegmentId};
 
 const MAGIC: [u8; 8] = *b"RLOGSUP1";
@@ -111,7 +111,8 @@ impl Superblock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{NUMBERS_END, codec::flips};
+    use crate::format::codec::flips;
+    use crate::format::layout::NUMBERS_END;
 
     #[test]
     fn what_was_encoded_is_decoded_and_each_flipped_bit_is_found() {

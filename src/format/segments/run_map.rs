@@ -55,8 +55,9 @@ impl Hasher for RunHash {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::BTreeSet;
+
+    use super::*;
 
     #[test]
     fn numbers_in_steps_of_any_power_of_two_spread_over_the_low_and_the_high_bits() {

@@ -8,12 +8,12 @@
 //!
 //! The layouts are in section 14 of FORMAT.md.
 
-use super::codec::{
+use crate::error::Damage;
+use crate::format::codec::{
     Decoded, Reader, Writer, at_most, check_crc, check_flags, len_u32, open_checked, put_checked,
 };
-use super::compression::{self, Compressor, Unreadable};
-use super::frame::{FLAG_LATE, FrameHeader, FrameKind};
-use crate::error::Damage;
+use crate::format::frames::compression::{self, Compressor, Unreadable};
+use crate::format::frames::frame::{FLAG_LATE, FrameHeader, FrameKind};
 use crate::types::{ContentType, Lsn, MAX_KIND_LEN, Seq, Timestamp};
 
 /// The length of what stands in front of the compressed bytes of a block.
@@ -358,7 +358,7 @@ fn unzigzag(value: u64) -> i64 {
 mod tests {
     use super::*;
     use crate::format::codec::flips;
-    use crate::format::compression::{Compressor, ZSTD, absent};
+    use crate::format::frames::compression::{Compressor, ZSTD, absent};
     use crate::types::{LogPosition, RunNo, SegmentId};
 
     /// The header of a record's frame.

@@ -8,9 +8,9 @@
 //!   its own record only, since the length in the header can still be trusted.
 //! - The payload's checksum does not depend on the place, so that it is computed outside of locks.
 
-use super::NUMBERS_END;
-use super::codec::{Decoded, Reader, Writer, at_most, check_crc, check_flags, check_zeros};
 use crate::error::Damage;
+use crate::format::codec::{Decoded, Reader, Writer, at_most, check_crc, check_flags, check_zeros};
+use crate::format::layout::NUMBERS_END;
 use crate::types::{
     AgentId, ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunId, RunNo, SegmentId, Seq, Timestamp,
 };
@@ -157,7 +157,7 @@ impl FrameCheck {
 
     /// The keyed check of a header: the crc32 of the salt and everything behind the check itself.
     #[inline]
-    pub(super) fn of_header(&self, header: &[u8; FRAME_HEADER_LEN]) -> u32 {
+    pub(crate) fn of_header(&self, header: &[u8; FRAME_HEADER_LEN]) -> u32 {
         let mut crc = self.salted.clone();
         crc.update(header.get(4..).unwrap_or_default());
         crc.finalize()
@@ -165,7 +165,7 @@ impl FrameCheck {
 
     /// The crc32 of a payload; it has no key.
     #[inline]
-    pub(super) fn of_payload(&self, payload: &[u8]) -> u32 {
+    pub(crate) fn of_payload(&self, payload: &[u8]) -> u32 {
         let mut crc = self.salted.clone();
         crc.reset();
         crc.update(payload);
@@ -207,7 +207,7 @@ impl FrameHeader {
         crc.update(body);
         self.payload_crc = crc.finalize();
         self.name_len = u8::try_from(name.len()).expect("kinds are at most 64 bytes");
-        self.payload_len = super::codec::len_u32(name.len() + body.len());
+        self.payload_len = crate::format::codec::len_u32(name.len() + body.len());
     }
 
     /// The bytes of the header, keyed by the segment's salt.

@@ -9,11 +9,11 @@ use std::io;
 
 /// The writer lock of one open file, held until this is dropped.
 #[derive(Debug)]
-pub(super) struct WriterLock(File);
+pub(crate) struct WriterLock(File);
 
 impl WriterLock {
     /// Takes the lock, or says `None` if another handle holds it.
-    pub(super) fn acquire(file: &File) -> io::Result<Option<Self>> {
+    pub(crate) fn acquire(file: &File) -> io::Result<Option<Self>> {
         let file = file.try_clone()?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Self(file))),

@@ -1,22 +1,22 @@
 //! What one segment says of one run: the unit of a directory, and of the fold to rows.
 //!
-//! The layout is a part of that of the [`directory`](super::directory).
+//! The layout is a part of that of the [`directory`](crate::format::directory).
 
-use super::codec::Writer;
+use crate::format::codec::Writer;
 use crate::types::{AgentId, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp};
 
-pub(super) const CREATED: u16 = 1;
-pub(super) const STARTED: u16 = 1 << 1;
-pub(super) const ENDED: u16 = 1 << 2;
-pub(super) const RECORDS: u16 = 1 << 3;
+pub(crate) const CREATED: u16 = 1;
+pub(crate) const STARTED: u16 = 1 << 1;
+pub(crate) const ENDED: u16 = 1 << 2;
+pub(crate) const RECORDS: u16 = 1 << 3;
 /// There is a HOLD frame; with [`HELD`] the latest one holds, without it that one releases.
-pub(super) const HOLD: u16 = 1 << 4;
-pub(super) const HELD: u16 = 1 << 5;
+pub(crate) const HOLD: u16 = 1 << 4;
+pub(crate) const HELD: u16 = 1 << 5;
 /// It is no run but a version of a document.
-pub(super) const DOCUMENT: u16 = 1 << 6;
+pub(crate) const DOCUMENT: u16 = 1 << 6;
 /// Everything of the run here was compressed, or found not to be worth it.
-pub(super) const COLD: u16 = 1 << 7;
-pub(super) const KNOWN_FLAGS: u16 =
+pub(crate) const COLD: u16 = 1 << 7;
+pub(crate) const KNOWN_FLAGS: u16 =
     CREATED | STARTED | ENDED | RECORDS | HOLD | HELD | DOCUMENT | COLD;
 
 /// Where an explicit START is.
@@ -120,7 +120,7 @@ impl RunEntry {
         }
     }
 
-    pub(super) fn encode(&self, out: &mut Writer<'_>, first_offset: u32, id_offset: u32) {
+    pub(crate) fn encode(&self, out: &mut Writer<'_>, first_offset: u32, id_offset: u32) {
         let flags = [
             (CREATED, self.created_at.is_some()),
             (STARTED, self.start.is_some()),

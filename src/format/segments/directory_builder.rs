@@ -1,14 +1,14 @@
 //! Making a directory: entries are collected while frames are appended or scanned, and encoded when
-//! the segment is sealed. The layout is that of [`directory`](super::directory).
+//! the segment is sealed. The layout is that of [`directory`](crate::format::directory).
 
 use std::collections::BTreeMap;
 
-use super::codec::{Writer, len_u32};
-use super::directory::{
+use crate::format::codec::{Writer, len_u32};
+use crate::format::segments::directory::{
     DIRECTORY_HEADER_LEN, DIRECTORY_MAGIC, EVICTION_LEN, EvictionAt, HASH_LEN, OFFSET_LEN,
     RUN_ENTRY_LEN, RunEntry, hash_id,
 };
-use super::run_map::RunMap;
+use crate::format::segments::run_map::RunMap;
 use crate::types::{AgentId, Lsn, RunId, RunNo};
 
 /// Collects what a segment's directory will say.

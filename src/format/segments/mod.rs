@@ -1,0 +1,7 @@
+//! What fills an extent of the log: its header, and the directory of its runs.
+
+pub mod directory;
+pub mod directory_builder;
+pub(crate) mod run_entry;
+pub(crate) mod run_map;
+pub mod segment;
