@@ -6,6 +6,7 @@ use std::sync::Arc;
 use runlog::env::{BootId, Environment, Step};
 use runlog::format::EXTENTS_AT;
 use runlog::format::frames::frame::{FRAME_HEADER_LEN, frame_len};
+use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::{Durability, Metadata, NewRecord, Options, RunLog, TailWriter};
 use runlog_sim::{CrashImages, Fault, OpKind, SimDisk, Survivors};
 
@@ -46,6 +47,11 @@ fn with_a_hole() -> Vec<u8> {
 
 /// A store whose first segment is closed, which is not durable, and whose second has a record.
 fn of_two_segments(options: Options) -> Vec<u8> {
+    of_segments(options, 2)
+}
+
+/// The same with so many segments, of which the last has a record.
+fn of_segments(options: Options, count: u32) -> Vec<u8> {
     let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
     let threads = options.scheduler(Arc::new(background.clone()));
     let log = threads.create_storage(Arc::new(disk.clone())).unwrap();
@@ -55,7 +61,7 @@ fn of_two_segments(options: Options) -> Vec<u8> {
     assert!(background.run(Step::Reserve));
     let first = log.stats().unwrap().end.segment;
     let mut turns = runs.iter().cycle();
-    while log.stats().unwrap().end.segment == first {
+    while log.stats().unwrap().end.segment.0 + 1 < first.0 + count {
         let _ = turns.next().unwrap().append(b"record").unwrap();
     }
     let _ = turns.next().unwrap().append(b"record").unwrap();
@@ -85,6 +91,34 @@ fn a_damaged_seal_behind_a_hole_is_a_second_hole_whatever_the_boot_id_says() {
     let (same, other) = (open(1), open(2));
     assert!(!same.recovery_report().same_boot, "{}", same.recovery_report());
     assert_eq!(counts(&same), counts(&other));
+}
+
+/// The order of the log is the order of the numbers, also where all frames of a segment in the
+/// middle are lost: the log does not go on in it behind the one that follows.
+#[test]
+fn a_segment_that_lost_all_its_frames_stays_in_front_of_the_next_one() {
+    let mut image = of_segments(any_boot(), 3);
+    let second = (EXTENTS_AT + EXTENT) as usize + SEGMENT_HEADER_LEN as usize;
+    image[second..][..EXTENT as usize - SEGMENT_HEADER_LEN as usize].fill(0);
+    let disk = SimDisk::untracked(image);
+    let log = any_boot().open_storage(Arc::new(disk.clone())).unwrap();
+    assert!(!log.recovery_report().damaged.is_empty(), "{}", log.recovery_report());
+    let (found, end) = (counts(&log), log.stats().unwrap().end.segment);
+    let runs: Vec<_> =
+        (0..110).filter_map(|run| log.writer(format!("run-{run}").as_str()).ok()).collect();
+    let mut appended = 0;
+    for run in runs.iter().cycle() {
+        let _ = run.append(b"later").unwrap();
+        appended += 1;
+        if log.stats().unwrap().end.segment.0 > end.0 + 2 {
+            break;
+        }
+    }
+    let expected = counts(&log);
+    assert_eq!(expected.iter().sum::<usize>(), found.iter().sum::<usize>() + appended);
+    drop((runs, log));
+    let log = any_boot().open_storage(Arc::new(disk)).unwrap();
+    assert_eq!(counts(&log), expected, "{}", log.recovery_report());
 }
 
 #[test]
