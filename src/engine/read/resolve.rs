@@ -1,4 +1,4 @@
-//! Looking runs up and listing them, without a scan of the log or of the whole index.
+//! Looking runs up, without a scan of the log or of the whole index.
 //!
 //! The catalog answers for everything up to its position, memory for what changed since. A row that
 //! both know comes from memory, which has the later part of the story.
