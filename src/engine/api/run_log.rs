@@ -23,7 +23,7 @@ use crate::engine::verify::VerifyReport;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::gc::{Retention, Rule};
-use crate::types::{AgentId, ContentType, Durability, RunRef, RunStatus, Timestamp};
+use crate::types::{AgentId, ContentType, Durability, RunRef, Timestamp};
 
 /// An open store. Cheap to clone; all clones are the same store. The last one that is dropped
 /// closes it, like [`RunLog::close`], but cannot tell whether that worked.
@@ -152,10 +152,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn agent_of(&self, run: &str) -> Result<AgentId> {
-        let engine = self.engine();
-        let state = engine.log.reader.open()?;
-        let run_no = engine.log.reader.resolve(&state, RunRef::from(run))?;
-        engine.log.reader.agent_of_number(&state, run_no, run)
+        self.log().reader.agent_of(run)
     }
 
     /// The summary of a run.
@@ -163,12 +160,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunSummary> {
-        let engine = self.engine();
-        let state = engine.log.reader.open()?;
-        let run = run.into();
-        let run_no = engine.log.reader.resolve(&state, run)?;
-        let row = engine.log.reader.named_row(&state, run_no, run.run())?;
-        Ok(RunSummary::from_row(Arc::unwrap_or_clone(row)))
+        self.log().reader.summary(run.into())
     }
 
     /// What the start of a run said, with its content type; `None` for a run without a start.
@@ -179,11 +171,7 @@ impl RunLog {
         &self,
         run: impl Into<RunRef<'r>>,
     ) -> Result<Option<(ContentType, Vec<u8>)>> {
-        let engine = self.engine();
-        let state = engine.log.reader.open()?;
-        let run_no = engine.log.reader.resolve(&state, run.into())?;
-        let start = engine.log.reader.start_frame(&state, run_no)?;
-        Ok(start.map(|(header, metadata)| (header.content, metadata)))
+        self.log().reader.metadata(run.into())
     }
 
     /// How a run ended; `None` while it is in progress.
@@ -191,16 +179,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::Corrupt`].
     pub fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<Outcome>> {
-        let engine = self.engine();
-        let state = engine.log.reader.open()?;
-        let run_no = engine.log.reader.resolve(&state, run.into())?;
-        let Some((header, payload)) = engine.log.reader.end_frame(&state, run_no)? else {
-            return Ok(None);
-        };
-        let status = RunStatus::from_code(header.content.code()).unwrap_or(RunStatus::Interrupted);
-        let (content, bytes) = payload.split_first().unwrap_or((&0, &[]));
-        let outcome = Outcome::new(status).with_payload(bytes, ContentType::from_code(*content));
-        Ok(Some(outcome.at(header.at)))
+        self.log().reader.outcome(run.into())
     }
 
     /// A page of an agent's runs, newest first. An unknown agent has none.

@@ -2,17 +2,18 @@
 
 use core::fmt;
 use core::ops::Bound;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::read::Reader;
 use crate::engine::read::list::Moment;
-use crate::engine::read::open_trace::parts_now;
+use crate::engine::read::named::{Detail, Slices};
 use crate::engine::read::record::Record;
 use crate::engine::read::trace::Trace;
+use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
-use crate::engine::state::run_slice::Opened;
+use crate::engine::state::run_slice::{Opened, Part};
 use crate::error::{Error, Result};
 use crate::index::RunRow;
 use crate::types::{AgentId, ContentType, IdKind, InvalidId, RunId, RunNo, Timestamp, Version};
@@ -102,10 +103,9 @@ impl Reader {
     /// A document, as of now.
     pub(crate) fn document(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
         let (namespace, key) = document_ids(namespace, key)?;
-        let state = self.open()?;
-        let row = self.current_row(&state, &namespace, &key)?;
-        let Some(run_no) = row.map(|row| row.run_no) else { return Ok(None) };
-        let parts = parts_now(state, run_no)?;
+        let versions = self.versions(&namespace, &key, Detail::Records)?;
+        let Some(run_no) = versions.current(&versions.numbers()?)? else { return Ok(None) };
+        let parts = versions.parts(run_no)?;
         let opened = Opened { agent: namespace, run: key, parts };
         let mut trace = Trace::new(Arc::new(opened), run_no, None);
         let record = trace.next().ok_or(Error::Evicted { run: None })??;
@@ -115,9 +115,8 @@ impl Reader {
     /// The version of a document, if it is there. Reads no value.
     pub(crate) fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
         let (namespace, key) = document_ids(namespace, key)?;
-        let state = self.open()?;
-        let row = self.current_row(&state, &namespace, &key)?;
-        Ok(row.map(|row| Version(row.run_no.0)))
+        let versions = self.versions(&namespace, &key, Detail::Name)?;
+        Ok(versions.current(&versions.numbers()?)?.map(|run_no| Version(run_no.0)))
     }
 
     /// A page of documents.
@@ -166,50 +165,84 @@ impl Reader {
         Ok(DocumentPage { documents, next })
     }
 
-    /// The numbers of all versions of a document that were not evicted, ascending.
-    pub(crate) fn version_numbers(
-        &self,
-        state: &LogState,
-        namespace: &AgentId,
-        key: &RunId,
-    ) -> Result<Vec<RunNo>> {
-        let ask = |catalog: &dyn crate::index::Catalog| {
-            catalog.document_numbers(namespace.as_str(), key.as_str())
+    /// The versions of a document, as of now.
+    fn versions(&self, namespace: &AgentId, key: &RunId, detail: Detail) -> Result<Versions> {
+        Ok(Versions::of(&*self.open()?, namespace, key, detail))
+    }
+
+    /// The payload bytes of a document, if it is there.
+    pub(crate) fn document_bytes(&self, namespace: &AgentId, key: &RunId) -> Result<u64> {
+        let versions = self.versions(namespace, key, Detail::Name)?;
+        let current = versions.current(&versions.numbers()?)?;
+        Ok(match current {
+            Some(run_no) => versions.row(run_no)?.map_or(0, |row| row.bytes),
+            None => 0,
+        })
+    }
+}
+
+/// The versions of a document as of one moment: taken in one hold of the lock, and asked without it.
+pub(crate) struct Versions {
+    namespace: AgentId,
+    key: RunId,
+    catalog: Arc<Catalog>,
+    deleted: Arc<HashSet<RunNo>>,
+    /// Those in memory, with what is known of each.
+    in_memory: Vec<(RunNo, Option<RunRow>, Slices)>,
+}
+
+impl Versions {
+    pub(crate) fn of(state: &LogState, namespace: &AgentId, key: &RunId, detail: Detail) -> Self {
+        let numbers = state.hot.versions(namespace.as_str(), key.as_str()).iter();
+        let slices = |run_no| match detail {
+            Detail::Records => Slices::of(state, run_no),
+            Detail::Name | Detail::Row => Slices::default(),
         };
-        let mut numbers = state.catalog.ask(ask)?;
-        numbers.extend_from_slice(state.hot.versions(namespace.as_str(), key.as_str()));
+        let known = |&run_no: &RunNo| (run_no, state.row_in_memory(run_no), slices(run_no));
+        Self {
+            namespace: namespace.clone(),
+            key: key.clone(),
+            catalog: Arc::clone(&state.catalog),
+            deleted: Arc::clone(&state.deleted),
+            in_memory: numbers.map(known).collect(),
+        }
+    }
+
+    /// The numbers of all versions that were not evicted, ascending.
+    pub(crate) fn numbers(&self) -> Result<Vec<RunNo>> {
+        let (namespace, key) = (self.namespace.as_str(), self.key.as_str());
+        let mut numbers = self.catalog.ask(|catalog| catalog.document_numbers(namespace, key))?;
+        numbers.extend(self.in_memory.iter().map(|(run_no, ..)| *run_no));
         numbers.sort_unstable();
         numbers.dedup();
-        numbers.retain(|number| !state.deleted.contains(number));
+        numbers.retain(|number| !self.deleted.contains(number));
         Ok(numbers)
     }
 
-    /// The row of the version of a document that counts.
-    pub(crate) fn current_row(
-        &self,
-        state: &LogState,
-        namespace: &AgentId,
-        key: &RunId,
-    ) -> Result<Option<RunRow>> {
-        self.current_version(state, &self.version_numbers(state, namespace, key)?)
+    fn row(&self, run_no: RunNo) -> Result<Option<RunRow>> {
+        match self.in_memory.iter().find(|(number, ..)| *number == run_no) {
+            Some((_, row, _)) => Ok(row.clone()),
+            None => self.catalog.ask(|catalog| catalog.row(run_no)),
+        }
     }
 
-    /// The row of the version that counts: the last one that was written to its end.
-    pub(crate) fn current_version(
-        &self,
-        state: &LogState,
-        numbers: &[RunNo],
-    ) -> Result<Option<RunRow>> {
+    /// The version that counts: the last one of these that was written to its end.
+    pub(crate) fn current(&self, numbers: &[RunNo]) -> Result<Option<RunNo>> {
         for &run_no in numbers.iter().rev() {
-            let row = match state.hot.get(run_no) {
-                Some(hot) => hot.row(state.tail.segment.id(), &state.tail.builder),
-                None => state.catalog.ask(|catalog| catalog.row(run_no))?,
-            };
-            if let Some(row) = row.filter(|row| row.records > 0) {
-                return Ok(Some(row));
+            if self.row(run_no)?.is_some_and(|row| row.records > 0) {
+                return Ok(Some(run_no));
             }
         }
         Ok(None)
+    }
+
+    /// What all segments have of a version.
+    fn parts(&self, run_no: RunNo) -> Result<Arc<[Part]>> {
+        let spans = self.catalog.run_state(run_no)?.spans;
+        match self.in_memory.iter().find(|(number, ..)| *number == run_no) {
+            Some((.., slices)) => slices.behind(&self.catalog, run_no, &spans),
+            None => self.catalog.parts_of(run_no, &spans),
+        }
     }
 }
 
@@ -236,8 +269,7 @@ fn in_memory(
     from: Bound<&str>,
     most: usize,
 ) -> BTreeMap<String, DocumentSummary> {
-    let row =
-        |number: &RunNo| state.hot.get(*number)?.row(state.tail.segment.id(), &state.tail.builder);
+    let row = |number: &RunNo| state.row_in_memory(*number);
     let keys = state.hot.documents(namespace, from);
     let current = keys.take_while(|(key, _)| key.starts_with(prefix)).filter_map(|found| {
         let rows = found.1.iter().filter_map(row).filter(|row| row.records > 0);

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::read::Reader;
+use crate::engine::read::named::Detail;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::values::pages::{HeldRun, RunPage};
@@ -14,7 +15,7 @@ use crate::engine::values::summary::RunSummary;
 use crate::error::Result;
 use crate::gc::{Candidate, Inventory};
 use crate::index::{self, IndexError, RowSummary, RunFilter};
-use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, RunStatus, Timestamp};
+use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};
 
 /// Rows fetched from the catalog at once.
 const PAGE: usize = 64;
@@ -265,33 +266,21 @@ impl Reader {
         Ok((listed, catalog))
     }
 
-    /// The time and the bytes of the reason of a hold.
-    pub(crate) fn hold_reason(
-        &self,
-        state: &LogState,
-        at: Option<LogPosition>,
-    ) -> Result<(Timestamp, Vec<u8>)> {
-        match self.frame_at(state, at)? {
-            Some((header, payload)) => Ok((header.at, payload.to_vec())),
-            None => Ok((Timestamp(0), Vec::new())),
-        }
-    }
-
     /// All runs that are held.
     pub(crate) fn held_runs(&self) -> Result<Vec<HeldRun>> {
         let (listed, _) = self.list_all()?;
         let mut held = Vec::new();
         for run in listed.runs.iter().filter(|run| run.held) {
             let id = listed.run_id(run)?;
-            let state = self.state.lock();
-            let Ok(run_no) = self.resolve(&state, RunRef::from((run.agent.as_str(), id.as_str())))
-            else {
-                continue;
-            };
-            let row = self.row(&state, run_no)?;
+            let named = self.named(RunRef::from((run.agent.as_str(), id.as_str())), Detail::Row)?;
+            let Ok(run_no) = named.resolve() else { continue };
+            let row = named.row(run_no)?;
             if row.is_held() {
-                let (since, reason) = self.hold_reason(&state, row.hold.map(|hold| hold.at))?;
-                let reason = String::from_utf8_lossy(&reason).into_owned();
+                let frame = named.frame(row.hold.map(|hold| hold.at))?;
+                let (since, reason) = frame
+                    .map_or((Timestamp(0), String::new()), |(header, reason)| {
+                        (header.at, String::from_utf8_lossy(&reason).into_owned())
+                    });
                 held.push(HeldRun { agent: run.agent.clone(), run: id, since, reason });
             }
         }

@@ -4,6 +4,7 @@ pub(crate) mod block;
 pub(crate) mod cursor;
 pub(crate) mod documents;
 pub(crate) mod list;
+pub(crate) mod named;
 pub(crate) mod open_trace;
 pub(crate) mod receipts;
 pub(crate) mod record;

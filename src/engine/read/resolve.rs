@@ -6,15 +6,15 @@
 use std::sync::Arc;
 
 use crate::engine::read::Reader;
+use crate::engine::read::named::{Detail, metadata_in};
 use crate::engine::state::active_runs::HotRun;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
 use crate::engine::state::segment::Segment;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::format::FrameHeader;
-use crate::format::frames::frame::decode_ids;
 use crate::index::RunRow;
-use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, SegmentId};
+use crate::types::{ContentType, LogPosition, RunNo, RunRef};
 
 impl Reader {
     /// The numbers of all living runs with this id.
@@ -33,62 +33,7 @@ impl Reader {
 
     /// The one run that is meant.
     pub(crate) fn resolve(&self, state: &LogState, run: RunRef<'_>) -> Result<RunNo> {
-        RunId::check(run.run())?;
-        let agent = run.agent().map(AgentId::new).transpose()?;
-        let numbers = self.numbers(state, run.run())?;
-        if let Some(number) = run.number() {
-            let is_there = numbers.contains(&number)
-                && match &agent {
-                    Some(agent) => *agent == self.agent_of_number(state, number, run.run())?,
-                    None => true,
-                };
-            let id = RunId::new(run.run())?;
-            return is_there.then_some(number).ok_or(Error::RunNotFound { run: id, agent });
-        }
-        if agent.is_none()
-            && let [only] = numbers.as_slice()
-        {
-            return Ok(*only);
-        }
-        let mut agents = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            let found = self.agent_of_number(state, number, run.run())?;
-            if agent.as_ref() == Some(&found) {
-                return Ok(number);
-            }
-            agents.push(found);
-        }
-        let id = RunId::new(run.run())?;
-        if agent.is_some() || agents.is_empty() {
-            return Err(Error::RunNotFound { run: id, agent });
-        }
-        agents.sort_unstable();
-        Err(Error::Ambiguous { run: id, agents })
-    }
-
-    pub(crate) fn agent_of_number(
-        &self,
-        state: &LogState,
-        run_no: RunNo,
-        run: &str,
-    ) -> Result<AgentId> {
-        match state.hot.get(run_no) {
-            Some(run) => Ok(run.agent.clone()),
-            None => Ok(self.named_row(state, run_no, run)?.agent.clone()),
-        }
-    }
-
-    /// What is known as of now of a run of which the id is known too.
-    pub(crate) fn named_row(
-        &self,
-        state: &LogState,
-        run_no: RunNo,
-        run: &str,
-    ) -> Result<Arc<RunRow>> {
-        match state.hot.get(run_no) {
-            Some(_) => self.row(state, run_no).map(Arc::new),
-            None => self.find(&state.catalog, run, false)?.row(&state.catalog, run_no),
-        }
+        self.named_in(state, run, Detail::Name)?.resolve()
     }
 
     /// Brings all living runs with this id into memory. Others that have ended may go from it.
@@ -121,9 +66,7 @@ impl Reader {
 
     /// What is known of a run as of now.
     pub(crate) fn row(&self, state: &LogState, run_no: RunNo) -> Result<RunRow> {
-        if let Some(run) = state.hot.get(run_no)
-            && let Some(row) = run.row(state.tail.segment.id(), &state.tail.builder)
-        {
+        if let Some(row) = state.row_in_memory(run_no) {
             return Ok(row);
         }
         // A number that was given out once and is not known any more was evicted.
@@ -133,19 +76,14 @@ impl Reader {
         }
     }
 
-    /// What the START of a run says, if it has one: its header, and the metadata.
+    /// What the START of a run says, if it has one: the content type, and the metadata.
     pub(crate) fn start_frame(
         &self,
         state: &LogState,
         run_no: RunNo,
-    ) -> Result<Option<(FrameHeader, Vec<u8>)>> {
+    ) -> Result<Option<(ContentType, Vec<u8>)>> {
         let start = self.frame_at(state, self.row(state, run_no)?.start)?;
-        let metadata = |(header, payload): (FrameHeader, Payload)| {
-            let (_, _, metadata) = decode_ids(&payload)
-                .map_err(|damage| Error::corrupt(Place::Frame(header.position), damage))?;
-            Ok((header, metadata.to_vec()))
-        };
-        start.map(metadata).transpose()
+        start.map(|(header, payload)| metadata_in(&header, &payload)).transpose()
     }
 
     /// The END frame of a run, if it has one.
@@ -163,21 +101,15 @@ impl Reader {
         at: Option<LogPosition>,
     ) -> Result<Option<(FrameHeader, Payload)>> {
         let Some(at) = at else { return Ok(None) };
-        let Some(segment) = segment(state, at.segment) else { return Ok(None) };
-        let frame = segment.check_frame(at.offset, |_, error| error)?;
-        let (header, payload) = (frame.header, segment.keep(frame));
-        segment.count_mapped(u64::from(payload.is_view()));
-        Ok(Some((header, payload)))
+        let Some(segment) = state.segment(at.segment) else { return Ok(None) };
+        frame_in(&segment, at.offset).map(Some)
     }
 }
 
-/// The segment with this number, if it still counts.
-pub(crate) fn segment(state: &LogState, id: SegmentId) -> Option<Arc<Segment>> {
-    if state.tail.segment.id() == id {
-        return Some(Arc::clone(&state.tail.segment));
-    }
-    if let Some(segment) = state.catalog.segment(id) {
-        return Some(Arc::clone(segment));
-    }
-    state.unapplied.iter().find(|segment| segment.id() == id).cloned()
+/// The frame at an offset of a segment, checked, with its payload to keep.
+pub(crate) fn frame_in(segment: &Arc<Segment>, offset: u32) -> Result<(FrameHeader, Payload)> {
+    let frame = segment.check_frame(offset, |_, error| error)?;
+    let (header, payload) = (frame.header, segment.keep(frame));
+    segment.count_mapped(u64::from(payload.is_view()));
+    Ok((header, payload))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::compact::{Attempt, Goal};
 use crate::engine::read::documents::document_ids;
+use crate::engine::read::named::Detail;
 use crate::engine::reclaim::Compacting;
 use crate::engine::retain::Retainer;
 use crate::engine::setup::options::Rate;
@@ -53,9 +54,10 @@ impl Retainer {
     /// a run that was deleted before, what is left is moved away from.
     pub(crate) fn erase(&self, run: RunRef<'_>) -> Result<(u64, u64)> {
         let state = self.log.reader.open()?;
-        let (space, deleted) = match self.log.reader.resolve(&state, run) {
+        let named = self.log.reader.named_in(&state, run, Detail::Name)?;
+        let (space, deleted) = match named.resolve() {
             Ok(run_no) => {
-                let agent = self.log.reader.agent_of_number(&state, run_no, run.run())?;
+                let agent = named.agent_of(run_no)?;
                 (Some(agent), Ok(self.log.delete_resolved(state, run_no, Rule::Erased)?))
             }
             Err(Error::RunNotFound { run, agent }) => {
@@ -74,10 +76,7 @@ impl Retainer {
     /// was given up half-way. Answers the payload bytes of the version that was there.
     pub(crate) fn erase_document(&self, name: &str, key: &str) -> Result<(u64, u64)> {
         let (space, id) = document_ids(name, key)?;
-        let bytes = {
-            let state = self.log.reader.open()?;
-            self.log.reader.current_row(&state, &space, &id)?.map_or(0, |row| row.bytes)
-        };
+        let bytes = self.log.reader.document_bytes(&space, &id)?;
         self.log.commit_batch(Batch::new().delete(name, key).durability(Durability::Disk))?;
         let pinned = self.sweep(&Erasing { space: Some(space), id, document: true })?.1;
         Ok((bytes, pinned))

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::frames::frame;
 use crate::format::segments::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
 use crate::format::{DirectoryBuilder, ExtentSize, LAST_WRITTEN, NUMBERS_END};
+use crate::index::RunRow;
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId};
 
 /// Who may use the space that is kept back.
@@ -136,5 +137,21 @@ impl LogState {
 
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// The segment with this number, if it still counts.
+    pub(crate) fn segment(&self, id: SegmentId) -> Option<Arc<Segment>> {
+        if self.tail.segment.id() == id {
+            return Some(Arc::clone(&self.tail.segment));
+        }
+        if let Some(segment) = self.catalog.segment(id) {
+            return Some(Arc::clone(segment));
+        }
+        self.unapplied.iter().find(|segment| segment.id() == id).cloned()
+    }
+
+    /// What is known as of now of a run in memory.
+    pub(crate) fn row_in_memory(&self, run_no: RunNo) -> Option<RunRow> {
+        self.hot.get(run_no)?.row(self.tail.segment.id(), &self.tail.builder)
     }
 }

@@ -85,7 +85,10 @@ impl Log {
             None => !row.is_held(),
             Some(_) => {
                 row.is_held()
-                    && self.reader.hold_reason(&state, row.hold.map(|hold| hold.at))?.1 == body
+                    && self
+                        .reader
+                        .frame_at(&state, row.hold.map(|hold| hold.at))?
+                        .is_some_and(|(_, reason)| *reason == *body)
             }
         };
         if same {

@@ -106,8 +106,8 @@ impl Log {
     /// Whether the run was started with this metadata.
     fn same_start(&self, state: &LogState, run_no: RunNo, metadata: &Metadata<'_>) -> Result<bool> {
         let start = self.reader.start_frame(state, run_no)?;
-        Ok(start.is_some_and(|(header, stored)| {
-            stored == metadata.payload && header.content == metadata.content
+        Ok(start.is_some_and(|(content, stored)| {
+            stored == metadata.payload && content == metadata.content
         }))
     }
 

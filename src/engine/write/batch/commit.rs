@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Batch, Committed, Expected, Write};
-use crate::engine::read::documents::document_ids;
+use crate::engine::read::documents::{Versions, document_ids};
+use crate::engine::read::named::Detail;
 use crate::engine::setup::due::Wanted;
 use crate::engine::state::active_runs::HotRun;
 use crate::engine::state::fold::CREATES;
@@ -232,8 +233,9 @@ impl Log {
         (namespace, key): (&AgentId, &RunId),
         expected: Expected,
     ) -> Result<(Vec<RunNo>, Option<Version>)> {
-        let numbers = self.reader.version_numbers(state, namespace, key)?;
-        let found = self.reader.current_version(state, &numbers)?.map(|row| Version(row.run_no.0));
+        let versions = Versions::of(state, namespace, key, Detail::Name);
+        let numbers = versions.numbers()?;
+        let found = versions.current(&numbers)?.map(|run_no| Version(run_no.0));
         let as_expected = match expected {
             Expected::Anything => true,
             Expected::Absent => found.is_none(),
