@@ -21,7 +21,7 @@ use crate::engine::values::summary::RunSummary;
 use crate::engine::values::{Metadata, Outcome};
 use crate::engine::verify::VerifyReport;
 use crate::engine::write::Log;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::gc::{Retention, Rule};
 use crate::types::{AgentId, ContentType, Durability, RunRef, Timestamp};
 
@@ -124,17 +124,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunEnded`].
     pub fn writer<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunWriter> {
-        let engine = self.engine();
-        let mut state = engine.log.reader.open()?;
-        let run_no = engine.log.reader.resolve(&state, run.into())?;
-        engine.log.reader.load(&mut state, run_no)?;
-        let hot = state.hot.get_mut(run_no).ok_or(Error::Closed)?;
-        let (agent, run, status) = (hot.agent.clone(), hot.run.clone(), hot.status);
-        if status.is_ended() {
-            return Err(Error::RunEnded { agent, run, status });
-        }
-        hot.touched = true;
-        drop(state);
+        let (run_no, agent, run) = self.log().resume(run.into())?;
         Ok(RunWriter::new(self.clone(), run_no, agent, run))
     }
 
@@ -241,7 +231,8 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunInProgress`].
     pub fn delete_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Deleted> {
         let deleted = self.log().delete(run.into(), Rule::Deleted);
-        Ok(Deleted { bytes: self.log().told(deleted, Durability::Disk)? })
+        let (_, bytes) = self.log().told(deleted, Durability::Disk)?;
+        Ok(Deleted { bytes })
     }
 
     /// Deletes an ended run, and rewrites what is stored near it, until no byte of its payloads is

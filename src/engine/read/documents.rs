@@ -13,10 +13,12 @@ use crate::engine::read::trace::Trace;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
-use crate::engine::state::run_slice::{Opened, Part};
+use crate::engine::state::run_slice::Opened;
 use crate::error::{Error, Result};
-use crate::index::RunRow;
-use crate::types::{AgentId, ContentType, IdKind, InvalidId, RunId, RunNo, Timestamp, Version};
+use crate::index::{RunRow, RunState, Span};
+use crate::types::{
+    AgentId, ContentType, IdKind, InvalidId, RunId, RunNo, SegmentId, Timestamp, Version,
+};
 
 /// A document as it was stored.
 #[derive(Clone)]
@@ -103,9 +105,16 @@ impl Reader {
     /// A document, as of now.
     pub(crate) fn document(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
         let (namespace, key) = document_ids(namespace, key)?;
-        let versions = self.versions(&namespace, &key, Detail::Records)?;
-        let Some(run_no) = versions.current(&versions.numbers()?)? else { return Ok(None) };
-        let parts = versions.parts(run_no)?;
+        let (moment, in_memory) = {
+            let state = self.open()?;
+            let in_memory = VersionsInMemory::of(&state, &namespace, &key, Detail::Records);
+            (Moment::of(&state), in_memory)
+        };
+        let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (&namespace, &key))?;
+        let versions = Versions::new(stored, in_memory, &moment.deleted);
+        let Some(found) = versions.current() else { return Ok(None) };
+        let (run_no, catalog) = (found.run_no, &moment.catalog);
+        let parts = found.slices.behind(catalog, run_no, &found.spans)?;
         let opened = Opened { agent: namespace, run: key, parts };
         let mut trace = Trace::new(Arc::new(opened), run_no, None);
         let record = trace.next().ok_or(Error::Evicted { run: None })??;
@@ -115,8 +124,8 @@ impl Reader {
     /// The version of a document, if it is there. Reads no value.
     pub(crate) fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
         let (namespace, key) = document_ids(namespace, key)?;
-        let versions = self.versions(&namespace, &key, Detail::Name)?;
-        Ok(versions.current(&versions.numbers()?)?.map(|run_no| Version(run_no.0)))
+        let versions = self.versions(&namespace, &key)?;
+        Ok(versions.current().map(|version| Version(version.run_no.0)))
     }
 
     /// A page of documents.
@@ -166,83 +175,115 @@ impl Reader {
     }
 
     /// The versions of a document, as of now.
-    fn versions(&self, namespace: &AgentId, key: &RunId, detail: Detail) -> Result<Versions> {
-        Ok(Versions::of(&*self.open()?, namespace, key, detail))
+    fn versions(&self, namespace: &AgentId, key: &RunId) -> Result<Versions> {
+        let (moment, in_memory) = {
+            let state = self.open()?;
+            (Moment::of(&state), VersionsInMemory::of(&state, namespace, key, Detail::Name))
+        };
+        let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (namespace, key))?;
+        Ok(Versions::new(stored, in_memory, &moment.deleted))
     }
 
     /// The payload bytes of a document, if it is there.
     pub(crate) fn document_bytes(&self, namespace: &AgentId, key: &RunId) -> Result<u64> {
-        let versions = self.versions(namespace, key, Detail::Name)?;
-        let current = versions.current(&versions.numbers()?)?;
-        Ok(match current {
-            Some(run_no) => versions.row(run_no)?.map_or(0, |row| row.bytes),
-            None => 0,
-        })
+        let versions = self.versions(namespace, key)?;
+        Ok(versions.current().map_or(0, |version| version.bytes))
     }
 }
 
-/// The versions of a document as of one moment: taken in one hold of the lock, and asked without it.
-pub(crate) struct Versions {
-    namespace: AgentId,
-    key: RunId,
-    catalog: Arc<Catalog>,
-    deleted: Arc<HashSet<RunNo>>,
-    /// Those in memory, with what is known of each.
-    in_memory: Vec<(RunNo, Option<RunRow>, Slices)>,
+/// A version of a document that the catalog knows.
+pub(crate) struct StoredVersion {
+    run_no: RunNo,
+    /// It was written to its end.
+    whole: bool,
+    /// The bytes of its payload.
+    bytes: u64,
+    spans: Vec<Span>,
 }
 
-impl Versions {
+impl StoredVersion {
+    /// Those of a document that were not deleted by then; asked without the lock.
+    pub(crate) fn all(
+        catalog: &Catalog,
+        deleted: &HashSet<RunNo>,
+        (namespace, key): (&AgentId, &RunId),
+    ) -> Result<Vec<Self>> {
+        let (namespace, key) = (namespace.as_str(), key.as_str());
+        let mut numbers = catalog.ask(|catalog| catalog.document_numbers(namespace, key))?;
+        numbers.retain(|run_no| !deleted.contains(run_no));
+        let version = |run_no: RunNo| {
+            let RunState { row, spans } = catalog.run_state(run_no)?;
+            let (whole, bytes) = row.map_or((false, 0), |row| (row.records > 0, row.bytes));
+            Ok(Self { run_no, whole, bytes, spans })
+        };
+        numbers.into_iter().map(version).collect()
+    }
+}
+
+/// The versions of a document that are in memory, with what is known of each.
+pub(crate) struct VersionsInMemory(Vec<(RunNo, Option<RunRow>, Slices)>);
+
+impl VersionsInMemory {
     pub(crate) fn of(state: &LogState, namespace: &AgentId, key: &RunId, detail: Detail) -> Self {
-        let numbers = state.hot.versions(namespace.as_str(), key.as_str()).iter();
         let slices = |run_no| match detail {
             Detail::Records => Slices::of(state, run_no),
             Detail::Name | Detail::Row => Slices::default(),
         };
         let known = |&run_no: &RunNo| (run_no, state.row_in_memory(run_no), slices(run_no));
-        Self {
-            namespace: namespace.clone(),
-            key: key.clone(),
-            catalog: Arc::clone(&state.catalog),
-            deleted: Arc::clone(&state.deleted),
-            in_memory: numbers.map(known).collect(),
+        let numbers = state.hot.versions(namespace.as_str(), key.as_str());
+        Self(numbers.iter().map(known).collect())
+    }
+}
+
+/// The versions of a document as of one moment.
+pub(crate) struct Versions {
+    /// Those that were not evicted, by number.
+    all: Vec<FoundVersion>,
+}
+
+/// A version of a document.
+pub(crate) struct FoundVersion {
+    pub(crate) run_no: RunNo,
+    whole: bool,
+    bytes: u64,
+    spans: Vec<Span>,
+    slices: Slices,
+}
+
+impl Versions {
+    /// What memory knows of a version is later than what the catalog does.
+    pub(crate) fn new(
+        stored: Vec<StoredVersion>,
+        in_memory: VersionsInMemory,
+        deleted: &HashSet<RunNo>,
+    ) -> Self {
+        let mut all = BTreeMap::new();
+        for StoredVersion { run_no, whole, bytes, spans } in stored {
+            let slices = Slices::default();
+            all.insert(run_no, FoundVersion { run_no, whole, bytes, spans, slices });
         }
+        for (run_no, row, slices) in in_memory.0 {
+            let (whole, bytes) = row.map_or((false, 0), |row| (row.records > 0, row.bytes));
+            let spans = all.remove(&run_no).map(|stored| stored.spans).unwrap_or_default();
+            all.insert(run_no, FoundVersion { run_no, whole, bytes, spans, slices });
+        }
+        all.retain(|run_no, _| !deleted.contains(run_no));
+        Self { all: all.into_values().collect() }
     }
 
-    /// The numbers of all versions that were not evicted, ascending.
-    pub(crate) fn numbers(&self) -> Result<Vec<RunNo>> {
-        let (namespace, key) = (self.namespace.as_str(), self.key.as_str());
-        let mut numbers = self.catalog.ask(|catalog| catalog.document_numbers(namespace, key))?;
-        numbers.extend(self.in_memory.iter().map(|(run_no, ..)| *run_no));
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.retain(|number| !self.deleted.contains(number));
-        Ok(numbers)
+    /// Their numbers, ascending.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = RunNo> + '_ {
+        self.all.iter().map(|version| version.run_no)
     }
 
-    fn row(&self, run_no: RunNo) -> Result<Option<RunRow>> {
-        match self.in_memory.iter().find(|(number, ..)| *number == run_no) {
-            Some((_, row, _)) => Ok(row.clone()),
-            None => self.catalog.ask(|catalog| catalog.row(run_no)),
-        }
+    /// The segments in which the catalog knows frames of them.
+    pub(crate) fn stored_in(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        self.all.iter().flat_map(|version| &version.spans).map(|span| span.segment)
     }
 
-    /// The version that counts: the last one of these that was written to its end.
-    pub(crate) fn current(&self, numbers: &[RunNo]) -> Result<Option<RunNo>> {
-        for &run_no in numbers.iter().rev() {
-            if self.row(run_no)?.is_some_and(|row| row.records > 0) {
-                return Ok(Some(run_no));
-            }
-        }
-        Ok(None)
-    }
-
-    /// What all segments have of a version.
-    fn parts(&self, run_no: RunNo) -> Result<Arc<[Part]>> {
-        let spans = self.catalog.run_state(run_no)?.spans;
-        match self.in_memory.iter().find(|(number, ..)| *number == run_no) {
-            Some((.., slices)) => slices.behind(&self.catalog, run_no, &spans),
-            None => self.catalog.parts_of(run_no, &spans),
-        }
+    /// The version that counts: the last one that was written to its end.
+    pub(crate) fn current(&self) -> Option<&FoundVersion> {
+        self.all.iter().rfind(|version| version.whole)
     }
 }
 

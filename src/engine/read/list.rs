@@ -162,7 +162,7 @@ impl Reader {
         let (moment, mut found) = {
             let state = self.open()?;
             let numbers = state.hot.newest(agent, before, wanted);
-            (Moment::of(&state), self.summaries(&state, numbers)?)
+            (Moment::of(&state), Self::summaries(&state, numbers))
         };
         let filter = agent.map_or(RunFilter::All, RunFilter::Agent);
         let mut runs = moment.runs(filter, before, wanted)?;
@@ -177,15 +177,15 @@ impl Reader {
     }
 
     /// What lists show of runs that are in memory.
-    fn summaries(&self, state: &LogState, numbers: Vec<RunNo>) -> Result<Vec<RunSummary>> {
+    fn summaries(state: &LogState, numbers: Vec<RunNo>) -> Vec<RunSummary> {
         let summary = |run_no| match state.tail.builder.run(run_no) {
             // A run that begins here has nothing in older segments.
             Some(built) if built.entry.created_at.is_some() => {
-                Ok(RunSummary::from_entry(&built.entry))
+                Some(RunSummary::from_entry(&built.entry))
             }
-            _ => Ok(RunSummary::from_row(self.row(state, run_no)?)),
+            _ => state.row_in_memory(run_no).map(RunSummary::from_row),
         };
-        numbers.into_iter().map(summary).collect()
+        numbers.into_iter().filter_map(summary).collect()
     }
 
     /// Summaries of runs in progress above `after`, by number.
@@ -196,7 +196,7 @@ impl Reader {
     ) -> Result<Vec<RunSummary>> {
         let (moment, mut found, mut in_memory) = {
             let state = self.open()?;
-            let summaries = self.summaries(&state, state.hot.in_progress(after, limit))?;
+            let summaries = Self::summaries(&state, state.hot.in_progress(after, limit));
             (Moment::of(&state), summaries, state.hot.run_numbers())
         };
         in_memory.sort_unstable();
@@ -245,9 +245,9 @@ impl Reader {
             let state = self.open()?;
             let mut numbers = state.hot.run_numbers();
             numbers.sort_unstable();
-            let rows: Result<Vec<_>> =
-                numbers.into_iter().map(|number| self.row(&state, number)).collect();
-            (Arc::clone(&state.catalog), Arc::clone(&state.deleted), rows?)
+            let rows = numbers.into_iter().filter_map(|number| state.row_in_memory(number));
+            let rows: Vec<_> = rows.collect();
+            (Arc::clone(&state.catalog), Arc::clone(&state.deleted), rows)
         };
         let in_memory: HashSet<RunNo> = hot.iter().map(|row| row.run_no).collect();
         let listed = catalog.ask(|catalog| {

@@ -1,109 +1,105 @@
-//! Looking runs up, without a scan of the log or of the whole index.
-//!
-//! The catalog answers for everything up to its position, memory for what changed since. A row that
-//! both know comes from memory, which has the later part of the story.
+//! Bringing runs into memory: what the catalog knows of them is asked without the lock, and counts
+//! if the catalog is still the same when the lock is taken again.
 
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
+
 use crate::engine::read::Reader;
-use crate::engine::read::named::{Detail, metadata_in};
 use crate::engine::state::active_runs::HotRun;
+use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
 use crate::engine::state::segment::Segment;
 use crate::error::{Error, Result};
 use crate::format::FrameHeader;
 use crate::index::RunRow;
-use crate::types::{ContentType, LogPosition, RunNo, RunRef};
+use crate::types::{RunNo, SegmentId};
+
+/// What the catalog knows of the runs with one id, those included that are deleted by now: of these
+/// the row may be gone.
+pub(crate) type StoredRuns = Vec<(RunNo, Result<RunRow>)>;
 
 impl Reader {
-    /// The numbers of all living runs with this id.
-    fn numbers(&self, state: &LogState, run: &str) -> Result<Vec<RunNo>> {
-        let (hot, complete) = state.hot.by_id(run);
-        if complete {
-            return Ok(hot.to_vec());
-        }
-        let mut numbers = self.find(&state.catalog, run, false)?.numbers.clone();
-        numbers.extend_from_slice(hot);
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.retain(|number| !state.deleted.contains(number));
-        Ok(numbers)
-    }
-
-    /// The one run that is meant.
-    pub(crate) fn resolve(&self, state: &LogState, run: RunRef<'_>) -> Result<RunNo> {
-        self.named_in(state, run, Detail::Name)?.resolve()
-    }
-
-    /// Brings all living runs with this id into memory. Others that have ended may go from it.
-    pub(crate) fn load_id(&self, state: &mut LogState, run: &str) -> Result<()> {
-        if state.hot.by_id(run).1 {
-            return Ok(());
-        }
-        if state.hot.is_full()
-            && let Some(through) = state.catalog.through()
-        {
-            state.hot.settle(through, &state.tail.builder);
-        }
-        for number in self.numbers(state, run)? {
-            if state.hot.get(number).is_none() {
-                state.hot.insert(HotRun::from_row(state.catalog.row(number)?));
+    /// The state of a store that is open, and what `ask` finds in the catalog that it has. The
+    /// catalog is asked without the lock, and again if it was replaced meanwhile.
+    pub(crate) fn asked<K>(
+        &self,
+        ask: impl Fn(&Arc<Catalog>) -> Result<K>,
+    ) -> Result<(MutexGuard<'_, LogState>, K)> {
+        loop {
+            let catalog = Arc::clone(&self.open()?.catalog);
+            let answer = ask(&catalog)?;
+            let state = self.open()?;
+            if Arc::ptr_eq(&state.catalog, &catalog) {
+                return Ok((state, answer));
             }
         }
-        state.hot.complete(run);
-        Ok(())
     }
 
-    /// Brings a run into memory.
-    pub(crate) fn load(&self, state: &mut LogState, run_no: RunNo) -> Result<()> {
+    /// The state, with all living runs with this id in memory.
+    pub(crate) fn loaded(&self, run: &str) -> Result<MutexGuard<'_, LogState>> {
+        let state = self.open()?;
+        if state.hot.by_id(run).1 {
+            return Ok(state);
+        }
+        drop(state);
+        let (mut state, stored) = self.asked(|catalog| self.stored_runs(catalog, run))?;
+        bring_in(&mut state, run, stored)?;
+        Ok(state)
+    }
+
+    /// The state, with this run in memory.
+    ///
+    /// # Errors
+    /// [`Error::Evicted`] if it was deleted: a number that was given out once and is not known any
+    /// more.
+    pub(crate) fn loaded_number(&self, run_no: RunNo) -> Result<MutexGuard<'_, LogState>> {
+        let state = self.open()?;
         if state.hot.get(run_no).is_some() {
-            return Ok(());
+            return Ok(state);
         }
-        let row = self.row(state, run_no)?;
-        self.load_id(state, row.run.as_str())
-    }
-
-    /// What is known of a run as of now.
-    pub(crate) fn row(&self, state: &LogState, run_no: RunNo) -> Result<RunRow> {
-        if let Some(row) = state.row_in_memory(run_no) {
-            return Ok(row);
-        }
-        // A number that was given out once and is not known any more was evicted.
-        match state.catalog.ask(|catalog| catalog.row(run_no))? {
-            Some(row) if !state.deleted.contains(&run_no) => Ok(row),
-            row => Err(Error::Evicted { run: row.map(|row| row.run) }),
+        drop(state);
+        let row = self.row_of(run_no)?;
+        let Some(run) = row.map(|row| row.run) else { return Err(Error::Evicted { run: None }) };
+        let state = self.loaded(run.as_str())?;
+        match state.hot.get(run_no) {
+            Some(_) => Ok(state),
+            None => Err(Error::Evicted { run: Some(run) }),
         }
     }
 
-    /// What the START of a run says, if it has one: the content type, and the metadata.
-    pub(crate) fn start_frame(
-        &self,
-        state: &LogState,
-        run_no: RunNo,
-    ) -> Result<Option<(ContentType, Vec<u8>)>> {
-        let start = self.frame_at(state, self.row(state, run_no)?.start)?;
-        start.map(|(header, payload)| metadata_in(&header, &payload)).transpose()
+    /// What the catalog knows of the runs with this id.
+    pub(crate) fn stored_runs(&self, catalog: &Catalog, run: &str) -> Result<StoredRuns> {
+        let numbers = self.find(catalog, run, false)?;
+        Ok(numbers.numbers.iter().map(|number| (*number, catalog.row(*number))).collect())
     }
+}
 
-    /// The END frame of a run, if it has one.
-    pub(crate) fn end_frame(
-        &self,
-        state: &LogState,
-        run_no: RunNo,
-    ) -> Result<Option<(FrameHeader, Payload)>> {
-        self.frame_at(state, self.row(state, run_no)?.end)
+/// Brings all living runs with this id into memory, of which the catalog of this state knows these.
+/// Others that have ended may go from it.
+pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRuns) -> Result<()> {
+    if state.hot.by_id(run).1 {
+        return Ok(());
     }
+    if state.hot.is_full()
+        && let Some(through) = state.catalog.through()
+    {
+        state.hot.settle(through, &state.tail.builder);
+    }
+    for (number, row) in stored {
+        if !state.deleted.contains(&number) && state.hot.get(number).is_none() {
+            state.hot.insert(HotRun::from_row(row?));
+        }
+    }
+    state.hot.complete(run);
+    Ok(())
+}
 
-    pub(crate) fn frame_at(
-        &self,
-        state: &LogState,
-        at: Option<LogPosition>,
-    ) -> Result<Option<(FrameHeader, Payload)>> {
-        let Some(at) = at else { return Ok(None) };
-        let Some(segment) = state.segment(at.segment) else { return Ok(None) };
-        frame_in(&segment, at.offset).map(Some)
-    }
+/// The segments in which the catalog knows frames of a run.
+pub(crate) fn stored_in(catalog: &Catalog, run_no: RunNo) -> Result<Vec<SegmentId>> {
+    let spans = catalog.ask(|catalog| catalog.spans(run_no))?;
+    Ok(spans.iter().map(|span| span.segment).collect())
 }
 
 /// The frame at an offset of a segment, checked, with its payload to keep.

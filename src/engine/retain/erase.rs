@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::engine::compact::{Attempt, Goal};
 use crate::engine::read::documents::document_ids;
-use crate::engine::read::named::Detail;
 use crate::engine::reclaim::Compacting;
 use crate::engine::retain::Retainer;
 use crate::engine::setup::options::Rate;
@@ -53,15 +52,9 @@ impl Retainer {
     /// none is left in the file; answers its payload bytes and the extents with readers. Of
     /// a run that was deleted before, what is left is moved away from.
     pub(crate) fn erase(&self, run: RunRef<'_>) -> Result<(u64, u64)> {
-        let state = self.log.reader.open()?;
-        let named = self.log.reader.named_in(&state, run, Detail::Name)?;
-        let (space, deleted) = match named.resolve() {
-            Ok(run_no) => {
-                let agent = named.agent_of(run_no)?;
-                (Some(agent), Ok(self.log.delete_resolved(state, run_no, Rule::Erased)?))
-            }
+        let (space, deleted) = match self.log.delete(run, Rule::Erased) {
+            Ok((agent, bytes)) => (Some(agent), Ok(bytes)),
             Err(Error::RunNotFound { run, agent }) => {
-                drop(state);
                 (agent.clone(), Err(Error::RunNotFound { run, agent }))
             }
             Err(error) => return Err(error),

@@ -142,6 +142,13 @@ impl HotRuns {
         self.runs.get_mut(&run_no)
     }
 
+    /// A version of a document is not being written any more, and was not finished.
+    pub(crate) fn give_up(&mut self, run_no: RunNo) {
+        if let Some(version) = self.runs.get_mut(&run_no) {
+            version.pending = false;
+        }
+    }
+
     /// The runs with this id in memory, and whether these are all.
     pub(crate) fn by_id(&self, run: &str) -> (&[RunNo], bool) {
         match self.by_id.get(run) {

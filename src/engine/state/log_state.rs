@@ -154,4 +154,17 @@ impl LogState {
     pub(crate) fn row_in_memory(&self, run_no: RunNo) -> Option<RunRow> {
         self.hot.get(run_no)?.row(self.tail.segment.id(), &self.tail.builder)
     }
+
+    /// Where the frame at a position is to be read, also once the lock is let go.
+    pub(crate) fn frame_at(&self, at: Option<LogPosition>) -> Option<(Arc<Segment>, u32)> {
+        let at = at?;
+        Some((self.segment(at.segment)?, at.offset))
+    }
+
+    /// The segments that the catalog does not cover and that have frames of a run.
+    pub(crate) fn fresh_segments(&self, run_no: RunNo) -> impl Iterator<Item = SegmentId> + '_ {
+        let spans = self.hot.get(run_no).map(|run| run.spans.as_slice()).unwrap_or_default();
+        let in_tail = self.tail.builder.run(run_no).map(|_| self.tail.segment.id());
+        spans.iter().map(|span| span.segment).chain(in_tail)
+    }
 }

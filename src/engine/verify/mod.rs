@@ -258,8 +258,7 @@ mod tests {
         let options = Options::new().extent_size(64 << 10).background(false);
         let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
         drop(log.start_run("agent", "run", ()).unwrap());
-        let run_no =
-            log.engine().log.reader.resolve(&log.engine().log.state.lock(), "run".into()).unwrap();
+        let run_no = log.run("run").unwrap().number();
         fill(&log);
         log.checkpoint().unwrap();
         let _ = log.writer("run").unwrap().append(b"the first of another segment").unwrap();

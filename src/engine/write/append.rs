@@ -10,6 +10,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
+
 use crate::engine::state::fold::note_record;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
 use crate::engine::state::tail::MAX_STORED;
@@ -49,7 +51,7 @@ impl Target<'_> {
 }
 
 impl Log {
-    /// Places frames of a run.
+    /// Places frames of a run; one that is not there begins, of whose id all runs are in memory.
     pub(crate) fn place_for(
         &self,
         state: &mut LogState,
@@ -63,7 +65,6 @@ impl Log {
             Target::New(ids, at) => (ids, at),
         };
         state.check_open()?;
-        self.reader.load_id(state, ids.1.as_str())?;
         if find(state, ids.0, ids.1).is_some() {
             // It was not there a moment ago.
             return Err(Error::Evicted { run: None });
@@ -87,11 +88,7 @@ impl Log {
         let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
         let mut last = None;
         loop {
-            let found = {
-                let mut state = self.reader.open()?;
-                self.reader.load_id(&mut state, run.as_str())?;
-                find(&state, &agent, &run)
-            };
+            let found = find(&*self.reader.loaded(run.as_str())?, &agent, &run);
             if found.is_none() && !allow.unstarted {
                 return Err(Error::RunNotFound { run, agent: Some(agent) });
             }
@@ -111,7 +108,7 @@ impl Log {
         }
         let _one_at_a_time = self.rows.lock();
         self.make_room(rows.need)?;
-        let mut state = self.reader.open()?;
+        let mut state = self.lock_for(target)?;
         let level = Durability::Process;
         Ok(Some(self.place_for(&mut state, target, &mut [], Urgency::Normal, level)?.0))
     }
@@ -195,9 +192,9 @@ impl Log {
         level: Durability,
     ) -> Result<Appended> {
         let batch = if drafts.len() > 1 { FLAG_BATCH } else { 0 };
-        let mut state = self.state.lock();
+        let mut state = self.lock_for(target)?;
         let (first, late) = match target {
-            Target::There(run_no) => self.next_seq(&mut state, run_no, allow)?,
+            Target::There(run_no) => next_seq(&mut state, run_no, allow)?,
             Target::New(..) => (Seq(0), 0),
         };
         for (place, draft) in (0..).zip(drafts.iter_mut().take(count)) {
@@ -249,26 +246,28 @@ impl Log {
         }
     }
 
-    /// The next sequence of a run that may be appended to, and the flag of a late record.
-    pub(crate) fn next_seq(
-        &self,
-        state: &mut LogState,
-        run_no: RunNo,
-        allow: Allow,
-    ) -> Result<(Seq, u8)> {
-        self.reader.load(state, run_no)?;
-        let Some(run) = state.hot.get_mut(run_no) else { return Err(Error::Poisoned) };
-        run.touched = true;
-        let late = run.status.is_ended();
-        if late && !allow.after_end {
-            return Err(run.has_ended());
+    /// The state, with all in memory that a call needs which writes to this run.
+    pub(crate) fn lock_for(&self, target: Target<'_>) -> Result<MutexGuard<'_, LogState>> {
+        match target {
+            Target::There(run_no) => self.reader.loaded_number(run_no),
+            Target::New((_, run), _) => self.reader.loaded(run.as_str()),
         }
-        Ok((run.next_seq, if late { FLAG_LATE } else { 0 }))
     }
 
     pub(crate) fn appended(self: &Arc<Self>, seq: Seq, lsn: Lsn, end: LogPosition) -> Appended {
         Appended { seq, lsn, ticket: Ticket::new(Arc::clone(self), end) }
     }
+}
+
+/// The next sequence of a run in memory that may be appended to, and the flag of a late record.
+pub(crate) fn next_seq(state: &mut LogState, run_no: RunNo, allow: Allow) -> Result<(Seq, u8)> {
+    let Some(run) = state.hot.get_mut(run_no) else { return Err(Error::Evicted { run: None }) };
+    run.touched = true;
+    let late = run.status.is_ended();
+    if late && !allow.after_end {
+        return Err(run.has_ended());
+    }
+    Ok((run.next_seq, if late { FLAG_LATE } else { 0 }))
 }
 
 /// The strictest level that one of the records asks for.
