@@ -21,6 +21,8 @@ use crate::engine::values::summary::RunSummary;
 use crate::engine::values::{Metadata, Outcome};
 use crate::engine::verify::VerifyReport;
 use crate::engine::write::Log;
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::gc::{Retention, Rule};
 use crate::types::{AgentId, ContentType, Durability, RunRef, Timestamp};
