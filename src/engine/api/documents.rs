@@ -5,6 +5,8 @@ use crate::engine::read::documents::{Document, DocumentPage};
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::values::pages::Erased;
 use crate::engine::write::batch::{Batch, Committed, Expected};
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::types::{Durability, Version};
 
@@ -128,9 +130,9 @@ impl RunLog {
     /// goes. Its namespace and key may remain where they are stored beside the values.
     ///
     /// Takes as long as copying the segments that had versions of the document. Extents that
-    /// somebody still reads keep their bytes until they are let go: [`Erased::pinned_extents`]
-    /// counts them, and the next call of [`RunLog::reclaim`] frees them. A value that somebody
-    /// writes meanwhile stays.
+    /// still have readers keep their bytes until they are let go: [`Erased::pinned_extents`]
+    /// counts them, and the next call of [`RunLog::reclaim`] frees them. A value that is written
+    /// meanwhile stays.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {

@@ -21,6 +21,8 @@ use crate::engine::values::summary::RunSummary;
 use crate::engine::values::{Metadata, Outcome};
 use crate::engine::verify::VerifyReport;
 use crate::engine::write::Log;
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::gc::{Retention, Rule};
 use crate::types::{AgentId, ContentType, Durability, RunRef, Timestamp};
@@ -239,9 +241,9 @@ impl RunLog {
     /// left in the file: not in free extents, nor behind a torn tail, nor in the index. What is
     /// kept to tell of the deletion has the ids of the run.
     ///
-    /// Takes as long as copying the segments that had records of the run. Extents that somebody
-    /// still reads keep their bytes until they are let go: [`Erased::pinned_extents`] counts them,
-    /// and the next call of [`RunLog::reclaim`] frees them.
+    /// Takes as long as copying the segments that had records of the run. Extents that
+    /// still have readers keep their bytes until these are gone: [`Erased::pinned_extents`] counts
+    /// them, and the next call of [`RunLog::reclaim`] frees them.
     ///
     /// # Durability
     /// Disk.
@@ -333,7 +335,7 @@ impl RunLog {
     /// Brings the index up to the last full segment, which otherwise happens in the background.
     ///
     /// # Errors
-    /// What made the sync fail. A failure of the index is none: it is built anew.
+    /// What made the sync fail. Index failures are not returned; the index is rebuilt.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_open()?;
         self.log().sync_all()?;

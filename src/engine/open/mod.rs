@@ -1,9 +1,9 @@
 //! Putting a store in order while it is opened.
 //!
-//! R0 superblock, R1 manifest ([`base`], [`salvage`]); R2 floor, R3 sealed segments, R4 unsealed
-//! ones ([`log`], by the table in [`decide`]); R5 torn tails are closed, never overwritten; R6
-//! whether the index can be trusted; R7 everything durable and a new epoch, before the first
-//! acknowledgement.
+//! R0 superblock, R1 manifest ([`front_matter`], [`salvage`]); R2 floor, R3 sealed segments, R4
+//! unsealed ones ([`replay`], by the table in [`decide`]); R5 torn tails are closed, never
+//! overwritten; R6 whether the index can be trusted; R7 everything durable and a new epoch, before
+//! the first acknowledgement.
 //!
 //! It keeps I3, I6 and I9 (ARCHITECTURE.md).
 
@@ -297,9 +297,9 @@ fn unused_numbers(
 /// Fewer directories are checked sooner than a thread begins.
 const WORTH_A_THREAD: usize = 32;
 
-/// Does `work`, and checks directories meanwhile, on another thread if there are many: whoever
-/// looks a run up while the index is not open needs all of them. Each is checked once, by whoever
-/// comes first, so that this changes nothing but when.
+/// Does `work`, and checks directories meanwhile, on another thread if there are many: a lookup of
+/// a run while the index is not open needs all of them. A directory that was checked is kept, so
+/// that this changes nothing but when.
 fn checking_ahead<R>(segments: &[Arc<Segment>], work: impl FnOnce() -> R) -> R {
     if segments.len() < WORTH_A_THREAD {
         return work();

@@ -28,7 +28,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Its version, to write it back only if nobody else did.
+    /// Its version, to write it back only if it did not change since.
     pub fn version(&self) -> Version {
         self.version
     }

@@ -89,7 +89,7 @@ impl Reader {
 }
 
 /// A run that begins in the segment that takes frames, so that no other has anything of it: the
-/// short way of the newest runs.
+/// fast path for the newest runs.
 fn open_new(state: &LogState, run_no: RunNo) -> Option<Arc<Opened>> {
     let entry = &state.tail.builder.run(run_no)?.entry;
     entry.created_at?;

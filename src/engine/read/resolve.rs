@@ -1,5 +1,5 @@
-//! Bringing runs into memory: what the catalog knows of them is asked without the lock, and counts if
-//! the catalog is still the same when the lock is taken again.
+//! Bringing runs into memory: what the catalog knows of them is asked without the lock, and counts
+//! if the catalog is still the same when the lock is taken again.
 
 use std::sync::Arc;
 

@@ -38,7 +38,7 @@ use crate::gc;
 use crate::index::IndexSnapshot;
 use crate::types::{LogPosition, RunNo, SegmentId};
 
-/// What is remembered between steps; whoever holds the lock on it compacts.
+/// What is remembered between steps. Only the holder of its lock compacts.
 #[derive(Debug, Default)]
 pub(crate) struct Compacting {
     /// Outputs with runs that went on behind the victims: the next step puts them in order.
@@ -94,12 +94,12 @@ impl Reclaimer {
         Self { log, checkpoints, compacting: Ranked::new(Rank::Compacting, Compacting::default()) }
     }
 
-    /// Frees every segment that is dead and not needed, as far as nobody reads it.
+    /// Frees every segment that is dead and not needed, as far as it has no readers.
     pub(crate) fn reclaim(&self) -> Result<()> {
         self.free_dead(&mut self.compacting.lock())
     }
 
-    /// See [`Engine::reclaim`]; for whoever compacts.
+    /// As [`Reclaimer::reclaim`], for a caller that holds the lock on compaction.
     pub(crate) fn free_dead(&self, compacting: &mut Compacting) -> Result<()> {
         let _watch = self.log.setup.watch(Activity::Reclaim);
         self.free_retired(compacting)?;
@@ -206,9 +206,8 @@ impl Reclaimer {
     }
 
     /// Makes segments retired, durably, by the same batch of the manifest that makes `changes`. An
-    /// index that lacks an eviction of theirs is dropped first: nobody begins another one, and
-    /// nobody replaces the catalog, while the index is locked. Whoever calls this holds the lock on
-    /// compaction.
+    /// index that lacks an eviction of theirs is dropped first. While the index is locked,
+    /// no other thread builds one or replaces the catalog. The caller holds the lock on compaction.
     pub(crate) fn retire(
         &self,
         index: &mut IndexSlot,
@@ -253,7 +252,7 @@ impl Reclaimer {
         state.retired.append(&mut dead);
     }
 
-    /// Frees retired segments that nobody holds, those with frames of a run in front of those that
+    /// Frees retired segments without holders, those with frames of a run in front of those that
     /// evict it.
     pub(crate) fn free_retired(&self, compacting: &mut Compacting) -> Result<()> {
         let mut waiting = core::mem::take(&mut self.log.state.lock().retired);
@@ -280,8 +279,8 @@ impl Reclaimer {
         freed
     }
 
-    /// Zeroes the headers of the segments, turn by turn, frees those that nobody holds, and tells
-    /// which runs they evicted.
+    /// Zeroes the headers of the segments, turn by turn, frees those without holders, and
+    /// tells which runs they evicted.
     fn free_in_turn(
         &self,
         waiting: &mut Vec<Arc<Segment>>,

@@ -49,7 +49,7 @@ impl Erasing {
 
 impl Retainer {
     /// Deletes a run, and moves everything else out of the segments that have bytes of it, until
-    /// none is left in the file; answers its payload bytes and the extents that somebody reads. Of
+    /// none is left in the file; answers its payload bytes and the extents with readers. Of
     /// a run that was deleted before, what is left is moved away from.
     pub(crate) fn erase(&self, run: RunRef<'_>) -> Result<(u64, u64)> {
         let (space, deleted) = match self.log.delete(run, Rule::Erased) {
@@ -76,7 +76,7 @@ impl Retainer {
     }
 
     /// Moves what lives out of the segments that have something of what was deleted, and leaves
-    /// nothing of their bytes; answers whether there were any, and the extents that somebody reads.
+    /// nothing of their bytes; answers whether there were any, and the extents with readers.
     fn sweep(&self, erasing: &Erasing) -> Result<(bool, u64)> {
         let mut compacting = self.reclaimer.compacting.lock();
         compacting.begin(Rate::Unlimited);

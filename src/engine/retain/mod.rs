@@ -84,7 +84,7 @@ pub struct Collected {
     /// The plan as it was done: runs that were held or deleted in the meantime are not in it.
     pub plan: GcPlan,
     /// Extents that became free before the call returned. More may follow in the background, or
-    /// when nobody reads them any more.
+    /// when they have no readers any more.
     pub freed_extents: u64,
     /// The bytes of these extents.
     pub freed_bytes: u64,

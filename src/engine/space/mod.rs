@@ -46,7 +46,7 @@ impl Space {
     }
 
     /// Makes an extent ready for a segment: nothing of an earlier owner is left in it, and its
-    /// space is had.
+    /// space is allocated.
     fn prepare_extent(&self, extent: ExtentNo) -> Result<()> {
         let (at, len) = (self.setup.extent_size.offset_of(extent), self.setup.extent_size.bytes());
         let there = self.disk.len()?.saturating_sub(at).min(len);

@@ -34,7 +34,7 @@ pub(crate) struct LogState {
     /// A segment is set aside, or on its way there.
     pub(crate) has_next: bool,
     /// Sealed segments, oldest first, that the catalog does not cover. The manifest knows those in
-    /// front as sealed ([`Mark::Durable`]).
+    /// front as sealed ([`Mark::Durable`](crate::engine::state::segment::Mark)).
     pub(crate) unapplied: VecDeque<Arc<Segment>>,
     /// What answers for everything older.
     pub(crate) catalog: Arc<Catalog>,
@@ -43,7 +43,7 @@ pub(crate) struct LogState {
     pub(crate) deleted: Arc<HashSet<RunNo>>,
     /// Segments of which less may live than at the last look.
     pub(crate) suspects: BTreeSet<SegmentId>,
-    /// Segments that do not count any more, but may still be read by somebody.
+    /// Segments that do not count any more, but may still have readers.
     pub(crate) retired: Vec<Arc<Segment>>,
     pub(crate) next_segment: SegmentId,
     pub(crate) next_run_no: RunNo,

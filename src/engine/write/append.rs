@@ -1,7 +1,12 @@
-//! The operations that change the store: starting, appending, ending, deleting.
+//! Appending records to a run.
 //!
-//! Each does what it can outside of the lock (checks, checksums, pieces of large records), places
-//! its frames under it, and waits for durability after it.
+//! What can be done outside of the lock is done there (checks, checksums, pieces of large records).
+//! Frames are placed under it, and durability is waited for after it.
+//!
+//! The **fast path** stores one record at Process level of a run that the tail's segment knows,
+//! where zeros went ahead: most records. It does what [`place`](Log::place) does, in the same
+//! order, without what such a record never needs: to roll, allocate, bind, write zeros, or put
+//! frames together in a buffer. It leaves everything else to the others, with nothing changed.
 
 use std::sync::Arc;
 
@@ -137,7 +142,7 @@ impl Log {
         }
     }
 
-    /// Appends records that were checked, the long way.
+    /// Appends records that were checked, as pending frames.
     fn append_rows(
         self: &Arc<Self>,
         target: Target<'_>,
@@ -289,7 +294,7 @@ pub(crate) fn check_len(what: Sized, len: usize, max: u64) -> Result<()> {
 const HEAD: usize = FRAME_HEADER_LEN + MAX_KIND_LEN + FRAME_ALIGN;
 
 impl Log {
-    /// Appends a record by the short way; none if it has to go the long one.
+    /// Appends a record by the fast path; none if that does not do for it.
     #[inline]
     pub(crate) fn append_short(
         self: &Arc<Self>,
@@ -336,7 +341,7 @@ impl Log {
         let len = header.frame_len();
         let directory = frame_len(state.tail.builder.encoded_len() + RECORD_COST);
         let kept = directory + reserve_len(self.extent_size) as usize;
-        // With room for all that, space is had and nothing has to be rolled or sealed.
+        // With room for all that, space is allocated and nothing has to be rolled or sealed.
         let has_room = state.tail.offset as usize + len + kept <= state.tail.allocated as usize;
         if !has_room || !state.tail.has_zeros_for(len) {
             return Ok(None);

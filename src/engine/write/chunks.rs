@@ -2,7 +2,8 @@
 //! record.
 //!
 //! - Each piece takes the lock for itself, so that no append waits for megabytes.
-//! - The holder of [`Engine::rows`] writes a row, so that the pieces of two records never mix.
+//! - The holder of the lock `rows` of the [`Log`] writes a row, so that the pieces of two records
+//!   never mix.
 //! - Pieces count only once their record does. What a failed write left goes with its run; a
 //!   version of a document is evicted at once.
 //! - The space for a row is allocated before its first piece is written.

@@ -1,4 +1,4 @@
-//! Deleting runs, and holding them so that nobody does. All of it may use the space that is kept
+//! Deleting runs, and holding them against it. All of it may use the space that is kept
 //! back, so that a full disk can be cleaned up.
 
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Log {
         Ok((row.agent, row.bytes))
     }
 
-    /// Holds a run, so that no policy and nobody evicts it; or releases it. Answers whether that
+    /// Holds a run, so that no policy and no call evicts it; or releases it. Answers whether that
     /// changed anything.
     pub(crate) fn hold(&self, run: RunRef<'_>, reason: Option<&str>) -> Result<bool> {
         let body = reason.unwrap_or_default().as_bytes();

@@ -195,7 +195,7 @@ impl Log {
         Ok((draft.header.lsn, end))
     }
 
-    /// Ends, as interrupted, all runs in progress that nobody touched since the store was opened.
+    /// Ends, as interrupted, all runs in progress that no call touched since the store was opened.
     pub(crate) fn adopt(self: &Arc<Self>) -> Result<Vec<(AgentId, RunId)>> {
         let mut adopted = Vec::new();
         let mut after = None;
@@ -215,7 +215,7 @@ impl Log {
                     continue;
                 }
                 adopted.push((run.agent.clone(), run.run.clone()));
-                // Under the same lock: whoever touches the run from here on finds it ended.
+                // Under the same lock: a call that touches the run from here on finds it ended.
                 let (_, end) =
                     self.place_end(&mut state, Target::There(run_no), &outcome, &body)?;
                 self.finish(state, end, outcome.level())?;

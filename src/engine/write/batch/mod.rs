@@ -25,7 +25,7 @@ pub enum Expected {
     Anything,
     /// Not there.
     Absent,
-    /// There, with this version: nobody wrote it since that was read.
+    /// There, with this version: it was not written since that was read.
     Version(Version),
 }
 
@@ -227,7 +227,7 @@ impl<'a> Batch<'a> {
         if self.defers_sync { Durability::Process } else { self.durability }
     }
 
-    /// How many writes it has; what is only expected is none.
+    /// How many writes it has. Conditions are not writes.
     pub fn len(&self) -> usize {
         self.writes.len() - self.conditions
     }
