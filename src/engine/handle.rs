@@ -126,7 +126,7 @@ impl RunLog {
         if status.is_ended() {
             return Err(Error::RunEnded { agent, run, status });
         }
-        hot.touched = true;
+        (hot.touched, hot.has_writer) = (true, true);
         drop(core);
         Ok(RunWriter::new(self.clone(), run_no, agent, run))
     }
@@ -363,19 +363,25 @@ impl RunLog {
 
     /// Gives the space of deleted runs back, as far as possible, which otherwise happens in the
     /// background: frees what is dead and, unless the options say otherwise, moves what lives out
-    /// of segments that are mostly dead.
+    /// of segments that are mostly dead. On a full disk that has no space for that the index gives
+    /// way: it is built anew once there is space for the log to go on.
     ///
     /// # Errors
     /// What made a write or sync fail. [`Error::DiskFull`] if living records must move and there is
     /// no space for a copy; what was dead as a whole is free then.
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
+        // Only what the catalog covers can be freed.
+        self.engine().cover_seals()?;
         self.engine().reclaim()?;
         self.engine().give_back_freed()?;
-        if self.engine().options.compaction.automatic {
-            self.engine().compact_for_space(Rate::Unlimited)?;
-        }
-        Ok(())
+        let compacted = if self.engine().options.compaction.automatic {
+            self.engine().compact_for_space(Rate::Unlimited).map(drop)
+        } else {
+            Ok(())
+        };
+        self.engine().let_log_go_on()?;
+        compacted
     }
 
     /// What the store takes from its surroundings, as its options said: for layers on top of it

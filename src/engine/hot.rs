@@ -34,6 +34,8 @@ pub(crate) struct HotRun {
     pub(crate) touched: bool,
     /// A version of a document of which pieces are being written.
     pub(crate) pending: bool,
+    /// A caller has a writer of it.
+    pub(crate) has_writer: bool,
 }
 
 impl HotRun {
@@ -58,6 +60,7 @@ impl HotRun {
             status: RunStatus::InProgress,
             touched: false,
             pending: false,
+            has_writer: false,
         }
     }
 

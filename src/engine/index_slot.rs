@@ -44,6 +44,8 @@ pub(crate) enum IndexSlot {
     Off,
     /// None was built yet, or it was dropped.
     Absent,
+    /// It was dropped because the disk is full; see [`Engine::make_way`].
+    GaveWay,
     /// The file holds one that was not opened yet.
     Stored,
     /// It is open.
@@ -146,11 +148,16 @@ impl Engine {
         }
         let (catalog, fresh) = {
             let core = self.core.lock();
+            if matches!(*slot, IndexSlot::GaveWay)
+                && self.reserved.try_lock().is_some_and(|waiting| !waiting.is_empty())
+            {
+                *slot = IndexSlot::Absent;
+            }
             let durable = core.unapplied.iter().take_while(|segment| segment.is(Mark::Durable));
             (Arc::clone(&core.catalog), durable.cloned().collect::<Vec<_>>())
         };
         let behind = catalog.index().is_none_or(|index| !catalog.is_covered_by(index.applied()));
-        let wanted = !matches!(*slot, IndexSlot::Off);
+        let wanted = !matches!(*slot, IndexSlot::Off | IndexSlot::GaveWay);
         if fresh.is_empty() && !(wanted && (behind || catalog.index_failed())) {
             return Ok(());
         }

@@ -155,14 +155,14 @@ impl Engine {
     }
 
     /// Gives up versions of documents that were not written to their end, and runs that a refused
-    /// call created, unless another call has used them since.
+    /// call created, unless another call has used them since, or has a writer of them.
     pub(crate) fn give_up(&self, numbers: impl IntoIterator<Item = RunNo>) {
         let (mut core, mut has_dead) = (self.core.lock(), false);
         for run_no in numbers {
             let is_unused = core.hot.get(run_no).is_some_and(|run| {
                 let is_empty = run.next_seq == Seq(0) && !run.started && !run.status.is_ended();
                 let is_free = || self.row(&core, run_no).is_ok_and(|row| !row.is_held());
-                run.document || is_empty && is_free()
+                run.document || is_empty && !run.has_writer && is_free()
             });
             if is_unused {
                 self.evict_unfinished(&mut core, run_no);

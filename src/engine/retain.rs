@@ -12,7 +12,6 @@ use parking_lot::MutexGuard;
 use super::catalog::Catalog;
 use super::core::{Core, Urgency};
 use super::draft::Draft;
-use super::options::Rate;
 use super::shared::Engine;
 use super::upkeep::Wanted;
 use crate::error::{Error, Result};
@@ -254,14 +253,11 @@ impl Engine {
         drop(catalog);
         let mut count = 0;
         while let Err(Error::DiskFull { .. }) = done
-            && evicted.len() > count
+            && (evicted.len() > count || self.make_way()?)
         {
             // What was evicted may give the space for the rest.
             count = evicted.len();
-            self.free_evicted(evicted.len() as u64)?;
-            if self.options.compaction.automatic {
-                self.compact_for_space(Rate::Unlimited)?;
-            }
+            self.free_on_full_disk()?;
             done = self.evict_all(&plan.evict, None, &mut evicted);
         }
         done?;
@@ -411,9 +407,11 @@ impl Engine {
 
     /// Deletes an ended run; answers its payload bytes.
     pub(crate) fn delete(self: &Arc<Self>, run: RunRef<'_>, rule: Rule) -> Result<u64> {
-        let core = self.open_core()?;
-        let run_no = self.resolve(&core, run)?;
-        self.delete_resolved(core, run_no, rule)
+        self.deleting(|| {
+            let core = self.open_core()?;
+            let run_no = self.resolve(&core, run)?;
+            self.delete_resolved(core, run_no, rule)
+        })
     }
 
     /// The same for a run that was found while `core` was locked.

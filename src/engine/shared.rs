@@ -237,9 +237,14 @@ impl Engine {
             return Ok(next);
         }
         let id = core.take_segment_id()?;
-        self.reserve(id, core.next_numbers()).inspect_err(|_| {
+        self.reserve(id, core.next_numbers()).inspect_err(|error| {
             // Nothing refers to the number yet.
             core.next_segment = id;
+            let tail = core.tail.segment.id();
+            if error.is_disk_full() && core.suspects.iter().any(|suspect| *suspect != tail) {
+                // What is dead there is the space for the next try.
+                self.upkeep.want(Wanted::COMPACT);
+            }
         })
     }
 

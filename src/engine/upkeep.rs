@@ -348,7 +348,7 @@ impl Engine {
     }
 
     /// Sets a segment aside if none is, so that rolling costs no sync.
-    fn reserve_ahead(&self) -> Result<()> {
+    pub(super) fn reserve_ahead(&self) -> Result<()> {
         let mut core = self.core.lock();
         if core.closed || core.has_next {
             return Ok(());

@@ -179,6 +179,12 @@ impl<'a> Batch<'a> {
         self
     }
 
+    /// Whether it writes nothing new: on a full disk it gives space back.
+    fn only_deletes(&self) -> bool {
+        let adds = |write: &Write<'_>| matches!(write, Write::Put { .. } | Write::Append { .. });
+        !self.writes.iter().any(adds)
+    }
+
     /// What it must survive before the commit returns.
     fn level(&self) -> Durability {
         if self.is_put_off { Durability::Process } else { self.durability }

@@ -55,7 +55,11 @@ struct Found {
 impl Engine {
     /// Does all writes of a batch, or none.
     pub(crate) fn commit_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
-        let committed = self.write_batch(batch);
+        let committed = if batch.uses_reserve || batch.only_deletes() {
+            self.deleting(|| self.write_batch(batch))
+        } else {
+            self.write_batch(batch)
+        };
         self.told(committed, batch.level())
     }
 
@@ -307,10 +311,8 @@ impl Engine {
             // Documents that are not there were deleted.
             return Ok((core.next_lsn, core.end_of_log()));
         }
-        let adds = |write| matches!(write, &Write::Put { .. } | &Write::Append { .. });
-        let only_deletes = !batch.writes.iter().any(adds);
         // Evictions give back more than they take.
-        let urgency = if only_deletes || batch.uses_reserve && is_short {
+        let urgency = if batch.only_deletes() || batch.uses_reserve && is_short {
             Urgency::Reserve
         } else {
             Urgency::Normal
