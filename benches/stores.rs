@@ -1,10 +1,10 @@
 //! The async faces of the stores under load, on the real disk: 64 saves of sessions, and puts of
-//! checkpoints, at the same time from one task; and a pruning alone and beside one who puts every
-//! 3 ms; the archiving of 100,000 events that were appended one by one, and the file that they make,
-//! in `RUNLOG_BENCH_DIR` if that is set.
+//! checkpoints, at the same time from one task; a pruning alone and beside one who puts every 3 ms;
+//! the archiving of 100,000 events that were appended one by one, and the file that they make, in
+//! `RUNLOG_BENCH_DIR` if that is set.
 //!
 //! What is reported is the time of one save or put, of one pruning, and of one archiving; the bytes
-//! of the file are printed before all of that, with the times of the payload that they are.
+//! of the file are printed before all of that, with the part of the payload that they are.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
@@ -195,7 +195,7 @@ fn fill_in_memory(path: &std::path::Path, key: &ThreadKey) {
 }
 
 /// Prints what 100,000 events of 80 bytes take that were appended one by one, as they are left by
-/// the work that goes on meanwhile, and after a compaction. `cargo bench -- sizes` shows that alone.
+/// the work that goes on meanwhile, and after a compaction.
 fn sizes(_: &mut Criterion) {
     let folder = match std::env::var_os("RUNLOG_BENCH_DIR") {
         Some(folder) => TempDir::new_in(folder).unwrap(),
@@ -216,6 +216,8 @@ fn sizes(_: &mut Criterion) {
         println!("100,000 events of 80 bytes, {when}: {taken} bytes, {part} % of the payload");
     };
     tell("appended");
+    std::thread::sleep(Duration::from_secs(2));
+    tell("two seconds later");
     let _ = log.compact().unwrap();
     log.reclaim().unwrap();
     tell("compacted");

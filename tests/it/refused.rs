@@ -242,7 +242,7 @@ fn a_write_that_is_refused_does_not_begin_its_run() {
 fn a_writer_of_a_run_that_a_refused_call_began_goes_on_with_it() {
     let (large, allow) = (noise(LARGE), Allow::everything());
     let mut went_on = 0;
-    for (nth, point) in (0..4).flat_map(|nth| (0..60).map(move |point| (nth, point))) {
+    for (nth, point) in (2..14).flat_map(|nth| (0..60).map(move |point| (nth, point))) {
         let disk = SimDisk::untracked(Vec::new());
         let points = Points::new(disk.clone());
         let options = options(1).scheduler(Arc::new(Background::default()));

@@ -328,8 +328,8 @@ impl Case {
         };
         let fitting = (0..there).take_while(fits).count();
         println!("{context}: {stored} stored, {there} there, {fitting} fit again");
-        // What is dead in part moves only if there is an extent for it, which small stores set aside
-        // none of.
+        // What is dead in part moves only if there is an extent for it, of which small stores set
+        // none aside.
         if size.least_part * fitting < there {
             return Err(format!("{context}: {fitting} of {there} fit again"));
         }
