@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::catalog::Catalog;
+use super::core::Core;
 use super::index_host::IndexHost;
 use super::observer::Activity;
 use super::options::Compression;
@@ -29,6 +30,9 @@ const BATCH: usize = 32;
 const BATCH_RUNS: usize = 8 << 10;
 /// A checkpoint is due when this many segments are waiting for one.
 pub(crate) const CHECKPOINT_DUE: usize = 4;
+/// A checkpoint is due when so many bytes of segments are waiting of which something is dead: only
+/// what the catalog covers can be freed.
+const DEAD_DUE: u64 = 4 << 20;
 /// Appends help with the checkpoint when this many segments are waiting, so that memory stays
 /// bounded.
 pub(crate) const CHECKPOINT_LATE: usize = 24;
@@ -192,12 +196,26 @@ impl Engine {
         if let Some(through) = through {
             core.hot.settle(through, &core.tail.builder);
         }
+        if self.has_much_dead(core, fresh.iter()) {
+            self.upkeep.want(Wanted::COMPACT);
+        }
         drop(guard);
         for segment in fresh {
             // A failure costs some space and nothing else.
             let _ = self.trim_sealed(&segment);
         }
         Ok(())
+    }
+
+    /// Whether these segments, which wait for a checkpoint or waited for it, are worth a look for
+    /// what is dead in them.
+    pub(super) fn has_much_dead<'a>(
+        &self,
+        core: &Core,
+        mut waiting: impl ExactSizeIterator<Item = &'a Arc<Segment>>,
+    ) -> bool {
+        waiting.len() as u64 * self.extent_size.bytes() >= DEAD_DUE
+            && waiting.any(|segment| core.suspects.contains(&segment.id()))
     }
 
     /// Applies what the index lacks of these segments. `None` if there is no index, or it failed.

@@ -321,6 +321,7 @@ impl Engine {
         let core = self.core.lock();
         let waiting = core.unapplied.len();
         waiting >= CHECKPOINT_DUE
+            || self.has_much_dead(&core, core.unapplied.iter())
             || (waiting > 0 && core.hot.len() >= RUNS_DUE)
             || core.catalog.index_failed()
             || (self.options.index
