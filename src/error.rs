@@ -40,7 +40,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The path is a directory, a symbolic link, a device or another special file. The caller
-    /// should name a regular file; links are not followed, so that nobody can redirect the store.
+    /// should name a regular file; links are not followed, so that no one can redirect the store.
     NotRegularFile {
         /// The path that was asked for.
         path: PathBuf,
@@ -86,8 +86,8 @@ pub enum Error {
     /// Bytes of the store are damaged. Only what the position names is affected. The caller should
     /// run `verify` and restore what it needs from a copy; other runs stay readable.
     Corrupt(Corruption),
-    /// An earlier write or sync failed, so nothing more is accepted: after a failed sync nobody
-    /// knows what reached the disk. Reads go on. The caller should close and reopen the store,
+    /// An earlier write or sync failed, so nothing more is accepted: after a failed sync it is
+    /// unknown what reached the disk. Reads go on. The caller should close and reopen the store,
     /// which recovers everything that was acknowledged.
     Poisoned,
     /// The store was closed, or this process is a child that was forked while the store was open:
@@ -139,7 +139,7 @@ pub enum Error {
         /// The run.
         run: RunId,
     },
-    /// A document is not as the caller expected it: somebody else wrote it in between. Nothing was
+    /// A document is not as the caller expected it: another call wrote it in between. Nothing was
     /// written. The caller should read it and decide anew.
     Conflict {
         /// The namespace of the document.
@@ -313,7 +313,7 @@ impl Error {
         matches!(self, Self::Corrupt(_) | Self::Truncated { .. })
     }
 
-    /// Whether somebody else has the store open for writing.
+    /// Whether another process or handle has the store open for writing.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Busy { .. })
     }

@@ -39,7 +39,7 @@
 //! what comes back of a run is always a prefix of what was appended to it, with every
 //! acknowledged record of the level that the crash left whole.
 //!
-//! Where nobody waits for a sync, records are stored through a map of the file on Linux with ext4
+//! Where no call waits for a sync, records are stored through a map of the file on Linux with ext4
 //! or tmpfs, and written with a system call elsewhere; see [`TailWriter`]. Space is allocated, and
 //! filled with zeros, in front of that: a full disk is an error of a call.
 //!

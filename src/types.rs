@@ -337,7 +337,7 @@ pub enum RunStatus {
     Completed,
     /// Ended, with failure.
     Failed,
-    /// Ended because somebody asked for it.
+    /// Ended because a user or a program asked for it.
     Cancelled,
     /// Ended by adoption: its writer vanished without ending it.
     Interrupted,

@@ -42,7 +42,7 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if self.engine.log.disk.is_inherited() {
-            // They are threads of the parent: nobody would end here.
+            // They are threads of the parent, and would never end here.
             core::mem::forget(core::mem::take(&mut self.handles));
             return;
         }
@@ -94,8 +94,8 @@ impl Engine {
         }
     }
 
-    /// Does one step of the work. Whoever waits for a sync is told by the poison, as is the next
-    /// call; everything else is tried again when it is next wanted.
+    /// Does one step of the work. Poison tells those who wait for a sync, and the next call, of a
+    /// failure; everything else is tried again when it is next wanted.
     fn run_step(&self, step: Step, rate: Rate) -> Result<()> {
         let automatic = self.log.setup.options.compaction.automatic;
         match step {

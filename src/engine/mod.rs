@@ -1,4 +1,5 @@
-//! The only code that touches the file. ARCHITECTURE.md has its map and its walk.
+//! The only code that touches the file. ARCHITECTURE.md has its map, the table of its locks, and
+//! the walk of a record through it.
 //!
 //! An engine is the sum of a few components, each with a state and a lock of its own. They stand in
 //! floors: a component uses those below it, and what is below never calls up. `tests/tidy.rs`

@@ -24,9 +24,9 @@ pub enum Rule {
     Age,
     /// There were too many bytes, and it had ended first.
     Bytes,
-    /// Somebody deleted this run.
+    /// A call deleted this run.
     Deleted,
-    /// Somebody erased this run: no byte of it is left in the file.
+    /// A call erased this run: no byte of it is left in the file.
     Erased,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for Rule {
 pub enum Protection {
     /// It has not ended.
     InProgress,
-    /// Somebody holds it.
+    /// It is held.
     Held,
     /// It is the newest completed run of its agent, and the policy protects those.
     Newest,
@@ -116,7 +116,7 @@ pub struct Candidate {
     pub ended_at: Timestamp,
     /// The bytes that it has in the store.
     pub bytes: u64,
-    /// Somebody holds it.
+    /// It is held.
     pub held: bool,
 }
 

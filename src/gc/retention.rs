@@ -1,4 +1,4 @@
-//! What the owner of a store wants to keep. A value; [`super::plan`] applies it.
+//! What the owner of a store wants to keep. A value; [`plan`](mod@super::plan) applies it.
 //!
 //! - [`Retention`]: limits for all runs, and others for some agents and outcomes.
 //! - [`Limits`]: what such an exception says.

@@ -1,5 +1,5 @@
-//! The questions that the engine asks, whoever answers them: the index, or, where it is missing,
-//! the directories themselves.
+//! The questions that the engine asks. The index answers them, or, where it is missing, the
+//! directories themselves.
 
 use core::ops::Bound;
 

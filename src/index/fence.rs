@@ -163,7 +163,7 @@ impl<T> Fenced<T> {
 impl<T> Drop for Fenced<T> {
     fn drop(&mut self) {
         if let Some(inner) = self.0.take() {
-            // There is nobody to tell, and nothing depends on it: what redb does when it closes
+            // No caller can be told, and nothing depends on it: what redb does when it closes
             // only makes the next opening faster.
             let _ = guarded(|| {
                 drop(inner);

@@ -5,26 +5,17 @@
 //! rebuilt from the directories at any time. It knows runs and spans, never
 //! records: within a segment the directory leads on to the frames.
 //!
-//! | table | key | value |
-//! |---|---|---|
-//! | `run_ids` | run id, agent id, run number | |
-//! | `runs` | run number | [`RunRow`] |
-//! | `by_agent` | agent id, creation time, run number | |
-//! | `by_time` | creation time, run number | |
-//! | `in_progress` | run number | |
-//! | `agents` | agent id | the number of its runs |
-//! | `spans` | run number, segment | [`Span`] |
-//! | `meta` | `index` | identity, schema version, how far it goes, number of runs |
+//! Section 17 of FORMAT.md lists the tables.
 //!
 //! Invariants:
 //!
 //! - The index may lag behind the log, it never leads: a segment is applied when it is sealed and
 //!   durable. What is younger is in the engine's memory, and the engine merges both.
-//! - One fold ([`RunRow::apply`]) makes rows, whoever needs them; so the rebuilt index equals the
-//!   one that grew (I4), and [`check()`] can tell.
+//! - One fold ([`RunRow::apply`]) makes all rows, so the rebuilt index equals the one that grew
+//!   (I4), and [`check()`] can tell.
 //! - A run that is evicted in a directory does not exist, wherever its entries are. A run number is
-//!   never used again. Entries of a run whose eviction was applied before are left out by whoever
-//!   reads them ([`SegmentChange::read`]), since the index forgets evictions.
+//!   never used again. Entries of a run whose eviction was applied before are left out when
+//!   they are read ([`SegmentChange::read`]), since the index forgets evictions.
 //! - Rows do not depend on the order of segments, and spans are read in that of their records: the
 //!   numbers of compaction's outputs say nothing about the order of the log.
 //! - Every value carries a checksum of its table, its key and itself. A wrong entry is an error

@@ -16,7 +16,7 @@
 //! - `created_at` is said by the entry with the run's first frame. As long as none says it, the
 //!   smallest of the entries' latest timestamps stands in for it;
 //! - a run that is evicted anywhere does not exist, so an eviction is not a step of the fold:
-//!   whoever folds leaves the run out.
+//!   the caller leaves the run out.
 
 use crate::format::RunEntry;
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
@@ -246,7 +246,7 @@ pub(crate) struct Span {
     pub(crate) pieces: u32,
     /// The bytes of all frames of the run there.
     pub(crate) stored: u64,
-    /// The smallest order of a record or piece there; the largest number if there is none.
+    /// The smallest order of a record or piece there; the largest number without one.
     pub(crate) first_lsn: Lsn,
 }
 

@@ -5,6 +5,8 @@ use crate::engine::read::documents::{Document, DocumentPage};
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::values::pages::Erased;
 use crate::engine::write::batch::{Batch, Committed, Expected};
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::types::{Durability, Version};
 
@@ -59,7 +61,7 @@ impl RunLog {
     ) -> Result<Version> {
         let mut batch = Batch::new();
         batch.put_if(namespace, key, *value, expected);
-        let committed = self.log().commit_batch(&batch)?;
+        let committed = self.engine().retainer.commit(&batch)?;
         Ok(committed.versions.first().copied().flatten().unwrap_or_default())
     }
 
@@ -76,7 +78,7 @@ impl RunLog {
         for (key, value) in documents {
             batch.put(namespace, key, *value);
         }
-        self.log().commit_batch(&batch)
+        self.engine().retainer.commit(&batch)
     }
 
     /// A document, as of now.
@@ -118,7 +120,7 @@ impl RunLog {
     pub fn delete(&self, namespace: &str, key: &str) -> Result<bool> {
         let mut batch = Batch::new();
         batch.delete(namespace, key).durability(Durability::Disk);
-        let committed = self.log().commit_batch(&batch)?;
+        let committed = self.engine().retainer.commit(&batch)?;
         Ok(committed.versions.iter().any(Option::is_some))
     }
 
@@ -128,9 +130,9 @@ impl RunLog {
     /// goes. Its namespace and key may remain where they are stored beside the values.
     ///
     /// Takes as long as copying the segments that had versions of the document. Extents that
-    /// somebody still reads keep their bytes until they are let go: [`Erased::pinned_extents`]
-    /// counts them, and the next call of [`RunLog::reclaim`] frees them. A value that somebody
-    /// writes meanwhile stays.
+    /// still have readers keep their bytes until they are let go: [`Erased::pinned_extents`]
+    /// counts them, and the next call of [`RunLog::reclaim`] frees them. A value that is written
+    /// meanwhile stays.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {
@@ -187,6 +189,6 @@ impl RunLog {
     /// no write, or two of one document, [`Error::InvalidId`], [`Error::TooLarge`],
     /// [`Error::DiskFull`]. Nothing was written then.
     pub fn commit(&self, batch: &Batch<'_>) -> Result<Committed> {
-        self.log().commit_batch(batch)
+        self.engine().retainer.commit(batch)
     }
 }

@@ -1,12 +1,14 @@
-//! Holds: runs that no policy evicts and nobody deletes, until they are released.
+//! Holds: runs that no policy and no call deletes until they are released.
 
 use crate::engine::api::run_log::RunLog;
 use crate::engine::values::pages::HeldRun;
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::types::{Durability, RunRef};
 
 impl RunLog {
-    /// Holds a run: no policy evicts it and nobody deletes it until it is released. Answers
+    /// Holds a run: no policy and no call deletes it until it is released. Answers
     /// whether that is new; holding it for another reason replaces the reason.
     ///
     /// # Durability

@@ -18,7 +18,7 @@ impl Options {
     /// Opens the store at `path`, and creates it if there is nothing.
     ///
     /// # Errors
-    /// [`Error::Busy`] if somebody has it open, [`Error::NotAStore`], [`Error::Truncated`] and the
+    /// [`Error::Busy`] if it is open already, [`Error::NotAStore`], [`Error::Truncated`] and the
     /// like if it is not a store; then it was not touched. [`Error::NeedsFeature`] if the program
     /// lacks the codec of [`Options::compression`], and [`Error::InvalidArgument`] for a level that
     /// there is not.
@@ -26,7 +26,7 @@ impl Options {
         let path = path.as_ref();
         match self.open_existing(path) {
             Err(Error::NotFound { .. }) => match self.create(path) {
-                // Somebody else was faster.
+                // Another process was faster.
                 Err(Error::AlreadyExists { .. }) => self.open_existing(path),
                 created => created,
             },

@@ -14,16 +14,17 @@ use crate::engine::read::receipts::Receipt;
 use crate::engine::read::trace::Trace;
 use crate::engine::retain::{Collected, GcPlan};
 use crate::engine::setup::environment::{Environment, Steps};
-use crate::engine::setup::options::Rate;
 use crate::engine::values::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
 use crate::engine::values::report::RecoveryReport;
 use crate::engine::values::summary::RunSummary;
 use crate::engine::values::{Metadata, Outcome};
 use crate::engine::verify::VerifyReport;
 use crate::engine::write::Log;
-use crate::error::{Error, Result};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 use crate::gc::{Retention, Rule};
-use crate::types::{AgentId, ContentType, Durability, RunRef, RunStatus, Timestamp};
+use crate::types::{AgentId, ContentType, Durability, RunRef, Timestamp};
 
 /// An open store. Cheap to clone; all clones are the same store. The last one that is dropped
 /// closes it, like [`RunLog::close`], but cannot tell whether that worked.
@@ -124,17 +125,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunEnded`].
     pub fn writer<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunWriter> {
-        let engine = self.engine();
-        let mut state = engine.log.reader.open()?;
-        let run_no = engine.log.reader.resolve(&state, run.into())?;
-        engine.log.reader.load(&mut state, run_no)?;
-        let hot = state.hot.get_mut(run_no).ok_or(Error::Closed)?;
-        let (agent, run, status) = (hot.agent.clone(), hot.run.clone(), hot.status);
-        if status.is_ended() {
-            return Err(Error::RunEnded { agent, run, status });
-        }
-        hot.touched = true;
-        drop(state);
+        let (run_no, agent, run) = self.log().resume(run.into())?;
         Ok(RunWriter::new(self.clone(), run_no, agent, run))
     }
 
@@ -152,10 +143,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn agent_of(&self, run: &str) -> Result<AgentId> {
-        let engine = self.engine();
-        let state = engine.log.reader.open()?;
-        let run_no = engine.log.reader.resolve(&state, RunRef::from(run))?;
-        engine.log.reader.agent_of_number(&state, run_no, run)
+        self.log().reader.agent_of(run)
     }
 
     /// The summary of a run.
@@ -163,12 +151,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunSummary> {
-        let engine = self.engine();
-        let state = engine.log.reader.open()?;
-        let run = run.into();
-        let run_no = engine.log.reader.resolve(&state, run)?;
-        let row = engine.log.reader.named_row(&state, run_no, run.run())?;
-        Ok(RunSummary::from_row(Arc::unwrap_or_clone(row)))
+        self.log().reader.summary(run.into())
     }
 
     /// What the start of a run said, with its content type; `None` for a run without a start.
@@ -179,11 +162,7 @@ impl RunLog {
         &self,
         run: impl Into<RunRef<'r>>,
     ) -> Result<Option<(ContentType, Vec<u8>)>> {
-        let engine = self.engine();
-        let state = engine.log.reader.open()?;
-        let run_no = engine.log.reader.resolve(&state, run.into())?;
-        let start = engine.log.reader.start_frame(&state, run_no)?;
-        Ok(start.map(|(header, metadata)| (header.content, metadata)))
+        self.log().reader.metadata(run.into())
     }
 
     /// How a run ended; `None` while it is in progress.
@@ -191,16 +170,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::Corrupt`].
     pub fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<Outcome>> {
-        let engine = self.engine();
-        let state = engine.log.reader.open()?;
-        let run_no = engine.log.reader.resolve(&state, run.into())?;
-        let Some((header, payload)) = engine.log.reader.end_frame(&state, run_no)? else {
-            return Ok(None);
-        };
-        let status = RunStatus::from_code(header.content.code()).unwrap_or(RunStatus::Interrupted);
-        let (content, bytes) = payload.split_first().unwrap_or((&0, &[]));
-        let outcome = Outcome::new(status).with_payload(bytes, ContentType::from_code(*content));
-        Ok(Some(outcome.at(header.at)))
+        self.log().reader.outcome(run.into())
     }
 
     /// A page of an agent's runs, newest first. An unknown agent has none.
@@ -261,17 +231,18 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunInProgress`].
     pub fn delete_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Deleted> {
-        let deleted = self.log().delete(run.into(), Rule::Deleted);
-        Ok(Deleted { bytes: self.log().told(deleted, Durability::Disk)? })
+        let deleted = self.engine().retainer.delete(run.into(), Rule::Deleted);
+        let (_, bytes) = self.log().told(deleted, Durability::Disk)?;
+        Ok(Deleted { bytes })
     }
 
     /// Deletes an ended run, and rewrites what is stored near it, until no byte of its payloads is
     /// left in the file: not in free extents, nor behind a torn tail, nor in the index. What is
     /// kept to tell of the deletion has the ids of the run.
     ///
-    /// Takes as long as copying the segments that had records of the run. Extents that somebody
-    /// still reads keep their bytes until they are let go: [`Erased::pinned_extents`] counts them,
-    /// and the next call of [`RunLog::reclaim`] frees them.
+    /// Takes as long as copying the segments that had records of the run. Extents that
+    /// still have readers keep their bytes until these are gone: [`Erased::pinned_extents`] counts
+    /// them, and the next call of [`RunLog::reclaim`] frees them.
     ///
     /// # Durability
     /// Disk.
@@ -363,7 +334,7 @@ impl RunLog {
     /// Brings the index up to the last full segment, which otherwise happens in the background.
     ///
     /// # Errors
-    /// What made the sync fail. A failure of the index is none: it is built anew.
+    /// What made the sync fail. Index failures are not returned; the index is rebuilt.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_open()?;
         self.log().sync_all()?;
@@ -372,19 +343,15 @@ impl RunLog {
 
     /// Gives the space of deleted runs back, as far as possible, which otherwise happens in the
     /// background: frees what is dead and, unless the options say otherwise, moves what lives out
-    /// of segments that are mostly dead.
+    /// of segments that are mostly dead. On a full disk that has no space for that the index gives
+    /// way: it is built anew once there is space for the log to go on.
     ///
     /// # Errors
     /// What made a write or sync fail. [`Error::DiskFull`] if living records must move and there is
     /// no space for a copy; what was dead as a whole is free then.
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
-        self.engine().reclaimer.reclaim()?;
-        self.log().space.give_back_freed()?;
-        if self.log().setup.options.compaction.automatic {
-            self.engine().compactor.compact_for_space(Rate::Unlimited)?;
-        }
-        Ok(())
+        self.engine().retainer.reclaim()
     }
 
     /// What the store takes from its surroundings, as its options said: for layers on top of it

@@ -31,7 +31,7 @@ pub struct Stats {
     pub index_extents: u64,
     /// Extents that hold manifests.
     pub meta_extents: u64,
-    /// Extents of dead segments that somebody may still be reading.
+    /// Extents of dead segments that may still have readers.
     pub retired_extents: u64,
     /// Extents within the file that are free.
     pub free_extents: u64,
@@ -44,8 +44,8 @@ pub struct Stats {
     pub dead_bytes: u64,
     /// The bytes of free extents within the file.
     pub free_bytes: u64,
-    /// Dead segments that cannot be freed, since somebody holds a trace, a record or a payload of
-    /// them.
+    /// Dead segments that cannot be freed, since the program holds a trace, a record or a payload
+    /// of them.
     pub pinned: Vec<Pinned>,
     /// Why giving space back failed when it was tried last without being asked for, if it did. It
     /// is tried again when more is deleted.
@@ -74,7 +74,7 @@ pub struct Stats {
     pub io: IoCounters,
 }
 
-/// A dead segment that somebody still holds.
+/// A dead segment that the program still holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pinned {
@@ -110,7 +110,7 @@ impl Engine {
         Ok(live)
     }
 
-    /// Dead segments that somebody holds.
+    /// Dead segments with holders.
     fn pinned(&self) -> Vec<Pinned> {
         let state = self.log.state.lock();
         let pin = |segment: &Arc<Segment>| Pinned {

@@ -181,7 +181,7 @@ impl Compactor {
             let ids: Result<Vec<_>> = (0..count).map(|_| state.take_segment_id()).collect();
             (ids?, state.next_numbers())
         };
-        // The state is not locked from here on: whoever rolls locks it first.
+        // The state is not locked from here on: a roll locks it before the allocator.
         self.log.set_aside(&ids, Purpose::Output, next)
     }
 

@@ -7,7 +7,7 @@
 //! 2. C3: one batch of the manifest seals the outputs and retires the victims, synced. Recovery
 //!    sees one or the other. All that may fail comes in front of it.
 //! 3. C4: the index learns the new places. Recovery drops an index that does not know all outputs.
-//! 4. C5 to C7: [`reclaim`](crate::engine::reclaim) frees the victims once nobody reads them.
+//! 4. C5 to C7: [`reclaim`](crate::engine::reclaim) frees the victims once they have no readers.
 //!
 //! The frames of a run never change their order: where several victims have frames of a run, no
 //! segment in between has some that stay behind. A run that is evicted while it moves is dead in
@@ -57,7 +57,7 @@ pub(crate) enum Goal {
     Pack(Option<SegmentId>),
     /// To make the file shorter.
     Shrink,
-    /// To get rid of bytes that nobody may read any more.
+    /// To get rid of bytes that must not be left in the file.
     Erase,
 }
 
@@ -84,7 +84,7 @@ const LOOKED_UP: usize = 512;
 const PACK_SEGMENTS: usize = 4;
 /// The part of a segment that must be to compress for that.
 const COLD_PART: u64 = 4;
-/// The same with those between which a run has records.
+/// The most with those between which a run has records.
 const MOST_SEGMENTS: usize = 96;
 
 /// How a step went.
@@ -125,12 +125,18 @@ impl Compactor {
         Bound { extent, bytes, segments }
     }
 
-    /// Does one step for space. On a full disk the extent that is set aside may do for a small one.
+    /// Does one step for space. On a full disk the extent that is set aside may do for a small one;
+    /// where none is, the index gives way.
     fn compact_for_space_once(&self, compacting: &mut Compacting) -> Result<Option<Compacted>> {
         match self.compact_step(compacting, Goal::Space) {
             Err(error @ Error::DiskFull { .. }) => {
                 let settled = compacting.settled.clone();
-                let step = self.compact_step(compacting, Goal::SpaceOnFullDisk);
+                let mut step = self.compact_step(compacting, Goal::SpaceOnFullDisk);
+                if let Err(Error::DiskFull { .. }) = step
+                    && self.checkpoints.make_way()?
+                {
+                    step = self.compact_step(compacting, Goal::SpaceOnFullDisk);
+                }
                 compacting.settled = settled;
                 step?.map_or(Err(error), |step| Ok(Some(step)))
             }
@@ -185,7 +191,7 @@ impl Compactor {
                 Attempt::NoGain if goal == Goal::Pack(None) => {
                     let tried = chosen.iter().map(|segment| (segment.id, segment.cold));
                     compacting.incompressible.extend(tried);
-                    // There may be many such; whoever asked looks up now and then.
+                    // There may be many such; the caller's loop checks for closing in between.
                     let bytes: u64 = chosen.iter().map(|segment| segment.live).sum();
                     self.pace(compacting, usize::try_from(bytes).unwrap_or(usize::MAX));
                     return Ok(Some(Compacted::default()));

@@ -265,7 +265,7 @@ impl Output {
         note_frame(&mut self.builder, &header, evicted);
     }
 
-    /// A frame as it is: the checksum of its payload stays, whoever computed it.
+    /// A frame as it is, with the checksum of its payload.
     fn push_copy(&mut self, header: FrameHeader, payload: &[u8]) {
         let header = self.append(Draft { header, name: payload, body: &[] });
         note_frame(&mut self.builder, &header, &[]);

@@ -18,11 +18,11 @@ impl Compactor {
     /// Puts the outputs in the place of the victims. Answers whether that was done: not if what
     /// they say of a run differs from what was known of it.
     pub(super) fn count_outputs(&self, job: &Job, outputs: &[Arc<Segment>]) -> Result<bool> {
-        // Read here, so that nobody who needs the index waits for it.
+        // Read here, so that no call that needs the index waits for it.
         for output in outputs {
             output.directory()?;
         }
-        // Nobody replaces the catalog while the index is locked.
+        // No other thread replaces the catalog while the index is locked.
         let mut slot = self.checkpoints.index.lock();
         let catalog = Arc::clone(&self.log.state.lock().catalog);
         let victims: BTreeSet<SegmentId> =

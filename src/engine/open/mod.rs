@@ -1,9 +1,9 @@
 //! Putting a store in order while it is opened.
 //!
-//! R0 superblock, R1 manifest ([`base`], [`salvage`]); R2 floor, R3 sealed segments, R4 unsealed
-//! ones ([`log`], by the table in [`decide`]); R5 torn tails are closed, never overwritten; R6
-//! whether the index can be trusted; R7 everything durable and a new epoch, before the first
-//! acknowledgement.
+//! R0 superblock, R1 manifest ([`front_matter`], [`salvage`]); R2 floor, R3 sealed segments, R4
+//! unsealed ones ([`replay`], by the table in [`decide`]); R5 torn tails are closed, never
+//! overwritten; R6 whether the index can be trusted; R7 everything durable and a new epoch, before
+//! the first acknowledgement.
 //!
 //! It keeps I3, I6 and I9 (ARCHITECTURE.md).
 
@@ -20,8 +20,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-
 use crate::engine::Engine;
 use crate::engine::checkpoint::IndexSlot;
 use crate::engine::open::finish::finish;
@@ -30,6 +28,7 @@ use crate::engine::open::replay::{RecoveredLog, recover_log};
 use crate::engine::open::salvage::drop_index;
 use crate::engine::setup::Setup;
 use crate::engine::setup::due::Due;
+use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::{Activity, Watch};
 use crate::engine::setup::options::{Options, TailWriter};
 use crate::engine::space::Space;
@@ -208,7 +207,7 @@ fn build(
         setup: Arc::clone(&setup),
         due: Arc::clone(&due),
         disk,
-        allocator: Mutex::new(allocator),
+        allocator: Ranked::new(Rank::Allocator, allocator),
     });
     let engine = Engine::new(Log::new(setup, due, space, state), slot, path);
     write_again(&engine.log, &log, base.rewrite)?;
@@ -298,9 +297,9 @@ fn unused_numbers(
 /// Fewer directories are checked sooner than a thread begins.
 const WORTH_A_THREAD: usize = 32;
 
-/// Does `work`, and checks directories meanwhile, on another thread if there are many: whoever
-/// looks a run up while the index is not open needs all of them. Each is checked once, by whoever
-/// comes first, so that this changes nothing but when.
+/// Does `work`, and checks directories meanwhile, on another thread if there are many: a lookup of
+/// a run while the index is not open needs all of them. A directory that was checked is kept, so
+/// that this changes nothing but when.
 fn checking_ahead<R>(segments: &[Arc<Segment>], work: impl FnOnce() -> R) -> R {
     if segments.len() < WORTH_A_THREAD {
         return work();

@@ -2,20 +2,23 @@
 
 use core::fmt;
 use core::ops::Bound;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::read::Reader;
 use crate::engine::read::list::Moment;
-use crate::engine::read::open_trace::parts_now;
+use crate::engine::read::named::{Detail, Slices};
 use crate::engine::read::record::Record;
 use crate::engine::read::trace::Trace;
+use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
 use crate::engine::state::run_slice::Opened;
 use crate::error::{Error, Result};
-use crate::index::RunRow;
-use crate::types::{AgentId, ContentType, IdKind, InvalidId, RunId, RunNo, Timestamp, Version};
+use crate::index::{RunRow, RunState, Span};
+use crate::types::{
+    AgentId, ContentType, IdKind, InvalidId, RunId, RunNo, SegmentId, Timestamp, Version,
+};
 
 /// A document as it was stored.
 #[derive(Clone)]
@@ -25,7 +28,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Its version, to write it back only if nobody else did.
+    /// Its version, to write it back only if it did not change since.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -102,10 +105,16 @@ impl Reader {
     /// A document, as of now.
     pub(crate) fn document(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
         let (namespace, key) = document_ids(namespace, key)?;
-        let state = self.open()?;
-        let row = self.current_row(&state, &namespace, &key)?;
-        let Some(run_no) = row.map(|row| row.run_no) else { return Ok(None) };
-        let parts = parts_now(state, run_no)?;
+        let (moment, in_memory) = {
+            let state = self.open()?;
+            let in_memory = VersionsInMemory::of(&state, &namespace, &key, Detail::Records);
+            (Moment::of(&state), in_memory)
+        };
+        let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (&namespace, &key))?;
+        let versions = Versions::new(stored, in_memory, &moment.deleted);
+        let Some(found) = versions.current() else { return Ok(None) };
+        let (run_no, catalog) = (found.run_no, &moment.catalog);
+        let parts = found.slices.behind(catalog, run_no, &found.spans)?;
         let opened = Opened { agent: namespace, run: key, parts };
         let mut trace = Trace::new(Arc::new(opened), run_no, None);
         let record = trace.next().ok_or(Error::Evicted { run: None })??;
@@ -115,9 +124,8 @@ impl Reader {
     /// The version of a document, if it is there. Reads no value.
     pub(crate) fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
         let (namespace, key) = document_ids(namespace, key)?;
-        let state = self.open()?;
-        let row = self.current_row(&state, &namespace, &key)?;
-        Ok(row.map(|row| Version(row.run_no.0)))
+        let versions = self.versions(&namespace, &key)?;
+        Ok(versions.current().map(|version| Version(version.run_no.0)))
     }
 
     /// A page of documents.
@@ -166,50 +174,116 @@ impl Reader {
         Ok(DocumentPage { documents, next })
     }
 
-    /// The numbers of all versions of a document that were not evicted, ascending.
-    pub(crate) fn version_numbers(
-        &self,
-        state: &LogState,
-        namespace: &AgentId,
-        key: &RunId,
-    ) -> Result<Vec<RunNo>> {
-        let ask = |catalog: &dyn crate::index::Catalog| {
-            catalog.document_numbers(namespace.as_str(), key.as_str())
+    /// The versions of a document, as of now.
+    fn versions(&self, namespace: &AgentId, key: &RunId) -> Result<Versions> {
+        let (moment, in_memory) = {
+            let state = self.open()?;
+            (Moment::of(&state), VersionsInMemory::of(&state, namespace, key, Detail::Name))
         };
-        let mut numbers = state.catalog.ask(ask)?;
-        numbers.extend_from_slice(state.hot.versions(namespace.as_str(), key.as_str()));
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.retain(|number| !state.deleted.contains(number));
-        Ok(numbers)
+        let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (namespace, key))?;
+        Ok(Versions::new(stored, in_memory, &moment.deleted))
     }
 
-    /// The row of the version of a document that counts.
-    pub(crate) fn current_row(
-        &self,
-        state: &LogState,
-        namespace: &AgentId,
-        key: &RunId,
-    ) -> Result<Option<RunRow>> {
-        self.current_version(state, &self.version_numbers(state, namespace, key)?)
+    /// The payload bytes of a document, if it is there.
+    pub(crate) fn document_bytes(&self, namespace: &AgentId, key: &RunId) -> Result<u64> {
+        let versions = self.versions(namespace, key)?;
+        Ok(versions.current().map_or(0, |version| version.bytes))
     }
+}
 
-    /// The row of the version that counts: the last one that was written to its end.
-    pub(crate) fn current_version(
-        &self,
-        state: &LogState,
-        numbers: &[RunNo],
-    ) -> Result<Option<RunRow>> {
-        for &run_no in numbers.iter().rev() {
-            let row = match state.hot.get(run_no) {
-                Some(hot) => hot.row(state.tail.segment.id(), &state.tail.builder),
-                None => state.catalog.ask(|catalog| catalog.row(run_no))?,
-            };
-            if let Some(row) = row.filter(|row| row.records > 0) {
-                return Ok(Some(row));
-            }
+/// A version of a document that the catalog knows.
+pub(crate) struct StoredVersion {
+    run_no: RunNo,
+    /// It was written to its end.
+    whole: bool,
+    /// The bytes of its payload.
+    bytes: u64,
+    spans: Vec<Span>,
+}
+
+impl StoredVersion {
+    /// Those of a document that were not deleted by then; asked without the lock.
+    pub(crate) fn all(
+        catalog: &Catalog,
+        deleted: &HashSet<RunNo>,
+        (namespace, key): (&AgentId, &RunId),
+    ) -> Result<Vec<Self>> {
+        let (namespace, key) = (namespace.as_str(), key.as_str());
+        let mut numbers = catalog.ask(|catalog| catalog.document_numbers(namespace, key))?;
+        numbers.retain(|run_no| !deleted.contains(run_no));
+        let version = |run_no: RunNo| {
+            let RunState { row, spans } = catalog.run_state(run_no)?;
+            let (whole, bytes) = row.map_or((false, 0), |row| (row.records > 0, row.bytes));
+            Ok(Self { run_no, whole, bytes, spans })
+        };
+        numbers.into_iter().map(version).collect()
+    }
+}
+
+/// The versions of a document that are in memory, with what is known of each.
+pub(crate) struct VersionsInMemory(Vec<(RunNo, Option<RunRow>, Slices)>);
+
+impl VersionsInMemory {
+    pub(crate) fn of(state: &LogState, namespace: &AgentId, key: &RunId, detail: Detail) -> Self {
+        let slices = |run_no| match detail {
+            Detail::Records => Slices::of(state, run_no),
+            Detail::Name | Detail::Row => Slices::default(),
+        };
+        let known = |&run_no: &RunNo| (run_no, state.row_in_memory(run_no), slices(run_no));
+        let numbers = state.hot.versions(namespace.as_str(), key.as_str());
+        Self(numbers.iter().map(known).collect())
+    }
+}
+
+/// The versions of a document as of one moment.
+pub(crate) struct Versions {
+    /// Those that were not evicted, by number.
+    all: Vec<FoundVersion>,
+}
+
+/// A version of a document.
+pub(crate) struct FoundVersion {
+    pub(crate) run_no: RunNo,
+    whole: bool,
+    bytes: u64,
+    spans: Vec<Span>,
+    slices: Slices,
+}
+
+impl Versions {
+    /// What memory knows of a version is later than what the catalog does.
+    pub(crate) fn new(
+        stored: Vec<StoredVersion>,
+        in_memory: VersionsInMemory,
+        deleted: &HashSet<RunNo>,
+    ) -> Self {
+        let mut all = BTreeMap::new();
+        for StoredVersion { run_no, whole, bytes, spans } in stored {
+            let slices = Slices::default();
+            all.insert(run_no, FoundVersion { run_no, whole, bytes, spans, slices });
         }
-        Ok(None)
+        for (run_no, row, slices) in in_memory.0 {
+            let (whole, bytes) = row.map_or((false, 0), |row| (row.records > 0, row.bytes));
+            let spans = all.remove(&run_no).map(|stored| stored.spans).unwrap_or_default();
+            all.insert(run_no, FoundVersion { run_no, whole, bytes, spans, slices });
+        }
+        all.retain(|run_no, _| !deleted.contains(run_no));
+        Self { all: all.into_values().collect() }
+    }
+
+    /// Their numbers, ascending.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = RunNo> + '_ {
+        self.all.iter().map(|version| version.run_no)
+    }
+
+    /// The segments in which the catalog knows frames of them.
+    pub(crate) fn stored_in(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        self.all.iter().flat_map(|version| &version.spans).map(|span| span.segment)
+    }
+
+    /// The version that counts: the last one that was written to its end.
+    pub(crate) fn current(&self) -> Option<&FoundVersion> {
+        self.all.iter().rfind(|version| version.whole)
     }
 }
 
@@ -236,8 +310,7 @@ fn in_memory(
     from: Bound<&str>,
     most: usize,
 ) -> BTreeMap<String, DocumentSummary> {
-    let row =
-        |number: &RunNo| state.hot.get(*number)?.row(state.tail.segment.id(), &state.tail.builder);
+    let row = |number: &RunNo| state.row_in_memory(*number);
     let keys = state.hot.documents(namespace, from);
     let current = keys.take_while(|(key, _)| key.starts_with(prefix)).filter_map(|found| {
         let rows = found.1.iter().filter_map(row).filter(|row| row.records > 0);

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::read::Reader;
+use crate::engine::read::named::Detail;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::values::pages::{HeldRun, RunPage};
@@ -14,7 +15,7 @@ use crate::engine::values::summary::RunSummary;
 use crate::error::Result;
 use crate::gc::{Candidate, Inventory};
 use crate::index::{self, IndexError, RowSummary, RunFilter};
-use crate::types::{AgentId, LogPosition, RunId, RunNo, RunRef, RunStatus, Timestamp};
+use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};
 
 /// Rows fetched from the catalog at once.
 const PAGE: usize = 64;
@@ -161,7 +162,7 @@ impl Reader {
         let (moment, mut found) = {
             let state = self.open()?;
             let numbers = state.hot.newest(agent, before, wanted);
-            (Moment::of(&state), self.summaries(&state, numbers)?)
+            (Moment::of(&state), Self::summaries(&state, numbers))
         };
         let filter = agent.map_or(RunFilter::All, RunFilter::Agent);
         let mut runs = moment.runs(filter, before, wanted)?;
@@ -176,15 +177,15 @@ impl Reader {
     }
 
     /// What lists show of runs that are in memory.
-    fn summaries(&self, state: &LogState, numbers: Vec<RunNo>) -> Result<Vec<RunSummary>> {
+    fn summaries(state: &LogState, numbers: Vec<RunNo>) -> Vec<RunSummary> {
         let summary = |run_no| match state.tail.builder.run(run_no) {
             // A run that begins here has nothing in older segments.
             Some(built) if built.entry.created_at.is_some() => {
-                Ok(RunSummary::from_entry(&built.entry))
+                Some(RunSummary::from_entry(&built.entry))
             }
-            _ => Ok(RunSummary::from_row(self.row(state, run_no)?)),
+            _ => state.row_in_memory(run_no).map(RunSummary::from_row),
         };
-        numbers.into_iter().map(summary).collect()
+        numbers.into_iter().filter_map(summary).collect()
     }
 
     /// Summaries of runs in progress above `after`, by number.
@@ -195,7 +196,7 @@ impl Reader {
     ) -> Result<Vec<RunSummary>> {
         let (moment, mut found, mut in_memory) = {
             let state = self.open()?;
-            let summaries = self.summaries(&state, state.hot.in_progress(after, limit))?;
+            let summaries = Self::summaries(&state, state.hot.in_progress(after, limit));
             (Moment::of(&state), summaries, state.hot.run_numbers())
         };
         in_memory.sort_unstable();
@@ -244,9 +245,9 @@ impl Reader {
             let state = self.open()?;
             let mut numbers = state.hot.run_numbers();
             numbers.sort_unstable();
-            let rows: Result<Vec<_>> =
-                numbers.into_iter().map(|number| self.row(&state, number)).collect();
-            (Arc::clone(&state.catalog), Arc::clone(&state.deleted), rows?)
+            let rows = numbers.into_iter().filter_map(|number| state.row_in_memory(number));
+            let rows: Vec<_> = rows.collect();
+            (Arc::clone(&state.catalog), Arc::clone(&state.deleted), rows)
         };
         let in_memory: HashSet<RunNo> = hot.iter().map(|row| row.run_no).collect();
         let listed = catalog.ask(|catalog| {
@@ -265,33 +266,21 @@ impl Reader {
         Ok((listed, catalog))
     }
 
-    /// The time and the bytes of the reason of a hold.
-    pub(crate) fn hold_reason(
-        &self,
-        state: &LogState,
-        at: Option<LogPosition>,
-    ) -> Result<(Timestamp, Vec<u8>)> {
-        match self.frame_at(state, at)? {
-            Some((header, payload)) => Ok((header.at, payload.to_vec())),
-            None => Ok((Timestamp(0), Vec::new())),
-        }
-    }
-
     /// All runs that are held.
     pub(crate) fn held_runs(&self) -> Result<Vec<HeldRun>> {
         let (listed, _) = self.list_all()?;
         let mut held = Vec::new();
         for run in listed.runs.iter().filter(|run| run.held) {
             let id = listed.run_id(run)?;
-            let state = self.state.lock();
-            let Ok(run_no) = self.resolve(&state, RunRef::from((run.agent.as_str(), id.as_str())))
-            else {
-                continue;
-            };
-            let row = self.row(&state, run_no)?;
+            let named = self.named(RunRef::from((run.agent.as_str(), id.as_str())), Detail::Row)?;
+            let Ok(run_no) = named.resolve() else { continue };
+            let row = named.row(run_no)?;
             if row.is_held() {
-                let (since, reason) = self.hold_reason(&state, row.hold.map(|hold| hold.at))?;
-                let reason = String::from_utf8_lossy(&reason).into_owned();
+                let frame = named.frame(row.hold.map(|hold| hold.at))?;
+                let (since, reason) = frame
+                    .map_or((Timestamp(0), String::new()), |(header, reason)| {
+                        (header.at, String::from_utf8_lossy(&reason).into_owned())
+                    });
                 held.push(HeldRun { agent: run.agent.clone(), run: id, since, reason });
             }
         }

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use crate::engine::read::Reader;
-use crate::engine::read::resolve::segment;
+use crate::engine::read::list::Moment;
+use crate::engine::read::named::{Detail, Slices, unlisted};
 use crate::engine::read::trace::{Pin, Trace};
-use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
-use crate::engine::state::run_slice::{Offsets, Opened, Part};
-use crate::error::{Damage, Error, Place, Result};
+use crate::engine::state::run_slice::{Opened, Part};
+use crate::error::Result;
+use crate::index::{RunRow, RunState};
 use crate::types::{RunId, RunNo, RunRef};
 
 impl Reader {
@@ -26,92 +25,74 @@ impl Reader {
     }
 
     fn open_run(&self, run: RunRef<'_>) -> Result<(Arc<Opened>, RunNo)> {
-        let state = self.open()?;
         RunId::check(run.run())?;
-        if run.agent().is_none() && run.number().is_none() {
-            match state.hot.by_id(run.run()) {
-                ([], false) => {
-                    let found = self.find(&state.catalog, run.run(), false)?;
-                    let lives = |run_no: &RunNo| !state.deleted.contains(run_no);
-                    if let Some(run_no) = found.only().filter(lives) {
-                        let catalog = Arc::clone(&state.catalog);
-                        drop(state);
-                        let opened = found.open(&catalog, run_no)?;
-                        return Ok((opened.ok_or_else(unlisted)?, run_no));
+        let named = {
+            let state = self.open()?;
+            if run.agent().is_none() && run.number().is_none() {
+                match state.hot.by_id(run.run()) {
+                    ([], false) => {
+                        // What was found before is answered by one reference.
+                        let lives = |run_no: &RunNo| !state.deleted.contains(run_no);
+                        let found = state.catalog.known(run.run());
+                        let only = found.as_ref().and_then(|found| found.only());
+                        if let (Some(found), Some(run_no)) = (found, only.filter(lives)) {
+                            let catalog = Arc::clone(&state.catalog);
+                            drop(state);
+                            let opened = found.open(&catalog, run_no)?;
+                            return Ok((opened.ok_or_else(unlisted)?, run_no));
+                        }
                     }
-                }
-                (&[only], true) => {
-                    if let Some(opened) = open_new(&state, only) {
-                        return Ok((opened, only));
+                    (&[only], true) => {
+                        if let Some(opened) = open_new(&state, only) {
+                            return Ok((opened, only));
+                        }
                     }
+                    _ => {}
                 }
-                _ => {}
             }
+            self.named_in(&state, run, Detail::Records)?
+        };
+        let run_no = named.resolve()?;
+        Ok((named.open(run_no)?, run_no))
+    }
+
+    /// What is known as of now of a run by its number; none if it was deleted.
+    pub(crate) fn row_of(&self, run_no: RunNo) -> Result<Option<RunRow>> {
+        let moment = {
+            let state = self.state.lock();
+            if let Some(row) = state.row_in_memory(run_no) {
+                return Ok(Some(row));
+            }
+            Moment::of(&state)
+        };
+        let row = moment.catalog.ask(|catalog| catalog.row(run_no))?;
+        Ok(row.filter(|_| !moment.deleted.contains(&run_no)))
+    }
+
+    /// A run by its number, ready to be read; none if it was deleted.
+    pub(crate) fn open_number(&self, run_no: RunNo) -> Result<Option<Opened>> {
+        let (moment, ids, slices) = {
+            let state = self.state.lock();
+            let ids = state.hot.get(run_no).map(|run| (run.agent.clone(), run.run.clone()));
+            (Moment::of(&state), ids, Slices::of(&state, run_no))
+        };
+        if moment.deleted.contains(&run_no) {
+            return Ok(None);
         }
-        let id = RunId::new(run.run())?;
-        let run_no = self.resolve(&state, run)?;
-        let agent = state.hot.get(run_no).map(|hot| hot.agent.clone());
-        let (catalog, fresh) = parts_in_memory(state, run_no)?;
-        let sealed = self.find(&catalog, run.run(), true)?.open(&catalog, run_no)?;
-        if fresh.is_empty()
-            && let Some(opened) = sealed
-        {
-            return Ok((opened, run_no));
-        }
-        let agent = agent.or_else(|| Some(sealed.as_ref()?.agent.clone())).ok_or_else(unlisted)?;
-        let sealed = sealed.iter().flat_map(|opened| opened.parts.iter().cloned());
-        let parts = sealed.chain(fresh).collect();
-        Ok((Arc::new(Opened { agent, run: id, parts }), run_no))
+        let RunState { row, spans } = moment.catalog.run_state(run_no)?;
+        let Some((agent, run)) = ids.or_else(|| row.map(|row| (row.agent, row.run))) else {
+            return Ok(None);
+        };
+        let parts = slices.behind(&moment.catalog, run_no, &spans)?;
+        Ok(Some(Opened { agent, run, parts }))
     }
 }
 
-/// The error of a run that the catalog lists and says no more of.
-fn unlisted() -> Error {
-    Error::corrupt(Place::Index, Damage::Missing)
-}
-
 /// A run that begins in the segment that takes frames, so that no other has anything of it: the
-/// short way of the newest runs.
+/// fast path for the newest runs.
 fn open_new(state: &LogState, run_no: RunNo) -> Option<Arc<Opened>> {
     let entry = &state.tail.builder.run(run_no)?.entry;
     entry.created_at?;
-    let parts = Arc::new([part_in_tail(state, run_no)?]);
+    let parts = Arc::new([Part::in_tail(&state.tail, run_no)?]);
     Some(Arc::new(Opened { agent: entry.agent.clone(), run: entry.run.clone(), parts }))
-}
-
-/// What all segments have of a run as of now; lets the lock go.
-pub(crate) fn parts_now(state: MutexGuard<'_, LogState>, run_no: RunNo) -> Result<Arc<[Part]>> {
-    let (catalog, fresh) = parts_in_memory(state, run_no)?;
-    let spans = catalog.run_state(run_no)?.spans;
-    let sealed = catalog.parts_of(run_no, &spans)?;
-    Ok(sealed.iter().cloned().chain(fresh).collect())
-}
-
-/// The catalog, and what segments that it does not cover have of a run; lets the lock go before
-/// it reads them.
-fn parts_in_memory(
-    state: MutexGuard<'_, LogState>,
-    run_no: RunNo,
-) -> Result<(Arc<Catalog>, Vec<Part>)> {
-    let spans = state.hot.get(run_no).map_or(&[][..], |hot| &hot.spans);
-    let sealed: Vec<_> =
-        spans.iter().filter_map(|span| Some((segment(&state, span.segment)?, span.slot))).collect();
-    let (tail, catalog) = (part_in_tail(&state, run_no), Arc::clone(&state.catalog));
-    drop(state);
-    let sealed = sealed.iter().map(|(segment, slot)| Part::sealed(segment, *slot, run_no));
-    Ok((catalog, sealed.chain(tail.map(Ok)).collect::<Result<_>>()?))
-}
-
-/// What the segment that takes frames has of a run.
-fn part_in_tail(state: &LogState, run_no: RunNo) -> Option<Part> {
-    let built = state.tail.builder.run(run_no)?;
-    Some(Part {
-        segment: Arc::clone(&state.tail.segment),
-        records: built.entry.records,
-        pieces: built.entry.pieces,
-        first_lsn: built.entry.first_lsn,
-        first_seq: built.entry.first_seq,
-        next_seq: built.entry.next_seq,
-        offsets: Offsets::Listed(built.offsets.iter().chain(&built.pieces).copied().collect()),
-    })
 }

@@ -22,9 +22,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::engine::checkpoint::{Checkpoints, IndexSlot};
+use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Rate;
 use crate::engine::state::catalog::Catalog;
@@ -39,7 +38,7 @@ use crate::gc;
 use crate::index::IndexSnapshot;
 use crate::types::{LogPosition, RunNo, SegmentId};
 
-/// What is remembered between steps; whoever holds the lock on it compacts.
+/// What is remembered between steps. Only the holder of its lock compacts.
 #[derive(Debug, Default)]
 pub(crate) struct Compacting {
     /// Outputs with runs that went on behind the victims: the next step puts them in order.
@@ -86,21 +85,21 @@ pub(crate) struct Reclaimer {
     pub(crate) log: Arc<Log>,
     pub(crate) checkpoints: Arc<Checkpoints>,
     /// Held by the one who moves, retires or frees segments.
-    pub(crate) compacting: Mutex<Compacting>,
+    pub(crate) compacting: Ranked<Compacting>,
 }
 
 impl Reclaimer {
     pub(crate) fn new(checkpoints: &Arc<Checkpoints>) -> Self {
         let (log, checkpoints) = (Arc::clone(&checkpoints.log), Arc::clone(checkpoints));
-        Self { log, checkpoints, compacting: Mutex::default() }
+        Self { log, checkpoints, compacting: Ranked::new(Rank::Compacting, Compacting::default()) }
     }
 
-    /// Frees every segment that is dead and not needed, as far as nobody reads it.
+    /// Frees every segment that is dead and not needed, as far as it has no readers.
     pub(crate) fn reclaim(&self) -> Result<()> {
         self.free_dead(&mut self.compacting.lock())
     }
 
-    /// See [`Engine::reclaim`]; for whoever compacts.
+    /// As [`Reclaimer::reclaim`], for a caller that holds the lock on compaction.
     pub(crate) fn free_dead(&self, compacting: &mut Compacting) -> Result<()> {
         let _watch = self.log.setup.watch(Activity::Reclaim);
         self.free_retired(compacting)?;
@@ -207,9 +206,8 @@ impl Reclaimer {
     }
 
     /// Makes segments retired, durably, by the same batch of the manifest that makes `changes`. An
-    /// index that lacks an eviction of theirs is dropped first: nobody begins another one, and
-    /// nobody replaces the catalog, while the index is locked. Whoever calls this holds the lock on
-    /// compaction.
+    /// index that lacks an eviction of theirs is dropped first. While the index is locked,
+    /// no other thread builds one or replaces the catalog. The caller holds the lock on compaction.
     pub(crate) fn retire(
         &self,
         index: &mut IndexSlot,
@@ -254,7 +252,7 @@ impl Reclaimer {
         state.retired.append(&mut dead);
     }
 
-    /// Frees retired segments that nobody holds, those with frames of a run in front of those that
+    /// Frees retired segments without holders, those with frames of a run in front of those that
     /// evict it.
     pub(crate) fn free_retired(&self, compacting: &mut Compacting) -> Result<()> {
         let mut waiting = core::mem::take(&mut self.log.state.lock().retired);
@@ -281,8 +279,8 @@ impl Reclaimer {
         freed
     }
 
-    /// Zeroes the headers of the segments, turn by turn, frees those that nobody holds, and tells
-    /// which runs they evicted.
+    /// Zeroes the headers of the segments, turn by turn, frees those without holders, and
+    /// tells which runs they evicted.
     fn free_in_turn(
         &self,
         waiting: &mut Vec<Arc<Segment>>,

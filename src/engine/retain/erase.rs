@@ -49,17 +49,12 @@ impl Erasing {
 
 impl Retainer {
     /// Deletes a run, and moves everything else out of the segments that have bytes of it, until
-    /// none is left in the file; answers its payload bytes and the extents that somebody reads. Of
+    /// none is left in the file; answers its payload bytes and the extents with readers. Of
     /// a run that was deleted before, what is left is moved away from.
     pub(crate) fn erase(&self, run: RunRef<'_>) -> Result<(u64, u64)> {
-        let state = self.log.reader.open()?;
-        let (space, deleted) = match self.log.reader.resolve(&state, run) {
-            Ok(run_no) => {
-                let agent = self.log.reader.agent_of_number(&state, run_no, run.run())?;
-                (Some(agent), Ok(self.log.delete_resolved(state, run_no, Rule::Erased)?))
-            }
+        let (space, deleted) = match self.delete(run, Rule::Erased) {
+            Ok((agent, bytes)) => (Some(agent), Ok(bytes)),
             Err(Error::RunNotFound { run, agent }) => {
-                drop(state);
                 (agent.clone(), Err(Error::RunNotFound { run, agent }))
             }
             Err(error) => return Err(error),
@@ -74,17 +69,14 @@ impl Retainer {
     /// was given up half-way. Answers the payload bytes of the version that was there.
     pub(crate) fn erase_document(&self, name: &str, key: &str) -> Result<(u64, u64)> {
         let (space, id) = document_ids(name, key)?;
-        let bytes = {
-            let state = self.log.reader.open()?;
-            self.log.reader.current_row(&state, &space, &id)?.map_or(0, |row| row.bytes)
-        };
-        self.log.commit_batch(Batch::new().delete(name, key).durability(Durability::Disk))?;
+        let bytes = self.log.reader.document_bytes(&space, &id)?;
+        self.commit(Batch::new().delete(name, key).durability(Durability::Disk))?;
         let pinned = self.sweep(&Erasing { space: Some(space), id, document: true })?.1;
         Ok((bytes, pinned))
     }
 
     /// Moves what lives out of the segments that have something of what was deleted, and leaves
-    /// nothing of their bytes; answers whether there were any, and the extents that somebody reads.
+    /// nothing of their bytes; answers whether there were any, and the extents with readers.
     fn sweep(&self, erasing: &Erasing) -> Result<(bool, u64)> {
         let mut compacting = self.reclaimer.compacting.lock();
         compacting.begin(Rate::Unlimited);

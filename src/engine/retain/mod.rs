@@ -5,15 +5,16 @@
 //! - Evictions are durable before anything is freed (O8).
 
 mod erase;
+mod full_disk;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::checkpoint::Checkpoints;
 use crate::engine::compact::Compactor;
+use crate::engine::read::named::Detail;
 use crate::engine::reclaim::Reclaimer;
 use crate::engine::setup::due::Wanted;
-use crate::engine::setup::options::Rate;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::write::Log;
@@ -25,6 +26,9 @@ use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};
 
 /// The most bytes of evictions that are placed under one lock.
 const EVICT_FRAME: usize = 32 << 10;
+
+/// The most runs that are looked up before some of them are evicted.
+const EVICTED_AT_ONCE: usize = 1024;
 
 /// What a policy says of the runs as of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +84,7 @@ pub struct Collected {
     /// The plan as it was done: runs that were held or deleted in the meantime are not in it.
     pub plan: GcPlan,
     /// Extents that became free before the call returned. More may follow in the background, or
-    /// when nobody reads them any more.
+    /// when they have no readers any more.
     pub freed_extents: u64,
     /// The bytes of these extents.
     pub freed_bytes: u64,
@@ -153,13 +157,13 @@ impl Retainer {
                 let what = "an eviction leaves bytes behind, so it cannot say that it erases";
                 return Err(Error::InvalidArgument { what });
             }
-            let state = self.log.reader.open()?;
-            let run_no = match self.log.reader.resolve(&state, run) {
+            let found = self.log.reader.named(run, Detail::Row)?;
+            let run_no = match found.resolve() {
                 Ok(run_no) => run_no,
                 Err(Error::RunNotFound { .. }) => continue,
                 Err(error) => return Err(error),
             };
-            let row = self.log.reader.row(&state, run_no)?;
+            let row = found.row(run_no)?;
             if !row.status.is_ended() || row.is_held() || !named.insert(run_no) {
                 continue;
             }
@@ -188,14 +192,11 @@ impl Retainer {
         drop(catalog);
         let mut count = 0;
         while let Err(Error::DiskFull { .. }) = done
-            && evicted.len() > count
+            && (evicted.len() > count || self.checkpoints.make_way()?)
         {
             // What was evicted may give the space for the rest.
             count = evicted.len();
-            self.free_evicted(evicted.len() as u64)?;
-            if self.log.setup.options.compaction.automatic {
-                self.compactor.compact_for_space(Rate::Unlimited)?;
-            }
+            self.free_on_full_disk()?;
             done = self.evict_all(&plan.evict, None, &mut evicted);
         }
         done?;
@@ -271,15 +272,17 @@ impl Retainer {
         let now = self.log.setup.now();
         let (mut rest, mut most) = (runs, EVICT_FRAME);
         while !rest.is_empty() {
-            let mut state = self.log.reader.open()?;
+            let some = rest.get(..EVICTED_AT_ONCE).unwrap_or(rest);
+            let (mut state, rows) =
+                self.log.reader.asked(|catalog| rows(catalog, some, planned))?;
             let (mut items, mut len, mut seen) = (Vec::new(), 0, 0);
-            for run in rest {
+            for run in some {
                 let item = eviction(run, now);
                 if len + item.encoded_len() > most && seen > 0 {
                     break;
                 }
                 seen += 1;
-                if self.may_evict(&state, run.run_no, planned)? {
+                if may_evict(&state, run.run_no, rows.as_ref()) {
                     len += item.encoded_len();
                     items.push(item);
                 }
@@ -307,28 +310,6 @@ impl Retainer {
         Ok(())
     }
 
-    /// Whether a run that was planned to go is still there and not held by now.
-    fn may_evict(
-        &self,
-        state: &LogState,
-        run_no: RunNo,
-        planned: Option<&Arc<Catalog>>,
-    ) -> Result<bool> {
-        if state.deleted.contains(&run_no) {
-            return Ok(false);
-        }
-        let may = |row: &RunRow| row.status.is_ended() && !row.is_held();
-        match state.hot.get(run_no) {
-            Some(run) => {
-                let row = run.row(state.tail.segment.id(), &state.tail.builder);
-                Ok(run.status.is_ended() && row.as_ref().is_none_or(may))
-            }
-            // It has not changed since the plan was made.
-            None if planned.is_some_and(|planned| Arc::ptr_eq(&state.catalog, planned)) => Ok(true),
-            None => Ok(state.catalog.ask(|catalog| catalog.row(run_no))?.as_ref().is_some_and(may)),
-        }
-    }
-
     /// Whether most runs of the index are deleted: building it anew from what is left is faster
     /// than removing them, and it becomes small.
     fn is_index_stale(&self, evicted: u64) -> Result<bool> {
@@ -337,6 +318,37 @@ impl Retainer {
             return Ok(false);
         }
         Ok(evicted * 2 >= catalog.ask(|catalog| catalog.count_runs())?)
+    }
+}
+
+/// The rows of these runs in the catalog; none if the plan was made with it, so that they are as
+/// they were then.
+fn rows(
+    catalog: &Arc<Catalog>,
+    runs: &[PlannedEviction],
+    planned: Option<&Arc<Catalog>>,
+) -> Result<Option<HashMap<RunNo, RunRow>>> {
+    if planned.is_some_and(|planned| Arc::ptr_eq(catalog, planned)) {
+        return Ok(None);
+    }
+    let row = |run: &PlannedEviction| catalog.ask(|catalog| catalog.row(run.run_no)).transpose();
+    let rows = runs.iter().filter_map(row).map(|row| row.map(|row| (row.run_no, row)));
+    rows.collect::<Result<_>>().map(Some)
+}
+
+/// Whether a run that was planned to go is still there and not held by now.
+fn may_evict(state: &LogState, run_no: RunNo, rows: Option<&HashMap<RunNo, RunRow>>) -> bool {
+    if state.deleted.contains(&run_no) {
+        return false;
+    }
+    let may = |row: &RunRow| row.status.is_ended() && !row.is_held();
+    match (state.hot.get(run_no), rows) {
+        (Some(run), _) => {
+            run.status.is_ended() && state.row_in_memory(run_no).as_ref().is_none_or(may)
+        }
+        // It has not changed since the plan was made.
+        (None, None) => true,
+        (None, Some(rows)) => rows.get(&run_no).is_some_and(may),
     }
 }
 

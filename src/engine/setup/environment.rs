@@ -67,8 +67,7 @@ pub(crate) trait RunStep: Send + Sync {
     fn run_step(&self, step: Step) -> bool;
 }
 
-/// The steps of the background work of one open store, for a
-/// [`Scheduler`](crate::env::Scheduler).
+/// The steps of the background work of one open store, for a [`Scheduler`].
 #[derive(Clone)]
 pub struct Steps {
     store: Weak<dyn RunStep>,

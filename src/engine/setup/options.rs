@@ -10,7 +10,7 @@ use crate::engine::values::setters;
 use crate::error::{Error, Result};
 use crate::format::frames::compression::{Compressor, ZSTD_FEATURE, ZSTD_LEVELS, has_zstd};
 
-/// How frames reach the file when nobody waits for a sync. The bytes are the same either way.
+/// How frames reach the file when no call waits for a sync. The bytes are the same either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum TailWriter {
@@ -24,8 +24,8 @@ pub enum TailWriter {
     /// everywhere else the store is opened all the same, and uses [`TailWriter::Pwrite`].
     /// [`crate::Stats::tail_writer`] tells which.
     ///
-    /// A device that fails, or a file that somebody cuts off despite the lock, can end the process
-    /// with SIGBUS here, where a system call would have given an error.
+    /// A device that fails, or a file that another program cuts off despite the lock, can end the
+    /// process with SIGBUS here, where a system call would have given an error.
     Mapped,
 }
 

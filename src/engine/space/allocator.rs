@@ -1,5 +1,5 @@
-//! The manifest and the superblock that points to it: which extents are free, and for whom one is
-//! kept.
+//! The manifest and the superblock that points to it: which extents are free, and which one is kept
+//! for compaction on a full disk.
 
 use std::collections::BTreeSet;
 

@@ -46,7 +46,7 @@ impl Space {
         if space == SpaceReturn::Keep {
             return Ok(false);
         }
-        // Locked all the while: nobody may begin to use one in between.
+        // Locked all the while: no other thread may begin to use one in between.
         let mut allocator = self.allocator.lock();
         let (len, most) =
             (self.disk.len()?, self.setup.extent_size.bytes().max(GIVEN_BACK_AT_ONCE));

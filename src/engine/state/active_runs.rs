@@ -36,6 +36,8 @@ pub(crate) struct HotRun {
     pub(crate) touched: bool,
     /// A version of a document of which pieces are being written.
     pub(crate) pending: bool,
+    /// A caller has a writer of it.
+    pub(crate) has_writer: bool,
 }
 
 impl HotRun {
@@ -60,6 +62,7 @@ impl HotRun {
             status: RunStatus::InProgress,
             touched: false,
             pending: false,
+            has_writer: false,
         }
     }
 
@@ -140,6 +143,13 @@ impl HotRuns {
     /// goes through [`HotRuns::set_status`].
     pub(crate) fn get_mut(&mut self, run_no: RunNo) -> Option<&mut HotRun> {
         self.runs.get_mut(&run_no)
+    }
+
+    /// A version of a document is not being written any more, and was not finished.
+    pub(crate) fn give_up(&mut self, run_no: RunNo) {
+        if let Some(version) = self.runs.get_mut(&run_no) {
+            version.pending = false;
+        }
     }
 
     /// The runs with this id in memory, and whether these are all.

@@ -78,7 +78,7 @@ impl Catalog {
         self.ids.binary_search(&id).ok().and_then(|at| self.segments.get(at))
     }
 
-    /// Asks the index; if there is none or it fails, asks the directories.
+    /// Asks the index; without one, or if it fails, asks the directories.
     pub(crate) fn ask<T>(
         &self,
         question: impl Fn(&dyn index::Catalog) -> Result<T, IndexError>,

@@ -69,11 +69,16 @@ pub(crate) struct Found {
 }
 
 impl Catalog {
+    /// What is kept of a run id. Reads nothing.
+    pub(crate) fn known(&self, run: &str) -> Option<Arc<Found>> {
+        self.lookups().found.lock().found.get(run).cloned()
+    }
+
     /// What the catalog knows of a run id; at most so many are kept. That it knows nothing is kept
     /// only of a run that memory has: ids that never were would take the place of others.
     pub(crate) fn find(&self, run: &str, is_in_memory: bool, most: usize) -> Result<Arc<Found>> {
-        if let Some(found) = self.lookups().found.lock().found.get(run) {
-            return Ok(Arc::clone(found));
+        if let Some(found) = self.known(run) {
+            return Ok(found);
         }
         let numbers = self.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
         let found = Arc::new(Found { numbers, ..Found::default() });

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::frames::frame;
 use crate::format::segments::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
 use crate::format::{DirectoryBuilder, ExtentSize, LAST_WRITTEN, NUMBERS_END};
+use crate::index::RunRow;
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId};
 
 /// Who may use the space that is kept back.
@@ -33,7 +34,7 @@ pub(crate) struct LogState {
     /// A segment is set aside, or on its way there.
     pub(crate) has_next: bool,
     /// Sealed segments, oldest first, that the catalog does not cover. The manifest knows those in
-    /// front as sealed ([`Mark::Durable`]).
+    /// front as sealed ([`Mark::Durable`](crate::engine::state::segment::Mark)).
     pub(crate) unapplied: VecDeque<Arc<Segment>>,
     /// What answers for everything older.
     pub(crate) catalog: Arc<Catalog>,
@@ -42,7 +43,7 @@ pub(crate) struct LogState {
     pub(crate) deleted: Arc<HashSet<RunNo>>,
     /// Segments of which less may live than at the last look.
     pub(crate) suspects: BTreeSet<SegmentId>,
-    /// Segments that do not count any more, but may still be read by somebody.
+    /// Segments that do not count any more, but may still have readers.
     pub(crate) retired: Vec<Arc<Segment>>,
     pub(crate) next_segment: SegmentId,
     pub(crate) next_run_no: RunNo,
@@ -73,6 +74,9 @@ const _: () = assert!(NUMBERS_AHEAD / 2 > (64 << 20) / frame::FRAME_HEADER_LEN a
 
 /// A checkpoint is due when this many segments are waiting for one.
 const CHECKPOINT_DUE: usize = 4;
+/// A checkpoint is due when so many bytes of segments are waiting of which something is dead: only
+/// what the catalog covers can be freed.
+const DEAD_DUE: u64 = 4 << 20;
 /// Appends help with the checkpoint when this many segments are waiting, so that memory stays
 /// bounded.
 const CHECKPOINT_LATE: usize = 24;
@@ -122,10 +126,22 @@ impl LogState {
         self.tail = Tail::new(segment, (SEGMENT_HEADER_LEN, allocated), builder, writer);
     }
 
-    /// A checkpoint is due: segments or runs wait for one.
+    /// A checkpoint is due: segments or runs wait for one, or what is dead in segments does.
     pub(crate) fn is_due(&self) -> bool {
         let waiting = self.unapplied.len();
-        waiting >= CHECKPOINT_DUE || (waiting > 0 && self.hot.len() >= RUNS_DUE)
+        waiting >= CHECKPOINT_DUE
+            || self.has_much_dead(self.unapplied.iter())
+            || (waiting > 0 && self.hot.len() >= RUNS_DUE)
+    }
+
+    /// Whether these segments, which wait for a checkpoint or waited for it, are worth a look for
+    /// what is dead in them.
+    pub(crate) fn has_much_dead<'s>(
+        &self,
+        mut waiting: impl ExactSizeIterator<Item = &'s Arc<Segment>>,
+    ) -> bool {
+        waiting.len() as u64 * self.tail.segment.extent_size().bytes() >= DEAD_DUE
+            && waiting.any(|segment| self.suspects.contains(&segment.id()))
     }
 
     /// A checkpoint is late: appends help, so that memory stays bounded.
@@ -136,5 +152,34 @@ impl LogState {
 
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// The segment with this number, if it still counts.
+    pub(crate) fn segment(&self, id: SegmentId) -> Option<Arc<Segment>> {
+        if self.tail.segment.id() == id {
+            return Some(Arc::clone(&self.tail.segment));
+        }
+        if let Some(segment) = self.catalog.segment(id) {
+            return Some(Arc::clone(segment));
+        }
+        self.unapplied.iter().find(|segment| segment.id() == id).cloned()
+    }
+
+    /// What is known as of now of a run in memory.
+    pub(crate) fn row_in_memory(&self, run_no: RunNo) -> Option<RunRow> {
+        self.hot.get(run_no)?.row(self.tail.segment.id(), &self.tail.builder)
+    }
+
+    /// Where the frame at a position is to be read, also once the lock is let go.
+    pub(crate) fn frame_at(&self, at: Option<LogPosition>) -> Option<(Arc<Segment>, u32)> {
+        let at = at?;
+        Some((self.segment(at.segment)?, at.offset))
+    }
+
+    /// The segments that the catalog does not cover and that have frames of a run.
+    pub(crate) fn fresh_segments(&self, run_no: RunNo) -> impl Iterator<Item = SegmentId> + '_ {
+        let spans = self.hot.get(run_no).map(|run| run.spans.as_slice()).unwrap_or_default();
+        let in_tail = self.tail.builder.run(run_no).map(|_| self.tail.segment.id());
+        spans.iter().map(|span| span.segment).chain(in_tail)
     }
 }

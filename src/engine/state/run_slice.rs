@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::state::segment::Segment;
+use crate::engine::state::tail::Tail;
 use crate::error::{Damage, Error, Result, unless_damaged};
 use crate::format::codec::first_of;
 use crate::format::frames::block::seq_in;
@@ -48,6 +49,20 @@ impl Part {
             let (pieces, first_lsn) = directory.pieces(slot)?;
             let (segment, offsets) = (Arc::clone(segment), Offsets::Stored { first });
             Ok(Self { segment, records, pieces, first_lsn, first_seq, next_seq, offsets })
+        })
+    }
+
+    /// What the segment that takes frames has of a run.
+    pub(crate) fn in_tail(tail: &Tail, run_no: RunNo) -> Option<Self> {
+        let built = tail.builder.run(run_no)?;
+        Some(Self {
+            segment: Arc::clone(&tail.segment),
+            records: built.entry.records,
+            pieces: built.entry.pieces,
+            first_lsn: built.entry.first_lsn,
+            first_seq: built.entry.first_seq,
+            next_seq: built.entry.next_seq,
+            offsets: Offsets::Listed(built.offsets.iter().chain(&built.pieces).copied().collect()),
         })
     }
 

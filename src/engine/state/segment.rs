@@ -1,7 +1,7 @@
 //! A segment of the log while the store is open: where it is, its frames, its directory.
 //!
 //! - Frames that were written never change, so that a payload can be a view of the file.
-//! - Whoever holds the `Arc` of a segment pins it: its extent is not reused before the last holder
+//! - A holder of the `Arc` of a segment pins it: its extent is not reused before the last holder
 //!   lets go (I8). A segment holds the map of its extent, so that one count pins both.
 
 use core::fmt;
@@ -325,7 +325,7 @@ impl Segment {
         }
     }
 
-    /// These bytes out of the view; none if there is none.
+    /// These bytes out of the view; nothing without a view.
     #[inline]
     pub(crate) fn viewed(&self, start: u32, len: u32) -> &[u8] {
         let range = start as usize..start as usize + len as usize;
@@ -420,13 +420,13 @@ impl Segment {
         Some(self.region.get_or_init(|| region))
     }
 
-    /// Where the bytes of a sealed segment end, those of its directory included: nobody looks at
+    /// Where the bytes of a sealed segment end, those of its directory included: nothing looks at
     /// what is behind, since its blocks are given back. All of the extent as long as it is not
     /// sealed.
     fn bytes_end(&self) -> usize {
         let size = usize::try_from(self.extent_size.bytes()).unwrap_or(usize::MAX);
         let Some(SealedAt { seal, .. }) = self.sealed() else { return size };
-        // By a call, since nobody knows yet that there is no hole.
+        // By a call, since it is not known yet that there is no hole.
         let bytes = self.disk.read_padded(self.at + u64::from(seal), FRAME_HEADER_LEN);
         let header =
             bytes.ok().and_then(|bytes| FrameHeader::decode_with(&bytes, &self.frames, seal).ok());

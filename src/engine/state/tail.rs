@@ -1,4 +1,4 @@
-//! The other way into the file: frames of the tail that are stored into a map of it.
+//! The end of the log, and how frames get into the file there: written, or stored into a map of it.
 //!
 //! A store costs no system call, which is most of what an append costs. It is as good as a write:
 //!
@@ -66,7 +66,7 @@ pub(crate) struct Tail {
     pub(crate) segment: Arc<Segment>,
     /// The next frame goes here.
     pub(crate) offset: u32,
-    /// Space is had up to here.
+    /// Space is allocated up to here.
     pub(crate) allocated: u32,
     stores: Stores,
     pub(crate) builder: DirectoryBuilder,

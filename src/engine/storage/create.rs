@@ -85,7 +85,7 @@ impl Creation {
     /// Makes the file durable and gives it its name. The lock stays held throughout.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] when somebody else was faster. When only the last step fails, the
+    /// [`Error::AlreadyExists`] when another process was faster. When only the last step fails, the
     /// sync of the directory, the store is there, whole, but a power loss may take its name.
     pub(crate) fn finish(self) -> Result<FileStorage> {
         let Self { storage, path, directory, temporary } = self;
@@ -107,7 +107,7 @@ impl Creation {
     }
 }
 
-/// A new file in `directory` under a name that nobody else uses.
+/// A new file in `directory` under a name that no other process uses.
 fn named_file(directory: &Path, name: &OsStr) -> Result<(File, TemporaryName)> {
     let random = getrandom::u64()
         .map_err(|error| Error::io(IoAction::Randomness, io::Error::other(error)))?;

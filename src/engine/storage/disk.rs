@@ -72,7 +72,7 @@ struct Shared {
     syncing: Mutex<()>,
 }
 
-/// Whoever has others wait for a sync.
+/// A component whose callers wait for a sync.
 pub(crate) trait OnPoison: Send + Sync {
     /// No sync will succeed any more. Called once, by the thread that met the failure, perhaps with
     /// locks of the engine held.

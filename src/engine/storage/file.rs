@@ -1,7 +1,7 @@
 //! A real file: positioned reads and writes, space, views, and the opening of a store.
 //!
-//! - A store is opened for writing under the [writer lock](lock). A handle without the lock only
-//!   reads, to see who has it.
+//! - A store is opened for writing under the [writer lock](crate::engine::storage::lock). A handle
+//!   without the lock only reads, to see who has it.
 //! - Symbolic links and everything that is not a regular file are refused before they are read.
 //! - This process alone changes the length of a locked file. `known_len` never exceeds it, so a
 //!   range below it can be viewed without asking the system: it is lowered before the file gets
@@ -47,7 +47,7 @@ pub struct FileStorage {
 pub(crate) enum OpenedFile {
     /// The writer lock is ours until the storage and all of its views are dropped.
     Locked(FileStorage),
-    /// Somebody else has the writer lock. This handle reads only, and has no views.
+    /// Another handle has the writer lock. This handle reads only, and has no views.
     Busy(FileStorage),
 }
 
@@ -211,7 +211,7 @@ impl Storage for FileStorage {
     }
 
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<Region>> {
-        // Without the lock somebody else may cut the file off under a view.
+        // Without the lock another process may cut the file off under a view.
         if self.handle.lock.is_none() {
             return Ok(None);
         }

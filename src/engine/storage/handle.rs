@@ -47,8 +47,8 @@ impl Handle {
     }
 }
 
-/// How a new store is opened: for its owner alone. The mode counts from the start, so nobody can
-/// open the file in between.
+/// How a new store is opened: for its owner alone. The mode counts from the start, so no
+/// other user can open the file in between.
 pub(crate) fn new_file_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);

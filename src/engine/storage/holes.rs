@@ -49,7 +49,7 @@ pub(crate) fn is_fifth_series(release: &str) -> bool {
 /// The end of the last piece of a range in which a file has data.
 pub(crate) fn last_data(file: &File, offset: u64, end: u64) -> u64 {
     let mut last = offset;
-    // All other access says where it is meant, so that nobody misses the position of the file.
+    // All other access says where it is meant, so that no code needs the position of the file.
     loop {
         match seek(file, SeekFrom::Data(last)) {
             Ok(data) if data >= end => return last,
@@ -64,7 +64,7 @@ pub(crate) fn last_data(file: &File, offset: u64, end: u64) -> u64 {
     }
 }
 
-/// Whether the range has a hole, or nobody can tell.
+/// Whether the range has a hole, or that is unknown.
 pub(crate) fn has_hole(file: &File, offset: u64, end: u64) -> bool {
     seek(file, SeekFrom::Hole(offset)).map_or(true, |hole| hole < end)
 }

@@ -1,7 +1,7 @@
 //! Stores into the file through writable maps, for the tail of the log.
 //!
 //! One window of 256 MiB is mapped at a time, the one that the tail lies in; an older one lives on
-//! until nobody refers to it. A range that crosses two windows gets an exact map of its own.
+//! until its last reference is gone. A range that crosses two windows gets an exact map of its own.
 //!
 //! - No `&mut [u8]` is ever made. Words of 8 bytes are stored one by one, as atomics: concurrent
 //!   stores and views ([`Region`](super::Region)) are defined, and a kill tears between words only.
@@ -145,9 +145,9 @@ impl Window {
             // within `len` as asserted above. It is aligned: the map, `start` and `at` are. It
             // lies within the file, whose length only grows beyond `known_len`, up to which the
             // caller goes, while the writer lock is held, which `handle` does. In this process the
-            // bytes are changed through atomics of this size alone; the views of `map.rs` are
-            // other maps, in which nobody looks at bytes of the tail before the store is over, as
-            // `Storage::map_tail` demands.
+            // bytes are changed through atomics of this size alone; the views of `mmap_read.rs`
+            // are other maps, in which no reader looks at bytes of the tail before the store is
+            // over, as `Storage::map_tail` demands.
             let target = unsafe { AtomicU64::from_ptr(first.wrapping_add(place * WORD).cast()) };
             target.store(word, Ordering::Relaxed);
         }
@@ -168,8 +168,8 @@ impl Window {
         if start < end {
             let advise = UncheckedAdvice::DontNeed;
             // SAFETY: the map is a shared one of a file, and the range lies within it. To let go of
-            // pages drops entries of the page table, and no byte: whoever comes to them again finds
-            // what was stored, also who stores at this moment.
+            // pages drops entries of the page table, and no byte: the next access finds what was
+            // stored, also a store at this moment.
             let _ = unsafe { self.writable.map.unchecked_advise_range(advise, start, end - start) };
         }
     }

@@ -1,5 +1,5 @@
-//! Read-only views of the file through memory maps. Besides `tail.rs` and `fork.rs` the only file
-//! of the crate with `unsafe`, so that the hint to fetch bytes of a view is here too.
+//! Read-only views of the file through memory maps. Besides `mmap_append.rs` and `fork.rs` the only
+//! file of the crate with `unsafe`, so that the hint to fetch bytes of a view is here too.
 //!
 //! The file is mapped in windows of 256 MiB, each when it is first asked for, and kept as long as
 //! the storage lives: a map for each segment would meet the kernel's limit of about 65,000 maps. A
@@ -90,7 +90,7 @@ impl Window {
     fn map(handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Self> {
         let mut options = MmapOptions::new();
         options.offset(offset).len(len);
-        // SAFETY: the map is read-only and shared, and nobody turns it into a mutable one. Its
+        // SAFETY: the map is read-only and shared, and no code turns it into a mutable one. Its
         // bytes are reached only through a `Region`, and `FileStorage::map` makes one only for a
         // range within the length of the file at that time. That the file is not cut off or
         // rewritten there as long as the region lives is the duty that `Storage::map` puts on

@@ -3,7 +3,7 @@
 //! - [`Storage`]: positioned reads and writes, sync, length, space. A real file is one
 //!   implementation, memory another, a simulated disk in a test a third; engine and index run
 //!   unmodified on each.
-//! - [`Region`]: a read-only view of bytes that stays valid as long as somebody holds it.
+//! - [`Region`]: a read-only view of bytes that stays valid as long as it is held.
 //! - [`TailWindow`]: a range of the file that bytes can be stored into without a call.
 //!
 //! What an implementation must promise:
@@ -113,7 +113,7 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// reach behind the end of the file; the stores may not.
     ///
     /// The caller stores only into bytes that it allocated and then wrote since the file was
-    /// opened, so that the space is had, and lets nobody look at them before the store returned.
+    /// opened, so that the space is allocated, and has nothing read them before the store returned.
     /// The file is not cut off while the window lives.
     fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
         let _ = (offset, len);

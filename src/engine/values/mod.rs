@@ -122,7 +122,7 @@ impl Outcome {
         Self::new(RunStatus::Failed)
     }
 
-    /// Somebody asked for the run to end.
+    /// A user or a program asked for the run to end.
     pub fn cancelled() -> Self {
         Self::new(RunStatus::Cancelled)
     }

@@ -72,7 +72,7 @@ pub struct Erased {
     /// The bytes of all payloads of the run, or of the document as it was; none of what was deleted
     /// before.
     pub bytes: u64,
-    /// Extents that may have bytes of it and that somebody still reads.
+    /// Extents that may have bytes of it and still have readers.
     pub pinned_extents: u64,
 }
 

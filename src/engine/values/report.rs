@@ -46,7 +46,7 @@ pub struct TornTail {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum IndexRecovery {
-    /// There is none; the store is small, or the options say so.
+    /// The store has no index: it is small, or the options say so.
     #[default]
     None,
     /// It is opened, here or in the background, and brought up to the log.

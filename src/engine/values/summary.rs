@@ -28,7 +28,7 @@ pub struct RunSummary {
     pub late_records: u64,
     /// The bytes of all payloads.
     pub bytes: u64,
-    /// Somebody holds it, so that it is not evicted.
+    /// It is held, so that it is not evicted.
     pub held: bool,
     pub(crate) key: (Timestamp, RunNo),
 }

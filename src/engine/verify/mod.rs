@@ -8,11 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::engine::read::open_trace::parts_now;
 use crate::engine::read::trace::Trace;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
-use crate::engine::state::run_slice::Opened;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::verify::segments::{Large, check_sealed, check_tail};
 use crate::error::{Corruption, Damage, Error, Place, Result};
@@ -58,8 +56,8 @@ impl Engine {
     pub(crate) fn verify(&self) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         self.verify_front(&mut report)?;
-        let stats = self.stats();
-        report.runs = report.unless_damaged(stats)?.map_or(0, |stats| stats.runs);
+        let counted = self.stats();
+        report.runs = report.unless_damaged(counted)?.map_or(0, |counted| counted.runs);
         let (sealed, tail, end, catalog, deleted, host, in_tail) = {
             let index = self.checkpoints.index.lock();
             let state = self.log.reader.open()?;
@@ -75,10 +73,8 @@ impl Engine {
             report.add(check_sealed(segment, &mut large))?;
         }
         verify_segment_header(&tail, &mut report)?;
-        let name_of = |run_no| {
-            let state = self.log.state.lock();
-            self.log.reader.row(&state, run_no).ok().map(|row| row.run)
-        };
+        let row_of = |run_no| self.log.reader.row_of(run_no).ok().flatten();
+        let name_of = |run_no| row_of(run_no).map(|row| row.run);
         report.add(check_tail(&tail, end, name_of, &mut large))?;
         self.verify_large(large, &mut report)?;
         verify_sequences(sealed, (tail.id(), &in_tail), &deleted, &mut report)?;
@@ -98,15 +94,9 @@ impl Engine {
     /// Reads each large record: that its frames check says nothing of whether all are there.
     fn verify_large(&self, large: Large, report: &mut VerifyReport) -> Result<()> {
         for (run_no, seq) in large {
-            let state = self.log.state.lock();
-            let row = match self.log.reader.row(&state, run_no) {
-                // It was deleted since.
-                Err(Error::Evicted { .. } | Error::RunNotFound { .. }) => continue,
-                row => row,
-            };
-            let Some(row) = report.unless_damaged(row)? else { continue };
-            let Some(parts) = report.unless_damaged(parts_now(state, run_no))? else { continue };
-            let opened = Opened { agent: row.agent, run: row.run, parts };
+            let opened = report.unless_damaged(self.log.reader.open_number(run_no))?;
+            // It may have been deleted since.
+            let Some(opened) = opened.flatten() else { continue };
             let trace = Trace::new(Arc::new(opened), run_no, None);
             let read = trace.range(seq..=seq).and_then(|mut one| one.next().transpose());
             match report.unless_damaged(read) {
@@ -268,8 +258,7 @@ mod tests {
         let options = Options::new().extent_size(64 << 10).background(false);
         let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
         drop(log.start_run("agent", "run", ()).unwrap());
-        let run_no =
-            log.engine().log.reader.resolve(&log.engine().log.state.lock(), "run".into()).unwrap();
+        let run_no = log.run("run").unwrap().number();
         fill(&log);
         log.checkpoint().unwrap();
         let _ = log.writer("run").unwrap().append(b"the first of another segment").unwrap();

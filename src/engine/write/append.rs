@@ -1,10 +1,16 @@
-//! The operations that change the store: starting, appending, ending, deleting.
+//! Appending records to a run.
 //!
-//! Each does what it can outside of the lock (checks, checksums, pieces of large records), places
-//! its frames under it, and waits for durability after it.
+//! What can be done outside of the lock is done there (checks, checksums, pieces of large records).
+//! Frames are placed under it, and durability is waited for after it.
+//!
+//! The **fast path** stores one record at Process level of a run that the tail's segment knows,
+//! where zeros went ahead: most records. It does what [`place`](Log::place) does, in the same
+//! order, without what such a record never needs: to roll, allocate, bind, write zeros, or put
+//! frames together in a buffer. It leaves everything else to the others, with nothing changed.
 
 use std::sync::Arc;
 
+use crate::engine::setup::locks::Held;
 use crate::engine::state::fold::note_record;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
 use crate::engine::state::tail::MAX_STORED;
@@ -44,7 +50,7 @@ impl Target<'_> {
 }
 
 impl Log {
-    /// Places frames of a run.
+    /// Places frames of a run; one that is not there begins, of whose id all runs are in memory.
     pub(crate) fn place_for(
         &self,
         state: &mut LogState,
@@ -58,7 +64,6 @@ impl Log {
             Target::New(ids, at) => (ids, at),
         };
         state.check_open()?;
-        self.reader.load_id(state, ids.1.as_str())?;
         if find(state, ids.0, ids.1).is_some() {
             // It was not there a moment ago.
             return Err(Error::Evicted { run: None });
@@ -82,11 +87,7 @@ impl Log {
         let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
         let mut last = None;
         loop {
-            let found = {
-                let mut state = self.reader.open()?;
-                self.reader.load_id(&mut state, run.as_str())?;
-                find(&state, &agent, &run)
-            };
+            let found = find(&*self.reader.loaded(run.as_str())?, &agent, &run);
             if found.is_none() && !allow.unstarted {
                 return Err(Error::RunNotFound { run, agent: Some(agent) });
             }
@@ -106,7 +107,7 @@ impl Log {
         }
         let _one_at_a_time = self.rows.lock();
         self.make_room(rows.need)?;
-        let mut state = self.reader.open()?;
+        let mut state = self.lock_for(target)?;
         let level = Durability::Process;
         Ok(Some(self.place_for(&mut state, target, &mut [], Urgency::Normal, level)?.0))
     }
@@ -141,7 +142,7 @@ impl Log {
         }
     }
 
-    /// Appends records that were checked, the long way.
+    /// Appends records that were checked, as pending frames.
     fn append_rows(
         self: &Arc<Self>,
         target: Target<'_>,
@@ -190,9 +191,9 @@ impl Log {
         level: Durability,
     ) -> Result<Appended> {
         let batch = if drafts.len() > 1 { FLAG_BATCH } else { 0 };
-        let mut state = self.state.lock();
+        let mut state = self.lock_for(target)?;
         let (first, late) = match target {
-            Target::There(run_no) => self.next_seq(&mut state, run_no, allow)?,
+            Target::There(run_no) => next_seq(&mut state, run_no, allow)?,
             Target::New(..) => (Seq(0), 0),
         };
         for (place, draft) in (0..).zip(drafts.iter_mut().take(count)) {
@@ -244,26 +245,28 @@ impl Log {
         }
     }
 
-    /// The next sequence of a run that may be appended to, and the flag of a late record.
-    pub(crate) fn next_seq(
-        &self,
-        state: &mut LogState,
-        run_no: RunNo,
-        allow: Allow,
-    ) -> Result<(Seq, u8)> {
-        self.reader.load(state, run_no)?;
-        let Some(run) = state.hot.get_mut(run_no) else { return Err(Error::Poisoned) };
-        run.touched = true;
-        let late = run.status.is_ended();
-        if late && !allow.after_end {
-            return Err(run.has_ended());
+    /// The state, with all in memory that a call needs which writes to this run.
+    pub(crate) fn lock_for(&self, target: Target<'_>) -> Result<Held<'_, LogState>> {
+        match target {
+            Target::There(run_no) => self.reader.loaded_number(run_no),
+            Target::New((_, run), _) => self.reader.loaded(run.as_str()),
         }
-        Ok((run.next_seq, if late { FLAG_LATE } else { 0 }))
     }
 
     pub(crate) fn appended(self: &Arc<Self>, seq: Seq, lsn: Lsn, end: LogPosition) -> Appended {
         Appended { seq, lsn, ticket: Ticket::new(Arc::clone(self), end) }
     }
+}
+
+/// The next sequence of a run in memory that may be appended to, and the flag of a late record.
+pub(crate) fn next_seq(state: &mut LogState, run_no: RunNo, allow: Allow) -> Result<(Seq, u8)> {
+    let Some(run) = state.hot.get_mut(run_no) else { return Err(Error::Evicted { run: None }) };
+    run.touched = true;
+    let late = run.status.is_ended();
+    if late && !allow.after_end {
+        return Err(run.has_ended());
+    }
+    Ok((run.next_seq, if late { FLAG_LATE } else { 0 }))
 }
 
 /// The strictest level that one of the records asks for.
@@ -291,7 +294,7 @@ pub(crate) fn check_len(what: Sized, len: usize, max: u64) -> Result<()> {
 const HEAD: usize = FRAME_HEADER_LEN + MAX_KIND_LEN + FRAME_ALIGN;
 
 impl Log {
-    /// Appends a record by the short way; none if it has to go the long one.
+    /// Appends a record by the fast path; none if that does not do for it.
     #[inline]
     pub(crate) fn append_short(
         self: &Arc<Self>,
@@ -309,7 +312,7 @@ impl Log {
         let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
         header.content = record.content();
         header.set_payload(name, payload);
-        let mut state = self.turns.lock(&self.state, now);
+        let mut state = self.state.lock_by(|state| self.turns.lock(state, now));
         let Some(end) = self.store_record(&mut state, &mut header, name, payload)? else {
             return Ok(None);
         };
@@ -338,7 +341,7 @@ impl Log {
         let len = header.frame_len();
         let directory = frame_len(state.tail.builder.encoded_len() + RECORD_COST);
         let kept = directory + reserve_len(self.extent_size) as usize;
-        // With room for all that, space is had and nothing has to be rolled or sealed.
+        // With room for all that, space is allocated and nothing has to be rolled or sealed.
         let has_room = state.tail.offset as usize + len + kept <= state.tail.allocated as usize;
         if !has_room || !state.tail.has_zeros_for(len) {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! Who holds the lock of the core when many threads append without a pause: one at a time, for a
-//! turn of many appends, while the others sleep.
+//! Turns of threads that append without a pause: one at a time holds the lock of the log's state
+//! for a turn of many appends, while the others sleep.
 //!
 //! A lock that goes to another processor with each append takes the tail, its directory and fresh
 //! zeros with it, which costs more than the append. (Restricting how many threads go for a lock is
@@ -33,10 +33,10 @@ const PATIENCE: Duration = Duration::from_micros(100);
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     waiting: AtomicU32,
-    /// The appends of the turn, since somebody waits for the next. Changed under the lock.
+    /// The appends of the turn, since a thread waits for the next. Changed under the lock.
     appends: AtomicU32,
     queue: Mutex<()>,
-    /// Calls who has waited longest.
+    /// Calls the thread that has waited longest.
     next: Condvar,
 }
 
@@ -92,7 +92,7 @@ impl Turns {
         core
     }
 
-    /// Counts an append, under the lock; answers whether the turn is over and somebody waits.
+    /// Counts an append, under the lock; returns whether the turn is over and a thread waits.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         if self.waiting.load(Ordering::Relaxed) == 0 {
@@ -104,7 +104,7 @@ impl Turns {
         is_over
     }
 
-    /// Calls who has waited longest.
+    /// Calls the thread that has waited longest.
     #[cold]
     pub(crate) fn pass_on(&self) {
         self.next.notify_one();

@@ -2,21 +2,23 @@
 //! record.
 //!
 //! - Each piece takes the lock for itself, so that no append waits for megabytes.
-//! - The holder of [`Engine::rows`] writes a row, so that the pieces of two records never mix.
+//! - The holder of the lock `rows` of the [`Log`] writes a row, so that the pieces of two records
+//!   never mix.
 //! - Pieces count only once their record does. What a failed write left goes with its run; a
 //!   version of a document is evicted at once.
 //! - The space for a row is allocated before its first piece is written.
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
+use crate::engine::read::resolve::stored_in;
 use crate::engine::setup::due::Wanted;
+use crate::engine::setup::locks::Held;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
 use crate::engine::state::segment::Mark;
 use crate::engine::values::Allow;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::write::Log;
+use crate::engine::write::append::next_seq;
 use crate::engine::write::pending_frame::Draft;
 use crate::error::Result;
 use crate::format::frames::eviction::Eviction;
@@ -24,7 +26,7 @@ use crate::format::frames::frame::{FLAG_DOCUMENT, FLAG_PIECES, PIECES_LEN, Piece
 use crate::format::segments::directory::MAX_RUN_ENTRY_COST;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{ExtentNo, Lsn, RunNo, Seq, Timestamp};
+use crate::types::{ExtentNo, Lsn, RunNo, SegmentId, Seq, Timestamp};
 
 /// The payload of a record as it will stand in its frame.
 pub(crate) enum Body<'a> {
@@ -46,7 +48,7 @@ pub(crate) enum PiecesOf {
 /// The right to write the rows of pieces of one call; taken when the first is written, and kept
 /// until the records that they belong to are.
 pub(crate) struct Rows<'e> {
-    pub(crate) held: Option<MutexGuard<'e, ()>>,
+    pub(crate) held: Option<Held<'e, ()>>,
     /// Records that are longer are written in pieces.
     pub(crate) limit: usize,
     /// The bytes that all frames of the call take.
@@ -85,7 +87,8 @@ impl Log {
             rows.held = Some(self.rows.lock());
             if let PiecesOf::Run(allow) = of {
                 // What is refused takes no space.
-                let _ = self.next_seq(&mut self.state.lock(), run_no, allow)?;
+                let mut state = self.reader.loaded_number(run_no)?;
+                let _ = next_seq(&mut state, run_no, allow)?;
             }
             self.make_room(rows.need)?;
         }
@@ -96,10 +99,12 @@ impl Log {
             header.extra = pieces.count;
             header.flags = if matches!(of, PiecesOf::Document) { FLAG_DOCUMENT } else { 0 };
             let mut draft = Draft::new(header, &[], part);
-            let mut state = self.state.lock();
-            match of {
-                PiecesOf::Run(allow) => drop(self.next_seq(&mut state, run_no, allow)?),
-                PiecesOf::Document => state.check_open()?,
+            let mut state = match of {
+                PiecesOf::Run(_) => self.reader.loaded_number(run_no)?,
+                PiecesOf::Document => self.reader.open()?,
+            };
+            if let PiecesOf::Run(allow) = of {
+                let _ = next_seq(&mut state, run_no, allow)?;
             }
             // The first says it by its own order.
             draft.header.seq = Seq(pieces.first.0);
@@ -156,43 +161,48 @@ impl Log {
     }
 
     /// Gives up versions of documents that were not written to their end, and runs that a refused
-    /// call created, unless another call has used them since.
+    /// call created, unless another call has used them since, or has a writer of them.
     pub(crate) fn give_up(&self, numbers: impl IntoIterator<Item = RunNo>) {
-        let (mut state, mut has_dead) = (self.state.lock(), false);
+        let mut has_dead = false;
         for run_no in numbers {
-            let is_unused = state.hot.get(run_no).is_some_and(|run| {
-                let is_empty = run.next_seq == Seq(0) && !run.started && !run.status.is_ended();
-                let is_free = || self.reader.row(&state, run_no).is_ok_and(|row| !row.is_held());
-                run.document || is_empty && is_free()
-            });
-            if is_unused {
-                self.evict_unfinished(&mut state, run_no);
-                has_dead = true;
+            match self.reader.asked(|catalog| stored_in(catalog, run_no)) {
+                Ok((mut state, stored)) => {
+                    let is_unused = state.hot.get(run_no).is_some_and(|run| {
+                        let is_empty =
+                            run.next_seq == Seq(0) && !run.started && !run.status.is_ended();
+                        let row = || state.row_in_memory(run_no);
+                        run.document
+                            || is_empty
+                                && !run.has_writer
+                                && row().is_some_and(|row| !row.is_held())
+                    });
+                    if is_unused {
+                        self.evict_unfinished(&mut state, run_no, stored);
+                        has_dead = true;
+                    }
+                }
+                Err(_) => self.state.lock().hot.give_up(run_no),
             }
         }
-        drop(state);
         if has_dead {
             self.due.want(Wanted::COMPACT);
             self.due.after_change();
         }
     }
 
-    fn evict_unfinished(&self, state: &mut LogState, run_no: RunNo) {
-        let eviction = Eviction { run_no, receipt: None };
-        let evicted = self.segments_of(state, &[run_no]).and_then(|segments| {
-            if !segments.is_empty() {
-                self.place_evictions(state, &[eviction])?;
+    /// Evicts a run of which the catalog knows frames in these segments.
+    fn evict_unfinished(&self, state: &mut LogState, run_no: RunNo, stored: Vec<SegmentId>) {
+        let segments: Vec<_> = state.fresh_segments(run_no).chain(stored).collect();
+        if !segments.is_empty() {
+            let eviction = Eviction { run_no, receipt: None };
+            if self.place_evictions(state, &[eviction]).is_err() {
+                // The next write of the document evicts it.
+                state.hot.give_up(run_no);
+                return;
             }
-            Ok(segments)
-        });
-        match evicted {
-            Ok(segments) => {
-                state.hot.remove(run_no);
-                state.suspects.extend(segments);
-            }
-            // The next write of the document evicts it.
-            Err(_) => drop(state.hot.get_mut(run_no).map(|version| version.pending = false)),
         }
+        state.hot.remove(run_no);
+        state.suspects.extend(segments);
     }
 }
 

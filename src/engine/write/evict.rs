@@ -1,11 +1,11 @@
-//! Deleting runs, and holding them so that nobody does. All of it may use the space that is kept
+//! Deleting runs, and holding them against it. All of it may use the space that is kept
 //! back, so that a full disk can be cleaned up.
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
+use crate::engine::read::resolve::{frame_in, stored_in};
 use crate::engine::setup::due::Wanted;
+use crate::engine::setup::locks::Held;
 use crate::engine::state::log_state::{LogState, Urgency};
 use crate::engine::write::Log;
 use crate::engine::write::pending_frame::Draft;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt};
 use crate::format::{FrameHeader, FrameKind};
 use crate::gc::Rule;
-use crate::types::{Durability, LogPosition, RunNo, RunRef};
+use crate::types::{AgentId, Durability, LogPosition, RunNo, RunRef};
 
 /// The longest reason of a hold.
 const MAX_REASON: usize = 4 << 10;
@@ -35,29 +35,24 @@ impl Log {
         Ok(end)
     }
 
-    /// Deletes an ended run; answers its payload bytes.
-    pub(crate) fn delete(self: &Arc<Self>, run: RunRef<'_>, rule: Rule) -> Result<u64> {
-        let state = self.reader.open()?;
-        let run_no = self.reader.resolve(&state, run)?;
-        self.delete_resolved(state, run_no, rule)
-    }
-
-    /// The same for a run that was found while `state` was locked.
-    pub(crate) fn delete_resolved(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, LogState>,
-        run_no: RunNo,
-        rule: Rule,
-    ) -> Result<u64> {
-        self.reader.load(&mut state, run_no)?;
-        let row = self.reader.row(&state, run_no)?;
+    /// Deletes an ended run; answers its agent and its payload bytes.
+    pub(crate) fn delete(&self, run: RunRef<'_>, rule: Rule) -> Result<(AgentId, u64)> {
+        let (mut state, run_no, stored) = loop {
+            let (run_no, state) = self.lock_named(run)?;
+            drop(state);
+            let (state, stored) = self.reader.asked(|catalog| stored_in(catalog, run_no))?;
+            if state.hot.get(run_no).is_some() {
+                break (state, run_no, stored);
+            }
+        };
+        let Some(row) = state.row_in_memory(run_no) else { return Err(Error::Poisoned) };
         if !row.status.is_ended() {
             return Err(Error::RunInProgress { agent: row.agent, run: row.run });
         }
         if row.is_held() {
             return Err(Error::RunHeld { agent: row.agent, run: row.run });
         }
-        let segments = self.segments_of(&state, &[run_no])?;
+        let segments: Vec<_> = state.fresh_segments(run_no).chain(stored).collect();
         let (agent, run, bytes) = (row.agent.clone(), row.run.clone(), row.stored);
         let receipt =
             EvictionReceipt { agent, run, at: self.setup.now(), rule: rule.code(), bytes };
@@ -66,38 +61,58 @@ impl Log {
         state.suspects.extend(segments);
         self.due.want(Wanted::COMPACT);
         self.finish(state, end, Durability::Disk)?;
-        Ok(row.bytes)
+        Ok((row.agent, row.bytes))
     }
 
-    /// Holds a run, so that no policy and nobody evicts it; or releases it. Answers whether that
+    /// Holds a run, so that no policy and no call evicts it; or releases it. Answers whether that
     /// changed anything.
-    pub(crate) fn hold(self: &Arc<Self>, run: RunRef<'_>, reason: Option<&str>) -> Result<bool> {
+    pub(crate) fn hold(&self, run: RunRef<'_>, reason: Option<&str>) -> Result<bool> {
         let body = reason.unwrap_or_default().as_bytes();
         if body.len() > MAX_REASON {
             let what = "the reason of a hold is at most 4,096 bytes long";
             return Err(Error::InvalidArgument { what });
         }
-        let mut state = self.reader.open()?;
-        let run_no = self.reader.resolve(&state, run)?;
-        self.reader.load(&mut state, run_no)?;
-        let row = self.reader.row(&state, run_no)?;
-        let same = match reason {
-            None => !row.is_held(),
-            Some(_) => {
-                row.is_held()
-                    && self.reader.hold_reason(&state, row.hold.map(|hold| hold.at))?.1 == body
-            }
-        };
-        if same {
+        let (run_no, mut state) = self.lock_held(run, reason.map(str::as_bytes))?;
+        let Some(run_no) = run_no else {
             let end = state.end_of_log();
             self.finish(state, end, Durability::Disk)?;
             return Ok(false);
-        }
+        };
         let mut header = FrameHeader::new(FrameKind::Hold, run_no, self.setup.now());
         header.extra = u32::from(reason.is_some());
         let mut draft = Draft::new(header, &[], body);
         let end = self.place_one(&mut state, &mut draft, Urgency::Reserve, Durability::Disk)?;
         self.finish(state, end, Durability::Disk)?;
         Ok(true)
+    }
+
+    /// The run that is meant, and the state with it in memory; no run if it is held for this reason
+    /// already, or not held if none is given.
+    fn lock_held(
+        &self,
+        run: RunRef<'_>,
+        reason: Option<&[u8]>,
+    ) -> Result<(Option<RunNo>, Held<'_, LogState>)> {
+        loop {
+            let (run_no, state) = self.lock_named(run)?;
+            let hold_of = |state: &LogState, run_no| {
+                let hold = state.row_in_memory(run_no).and_then(|row| row.hold);
+                hold.filter(|hold| hold.held)
+            };
+            let (hold, reason) = match (hold_of(&state, run_no), reason) {
+                (Some(hold), Some(reason)) => (hold, reason),
+                (None, None) => return Ok((None, state)),
+                _ => return Ok((Some(run_no), state)),
+            };
+            let frame = state.frame_at(Some(hold.at));
+            // The frame is read without the lock.
+            drop(state);
+            let known = frame.map(|(segment, offset)| frame_in(&segment, offset)).transpose()?;
+            let is_same = known.is_some_and(|(_, known)| *known == *reason);
+            let (again, state) = self.lock_named(run)?;
+            if again == run_no && hold_of(&state, again).is_some_and(|now| now.lsn == hold.lsn) {
+                return Ok(((!is_same).then_some(run_no), state));
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! - A sync wakes the threads that it has covered, and the next leader.
 //! - The durable position moves only after a sync was *seen to succeed* (O2), to what had been
 //!   written when that sync began.
-//! - [`Ticket`]: what an append hands out, to be waited for or awaited.
+//! - A [`Ticket`](super::ticket::Ticket) waits here, as a thread or as a task.
 
 use core::task::Waker;
 use std::collections::BTreeMap;
@@ -92,7 +92,7 @@ impl CommitQueue {
     }
 
     /// Waits for the sync that is under way or for the one after it, whichever covers `end`.
-    /// Whoever is told to lead must do it: nobody else will.
+    /// A caller that is told to lead must do it: no other thread will.
     pub(crate) fn join(&self, end: LogPosition) -> Told {
         let sleeper = {
             let mut state = self.state.lock();
@@ -110,20 +110,20 @@ impl CommitQueue {
         sleeper.wait()
     }
 
-    /// A sync that nobody here waited for has succeeded. It began when everything in front of
+    /// A sync that no thread here waited for has succeeded. It began when everything in front of
     /// `covered` had been written.
     pub(crate) fn cover(&self, covered: LogPosition) {
         self.settle(Some(covered), false);
     }
 
-    /// No sync will succeed any more: wakes all who wait. Whoever comes later finds the disk
-    /// poisoned, or becomes the leader of a sync that is refused.
+    /// No sync will succeed any more: wakes all that wait. A later caller finds the disk poisoned,
+    /// or becomes the leader of a sync that is refused.
     pub(crate) fn fail(&self) {
         self.settle(None, false);
     }
 
     /// A sync has succeeded that began when everything in front of `covered` had been written, or
-    /// one has failed. Wakes whom that concerns; if it `led`, somebody else leads from here on.
+    /// one has failed. Wakes those it concerns; if it `led`, another thread leads from here on.
     pub(crate) fn settle(&self, covered: Option<LogPosition>, led: bool) {
         let mut state = self.state.lock();
         if let Some(covered) = covered {

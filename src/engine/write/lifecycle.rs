@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::engine::read::named::{Detail, metadata_in};
+use crate::engine::read::resolve::frame_in;
+use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::HotRun;
 use crate::engine::state::fold::CREATES;
 use crate::engine::state::log_state::{LogState, Urgency};
+use crate::engine::state::segment::Segment;
 use crate::engine::values::summary::RunSummary;
 use crate::engine::values::{Metadata, Outcome};
 use crate::engine::write::Log;
@@ -14,7 +18,7 @@ use crate::engine::write::ticket::Appended;
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::frame;
 use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
-use crate::types::{AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunStatus, Seq};
+use crate::types::{AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunRef, RunStatus, Seq};
 
 impl Log {
     /// Starts a run, or finds that it was started with the same metadata.
@@ -27,29 +31,65 @@ impl Log {
         let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
         let max = self.extent_size.max_metadata().into();
         check_len(Sized::Metadata, metadata.payload.len(), max)?;
-        let mut state = self.reader.open()?;
-        self.reader.load_id(&mut state, run.as_str())?;
         let ids = (&agent, &run);
-        let (run_no, end) = match find(&state, &agent, &run) {
-            Some(run_no) if state.hot.get(run_no).is_some_and(|run| run.started) => {
-                if !self.same_start(&state, run_no, metadata)? {
-                    return Err(Error::RunExists { agent, run });
+        loop {
+            let mut state = self.reader.loaded(run.as_str())?;
+            let (run_no, end) = match find(&state, &agent, &run) {
+                Some(run_no) if state.hot.get(run_no).is_some_and(|run| run.started) => {
+                    let end = state.end_of_log();
+                    let start = state.row_in_memory(run_no).and_then(|row| row.start);
+                    let start = state.frame_at(start);
+                    // The frame is read without the lock.
+                    drop(state);
+                    if !is_same_start(start, metadata)? {
+                        return Err(Error::RunExists { agent, run });
+                    }
+                    state = match self.reader.loaded_number(run_no) {
+                        // It was deleted meanwhile.
+                        Err(Error::Evicted { .. }) => continue,
+                        loaded => loaded?,
+                    };
+                    (run_no, end)
                 }
-                (run_no, state.end_of_log())
-            }
-            Some(run_no) => {
-                if let Some(run) = state.hot.get(run_no).filter(|run| run.status.is_ended()) {
-                    return Err(run.has_ended());
+                Some(run_no) => {
+                    if let Some(run) = state.hot.get(run_no).filter(|run| run.status.is_ended()) {
+                        return Err(run.has_ended());
+                    }
+                    (run_no, self.place_start(&mut state, run_no, ids, metadata, (0, 0), &mut [])?)
                 }
-                (run_no, self.place_start(&mut state, run_no, ids, metadata, (0, 0), &mut [])?)
+                None => self.create_run(&mut state, ids, metadata, 0, &mut [])?,
+            };
+            if let Some(hot) = state.hot.get_mut(run_no) {
+                (hot.started, hot.touched) = (true, true);
             }
-            None => self.create_run(&mut state, ids, metadata, 0, &mut [])?,
-        };
-        if let Some(hot) = state.hot.get_mut(run_no) {
-            (hot.started, hot.touched) = (true, true);
+            self.finish(state, end, metadata.durability)?;
+            return Ok((run_no, agent, run));
         }
-        self.finish(state, end, metadata.durability)?;
+    }
+
+    /// A run in progress, to go on with it.
+    pub(crate) fn resume(&self, run: RunRef<'_>) -> Result<(RunNo, AgentId, RunId)> {
+        let (run_no, mut state) = self.lock_named(run)?;
+        let hot = state.hot.get_mut(run_no).ok_or(Error::Closed)?;
+        let (agent, run, status) = (hot.agent.clone(), hot.run.clone(), hot.status);
+        if status.is_ended() {
+            return Err(Error::RunEnded { agent, run, status });
+        }
+        (hot.touched, hot.has_writer) = (true, true);
         Ok((run_no, agent, run))
+    }
+
+    /// The run that is meant, and the state with it in memory.
+    pub(crate) fn lock_named(&self, run: RunRef<'_>) -> Result<(RunNo, Held<'_, LogState>)> {
+        let mut last = None;
+        loop {
+            let run_no = self.reader.named(run, Detail::Name)?.resolve()?;
+            match self.reader.loaded_number(run_no) {
+                // It was deleted meanwhile: another one may be meant now, or none.
+                Err(Error::Evicted { .. }) if last != Some(run_no) => last = Some(run_no),
+                loaded => return Ok((run_no, loaded?)),
+            }
+        }
     }
 
     /// A run that is not there, and begins with these frames; if they are refused it does not.
@@ -103,33 +143,28 @@ impl Log {
         Ok(end)
     }
 
-    /// Whether the run was started with this metadata.
-    fn same_start(&self, state: &LogState, run_no: RunNo, metadata: &Metadata<'_>) -> Result<bool> {
-        let start = self.reader.start_frame(state, run_no)?;
-        Ok(start.is_some_and(|(header, stored)| {
-            stored == metadata.payload && header.content == metadata.content
-        }))
-    }
-
     /// Ends a run, or finds that it was ended in the same way.
     pub(crate) fn end(self: &Arc<Self>, target: Target<'_>, outcome: &Outcome) -> Result<Appended> {
         check_outcome(outcome)?;
         let body = end_body(outcome);
-        let mut state = self.reader.open()?;
+        let mut state = self.lock_for(target)?;
         let mut last = Seq(0);
         if let Target::There(run_no) = target {
-            self.reader.load(&mut state, run_no)?;
             let Some(run) = state.hot.get(run_no) else { return Err(Error::Poisoned) };
             last = Seq(run.next_seq.0.saturating_sub(1));
             if run.status.is_ended() {
                 let refused = run.has_ended();
-                let same = self.reader.end_frame(&state, run_no)?;
-                let same = same.filter(|(header, payload)| {
+                let (row, end) = (state.row_in_memory(run_no), state.end_of_log());
+                let known = state.frame_at(row.and_then(|row| row.end));
+                // The frame is read without the lock.
+                drop(state);
+                let known =
+                    known.map(|(segment, offset)| frame_in(&segment, offset)).transpose()?;
+                let same = known.filter(|(header, payload)| {
                     header.content.code() == outcome.status().code() && **payload == *body
                 });
                 let Some((header, _)) = same else { return Err(refused) };
-                let end = state.end_of_log();
-                self.finish(state, end, outcome.level())?;
+                self.finish(self.reader.open()?, end, outcome.level())?;
                 return Ok(self.appended(last, header.lsn, end));
             }
         }
@@ -160,7 +195,7 @@ impl Log {
         Ok((draft.header.lsn, end))
     }
 
-    /// Ends, as interrupted, all runs in progress that nobody touched since the store was opened.
+    /// Ends, as interrupted, all runs in progress that no call touched since the store was opened.
     pub(crate) fn adopt(self: &Arc<Self>) -> Result<Vec<(AgentId, RunId)>> {
         let mut adopted = Vec::new();
         let mut after = None;
@@ -170,18 +205,17 @@ impl Log {
             let page = self.reader.in_progress_page(after, 256)?;
             let Some(last) = page.last().map(RunSummary::number) else { break };
             for run_no in page.iter().map(RunSummary::number) {
-                let mut state = self.state.lock();
-                match self.reader.load(&mut state, run_no) {
-                    // Somebody ended and deleted it meanwhile.
+                let mut state = match self.reader.loaded_number(run_no) {
+                    // It was ended and deleted meanwhile.
                     Err(Error::Evicted { .. }) => continue,
                     loaded => loaded?,
-                }
+                };
                 let Some(run) = state.hot.get(run_no) else { continue };
                 if run.touched || run.status.is_ended() {
                     continue;
                 }
                 adopted.push((run.agent.clone(), run.run.clone()));
-                // Under the same lock: whoever touches the run from here on finds it ended.
+                // Under the same lock: a call that touches the run from here on finds it ended.
                 let (_, end) =
                     self.place_end(&mut state, Target::There(run_no), &outcome, &body)?;
                 self.finish(state, end, outcome.level())?;
@@ -191,6 +225,14 @@ impl Log {
         self.sync_all()?;
         Ok(adopted)
     }
+}
+
+/// Whether the START at this place has this metadata.
+fn is_same_start(start: Option<(Arc<Segment>, u32)>, metadata: &Metadata<'_>) -> Result<bool> {
+    let Some((segment, offset)) = start else { return Ok(false) };
+    let (header, payload) = frame_in(&segment, offset)?;
+    let (content, stored) = metadata_in(&header, &payload)?;
+    Ok(stored == metadata.payload && content == metadata.content)
 }
 
 /// Refuses an outcome that could never be stored.

@@ -19,10 +19,9 @@ use crate::format::{DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{Durability, LogPosition, RunNo, Timestamp};
 
 impl Log {
-    /// Puts frames into the file next to one another, with one write or stored one by one if they
-    /// are at Process level, each behind a BIND if its run has no
-    /// entry in the segment yet. Sets the drafts' positions and order. Answers the position behind
-    /// the last frame.
+    /// Puts frames into the file next to one another, with one write or, at Process level, stored
+    /// one by one, each behind a BIND if its run has no entry in the segment yet. Sets the drafts'
+    /// positions and order. Returns the position behind the last frame.
     pub(crate) fn place(
         &self,
         state: &mut LogState,
@@ -55,7 +54,7 @@ impl Log {
         self.write(state, drafts, &names, stored)
     }
 
-    /// As [`LogState::place`], for one frame.
+    /// As [`Log::place`], for one frame.
     pub(crate) fn place_one(
         &self,
         state: &mut LogState,

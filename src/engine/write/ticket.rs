@@ -26,9 +26,9 @@ pub struct Appended {
 /// The durability of an append that was acknowledged at Process level: wait for it, ask for it,
 /// or await it as a future.
 ///
-/// Waiting does the sync if nobody else does. Awaiting asks the background thread for one; a store
-/// without one (see `Options::sync_interval`) syncs within the poll. The thread that knows the
-/// outcome wakes the task, perhaps from within the engine, so a waker must not call the store.
+/// Waiting does the sync unless another thread does. Awaiting asks the background thread for one; a
+/// store without one (see `Options::sync_interval`) syncs within the poll. The thread that knows
+/// the outcome wakes the task, perhaps from within the engine, so a waker must not call the store.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {
@@ -60,8 +60,8 @@ impl Ticket {
     /// Returns once the append survives power loss.
     ///
     /// # Errors
-    /// What made the sync fail, or [`crate::Error::Poisoned`] if an earlier one did: then nobody
-    /// knows whether the append survives.
+    /// What made the sync fail, or [`crate::Error::Poisoned`] if an earlier one did: then it is
+    /// unknown whether the append survives.
     pub fn wait(&self) -> Result<()> {
         self.log.sync_through(self.end)
     }

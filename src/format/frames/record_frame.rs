@@ -1,8 +1,7 @@
 //! A record's frame at a glance: checked whole where it lies, without taking its header apart.
 //!
-//! A trace spends most of its time here. The answer is yes or no; what exactly is wrong, or
-//! different, [`FrameHeader::decode_with`](super::FrameHeader::decode_with) says, which checks the
-//! same.
+//! A trace spends most of its time here. The answer is yes or no. What exactly is wrong, or
+//! different, [`FrameHeader::decode_with`] says, which checks the same.
 
 use crate::format::frames::frame::{
     FLAG_BATCH, FLAG_LATE, FLAG_PLAIN, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, FrameHeader,

@@ -1,5 +1,5 @@
 //! Making a directory: entries are collected while frames are appended or scanned, and encoded when
-//! the segment is sealed. The layout is that of [`directory`](crate::format::directory).
+//! the segment is sealed. The layout is that of [`directory`](super::directory).
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! What one segment says of one run: the unit of a directory, and of the fold to rows.
 //!
-//! The layout is a part of that of the [`directory`](crate::format::directory).
+//! The layout is a part of that of the [`directory`](super::directory).
 
 use crate::format::codec::Writer;
 use crate::types::{AgentId, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp};

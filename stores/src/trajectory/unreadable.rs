@@ -1,4 +1,4 @@
-//! Why a stored record is not a [`TrajectoryRecord`](super::TrajectoryRecord).
+//! Why a stored record is not a [`TrajectoryRecord`].
 
 use core::fmt;
 

@@ -5,15 +5,18 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Batch, Committed, Expected, Write};
-use crate::engine::read::documents::document_ids;
+use crate::engine::read::documents::{StoredVersion, Versions, VersionsInMemory, document_ids};
+use crate::engine::read::named::Detail;
+use crate::engine::read::resolve::{StoredRuns, bring_in};
 use crate::engine::setup::due::Wanted;
+use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::HotRun;
 use crate::engine::state::fold::CREATES;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
 use crate::engine::values::Allow;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::write::Log;
-use crate::engine::write::append::{advance, find};
+use crate::engine::write::append::{advance, find, next_seq};
 use crate::engine::write::chunks::{Body, PiecesOf, Rows, record_draft};
 use crate::engine::write::pending_frame::Draft;
 use crate::engine::write::ticket::Ticket;
@@ -53,6 +56,14 @@ struct Planned<'a> {
 struct Found {
     versions: Vec<Option<Version>>,
     evicted: Vec<RunNo>,
+    /// The segments in which the catalog knows frames of these.
+    stored: Vec<SegmentId>,
+}
+
+/// What the catalog knows of the runs or of the document that a write is about.
+enum Stored {
+    Run(StoredRuns),
+    Document(Vec<StoredVersion>),
 }
 
 impl Log {
@@ -67,12 +78,11 @@ impl Log {
         let mut rows = self.rows_of(&planned)?;
         if planned.iter().any(|write| write.is_longer(rows.limit)) {
             // What is refused anyway leaves no pieces behind.
-            self.look(&mut self.state.lock(), &mut planned)?;
+            let _ = self.look(&mut planned)?;
         }
         let bodies = planned.iter_mut().try_for_each(|write| self.write_body(&mut rows, write));
         let placed = bodies.and_then(|()| {
-            let mut state = self.state.lock();
-            let found = self.look(&mut state, &mut planned)?;
+            let (mut state, found) = self.look(&mut planned)?;
             Ok((self.place_batch(&mut state, batch, &mut planned, found)?, state))
         });
         drop(rows);
@@ -175,23 +185,36 @@ impl Log {
     }
 
     /// Refuses the batch unless all documents are as they must be, and all runs are there. Answers
-    /// the versions that are there, and those that go.
-    fn look(&self, state: &mut LogState, planned: &mut [Planned<'_>]) -> Result<Found> {
-        state.check_open()?;
-        // What is only expected comes first: it may say who may write at all.
-        for planned in planned.iter() {
-            if let Write::Expect { expected, .. } = planned.write {
-                let _ = self.check_expected(state, (&planned.space, &planned.id), expected)?;
+    /// the versions that are there, those that go, and the state that this is so in. What the
+    /// catalog knows of them is asked without the lock.
+    fn look(&self, planned: &mut [Planned<'_>]) -> Result<(Held<'_, LogState>, Found)> {
+        loop {
+            let is_loaded = |write: &Planned<'_>, state: &LogState| {
+                matches!(write.write, Write::Append { .. }) && state.hot.by_id(write.id.as_str()).1
+            };
+            let (loaded, deleted): (Vec<bool>, _) = {
+                let state = self.reader.open()?;
+                let loaded = planned.iter().map(|write| is_loaded(write, &state));
+                (loaded.collect(), Arc::clone(&state.deleted))
+            };
+            let (mut state, stored) = self.reader.asked(|catalog| {
+                let of = |(write, loaded): (&Planned<'_>, &bool)| match write.write {
+                    Write::Append { .. } if *loaded => Ok(Stored::Run(Vec::new())),
+                    Write::Append { .. } => {
+                        self.reader.stored_runs(catalog, write.id.as_str()).map(Stored::Run)
+                    }
+                    _ => StoredVersion::all(catalog, &deleted, (&write.space, &write.id))
+                        .map(Stored::Document),
+                };
+                planned.iter().zip(&loaded).map(of).collect::<Result<Vec<_>>>()
+            })?;
+            let is_still =
+                |(write, loaded): (&Planned<'_>, &bool)| !loaded || is_loaded(write, &state);
+            if planned.iter().zip(&loaded).all(is_still) {
+                let found = look_in(&mut state, planned, stored)?;
+                return Ok((state, found));
             }
         }
-        let mut found = Found::default();
-        for write in planned.iter_mut() {
-            found.versions.push(self.supersede(state, write, &mut found.evicted)?);
-            if matches!(write.write, Write::Append { .. }) {
-                write.run_no = self.run_of(state, write)?;
-            }
-        }
-        Ok(found)
     }
 
     /// Places all frames of the batch.
@@ -200,9 +223,10 @@ impl Log {
         state: &mut LogState,
         batch: &Batch<'_>,
         planned: &mut [Planned<'_>],
-        Found { mut versions, evicted }: Found,
+        Found { mut versions, evicted, stored }: Found,
     ) -> Result<(Vec<Option<Version>>, Lsn, LogPosition)> {
-        let suspects = self.segments_of(state, &evicted)?;
+        let fresh = evicted.iter().flat_map(|run_no| state.fresh_segments(*run_no));
+        let suspects: Vec<_> = stored.into_iter().chain(fresh).collect();
         let mut fresh = Vec::new();
         let puts = planned.iter_mut().zip(&mut versions);
         let mut puts = puts.filter(|(write, _)| matches!(write.write, Write::Put { .. }));
@@ -225,76 +249,6 @@ impl Log {
         Ok((versions, lsn, end))
     }
 
-    /// The numbers of all versions of a document, and the one that counts, if that is as expected.
-    fn check_expected(
-        &self,
-        state: &LogState,
-        (namespace, key): (&AgentId, &RunId),
-        expected: Expected,
-    ) -> Result<(Vec<RunNo>, Option<Version>)> {
-        let numbers = self.reader.version_numbers(state, namespace, key)?;
-        let found = self.reader.current_version(state, &numbers)?.map(|row| Version(row.run_no.0));
-        let as_expected = match expected {
-            Expected::Anything => true,
-            Expected::Absent => found.is_none(),
-            Expected::Version(version) => found == Some(version),
-        };
-        if !as_expected {
-            let (namespace, key) = (namespace.as_str().to_owned(), key.as_str().to_owned());
-            return Err(Error::Conflict { namespace, key, found });
-        }
-        Ok((numbers, found))
-    }
-
-    /// The version of a document that a write finds; it, and what else is there of the document,
-    /// goes.
-    fn supersede(
-        &self,
-        state: &LogState,
-        planned: &Planned<'_>,
-        evicted: &mut Vec<RunNo>,
-    ) -> Result<Option<Version>> {
-        let expected = match planned.write {
-            Write::Put { expected, .. } | Write::Delete { expected, .. } => expected,
-            Write::Expect { .. } | Write::Append { .. } => return Ok(None),
-        };
-        let (numbers, found) =
-            self.check_expected(state, (&planned.space, &planned.id), expected)?;
-        let is_pending = |run_no: &RunNo| state.hot.get(*run_no).is_some_and(|run| run.pending);
-        evicted.extend(numbers.iter().filter(|run_no| !is_pending(run_no)));
-        Ok(found)
-    }
-
-    /// The segments with frames of these.
-    pub(crate) fn segments_of(
-        &self,
-        state: &LogState,
-        evicted: &[RunNo],
-    ) -> Result<Vec<SegmentId>> {
-        let mut segments = Vec::new();
-        for &run_no in evicted {
-            let sealed = state.catalog.ask(|catalog| catalog.spans(run_no))?;
-            let hot = state.hot.get(run_no).map(|run| run.spans.as_slice()).unwrap_or_default();
-            segments.extend(sealed.iter().chain(hot).map(|span| span.segment));
-            segments.extend(state.tail.builder.run(run_no).map(|_| state.tail.segment.id()));
-        }
-        Ok(segments)
-    }
-
-    /// The run that a record goes to; its sequence is asked for later. It must be the one that its
-    /// pieces went to, if it has any.
-    fn run_of(&self, state: &mut LogState, planned: &Planned<'_>) -> Result<RunNo> {
-        self.reader.load_id(state, planned.id.as_str())?;
-        let run_no = find(state, &planned.space, &planned.id).ok_or_else(|| {
-            Error::RunNotFound { run: planned.id.clone(), agent: Some(planned.space.clone()) }
-        })?;
-        if planned.run_no != RunNo(0) && planned.run_no != run_no {
-            return Err(Error::Evicted { run: Some(planned.id.clone()) });
-        }
-        self.next_seq(state, run_no, Allow::nothing())?;
-        Ok(run_no)
-    }
-
     fn place_writes(
         &self,
         state: &mut LogState,
@@ -314,10 +268,8 @@ impl Log {
             // Documents that are not there were deleted.
             return Ok((state.next_lsn, state.end_of_log()));
         }
-        let adds = |write| matches!(write, &Write::Put { .. } | &Write::Append { .. });
-        let only_deletes = !batch.writes.iter().any(adds);
         // Evictions give back more than they take.
-        let urgency = if only_deletes || batch.is_urgent && is_short {
+        let urgency = if batch.only_deletes() || batch.is_urgent && is_short {
             Urgency::Reserve
         } else {
             Urgency::Normal
@@ -403,6 +355,85 @@ impl Log {
         }
         state.suspects.extend(suspects);
     }
+}
+
+/// See [`Log::look`]; all runs that records go to are brought into memory first.
+fn look_in(
+    state: &mut LogState,
+    planned: &mut [Planned<'_>],
+    stored: Vec<Stored>,
+) -> Result<Found> {
+    let mut documents = Vec::with_capacity(planned.len());
+    for (write, stored) in planned.iter().zip(stored) {
+        documents.push(match stored {
+            Stored::Run(runs) => {
+                bring_in(state, write.id.as_str(), runs)?;
+                None
+            }
+            Stored::Document(stored) => {
+                let in_memory = VersionsInMemory::of(state, &write.space, &write.id, Detail::Name);
+                Some(Versions::new(stored, in_memory, &state.deleted))
+            }
+        });
+    }
+    // What is only expected comes first: it may say who may write at all.
+    for (write, versions) in planned.iter().zip(&documents) {
+        if let (Write::Expect { expected, .. }, Some(versions)) = (write.write, versions) {
+            let _ = check_expected(write, versions, expected)?;
+        }
+    }
+    let mut found = Found::default();
+    for (write, versions) in planned.iter_mut().zip(&documents) {
+        let version = match (write.write, versions) {
+            (Write::Put { expected, .. } | Write::Delete { expected, .. }, Some(versions)) => {
+                let version = check_expected(write, versions, expected)?;
+                let is_pending =
+                    |run_no: &RunNo| state.hot.get(*run_no).is_some_and(|run| run.pending);
+                found.evicted.extend(versions.numbers().filter(|run_no| !is_pending(run_no)));
+                found.stored.extend(versions.stored_in());
+                version
+            }
+            _ => None,
+        };
+        found.versions.push(version);
+        if matches!(write.write, Write::Append { .. }) {
+            write.run_no = run_of(state, write)?;
+        }
+    }
+    Ok(found)
+}
+
+/// The version of a document that counts, if that is as expected.
+fn check_expected(
+    planned: &Planned<'_>,
+    versions: &Versions,
+    expected: Expected,
+) -> Result<Option<Version>> {
+    let found = versions.current().map(|version| Version(version.run_no.0));
+    let as_expected = match expected {
+        Expected::Anything => true,
+        Expected::Absent => found.is_none(),
+        Expected::Version(version) => found == Some(version),
+    };
+    if as_expected {
+        return Ok(found);
+    }
+    let (namespace, key) = (planned.space.as_str().to_owned(), planned.id.as_str().to_owned());
+    Err(Error::Conflict { namespace, key, found })
+}
+
+/// The run that a record goes to; its sequence is asked for later. It must be the one that its
+/// pieces went to, if it has any.
+fn run_of(state: &mut LogState, planned: &Planned<'_>) -> Result<RunNo> {
+    let run_no = find(state, &planned.space, &planned.id).ok_or_else(|| Error::RunNotFound {
+        run: planned.id.clone(),
+        agent: Some(planned.space.clone()),
+    })?;
+    if planned.run_no != RunNo(0) && planned.run_no != run_no {
+        return Err(Error::Evicted { run: Some(planned.id.clone()) });
+    }
+    next_seq(state, run_no, Allow::nothing())?;
+    Ok(run_no)
 }
 
 impl<'a> Planned<'a> {

@@ -25,7 +25,7 @@ pub enum Expected {
     Anything,
     /// Not there.
     Absent,
-    /// There, with this version: nobody wrote it since that was read.
+    /// There, with this version: it was not written since that was read.
     Version(Version),
 }
 
@@ -222,12 +222,23 @@ impl<'a> Batch<'a> {
         self
     }
 
+    /// Whether it gives space back on a full disk, so that it is worth an attempt to free some.
+    pub(crate) fn gives_back(&self) -> bool {
+        self.is_urgent || self.only_deletes()
+    }
+
+    /// Whether it writes nothing new.
+    fn only_deletes(&self) -> bool {
+        let adds = |write: &Write<'_>| matches!(write, Write::Put { .. } | Write::Append { .. });
+        !self.writes.iter().any(adds)
+    }
+
     /// What it must survive before the commit returns.
     fn level(&self) -> Durability {
         if self.defers_sync { Durability::Process } else { self.durability }
     }
 
-    /// How many writes it has; what is only expected is none.
+    /// How many writes it has. Conditions are not writes.
     pub fn len(&self) -> usize {
         self.writes.len() - self.conditions
     }

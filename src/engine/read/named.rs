@@ -1,0 +1,293 @@
+//! What is known of the runs with one id, as of one moment: taken in one hold of the lock on the
+//! log's state, and asked without it, since the catalog and the frames may have to be read.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::engine::read::Reader;
+use crate::engine::read::resolve::frame_in;
+use crate::engine::state::catalog::Catalog;
+use crate::engine::state::location_cache::Found;
+use crate::engine::state::log_state::LogState;
+use crate::engine::state::payload::Payload;
+use crate::engine::state::run_slice::{Opened, Part};
+use crate::engine::state::segment::Segment;
+use crate::engine::values::Outcome;
+use crate::engine::values::summary::RunSummary;
+use crate::error::{Damage, Error, Place, Result};
+use crate::format::FrameHeader;
+use crate::format::frames::frame::decode_ids;
+use crate::index::{RunRow, Span};
+use crate::types::{AgentId, ContentType, LogPosition, RunId, RunNo, RunRef, RunStatus};
+
+/// The runs that a caller may mean by a name.
+pub(crate) struct Named<'r> {
+    run: RunRef<'r>,
+    agent: Option<AgentId>,
+    pub(crate) catalog: Arc<Catalog>,
+    deleted: Arc<HashSet<RunNo>>,
+    /// Those that are in memory, and their agents.
+    in_memory: Vec<(RunNo, AgentId)>,
+    /// All living runs with the id are in memory.
+    complete: bool,
+    /// The one of those in memory that can be meant, if it is one.
+    candidate: Option<Candidate>,
+    /// The most ids of which the catalog keeps what was found.
+    kept: usize,
+}
+
+/// How much is to be known of a run in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Its number and its agent.
+    Name,
+    /// Its row, and the frames that the row names.
+    Row,
+    /// Where its records are.
+    Records,
+}
+
+/// A run in memory.
+struct Candidate {
+    run_no: RunNo,
+    row: Option<RunRow>,
+    /// The segments that the catalog does not cover, and that have what the row points to.
+    segments: Vec<Arc<Segment>>,
+    slices: Slices,
+}
+
+/// Where a run is in segments that the catalog does not cover.
+#[derive(Default)]
+pub(crate) struct Slices {
+    /// Sealed ones, and the run's slot in each.
+    sealed: Vec<(Arc<Segment>, u32)>,
+    /// The one that takes frames.
+    tail: Option<Part>,
+}
+
+impl Slices {
+    /// Those of a run.
+    pub(crate) fn of(state: &LogState, run_no: RunNo) -> Self {
+        let spans = state.hot.get(run_no).map_or(&[][..], |hot| &hot.spans);
+        let sealed =
+            spans.iter().filter_map(|span| Some((state.segment(span.segment)?, span.slot)));
+        Self { sealed: sealed.collect(), tail: Part::in_tail(&state.tail, run_no) }
+    }
+
+    /// Reads what their directories say of the run.
+    pub(crate) fn read(&self, run_no: RunNo) -> Result<Vec<Part>> {
+        let sealed = self.sealed.iter().map(|(segment, slot)| Part::sealed(segment, *slot, run_no));
+        sealed.chain(self.tail.clone().map(Ok)).collect()
+    }
+
+    /// What all segments have of the run: those of the catalog, and behind them these.
+    pub(crate) fn behind(
+        &self,
+        catalog: &Catalog,
+        run_no: RunNo,
+        spans: &[Span],
+    ) -> Result<Arc<[Part]>> {
+        let sealed = catalog.parts_of(run_no, spans)?;
+        Ok(sealed.iter().cloned().chain(self.read(run_no)?).collect())
+    }
+}
+
+impl<'r> Named<'r> {
+    /// What is known of the runs with this name.
+    fn of(state: &LogState, run: RunRef<'r>, detail: Detail, kept: usize) -> Result<Self> {
+        RunId::check(run.run())?;
+        let agent = run.agent().map(AgentId::new).transpose()?;
+        let (numbers, complete) = state.hot.by_id(run.run());
+        let agents = numbers.iter().filter_map(|&no| Some((no, state.hot.get(no)?.agent.clone())));
+        let in_memory: Vec<_> = agents.collect();
+        let may_be = |(number, of): &&(RunNo, AgentId)| {
+            run.number().is_none_or(|wanted| wanted == *number)
+                && agent.as_ref().is_none_or(|wanted| wanted == of)
+        };
+        let mut candidates = in_memory.iter().filter(may_be);
+        let candidate = match (candidates.next(), candidates.next()) {
+            (Some(&(run_no, _)), None) => Candidate::of(state, run_no, detail),
+            _ => None,
+        };
+        let (catalog, deleted) = (Arc::clone(&state.catalog), Arc::clone(&state.deleted));
+        Ok(Self { run, agent, catalog, deleted, in_memory, complete, candidate, kept })
+    }
+
+    fn find(&self, is_in_memory: bool) -> Result<Arc<Found>> {
+        self.catalog.find(self.run.run(), is_in_memory, self.kept)
+    }
+
+    /// The numbers of all living runs with the id.
+    fn numbers(&self) -> Result<Vec<RunNo>> {
+        let in_memory = self.in_memory.iter().map(|(number, _)| *number);
+        if self.complete {
+            return Ok(in_memory.collect());
+        }
+        let mut numbers = self.find(false)?.numbers.clone();
+        numbers.extend(in_memory);
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.retain(|number| !self.deleted.contains(number));
+        Ok(numbers)
+    }
+
+    /// The one run that is meant.
+    pub(crate) fn resolve(&self) -> Result<RunNo> {
+        let (agent, numbers) = (self.agent.clone(), self.numbers()?);
+        if let Some(number) = self.run.number() {
+            let is_there = numbers.contains(&number)
+                && match &agent {
+                    Some(agent) => *agent == self.agent_of(number)?,
+                    None => true,
+                };
+            let id = RunId::new(self.run.run())?;
+            return is_there.then_some(number).ok_or(Error::RunNotFound { run: id, agent });
+        }
+        if agent.is_none()
+            && let [only] = numbers.as_slice()
+        {
+            return Ok(*only);
+        }
+        let mut agents = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let found = self.agent_of(number)?;
+            if agent.as_ref() == Some(&found) {
+                return Ok(number);
+            }
+            agents.push(found);
+        }
+        let id = RunId::new(self.run.run())?;
+        if agent.is_some() || agents.is_empty() {
+            return Err(Error::RunNotFound { run: id, agent });
+        }
+        agents.sort_unstable();
+        Err(Error::Ambiguous { run: id, agents })
+    }
+
+    /// The agent of one of the runs.
+    pub(crate) fn agent_of(&self, run_no: RunNo) -> Result<AgentId> {
+        match self.in_memory.iter().find(|(number, _)| *number == run_no) {
+            Some((_, agent)) => Ok(agent.clone()),
+            None => Ok(self.find(false)?.row(&self.catalog, run_no)?.agent.clone()),
+        }
+    }
+
+    /// What is known of one of the runs, which was resolved.
+    pub(crate) fn row(&self, run_no: RunNo) -> Result<Arc<RunRow>> {
+        let candidate = self.candidate.as_ref().filter(|run| run.run_no == run_no);
+        match candidate.and_then(|run| run.row.clone()) {
+            Some(row) => Ok(Arc::new(row)),
+            None => self.find(false)?.row(&self.catalog, run_no),
+        }
+    }
+
+    /// The frame at a position that the row of one of the runs names.
+    pub(crate) fn frame(&self, at: Option<LogPosition>) -> Result<Option<(FrameHeader, Payload)>> {
+        let Some(at) = at else { return Ok(None) };
+        let fresh = self.candidate.iter().flat_map(|run| &run.segments);
+        let segment = fresh.chain(self.catalog.segment(at.segment));
+        let Some(segment) = segment.into_iter().find(|one| one.id() == at.segment) else {
+            return Ok(None);
+        };
+        frame_in(segment, at.offset).map(Some)
+    }
+
+    /// One of the runs, which was resolved, ready to be read.
+    pub(crate) fn open(&self, run_no: RunNo) -> Result<Arc<Opened>> {
+        let candidate = self.candidate.as_ref().filter(|run| run.run_no == run_no);
+        let fresh = candidate.map_or(Ok(Vec::new()), |run| run.slices.read(run_no))?;
+        let sealed = self.find(true)?.open(&self.catalog, run_no)?;
+        match sealed {
+            Some(opened) if fresh.is_empty() => Ok(opened),
+            sealed => {
+                let of = self.in_memory.iter().find(|(number, _)| *number == run_no);
+                let agent = of.map(|(_, agent)| agent.clone());
+                let agent = agent.or_else(|| Some(sealed.as_ref()?.agent.clone()));
+                let agent = agent.ok_or_else(unlisted)?;
+                let sealed = sealed.iter().flat_map(|opened| opened.parts.iter().cloned());
+                let parts = sealed.chain(fresh).collect();
+                Ok(Arc::new(Opened { agent, run: RunId::new(self.run.run())?, parts }))
+            }
+        }
+    }
+}
+
+impl Candidate {
+    fn of(state: &LogState, run_no: RunNo, detail: Detail) -> Option<Self> {
+        let (mut row, mut segments, mut slices) = (None, Vec::new(), Slices::default());
+        match detail {
+            Detail::Name => return None,
+            Detail::Row => {
+                row = state.row_in_memory(run_no);
+                let at =
+                    row.iter().flat_map(|row| [row.start, row.end, row.hold.map(|hold| hold.at)]);
+                let fresh = at.flatten().filter(|at| state.catalog.segment(at.segment).is_none());
+                segments.extend(fresh.filter_map(|at| state.segment(at.segment)));
+            }
+            Detail::Records => slices = Slices::of(state, run_no),
+        }
+        Some(Self { run_no, row, segments, slices })
+    }
+}
+
+impl Reader {
+    /// What is known of the runs with this name.
+    pub(crate) fn named<'r>(&self, run: RunRef<'r>, detail: Detail) -> Result<Named<'r>> {
+        let state = self.open()?;
+        self.named_in(&state, run, detail)
+    }
+
+    /// The same in a state that is locked.
+    pub(crate) fn named_in<'r>(
+        &self,
+        state: &LogState,
+        run: RunRef<'r>,
+        detail: Detail,
+    ) -> Result<Named<'r>> {
+        Named::of(state, run, detail, self.setup.options.lookup_cache)
+    }
+
+    /// The agent that has this run.
+    pub(crate) fn agent_of(&self, run: &str) -> Result<AgentId> {
+        let named = self.named(RunRef::from(run), Detail::Name)?;
+        named.agent_of(named.resolve()?)
+    }
+
+    /// The summary of a run.
+    pub(crate) fn summary(&self, run: RunRef<'_>) -> Result<RunSummary> {
+        let named = self.named(run, Detail::Row)?;
+        let row = named.row(named.resolve()?)?;
+        Ok(RunSummary::from_row(Arc::unwrap_or_clone(row)))
+    }
+
+    /// What the START of a run says, if it has one: its content type, and the metadata.
+    pub(crate) fn metadata(&self, run: RunRef<'_>) -> Result<Option<(ContentType, Vec<u8>)>> {
+        let named = self.named(run, Detail::Row)?;
+        let row = named.row(named.resolve()?)?;
+        let start = named.frame(row.start)?.map(|(header, payload)| metadata_in(&header, &payload));
+        start.transpose()
+    }
+
+    /// How a run ended, if it did.
+    pub(crate) fn outcome(&self, run: RunRef<'_>) -> Result<Option<Outcome>> {
+        let named = self.named(run, Detail::Row)?;
+        let row = named.row(named.resolve()?)?;
+        let Some((header, payload)) = named.frame(row.end)? else { return Ok(None) };
+        let status = RunStatus::from_code(header.content.code()).unwrap_or(RunStatus::Interrupted);
+        let (content, bytes) = payload.split_first().unwrap_or((&0, &[]));
+        let outcome = Outcome::new(status).with_payload(bytes, ContentType::from_code(*content));
+        Ok(Some(outcome.at(header.at)))
+    }
+}
+
+/// The metadata in the frame of a START, and what they are.
+pub(crate) fn metadata_in(header: &FrameHeader, payload: &[u8]) -> Result<(ContentType, Vec<u8>)> {
+    let (_, _, metadata) = decode_ids(payload)
+        .map_err(|damage| Error::corrupt(Place::Frame(header.position), damage))?;
+    Ok((header.content, metadata.to_vec()))
+}
+
+/// The error of a run that the catalog lists and says no more of.
+pub(crate) fn unlisted() -> Error {
+    Error::corrupt(Place::Index, Damage::Missing)
+}
