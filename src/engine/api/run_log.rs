@@ -213,7 +213,8 @@ impl RunLog {
     }
 
     /// Ends, as [`Interrupted`](crate::RunStatus), all runs in progress that were neither started
-    /// nor appended to since the store was opened: their writers are gone. A second call finds none.
+    /// nor appended to since the store was opened: their writers are gone. A second call finds
+    /// none.
     ///
     /// # Durability
     /// Disk.
