@@ -57,3 +57,4 @@ mod tail_writers;
 #[cfg(target_os = "linux")]
 mod tmpfs;
 mod trust;
+mod waiting_reads;

@@ -11,10 +11,9 @@ pub(crate) mod redb_backend;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::engine::checkpoint::redb_backend::IndexHost;
 use crate::engine::setup::due::Wanted;
+use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Compression;
 use crate::engine::state::catalog::Catalog;
@@ -63,12 +62,12 @@ impl IndexSlot {
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     pub(crate) log: Arc<Log>,
-    pub(crate) index: Mutex<IndexSlot>,
+    pub(crate) index: Ranked<IndexSlot>,
 }
 
 impl Checkpoints {
     pub(crate) fn new(log: &Arc<Log>, slot: IndexSlot) -> Self {
-        Self { log: Arc::clone(log), index: Mutex::new(slot) }
+        Self { log: Arc::clone(log), index: Ranked::new(Rank::Index, slot) }
     }
 
     /// Opens the index that the file holds. One that cannot be trusted is dropped.

@@ -20,8 +20,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-
 use crate::engine::Engine;
 use crate::engine::checkpoint::IndexSlot;
 use crate::engine::open::finish::finish;
@@ -30,6 +28,7 @@ use crate::engine::open::replay::{RecoveredLog, recover_log};
 use crate::engine::open::salvage::drop_index;
 use crate::engine::setup::Setup;
 use crate::engine::setup::due::Due;
+use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::{Activity, Watch};
 use crate::engine::setup::options::{Options, TailWriter};
 use crate::engine::space::Space;
@@ -208,7 +207,7 @@ fn build(
         setup: Arc::clone(&setup),
         due: Arc::clone(&due),
         disk,
-        allocator: Mutex::new(allocator),
+        allocator: Ranked::new(Rank::Allocator, allocator),
     });
     let engine = Engine::new(Log::new(setup, due, space, state), slot, path);
     write_again(&engine.log, &log, base.rewrite)?;

@@ -13,9 +13,8 @@ pub(crate) mod trace;
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::engine::setup::Setup;
+use crate::engine::setup::locks::{Held, Ranked};
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::location_cache::Found;
 use crate::engine::state::log_state::LogState;
@@ -25,12 +24,12 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) setup: Arc<Setup>,
-    pub(crate) state: Arc<Mutex<LogState>>,
+    pub(crate) state: Arc<Ranked<LogState>>,
 }
 
 impl Reader {
     /// The state of a store that is open.
-    pub(crate) fn open(&self) -> Result<MutexGuard<'_, LogState>> {
+    pub(crate) fn open(&self) -> Result<Held<'_, LogState>> {
         let state = self.state.lock();
         state.check_open()?;
         Ok(state)

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use crate::engine::read::Reader;
+use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::HotRun;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
@@ -26,7 +25,7 @@ impl Reader {
     pub(crate) fn asked<K>(
         &self,
         ask: impl Fn(&Arc<Catalog>) -> Result<K>,
-    ) -> Result<(MutexGuard<'_, LogState>, K)> {
+    ) -> Result<(Held<'_, LogState>, K)> {
         loop {
             let catalog = Arc::clone(&self.open()?.catalog);
             let answer = ask(&catalog)?;
@@ -38,7 +37,7 @@ impl Reader {
     }
 
     /// The state, with all living runs with this id in memory.
-    pub(crate) fn loaded(&self, run: &str) -> Result<MutexGuard<'_, LogState>> {
+    pub(crate) fn loaded(&self, run: &str) -> Result<Held<'_, LogState>> {
         let state = self.open()?;
         if state.hot.by_id(run).1 {
             return Ok(state);
@@ -54,7 +53,7 @@ impl Reader {
     /// # Errors
     /// [`Error::Evicted`] if it was deleted: a number that was given out once and is not known any
     /// more.
-    pub(crate) fn loaded_number(&self, run_no: RunNo) -> Result<MutexGuard<'_, LogState>> {
+    pub(crate) fn loaded_number(&self, run_no: RunNo) -> Result<Held<'_, LogState>> {
         let state = self.open()?;
         if state.hot.get(run_no).is_some() {
             return Ok(state);

@@ -22,9 +22,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::engine::checkpoint::{Checkpoints, IndexSlot};
+use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Rate;
 use crate::engine::state::catalog::Catalog;
@@ -86,13 +85,13 @@ pub(crate) struct Reclaimer {
     pub(crate) log: Arc<Log>,
     pub(crate) checkpoints: Arc<Checkpoints>,
     /// Held by the one who moves, retires or frees segments.
-    pub(crate) compacting: Mutex<Compacting>,
+    pub(crate) compacting: Ranked<Compacting>,
 }
 
 impl Reclaimer {
     pub(crate) fn new(checkpoints: &Arc<Checkpoints>) -> Self {
         let (log, checkpoints) = (Arc::clone(&checkpoints.log), Arc::clone(checkpoints));
-        Self { log, checkpoints, compacting: Mutex::default() }
+        Self { log, checkpoints, compacting: Ranked::new(Rank::Compacting, Compacting::default()) }
     }
 
     /// Frees every segment that is dead and not needed, as far as it has no readers.

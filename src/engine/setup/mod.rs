@@ -3,6 +3,7 @@
 pub(crate) mod due;
 pub(crate) mod environment;
 pub(crate) mod host;
+pub(crate) mod locks;
 pub(crate) mod observer;
 pub(crate) mod options;
 

@@ -10,10 +10,9 @@ pub(crate) mod reserve;
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::engine::setup::Setup;
 use crate::engine::setup::due::Due;
+use crate::engine::setup::locks::Ranked;
 use crate::engine::space::allocator::Allocator;
 use crate::engine::storage::disk::Disk;
 use crate::error::Result;
@@ -25,7 +24,7 @@ pub(crate) struct Space {
     pub(crate) setup: Arc<Setup>,
     pub(crate) due: Arc<Due>,
     pub(crate) disk: Disk,
-    pub(crate) allocator: Mutex<Allocator>,
+    pub(crate) allocator: Ranked<Allocator>,
 }
 
 impl Space {

@@ -10,8 +10,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
+use crate::engine::setup::locks::Held;
 use crate::engine::state::fold::note_record;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
 use crate::engine::state::tail::MAX_STORED;
@@ -247,7 +246,7 @@ impl Log {
     }
 
     /// The state, with all in memory that a call needs which writes to this run.
-    pub(crate) fn lock_for(&self, target: Target<'_>) -> Result<MutexGuard<'_, LogState>> {
+    pub(crate) fn lock_for(&self, target: Target<'_>) -> Result<Held<'_, LogState>> {
         match target {
             Target::There(run_no) => self.reader.loaded_number(run_no),
             Target::New((_, run), _) => self.reader.loaded(run.as_str()),
@@ -313,7 +312,7 @@ impl Log {
         let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
         header.content = record.content();
         header.set_payload(name, payload);
-        let mut state = self.turns.lock(&self.state, now);
+        let mut state = self.state.lock_by(|state| self.turns.lock(state, now));
         let Some(end) = self.store_record(&mut state, &mut header, name, payload)? else {
             return Ok(None);
         };

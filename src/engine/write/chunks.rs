@@ -10,10 +10,9 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use crate::engine::read::resolve::stored_in;
 use crate::engine::setup::due::Wanted;
+use crate::engine::setup::locks::Held;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
 use crate::engine::state::segment::Mark;
 use crate::engine::values::Allow;
@@ -49,7 +48,7 @@ pub(crate) enum PiecesOf {
 /// The right to write the rows of pieces of one call; taken when the first is written, and kept
 /// until the records that they belong to are.
 pub(crate) struct Rows<'e> {
-    pub(crate) held: Option<MutexGuard<'e, ()>>,
+    pub(crate) held: Option<Held<'e, ()>>,
     /// Records that are longer are written in pieces.
     pub(crate) limit: usize,
     /// The bytes that all frames of the call take.

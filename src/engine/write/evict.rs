@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use crate::engine::read::resolve::{frame_in, stored_in};
 use crate::engine::setup::due::Wanted;
+use crate::engine::setup::locks::Held;
 use crate::engine::state::log_state::{LogState, Urgency};
 use crate::engine::write::Log;
 use crate::engine::write::pending_frame::Draft;
@@ -93,7 +92,7 @@ impl Log {
         &self,
         run: RunRef<'_>,
         reason: Option<&[u8]>,
-    ) -> Result<(Option<RunNo>, MutexGuard<'_, LogState>)> {
+    ) -> Result<(Option<RunNo>, Held<'_, LogState>)> {
         loop {
             let (run_no, state) = self.lock_named(run)?;
             let hold = state.row_in_memory(run_no).and_then(|row| row.hold);

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use crate::engine::read::named::{Detail, metadata_in};
 use crate::engine::read::resolve::frame_in;
+use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::HotRun;
 use crate::engine::state::fold::CREATES;
 use crate::engine::state::log_state::{LogState, Urgency};
@@ -81,7 +80,7 @@ impl Log {
     }
 
     /// The run that is meant, and the state with it in memory.
-    pub(crate) fn lock_named(&self, run: RunRef<'_>) -> Result<(RunNo, MutexGuard<'_, LogState>)> {
+    pub(crate) fn lock_named(&self, run: RunRef<'_>) -> Result<(RunNo, Held<'_, LogState>)> {
         let mut last = None;
         loop {
             let run_no = self.reader.named(run, Detail::Name)?.resolve()?;

@@ -21,11 +21,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::engine::read::Reader;
 use crate::engine::setup::Setup;
 use crate::engine::setup::due::{Due, Wanted};
+use crate::engine::setup::locks::{Held, Rank, Ranked};
 use crate::engine::setup::observer::Activity;
 use crate::engine::space::Space;
 use crate::engine::state::log_state::LogState;
@@ -45,17 +44,17 @@ pub(crate) struct Log {
     pub(crate) disk: Disk,
     pub(crate) extent_size: ExtentSize,
     pub(crate) space: Arc<Space>,
-    pub(crate) state: Arc<Mutex<LogState>>,
+    pub(crate) state: Arc<Ranked<LogState>>,
     pub(crate) reader: Reader,
     /// Held by the one who tells the manifest of sealed segments.
-    noting: Mutex<()>,
+    noting: Ranked<()>,
     /// Held by the one who writes a large record in pieces.
-    rows: Mutex<()>,
+    rows: Ranked<()>,
     /// Threads that wait for the state to append to it.
     turns: Turns,
     /// Segments that are set aside for when the tail's is full, in the order of their numbers;
     /// locked while another one is in the background.
-    pub(crate) reserved: Mutex<VecDeque<Arc<Segment>>>,
+    pub(crate) reserved: Ranked<VecDeque<Arc<Segment>>>,
     pub(crate) commit: CommitQueue,
     /// A sealed segment waits for the sync that covers it.
     sealing: AtomicBool,
@@ -74,7 +73,7 @@ impl Log {
         space: Arc<Space>,
         state: LogState,
     ) -> Self {
-        let state = Arc::new(Mutex::new(state));
+        let state = Arc::new(Ranked::new(Rank::State, state));
         Self {
             disk: space.disk.clone(),
             extent_size: setup.extent_size,
@@ -83,10 +82,10 @@ impl Log {
             due,
             space,
             state,
-            noting: Mutex::default(),
-            rows: Mutex::default(),
+            noting: Ranked::new(Rank::Noting, ()),
+            rows: Ranked::new(Rank::Rows, ()),
             turns: Turns::default(),
-            reserved: Mutex::default(),
+            reserved: Ranked::new(Rank::Reserved, VecDeque::new()),
             commit: CommitQueue::default(),
             sealing: AtomicBool::new(false),
         }
@@ -146,7 +145,7 @@ impl Log {
     /// Unlocks, waits for what was asked for, and does what is due.
     pub(crate) fn finish(
         &self,
-        state: MutexGuard<'_, LogState>,
+        state: Held<'_, LogState>,
         end: LogPosition,
         level: Durability,
     ) -> Result<()> {

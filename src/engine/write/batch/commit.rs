@@ -4,13 +4,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use super::{Batch, Committed, Expected, Write};
 use crate::engine::read::documents::{StoredVersion, Versions, VersionsInMemory, document_ids};
 use crate::engine::read::named::Detail;
 use crate::engine::read::resolve::{StoredRuns, bring_in};
 use crate::engine::setup::due::Wanted;
+use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::HotRun;
 use crate::engine::state::fold::CREATES;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
@@ -188,7 +187,7 @@ impl Log {
     /// Refuses the batch unless all documents are as they must be, and all runs are there. Answers
     /// the versions that are there, those that go, and the state that this is so in. What the
     /// catalog knows of them is asked without the lock.
-    fn look(&self, planned: &mut [Planned<'_>]) -> Result<(MutexGuard<'_, LogState>, Found)> {
+    fn look(&self, planned: &mut [Planned<'_>]) -> Result<(Held<'_, LogState>, Found)> {
         loop {
             let is_loaded = |write: &Planned<'_>, state: &LogState| {
                 matches!(write.write, Write::Append { .. }) && state.hot.by_id(write.id.as_str()).1

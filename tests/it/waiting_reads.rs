@@ -1,0 +1,198 @@
+//! Reads that wait for the disk hold up no append.
+//!
+//! The store has no index and no views, so that a question reads directories and frames by call. A
+//! storage lets no read pass while its gate is shut: a thread asks, and once it waits for the disk,
+//! the test appends.
+
+use std::io;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{
+    Allow, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome, RunLog, RunWriter,
+    TailWriter,
+};
+
+/// How long something takes that never happens.
+const FOREVER: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+struct Gate {
+    shut: bool,
+    /// How many reads wait.
+    waiting: usize,
+}
+
+/// A store in memory of which the reads can be held up.
+#[derive(Debug, Default)]
+struct Gated {
+    memory: MemoryStorage,
+    gate: Mutex<Gate>,
+    changed: Condvar,
+}
+
+impl Gated {
+    fn shut(&self, shut: bool) {
+        self.gate.lock().unwrap().shut = shut;
+        self.changed.notify_all();
+    }
+
+    /// Returns once a read waits.
+    fn await_reader(&self, question: &str) {
+        let gate = self.gate.lock().unwrap();
+        let (gate, _) =
+            self.changed.wait_timeout_while(gate, FOREVER, |gate| gate.waiting == 0).unwrap();
+        assert!(gate.waiting > 0, "{question}: nothing was read");
+    }
+}
+
+impl Storage for Gated {
+    fn len(&self) -> io::Result<u64> {
+        self.memory.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut gate = self.gate.lock().unwrap();
+        if gate.shut {
+            gate.waiting += 1;
+            self.changed.notify_all();
+            gate = self.changed.wait_while(gate, |gate| gate.shut).unwrap();
+            gate.waiting -= 1;
+        }
+        drop(gate);
+        self.memory.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.memory.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.memory.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.memory.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.memory.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.memory.punch(offset, len)
+    }
+}
+
+fn options() -> Options {
+    Options::new()
+        .extent_size(64 << 10)
+        .index(false)
+        .background(false)
+        .tail_writer(TailWriter::Pwrite)
+}
+
+/// A store with runs and documents in several full segments, of which nothing is in memory and no
+/// directory was read, and a run in progress.
+fn store() -> (Arc<Gated>, RunLog, RunWriter) {
+    let storage = Arc::new(Gated::default());
+    let log = options().create_storage(storage.clone()).unwrap();
+    let new = log.start_run("agent", "new", ()).unwrap();
+    let quick = Durability::Process;
+    for number in 0..6 {
+        let metadata = Metadata::new(b"metadata").durability(quick);
+        let run = log.start_run("agent", &format!("old-{number}"), metadata).unwrap();
+        for _ in 0..4 {
+            let _ = run.append(&[7; 6_000]).unwrap();
+        }
+        let _ = run.end(&Outcome::completed().durability(quick)).unwrap();
+        log.put("documents", &format!("key-{number}"), &NewRecord::new(b"value")).unwrap();
+    }
+    log.checkpoint().unwrap();
+    (storage, log, new)
+}
+
+/// Asks while no read passes, and appends to another run as soon as the question waits.
+fn appends_go_on_during(question: &str, ask: impl FnOnce(&RunLog) + Send + 'static) {
+    let (storage, log, run) = store();
+    storage.shut(true);
+    let asking = std::thread::spawn({
+        let log = log.clone();
+        move || ask(&log)
+    });
+    storage.await_reader(question);
+    let (told, appended) = channel();
+    let appending = std::thread::spawn(move || {
+        for _ in 0..100 {
+            let _ = run.append(b"a record").unwrap();
+        }
+        told.send(()).unwrap();
+    });
+    let in_time = appended.recv_timeout(FOREVER);
+    storage.shut(false);
+    assert!(in_time.is_ok(), "{question}: appends wait for it");
+    appending.join().unwrap();
+    asking.join().unwrap();
+}
+
+#[test]
+fn appends_go_on_while_a_question_waits_for_the_disk() {
+    appends_go_on_during("agent_of", |log| {
+        assert_eq!(log.agent_of("old-1").unwrap().as_str(), "agent");
+    });
+    appends_go_on_during("run", |log| assert_eq!(log.run("old-1").unwrap().records, 4));
+    appends_go_on_during("trace", |log| assert_eq!(log.trace("old-1").unwrap().count(), 4));
+    appends_go_on_during("metadata", |log| {
+        assert_eq!(log.metadata("old-1").unwrap().unwrap().1, b"metadata");
+    });
+    appends_go_on_during("outcome", |log| assert!(log.outcome("old-1").unwrap().is_some()));
+    appends_go_on_during("a document", |log| {
+        assert_eq!(log.get("documents", "key-1").unwrap().unwrap().payload(), b"value");
+    });
+    appends_go_on_during("the version of a document", |log| {
+        assert!(log.version_of("documents", "key-1").unwrap().is_some());
+    });
+    appends_go_on_during("a list of documents", |log| {
+        assert_eq!(log.list("documents", "key", None, 10).unwrap().documents.len(), 6);
+    });
+    appends_go_on_during("a list of runs", |log| {
+        assert!(log.runs("agent", None, 10).unwrap().runs.len() >= 6);
+    });
+    appends_go_on_during("all runs", |log| {
+        assert!(log.all_runs(None, 10).unwrap().runs.len() >= 6);
+    });
+    appends_go_on_during("agents", |log| {
+        assert_eq!(log.agents(None, 10).unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn appends_go_on_while_a_call_that_writes_waits_for_the_disk() {
+    appends_go_on_during("a start again", |log| {
+        let again = log.start_run("agent", "old-1", Metadata::new(b"metadata"));
+        assert!(again.is_ok(), "{again:?}");
+    });
+    appends_go_on_during("a start with other metadata", |log| {
+        let other = log.start_run("agent", "old-1", Metadata::new(b"other"));
+        assert!(matches!(other, Err(Error::RunExists { .. })), "{other:?}");
+    });
+    appends_go_on_during("a writer", |log| {
+        let writer = log.writer("old-1");
+        assert!(matches!(writer, Err(Error::RunEnded { .. })), "{writer:?}");
+    });
+    appends_go_on_during("an append by ids", |log| {
+        let late = log.append_to("agent", "old-1", &NewRecord::new(b"late"), Allow::nothing());
+        assert!(matches!(late, Err(Error::RunEnded { .. })), "{late:?}");
+    });
+    appends_go_on_during("a document that must be absent", |log| {
+        let value = NewRecord::new(b"other");
+        let put = log.put_if("documents", "key-1", &value, Expected::Absent);
+        assert!(matches!(put, Err(Error::Conflict { .. })), "{put:?}");
+    });
+    appends_go_on_during("a hold", |log| assert!(log.hold("old-1", "evidence").unwrap()));
+    appends_go_on_during("a deletion", |log| {
+        let _ = log.delete_run("old-1").unwrap();
+    });
+}
