@@ -133,7 +133,7 @@ fn place(file: &str) -> (usize, &str) {
     let floor = FLOORS.iter().enumerate().filter(stands).max_by_key(|(_, floor)| floor.0.len());
     let (number, _) = floor.unwrap_or_else(|| panic!("{file} has no floor"));
     let folder = file.rsplit_once('/').map_or(file, |(folder, _)| folder);
-    (number, if FLOORS[number].0.ends_with(".rs") { FLOORS[number].0 } else { folder })
+    (number, if FLOORS[number].0 == file { file } else { folder })
 }
 
 /// The sets of nodes that lead to one another.

@@ -10,8 +10,8 @@
 //!
 //! `cargo test -p runlog-conformance --profile conformance`
 //!
-//! The adapter for a3s-code-core is a package of its own in the folder `a3s`, with hundreds of
-//! crates more. It is built on demand only: `cargo test` there.
+//! The adapters for a3s-code-core are packages of their own in the folders `a3s` (9.1) and `a3s3`
+//! (3.3), with hundreds of crates more. They are built on demand only: `cargo test` there.
 
 #[cfg(feature = "car")]
 pub mod car;

@@ -1,8 +1,10 @@
 //! The async faces of the stores under load, on the real disk: 64 saves of sessions, and puts of
-//! checkpoints, at the same time from one task; and a pruning alone and beside one who puts every
-//! 3 ms; and the archiving of 100,000 events that were appended one by one.
+//! checkpoints, at the same time from one task; a pruning alone and beside one who puts every 3 ms;
+//! the archiving of 100,000 events that were appended one by one, and the file that they make, in
+//! `RUNLOG_BENCH_DIR` if that is set.
 //!
-//! What is reported is the time of one save or put, of one pruning, and of one archiving.
+//! What is reported is the time of one save or put, of one pruning, and of one archiving; the bytes
+//! of the file are printed before all of that, with the part of the payload that they are.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
@@ -192,5 +194,34 @@ fn fill_in_memory(path: &std::path::Path, key: &ThreadKey) {
     std::fs::write(path, memory.to_bytes()).unwrap();
 }
 
-criterion_group!(benches, at_once, prune, archive);
+/// Prints what 100,000 events of 80 bytes take that were appended one by one, as they are left by
+/// the work that goes on meanwhile, and after a compaction.
+fn sizes(_: &mut Criterion) {
+    let folder = match std::env::var_os("RUNLOG_BENCH_DIR") {
+        Some(folder) => TempDir::new_in(folder).unwrap(),
+        None => TempDir::new().unwrap(),
+    };
+    let path = folder.path().join("store");
+    let log = Options::new().create(&path).unwrap();
+    let (session, key) = (SessionLog::<String>::new(&log), key("t"));
+    let mut payload = 0;
+    for event in 0..EVENTS {
+        let event = format!("{event:078}");
+        payload += event.len() as u64 + 2;
+        let _ = session.append(&key, &[event]).unwrap();
+    }
+    let taken = || 512 * std::os::unix::fs::MetadataExt::blocks(&path.metadata().unwrap());
+    let tell = |when: &str| {
+        let (taken, part) = (taken(), 100 * taken() / payload);
+        println!("100,000 events of 80 bytes, {when}: {taken} bytes, {part} % of the payload");
+    };
+    tell("appended");
+    std::thread::sleep(Duration::from_secs(2));
+    tell("two seconds later");
+    let _ = log.compact().unwrap();
+    log.reclaim().unwrap();
+    tell("compacted");
+}
+
+criterion_group!(benches, sizes, at_once, prune, archive);
 criterion_main!(benches);

@@ -2,23 +2,9 @@
 //!
 //! A deletion is a write as well. It takes of the space that the engine keeps back for ends and
 //! evictions; many deletions use that up. What was deleted before then gives the space for the
-//! rest, once it is freed, as the engine does when it evicts runs.
+//! rest: the engine frees it before it gives up.
 
-use runlog::{Error, Result, RunLog};
-
-/// Does something that deletes; once more with the space of what is dead, if there is none.
-pub(super) fn deleting<T, E>(log: &RunLog, mut delete: impl FnMut() -> Result<T, E>) -> Result<T, E>
-where
-    E: IsFull + From<Error>,
-{
-    match delete() {
-        Err(error) if error.is_full() => {
-            free_dead(log)?;
-            delete()
-        }
-        done => done,
-    }
-}
+use runlog::Error;
 
 /// Deletes many, at most so many in a step: fewer take less space, so that a full disk makes the
 /// steps smaller. The space of those before may do for the rest.
@@ -48,16 +34,4 @@ impl IsFull for Error {
     fn is_full(&self) -> bool {
         self.is_disk_full()
     }
-}
-
-/// Frees what was deleted, as far as that needs no space itself.
-fn free_dead(log: &RunLog) -> Result<()> {
-    // Only what the index covers can be freed.
-    for step in [RunLog::sync, RunLog::checkpoint, RunLog::reclaim] {
-        match step(log) {
-            Err(error) if error.is_disk_full() => {}
-            done => done?,
-        }
-    }
-    Ok(())
 }

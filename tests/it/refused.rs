@@ -1,7 +1,7 @@
 //! Large records and documents that are refused take no space, whatever refuses them.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use runlog::env::Environment;
 use runlog::{
@@ -9,6 +9,9 @@ use runlog::{
     SpaceReturn, Timestamp, Version,
 };
 use runlog_sim::{OpKind, SimClock, SimDisk, SimEntropy, SplitMix64, Survivors};
+
+use super::support::background::Background;
+use super::support::callout::{Points, beside};
 
 const EXTENT: u64 = 64 << 10;
 const LARGE: usize = 200_000;
@@ -231,4 +234,35 @@ fn a_write_that_is_refused_does_not_begin_its_run() {
         }
     }
     assert!(refused > 75, "{refused}");
+}
+
+/// The writer is taken at each call out of the engine, while a large record begins the run and is
+/// then refused.
+#[test]
+fn a_writer_of_a_run_that_a_refused_call_began_goes_on_with_it() {
+    let (large, allow) = (noise(LARGE), Allow::everything());
+    let mut went_on = 0;
+    for (nth, point) in (2..14).flat_map(|nth| (0..60).map(move |point| (nth, point))) {
+        let disk = SimDisk::untracked(Vec::new());
+        let points = Points::new(disk.clone());
+        let options = options(1).scheduler(Arc::new(Background::default()));
+        let log = options.create_storage(Arc::new(points.clone())).unwrap();
+        disk.fail_nth(OpKind::Allocate, nth, ErrorKind::StorageFull);
+        let writer = Mutex::new(None);
+        let append = || {
+            let appended = log.append_to("agent", "new", &NewRecord::new(&large), allow);
+            format!("{:?}", appended.map(drop).map_err(|error| error.is_disk_full()))
+        };
+        let take = || {
+            *writer.lock().unwrap() = log.writer("new").ok();
+            String::new()
+        };
+        let done = beside(&points, point, append, take);
+        disk.clear_faults();
+        if let Some(writer) = writer.into_inner().unwrap() {
+            let _ = writer.append(b"goes on").unwrap();
+            went_on += u64::from(done.answers[0] == "Err(true)");
+        }
+    }
+    assert!(went_on > 0);
 }

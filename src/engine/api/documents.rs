@@ -61,7 +61,7 @@ impl RunLog {
     ) -> Result<Version> {
         let mut batch = Batch::new();
         batch.put_if(namespace, key, *value, expected);
-        let committed = self.log().commit_batch(&batch)?;
+        let committed = self.engine().retainer.commit(&batch)?;
         Ok(committed.versions.first().copied().flatten().unwrap_or_default())
     }
 
@@ -78,7 +78,7 @@ impl RunLog {
         for (key, value) in documents {
             batch.put(namespace, key, *value);
         }
-        self.log().commit_batch(&batch)
+        self.engine().retainer.commit(&batch)
     }
 
     /// A document, as of now.
@@ -120,7 +120,7 @@ impl RunLog {
     pub fn delete(&self, namespace: &str, key: &str) -> Result<bool> {
         let mut batch = Batch::new();
         batch.delete(namespace, key).durability(Durability::Disk);
-        let committed = self.log().commit_batch(&batch)?;
+        let committed = self.engine().retainer.commit(&batch)?;
         Ok(committed.versions.iter().any(Option::is_some))
     }
 
@@ -189,6 +189,6 @@ impl RunLog {
     /// no write, or two of one document, [`Error::InvalidId`], [`Error::TooLarge`],
     /// [`Error::DiskFull`]. Nothing was written then.
     pub fn commit(&self, batch: &Batch<'_>) -> Result<Committed> {
-        self.log().commit_batch(batch)
+        self.engine().retainer.commit(batch)
     }
 }

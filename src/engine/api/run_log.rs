@@ -14,7 +14,6 @@ use crate::engine::read::receipts::Receipt;
 use crate::engine::read::trace::Trace;
 use crate::engine::retain::{Collected, GcPlan};
 use crate::engine::setup::environment::{Environment, Steps};
-use crate::engine::setup::options::Rate;
 use crate::engine::values::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
 use crate::engine::values::report::RecoveryReport;
 use crate::engine::values::summary::RunSummary;
@@ -233,7 +232,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunInProgress`].
     pub fn delete_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Deleted> {
-        let deleted = self.log().delete(run.into(), Rule::Deleted);
+        let deleted = self.engine().retainer.delete(run.into(), Rule::Deleted);
         let (_, bytes) = self.log().told(deleted, Durability::Disk)?;
         Ok(Deleted { bytes })
     }
@@ -345,19 +344,15 @@ impl RunLog {
 
     /// Gives the space of deleted runs back, as far as possible, which otherwise happens in the
     /// background: frees what is dead and, unless the options say otherwise, moves what lives out
-    /// of segments that are mostly dead.
+    /// of segments that are mostly dead. On a full disk that has no space for that the index gives
+    /// way: it is built anew once there is space for the log to go on.
     ///
     /// # Errors
     /// What made a write or sync fail. [`Error::DiskFull`] if living records must move and there is
     /// no space for a copy; what was dead as a whole is free then.
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
-        self.engine().reclaimer.reclaim()?;
-        self.log().space.give_back_freed()?;
-        if self.log().setup.options.compaction.automatic {
-            self.engine().compactor.compact_for_space(Rate::Unlimited)?;
-        }
-        Ok(())
+        self.engine().retainer.reclaim()
     }
 
     /// What the store takes from its surroundings, as its options said: for layers on top of it

@@ -37,6 +37,8 @@ pub(crate) enum IndexSlot {
     Off,
     /// None was built yet, or it was dropped.
     Absent,
+    /// It was dropped because the disk is full; see [`Checkpoints::make_way`].
+    GaveWay,
     /// The file holds one that was not opened yet.
     Stored,
     /// It is open.
@@ -151,11 +153,16 @@ impl Checkpoints {
         }
         let (catalog, fresh) = {
             let state = self.log.state.lock();
+            if matches!(*slot, IndexSlot::GaveWay)
+                && self.log.reserved.try_lock().is_some_and(|waiting| !waiting.is_empty())
+            {
+                *slot = IndexSlot::Absent;
+            }
             let durable = state.unapplied.iter().take_while(|segment| segment.is(Mark::Durable));
             (Arc::clone(&state.catalog), durable.cloned().collect::<Vec<_>>())
         };
         let behind = catalog.index().is_none_or(|index| !catalog.is_covered_by(index.applied()));
-        let wanted = !matches!(*slot, IndexSlot::Off);
+        let wanted = !matches!(*slot, IndexSlot::Off | IndexSlot::GaveWay);
         if fresh.is_empty() && !(wanted && (behind || catalog.index_failed())) {
             return Ok(());
         }
@@ -189,6 +196,9 @@ impl Checkpoints {
         state.catalog = Arc::new(next);
         if let Some(through) = through {
             state.hot.settle(through, &state.tail.builder);
+        }
+        if state.has_much_dead(fresh.iter()) {
+            self.log.due.want(Wanted::COMPACT);
         }
         drop(guard);
         for segment in fresh {
@@ -264,6 +274,37 @@ impl Checkpoints {
             || (self.log.setup.options.index
                 && state.catalog.index().is_none()
                 && !state.catalog.segments().is_empty())
+    }
+
+    /// Drops the index, and gives its space back: on a full disk it gives way to deletions. It is
+    /// built anew once there is space for the log to go on. Answers whether there was one.
+    pub(crate) fn make_way(&self) -> Result<bool> {
+        let mut slot = self.index.lock();
+        if matches!(*slot, IndexSlot::Off | IndexSlot::GaveWay) {
+            return Ok(false);
+        }
+        let space = &self.log.space;
+        let extents: Vec<ExtentNo> = {
+            let allocator = space.allocator.lock();
+            let uses = allocator.manifest.extents().uses.iter();
+            let of_index = uses.filter(|(_, used)| matches!(used, Use::Index { .. }));
+            of_index.map(|(&extent, _)| extent).collect()
+        };
+        self.drop_index(&mut slot)?;
+        *slot = IndexSlot::GaveWay;
+        let allocator = space.allocator.lock();
+        for &extent in extents.iter().filter(|extent| allocator.manifest.is_free(**extent)) {
+            space.punch_extents(extent, 1)?;
+        }
+        Ok(!extents.is_empty())
+    }
+
+    /// An index that is not there is not built: that would take what becomes free.
+    pub(crate) fn put_off(&self) {
+        let mut slot = self.index.lock();
+        if matches!(*slot, IndexSlot::Absent) {
+            *slot = IndexSlot::GaveWay;
+        }
     }
 
     /// Closes the index in order.

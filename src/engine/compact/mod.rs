@@ -125,12 +125,18 @@ impl Compactor {
         Bound { extent, bytes, segments }
     }
 
-    /// Does one step for space. On a full disk the extent that is set aside may do for a small one.
+    /// Does one step for space. On a full disk the extent that is set aside may do for a small one;
+    /// where none is, the index gives way.
     fn compact_for_space_once(&self, compacting: &mut Compacting) -> Result<Option<Compacted>> {
         match self.compact_step(compacting, Goal::Space) {
             Err(error @ Error::DiskFull { .. }) => {
                 let settled = compacting.settled.clone();
-                let step = self.compact_step(compacting, Goal::SpaceOnFullDisk);
+                let mut step = self.compact_step(compacting, Goal::SpaceOnFullDisk);
+                if let Err(Error::DiskFull { .. }) = step
+                    && self.checkpoints.make_way()?
+                {
+                    step = self.compact_step(compacting, Goal::SpaceOnFullDisk);
+                }
                 compacting.settled = settled;
                 step?.map_or(Err(error), |step| Ok(Some(step)))
             }

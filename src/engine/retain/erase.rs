@@ -52,7 +52,7 @@ impl Retainer {
     /// none is left in the file; answers its payload bytes and the extents with readers. Of
     /// a run that was deleted before, what is left is moved away from.
     pub(crate) fn erase(&self, run: RunRef<'_>) -> Result<(u64, u64)> {
-        let (space, deleted) = match self.log.delete(run, Rule::Erased) {
+        let (space, deleted) = match self.delete(run, Rule::Erased) {
             Ok((agent, bytes)) => (Some(agent), Ok(bytes)),
             Err(Error::RunNotFound { run, agent }) => {
                 (agent.clone(), Err(Error::RunNotFound { run, agent }))
@@ -70,7 +70,7 @@ impl Retainer {
     pub(crate) fn erase_document(&self, name: &str, key: &str) -> Result<(u64, u64)> {
         let (space, id) = document_ids(name, key)?;
         let bytes = self.log.reader.document_bytes(&space, &id)?;
-        self.log.commit_batch(Batch::new().delete(name, key).durability(Durability::Disk))?;
+        self.commit(Batch::new().delete(name, key).durability(Durability::Disk))?;
         let pinned = self.sweep(&Erasing { space: Some(space), id, document: true })?.1;
         Ok((bytes, pinned))
     }

@@ -5,6 +5,7 @@
 //! - Evictions are durable before anything is freed (O8).
 
 mod erase;
+mod full_disk;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use crate::engine::compact::Compactor;
 use crate::engine::read::named::Detail;
 use crate::engine::reclaim::Reclaimer;
 use crate::engine::setup::due::Wanted;
-use crate::engine::setup::options::Rate;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::write::Log;
@@ -192,14 +192,11 @@ impl Retainer {
         drop(catalog);
         let mut count = 0;
         while let Err(Error::DiskFull { .. }) = done
-            && evicted.len() > count
+            && (evicted.len() > count || self.checkpoints.make_way()?)
         {
             // What was evicted may give the space for the rest.
             count = evicted.len();
-            self.free_evicted(evicted.len() as u64)?;
-            if self.log.setup.options.compaction.automatic {
-                self.compactor.compact_for_space(Rate::Unlimited)?;
-            }
+            self.free_on_full_disk()?;
             done = self.evict_all(&plan.evict, None, &mut evicted);
         }
         done?;

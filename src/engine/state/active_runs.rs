@@ -36,6 +36,8 @@ pub(crate) struct HotRun {
     pub(crate) touched: bool,
     /// A version of a document of which pieces are being written.
     pub(crate) pending: bool,
+    /// A caller has a writer of it.
+    pub(crate) has_writer: bool,
 }
 
 impl HotRun {
@@ -60,6 +62,7 @@ impl HotRun {
             status: RunStatus::InProgress,
             touched: false,
             pending: false,
+            has_writer: false,
         }
     }
 

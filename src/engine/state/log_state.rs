@@ -74,6 +74,9 @@ const _: () = assert!(NUMBERS_AHEAD / 2 > (64 << 20) / frame::FRAME_HEADER_LEN a
 
 /// A checkpoint is due when this many segments are waiting for one.
 const CHECKPOINT_DUE: usize = 4;
+/// A checkpoint is due when so many bytes of segments are waiting of which something is dead: only
+/// what the catalog covers can be freed.
+const DEAD_DUE: u64 = 4 << 20;
 /// Appends help with the checkpoint when this many segments are waiting, so that memory stays
 /// bounded.
 const CHECKPOINT_LATE: usize = 24;
@@ -123,10 +126,22 @@ impl LogState {
         self.tail = Tail::new(segment, (SEGMENT_HEADER_LEN, allocated), builder, writer);
     }
 
-    /// A checkpoint is due: segments or runs wait for one.
+    /// A checkpoint is due: segments or runs wait for one, or what is dead in segments does.
     pub(crate) fn is_due(&self) -> bool {
         let waiting = self.unapplied.len();
-        waiting >= CHECKPOINT_DUE || (waiting > 0 && self.hot.len() >= RUNS_DUE)
+        waiting >= CHECKPOINT_DUE
+            || self.has_much_dead(self.unapplied.iter())
+            || (waiting > 0 && self.hot.len() >= RUNS_DUE)
+    }
+
+    /// Whether these segments, which wait for a checkpoint or waited for it, are worth a look for
+    /// what is dead in them.
+    pub(crate) fn has_much_dead<'s>(
+        &self,
+        mut waiting: impl ExactSizeIterator<Item = &'s Arc<Segment>>,
+    ) -> bool {
+        waiting.len() as u64 * self.tail.segment.extent_size().bytes() >= DEAD_DUE
+            && waiting.any(|segment| self.suspects.contains(&segment.id()))
     }
 
     /// A checkpoint is late: appends help, so that memory stays bounded.

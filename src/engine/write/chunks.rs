@@ -161,7 +161,7 @@ impl Log {
     }
 
     /// Gives up versions of documents that were not written to their end, and runs that a refused
-    /// call created, unless another call has used them since.
+    /// call created, unless another call has used them since, or has a writer of them.
     pub(crate) fn give_up(&self, numbers: impl IntoIterator<Item = RunNo>) {
         let mut has_dead = false;
         for run_no in numbers {
@@ -171,7 +171,10 @@ impl Log {
                         let is_empty =
                             run.next_seq == Seq(0) && !run.started && !run.status.is_ended();
                         let row = || state.row_in_memory(run_no);
-                        run.document || is_empty && row().is_some_and(|row| !row.is_held())
+                        run.document
+                            || is_empty
+                                && !run.has_writer
+                                && row().is_some_and(|row| !row.is_held())
                     });
                     if is_unused {
                         self.evict_unfinished(&mut state, run_no, stored);

@@ -95,19 +95,22 @@ impl Log {
     ) -> Result<(Option<RunNo>, Held<'_, LogState>)> {
         loop {
             let (run_no, state) = self.lock_named(run)?;
-            let hold = state.row_in_memory(run_no).and_then(|row| row.hold);
-            let (Some(held), Some(reason)) = (hold.filter(|hold| hold.held), reason) else {
-                let is_held = hold.is_some_and(|hold| hold.held);
-                return Ok(((is_held || reason.is_some()).then_some(run_no), state));
+            let hold_of = |state: &LogState, run_no| {
+                let hold = state.row_in_memory(run_no).and_then(|row| row.hold);
+                hold.filter(|hold| hold.held)
             };
-            let frame = state.frame_at(Some(held.at));
+            let (hold, reason) = match (hold_of(&state, run_no), reason) {
+                (Some(hold), Some(reason)) => (hold, reason),
+                (None, None) => return Ok((None, state)),
+                _ => return Ok((Some(run_no), state)),
+            };
+            let frame = state.frame_at(Some(hold.at));
             // The frame is read without the lock.
             drop(state);
             let known = frame.map(|(segment, offset)| frame_in(&segment, offset)).transpose()?;
             let is_same = known.is_some_and(|(_, known)| *known == *reason);
             let (again, state) = self.lock_named(run)?;
-            let hold = state.row_in_memory(again).and_then(|row| row.hold);
-            if again == run_no && hold.is_some_and(|hold| hold.held && hold.lsn == held.lsn) {
+            if again == run_no && hold_of(&state, again).is_some_and(|now| now.lsn == hold.lsn) {
                 return Ok(((!is_same).then_some(run_no), state));
             }
         }

@@ -75,7 +75,7 @@ impl Log {
         if status.is_ended() {
             return Err(Error::RunEnded { agent, run, status });
         }
-        hot.touched = true;
+        (hot.touched, hot.has_writer) = (true, true);
         Ok((run_no, agent, run))
     }
 

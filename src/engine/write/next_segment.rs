@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::engine::setup::due::Wanted;
 use crate::engine::setup::observer::Activity;
 use crate::engine::state::log_state::{LogState, NUMBERS_AHEAD};
 use crate::engine::state::segment::{Mark, Segment};
@@ -25,9 +26,14 @@ impl Log {
             return Ok(next);
         }
         let id = state.take_segment_id()?;
-        self.reserve(id, state.next_numbers()).inspect_err(|_| {
+        self.reserve(id, state.next_numbers()).inspect_err(|error| {
             // Nothing refers to the number yet.
             state.next_segment = id;
+            let tail = state.tail.segment.id();
+            if error.is_disk_full() && state.suspects.iter().any(|suspect| *suspect != tail) {
+                // What is dead there is the space for the next try.
+                self.due.want(Wanted::COMPACT);
+            }
         })
     }
 

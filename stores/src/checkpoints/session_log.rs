@@ -1,4 +1,9 @@
 //! [`SessionLog`]: the events of threads, in order, the old ones archived.
+//!
+//! Events that are appended together are one document. A document costs some hundred bytes beside
+//! its events, so small ones are put together, [`TOGETHER`] events at a time: the append that makes
+//! the number full writes one document in place of those, in its own batch. A reader that looks for
+//! one of them meanwhile finds that the head has changed, and begins anew.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -20,6 +25,12 @@ const NAMESPACE: &str = "\0session-log/";
 
 /// Events that are appended together are in documents of about this many bytes.
 const DOCUMENT: usize = 1 << 20;
+
+/// So many events in small documents are put into one.
+const TOGETHER: u64 = 64;
+
+/// The bytes of a document that is put together, at most: of large events little would be gained.
+const TOGETHER_LEN: u64 = 32 << 10;
 
 /// The events of threads, of one type. Cheap to clone; clones are the same log, and so are all that
 /// were made with the same name on the same [`RunLog`].
@@ -116,7 +127,8 @@ impl<E> SessionLog<E> {
     }
 
     /// Archives the events up to and with an ordinal: nobody sees them again, whatever the cursor,
-    /// and their space is given back once all events that were appended with them are archived too.
+    /// and their space is given back once all events that are stored with them are archived too:
+    /// those that were appended with them and, of small ones, up to 63 others.
     /// Answers how many there were that were not archived before; of ordinals that were not given
     /// yet nothing is archived. An ordinal that is archived already changes nothing.
     ///
@@ -215,21 +227,67 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
         }
         loop {
             let thread = self.space.thread_or_new(key)?;
-            let chunks = chunks(lines, thread.head.last)?;
+            let mut chunks = chunks(lines, thread.head.last)?;
             let Some(last) = chunks.last().map(|chunk| chunk.last) else { return Ok(0) };
             let mut head = thread.head;
             head.last = last;
+            let mut old = Vec::new();
+            if last - head.packed >= TOGETHER {
+                head.packed = last;
+                if let Some((whole, keys)) = self.put_together(&thread, &chunks)? {
+                    (chunks, old) = (vec![whole], keys);
+                }
+            }
             let write = self.space.head_write(key, &head)?;
             let keys: Vec<String> = chunks.iter().map(|chunk| key_of(chunk.last)).collect();
             let mut batch = self.space.begin(&thread, &write);
             for (key, chunk) in keys.iter().zip(&chunks) {
                 batch.put(&thread.documents, key, NewRecord::new(&chunk.bytes).kind("events"));
             }
+            for key in &old {
+                batch.delete(&thread.documents, key);
+            }
             if let Written::Yes(_) = self.space.commit(&mut batch)? {
                 self.space.settle()?;
                 return Ok(last);
             }
         }
+    }
+
+    /// The events that are not put together yet and new ones, as one document, and the keys of
+    /// those that it takes the place of; nothing where they are too long or too many for that, or
+    /// cannot be read.
+    fn put_together(&self, thread: &Thread, new: &[Chunk]) -> Result<Option<(Chunk, Vec<String>)>> {
+        let (log, namespace) = (&self.space.log, &thread.documents);
+        let from = key_of(thread.head.packed.max(thread.head.archived));
+        let page = log.list(namespace, "", Some(&from), PAGE)?;
+        let old = page.documents.iter().map(|document| document.bytes);
+        let len: u64 = old.chain(new.iter().map(|chunk| chunk.bytes.len() as u64)).sum();
+        if page.next.is_some() || page.documents.is_empty() || len > TOGETHER_LEN {
+            return Ok(None);
+        }
+        let (mut line, mut lines) = (None, Vec::new());
+        for listed in &page.documents {
+            let document = match log.get(namespace, &listed.key) {
+                Ok(Some(document)) => document,
+                // Readers are told of the damage.
+                Err(error) if error.is_corruption() => return Ok(None),
+                missing => return missing.map(|_| None),
+            };
+            if !join(&mut line, &mut lines, &listed.key, document.payload()) {
+                return Ok(None);
+            }
+        }
+        for chunk in new {
+            if !join(&mut line, &mut lines, &key_of(chunk.last), &chunk.bytes) {
+                return Ok(None);
+            }
+        }
+        let Some(line) = line else { return Ok(None) };
+        let mut bytes = json(&line)?;
+        bytes.append(&mut lines);
+        let keys = page.documents.into_iter().map(|document| document.key).collect();
+        Ok(Some((Chunk { last: line.first + line.count - 1, bytes }, keys)))
     }
 
     /// The events with an ordinal above the cursor that are not archived, in their order.
@@ -317,6 +375,26 @@ fn chunks(lines: &[Vec<u8>], last: u64) -> Result<Vec<Chunk>> {
         rest = behind;
     }
     Ok(chunks)
+}
+
+/// Puts the events of a document behind those of others. Answers whether it is whole, and the one
+/// that comes next.
+fn join(all: &mut Option<Line>, lines: &mut Vec<u8>, key: &str, bytes: &[u8]) -> bool {
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+    let (head, rest) = bytes.split_at(end);
+    let Ok(line) = read_json::<Line>(head, "", key) else { return false };
+    let behind = line.first.checked_add(line.count);
+    let last = behind.and_then(|behind| behind.checked_sub(1));
+    let count = rest.split(|byte| *byte == b'\n').count() as u64 - 1;
+    let is_whole = line.count == count && last.is_some_and(|last| key_of(last) == key);
+    match all {
+        _ if !is_whole || count == 0 => return false,
+        Some(all) if all.first + all.count == line.first => all.count += count,
+        Some(_) => return false,
+        None => *all = Some(line),
+    }
+    lines.extend_from_slice(rest);
+    true
 }
 
 /// Reads the events of a document from the ordinal that is due on; answers which is due next.

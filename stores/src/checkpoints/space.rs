@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 use super::error::{CheckpointError, Defect};
 use super::json::{SCHEMA_VERSION, json, read_json};
 use super::key::{TenantId, ThreadKey};
-use crate::room::deleting;
 use crate::worker::Later;
 use runlog::{Batch, Error, Expected, NewRecord, Result, RunLog, SizedThing, Version};
 
@@ -57,6 +56,15 @@ pub(super) struct Head {
     /// Everything up to this ordinal was archived. Only session logs do so.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) archived: u64,
+    /// Nothing up to this ordinal is put together any more. Only session logs do so.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) packed: u64,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { schema_version: SCHEMA_VERSION, number: 0, last: 0, archived: 0, packed: 0 }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -155,7 +163,7 @@ impl Space {
         let namespace = self.threads_of(key.tenant_id());
         let Some(document) = self.log.get(&namespace, key.thread_id())? else { return Ok(None) };
         let head: Head = read_json(document.payload(), &namespace, key.thread_id())?;
-        if head.last == u64::MAX || head.archived > head.last {
+        if head.last == u64::MAX || head.archived.max(head.packed) > head.last {
             return Err(CheckpointError::damaged(&namespace, key.thread_id(), Defect::Shape));
         }
         let documents = self.documents_of(head.number);
@@ -172,7 +180,7 @@ impl Space {
 
     fn new_thread(&self) -> Result<Thread, CheckpointError> {
         let (number, version) = self.next_number()?;
-        let head = Head { schema_version: SCHEMA_VERSION, number, last: 0, archived: 0 };
+        let head = Head { number, ..Head::default() };
         let documents = self.documents_of(number);
         Ok(Thread { head, known: Known::New(version), documents })
     }
@@ -266,7 +274,7 @@ impl Space {
     /// Likewise, of a batch that deletes: on a full disk this is what gives space back.
     pub(super) fn commit_deletion(&self, batch: &mut Batch<'_>) -> Result<Written> {
         batch.urgent();
-        deleting(&self.log, || self.commit(batch))
+        self.commit(batch)
     }
 
     /// Reads something of a thread as of one moment: again, if something was missing because the
@@ -349,8 +357,7 @@ impl Hidden {
 
     /// Shows the thread under a key that has none. Answers whether that worked.
     pub(super) fn show(self, space: &Space, key: &ThreadKey, last: u64) -> Result<bool> {
-        let (schema_version, number) = (SCHEMA_VERSION, self.number);
-        let head = json(&Head { schema_version, number, last, archived: 0 })?;
+        let head = json(&Head { number: self.number, last, ..Head::default() })?;
         let heads = space.threads_of(key.tenant_id());
         let mut batch = Batch::new();
         let value = NewRecord::json(&head).kind("thread");

@@ -5,7 +5,6 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{clear, json};
-use crate::room::deleting;
 use runlog::{
     Batch, Document, Durability, Error, Expected, NewRecord, Result, RunLog, Timestamp, Version,
 };
@@ -325,7 +324,7 @@ impl EffectLedger {
 
     /// Forgets an effect, however it stands: it may be begun again. One that is not there is fine.
     pub fn forget(&self, key: &str) -> Result<()> {
-        deleting(&self.log, || self.log.delete(&self.namespace, key)).map(|_| ())
+        self.log.delete(&self.namespace, key).map(drop)
     }
 
     /// Forgets all effects of one moment of the call. What is begun or finished after that moment

@@ -28,7 +28,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::ledger::{Begin, Claim, EffectLedger, LedgerError, Unfinished};
-use crate::room::{deleting, in_steps};
+use crate::room::in_steps;
 use runlog::{Batch, Document, Durability, Error, Expected, NewRecord, Result, RunLog, Timestamp};
 
 /// What the namespaces of consumed ids begin with; no caller's namespace should.
@@ -196,7 +196,7 @@ impl ConsumeOnce {
 
     /// Forgets an id, so that it can be consumed again. One that was not consumed is fine.
     pub fn cleanup(&self, id: &str) -> Result<()> {
-        deleting(&self.log, || self.log.delete(&self.namespace, id)).map(|_| ())
+        self.log.delete(&self.namespace, id).map(drop)
     }
 
     /// Forgets all ids that were consumed at one moment of the call. What is consumed after that
@@ -222,7 +222,7 @@ fn clear(log: &RunLog, namespace: &str) -> Result<()> {
                 batch.delete_if(namespace, &document.key, expected);
             }
             batch.durability(Durability::Disk);
-            match deleting(log, || log.commit(&batch)) {
+            match log.commit(&batch) {
                 Ok(_) => break,
                 // Another caller has written or deleted this one since.
                 Err(Error::Conflict { key, .. }) => left.retain(|document| document.key != key),

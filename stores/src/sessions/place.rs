@@ -11,7 +11,6 @@ use super::error::{Part, SessionError};
 use super::lease::{Fence, Found, Granted, WriterLease, fence, fenced};
 use super::watch::Hub;
 use crate::objects::readable;
-use crate::room::{IsFull, deleting};
 use crate::worker::Later;
 use runlog::{
     Batch, Committed, Document, Error, Expected, Lsn, NewRecord, Result, RunLog, Timestamp, Version,
@@ -54,12 +53,6 @@ enum OwnLease {
     Stays,
     /// It goes with its session.
     Ends,
-}
-
-impl IsFull for SessionError {
-    fn is_full(&self) -> bool {
-        matches!(self, Self::Store(error) if error.is_disk_full())
-    }
 }
 
 impl Drop for Place {
@@ -139,9 +132,7 @@ impl Place {
             batch.delete(space, session);
         }
         let writes = batch.len();
-        let deleted =
-            deleting(&self.log, || self.commit((session, caller), &batch, OwnLease::Ends));
-        let committed = deleted?;
+        let committed = self.commit((session, caller), &batch, OwnLease::Ends)?;
         if committed.versions.iter().take(writes).any(Option::is_some) {
             self.tell(session, None, committed.lsn);
         }
@@ -211,12 +202,11 @@ impl Place {
             None => batch.delete(&space, run),
         };
         let session = session.or(caller.map(|caller| caller.session.as_str()));
-        let write = || match session {
-            Some(session) => self.commit((session, caller), &batch, OwnLease::Stays),
-            None => Ok(self.log.commit(&batch)?),
-        };
-        let committed = if bytes.is_none() { deleting(&self.log, write) } else { write() };
-        committed.map(drop)
+        match session {
+            Some(session) => drop(self.commit((session, caller), &batch, OwnLease::Stays)?),
+            None => drop(self.log.commit(&batch)?),
+        }
+        Ok(())
     }
 
     /// All parts of a session at one moment, and the version of its head then.

@@ -81,7 +81,7 @@ impl Family {
         while let Some(record) = trace.next_view() {
             let Ok(record) = record else { continue };
             if record.kind() == Some(CHILD) {
-                if let Ok(Link { agent, run_id }) = record.json() {
+                if let Ok(Link { agent, run_id, .. }) = record.json() {
                     children.push((agent, run_id));
                 }
             } else if let Some(seq) = seq_of(record.payload()) {

@@ -3,6 +3,10 @@
 //! A child names its parent, in its identity and in each record. A parent knows its children by
 //! records of a kind of its own among its records: so the links of a run lie where the run lies,
 //! are found without looking at any other run, and go when it goes.
+//!
+//! A parent of many children ends with many links, and what its own last record is decides how it
+//! ended and what is a repetition. So a link says where the last record in front of all the links
+//! next to it is ([`Behind`]), and nobody walks them.
 
 use std::collections::HashSet;
 
@@ -12,7 +16,7 @@ use super::envelope::Envelope;
 use super::payload::RunIdentity;
 use super::{CHILD, TrajectoryLog};
 use crate::objects;
-use runlog::{AgentId, Error, NewRecord, Result, RunId, RunRef, RunSummary};
+use runlog::{AgentId, Error, NewRecord, Record, Result, RunId, RunRef, RunSummary, Seq};
 
 /// A run that is a child or the parent of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +42,25 @@ pub struct Children {
 }
 
 /// What a parent has of a child.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Link {
     pub(super) agent: String,
     pub(super) run_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    behind: Option<Behind>,
+}
+
+/// What is in front of a link, as it was when the link was about to be written. Other calls may
+/// have appended meanwhile: it counts only if the link is the record that it was to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Behind {
+    /// The number of the run.
+    run: u64,
+    /// The place that the link was to have.
+    place: u64,
+    /// The last record in front that is no link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last: Option<u64>,
 }
 
 impl TrajectoryLog {
@@ -82,7 +101,8 @@ impl TrajectoryLog {
         }
         links.sort_unstable();
         let mut seen = HashSet::new();
-        let first = links.into_iter().filter(|(_, link)| seen.insert(link.clone()));
+        let mut is_new = |link: &Link| seen.insert((link.agent.clone(), link.run_id.clone()));
+        let first = links.into_iter().filter(|(_, link)| is_new(link));
         let runs = first.map(|(_, link)| self.relative(&link.agent, &link.run_id));
         Ok(Children { runs: runs.collect::<Result<_>>()?, damage })
     }
@@ -92,11 +112,48 @@ impl TrajectoryLog {
         // A child that could not be stored is not announced.
         RunId::new(child)?;
         let home = self.home_of(parent)?;
-        let link = Link { agent: self.agent().to_string(), run_id: child.to_owned() };
+        let behind = self.behind((home.as_str(), parent))?;
+        let link = Link { agent: self.agent().to_string(), run_id: child.to_owned(), behind };
         let bytes = serde_json::to_vec(&link)
             .map_err(|source| Error::Json { source: std::sync::Arc::new(source) })?;
         self.append((home.as_str(), parent), &NewRecord::json(&bytes).kind(CHILD))?;
         Ok(())
+    }
+
+    /// What the next link of a run is behind; nothing for one that is not there, or cannot tell.
+    fn behind(&self, run: (&str, &str)) -> Result<Option<Behind>> {
+        let run = match self.inner.log.run(run) {
+            Ok(run) => run,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let newest = self.inner.log.trace(&run).and_then(|mut trace| trace.next_back().transpose());
+        let found = newest.and_then(|newest| Ok(newest.zip(Some(self.last_but_links(&run)?))));
+        let (newest, last) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(None),
+            Err(error) if is_untold(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let (place, last) = (newest.seq().0.saturating_add(1), last.map(|last| last.seq().0));
+        Ok(Some(Behind { run: run.number().0, place, last }))
+    }
+
+    /// The last record of a run that is no link to a child. Reads the last record and, if that is a
+    /// link, the one that it names.
+    pub(super) fn last_but_links(&self, run: &RunSummary) -> Result<Option<Record>> {
+        let mut trace = self.inner.log.trace(run)?;
+        while let Some(record) = trace.next_back().transpose()? {
+            if record.kind() != Some(CHILD) {
+                return Ok(Some(record));
+            }
+            let Ok(Link { behind: Some(behind), .. }) = record.json() else { continue };
+            if (behind.run, behind.place) == (run.number().0, record.seq().0) {
+                let Some(last) = behind.last.map(Seq) else { break };
+                trace = trace.range(last..=last)?;
+            }
+        }
+        Ok(None)
     }
 
     /// The name of the parent of a run.
@@ -163,4 +220,10 @@ impl TrajectoryLog {
         };
         Ok(Relative { agent: AgentId::new(agent)?, run: RunId::new(run)?, summary })
     }
+}
+
+/// Whether an error of reading the last record of a run is no reason to refuse what comes next: the
+/// run is gone, or those who read it are told of the damage.
+pub(super) fn is_untold(error: &Error) -> bool {
+    error.is_not_found() || error.is_corruption()
 }

@@ -205,7 +205,7 @@ impl TrajectoryLog {
         loop {
             let page = self.inner.log.in_progress(after.as_ref(), 256)?;
             for run in page.runs.iter().filter(|run| run.agent == *self.agent()) {
-                if self.settle_end(run.run.as_str())? {
+                if self.settle_end(run)? {
                     settled.push(run.run.clone());
                 }
             }

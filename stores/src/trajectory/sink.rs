@@ -13,12 +13,13 @@ use core::pin::Pin;
 use std::sync::Arc;
 
 use super::envelope::{Envelope, seq_of};
+use super::links::is_untold;
 use super::payload::{RunIdentity, TrajectoryRecord};
 use super::states::RunState;
-use super::{CHILD, TrajectoryLog, UNATTRIBUTED};
+use super::{TrajectoryLog, UNATTRIBUTED};
 use runlog::{
     Allow, Appended, ContentType, Durability, Error, Metadata, NewRecord, Outcome, Result, RunId,
-    RunLog, RunStatus, Seq, Ticket,
+    RunLog, RunStatus, RunSummary, Seq, Ticket,
 };
 
 /// A call of a [`TrajectorySink`] under way. What it does happens when it is polled first, so that
@@ -187,8 +188,8 @@ impl TrajectoryLog {
             return Ok(());
         }
         let key = (self.agent().as_str(), run);
-        let trace = match self.inner.log.trace(key) {
-            Ok(trace) => trace,
+        let found = match self.inner.log.run(key) {
+            Ok(found) => found,
             Err(error) if error.is_not_found() => {
                 state.known = true;
                 return Ok(());
@@ -196,16 +197,16 @@ impl TrajectoryLog {
             Err(error) => return Err(error),
         };
         state.linked = self.identity(key)?.and_then(|identity| identity.parent_run_id);
-        for record in trace.rev() {
-            // What is damaged is nobody's repetition, and is told when it is read.
-            let Ok(record) = record else { break };
-            if record.kind() != Some(CHILD) {
-                state.last = Some((record.seq(), seq_of(record.payload())));
-                // The link went in front of the record.
-                let parent = Envelope::read(record.payload()).ok().and_then(|read| read.parent);
-                state.linked = parent.or(state.linked.take());
-                break;
-            }
+        let last = match self.last_but_links(&found) {
+            // What is damaged is nobody's repetition.
+            Err(error) if is_untold(&error) => None,
+            last => last?,
+        };
+        if let Some(record) = last {
+            state.last = Some((record.seq(), seq_of(record.payload())));
+            // The link went in front of the record.
+            let parent = Envelope::read(record.payload()).ok().and_then(|read| read.parent);
+            state.linked = parent.or(state.linked.take());
         }
         state.known = true;
         Ok(())
@@ -274,23 +275,19 @@ impl TrajectoryLog {
     }
 
     /// Ends a run in progress whose last record says that it ended. Answers whether it did.
-    pub(super) fn settle_end(&self, run: &str) -> Result<bool> {
+    pub(super) fn settle_end(&self, found: &RunSummary) -> Result<bool> {
+        let run = found.run.as_str();
         let shared = self.inner.states.lock().of(run);
         let _nobody_else = shared.lock();
-        for record in self.inner.log.trace((self.agent().as_str(), run))?.rev() {
-            let Ok(record) = record else { return Ok(false) };
-            match record.kind() {
-                Some(CHILD) => {}
-                Some("run_ended") => {
-                    let envelope = Envelope::read(record.payload()).unwrap_or_default();
-                    let said = envelope.outcome.as_deref().unwrap_or_default();
-                    self.end(run, said, &envelope)?;
-                    return Ok(true);
-                }
-                _ => return Ok(false),
-            }
-        }
-        Ok(false)
+        let record = match self.last_but_links(found) {
+            Ok(Some(record)) if record.kind() == Some("run_ended") => record,
+            Err(error) if !is_untold(&error) => return Err(error),
+            _ => return Ok(false),
+        };
+        let envelope = Envelope::read(record.payload()).unwrap_or_default();
+        let said = envelope.outcome.as_deref().unwrap_or_default();
+        self.end(run, said, &envelope)?;
+        Ok(true)
     }
 
     /// Appends, whatever became of the run.

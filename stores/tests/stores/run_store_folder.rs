@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use runlog::{Options, Outcome};
+use runlog::{AgentId, Limits, Options, Outcome, Retention};
 use runlog_stores::run_store::{RetentionConfig, RunStatus, RunStore, RunStoreError};
 
 use super::run_store_world::{NOW, ended, ids, started, success, turn};
@@ -140,6 +140,16 @@ fn the_store_lives_in_its_log_beside_raw_runs() {
     store.write_started(&started("a", "r", NOW)).unwrap();
     assert_eq!(ids(&store, "a"), ["r"]);
     assert_eq!(log.runs("a", None, 9).unwrap().runs.len(), 2);
+    // The dry run, and the policy of an agent, are the engine's.
+    for (number, run) in (2..).zip(["old", "new"]) {
+        store.write_started(&started("b", run, NOW + number)).unwrap();
+        store.write_ended(&ended("b", run, NOW + number, success())).unwrap();
+    }
+    let limits = Limits::new().keep_newest(1);
+    let policy = Retention::new().for_agent(AgentId::new("b").unwrap(), limits);
+    let plan = log.gc_plan(&policy).unwrap().evict;
+    assert_eq!(plan.iter().map(|run| run.run.as_str()).collect::<Vec<_>>(), ["old"]);
+    assert_eq!(ids(&store, "b"), ["new", "old"]);
     let on = RunStore::on(log, RetentionConfig::default());
     assert_eq!(ids(&on, "a"), ["r"]);
     assert_eq!(on.root(), Path::new(""));

@@ -268,10 +268,8 @@ impl Log {
             // Documents that are not there were deleted.
             return Ok((state.next_lsn, state.end_of_log()));
         }
-        let adds = |write| matches!(write, &Write::Put { .. } | &Write::Append { .. });
-        let only_deletes = !batch.writes.iter().any(adds);
         // Evictions give back more than they take.
-        let urgency = if only_deletes || batch.is_urgent && is_short {
+        let urgency = if batch.only_deletes() || batch.is_urgent && is_short {
             Urgency::Reserve
         } else {
             Urgency::Normal

@@ -222,6 +222,17 @@ impl<'a> Batch<'a> {
         self
     }
 
+    /// Whether it gives space back on a full disk, so that it is worth an attempt to free some.
+    pub(crate) fn gives_back(&self) -> bool {
+        self.is_urgent || self.only_deletes()
+    }
+
+    /// Whether it writes nothing new.
+    fn only_deletes(&self) -> bool {
+        let adds = |write: &Write<'_>| matches!(write, Write::Put { .. } | Write::Append { .. });
+        !self.writes.iter().any(adds)
+    }
+
     /// What it must survive before the commit returns.
     fn level(&self) -> Durability {
         if self.defers_sync { Durability::Process } else { self.durability }

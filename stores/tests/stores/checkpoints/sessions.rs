@@ -1,5 +1,6 @@
 //! The events of sessions: appended, loaded, archived.
 
+use runlog::NewRecord;
 use runlog_stores::checkpoints::SessionLog;
 
 use super::*;
@@ -157,4 +158,91 @@ fn events_that_cannot_be_read_are_told_and_stay_readable() {
     log.delete(namespace, at).unwrap();
     let missing = numbers.load_since(&key, 0).unwrap_err();
     assert!(matches!(missing, CheckpointError::Damaged { .. }), "{missing}");
+}
+
+/// How many documents hold the events of the first thread.
+fn stored(log: &RunLog) -> usize {
+    log.list("\0session-log/7/default/1", "", None, usize::MAX).unwrap().documents.len()
+}
+
+#[test]
+fn small_events_that_are_appended_one_by_one_are_put_together_and_come_back_as_they_were() {
+    in_each_life(|log| {
+        let (key, mut most) = (key("t"), 0);
+        for number in 1..=200 {
+            assert_eq!(
+                Session::new(&log()).append(&key, &events(number..=number)).unwrap(),
+                number
+            );
+            let now = log();
+            most = most.max(stored(&now));
+            for cursor in [0, 1, 62, 63, 64, 65, 127, 128, 150, number - 1] {
+                let loaded = Session::new(&now).load_since(&key, cursor).unwrap();
+                assert_eq!(loaded, events(cursor + 1..=number), "{number} behind {cursor}");
+            }
+        }
+        assert!(most <= 64 + 2, "{most} documents");
+        assert_eq!(stored(&log()), 3 + 200 % 64);
+        assert_eq!(Session::new(&log()).archive_before(&key, 70).unwrap(), 70);
+        assert_eq!(Session::new(&log()).load_since(&key, 0).unwrap(), events(71..=200));
+        assert_eq!(stored(&log()), 2 + 200 % 64);
+        assert_eq!(Session::new(&log()).archive_before(&key, 195).unwrap(), 125);
+        for number in 201..=260 {
+            Session::new(&log()).append(&key, &events(number..=number)).unwrap();
+        }
+        assert_eq!(Session::new(&log()).load_since(&key, 0).unwrap(), events(196..=260));
+        assert_eq!(Session::new(&log()).archive_before(&key, u64::MAX).unwrap(), 65);
+        assert_eq!(stored(&log()), 0);
+    });
+}
+
+#[test]
+fn large_events_and_such_that_cannot_be_read_are_left_as_they_are() {
+    let log = in_memory();
+    let (session, key) = (Session::new(&log), key("t"));
+    for number in 1..=70 {
+        session.append(&key, &[json!({ "event": number, "text": "x".repeat(1000) })]).unwrap();
+    }
+    assert_eq!(stored(&log), 70);
+    session.append(&key, &events(71..=71)).unwrap();
+    let namespace = "\0session-log/7/default/1";
+    let damaged = log.list(namespace, "", None, usize::MAX).unwrap().documents.remove(70);
+    log.put(namespace, &damaged.key, &NewRecord::json(b"{}")).unwrap();
+    for number in 72..=140 {
+        assert_eq!(session.append(&key, &events(number..=number)).unwrap(), number);
+    }
+    assert_eq!(stored(&log), 140);
+    assert!(session.load_since(&key, 0).is_err());
+    assert_eq!(session.load_since(&key, 71).unwrap(), events(72..=140));
+    // It goes on behind them.
+    session.append(&key, &events(141..=141)).unwrap();
+    for number in 142..=240 {
+        session.append(&key, &events(number..=number)).unwrap();
+    }
+    assert!(stored(&log) < 240);
+    assert_eq!(session.load_since(&key, 71).unwrap(), events(72..=240));
+}
+
+#[test]
+fn who_reads_and_archives_beside_one_who_appends_sees_whole_beginnings() {
+    let log = in_memory();
+    let (session, key) = (Session::new(&log), key("t"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=1_000 {
+                assert_eq!(session.append(&key, &events(number..=number)).unwrap(), number);
+            }
+        });
+        let mut archived = 0;
+        loop {
+            let loaded = session.load_numbered_since(&key, 0).unwrap();
+            let (first, last) = (archived + 1, loaded.last().map_or(archived, |last| last.0));
+            let values: Vec<Value> = loaded.into_iter().map(|(_, event)| event).collect();
+            assert_eq!(values, events(first..=last));
+            if last == 1_000 {
+                break;
+            }
+            archived += session.archive_before(&key, last / 2).unwrap();
+        }
+    });
 }

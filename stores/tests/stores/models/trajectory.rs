@@ -7,6 +7,7 @@ use runlog_stores::trajectory::{
 };
 
 use super::*;
+use runlog::{Allow, Outcome, RunStatus};
 
 struct Trajectories;
 
@@ -38,6 +39,9 @@ fn name(actor: usize, run: u8) -> String {
     format!("{actor}/{run}")
 }
 
+/// Calls of an actor after which no run is left that one of them began.
+const LONG_OVER: u32 = 4_000;
+
 /// The parent of some runs of an actor, which is never recorded itself.
 fn parent(actor: usize, begun: u32) -> String {
     format!("parent {actor} {}", begun / 200)
@@ -53,6 +57,16 @@ fn record(actor: usize, run: u8, begun: u32, seq: u64, is_last: bool) -> Traject
         _ => TrajectoryPayload::TurnStarted,
     };
     TrajectoryRecord::new(&identity, seq, 1_700_000_000_000 + u64::from(begun), payload)
+}
+
+/// Deletes a parent, so that there are not more and more runs in progress.
+fn forget(log: &RunLog, parent: &str) -> runlog::Result<()> {
+    let outcome = Outcome::new(RunStatus::Completed);
+    let ended = log.end_run("agent", parent, &outcome, Allow::nothing());
+    match ended.and_then(|_| log.delete_run(("agent", parent))) {
+        Err(error) if error.is_not_found() => Ok(()),
+        deleted => deleted.map(drop),
+    }
 }
 
 impl Subject for Trajectories {
@@ -89,6 +103,9 @@ impl Subject for Trajectories {
     ) -> Result<String, Box<dyn StdError>> {
         match call {
             Call::Record { run, begun, seq, is_last, is_durable } => {
+                if *seq == 0 && *begun > LONG_OVER {
+                    forget(store.store(), &parent(actor, begun - LONG_OVER))?;
+                }
                 let recorded = store.record(&record(actor, *run, *begun, *seq, *is_last))?;
                 if *is_durable {
                     recorded.wait()?;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use runlog::{MAX_ID_LEN, Outcome, Retention};
+use runlog::{Allow, MAX_ID_LEN, NewRecord, Outcome, Retention};
 
 use super::*;
 
@@ -370,4 +370,69 @@ fn threads_that_record_parents_and_children_at_once_lose_and_mix_nothing() {
             }
         }
     });
+}
+
+/// What finding out how a mother ended reads when the store was just opened, and whether her last
+/// record is known as a repetition.
+fn looks_at_the_end(store: &Store, last: &TrajectoryRecord) -> u64 {
+    let looks = |log: &TrajectoryLog| {
+        let io = log.store().stats().unwrap().io;
+        io.reads + io.mapped_reads
+    };
+    let before = looks(&store.log);
+    store.log.settle_ends().unwrap();
+    let recorded = store.log.record(last).unwrap();
+    assert!(recorded.repeated, "the last record of the mother is in front of the links");
+    looks(&store.log) - before
+}
+
+#[test]
+fn the_last_record_of_a_parent_is_found_without_a_walk_over_its_links() {
+    let looks = |children: usize| {
+        let store = Store::new();
+        let mut mother = Recorder::root("mother");
+        record_all(&store.log, &[mother.started()]);
+        for number in 0..children {
+            let mut child = mother.child(&format!("early {number}"));
+            record_all(&store.log, &child.whole(0));
+        }
+        let last = mother.turn();
+        store.log.record(&last).unwrap();
+        for number in 0..children {
+            let mut child = mother.child(&format!("late {number}"));
+            record_all(&store.log, &child.whole(0));
+        }
+        looks_at_the_end(&store.killed(), &last)
+    };
+    let (few, many) = (looks(3), looks(300));
+    assert!(many < few + 20, "{few} looks with 3 links behind it, {many} with 300");
+}
+
+#[test]
+fn links_that_do_not_say_what_is_in_front_of_them_or_say_so_too_late_are_walked_over() {
+    let store = Store::new();
+    let mut mother = Recorder::root("mother");
+    record_all(&store.log, &[mother.started()]);
+    store.log.record(&mother.child("first").started()).unwrap();
+    let number = store.store.run((AGENT, "mother")).unwrap().number().0;
+    let last = mother.turn();
+    store.log.record(&last).unwrap();
+    // As an earlier version wrote them; of another run; and as of before the last record.
+    for behind in [
+        json!(null),
+        json!({ "run": number + 1, "place": 4, "last": 0 }),
+        json!({ "run": number, "place": 2, "last": 0 }),
+        json!({ "run": number, "place": 2 }),
+    ] {
+        let mut link = json!({ "agent": AGENT, "run_id": "old" });
+        if !behind.is_null() {
+            link["behind"] = behind;
+        }
+        let bytes = serde_json::to_vec(&link).unwrap();
+        let record = NewRecord::json(&bytes).kind("\0child");
+        store.store.append_to(AGENT, "mother", &record, Allow::everything()).unwrap();
+    }
+    store.log.record(&mother.child("second").started()).unwrap();
+    looks_at_the_end(&store.killed(), &last);
+    store.always(|log| assert_eq!(children(log, "mother"), ["first", "old", "second"]));
 }

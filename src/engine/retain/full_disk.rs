@@ -1,0 +1,95 @@
+//! How a full disk is cleaned up: something must be written before anything is free.
+//!
+//! - The end of each segment is kept back for evictions and ends (`write/place.rs`).
+//! - Large stores set one extent aside, for compaction where only parts of segments are dead
+//!   (`space/reserve.rs`).
+//! - The index gives way: the directories answer in its place, and it is built anew once there is
+//!   space for the log to go on. So small stores keep no extent for this, and need none.
+
+use crate::engine::retain::Retainer;
+use crate::engine::setup::options::Rate;
+use crate::engine::write::batch::{Batch, Committed};
+use crate::error::{Error, Result};
+use crate::gc::Rule;
+use crate::types::{AgentId, RunRef};
+
+impl Retainer {
+    /// Does all writes of a batch, or none.
+    pub(crate) fn commit(&self, batch: &Batch<'_>) -> Result<Committed> {
+        let commit = || self.log.commit_batch(batch);
+        if batch.gives_back() { self.deleting(commit) } else { commit() }
+    }
+
+    /// Deletes an ended run; answers its agent and its payload bytes.
+    pub(crate) fn delete(&self, run: RunRef<'_>, rule: Rule) -> Result<(AgentId, u64)> {
+        self.deleting(|| self.log.delete(run, rule))
+    }
+
+    /// Does something that deletes. On a full disk once more after what is dead was freed, and once
+    /// more after the index gave way.
+    fn deleting<T>(&self, mut delete: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut done = delete();
+        for gives_way in [false, true] {
+            let is_full = matches!(done, Err(Error::DiskFull { .. }));
+            if !is_full || gives_way && !self.checkpoints.make_way()? {
+                break;
+            }
+            self.free_on_full_disk()?;
+            done = delete();
+        }
+        done
+    }
+
+    /// Frees what is dead, or dead in part, as far as there is space for that.
+    pub(super) fn free_on_full_disk(&self) -> Result<()> {
+        self.checkpoints.put_off();
+        self.checkpoints.cover_seals()?;
+        self.reclaimer.reclaim()?;
+        self.log.space.give_back_freed()?;
+        if self.log.setup.options.compaction.automatic {
+            match self.compactor.compact_for_space(Rate::Unlimited) {
+                Err(Error::DiskFull { .. }) => {}
+                compacted => drop(compacted?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the space of what was deleted back, as far as possible.
+    pub(crate) fn reclaim(&self) -> Result<()> {
+        // Only what the catalog covers can be freed.
+        self.checkpoints.cover_seals()?;
+        self.reclaimer.reclaim()?;
+        self.log.space.give_back_freed()?;
+        let compacted = if self.log.setup.options.compaction.automatic {
+            self.compactor.compact_for_space(Rate::Unlimited).map(drop)
+        } else {
+            Ok(())
+        };
+        self.let_log_go_on()?;
+        compacted
+    }
+
+    /// Sees to it that there is a segment for the log to go on in if the tail is half full and has
+    /// something that is dead: that can only be freed behind the tail.
+    fn let_log_go_on(&self) -> Result<()> {
+        for gives_way in [false, true] {
+            let is_due = {
+                let mut state = self.log.state.lock();
+                // An attempt that failed left it as it was; one on its way has the lock.
+                let waiting = self.log.reserved.try_lock();
+                state.has_next &= waiting.is_none_or(|waiting| !waiting.is_empty());
+                let is_half_full = state.tail.offset > self.log.extent_size.bytes_u32() / 2;
+                is_half_full && state.suspects.contains(&state.tail.segment.id())
+            };
+            if !is_due || gives_way && !self.checkpoints.make_way()? {
+                break;
+            }
+            match self.log.reserve_ahead() {
+                Err(Error::DiskFull { .. }) => {}
+                reserved => return reserved,
+            }
+        }
+        Ok(())
+    }
+}
