@@ -44,7 +44,7 @@ impl<T> Ranked<T> {
         Held { guard: self.lock.lock(), _order: order.entered() }
     }
 
-    /// Takes the lock if it is free: whoever does not wait need not keep to the order.
+    /// Takes the lock if it is free: a caller that does not wait need not keep to the order.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
         let guard = self.lock.try_lock()?;
