@@ -11,14 +11,14 @@ use parking_lot::{Mutex, MutexGuard};
 /// The place of a lock in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rank {
+    /// Writing a large record in pieces.
+    Rows,
     /// Moving, retiring and freeing segments.
     Compacting,
     /// The index.
     Index,
     /// Telling the manifest of sealed segments.
     Noting,
-    /// Writing a large record in pieces.
-    Rows,
     /// The state of the log.
     State,
     /// Segments that are set aside.
