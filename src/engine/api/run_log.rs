@@ -211,8 +211,9 @@ impl RunLog {
         self.log().reader.agents_page(after, limit)
     }
 
-    /// Ends, as [`RunStatus::Interrupted`], all runs in progress that were neither started nor
-    /// appended to since the store was opened: their writers are gone. A second call finds none.
+    /// Ends, as [`Interrupted`](crate::RunStatus), all runs in progress that were neither started
+    /// nor appended to since the store was opened: their writers are gone. A second call finds
+    /// none.
     ///
     /// # Durability
     /// Disk.

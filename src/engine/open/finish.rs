@@ -26,6 +26,7 @@ pub(crate) fn finish(
     report: &mut RecoveryReport,
 ) -> Result<()> {
     let log = &*engine.log;
+    let has_index = matches!(*engine.checkpoints.index.lock(), IndexSlot::Stored);
     {
         let mut state = log.state.lock();
         let in_order = log.space.allocator.lock().superblock.flags & FLAG_SALVAGED == 0;
@@ -62,7 +63,7 @@ pub(crate) fn finish(
         // Directories that had to be rebuilt.
         let segments = state.catalog.segments().iter().chain(&state.unapplied);
         report.damaged.extend(segments.filter_map(|segment| segment.directory_damage().cloned()));
-        begin_epoch(engine, &mut state, end)?;
+        begin_epoch(log, &mut state, end, has_index)?;
     }
     log.note_seals()?;
     if log.space.allocator.lock().superblock.flags & FLAG_SALVAGED != 0 {
@@ -71,17 +72,16 @@ pub(crate) fn finish(
     Ok(())
 }
 
-/// R7: the superblock says that the log is durable up to `end`, and which numbers may be used.
-fn begin_epoch(engine: &Engine, state: &mut LogState, end: LogPosition) -> Result<()> {
-    let log = &engine.log;
-    let opening = matches!(*engine.checkpoints.index.lock(), IndexSlot::Stored);
+/// R7: the superblock says that the log is durable up to `end`, which numbers may be used, and that
+/// the index is about to be opened if there is one.
+fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition, has_index: bool) -> Result<()> {
     let mut allocator = log.space.allocator.lock();
     state.promised = state.numbers_ahead();
     allocator.write_superblock(|block| {
         block.boot_id = log.setup.options.environment.boot();
         block.durable = end;
         block.flags &= FLAG_SALVAGED;
-        block.flags |= if opening { FLAG_INDEX_OPENING } else { 0 };
+        block.flags |= if has_index { FLAG_INDEX_OPENING } else { 0 };
         block.next_segment = state.next_segment;
         (block.next_run_no, block.next_lsn) = state.promised;
     })?;

@@ -11,14 +11,14 @@ use parking_lot::{Mutex, MutexGuard};
 /// The place of a lock in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rank {
+    /// Writing a large record in pieces.
+    Rows,
     /// Moving, retiring and freeing segments.
     Compacting,
     /// The index.
     Index,
     /// Telling the manifest of sealed segments.
     Noting,
-    /// Writing a large record in pieces.
-    Rows,
     /// The state of the log.
     State,
     /// Segments that are set aside.
@@ -44,7 +44,7 @@ impl<T> Ranked<T> {
         Held { guard: self.lock.lock(), _order: order.entered() }
     }
 
-    /// Takes the lock if it is free: whoever does not wait need not keep to the order.
+    /// Takes the lock if it is free: a caller that does not wait need not keep to the order.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
         let guard = self.lock.try_lock()?;
