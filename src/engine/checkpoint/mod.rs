@@ -154,7 +154,9 @@ impl Checkpoints {
         let (catalog, fresh) = {
             let state = self.log.state.lock();
             if matches!(*slot, IndexSlot::GaveWay)
-                && self.log.reserved.try_lock().is_some_and(|waiting| !waiting.is_empty())
+                && self.log.reserved.try_lock().is_some_and(|waiting| {
+                    waiting.front().is_some_and(|next| next.is(Mark::Allocated))
+                })
             {
                 *slot = IndexSlot::Absent;
             }
@@ -183,6 +185,8 @@ impl Checkpoints {
             index = self.apply_to_index(&mut slot, &segments);
             if index.is_none() {
                 self.drop_index(&mut slot)?;
+                // Perhaps it has no space: it is tried again once the log has some.
+                *slot = IndexSlot::GaveWay;
             }
         }
         let next = Catalog::new(segments, through, index);
@@ -292,9 +296,13 @@ impl Checkpoints {
         };
         self.drop_index(&mut slot)?;
         *slot = IndexSlot::GaveWay;
-        let allocator = space.allocator.lock();
+        let mut allocator = space.allocator.lock();
+        if allocator.superblock.flags & FLAG_INDEX_OPENING != 0 {
+            allocator.write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)?;
+        }
         for &extent in extents.iter().filter(|extent| allocator.manifest.is_free(**extent)) {
-            space.punch_extents(extent, 1)?;
+            // What cannot be given back can be used all the same.
+            let _ = space.punch_extents(extent, 1);
         }
         Ok(!extents.is_empty())
     }

@@ -112,9 +112,12 @@ impl Reader {
         };
         let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (&namespace, &key))?;
         let versions = Versions::new(stored, in_memory, &moment.deleted);
+        // While it is held, each deletion copies all of it.
+        let Moment { catalog, deleted } = moment;
+        drop(deleted);
         let Some(found) = versions.current() else { return Ok(None) };
-        let (run_no, catalog) = (found.run_no, &moment.catalog);
-        let parts = found.slices.behind(catalog, run_no, &found.spans)?;
+        let run_no = found.run_no;
+        let parts = found.slices.behind(&catalog, run_no, &found.spans)?;
         let opened = Opened { agent: namespace, run: key, parts };
         let mut trace = Trace::new(Arc::new(opened), run_no, None);
         let record = trace.next().ok_or(Error::Evicted { run: None })??;

@@ -15,18 +15,22 @@ use crate::format::FrameHeader;
 use crate::index::RunRow;
 use crate::types::{RunNo, SegmentId};
 
+/// How often the catalog is asked without the lock.
+const ATTEMPTS: usize = 4;
+
 /// What the catalog knows of the runs with one id, those included that are deleted by now: of these
 /// the row may be gone.
 pub(crate) type StoredRuns = Vec<(RunNo, Result<RunRow>)>;
 
 impl Reader {
     /// The state of a store that is open, and what `ask` finds in the catalog that it has. The
-    /// catalog is asked without the lock, and again if it was replaced meanwhile.
+    /// catalog is asked without the lock, and again if it was replaced meanwhile; if that happens
+    /// again and again it is asked under the lock, so that this ends however fast the log grows.
     pub(crate) fn asked<K>(
         &self,
         ask: impl Fn(&Arc<Catalog>) -> Result<K>,
     ) -> Result<(Held<'_, LogState>, K)> {
-        loop {
+        for _ in 0..ATTEMPTS {
             let catalog = Arc::clone(&self.open()?.catalog);
             let answer = ask(&catalog)?;
             let state = self.open()?;
@@ -34,6 +38,9 @@ impl Reader {
                 return Ok((state, answer));
             }
         }
+        let state = self.open()?;
+        let answer = ask(&state.catalog)?;
+        Ok((state, answer))
     }
 
     /// The state, with all living runs with this id in memory.
@@ -44,6 +51,7 @@ impl Reader {
         }
         drop(state);
         let (mut state, stored) = self.asked(|catalog| self.stored_runs(catalog, run))?;
+        make_room(&mut state);
         bring_in(&mut state, run, stored)?;
         Ok(state)
     }
@@ -75,16 +83,19 @@ impl Reader {
     }
 }
 
-/// Brings all living runs with this id into memory, of which the catalog of this state knows these.
-/// Others that have ended may go from it.
-pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRuns) -> Result<()> {
-    if state.hot.by_id(run).1 {
-        return Ok(());
-    }
+/// Lets runs that have ended go from memory if others would make it too many.
+pub(crate) fn make_room(state: &mut LogState) {
     if state.hot.is_full()
         && let Some(through) = state.catalog.through()
     {
         state.hot.settle(through, &state.tail.builder);
+    }
+}
+
+/// Brings all living runs with this id into memory, of which the catalog of this state knows these.
+pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRuns) -> Result<()> {
+    if state.hot.by_id(run).1 {
+        return Ok(());
     }
     for (number, row) in stored {
         if !state.deleted.contains(&number) && state.hot.get(number).is_none() {

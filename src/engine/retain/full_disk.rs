@@ -17,7 +17,7 @@ impl Retainer {
     /// Does all writes of a batch, or none.
     pub(crate) fn commit(&self, batch: &Batch<'_>) -> Result<Committed> {
         let commit = || self.log.commit_batch(batch);
-        if batch.gives_back() { self.deleting(commit) } else { commit() }
+        if batch.gives_back(self.log.extent_size) { self.deleting(commit) } else { commit() }
     }
 
     /// Deletes an ended run; answers its agent and its payload bytes.

@@ -272,7 +272,14 @@ impl Retainer {
         let now = self.log.setup.now();
         let (mut rest, mut most) = (runs, EVICT_FRAME);
         while !rest.is_empty() {
-            let some = rest.get(..EVICTED_AT_ONCE).unwrap_or(rest);
+            // As many as one frame takes.
+            let mut len = 0;
+            let fits = |run: &&PlannedEviction| {
+                len += eviction(run, now).encoded_len();
+                len <= most
+            };
+            let count = rest.iter().take(EVICTED_AT_ONCE).take_while(fits).count().max(1);
+            let some = rest.get(..count).unwrap_or(rest);
             let (mut state, rows) =
                 self.log.reader.asked(|catalog| rows(catalog, some, planned))?;
             let (mut items, mut len, mut seen) = (Vec::new(), 0, 0);

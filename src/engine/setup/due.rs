@@ -96,6 +96,7 @@ impl Due {
     }
 
     /// Something was written that the background sync is to cover.
+    #[inline]
     fn wrote(&self) {
         if self.threads && !self.dirty.load(Ordering::Relaxed) {
             // Under the lock, so that the thread is either before its look or already waiting.
@@ -112,6 +113,7 @@ impl Due {
 
     /// Called by each call that changed the store, with no lock held: does what is due where there
     /// are no threads.
+    #[inline]
     pub(crate) fn after_change(&self) {
         if self.threads {
             self.wrote();

@@ -116,6 +116,7 @@ impl LogState {
     }
 
     /// Where the next frame will end up at the earliest: everything in front of it was written.
+    #[inline]
     pub(crate) fn end_of_log(&self) -> LogPosition {
         self.tail.end()
     }
@@ -145,6 +146,7 @@ impl LogState {
     }
 
     /// A checkpoint is late: appends help, so that memory stays bounded.
+    #[inline]
     pub(crate) fn is_late(&self) -> bool {
         let waiting = self.unapplied.len();
         waiting >= CHECKPOINT_LATE || (waiting > 1 && self.hot.len() >= RUNS_LATE)

@@ -164,6 +164,7 @@ impl Tail {
     }
 
     /// Whether the next `len` bytes are to be stored, and zeros went ahead of them already.
+    #[inline]
     pub(crate) fn has_zeros_for(&self, len: usize) -> bool {
         let Stores::Window { zeroed, .. } = &self.stores else { return false };
         len <= MAX_STORED && self.offset as usize + len <= *zeroed as usize

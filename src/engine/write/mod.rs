@@ -143,6 +143,7 @@ impl Log {
     }
 
     /// Unlocks, waits for what was asked for, and does what is due.
+    #[inline]
     pub(crate) fn finish(
         &self,
         state: Held<'_, LogState>,

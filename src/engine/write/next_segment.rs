@@ -122,8 +122,13 @@ impl Log {
         state.has_next = true;
         let next = state.next_numbers();
         drop(state);
-        reserved.push_back(self.reserve(id, next)?);
+        let set_aside = self.reserve(id, next).map(|segment| reserved.push_back(segment));
         drop(reserved);
+        if set_aside.is_err() {
+            let mut state = self.state.lock();
+            state.has_next = !self.reserved.lock().is_empty();
+        }
+        set_aside?;
         self.note_synced();
         Ok(())
     }

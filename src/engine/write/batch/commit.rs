@@ -4,15 +4,15 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Batch, Committed, Expected, Write};
+use super::{Batch, Committed, Expected, Write, most_urgent};
 use crate::engine::read::documents::{StoredVersion, Versions, VersionsInMemory, document_ids};
 use crate::engine::read::named::Detail;
-use crate::engine::read::resolve::{StoredRuns, bring_in};
+use crate::engine::read::resolve::{StoredRuns, bring_in, make_room};
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::HotRun;
 use crate::engine::state::fold::CREATES;
-use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
+use crate::engine::state::log_state::{LogState, Urgency};
 use crate::engine::values::Allow;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::write::Log;
@@ -28,9 +28,6 @@ use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId, Seq, Time
 
 /// The most evictions in one frame.
 const EVICTIONS: usize = 1000;
-
-/// How many last records of runs the space that is kept back takes at least.
-const LAST_WORDS: usize = 4;
 
 /// The bytes of an eviction without a receipt.
 const EVICTION_LEN: usize = 32;
@@ -192,18 +189,20 @@ impl Log {
             let is_loaded = |write: &Planned<'_>, state: &LogState| {
                 matches!(write.write, Write::Append { .. }) && state.hot.by_id(write.id.as_str()).1
             };
-            let (loaded, deleted): (Vec<bool>, _) = {
-                let state = self.reader.open()?;
-                let loaded = planned.iter().map(|write| is_loaded(write, &state));
-                (loaded.collect(), Arc::clone(&state.deleted))
+            let loaded: Vec<bool> = {
+                let mut state = self.reader.open()?;
+                make_room(&mut state);
+                planned.iter().map(|write| is_loaded(write, &state)).collect()
             };
+            // What was deleted since is left out under the lock.
+            let none = HashSet::new();
             let (mut state, stored) = self.reader.asked(|catalog| {
                 let of = |(write, loaded): (&Planned<'_>, &bool)| match write.write {
                     Write::Append { .. } if *loaded => Ok(Stored::Run(Vec::new())),
                     Write::Append { .. } => {
                         self.reader.stored_runs(catalog, write.id.as_str()).map(Stored::Run)
                     }
-                    _ => StoredVersion::all(catalog, &deleted, (&write.space, &write.id))
+                    _ => StoredVersion::all(catalog, &none, (&write.space, &write.id))
                         .map(Stored::Document),
                 };
                 planned.iter().zip(&loaded).map(of).collect::<Result<Vec<_>>>()
@@ -259,7 +258,7 @@ impl Log {
         let now = self.setup.now();
         let mut drafts = self.write_drafts(state, planned, now)?;
         let frames = drafts.iter().map(|draft| frame_len(draft.header.payload_len as usize));
-        let is_short = frames.sum::<usize>() <= reserve_len(self.extent_size) as usize / LAST_WORDS;
+        let is_short = frames.sum::<usize>() <= most_urgent(self.extent_size);
         let gone: Vec<Vec<Eviction>> = evicted.chunks(EVICTIONS).map(without_receipts).collect();
         let mut bodies = vec![Vec::new(); gone.len()];
         let evicts = gone.iter().zip(&mut bodies).map(|(some, body)| Draft::evict(some, now, body));

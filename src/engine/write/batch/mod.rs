@@ -13,8 +13,11 @@ mod commit;
 
 use core::fmt;
 
+use crate::engine::state::log_state::reserve_len;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::write::ticket::Ticket;
+use crate::format::ExtentSize;
+use crate::format::frames::frame::frame_len;
 use crate::types::{Durability, Lsn, Version};
 
 /// How a document must be for a batch, or a write, to happen.
@@ -58,6 +61,14 @@ pub struct Batch<'a> {
     is_urgent: bool,
     /// The caller waits for the disk.
     defers_sync: bool,
+}
+
+/// How many last records of runs the space that is kept back takes at least.
+const LAST_WORDS: usize = 4;
+
+/// The bytes of frames that an urgent batch has at most.
+fn most_urgent(extent_size: ExtentSize) -> usize {
+    reserve_len(extent_size) as usize / LAST_WORDS
 }
 
 /// An item of a batch. One that only says how a document must be counts as no write.
@@ -223,8 +234,15 @@ impl<'a> Batch<'a> {
     }
 
     /// Whether it gives space back on a full disk, so that it is worth an attempt to free some.
-    pub(crate) fn gives_back(&self) -> bool {
-        self.is_urgent || self.only_deletes()
+    pub(crate) fn gives_back(&self, extent_size: ExtentSize) -> bool {
+        let len = |write: &Write<'_>| match write {
+            Write::Put { value: record, .. } | Write::Append { record, .. } => {
+                frame_len(record.name().len() + record.payload().len())
+            }
+            Write::Delete { .. } | Write::Expect { .. } => 0,
+        };
+        let is_short = || self.writes.iter().map(len).sum::<usize>() <= most_urgent(extent_size);
+        self.only_deletes() || self.is_urgent && is_short()
     }
 
     /// Whether it writes nothing new.
