@@ -322,6 +322,37 @@ fn of_two_outputs_with_one_number_the_one_that_was_finished_counts() {
     }
 }
 
+/// A segment that could not be set aside has left its header where it was to be, and its number is
+/// given to the next one.
+#[test]
+fn a_header_that_was_left_behind_takes_the_place_of_no_segment_with_its_number() {
+    let (image, extent) = (compacted().image(), EXTENT as usize);
+    let mut image = image;
+    image.resize(image.len().next_multiple_of(extent), 0);
+    let mut segments = 0;
+    for at in (extent..image.len()).step_by(extent) {
+        let head = &image[at..at + SEGMENT_HEADER_LEN as usize];
+        let Ok(mut header) = SegmentHeader::decode(head) else { continue };
+        (header.key.salt, header.purpose) = (!header.key.salt, Purpose::Log);
+        let mut left = vec![0; extent];
+        left[..SEGMENT_HEADER_LEN as usize].copy_from_slice(&header.encode());
+        let whole = image[at..at + extent].to_vec();
+        for parts in [[&whole, &left], [&left, &whole]] {
+            let mut both = image.clone();
+            both[at..at + extent].copy_from_slice(parts[0]);
+            both.extend_from_slice(parts[1]);
+            let disk = SimDisk::untracked(both);
+            lose_manifest(&disk);
+            let log = open(&disk);
+            assert_eq!(lens(&log, "stays").len(), 8, "{at}");
+            assert_eq!(lens(&log, "goes on"), [100, 20_000, 20_000, 20_000, 20_000], "{at}");
+            assert!(log.verify().unwrap().is_clean(), "{at}");
+        }
+        segments += 1;
+    }
+    assert!(segments > 2, "{segments} segments");
+}
+
 #[test]
 fn a_check_of_everything_tells_of_records_that_are_lost_between_segments() {
     let image = compacted().image();

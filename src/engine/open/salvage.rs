@@ -32,25 +32,67 @@ pub(crate) fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
     let count = base.extent_size.extents_in(disk.len()?);
     let mut known: BTreeSet<SegmentId> =
         base.extents.uses.values().filter_map(segment_of).collect();
+    let mut found: BTreeMap<SegmentId, Vec<(ExtentNo, SegmentHeader)>> = BTreeMap::new();
     for extent in (0..u32::try_from(count).unwrap_or(u32::MAX)).map(ExtentNo) {
         if base.extents.uses.contains_key(&extent) {
             continue;
         }
         let at = base.extent_size.offset_of(extent);
         let head = disk.read_padded(at, SEGMENT_HEADER_LEN as usize)?;
-        let found = base.header_in(&head).filter(|header| !known.contains(&header.key.id));
-        let Some(SegmentHeader { key, purpose, .. }) = found else { continue };
-        let SegmentKey { id: segment, salt } = key;
-        base.change(extent, Change::Reserve { extent, segment, salt, purpose })?;
-        match purpose {
-            Purpose::Log => _ = known.insert(segment),
-            Purpose::Output => outputs.push((extent, key)),
+        let header = base.header_in(&head).filter(|header| !known.contains(&header.key.id));
+        if let Some(header) = header {
+            found.entry(header.key.id).or_default().push((extent, header));
+        }
+    }
+    for (_, rivals) in found {
+        for (extent, SegmentHeader { key, purpose, .. }) in that_count(disk, base, rivals)? {
+            let SegmentKey { id: segment, salt } = key;
+            base.change(extent, Change::Reserve { extent, segment, salt, purpose })?;
+            match purpose {
+                Purpose::Log => _ = known.insert(segment),
+                Purpose::Output => outputs.push((extent, key)),
+            }
         }
     }
     for (_, key) in &outputs {
         known.remove(&key.id);
     }
     salvage_outputs(disk, base, known, outputs)
+}
+
+/// Of several segments with one number, those that may count. A segment that could not be set aside
+/// has left its header, and no frame was ever written behind it; its number was given out again.
+fn that_count(
+    disk: &Disk,
+    base: &Base,
+    mut rivals: Vec<(ExtentNo, SegmentHeader)>,
+) -> Result<Vec<(ExtentNo, SegmentHeader)>> {
+    if rivals.len() > 1 {
+        let mut used = Vec::with_capacity(rivals.len());
+        for rival in &rivals {
+            if has_frames(disk, base, rival.0, rival.1.key)? {
+                used.push(*rival);
+            }
+        }
+        if used.is_empty() {
+            rivals.truncate(1);
+        } else {
+            rivals = used;
+        }
+    }
+    // Of one purpose, of which only outputs tell by themselves which of them is whole.
+    if let Some(of_log) = rivals.iter().position(|(_, header)| header.purpose == Purpose::Log) {
+        rivals = vec![rivals.swap_remove(of_log)];
+    }
+    Ok(rivals)
+}
+
+/// Whether an extent has a frame of this segment.
+fn has_frames(disk: &Disk, base: &Base, extent: ExtentNo, key: SegmentKey) -> Result<bool> {
+    let at = base.extent_size.offset_of(extent);
+    let len = usize::try_from(base.extent_size.bytes()).unwrap_or(usize::MAX);
+    let bytes = disk.read_padded(at, len)?;
+    Ok(next_frame(&bytes, &FrameCheck::new(key), 0).is_some())
 }
 
 /// Whether an extent has another owner by now than the manifest says, or none. `newest` is the
@@ -75,11 +117,7 @@ fn is_gone(
         Some(header) if header.key == key => false,
         Some(_) => is_later,
         None if head.iter().all(|&byte| byte == 0) => true,
-        None => {
-            let len = usize::try_from(base.extent_size.bytes()).unwrap_or(usize::MAX);
-            let bytes = disk.read_padded(at, len)?;
-            next_frame(&bytes, &FrameCheck::new(key), 0).is_none()
-        }
+        None => !has_frames(disk, base, extent, key)?,
     })
 }
 
