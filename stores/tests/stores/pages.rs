@@ -9,8 +9,16 @@ const PAGES: [(&str, usize); 5] = [
     (include_str!("../../../docs/migrate/trajectory.md"), 10),
 ];
 
-/// Whether a source file of the tests has a test with this path.
+/// Whether a source file of the tests has a test with this path, or a package beside the workspace
+/// one with this name: `` `test` in `package` ``.
 fn is_there(path: &str) -> bool {
+    if let Some((test, package)) = path.split_once("` in `") {
+        let tests = format!("{}/../{package}/tests", env!("CARGO_MANIFEST_DIR"));
+        let mut files = std::fs::read_dir(tests).unwrap().map(|file| file.unwrap().path());
+        let has_test =
+            |file| std::fs::read_to_string(file).unwrap().contains(&format!("fn {test}("));
+        return files.any(has_test);
+    }
     let (modules, test) = path.rsplit_once("::").unwrap();
     let file =
         format!("{}/tests/stores/{}.rs", env!("CARGO_MANIFEST_DIR"), modules.replace("::", "/"));
