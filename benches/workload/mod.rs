@@ -161,7 +161,7 @@ impl Bare {
     /// Finds the payloads of this length that [`payload_of`] made.
     pub(crate) fn of(path: &Path, len: usize) -> Self {
         let file = File::open(path).unwrap();
-        // SAFETY: what is in the file already does not change, and nobody cuts it off.
+        // SAFETY: what is in the file already does not change, and no process cuts it off.
         #[allow(unsafe_code, reason = "the floor reads the same map as the engine")]
         let file = unsafe { Mmap::map(&file) }.unwrap();
         let mut places: HashMap<String, [Place; RECORDS]> = HashMap::new();

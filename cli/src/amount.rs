@@ -114,7 +114,7 @@ pub(crate) fn exact_size(bytes: u64) -> String {
     }
 }
 
-/// Reads an age. A number by itself is refused, but for zero, since nobody knows its unit.
+/// Reads an age. A number by itself is refused, but for zero, since its unit is unknown.
 pub(crate) fn parse_age(text: &str) -> Result<Duration, Unreadable> {
     let mut rest = text.trim();
     if rest == "0" {

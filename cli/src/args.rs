@@ -170,7 +170,7 @@ pub(crate) struct PutArgs {
     #[arg(long)]
     pub(crate) if_absent: bool,
 
-    /// Only if nobody wrote it since it had this version.
+    /// Only if no writer wrote it since it had this version.
     #[arg(long, value_name = "N", conflicts_with = "if_absent")]
     pub(crate) if_version: Option<u64>,
 }

@@ -239,7 +239,7 @@ pub(crate) fn delete(args: &DelArgs, path: &Path, out: &mut Output) -> Result<Ex
     if pinned == 0 {
         return Ok(Exit::Fine);
     }
-    // Nobody else reads here, so this is not expected; but it must not be passed over.
+    // No other process reads here, so this is not expected; but it must not be passed over.
     let extents = count(pinned, "extent");
     complain(&format!("{extents} may still have bytes of it, since somebody reads there"));
     Ok(Exit::Error)

@@ -81,7 +81,7 @@ pub(crate) fn complain(message: &str) {
     note(&format!("runlog: {message}"));
 }
 
-/// Writes one line to standard error. Nobody may be listening, which is fine.
+/// Writes one line to standard error. The reader may be gone, which is fine.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", escaped(line.as_bytes()));
 }

@@ -46,7 +46,7 @@ pub(crate) fn erase(args: &RunArgs, path: &Path, out: &mut Output) -> Result<Exi
     if pinned_extents == 0 {
         return Ok(Exit::Fine);
     }
-    // Nobody else reads here, so this is not expected; but it must not be passed over.
+    // No other process reads here, so this is not expected; but it must not be passed over.
     let extents = count(pinned_extents, "extent");
     complain(&format!("{extents} may still have bytes of it, since somebody reads there"));
     Ok(Exit::Error)

@@ -14,7 +14,7 @@ use crate::output::note;
 /// of its own, they are escaped within the error, and each line of it once more.
 pub(crate) fn answer(mut error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // Nobody may be listening, which is fine.
+        // The reader may be gone, which is fine.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }

@@ -253,7 +253,7 @@ impl SimDisk {
     }
 
     /// Whether all faults wait that are still to come: meanwhile no call counts, neither for them
-    /// nor for [`SimDisk::counts`]. For whoever looks at what the store holds in between.
+    /// nor for [`SimDisk::counts`]. For tests that look at what the store holds in between.
     pub fn set_faults_aside(&self, aside: bool) {
         self.state.lock().plan.aside = aside;
     }

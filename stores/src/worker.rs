@@ -257,7 +257,7 @@ impl Drop for Worker {
         self.queue.state.lock().ending = true;
         self.queue.changed.notify_all();
         let Some(thread) = self.thread.get_mut().take() else { return };
-        // A task that the thread woke, and that nobody wants any more, may end here.
+        // A task that the thread woke, and that its caller dropped, may end here.
         if thread.thread().id() != current().id() {
             let _ = thread.join();
         }
@@ -291,7 +291,7 @@ impl Queue {
             };
             let woken = state.take_turns();
             drop(state);
-            // Wakers are the caller's as well. Whoever waits for the job learns of its panic from
+            // Wakers are the caller's as well. Who waits for the job learns of its panic from
             // `Fill`.
             let _ = catch_unwind(|| woken.into_iter().for_each(Waker::wake));
             match job {
@@ -318,7 +318,7 @@ enum Progress<R, E> {
     Waiting(Option<Waker>),
     Begun(Option<Waker>),
     Done(Result<R, E>),
-    /// Nobody waits for the answer, or it was taken.
+    /// No caller waits for the answer, or it was taken.
     Over,
 }
 

@@ -180,7 +180,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Killing what is dead is no error; there is nobody to tell of others.
+        // Killing what is dead is no error; no caller is there to be told of others.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -230,7 +230,7 @@ impl Place {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let name = format!("runlog-demo-{}-{now}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // Fails where something is there already: nobody can prepare a folder for us.
+        // Fails where something is there already: no other user can prepare a folder for us.
         fs::create_dir(&folder).map_err(|error| Failure::file(&folder, error))?;
         Ok(Self { file: folder.join("demo.runlog"), temporary: Some(folder) })
     }

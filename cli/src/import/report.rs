@@ -222,7 +222,7 @@ impl<'a> Reporter<'a> {
         progress.shown = Some(Instant::now());
         let (done, files) = (progress.done, progress.files);
         let line = format!("\r\x1b[K{done} of {files} files, {}", size(progress.bytes));
-        // Nobody needs it: a failure to show it is none.
+        // It is only a service: a failure to show it is none.
         let _ = io::stderr().lock().write_all(line.as_bytes());
     }
 

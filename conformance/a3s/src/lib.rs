@@ -240,7 +240,7 @@ impl SessionStore for A3sSessionStore {
             if snapshot_content_digest(&to_theirs(now.snapshot))? != expected {
                 return Ok(false);
             }
-            // Whoever writes in between makes it begin again: perhaps the content is the same.
+            // A writer in between makes it begin again: perhaps the content is the same.
             if self.sessions.save_snapshot_cas(&new, Some(&now.digest)).await? {
                 return Ok(true);
             }

@@ -35,13 +35,13 @@ impl<S: Store> Group<S> {
         Self { store: Mutex::new(store), queue: Mutex::default() }
     }
 
-    /// Commits by itself, after whoever has the store now.
+    /// Commits by itself, after the thread that has the store now.
     pub(super) fn alone(&self, changes: &[Change<'_>]) {
         self.store.lock().unwrap().commit(changes);
         self.hand_over();
     }
 
-    /// The store, for what is no change. Not while other threads append: nobody would wake them.
+    /// The store, for what is no change. Not while other threads append: no thread would wake them.
     pub(super) fn store(&self) -> MutexGuard<'_, S> {
         self.store.lock().unwrap()
     }

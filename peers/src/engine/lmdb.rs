@@ -52,7 +52,7 @@ pub(super) fn open(folder: &Path, level: Level) -> impl Engine + use<> {
         // SAFETY: with these flags a loss of power can destroy the store, which is told.
         unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP) };
     }
-    // SAFETY: the folder is ours: nobody else changes the file, or cuts it off.
+    // SAFETY: the folder is ours: no other process changes the file, or cuts it off.
     let env = unsafe { options.open(folder) }.unwrap();
     let creating = env.write_txn().unwrap();
     let tables = env.create_databases_and_commit(creating, |env, creating| {

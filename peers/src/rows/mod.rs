@@ -102,7 +102,7 @@ impl Context {
         eprintln!("{:7.1} s  {what}", self.began.elapsed().as_secs_f64());
     }
 
-    /// Waits until what was written or removed up to now is on the disk, so that nobody pays for
+    /// Waits until what was written or removed up to now is on the disk, so that no row pays for
     /// what others left behind.
     pub(crate) fn calm(&self) {
         rustix::fs::syncfs(File::open(&self.dir).unwrap()).unwrap();

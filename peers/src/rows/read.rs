@@ -84,7 +84,7 @@ impl Row for Read {
     fn what(&self) -> String {
         let trace = format!(
             "The {RECORDS} records of {RECORD_LEN} B of a run by its id alone: sequence and kind \
-             of each, and its payload, copied into one buffer by whoever asked; no engine copies \
+             of each, and its payload, copied into one buffer by the caller; no engine copies \
              it before that where it need not. Runs at random, in the page cache. JSONL has a file \
              for each run, so it has the same files in each order."
         );

@@ -228,7 +228,7 @@ impl StorageBackend for IndexHost {
             state.publish(&mut allocator).map_err(plain)?;
             allocator.manifest.committed()
         };
-        // Without the locks, so that nobody who reads a page waits for the disk.
+        // Without the locks, so that no reader of a page waits for the disk.
         self.0.space.disk.sync().map_err(plain)?;
         self.0.space.allocator.lock().manifest.synced_up_to(committed);
         Ok(())

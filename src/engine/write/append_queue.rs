@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn who_has_waited_longest_is_called_after_a_turn() {
         let (turns, lock) = (Turns::default(), Mutex::new(Vec::new()));
-        assert!((0..2 * TURN).all(|_| !turns.is_over()), "nobody waits");
+        assert!((0..2 * TURN).all(|_| !turns.is_over()), "no thread waits");
         std::thread::scope(|scope| {
             let mut held = lock.lock();
             let wait = |name| {

@@ -77,7 +77,7 @@ impl CommitQueue {
 
     /// Everything in front of this position was written. Called under the lock of the state.
     pub(crate) fn wrote(&self, end: LogPosition) {
-        // That lock orders the callers, so nobody else moves the mark in between.
+        // That lock orders the callers, so no other caller moves the mark in between.
         if end > self.written() {
             self.written.store(end.to_u64(), Ordering::Release);
         }

@@ -160,7 +160,7 @@ mod tests {
         parts
     }
 
-    /// Letters of which nobody knows the next.
+    /// Letters of which none tells the next.
     fn text(len: usize, seed: u64) -> String {
         let letter =
             |place| char::from(b'a' + u8::try_from(mixed(place ^ seed << 32) % 26).unwrap());

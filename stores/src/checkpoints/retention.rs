@@ -90,7 +90,7 @@ impl<S> Checkpointer<S> {
     /// [`CheckpointError::Damaged`] and [`CheckpointError::NewerSchema`] if it cannot be told what
     /// a checkpoint needs.
     pub fn copy_thread(&self, from: &ThreadKey, to: &ThreadKey) -> Result<usize, CheckpointError> {
-        // So nobody else makes threads, and what there is of them is left from a crash.
+        // So no other call makes threads, and what there is of them is left from a crash.
         let _one_at_a_time = one_at_a_time(&self.space.log);
         loop {
             self.space.sweep_copies()?;
@@ -121,7 +121,7 @@ impl<S> Checkpointer<S> {
         }
     }
 
-    /// Writes the documents of a copy, and shows it. Answers whether nobody was in the way.
+    /// Writes the documents of a copy, and shows it. Answers whether no writer was in the way.
     fn fill(
         &self,
         mut hidden: Hidden,

@@ -126,7 +126,7 @@ impl<E> SessionLog<E> {
         Ok(self.space.threads(tenant, after, limit)?)
     }
 
-    /// Archives the events up to and with an ordinal: nobody sees them again, whatever the cursor,
+    /// Archives the events up to and with an ordinal: readers never see them again, at no cursor,
     /// and their space is given back once all events that are stored with them are archived too:
     /// those that were appended with them and, of small ones, up to 63 others.
     /// Answers how many there were that were not archived before; of ordinals that were not given

@@ -12,7 +12,7 @@
 //! The base is the prefix of the store, the length of its name, `/`, and the name, so that no two
 //! names, tenants and threads have a place in common.
 //!
-//! **Invariant:** whoever changes what a thread has writes its head in the same batch, and only if
+//! **Invariant:** each change of what a thread has writes its head in the same batch, and only if
 //! it is as it was read. So of two that do so at the same time one begins anew, and a thread whose
 //! head is gone is gone, however much it has.
 //!
@@ -102,7 +102,7 @@ impl Thread {
         matches!(self.known, Known::New(_))
     }
 
-    /// Whether nobody has written it since the other was read.
+    /// Whether no writer has written it since the other was read.
     pub(super) fn is_as(&self, other: &Self) -> bool {
         self.known == other.known
     }
@@ -298,7 +298,7 @@ impl Space {
         }
     }
 
-    /// A thread that nobody sees until it is shown; none if somebody else took the number.
+    /// A thread that no reader sees until it is shown; none if another writer took the number.
     pub(super) fn hidden(&self) -> Result<Option<Hidden>, CheckpointError> {
         let (number, counter) = self.next_number()?;
         let next =
@@ -315,7 +315,7 @@ impl Space {
     }
 }
 
-/// A thread that is made, and that nobody sees yet.
+/// A thread that is made, and that no reader sees yet.
 pub(super) struct Hidden {
     number: u64,
     marks: String,

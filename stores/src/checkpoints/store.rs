@@ -194,7 +194,7 @@ impl<S> Checkpointer<S> {
         }
     }
 
-    /// Answers whether the checkpoint is there, because nobody was faster.
+    /// Answers whether the checkpoint is there, because no other writer was faster.
     fn try_write(
         &self,
         key: &ThreadKey,
@@ -235,7 +235,7 @@ impl<S> Checkpointer<S> {
         Ok(self.space.thread(key)?.is_none_or(|now| !now.is_as(thread)))
     }
 
-    /// Writes a checkpoint and the parts that are new. Answers whether nobody was faster.
+    /// Writes a checkpoint and the parts that are new. Answers whether no other writer was faster.
     fn commit(
         &self,
         key: &ThreadKey,

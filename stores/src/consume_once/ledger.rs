@@ -18,8 +18,8 @@ const PAGE: usize = 500;
 /// A ledger of effects, by keys of the caller's choice. Cheap to clone; clones are the same ledger.
 ///
 /// Before an effect is carried out it is begun, and after that it is completed with its result, or
-/// failed. A crash in between leaves it begun: nobody can know whether the effect happened, so the
-/// ledger says so, and leaves it to the caller to find out. That is what at-most-once means.
+/// failed. A crash in between leaves it begun: no store can know whether the effect happened, so
+/// the ledger says so, and leaves it to the caller to find out. That is what at-most-once means.
 ///
 /// Each beginning has a [`Claim`], which finishing it takes. A worker that comes back late, after
 /// its effect was failed by an operator and begun by another worker, has an old claim: what it
@@ -69,8 +69,8 @@ impl Claim {
 pub enum Begin {
     /// The effect is the caller's to carry out: it was never begun, or it failed before.
     Go(Claim),
-    /// A worker began it and has not finished it. If that worker is gone, nobody knows whether the
-    /// effect happened: the caller must find out, and then complete or fail it.
+    /// A worker began it and has not finished it. If that worker is gone, no store can tell whether
+    /// the effect happened: the caller must find out, and then complete or fail it.
     Unfinished {
         /// Who began it.
         by: String,

@@ -137,7 +137,7 @@ impl ConsumeOnce {
         self.found(id)?.map(|document| consumption(id, &document)).transpose()
     }
 
-    /// What is stored under an id, once it survives power loss: whoever learns of it may never try
+    /// What is stored under an id, once it survives power loss: who learns of it may never try
     /// again, so it must not be lost with the caller who has not been told yet.
     fn found(&self, id: &str) -> Result<Option<Document>> {
         let found = self.log.get(&self.namespace, id)?;
@@ -159,8 +159,8 @@ impl ConsumeOnce {
         self.commit(id, &batch)
     }
 
-    /// Consumes an id and appends a record to a run in progress, both or none of them. So whoever
-    /// reads the run knows whether the id was used up, whatever crash there was.
+    /// Consumes an id and appends a record to a run in progress, both or none of them. So a
+    /// reader of the run knows whether the id was used up, whatever crash there was.
     ///
     /// # Errors
     /// [`ConsumeError::AlreadyConsumed`] if somebody did before; [`Error::RunNotFound`] and

@@ -8,7 +8,7 @@
 //! - END goes behind a record `ended` and has a [`Checkpoint`]: the fold of all records up to then.
 //!   Only what came later has to be read, which is next to nothing.
 //!
-//! So a crash between any two frames leaves nothing that a reader could misunderstand, and whoever
+//! So a crash between any two frames leaves nothing that a reader could misunderstand, and who
 //! writes next, or adopts, completes it.
 
 use chrono::{DateTime, Utc};
@@ -45,7 +45,7 @@ pub(super) struct Fold {
     /// Of several ends the last.
     #[serde(default, deserialize_with = "objects::optional")]
     pub(super) ended: Option<End>,
-    /// A cancellation was asked for, and nobody has said that it is over.
+    /// A cancellation was asked for, and no record says that it is over.
     pub(super) pending: bool,
     /// Lines that are no records, and records of which the bytes are damaged.
     pub(super) damaged: u64,
@@ -313,7 +313,7 @@ impl Opened {
                 Err(error) => return Err(error.into()),
             }
         }
-        // The last records may be damaged so that nobody knows their sequence.
+        // The last records may be damaged so that their sequence is unknown.
         fold.records = fold.records.max(run.records);
         fold.counted = run.records;
         Ok(())

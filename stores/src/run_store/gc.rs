@@ -29,14 +29,14 @@ pub struct Adoption {
     pub completed: usize,
     /// Runs that had been about to start, of which nothing was there yet.
     pub taken_out: usize,
-    /// Runs that somebody asked to be cancelled. They stay as they are: nobody knows whether their
-    /// work has stopped.
+    /// Runs that a caller asked to be cancelled. They stay as they are: their work may
+    /// go on.
     pub pending: usize,
 }
 
 impl RunStore {
     /// Ends all runs in progress, as [`RunTermination::Incomplete`], and answers how many. For the
-    /// start of a daemon, before it starts runs and before [`RunStore::gc`]: **whoever calls it
+    /// start of a daemon, before it starts runs and before [`RunStore::gc`]: **who calls it
     /// says that all runs in progress are orphans**, also those of other stores of this process.
     ///
     /// Runs without a start, and those with a cancellation pending, are left alone. The cost is
@@ -138,7 +138,7 @@ impl Opened {
         done
     }
 
-    /// All runs that the engine takes to be in progress. Nobody else starts or ends them meanwhile.
+    /// All runs that the engine takes to be in progress. No call starts or ends them meanwhile.
     fn each_in_progress(&self, visit: &mut dyn FnMut(&Self, Found) -> Result<()>) -> Result<()> {
         let mut after = None;
         loop {

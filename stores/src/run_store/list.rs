@@ -28,7 +28,7 @@ pub enum RunStatus {
     Completed,
     /// It ended without one: its writer was gone.
     Incomplete,
-    /// Somebody asked for it to be cancelled, and nobody has said yet that it is. Neither adopted
+    /// A caller asked for it to be cancelled, and no record says yet that it is. Neither adopted
     /// nor evicted.
     CancellationPending,
     /// It was cancelled.

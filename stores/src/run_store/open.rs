@@ -2,7 +2,7 @@
 //!
 //! The file admits one writer, while the original could be made any number of times for the same
 //! folder. So the process keeps a table of the folders that are open. It holds the engines weakly:
-//! the last store that lets go closes its file, and whoever comes at that moment waits until it is
+//! the last store that lets go closes its file, and a caller that comes then waits until it is
 //! closed, and opens it anew.
 //!
 //! What a store remembers and locks belongs to the log, not to the store: all stores on one log
@@ -44,7 +44,7 @@ struct Folder {
 
 enum State {
     Closed,
-    /// Open, or about to be closed if nobody holds it any more.
+    /// Open, or about to be closed if no handle holds it any more.
     Open(Weak<Opened>),
 }
 
@@ -86,7 +86,7 @@ impl Opened {
         self.log.as_ref().expect("the log is taken by `drop` only")
     }
 
-    /// Nobody else starts or ends this run while the guard lives.
+    /// No other call starts or ends this run while the guard lives.
     pub(super) fn lock_boundary(&self, agent: &str, run: &str) -> MutexGuard<'_, ()> {
         let place = usize::try_from(hash_of(agent, run) % BOUNDARIES as u64).unwrap_or(0);
         self.boundaries[place].lock()

@@ -149,7 +149,7 @@ pub enum RunTermination {
         #[serde(deserialize_with = "objects::one")]
         outcome: AgentOutcome,
     },
-    /// Nobody reported anything: the writer of the run is gone.
+    /// No report came: the writer of the run is gone.
     #[default]
     Incomplete,
     /// The run was cancelled, and all its work is known to have stopped.
@@ -231,7 +231,7 @@ pub enum RunCancellationStatus {
     CancelledConfirmed,
     /// The run was over before.
     AlreadyTerminal,
-    /// Nobody knows whether the work stopped.
+    /// It is not known whether the work stopped.
     TerminationUnconfirmed,
 }
 

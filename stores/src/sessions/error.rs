@@ -110,7 +110,7 @@ pub enum SessionError {
         session: String,
         /// The epoch of the caller's lease.
         epoch: u64,
-        /// The epoch of the lease that there is now; none if nobody has one.
+        /// The epoch of the lease that there is now; none if no writer has one.
         found: Option<u64>,
     },
     /// A write of another session than that of the lease. Nothing was written. The caller should

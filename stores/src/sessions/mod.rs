@@ -23,7 +23,7 @@
 //!
 //! # Writers
 //! While somebody has the lease of a session, only its holder can write that session, through
-//! [`EngineSessionStore::through`]. Sessions without a lease are written by whoever likes; the last
+//! [`EngineSessionStore::through`]. Sessions without a lease are written by any writer; the last
 //! write wins as a whole. Checkpoints are of runs: a lease guards them in the hands of its holder
 //! only.
 //!

@@ -2,7 +2,7 @@
 //!
 //! A session has a head: a document that every write of one of its parts writes again, in the same
 //! batch. The digest of a snapshot is the version of the head. That is as good as a hash of all
-//! parts, and stricter: the store never gives a version twice, so equal digests mean that nobody
+//! parts, and stricter: the store never gives a version twice, so equal digests mean that no writer
 //! wrote in between, also not the same or something that was undone; and it costs no reading.
 
 use core::fmt;

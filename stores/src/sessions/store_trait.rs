@@ -1,4 +1,4 @@
-//! What a store of sessions does, whoever implements it.
+//! What each implementation of a store of sessions does.
 
 use core::future::{Future, ready};
 use core::pin::Pin;
@@ -19,7 +19,7 @@ pub type Call<'a, R> = Pin<Box<dyn Future<Output = Result<R, SessionError>> + Se
 pub struct SessionStoreCapabilities {
     /// All parts of a session are saved and loaded as of one moment.
     pub atomic_session_snapshots: bool,
-    /// A snapshot can be saved only if nobody wrote since another was loaded.
+    /// A snapshot can be saved only if no writer wrote since another was loaded.
     pub aggregate_cas: bool,
     /// Earlier states of a session can be read.
     pub append_only_event_log: bool,
@@ -159,7 +159,7 @@ pub trait SessionStore<T: SessionTypes = JsonSessions>: Send + Sync {
         unsupported("save snapshots")
     }
 
-    /// Saves a snapshot if nobody wrote the session since the snapshot with this digest was loaded;
+    /// Saves a snapshot if it was not written since the snapshot with this digest was loaded;
     /// with no digest, if there is no session. Answers whether it did.
     fn save_snapshot_cas<'a>(
         &'a self,
@@ -190,7 +190,7 @@ pub trait SessionStore<T: SessionTypes = JsonSessions>: Send + Sync {
         missing()
     }
 
-    /// Keeps a lease for longer: until `ttl` from now. Also after it ran out, if nobody took it.
+    /// Keeps a lease for longer: until `ttl` from now. Also after it ran out, unless it was taken.
     fn renew_writer_lease<'a>(
         &'a self,
         _lease: &'a WriterLease,

@@ -25,7 +25,7 @@ pub struct SessionCommit {
     pub version: Option<Version>,
     /// The place of the change in the whole log.
     pub lsn: Lsn,
-    /// How many commits in front of this one were missed, since nobody looked for long.
+    /// How many commits in front of this one were missed, since the watcher did not look for long.
     pub skipped: u64,
 }
 

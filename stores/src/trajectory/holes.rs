@@ -9,7 +9,7 @@
 //! the record that goes on; and
 //!
 //! - if a relative started in between with 0, which is what sets a recorder back, everything from
-//!   that start on must count on without a gap, as one recorder does, and nobody may go on with a
+//!   that start on must count on without a gap, as one recorder does, and none may go on with a
 //!   number that the run has;
 //! - if none did, only relatives count that have no number in common with the run, since one
 //!   recorder gives no number twice.
@@ -133,7 +133,7 @@ impl Family {
     }
 }
 
-/// The run above a run that nobody started, as far up as there are any.
+/// The run above a run without a start, as far up as there are any.
 fn root_of(log: &TrajectoryLog, run: &(String, String)) -> (String, String) {
     let mut root = run.clone();
     let mut seen = HashSet::from([root.clone()]);

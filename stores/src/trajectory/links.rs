@@ -6,7 +6,7 @@
 //!
 //! A parent of many children ends with many links, and what its own last record is decides how it
 //! ended and what is a repetition. So a link says where the last record in front of all the links
-//! next to it is ([`Behind`]), and nobody walks them.
+//! next to it is ([`Behind`]), and no call walks them.
 
 use std::collections::HashSet;
 
@@ -64,7 +64,7 @@ struct Behind {
 }
 
 impl TrajectoryLog {
-    /// The run that started this one, `None` if nobody did. It is what the run was first started
+    /// The run that started this one, `None` if no run did. It is what the run was first started
     /// with that counts or, without a start, the first record that names a parent.
     ///
     /// # Errors

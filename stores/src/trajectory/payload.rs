@@ -88,7 +88,7 @@ pub struct RunIdentity {
 }
 
 impl RunIdentity {
-    /// A run that nobody started.
+    /// A run without a start.
     pub fn root(run_id: impl Into<String>) -> Self {
         Self { run_id: run_id.into(), ..Self::default() }
     }

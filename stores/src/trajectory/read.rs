@@ -121,7 +121,7 @@ impl StoredRecord {
 /// goes on behind it. Reads one record at a time; when it meets a hole, the sequences of all
 /// relatives once, to tell whether they have them.
 ///
-/// What a power loss took from the end of a run leaves no hole: nobody can tell that it was there.
+/// What a power loss took from the end of a run leaves no hole: no trace of it is there.
 pub struct Trajectory {
     log: TrajectoryLog,
     trace: Option<Trace>,

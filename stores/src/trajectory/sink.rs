@@ -42,7 +42,7 @@ pub trait TrajectorySink: Send + Sync {
     ///
     /// # Errors
     /// As [`TrajectoryLog::record`], and what made the sync fail: then the record is stored, and
-    /// nobody knows whether it survives.
+    /// the sink cannot tell whether it survives.
     fn record_durable(&self, record: TrajectoryRecord) -> Recording<'_>;
 }
 
@@ -198,7 +198,7 @@ impl TrajectoryLog {
         };
         state.linked = self.identity(key)?.and_then(|identity| identity.parent_run_id);
         let last = match self.last_but_links(&found) {
-            // What is damaged is nobody's repetition.
+            // A damaged event is no repetition.
             Err(error) if is_untold(&error) => None,
             last => last?,
         };
