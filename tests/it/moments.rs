@@ -4,26 +4,18 @@
 //! another handle does something: the answer must be the one of before or the one of after. The
 //! store has no index, which is read with a lock held that who writes needs.
 
-use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use runlog::env::Environment;
-use runlog::storage::{MemoryStorage, Storage};
+use runlog::storage::MemoryStorage;
 use runlog::{Allow, Error, NewRecord, Options, Outcome, Retention, RunLog, RunPage, Timestamp};
 use runlog_sim::{SimClock, SimDisk, SimEntropy};
 
 use super::support::background::Background;
-use super::support::callout::{Points, beside};
+use super::support::callout::{BeforeReads, Points, beside};
 
 const EXTENT: u64 = 64 << 10;
-
-/// A storage that does something at one of its reads.
-#[derive(Clone)]
-struct Interrupted {
-    memory: Arc<MemoryStorage>,
-    plan: Arc<Mutex<Plan>>,
-}
 
 #[derive(Default)]
 struct Plan {
@@ -34,65 +26,40 @@ struct Plan {
     act: Option<Box<dyn FnOnce() + Send>>,
 }
 
-impl core::fmt::Debug for Interrupted {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("Interrupted")
-    }
-}
+/// What happens at one of the reads of a store.
+#[derive(Clone, Default)]
+struct Interruption(Arc<Mutex<Plan>>);
 
-impl Interrupted {
-    fn new(bytes: Vec<u8>) -> Self {
-        Self { memory: Arc::new(MemoryStorage::from_bytes(bytes)), plan: Arc::default() }
+impl Interruption {
+    /// A store of these bytes, at whose reads this happens.
+    fn open(&self, options: &Options, bytes: Vec<u8>) -> RunLog {
+        let interruption = self.clone();
+        let memory = MemoryStorage::from_bytes(bytes);
+        let storage = BeforeReads::new(memory, move |len| interruption.meet(len));
+        options.open_storage(Arc::new(storage)).unwrap()
     }
 
     /// Calls `act` at the read with this number from here on, of those that are so long.
-    fn interrupt(&self, at: usize, lens: Range<usize>, act: impl FnOnce() + Send + 'static) {
+    fn plan(&self, at: usize, lens: Range<usize>, act: impl FnOnce() + Send + 'static) {
         let act: Box<dyn FnOnce() + Send> = Box::new(act);
-        *self.plan.lock().unwrap() = Plan { reads: 0, lens, at: Some(at), act: Some(act) };
+        *self.0.lock().unwrap() = Plan { reads: 0, lens, at: Some(at), act: Some(act) };
     }
 
     /// Whether there was no such read.
     fn is_over(&self) -> bool {
-        self.plan.lock().unwrap().act.take().is_some()
-    }
-}
-
-impl Storage for Interrupted {
-    fn len(&self) -> io::Result<u64> {
-        self.memory.len()
+        self.0.lock().unwrap().act.take().is_some()
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+    fn meet(&self, len: usize) {
         let act = {
-            let mut plan = self.plan.lock().unwrap();
-            plan.reads += usize::from(plan.lens.contains(&buf.len()));
+            let mut plan = self.0.lock().unwrap();
+            plan.reads += usize::from(plan.lens.contains(&len));
             let due = plan.at == Some(plan.reads);
             plan.act.take_if(|_| due)
         };
         if let Some(act) = act {
             act();
         }
-        self.memory.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.memory.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.memory.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.memory.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.memory.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.memory.punch(offset, len)
     }
 }
 
@@ -184,21 +151,20 @@ const ACTIONS: [(&str, Action); 7] = [
 
 /// Asks while something else is done at each read; answers how often.
 fn ask(image: &[u8], (asked, question): (&str, Question), (done, action): (&str, Action)) -> usize {
-    let open = |storage: &Interrupted| options(false).open_storage(Arc::new(storage.clone()));
     let (before, after) = {
-        let log = open(&Interrupted::new(image.to_vec())).unwrap();
+        let log = Interruption::default().open(&options(false), image.to_vec());
         let before = question(&log);
         action(&log);
         (before, question(&log))
     };
     for at in 1.. {
-        let storage = Interrupted::new(image.to_vec());
-        let log = open(&storage).unwrap();
+        let interruption = Interruption::default();
+        let log = interruption.open(&options(false), image.to_vec());
         let other = log.clone();
-        storage.interrupt(at, 0..usize::MAX, move || action(&other));
+        interruption.plan(at, 0..usize::MAX, move || action(&other));
         let answer = question(&log);
         assert!(answer == before || answer == after, "{asked} beside {done}, read {at}: {answer}");
-        if storage.is_over() {
+        if interruption.is_over() {
             return at - 1;
         }
     }
@@ -219,15 +185,15 @@ fn a_check_beside_a_close_reports_no_damage() {
     let image = image(true);
     // The first one that is so long is that of the manifest, with its lock held.
     for at in 2.. {
-        let storage = Interrupted::new(image.clone());
-        let log = options(true).index_cache(0).open_storage(Arc::new(storage.clone())).unwrap();
+        let interruption = Interruption::default();
+        let log = interruption.open(&options(true).index_cache(0), image.clone());
         let other = log.clone();
         // At the reads of whole segments: the index is closed before it is compared.
-        storage.interrupt(at, 8 << 10..usize::MAX, move || other.close().unwrap());
+        interruption.plan(at, 8 << 10..usize::MAX, move || other.close().unwrap());
         match log.verify() {
             Ok(report) => {
                 assert!(report.is_clean(), "read {at}: {:?}", report.problems);
-                let is_over = storage.is_over();
+                let is_over = interruption.is_over();
                 assert_eq!(report.index_checked, is_over, "read {at}");
                 if is_over {
                     assert!(at > 3);
@@ -245,14 +211,14 @@ fn a_check_beside_deletions_and_compactions_reports_no_damage() {
     let actions = ACTIONS.iter().filter(|action| action.0.starts_with("end, ") || action.0 == "gc");
     for (done, action) in actions {
         for at in 1.. {
-            let storage = Interrupted::new(image.clone());
-            let log = options(false).open_storage(Arc::new(storage.clone())).unwrap();
+            let interruption = Interruption::default();
+            let log = interruption.open(&options(false), image.clone());
             let other = log.clone();
             // At the headers of segments: no other read is so short.
-            storage.interrupt(at, 1..200, move || action(&other));
+            interruption.plan(at, 1..200, move || action(&other));
             let report = log.verify().unwrap();
             assert!(report.is_clean(), "{done}, read {at}: {:?}", report.problems);
-            if storage.is_over() {
+            if interruption.is_over() {
                 assert!(at > 3, "few segments");
                 break;
             }
@@ -263,7 +229,7 @@ fn a_check_beside_deletions_and_compactions_reports_no_damage() {
 #[test]
 fn held_runs_come_in_one_order() {
     let held = |index| {
-        let log = options(index).open_storage(Arc::new(Interrupted::new(image(index)))).unwrap();
+        let log = Interruption::default().open(&options(index), image(index));
         let _ = log.hold("run-2", "late").unwrap();
         let held = log.held_runs().unwrap();
         held.into_iter().map(|held| held.run.to_string()).collect::<Vec<_>>()

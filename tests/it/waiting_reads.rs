@@ -4,85 +4,58 @@
 //! storage lets no read pass while its gate is shut: a thread asks, and once it waits for the disk,
 //! the test appends.
 
-use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use runlog::storage::{MemoryStorage, Storage};
+use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome, RunLog, RunWriter,
     TailWriter,
 };
 
+use super::support::callout::BeforeReads;
+
 /// How long something takes that never happens.
 const FOREVER: Duration = Duration::from_secs(60);
 
+/// What the reads of a store wait for.
 #[derive(Debug, Default)]
 struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
     shut: bool,
     /// How many reads wait.
     waiting: usize,
 }
 
-/// A store in memory of which the reads can be held up.
-#[derive(Debug, Default)]
-struct Gated {
-    memory: MemoryStorage,
-    gate: Mutex<Gate>,
-    changed: Condvar,
-}
-
-impl Gated {
+impl Gate {
     fn shut(&self, shut: bool) {
-        self.gate.lock().unwrap().shut = shut;
+        self.state.lock().unwrap().shut = shut;
         self.changed.notify_all();
+    }
+
+    /// Returns once the gate is open.
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        if state.shut {
+            state.waiting += 1;
+            self.changed.notify_all();
+            state = self.changed.wait_while(state, |state| state.shut).unwrap();
+            state.waiting -= 1;
+        }
     }
 
     /// Returns once a read waits.
     fn await_reader(&self, question: &str) {
-        let gate = self.gate.lock().unwrap();
-        let (gate, _) =
-            self.changed.wait_timeout_while(gate, FOREVER, |gate| gate.waiting == 0).unwrap();
-        assert!(gate.waiting > 0, "{question}: nothing was read");
-    }
-}
-
-impl Storage for Gated {
-    fn len(&self) -> io::Result<u64> {
-        self.memory.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let mut gate = self.gate.lock().unwrap();
-        if gate.shut {
-            gate.waiting += 1;
-            self.changed.notify_all();
-            gate = self.changed.wait_while(gate, |gate| gate.shut).unwrap();
-            gate.waiting -= 1;
-        }
-        drop(gate);
-        self.memory.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.memory.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.memory.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.memory.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.memory.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.memory.punch(offset, len)
+        let state = self.state.lock().unwrap();
+        let (state, _) =
+            self.changed.wait_timeout_while(state, FOREVER, |state| state.waiting == 0).unwrap();
+        assert!(state.waiting > 0, "{question}: nothing was read");
     }
 }
 
@@ -96,9 +69,11 @@ fn options() -> Options {
 
 /// A store with runs and documents in several full segments, of which nothing is in memory and no
 /// directory was read, and a run in progress.
-fn store() -> (Arc<Gated>, RunLog, RunWriter) {
-    let storage = Arc::new(Gated::default());
-    let log = options().create_storage(storage.clone()).unwrap();
+fn store() -> (Arc<Gate>, RunLog, RunWriter) {
+    let gate = Arc::new(Gate::default());
+    let passes = Arc::clone(&gate);
+    let storage = BeforeReads::new(MemoryStorage::new(), move |_| passes.pass());
+    let log = options().create_storage(Arc::new(storage)).unwrap();
     let new = log.start_run("agent", "new", ()).unwrap();
     let quick = Durability::Process;
     for number in 0..6 {
@@ -111,18 +86,18 @@ fn store() -> (Arc<Gated>, RunLog, RunWriter) {
         log.put("documents", &format!("key-{number}"), &NewRecord::new(b"value")).unwrap();
     }
     log.checkpoint().unwrap();
-    (storage, log, new)
+    (gate, log, new)
 }
 
 /// Asks while no read passes, and appends to another run as soon as the question waits.
 fn appends_go_on_during(question: &str, ask: impl FnOnce(&RunLog) + Send + 'static) {
-    let (storage, log, run) = store();
-    storage.shut(true);
+    let (gate, log, run) = store();
+    gate.shut(true);
     let asking = std::thread::spawn({
         let log = log.clone();
         move || ask(&log)
     });
-    storage.await_reader(question);
+    gate.await_reader(question);
     let (told, appended) = channel();
     let appending = std::thread::spawn(move || {
         for _ in 0..100 {
@@ -131,7 +106,7 @@ fn appends_go_on_during(question: &str, ask: impl FnOnce(&RunLog) + Send + 'stat
         told.send(()).unwrap();
     });
     let in_time = appended.recv_timeout(FOREVER);
-    storage.shut(false);
+    gate.shut(false);
     assert!(in_time.is_ok(), "{question}: appends wait for it");
     appending.join().unwrap();
     asking.join().unwrap();

@@ -6,13 +6,14 @@
 //! the two is told by the state of the second thread, not by time.
 
 use std::cell::Cell;
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use runlog::env::{Clock, Entropy};
-use runlog::storage::{Storage, TailWindow};
+use runlog::storage::{MemoryStorage, Storage, TailWindow};
 use runlog::{Activity, Observer, Phase, Timestamp};
 use runlog_sim::SimDisk;
 
@@ -233,5 +234,54 @@ impl<T: Entropy> Entropy for Points<T> {
 impl Observer for Points<()> {
     fn observe(&self, _: Activity, _: Phase) {
         self.pass();
+    }
+}
+
+/// A storage in memory that calls out in front of each read, with how many bytes it asks for.
+pub(crate) struct BeforeReads<F> {
+    memory: MemoryStorage,
+    call: F,
+}
+
+impl<F: Fn(usize)> BeforeReads<F> {
+    pub(crate) fn new(memory: MemoryStorage, call: F) -> Self {
+        Self { memory, call }
+    }
+}
+
+impl<F> fmt::Debug for BeforeReads<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BeforeReads").field("memory", &self.memory).finish_non_exhaustive()
+    }
+}
+
+impl<F: Fn(usize) + Send + Sync + 'static> Storage for BeforeReads<F> {
+    fn len(&self) -> io::Result<u64> {
+        self.memory.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        (self.call)(buf.len());
+        self.memory.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.memory.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.memory.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.memory.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.memory.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.memory.punch(offset, len)
     }
 }
