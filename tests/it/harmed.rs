@@ -5,9 +5,10 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
+use runlog::format::frames::frame::SegmentKey;
 use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::storage::Storage;
-use runlog::{Allow, Error, Options, Outcome, RunLog, Timestamp};
+use runlog::{Allow, Error, Options, Outcome, RunLog, SegmentId, Timestamp};
 use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, SimEntropy};
 
 use super::support::background::Background;
@@ -351,6 +352,48 @@ fn a_header_that_was_left_behind_takes_the_place_of_no_segment_with_its_number()
         segments += 1;
     }
     assert!(segments > 2, "{segments} segments");
+}
+
+/// A number that was given out again may be that of a segment which compaction has replaced since.
+#[test]
+fn a_header_that_was_left_behind_brings_back_no_segment_that_was_replaced() {
+    let (mut image, extent) = (compacted().image(), EXTENT as usize);
+    image.resize(image.len().next_multiple_of(extent), 0);
+    let heads = (extent..image.len()).step_by(extent);
+    let heads = heads.map(|at| SegmentHeader::decode(&image[at..at + SEGMENT_HEADER_LEN as usize]));
+    let there: Vec<SegmentHeader> = heads.filter_map(Result::ok).collect();
+    let newest = there.iter().map(|header| header.key.id.0).max().unwrap();
+    let is_there = |id: &u32| there.iter().any(|header| header.key.id.0 == *id);
+    let gone: Vec<u32> = (1..=newest).filter(|id| !is_there(id)).collect();
+    assert!(gone.len() > 3, "{gone:?}");
+    let mut told = Vec::new();
+    // None, each by itself, and all of them.
+    for ids in [&[][..]].into_iter().chain(gone.chunks(1)).chain([gone.as_slice()]) {
+        let mut left = image.clone();
+        for &id in ids {
+            let mut header = there[0];
+            header.key = SegmentKey { id: SegmentId(id), salt: !header.key.salt };
+            header.purpose = Purpose::Log;
+            let at = left.len();
+            left.resize(at + extent, 0);
+            left[at..at + SEGMENT_HEADER_LEN as usize].copy_from_slice(&header.encode());
+        }
+        let disk = SimDisk::untracked(left);
+        // Twice: what the first salvage takes over, the second must not believe either.
+        for round in 0..2 {
+            lose_manifest(&disk);
+            let log = open(&disk);
+            assert_eq!(lens(&log, "stays").len(), 8, "{ids:?}");
+            assert_eq!(lens(&log, "goes on"), [100, 20_000, 20_000, 20_000, 20_000], "{ids:?}");
+            assert!(log.verify().unwrap().is_clean(), "{ids:?}");
+            let damaged = log.recovery_report().damaged.clone();
+            if ids.is_empty() {
+                told.push(damaged);
+            } else {
+                assert_eq!(damaged, told[round], "{ids:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::error::{Error, Place, Result};
 use crate::format::FrameKind;
 use crate::format::frames::frame::{FrameCheck, SegmentKey};
 use crate::format::frames::origin::Origin;
+use crate::format::layout::PAGE_LEN;
 use crate::format::map::manifest::{Change, Extents, SealedAt, Use};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::types::{ExtentNo, SegmentId};
@@ -60,39 +61,39 @@ pub(crate) fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
     salvage_outputs(disk, base, known, outputs)
 }
 
-/// Of several segments with one number, those that may count. A segment that could not be set aside
-/// has left its header, and no frame was ever written behind it; its number was given out again.
+/// Of the segments with one number, those that may count. Without a frame none does: a segment that
+/// could not be set aside has left its header, and its number was given out again. That one may be
+/// gone by now, and what replaced it must not take the header for it.
 fn that_count(
     disk: &Disk,
     base: &Base,
-    mut rivals: Vec<(ExtentNo, SegmentHeader)>,
+    rivals: Vec<(ExtentNo, SegmentHeader)>,
 ) -> Result<Vec<(ExtentNo, SegmentHeader)>> {
-    if rivals.len() > 1 {
-        let mut used = Vec::with_capacity(rivals.len());
-        for rival in &rivals {
-            if has_frames(disk, base, rival.0, rival.1.key)? {
-                used.push(*rival);
-            }
-        }
-        if used.is_empty() {
-            rivals.truncate(1);
-        } else {
-            rivals = used;
+    let mut used = Vec::with_capacity(rivals.len());
+    for rival in rivals {
+        if has_frames(disk, base, rival.0, rival.1.key)? {
+            used.push(rival);
         }
     }
     // Of one purpose, of which only outputs tell by themselves which of them is whole.
-    if let Some(of_log) = rivals.iter().position(|(_, header)| header.purpose == Purpose::Log) {
-        rivals = vec![rivals.swap_remove(of_log)];
+    if let Some(of_log) = used.iter().position(|(_, header)| header.purpose == Purpose::Log) {
+        used = vec![used.swap_remove(of_log)];
     }
-    Ok(rivals)
+    Ok(used)
 }
 
 /// Whether an extent has a frame of this segment.
 fn has_frames(disk: &Disk, base: &Base, extent: ExtentNo, key: SegmentKey) -> Result<bool> {
     let at = base.extent_size.offset_of(extent);
-    let len = usize::try_from(base.extent_size.bytes()).unwrap_or(usize::MAX);
-    let bytes = disk.read_padded(at, len)?;
-    Ok(next_frame(&bytes, &FrameCheck::new(key), 0).is_some())
+    let all = usize::try_from(base.extent_size.bytes()).unwrap_or(usize::MAX);
+    // The first page tells, unless it is damaged or has none.
+    for len in [PAGE_LEN, all] {
+        let bytes = disk.read_padded(at, len)?;
+        if next_frame(&bytes, &FrameCheck::new(key), 0).is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether an extent has another owner by now than the manifest says, or none. `newest` is the
