@@ -82,9 +82,8 @@ impl Recovered {
             None => 0..0,
         };
         for range in [start..self.end, seal].into_iter().filter(|range| !range.is_empty()) {
-            let at = segment.file_offset() + u64::from(range.start);
-            let bytes = disk.read_padded(at, range.len())?;
-            disk.write(at, &bytes)?;
+            let at = segment.file_offset();
+            disk.write_again(at + u64::from(range.start)..at + u64::from(range.end))?;
         }
         Ok(())
     }

@@ -24,6 +24,9 @@ const PAGE: usize = 64;
 /// one run are asked for when agents are listed, once for each, so they are not worth keeping.
 const NEWEST: usize = 32;
 
+/// The place of a run in lists by time.
+type RunKey = (Timestamp, RunNo);
+
 /// What lists are made of, besides runs in memory: taken in one hold of the lock together with
 /// those, since all of it changes when the lock is let go.
 pub(crate) struct Moment {
@@ -70,25 +73,32 @@ impl Moment {
         Ok(Some(RunSummary::from_row(self.catalog.row(run_no)?)))
     }
 
-    /// So many living runs that the catalog lists, newest first, strictly older than `before`.
+    /// So many living runs that the catalog lists, newest first, strictly older than `before` and
+    /// newer than `after`.
     fn runs(
         &self,
         filter: RunFilter<'_>,
-        before: Option<(Timestamp, RunNo)>,
+        (before, after): (Option<RunKey>, Option<RunKey>),
         limit: usize,
     ) -> Result<Vec<RunSummary>> {
+        let is_newer = |key: &RunKey| after.is_none_or(|after| *key > after);
         if let (RunFilter::Agent(agent), None, 2..=NEWEST) = (filter, before, limit) {
             let newest = self.catalog.newest(agent, limit)?;
             let lives = |run: &&RunSummary| !self.deleted.contains(&run.number());
-            let mut living = Vec::with_capacity(limit);
-            living.extend(newest.runs.iter().filter(lives).take(limit).cloned());
-            if newest.all || living.len() == limit {
+            let newer = newest.runs.iter().take_while(|run| is_newer(&run.key));
+            let living: Vec<_> = newer.filter(lives).take(limit).cloned().collect();
+            let has_older = newest.runs.last().is_some_and(|oldest| !is_newer(&oldest.key));
+            if newest.all || has_older || living.len() == limit {
                 return Ok(living);
             }
         }
         self.listed(
             (before, limit),
-            |index, from, wanted| index.runs_page(filter, from.copied(), wanted),
+            |index, from, wanted| {
+                let mut page = index.runs_page(filter, from.copied(), wanted)?;
+                page.retain(is_newer);
+                Ok(page)
+            },
             |key| self.summary(key.1),
         )
     }
@@ -155,7 +165,7 @@ impl Reader {
     pub(crate) fn page(
         &self,
         agent: Option<&str>,
-        before: Option<(Timestamp, RunNo)>,
+        before: Option<RunKey>,
         limit: usize,
     ) -> Result<RunPage> {
         let wanted = limit.saturating_add(1);
@@ -165,8 +175,12 @@ impl Reader {
             (Moment::of(&state), Self::summaries(&state, numbers))
         };
         let filter = agent.map_or(RunFilter::All, RunFilter::Agent);
-        let mut runs = moment.runs(filter, before, wanted)?;
-        if !found.is_empty() {
+        // Where memory alone fills the page, older runs are not asked for.
+        let after = found.get(limit).map(|oldest| oldest.key);
+        let mut runs = moment.runs(filter, (before, after), wanted)?;
+        if runs.is_empty() {
+            runs = found;
+        } else if !found.is_empty() {
             // Of those that memory has and did not list, none is among the first.
             let in_memory: HashSet<RunNo> = found.iter().map(RunSummary::number).collect();
             runs.retain(|run| !in_memory.contains(&run.number()));
@@ -178,14 +192,17 @@ impl Reader {
 
     /// What lists show of runs that are in memory.
     fn summaries(state: &LogState, numbers: Vec<RunNo>) -> Vec<RunSummary> {
-        let summary = |run_no| match state.tail.builder.run(run_no) {
-            // A run that begins here has nothing in older segments.
-            Some(built) if built.entry.created_at.is_some() => {
-                Some(RunSummary::from_entry(&built.entry))
+        let mut found = Vec::with_capacity(numbers.len());
+        for run_no in numbers {
+            match state.tail.builder.run(run_no) {
+                // A run that begins here has nothing in older segments.
+                Some(built) if built.entry.created_at.is_some() => {
+                    found.push(RunSummary::from_entry(&built.entry));
+                }
+                _ => found.extend(state.row_in_memory(run_no).map(RunSummary::from_row)),
             }
-            _ => state.row_in_memory(run_no).map(RunSummary::from_row),
-        };
-        numbers.into_iter().filter_map(summary).collect()
+        }
+        found
     }
 
     /// Summaries of runs in progress above `after`, by number.
@@ -229,7 +246,7 @@ impl Reader {
             |index, from, wanted| index.agents_page(from.map(AgentId::as_str), wanted),
             // An agent whose runs were all deleted since has none left to show.
             |agent| {
-                let runs = moment.runs(RunFilter::Agent(agent.as_str()), None, 1)?;
+                let runs = moment.runs(RunFilter::Agent(agent.as_str()), (None, None), 1)?;
                 Ok((!runs.is_empty()).then(|| agent.clone()))
             },
         )?);

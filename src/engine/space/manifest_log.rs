@@ -87,13 +87,11 @@ impl ManifestLog {
     /// Writes the records behind the first `durable` ones again, and takes all as not synced.
     pub(crate) fn write_again(&mut self, durable: u64) -> Result<()> {
         self.unsynced = true;
-        let count = usize::try_from(self.records.saturating_sub(durable)).unwrap_or(0);
-        if self.distrusted || count == 0 {
+        if self.distrusted {
             return Ok(());
         }
-        let at = self.area.offset + AREA_HEADER_LEN as u64 + durable * RECORD_LEN as u64;
-        let bytes = self.disk.read_padded(at, count * RECORD_LEN)?;
-        self.disk.write(at, &bytes)
+        let place = |record| self.area.offset + (AREA_HEADER_LEN as u64 + record * RECORD_LEN as u64);
+        self.disk.write_again(place(durable)..place(self.records))
     }
 
     /// What a superblock says of the manifest once all that was committed is durable.

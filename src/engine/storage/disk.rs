@@ -8,6 +8,7 @@
 //! - **Syncs are one after another**: the kernel tells a failed write-back to one caller only, and
 //!   the next must not take its silence for success.
 
+use core::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -15,6 +16,9 @@ use parking_lot::Mutex;
 
 use crate::engine::storage::{Region, Storage, TailWindow, ZEROS, fork};
 use crate::error::{Error, IoAction, Result};
+
+/// How many bytes [`Disk::write_again`] has in memory.
+const COPIED_AT_ONCE: usize = 64 << 10;
 
 /// How often the storage was asked for something since the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,6 +114,16 @@ impl Disk {
             self.read(offset, head)?;
         }
         Ok(bytes)
+    }
+
+    /// Writes what the range has over itself, so that a sync stores it whatever became of earlier
+    /// ones.
+    pub(crate) fn write_again(&self, range: Range<u64>) -> Result<()> {
+        for at in range.clone().step_by(COPIED_AT_ONCE) {
+            let len = (range.end - at).min(COPIED_AT_ONCE as u64);
+            self.write(at, &self.read_padded(at, usize::try_from(len).unwrap_or(COPIED_AT_ONCE))?)?;
+        }
+        Ok(())
     }
 
     /// Where the data of the range ends, as far as that is known without reading: there are only
