@@ -242,6 +242,12 @@ impl SimDisk {
         self.state.lock().plan.fail_from(number, fault.into());
     }
 
+    /// Makes the operation fail that follows a write that begins with these bytes, after `passed`
+    /// other such writes: what the engine writes next to a structure of this kind.
+    pub fn fail_behind(&self, bytes: &'static [u8], passed: u64, fault: impl Into<Fault>) {
+        self.state.lock().plan.fail_behind(bytes, passed, fault.into());
+    }
+
     /// Makes each read fail that touches this range.
     pub fn fail_reads_in(&self, range: Range<u64>, error: io::ErrorKind) {
         self.state.lock().plan.fail_reads_in(range, error);
@@ -373,7 +379,11 @@ impl Storage for SimDisk {
         match fault {
             Some(fault) => Err(fault.error.into()),
             None if stored.len() < data.len() => Err(io::ErrorKind::StorageFull.into()),
-            None => Ok(()),
+            None => {
+                let number = state.op_count - 1;
+                state.plan.wrote(number, data);
+                Ok(())
+            }
         }
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     /// Calls of a kind that succeed before one fails.
     nth: Vec<(OpKind, u64, Fault)>,
     from: Option<(usize, Fault)>,
+    /// Writes that begin with these bytes and succeed before the call behind one fails.
+    behind: Vec<(&'static [u8], u64, Fault)>,
     unreadable: Vec<(Range<u64>, io::ErrorKind)>,
     /// Nothing fails for now, and no call counts.
     pub(crate) aside: bool,
@@ -63,6 +65,25 @@ impl Plan {
 
     pub(crate) fn fail_from(&mut self, number: usize, fault: Fault) {
         self.from = Some((number, fault));
+    }
+
+    pub(crate) fn fail_behind(&mut self, bytes: &'static [u8], passed: u64, fault: Fault) {
+        self.behind.push((bytes, passed, fault));
+    }
+
+    /// A write of these bytes succeeded as operation `number`.
+    pub(crate) fn wrote(&mut self, number: usize, data: &[u8]) {
+        if self.aside {
+            return;
+        }
+        self.behind.retain_mut(|(bytes, passed, fault)| {
+            let is_due = data.starts_with(bytes) && *passed == 0;
+            *passed -= u64::from(data.starts_with(bytes) && *passed > 0);
+            if is_due {
+                self.numbered.insert(number + 1, *fault);
+            }
+            !is_due
+        });
     }
 
     pub(crate) fn fail_reads_in(&mut self, range: Range<u64>, error: io::ErrorKind) {

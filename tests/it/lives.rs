@@ -45,6 +45,10 @@ const ROUND: u64 = 10;
 const STEPS: usize = 120;
 /// One round of so many begins with so many segments that the manifest outgrows its first place.
 const LARGE: u64 = 16;
+/// One round of so many keeps what was freed.
+const KEEPING: u64 = 4;
+/// What the header of a segment begins with.
+const HEADER: &[u8] = b"RLOGSEG1";
 /// A disk that refused so many calls in one life has space again.
 const REFUSALS: usize = 6;
 
@@ -125,6 +129,9 @@ struct Story {
     fills: bool,
     /// Calls of this life that a full disk refused.
     refusals: usize,
+    /// In all lives what was freed stays in the file as it was, and the manifest is lost more often:
+    /// what is left over meets a salvage.
+    keeps: bool,
     without: String,
 }
 
@@ -184,6 +191,7 @@ impl Story {
             world.fill_manifest();
         }
         world.may_fail = true;
+        let keeps = random.below(KEEPING) == 0;
         let place = Place { seed, round, life: 0, what: String::new() };
         let without = std::env::var("RUNLOG_LIVES_WITHOUT").unwrap_or_default();
         Self {
@@ -195,6 +203,7 @@ impl Story {
             outlived: None,
             fills: false,
             refusals: 0,
+            keeps,
             without,
         }
     }
@@ -219,8 +228,13 @@ impl Story {
         if self.random.below(4) == 0 {
             self.jump();
         }
+        self.world.is_moving = self.keeps && self.random.coin();
+        if self.world.is_moving && self.random.coin() {
+            // Extents in front of what a life before this one left over become free.
+            self.empty(tally);
+        }
         let faulty = self.random.below(4) != 0;
-        if faulty {
+        if faulty && self.world.failure.is_none() {
             self.plan_faults();
         }
         self.world.is_lazy = self.random.coin();
@@ -228,7 +242,11 @@ impl Story {
         (self.fills, self.refusals) = (false, 0);
         self.world.only_fills = false;
         let mut goes_on = true;
-        let steps = self.random.index(if self.world.is_queue { 2 * STEPS } else { STEPS });
+        let steps = self.random.index(match () {
+            () if self.world.is_queue => 2 * STEPS,
+            () if self.world.is_moving => STEPS / 4,
+            () => STEPS,
+        });
         for _ in 0..steps {
             self.world.wide_step();
             tally.operations += 1;
@@ -300,7 +318,10 @@ impl Story {
         let disk = self.world.disk.clone();
         let fault = self.some_fault();
         let soon = disk.op_count() + self.random.index(400);
-        let way = self.random.below(10);
+        let way = match self.keeps && self.random.coin() {
+            true => 7,
+            false => self.random.below(12),
+        };
         // What a failed sync dropped is looked at by a power cut only.
         self.must_be_cut = way < 4 && self.without("syncs");
         self.world.only_fills = way == 6;
@@ -314,6 +335,7 @@ impl Story {
                 self.fills = true;
                 disk.fill_from(soon);
             }
+            7..=8 => disk.fail_behind(HEADER, self.random.below(16), fault),
             6 => disk.set_capacity(disk.allocated() + self.random.below(8) * EXTENT / 2),
             _ => {
                 for _ in 0..1 + self.random.index(2) {
@@ -449,7 +471,7 @@ impl Story {
 
     /// Damages what tells of the segments, now and then.
     fn harm(&mut self) -> bool {
-        if self.random.below(6) != 0 {
+        if self.random.below(if self.keeps { 3 } else { 6 }) != 0 {
             return false;
         }
         let harm = Harm::ALL[self.random.index(Harm::ALL.len())];
@@ -526,6 +548,9 @@ impl Story {
         };
         let spaces = [SpaceReturn::Shrink, SpaceReturn::Punch, SpaceReturn::Keep];
         machine.space = spaces[(seed >> 16) as usize % 3];
+        if self.keeps {
+            machine.space = SpaceReturn::Keep;
+        }
         machine.index = seed >> 8 & 7 != 0;
         machine.background = (seed & 64 == 0).then(Background::default);
     }

@@ -50,6 +50,12 @@ fn faults_hit_the_call_they_are_meant_for() {
     disk.set_len(9).unwrap();
     disk.sync().unwrap();
 
+    disk.fail_behind(b"zz", 1, ErrorKind::TimedOut);
+    for _ in 0..2 {
+        disk.write_at(0, b"zz").unwrap();
+        disk.write_at(0, b"zy").unwrap_or_default();
+    }
+    assert_eq!(&disk.image()[..2], b"zz", "the second call behind such a write failed");
     disk.fail_from(disk.op_count() + 1, ErrorKind::NotConnected);
     disk.write_at(0, b"xy").unwrap();
     for _ in 0..3 {

@@ -90,7 +90,8 @@ impl ManifestLog {
         if self.distrusted {
             return Ok(());
         }
-        let place = |record| self.area.offset + (AREA_HEADER_LEN as u64 + record * RECORD_LEN as u64);
+        let place =
+            |record| self.area.offset + (AREA_HEADER_LEN as u64 + record * RECORD_LEN as u64);
         self.disk.write_again(place(durable)..place(self.records))
     }
 

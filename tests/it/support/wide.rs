@@ -26,6 +26,9 @@ impl World {
         if self.is_queue && self.random.below(16) != 0 {
             return self.write_documents_if();
         }
+        if self.is_moving && self.random.below(8) != 0 {
+            return self.moving_step();
+        }
         match self.random.below(100) {
             0..=69 => self.step(),
             70..=81 => self.write_documents_if(),
@@ -37,6 +40,17 @@ impl World {
             95 => self.append_nothing(),
             96..=97 => self.be_refused(),
             _ => self.wait_for_ticket(),
+        }
+    }
+
+    /// One of those that fill segments, and move what is in them one by one.
+    fn moving_step(&mut self) {
+        match self.random.below(8) {
+            0 => self.start_run(),
+            1..=3 => self.append_large(),
+            4 => self.end_run(),
+            5..=6 => self.erase(),
+            _ => self.checkpoint(),
         }
     }
 

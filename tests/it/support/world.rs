@@ -80,6 +80,8 @@ pub(crate) struct World {
     pub(crate) is_lazy: bool,
     /// Most operations write or delete documents.
     pub(crate) is_queue: bool,
+    /// Most operations fill segments, and erase runs in them one by one.
+    pub(crate) is_moving: bool,
 }
 
 /// Numbers that a store gave out, none of which it may give out again, whatever was lost.
@@ -156,6 +158,7 @@ impl World {
             only_fills: false,
             is_lazy: false,
             is_queue: false,
+            is_moving: false,
         }
     }
 
