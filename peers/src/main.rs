@@ -52,6 +52,13 @@ fn main() -> ExitCode {
     {
         rows::reopen::fill(kind, Path::new(folder), count);
     }
+    if let [command, kind, folder, asked @ ..] = &words[..]
+        && command == rows::first::ASK
+        && let Some(kind) = Kind::named(kind)
+    {
+        rows::first::ask(kind, Path::new(folder), asked);
+        return ExitCode::SUCCESS;
+    }
     let args = match Args::parse(&words) {
         Ok(args) => args,
         Err(problem) => {

@@ -2,6 +2,7 @@
 //!
 //! - [`append`]: appends that survive a kill, and appends that survive power loss.
 //! - [`read`]: a run's records by its id, the newest runs of an agent, the agent of a run.
+//! - [`first`]: the same for ids that were not asked for before.
 //! - [`stores`]: the stores that those read.
 //! - [`reopen`]: opening after a kill.
 //! - [`disk`]: bytes on disk.
@@ -20,6 +21,7 @@ use crate::measure::{Limit, folder};
 
 pub(crate) mod append;
 pub(crate) mod disk;
+pub(crate) mod first;
 pub(crate) mod read;
 pub(crate) mod reopen;
 mod stores;
@@ -40,6 +42,10 @@ pub(crate) struct Scale {
     pub(crate) lookups: Limit,
     /// Runs of the one agent whose newest are asked for.
     pub(crate) of_agent: u64,
+    /// Lookups of ids that were not asked for before, just behind the opening and later.
+    pub(crate) first: usize,
+    /// Runs of the largest store of which agents are asked for.
+    pub(crate) many: u64,
     /// Runs of the store that is opened after a kill.
     pub(crate) reopened: u64,
     /// Bytes of payload of the store whose bytes on disk count.
@@ -57,6 +63,8 @@ impl Scale {
             runs: &[1_000, 10_000, 100_000],
             lookups: Limit { count: 20_000, time: Duration::from_secs(1) },
             of_agent: 20_000,
+            first: 1_000,
+            many: 1_000_000,
             reopened: 130_000,
             disk: 1_000_000_000,
         }
@@ -73,6 +81,8 @@ impl Scale {
             runs: &[500],
             lookups: short,
             of_agent: 500,
+            first: 200,
+            many: 2_000,
             reopened: 1_000,
             disk: 8_000_000,
         }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use runlog_sim::SplitMix64;
 
+use super::first::{self, First};
 use super::stores::{Order, Shared, Stores};
 use super::{Context, Row, Scale};
 use crate::engine::{Engine, Kind};
@@ -14,8 +15,8 @@ use crate::workload::sizes::Sizes;
 use crate::workload::text::Words;
 
 /// Records of a run whose trace is read, and bytes of each.
-const RECORDS: usize = 30;
-const RECORD_LEN: usize = 256;
+pub(super) const RECORDS: usize = 30;
+pub(super) const RECORD_LEN: usize = 256;
 /// Records of the runs of which only the newest, or the agent, are asked for.
 const FEW_RECORDS: usize = 4;
 const AGENTS: u64 = 50;
@@ -45,11 +46,15 @@ struct Read {
     stores: Shared,
 }
 
+fn stores(count: u64, records: usize, favourite: bool) -> Shared {
+    let (sizes, records) = (Sizes::Fixed(RECORD_LEN), Records::Fixed(records));
+    let (agents, words, at_once) = (AGENTS, Words::new(), AT_ONCE);
+    Stores::shared(Runs { count, agents, favourite, at_once, records, sizes, words })
+}
+
 pub(super) fn rows(scale: Scale) -> Vec<Box<dyn Row>> {
-    let stores = |count, records, favourite| {
-        let (sizes, records) = (Sizes::Fixed(RECORD_LEN), Records::Fixed(records));
-        let (agents, words, at_once) = (AGENTS, Words::new(), AT_ONCE);
-        Stores::shared(Runs { count, agents, favourite, at_once, records, sizes, words })
+    let first = |question, stores: &Shared| -> Box<dyn Row> {
+        Box::new(First { question, at_once: AT_ONCE, stores: Shared::clone(stores) })
     };
     let row = |question, count, stores: &Shared| -> Box<dyn Row> {
         Box::new(Read { question, count, stores: Shared::clone(stores) })
@@ -57,15 +62,19 @@ pub(super) fn rows(scale: Scale) -> Vec<Box<dyn Row>> {
     let mut rows = Vec::new();
     for &count in scale.runs {
         let stores = stores(count, RECORDS, false);
-        for question in [Question::Contiguous, Question::Interleaved, Question::Compacted] {
-            rows.push(row(question, count, &stores));
-        }
+        rows.push(row(Question::Contiguous, count, &stores));
+        rows.push(row(Question::Interleaved, count, &stores));
+        rows.push(first(first::Question::Trace, &stores));
+        rows.push(row(Question::Compacted, count, &stores));
     }
     // Every second run is of one agent.
     let count = 2 * scale.of_agent;
     let stores = stores(count, FEW_RECORDS, true);
     rows.push(row(Question::Newest, count, &stores));
     rows.push(row(Question::AgentOf, count, &stores));
+    rows.push(first(first::Question::AgentOf, &stores));
+    let stores = self::stores(scale.many, FEW_RECORDS, true);
+    rows.push(first(first::Question::AgentOf, &stores));
     rows
 }
 

@@ -1,6 +1,7 @@
 //! Stores with many runs, made once and kept open for all rows that read them.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 
 use super::Context;
@@ -41,6 +42,16 @@ impl Stores {
 
     pub(super) fn of(&self, kind: Kind) -> &dyn Engine {
         &*self.open.iter().find(|(of, ..)| *of == kind).unwrap().1
+    }
+
+    /// Has another process work on the store of an engine, which is not open meanwhile.
+    pub(super) fn while_closed<R>(&mut self, kind: Kind, work: impl FnOnce(&Path) -> R) -> R {
+        let at = self.open.iter().position(|(of, ..)| *of == kind).unwrap();
+        let (_, engine, folder) = self.open.remove(at);
+        engine.close();
+        let done = work(folder.path());
+        self.open.insert(at, (kind, kind.open(folder.path(), Level::Process), folder));
+        done
     }
 
     /// Makes the stores, if they are not there in this order. All get the same records at once.

@@ -46,7 +46,12 @@ impl Runs {
         } else {
             format!("agent-{:03}", number % self.agents)
         };
-        Run { number, agent, id: format!("run-{number:08}") }
+        Run { number, agent, id: Self::id(number) }
+    }
+
+    /// The id of a run.
+    pub(crate) fn id(number: u64) -> String {
+        format!("run-{number:08}")
     }
 
     /// The agent that has half of the runs, if one has.
