@@ -2,6 +2,8 @@
 //! and (`RUNLOG_BENCH_RUNS=1000,10000,100000`) more runs; beside the least work that a trace could
 //! be, and the JSONL layout.
 //!
+//! The traces and the agents of runs that were not asked for before have rows of their own.
+//!
 //! A trace here reads each record of a run and looks at its sequence and its payload:
 //!
 //! - "runlog" finds the run by its id, and checks each frame: the header with the salt and the
@@ -19,7 +21,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use runlog::RunLog;
+use runlog::{Options, RunLog};
+use runlog_sim::SplitMix64;
 
 use self::jsonl::Jsonl;
 use self::workload::{Bare, INTERLEAVED, Picks, RECORD_LEN, RECORDS, read, touch};
@@ -138,9 +141,50 @@ fn lists(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// A lookup by id, and a sum of what it gave.
+type Lookup = fn(&RunLog, &str) -> u64;
+
+/// Lookups of ids that were not asked for before: the store is opened anew, and its index with it,
+/// before any id comes a second time.
+fn first(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("each id once");
+    let agent_of: Lookup = |log, run| log.agent_of(run).unwrap().as_str().len() as u64;
+    for runs in workload::run_counts() {
+        let (folder, log) = workload::store(runs, INTERLEAVED);
+        log.close().unwrap();
+        let mut ids: Vec<String> = (0..runs).map(|number| workload::ids(number).1).collect();
+        let mut random = SplitMix64::new(99);
+        for at in 0..runs {
+            ids.swap(at, at + random.index(runs - at));
+        }
+        for (name, ask) in [("trace", read as Lookup), ("agent_of", agent_of)] {
+            group.bench_function(BenchmarkId::new(name, runs), |bencher| {
+                bencher.iter_custom(|count| {
+                    let mut left = usize::try_from(count).unwrap();
+                    let mut took = Duration::ZERO;
+                    while left > 0 {
+                        let log = Options::new().open_existing(workload::path(&folder)).unwrap();
+                        log.checkpoint().unwrap();
+                        let asked = &ids[..left.min(runs)];
+                        let began = Instant::now();
+                        for run in asked {
+                            black_box(ask(&log, run));
+                        }
+                        took += began.elapsed();
+                        left -= asked.len();
+                        log.close().unwrap();
+                    }
+                    took
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = workload::criterion();
-    targets = traces, lists
+    targets = traces, lists, first
 }
 criterion_main!(benches);
