@@ -120,8 +120,8 @@ fn payloads(bytes: &[u8]) {
         again.extend_from_slice(rest);
         assert_eq!(again, bytes);
     }
-    if let Ok(pieces) = frame::Pieces::decode(bytes) {
-        assert_eq!(pieces.encode(), bytes);
+    if let Ok(chunks) = frame::Chunks::decode(bytes) {
+        assert_eq!(chunks.encode(), bytes);
     }
     let numbers = evicted_runs(bytes);
     if let Ok(evictions) = decode_evictions(bytes) {
@@ -132,7 +132,7 @@ fn payloads(bytes: &[u8]) {
         assert_eq!(again, bytes);
     }
     let mut out = Vec::new();
-    if block::unpack_piece(bytes, 1 << 20, &mut out).is_err() {
+    if block::unpack_chunk(bytes, 1 << 20, &mut out).is_err() {
         assert!(out.len() <= 1 << 20);
     }
     block_payload(bytes);

@@ -1,5 +1,5 @@
 //! A small store with something of everything: sealed segments, outputs of a compaction, an index,
-//! ended, deleted, held and unfinished runs, records in pieces, batches, records after the end,
+//! ended, deleted, held and unfinished runs, records in chunks, batches, records after the end,
 //! documents. What is moved of ended runs is compressed.
 
 use std::collections::BTreeMap;

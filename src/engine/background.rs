@@ -99,7 +99,7 @@ impl Engine {
     fn run_step(&self, step: Step, rate: Rate) -> Result<()> {
         let automatic = self.log.setup.options.compaction.automatic;
         match step {
-            Step::Reserve => self.log.reserve_ahead().and(self.log.space.keep_spare()),
+            Step::Reserve => self.log.reserve_ahead().and(self.log.space.keep_reserve()),
             Step::Sync => {
                 self.log.due.begin_sync();
                 // The lock orders this thread and each append: one that was placed before is
@@ -132,7 +132,7 @@ impl Engine {
         }
         log.disk.check()?;
         checkpoints.cover_seals()?;
-        space.release_spare();
+        space.release_reserve();
         space.give_back_at_close()?;
         // A failure costs some space and nothing else.
         let _ = log.trim_unused();

@@ -86,7 +86,7 @@ impl ExtentSize {
         file_len.saturating_sub(EXTENTS_AT).div_ceil(self.bytes())
     }
 
-    /// The longest payload that is stored in one frame; longer ones are cut into pieces.
+    /// The longest payload that is stored in one frame; longer ones are cut into chunks.
     pub fn inline_limit(self) -> u32 {
         self.bytes_u32() / 8
     }

@@ -242,11 +242,11 @@ pub(crate) struct Span {
     pub(crate) next_seq: Seq,
     /// How many records are there.
     pub(crate) records: u32,
-    /// How many pieces of large records are there.
-    pub(crate) pieces: u32,
+    /// How many chunks of large records are there.
+    pub(crate) chunks: u32,
     /// The bytes of all frames of the run there.
     pub(crate) stored: u64,
-    /// The smallest order of a record or piece there; the largest number without one.
+    /// The smallest order of a record or chunk there; the largest number without one.
     pub(crate) first_lsn: Lsn,
 }
 
@@ -259,7 +259,7 @@ impl Span {
             first_seq: entry.first_seq,
             next_seq: entry.next_seq,
             records: entry.records,
-            pieces: entry.pieces,
+            chunks: entry.chunks,
             stored: entry.stored,
             first_lsn: entry.first_lsn,
         }

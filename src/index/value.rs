@@ -88,7 +88,7 @@ struct SpanBody {
     first_seq: Option<u64>,
     next_seq: u64,
     records: u32,
-    pieces: u32,
+    chunks: u32,
     stored: u64,
     first_lsn: u64,
 }
@@ -196,7 +196,7 @@ pub(crate) fn span_value(run_no: RunNo, span: &Span) -> Vec<u8> {
         first_seq: span.first_seq.map(|seq| seq.0),
         next_seq: span.next_seq.0,
         records: span.records,
-        pieces: span.pieces,
+        chunks: span.chunks,
         stored: span.stored,
         first_lsn: span.first_lsn.0,
     };
@@ -213,7 +213,7 @@ pub(crate) fn read_span(key: &[u8], value: &[u8]) -> Decoded<Span> {
         first_seq: body.first_seq.map(Seq),
         next_seq: Seq(body.next_seq),
         records: body.records,
-        pieces: body.pieces,
+        chunks: body.chunks,
         stored: body.stored,
         first_lsn: Lsn(body.first_lsn),
     })
@@ -354,7 +354,7 @@ mod tests {
         first_seq: Some(Seq(2)),
         next_seq: Seq(5),
         records: 3,
-        pieces: 1,
+        chunks: 1,
         stored: 480,
         first_lsn: Lsn(7),
     };

@@ -261,13 +261,13 @@ fn a_record_of_many_extents_is_stored_and_one_byte_over_the_limit_is_not() {
 }
 
 #[test]
-fn records_around_the_lengths_at_which_they_are_cut_into_pieces_come_back_whole() {
+fn records_around_the_lengths_at_which_they_are_cut_into_chunks_come_back_whole() {
     let log = memory();
     let run = log.start_run("agent", "run", ()).unwrap();
     let inline = ExtentSize::MIN.inline_limit() as usize;
     let mut expected = Vec::new();
-    for pieces in 1..=3 {
-        for len in pieces * inline - 2..=pieces * inline + 2 {
+    for chunks in 1..=3 {
+        for len in chunks * inline - 2..=chunks * inline + 2 {
             for kind in ["", "k"] {
                 let mut payload = vec![0; len];
                 SplitMix64::new(len as u64).fill(&mut payload);

@@ -165,7 +165,7 @@ fn asking_for_runs_again_keeps_only_some_of_them_in_memory() {
         last.append(&[7; 400_000]).unwrap();
     }
     log.compact().unwrap();
-    assert!(log.stats().unwrap().hot_runs < 100);
+    assert!(log.stats().unwrap().active_runs < 100);
     type Call<'a> = &'a dyn Fn(&RunLog, &str);
     let calls: [Call<'_>; 4] = [
         &|log, name| drop(log.start_run("agent", name, metadata()).unwrap()),
@@ -181,7 +181,7 @@ fn asking_for_runs_again_keeps_only_some_of_them_in_memory() {
     ];
     for call in calls {
         names.iter().for_each(|name| call(&log, name));
-        let kept = log.stats().unwrap().hot_runs;
+        let kept = log.stats().unwrap().active_runs;
         assert!(kept < 10_000, "{kept}");
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use runlog::format::frames::frame::{FLAG_PIECES, FRAME_HEADER_LEN, Pieces, decode_ids};
+use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FRAME_HEADER_LEN, decode_ids};
 use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, MANIFEST_AT};
 use runlog::{Compression, Corruption, Error, LogPosition, Place, RunLog, RunNo};
@@ -38,7 +38,7 @@ struct Run {
     records: BTreeMap<u64, Vec<u8>>,
 }
 
-/// A piece of the file, and what a flip in it may cost.
+/// A chunk of the file, and what a flip in it may cost.
 #[derive(Debug)]
 struct Part {
     start: usize,
@@ -342,17 +342,17 @@ fn layout(image: &[u8]) -> Vec<Part> {
         &image[at + FRAME_HEADER_LEN..][..header.payload_len as usize]
     };
     let mut names: BTreeMap<RunNo, Name> = BTreeMap::new();
-    // By the order of the first piece.
+    // By the order of the first chunk.
     let mut owners: BTreeMap<u64, (Name, u64)> = BTreeMap::new();
     for (at, header) in &frames {
         if matches!(header.kind, FrameKind::Bind | FrameKind::Start) {
             let (agent, run, _) = decode_ids(payload(*at, header)).unwrap();
             names.insert(header.run_no, (agent.to_string(), run.to_string()));
         }
-        if header.kind == FrameKind::Record && header.flags & FLAG_PIECES != 0 {
-            let pieces = Pieces::decode(&payload(*at, header)[usize::from(header.name_len)..]);
+        if header.kind == FrameKind::Record && header.flags & FLAG_CHUNKS != 0 {
+            let chunks = Chunks::decode(&payload(*at, header)[usize::from(header.name_len)..]);
             let owner = (names[&header.run_no].clone(), header.seq.0);
-            owners.insert(pieces.unwrap().first.0, owner);
+            owners.insert(chunks.unwrap().first.0, owner);
         }
     }
     let part = |(at, header): &(usize, FrameHeader)| {
@@ -361,7 +361,7 @@ fn layout(image: &[u8]) -> Vec<Part> {
             FrameKind::Record => {
                 Cost::Record { run: run(), seq: header.seq.0, at: header.position }
             }
-            FrameKind::Piece => match owners.get(&header.seq.0.max(if header.extra == 0 {
+            FrameKind::Chunk => match owners.get(&header.seq.0.max(if header.extra == 0 {
                 header.lsn.0
             } else {
                 0

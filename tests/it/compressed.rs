@@ -404,7 +404,7 @@ fn a_trace_goes_on_where_it_was_while_its_run_is_compressed_and_deleted() {
 }
 
 #[test]
-fn large_records_are_compressed_piece_by_piece() {
+fn large_records_are_compressed_chunk_by_chunk() {
     let (storage, log) = create(&options());
     let mut steps = steps(2, 6, 60_000);
     steps[3].payload = noise(9, 50_000);
@@ -412,10 +412,10 @@ fn large_records_are_compressed_piece_by_piece() {
     let stored = log.run(("agent", "run-0")).unwrap().bytes;
     let _ = log.compact().unwrap();
     let image = image(&storage);
-    let pieces = of_kind(&image, FrameKind::Piece);
+    let chunks = of_kind(&image, FrameKind::Chunk);
     let packed = |header: &FrameHeader| header.flags & FLAG_COMPRESSED != 0;
-    assert!(pieces.iter().filter(|(_, _, header)| packed(header)).count() > 20);
-    let plain: Vec<_> = pieces.iter().filter(|(_, _, header)| !packed(header)).collect();
+    assert!(chunks.iter().filter(|(_, _, header)| packed(header)).count() > 20);
+    let plain: Vec<_> = chunks.iter().filter(|(_, _, header)| !packed(header)).collect();
     assert!(!plain.is_empty() && plain.iter().all(|(_, _, header)| header.flags & FLAG_PLAIN != 0));
     assert_eq!(log.run(("agent", "run-0")).unwrap().bytes, stored);
     assert_same(&log, &runs);

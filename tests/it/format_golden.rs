@@ -434,7 +434,7 @@ fn the_golden_store_that_a_power_loss_tore_ends_in_front_of_the_torn_record() {
     let log = options.open_storage(storage.clone()).unwrap();
     let report = log.recovery_report();
     let at = LogPosition { segment: SegmentId(1), offset: TORN_AT };
-    assert_eq!(report.torn, [TornTail { at, islands: 2 }]);
+    assert_eq!(report.torn, [TornTail { at, orphans: 2 }]);
     assert!(!report.clean && !report.same_boot && report.damaged.is_empty(), "{report}");
     let expected = [Some(b"kept".to_vec()), Some(b"synced".to_vec())];
     assert_eq!(told_by(&log, "torn"), expected);

@@ -178,7 +178,7 @@ fn use_space(log: &RunLog, disk: &SimDisk, blocks: u64) -> usize {
         ("append less", &|| run.append(&[1; 4_000]).map(drop)),
         ("append and sync", &|| run.append_record(&synced).map(drop)),
         ("append several", &|| run.append_batch(&[NewRecord::new(&[2; 4_000]); 3]).map(drop)),
-        ("append in pieces", &|| run.append(&[3; 30_000]).map(drop)),
+        ("append in chunks", &|| run.append(&[3; 30_000]).map(drop)),
         ("start", &|| log.start_run("agent", "new", ()).map(drop)),
         ("batch", &|| log.commit(&batch).map(drop)),
         ("put", &|| log.put("space", "other", &NewRecord::new(&[4; 30_000])).map(drop)),

@@ -2,14 +2,14 @@
 //! written, moved, deleted and damaged.
 //!
 //! [`Meanwhile`] is a clock that does something else when it is asked for the k-th time. Between
-//! two pieces of a record the engine asks with no lock held, so this is what another thread does
+//! two chunks of a record the engine asks with no lock held, so this is what another thread does
 //! at that moment, each time at the same one.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use runlog::env::{BootId, Clock, Environment};
-use runlog::format::frames::frame::{FRAME_HEADER_LEN, Pieces};
+use runlog::format::frames::frame::{Chunks, FRAME_HEADER_LEN};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
@@ -101,7 +101,7 @@ fn assert_clean(log: &RunLog) {
 }
 
 #[test]
-fn a_batch_fails_if_its_run_is_replaced_by_another_of_the_same_name_between_its_pieces() {
+fn a_batch_fails_if_its_run_is_replaced_by_another_of_the_same_name_between_its_chunks() {
     let large = noise(1, 30_000);
     for number in 0..4 {
         let (clock, log) = create();
@@ -150,7 +150,7 @@ fn policies_and_holds_say_nothing_of_a_document_that_is_being_written() {
 }
 
 #[test]
-fn a_run_can_be_erased_between_the_pieces_of_another_ones_record() {
+fn a_run_can_be_erased_between_the_chunks_of_another_ones_record() {
     let secret = noise(3, 20_000);
     for number in 0..5 {
         let clock = Arc::new(Meanwhile::default());
@@ -343,7 +343,7 @@ fn each_damaged_frame_of_a_large_record_costs_that_record_and_stops_no_compactio
     let (clock, storage, records) = closed();
     let image = storage.to_bytes();
     let all = frames(&image);
-    let large = |frame: &FrameHeader| matches!(frame.kind, FrameKind::Piece | FrameKind::Record);
+    let large = |frame: &FrameHeader| matches!(frame.kind, FrameKind::Chunk | FrameKind::Record);
     let hit = all.iter().filter(|(_, _, frame)| large(frame)).step_by(7);
     for (at, _, frame) in hit {
         for place in [8, 33, FRAME_HEADER_LEN + 5] {
@@ -401,12 +401,12 @@ fn a_frame_that_its_segment_does_not_explain_stays_where_it_is_and_costs_no_othe
 }
 
 #[test]
-fn verify_finds_a_large_record_of_which_a_piece_is_another() {
+fn verify_finds_a_large_record_of_which_a_chunk_is_another() {
     let (clock, storage, _) = closed();
     let image = storage.to_bytes();
-    let pieces: Vec<_> =
-        frames(&image).into_iter().filter(|(_, _, frame)| frame.kind == FrameKind::Piece).collect();
-    for (at, segment, frame) in pieces.iter().step_by(5) {
+    let chunks: Vec<_> =
+        frames(&image).into_iter().filter(|(_, _, frame)| frame.kind == FrameKind::Chunk).collect();
+    for (at, segment, frame) in chunks.iter().step_by(5) {
         for forged in [
             FrameHeader { extra: frame.extra + 1, ..*frame },
             FrameHeader { seq: Seq(frame.seq.0 + 1), ..*frame },
@@ -419,5 +419,5 @@ fn verify_finds_a_large_record_of_which_a_piece_is_another() {
             assert_eq!(log.verify().unwrap().is_clean(), is_first, "{forged:?}");
         }
     }
-    assert_eq!(Pieces { first: runlog::Lsn(1), count: 2 }.encode().len(), 16);
+    assert_eq!(Chunks { first: runlog::Lsn(1), count: 2 }.encode().len(), 16);
 }

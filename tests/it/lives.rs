@@ -129,8 +129,8 @@ struct Story {
     fills: bool,
     /// Calls of this life that a full disk refused.
     refusals: usize,
-    /// In all lives what was freed stays in the file as it was, and the manifest is lost more often:
-    /// what is left over meets a salvage.
+    /// In all lives what was freed stays in the file as it was, and the manifest is lost more
+    /// often: what is left over meets a salvage.
     keeps: bool,
     without: String,
 }

@@ -113,7 +113,7 @@ fn write_and_tell_memory(path: &Path) {
     log.checkpoint().unwrap();
     peak = peak.max(anonymous_memory().unwrap_or(0));
     println!("memory: {peak}");
-    println!("hot: {}", log.stats().unwrap().hot_runs);
+    println!("hot: {}", log.stats().unwrap().active_runs);
     log.close().unwrap();
 }
 

@@ -72,7 +72,7 @@ fn full_store(compaction: Compaction) -> (SimDisk, RunLog, Vec<(String, usize)>)
     let names = names("run", 12);
     let counts = fill(&log, &names, 1_000_000);
     assert!(counts.iter().all(|count| *count > 150), "{counts:?}");
-    // What the index or the spare may have left.
+    // What the index or the compaction reserve may have left.
     disk.set_capacity(disk.allocated());
     (disk, log, names.into_iter().zip(counts).collect())
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::engine::checkpoint::redb_backend::IndexHost;
+use crate::engine::checkpoint::redb_backend::RedbBackend;
 use crate::engine::compact::live_bytes;
 use crate::engine::setup::options::TailWriter;
 use crate::engine::state::catalog::Catalog;
@@ -55,7 +55,7 @@ pub struct Stats {
     /// Runs, living ones.
     pub runs: u64,
     /// Runs whose state is in memory.
-    pub hot_runs: u64,
+    pub active_runs: u64,
     /// Deleted runs of which frames are left somewhere.
     pub deleted_runs: u64,
     /// Whether an index is open.
@@ -123,14 +123,14 @@ impl Engine {
 
     pub(crate) fn stats(&self) -> Result<Stats> {
         let index = self.checkpoints.index.lock();
-        let index_reads = index.host().map(IndexHost::reads);
+        let index_reads = index.host().map(RedbBackend::reads);
         drop(index);
-        let (catalog, hot_only, hot_runs, deleted_runs, unsealed, end, writer) = {
+        let (catalog, active_only, active_runs, deleted_runs, unsealed, end, writer) = {
             let mut state = self.log.reader.open()?;
             (
                 state.catalog.clone(),
-                state.hot.run_numbers(),
-                state.hot.len() as u64,
+                state.active.run_numbers(),
+                state.active.len() as u64,
                 state.deleted.clone(),
                 state.unapplied.len(),
                 state.end_of_log(),
@@ -139,7 +139,7 @@ impl Engine {
         };
         // One that is on its way is not there yet.
         let reserved = self.log.reserved.try_lock().map_or(0, |reserved| reserved.len() as u64);
-        let runs = count_runs(&catalog, &hot_only, &deleted_runs)?;
+        let runs = count_runs(&catalog, &active_only, &deleted_runs)?;
         let index_applied = catalog.index().and_then(|index| index.applied().log);
         let sealed_segments = (catalog.segments().len() + unsealed) as u64;
         // It may hold segments that are dead by now.
@@ -171,7 +171,7 @@ impl Engine {
             space_failure: self.log.due.failure(),
             sealed_segments,
             runs,
-            hot_runs,
+            active_runs,
             deleted_runs: deleted_runs.len() as u64,
             index_open: index_reads.is_some(),
             index_applied,
@@ -185,9 +185,9 @@ impl Engine {
 }
 
 /// How many runs live: those of the catalog, and of memory those that it does not have.
-fn count_runs(catalog: &Catalog, hot: &[RunNo], deleted: &HashSet<RunNo>) -> Result<u64> {
+fn count_runs(catalog: &Catalog, active: &[RunNo], deleted: &HashSet<RunNo>) -> Result<u64> {
     let mut runs = catalog.ask(|catalog| catalog.count_runs())?;
-    for number in hot {
+    for number in active {
         if catalog.ask(|catalog| catalog.row(*number))?.is_none() {
             runs += 1;
         }

@@ -11,7 +11,7 @@ pub(crate) mod redb_backend;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::engine::checkpoint::redb_backend::IndexHost;
+use crate::engine::checkpoint::redb_backend::RedbBackend;
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
@@ -46,13 +46,13 @@ pub(crate) enum IndexSlot {
         /// The tables.
         store: IndexStore,
         /// Where their pages are.
-        host: IndexHost,
+        host: RedbBackend,
     },
 }
 
 impl IndexSlot {
     /// Where the pages of an open index are.
-    pub(crate) fn host(&self) -> Option<&IndexHost> {
+    pub(crate) fn host(&self) -> Option<&RedbBackend> {
         match self {
             Self::Open { host, .. } => Some(host),
             _ => None,
@@ -81,7 +81,7 @@ impl Checkpoints {
         self.log.space.allocator.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)
     }
 
-    fn try_open_index(&self) -> Option<(IndexStore, IndexHost)> {
+    fn try_open_index(&self) -> Option<(IndexStore, RedbBackend)> {
         let (map, len) = {
             let allocator = self.log.space.allocator.lock();
             let extents = allocator.manifest.extents();
@@ -101,12 +101,12 @@ impl Checkpoints {
         (!leads && is_known).then_some((store, host))
     }
 
-    fn index_host(&self, map: Vec<ExtentNo>, len: u64) -> IndexHost {
-        IndexHost::new(&self.log.space, map, len)
+    fn index_host(&self, map: Vec<ExtentNo>, len: u64) -> RedbBackend {
+        RedbBackend::new(&self.log.space, map, len)
     }
 
     /// The index, if it is open; the directories answer from now on.
-    fn take_index(&self, slot: &mut IndexSlot) -> Option<(IndexStore, IndexHost)> {
+    fn take_index(&self, slot: &mut IndexSlot) -> Option<(IndexStore, RedbBackend)> {
         let old = core::mem::replace(slot, IndexSlot::Absent);
         let mut state = self.log.state.lock();
         state.catalog = Arc::new(state.catalog.without_index());
@@ -199,7 +199,7 @@ impl Checkpoints {
         state.unapplied.drain(..fresh.len());
         state.catalog = Arc::new(next);
         if let Some(through) = through {
-            state.hot.settle(through, &state.tail.builder);
+            state.active.settle(through, &state.tail.builder);
         }
         if state.has_much_dead(fresh.iter()) {
             self.log.due.want(Wanted::COMPACT);

@@ -8,8 +8,8 @@
 //!    once that is synced: a power cut would bring the larger map back over other bytes.
 //! 3. Bytes that a growing length uncovers are zeroed *before* the length is published.
 //!
-//! A failed write of a page poisons the index only. After [`IndexHost::detach`] each access fails,
-//! so that a reader of a dropped index never sees bytes of an extent's next owner.
+//! A failed write of a page poisons the index only. After [`RedbBackend::detach`] each access
+//! fails, so that a reader of a dropped index never sees bytes of an extent's next owner.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::types::ExtentNo;
 
 /// The storage of the index.
 #[derive(Debug, Clone)]
-pub(crate) struct IndexHost(Arc<Inner>);
+pub(crate) struct RedbBackend(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -44,7 +44,7 @@ struct State {
     detached: bool,
 }
 
-impl IndexHost {
+impl RedbBackend {
     /// The index as the manifest describes it.
     pub(crate) fn new(space: &Arc<Space>, map: Vec<ExtentNo>, len: u64) -> Self {
         let published = (map.len(), len);
@@ -171,7 +171,7 @@ fn plain(error: Error) -> io::Error {
     }
 }
 
-impl StorageBackend for IndexHost {
+impl StorageBackend for RedbBackend {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.state.read().len)
     }

@@ -51,7 +51,7 @@ impl Compactor {
         self.reclaimer.compacting.lock().begin(rate);
         self.repeat(&mut done, |compacting, done| {
             if done.segments > 0 {
-                self.log.space.keep_spare()?;
+                self.log.space.keep_reserve()?;
             }
             self.compact_for_space_once(compacting)
         })?;

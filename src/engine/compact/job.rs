@@ -159,7 +159,7 @@ impl Compactor {
         let state = self.log.state.lock();
         let is_whole = |run_no: RunNo| {
             let spans = job.states.get(&run_no).map(|state| &state.spans);
-            state.hot.get(run_no).is_none()
+            state.active.get(run_no).is_none()
                 && spans.is_none_or(|spans| spans.iter().all(|span| ids.contains(&span.segment)))
         };
         let numbers = 0..job.gathered.runs.len();
@@ -230,7 +230,7 @@ fn carried(layouts: &[Layout], order: &Order, keys: &[SegmentKey]) -> Vec<Segmen
 fn stays_between(spans: &[Span], victims: &BTreeSet<SegmentId>) -> Option<Obstacle> {
     let moves = |span: &Span| victims.contains(&span.segment);
     let with_records: Vec<&Span> =
-        spans.iter().filter(|span| span.records > 0 || span.pieces > 0).collect();
+        spans.iter().filter(|span| span.records > 0 || span.chunks > 0).collect();
     let first = with_records.iter().position(|span| moves(span))?;
     let last = with_records.iter().rposition(|span| moves(span))?;
     let between = with_records.get(first..last).unwrap_or_default();

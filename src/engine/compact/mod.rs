@@ -311,8 +311,8 @@ impl Compactor {
         let durable = self.log.commit.durable();
         for some in runs.chunks(LOOKED_UP) {
             let state = self.log.state.lock();
-            let hot = some.iter().filter_map(|run_no| state.hot.get(*run_no));
-            for run in hot.filter(|run| run.status.is_ended()) {
+            let active = some.iter().filter_map(|run_no| state.active.get(*run_no));
+            for run in active.filter(|run| run.status.is_ended()) {
                 let row = run.row(state.tail.segment.id(), &state.tail.builder);
                 if row.and_then(|row| row.end).is_some_and(|end| end < durable) {
                     ended.insert(run.run_no);

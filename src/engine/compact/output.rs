@@ -2,7 +2,7 @@
 
 use crate::engine::compact::gather::{Found, Gathered, Moved, Names};
 use crate::engine::state::fold::{note_block, note_frame};
-use crate::engine::write::pending_frame::Draft;
+use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Error, Result};
 use crate::format::frames::eviction::Eviction;
 use crate::format::frames::frame::{FLAG_BATCH, FrameCheck, encode_ids, frame_len};
@@ -103,7 +103,7 @@ impl Outputs {
         let (bind, entry) = (frame_len(4 + ids), RUN_ENTRY_LEN + HASH_LEN + ids);
         let cost = |found: &Found| {
             let records = match found.header.kind {
-                FrameKind::Record | FrameKind::Piece => 1,
+                FrameKind::Record | FrameKind::Chunk => 1,
                 FrameKind::Block => found.header.extra as usize,
                 _ => 0,
             };
@@ -188,7 +188,7 @@ impl Writing<'_> {
             output.builder.bind(run.run_no, agent.clone(), id.clone());
             let mut bind = FrameHeader::new(FrameKind::Bind, run.run_no, first.header.at);
             bind.lsn = first.header.lsn;
-            output.push(Draft::new(bind, &[], &ids), &[]);
+            output.push(PendingFrame::new(bind, &[], &ids), &[]);
             for found in frames {
                 last_lsn = last_lsn.max(found.header.lsn);
                 let header =
@@ -213,10 +213,10 @@ impl Writing<'_> {
             rest = behind;
             let mut body = Vec::new();
             let items = some.iter().map(|(_, eviction)| eviction);
-            let mut draft = Draft::evict(items.clone(), self.now, &mut body);
-            draft.header.lsn = some.iter().map(|(lsn, _)| *lsn).max().unwrap_or_default();
+            let mut pending_frame = PendingFrame::evict(items.clone(), self.now, &mut body);
+            pending_frame.header.lsn = some.iter().map(|(lsn, _)| *lsn).max().unwrap_or_default();
             let listed = items.map(|item| (item.run_no, item.receipt.is_some()));
-            output.push(draft, &listed.collect::<Vec<_>>());
+            output.push(pending_frame, &listed.collect::<Vec<_>>());
         }
     }
 
@@ -233,13 +233,13 @@ impl Writing<'_> {
         origin.encode(&mut body);
         let mut header = FrameHeader::new(FrameKind::Origin, RunNo(0), self.now);
         header.lsn = last_lsn;
-        output.push(Draft::new(header, &[], &body), &[]);
+        output.push(PendingFrame::new(header, &[], &body), &[]);
         let end = output.end();
         let directory = output.builder.encode(self.next_run_no);
         let mut header = FrameHeader::new(FrameKind::Seal, RunNo(0), self.now);
         header.lsn = last_lsn;
         header.extra = end;
-        let seal = Draft::new(header, &[], &directory);
+        let seal = PendingFrame::new(header, &[], &directory);
         let digest = seal.header.payload_crc;
         let has_evictions = output.builder.evictions().next().is_some();
         output.append(seal);
@@ -260,25 +260,26 @@ impl Output {
         SEGMENT_HEADER_LEN + u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
     }
 
-    fn push(&mut self, draft: Draft<'_>, evicted: &[(RunNo, bool)]) {
-        let header = self.append(draft);
+    fn push(&mut self, pending_frame: PendingFrame<'_>, evicted: &[(RunNo, bool)]) {
+        let header = self.append(pending_frame);
         note_frame(&mut self.builder, &header, evicted);
     }
 
     /// A frame as it is, with the checksum of its payload.
     fn push_copy(&mut self, header: FrameHeader, payload: &[u8]) {
-        let header = self.append(Draft { header, name: payload, body: &[] });
+        let header = self.append(PendingFrame { header, name: payload, body: &[] });
         note_frame(&mut self.builder, &header, &[]);
         if header.kind == FrameKind::Block {
             note_block(&mut self.builder, &header, payload);
         }
     }
 
-    fn append(&mut self, mut draft: Draft<'_>) -> FrameHeader {
-        draft.header.position = LogPosition { segment: self.check.segment(), offset: self.end() };
+    fn append(&mut self, mut pending_frame: PendingFrame<'_>) -> FrameHeader {
+        pending_frame.header.position =
+            LogPosition { segment: self.check.segment(), offset: self.end() };
         // An output is not part of the log's order: what it says of durability would mean nothing.
-        draft.header.durable = LogPosition::default();
-        draft.encode(&self.check, &mut self.bytes);
-        draft.header
+        pending_frame.header.durable = LogPosition::default();
+        pending_frame.encode(&self.check, &mut self.bytes);
+        pending_frame.header
     }
 }

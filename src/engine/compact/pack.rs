@@ -1,5 +1,5 @@
 //! Compressing what is cold, on its way into the outputs: records of runs that have ended become
-//! blocks, and pieces of large records become shorter, each by itself. All else stays as it is.
+//! blocks, and chunks of large records become shorter, each by itself. All else stays as it is.
 //!
 //! - A block has records of one run that followed one another without another frame of the run in
 //!   between. So the frames of a run keep their order, a run dies as a whole, and a block moves on
@@ -9,10 +9,10 @@
 use std::collections::HashSet;
 
 use crate::engine::compact::gather::{Found, Gathered};
-use crate::format::frames::block::{BLOCK_RAW, BlockBuilder, pack_piece};
+use crate::format::frames::block::{BLOCK_RAW, BlockBuilder, pack_chunk};
 use crate::format::frames::compression::Compressor;
 use crate::format::frames::frame::{
-    FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_PIECES, FLAG_PLAIN, frame_len,
+    FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_PLAIN, frame_len,
 };
 use crate::format::{ExtentSize, FrameHeader, FrameKind};
 use crate::types::RunNo;
@@ -69,7 +69,7 @@ impl Packing<'_> {
                 self.close();
                 self.done.push(found);
             }
-            FrameKind::Record if header.flags & FLAG_PIECES != 0 => {
+            FrameKind::Record if header.flags & FLAG_CHUNKS != 0 => {
                 self.close();
                 self.done.push(plain(found));
             }
@@ -80,10 +80,10 @@ impl Packing<'_> {
                 self.block.push(header, self.gathered.payload(&found));
                 self.waiting.push(found);
             }
-            FrameKind::Piece => {
+            FrameKind::Chunk => {
                 self.close();
-                let piece = self.piece(&found);
-                self.done.push(piece);
+                let chunk = self.chunk(&found);
+                self.done.push(chunk);
             }
             _ => {
                 self.close();
@@ -106,10 +106,10 @@ impl Packing<'_> {
         }
     }
 
-    fn piece(&mut self, found: &Found) -> Found {
+    fn chunk(&mut self, found: &Found) -> Found {
         let (raw, crc) = (self.gathered.payload(found), found.header.payload_crc);
         let most = raw.len() - raw.len() / GAIN_PART;
-        let Some(payload) = pack_piece(self.compressor, raw, crc, most) else {
+        let Some(payload) = pack_chunk(self.compressor, raw, crc, most) else {
             return plain(*found);
         };
         let header = FrameHeader {

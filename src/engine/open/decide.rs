@@ -40,7 +40,7 @@ pub(crate) enum Action {
     /// The whole log ends here.
     EndLog,
     /// A valid frame behind the end of the log: told, not replayed.
-    Island,
+    Orphan,
     /// Nothing to say.
     Ignore,
 }
@@ -50,7 +50,7 @@ pub(crate) fn decide(case: Case) -> Action {
     let Case { bytes, durable, same_boot, ended, more } = case;
     match (bytes, ended, durable, same_boot, more) {
         // Behind the end.
-        (Bytes::Valid, true, ..) => Action::Island,
+        (Bytes::Valid, true, ..) => Action::Orphan,
         (_, true, ..) => Action::Ignore,
         // Valid frames count wherever the log has not ended.
         (Bytes::Valid, false, ..) => Action::Accept,
@@ -89,7 +89,7 @@ mod tests {
         for case in all() {
             let (action, is_valid) = (decide(case), case.bytes == Bytes::Valid);
             if case.ended {
-                assert!(matches!(action, Action::Island | Action::Ignore), "{case:?} counts");
+                assert!(matches!(action, Action::Orphan | Action::Ignore), "{case:?} counts");
                 continue;
             }
             assert_eq!(action == Action::Accept, is_valid, "{case:?}");

@@ -8,7 +8,7 @@ use crate::engine::checkpoint::IndexSlot;
 use crate::engine::open::candidate_segments::Homes;
 use crate::engine::open::replay::{Recovered, RecoveredLog};
 use crate::engine::setup::due::Wanted;
-use crate::engine::state::active_runs::HotRun;
+use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
 use crate::engine::values::report::RecoveryReport;
@@ -140,7 +140,7 @@ impl LogState {
             if !found.torn {
                 return log.seal_tail(self, found.end);
             }
-            // What a decree leaves in front of its end is durable before it (O20).
+            // What a truncation marker leaves in front of its end is durable before it (O20).
             log.disk.sync()?;
             let seal = self.seal_behind(log, found.seal_at);
             return log.seal_tail(self, seal);
@@ -228,29 +228,29 @@ impl LogState {
             if self.deleted.contains(&entry.run_no) {
                 continue;
             }
-            if self.hot.get(entry.run_no).is_none() {
+            if self.active.get(entry.run_no).is_none() {
                 let mut run = match homes.row(entry.run_no, entry.created_at.is_some())? {
-                    Some(row) => HotRun::from_row(row),
+                    Some(row) => ActiveRun::from_row(row),
                     None => {
                         let (agent, run) = (entry.agent.clone(), entry.run.clone());
-                        let mut new = HotRun::new(entry.run_no, agent, run, entry.last_at);
+                        let mut new = ActiveRun::new(entry.run_no, agent, run, entry.last_at);
                         new.document = entry.document;
                         new
                     }
                 };
                 // After a salvage, what is sealed may follow the beginning.
                 run.created_at = entry.created_at.unwrap_or(run.created_at);
-                self.hot.insert(run);
+                self.active.insert(run);
             }
-            if let Some(run) = self.hot.get_mut(entry.run_no) {
+            if let Some(run) = self.active.get_mut(entry.run_no) {
                 run.next_seq = run.next_seq.max(entry.next_seq);
                 run.started |= entry.start.is_some();
             }
             if entry.end.is_some()
-                && let Some(run) = self.hot.get(entry.run_no)
+                && let Some(run) = self.active.get(entry.run_no)
                 && let Some(row) = run.row(found.segment.id(), &found.builder)
             {
-                self.hot.set_status(entry.run_no, row.status);
+                self.active.set_status(entry.run_no, row.status);
             }
         }
         Ok(())

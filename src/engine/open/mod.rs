@@ -34,7 +34,7 @@ use crate::engine::setup::options::{Options, TailWriter};
 use crate::engine::space::Space;
 use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
-use crate::engine::state::active_runs::HotRuns;
+use crate::engine::state::active_runs::ActiveRuns;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::evictions::evictions;
 use crate::engine::state::log_state::LogState;
@@ -192,7 +192,7 @@ fn build(
         manifest: ManifestLog::resume(disk.clone(), uuid, extent_size, extents, at, next),
         superblock: base.superblock,
         disk: disk.clone(),
-        spare: None,
+        compaction_reserve: None,
         may_move: freed.len() as u64,
         freed,
     };
@@ -254,7 +254,7 @@ fn first_state(
         has_next: false,
         unapplied: VecDeque::new(),
         catalog: Arc::new(catalog),
-        hot: HotRuns::default(),
+        active: ActiveRuns::default(),
         deleted: Arc::new(deleted),
         suspects,
         retired: known.retired,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::engine::open::decide::{Action, Bytes, Case, decide};
 use crate::engine::state::scan::{
-    Item, Lexed, Missing, Names, decree, directory_in, frames_below, lex_up_to, missing_in, names,
-    replay,
+    Item, Lexed, Missing, Names, directory_in, frames_below, lex_up_to, missing_in, names, replay,
+    truncation_marker,
 };
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
@@ -137,7 +137,7 @@ fn is_left_by_a_kill(cuts: &[Cut], floor: LogPosition) -> bool {
     };
     let mut holes = 0;
     for (number, cut) in cuts.iter().enumerate().take(last + 1) {
-        if decree(&cut.items).is_some() || cut.segment.id() < floor.segment {
+        if truncation_marker(&cut.items).is_some() || cut.segment.id() < floor.segment {
             continue;
         }
         let closed = cut.items.iter().position(is_seal);
@@ -164,7 +164,7 @@ struct Walk<'a> {
     end: u32,
     sealed: Option<SealedAt>,
     torn: bool,
-    islands: u64,
+    orphans: u64,
     /// What is missing in gaps, and the names of runs; once a gap was met.
     missing: Option<(Missing, Names)>,
 }
@@ -187,10 +187,10 @@ fn recover_segment(
         end: SEGMENT_HEADER_LEN,
         sealed: None,
         torn: false,
-        islands: 0,
+        orphans: 0,
         missing: None,
     };
-    match decree(&cut.items).filter(|_| !*ended) {
+    match truncation_marker(&cut.items).filter(|_| !*ended) {
         Some(seal) => {
             walk.end = seal.header.extra;
             walk.frames = frames_below(&cut.items, walk.end);
@@ -198,9 +198,9 @@ fn recover_segment(
         }
         None => walk.run(ended),
     }
-    if walk.islands > 0 || (walk.torn && walk.end > SEGMENT_HEADER_LEN) {
+    if walk.orphans > 0 || (walk.torn && walk.end > SEGMENT_HEADER_LEN) {
         let at = cut.segment.position(walk.end);
-        walk.report.torn.push(TornTail { at, islands: walk.islands });
+        walk.report.torn.push(TornTail { at, orphans: walk.orphans });
     }
     // In a sealed segment all batches are whole: what was open when it was closed was left out.
     let whole = match floor.segment.cmp(&cut.segment.id()) {
@@ -230,7 +230,7 @@ fn recover_segment(
         seal_at: cut.items.iter().find(|item| is_seal(item)).map_or(written, Item::offset),
         end: walk.end,
         sealed: walk.sealed,
-        torn: walk.torn || walk.islands > 0 || open_batch,
+        torn: walk.torn || walk.orphans > 0 || open_batch,
         unused: matches!(cut.items.as_slice(), [Item::Gap { to: None, blank: true, .. }]),
         beyond,
     })
@@ -268,14 +268,14 @@ impl Walk<'_> {
                 Action::Skip => self.skip(item, durable),
                 Action::EndSegment => {
                     self.end_at(item, durable);
-                    self.islands = 0;
+                    self.orphans = 0;
                     return;
                 }
                 Action::EndLog => {
                     self.end_at(item, durable);
                     *ended = true;
                 }
-                Action::Island => self.islands += 1,
+                Action::Orphan => self.orphans += 1,
                 // Nothing may be written over it: it would look like a torn tail behind that.
                 Action::Ignore => self.torn |= !matches!(item, Item::Gap { blank: true, .. }),
             }

@@ -1,17 +1,17 @@
-//! Reading what is compressed: the records of blocks, and pieces of large records. A trace has one
+//! Reading what is compressed: the records of blocks, and chunks of large records. A trace has one
 //! block open at a time, in a buffer that the next one reuses unless a record of it is kept.
 
 use std::sync::Arc;
 
 use crate::engine::read::cursor::Spot;
-use crate::engine::state::run_slice::Part;
+use crate::engine::state::run_slice::RunSlice;
 use crate::engine::state::segment::{CheckedFrame, Segment};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frames::block::{
-    BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_PIECE_RAW, MAX_RECORD, seq_in, unpack_piece,
+    BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_CHUNK_RAW, MAX_RECORD, seq_in, unpack_chunk,
 };
 use crate::format::frames::compression::Unreadable;
-use crate::format::frames::frame::{FLAG_COMPRESSED, Pieces};
+use crate::format::frames::frame::{Chunks, FLAG_COMPRESSED};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::Seq;
 
@@ -38,7 +38,7 @@ impl OpenBlock {
     #[cold]
     pub(crate) fn open(
         &mut self,
-        part: &Part,
+        part: &RunSlice,
         Spot { part: number, index }: Spot,
         frame: CheckedFrame,
     ) -> Result<CheckedFrame> {
@@ -95,10 +95,10 @@ impl OpenBlock {
     }
 }
 
-/// The kind and the payload of a record that lies in pieces, which are all in these parts of its
+/// The kind and the payload of a record that lies in chunks, which are all in these parts of its
 /// run.
-pub(crate) fn gather_pieces(
-    parts: &[Part],
+pub(crate) fn gather_chunks(
+    parts: &[RunSlice],
     header: &FrameHeader,
     stored: &[u8],
 ) -> Result<Vec<u8>> {
@@ -110,21 +110,21 @@ pub(crate) fn gather_pieces(
         let (found, max) = (header.extra.into(), MAX_RECORD.into());
         return Err(wrong(Damage::OutOfRange { found, max }));
     }
-    let row = find_row(parts, header, Pieces::decode(said).map_err(wrong)?)?;
+    let row = find_row(parts, header, Chunks::decode(said).map_err(wrong)?)?;
     let whole = name.len() + header.extra as usize;
-    // What the frame says is believed as far as there are pieces for it.
-    let most = row.iter().map(|(_, piece)| match piece.flags & FLAG_COMPRESSED {
-        0 => piece.payload_len as usize,
-        _ => MAX_PIECE_RAW as usize,
+    // What the frame says is believed as far as there are chunks for it.
+    let most = row.iter().map(|(_, chunk)| match chunk.flags & FLAG_COMPRESSED {
+        0 => chunk.payload_len as usize,
+        _ => MAX_CHUNK_RAW as usize,
     });
     let mut bytes = Vec::with_capacity(whole.min(name.len() + most.sum::<usize>()));
     bytes.extend_from_slice(name);
-    for (part, piece) in row {
+    for (part, chunk) in row {
         let room = whole - bytes.len();
-        let stored = part.segment.read_payload(&piece)?;
-        if piece.flags & FLAG_COMPRESSED != 0 {
-            let damaged = |damage| part.segment.damaged(piece.position.offset, damage);
-            unpack_piece(&stored, room as u64, &mut bytes)
+        let stored = part.segment.read_payload(&chunk)?;
+        if chunk.flags & FLAG_COMPRESSED != 0 {
+            let damaged = |damage| part.segment.damaged(chunk.position.offset, damage);
+            unpack_chunk(&stored, room as u64, &mut bytes)
                 .map_err(|unreadable| unreadable.tell(damaged))?;
         } else if stored.len() <= room {
             bytes.extend_from_slice(&stored);
@@ -135,33 +135,33 @@ pub(crate) fn gather_pieces(
     if bytes.len() == whole { Ok(bytes) } else { Err(wrong(Damage::Mismatch)) }
 }
 
-/// The pieces of a record: the first by its order, the others behind it.
+/// The chunks of a record: the first by its order, the others behind it.
 fn find_row<'p>(
-    parts: &'p [Part],
+    parts: &'p [RunSlice],
     record: &FrameHeader,
-    pieces: Pieces,
-) -> Result<Vec<(&'p Part, FrameHeader)>> {
+    chunks: Chunks,
+) -> Result<Vec<(&'p RunSlice, FrameHeader)>> {
     let missing = || Error::corrupt(Place::Frame(record.position), Damage::Missing);
-    let is_in_front = |part: &Part| part.pieces > 0 && part.first_lsn <= pieces.first;
+    let is_in_front = |part: &RunSlice| part.chunks > 0 && part.first_lsn <= chunks.first;
     let start = parts.iter().rposition(is_in_front).ok_or_else(missing)?;
     let mut rest = parts.get(start..).unwrap_or_default().iter();
     let mut part = rest.next().ok_or_else(missing)?;
-    let mut index = part.lower_piece(pieces.first)?;
+    let mut index = part.lower_chunk(chunks.first)?;
     let mut row = Vec::new();
-    for number in 0..pieces.count {
-        while index >= part.pieces {
+    for number in 0..chunks.count {
+        while index >= part.chunks {
             (part, index) = (rest.next().ok_or_else(missing)?, 0);
         }
-        let piece = part.piece(index)?;
+        let chunk = part.chunk(index)?;
         let is_of_row = match number {
-            0 => piece.lsn == pieces.first,
-            _ => piece.seq.0 == pieces.first.0,
+            0 => chunk.lsn == chunks.first,
+            _ => chunk.seq.0 == chunks.first.0,
         };
-        let is_next = piece.kind == FrameKind::Piece && piece.extra == number;
-        if !is_next || !is_of_row || piece.run_no != record.run_no || piece.lsn >= record.lsn {
-            return Err(Error::corrupt(Place::Frame(piece.position), Damage::Mismatch));
+        let is_next = chunk.kind == FrameKind::Chunk && chunk.extra == number;
+        if !is_next || !is_of_row || chunk.run_no != record.run_no || chunk.lsn >= record.lsn {
+            return Err(Error::corrupt(Place::Frame(chunk.position), Damage::Mismatch));
         }
-        row.push((part, piece));
+        row.push((part, chunk));
         index += 1;
     }
     Ok(row)
@@ -189,8 +189,8 @@ impl Unreadable {
 pub(crate) fn inner_damage(header: &FrameHeader, payload: &[u8]) -> Vec<(Option<Seq>, Damage)> {
     let (mut raw, mut rows) = (Vec::new(), Vec::new());
     let opened = match header.kind {
-        FrameKind::Piece if header.flags & FLAG_COMPRESSED != 0 => {
-            unpack_piece(payload, u64::MAX, &mut raw)
+        FrameKind::Chunk if header.flags & FLAG_COMPRESSED != 0 => {
+            unpack_chunk(payload, u64::MAX, &mut raw)
         }
         FrameKind::Block => BlockHead::decode(header, payload)
             .map_err(Unreadable::from)

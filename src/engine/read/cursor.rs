@@ -7,13 +7,13 @@
 
 use std::borrow::Cow;
 
-use crate::engine::read::block::{OpenBlock, gather_pieces};
+use crate::engine::read::block::{OpenBlock, gather_chunks};
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::Payload;
-use crate::engine::state::run_slice::{Offsets, Opened, Part};
+use crate::engine::state::run_slice::{Offsets, Opened, RunSlice};
 use crate::engine::state::segment::CheckedFrame;
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::frames::frame::FLAG_PIECES;
+use crate::format::frames::frame::FLAG_CHUNKS;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{RunNo, Seq};
 
@@ -52,15 +52,15 @@ impl Opened {
         }
     }
 
-    /// The kind and the payload of a record that lies in pieces.
+    /// The kind and the payload of a record that lies in chunks.
     #[cold]
     fn gather(&self, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
-        let gathered = gather_pieces(&self.parts, header, stored);
+        let gathered = gather_chunks(&self.parts, header, stored);
         gathered.map_err(|error| self.named(error, Some(header.seq)))
     }
 
     /// An item for what a directory does not list as it should.
-    fn unlisted(&self, part: &Part, seq: Option<Seq>, damage: Damage) -> Error {
+    fn unlisted(&self, part: &RunSlice, seq: Option<Seq>, damage: Damage) -> Error {
         let place = Place::Directory { segment: part.segment.id() };
         Error::Corrupt(Corruption { place, damage, run: Some(self.run.clone()), seq })
     }
@@ -77,7 +77,7 @@ pub(crate) struct Spot {
 #[derive(Clone, Copy)]
 struct Listed<'o> {
     opened: &'o Opened,
-    part: &'o Part,
+    part: &'o RunSlice,
     spot: Spot,
 }
 
@@ -218,7 +218,7 @@ impl Walk {
     /// [`Walk::step`] says why.
     #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
     #[inline(always)]
-    fn glance<'o>(&mut self, opened: &'o Opened) -> Option<(&'o Part, FrameHeader, &'o [u8])> {
+    fn glance<'o>(&mut self, opened: &'o Opened) -> Option<(&'o RunSlice, FrameHeader, &'o [u8])> {
         let Spot { part: number, index } = self.front;
         let part = opened.parts.get(number)?;
         if self.front >= self.back || index >= part.records || self.block.is_some() {
@@ -237,7 +237,7 @@ impl Walk {
     }
 
     /// Checks the next record from the front and goes on behind it; its part, and its frame.
-    fn step<'o>(&mut self, opened: &'o Opened) -> Option<Result<(&'o Part, CheckedFrame)>> {
+    fn step<'o>(&mut self, opened: &'o Opened) -> Option<Result<(&'o RunSlice, CheckedFrame)>> {
         let listed = self.settle_front(opened)?;
         let Listed { part, spot, .. } = listed;
         if let Some(error) = self.list_is_over(listed) {
@@ -286,7 +286,7 @@ impl Walk {
             return Some(Ok(Record::new(&header, Cow::Borrowed(stored))));
         }
         let stored = part.segment.look(frame);
-        if header.flags & FLAG_PIECES != 0 {
+        if header.flags & FLAG_CHUNKS != 0 {
             let gathered = opened.gather(&header, &stored);
             return Some(gathered.map(|bytes| Record::new(&header, Cow::Owned(bytes))));
         }
@@ -324,7 +324,7 @@ impl Walk {
     }
 
     /// The record in a frame that was checked, to keep.
-    fn keep(&self, opened: &Opened, part: &Part, frame: CheckedFrame) -> Result<Record> {
+    fn keep(&self, opened: &Opened, part: &RunSlice, frame: CheckedFrame) -> Result<Record> {
         let header = frame.header;
         if header.kind == FrameKind::Block {
             let block = self.block.as_deref().ok_or(Error::Poisoned)?;
@@ -332,7 +332,7 @@ impl Walk {
             return Ok(Record::new(&header, stored));
         }
         let stored = part.segment.keep(frame);
-        if header.flags & FLAG_PIECES != 0 {
+        if header.flags & FLAG_CHUNKS != 0 {
             return Ok(Record::new(&header, Payload::owned(opened.gather(&header, &stored)?)));
         }
         Ok(Record::new(&header, stored))
@@ -343,7 +343,7 @@ impl Walk {
 /// checked: interleaved runs would wait for the memory at each record. What lies close is fetched
 /// by the processor itself.
 #[inline]
-fn foresee(part: &Part, index: u32) {
+fn foresee(part: &RunSlice, index: u32) {
     if let Offsets::Listed(offsets) = &part.offsets
         && let Some(offset) = offsets.get(index as usize)
         && let Some(before) = offsets.get(index as usize - 1)

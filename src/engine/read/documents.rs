@@ -233,7 +233,7 @@ impl VersionsInMemory {
             Detail::Name | Detail::Row => Slices::default(),
         };
         let known = |&run_no: &RunNo| (run_no, state.row_in_memory(run_no), slices(run_no));
-        let numbers = state.hot.versions(namespace.as_str(), key.as_str());
+        let numbers = state.active.versions(namespace.as_str(), key.as_str());
         Self(numbers.iter().map(known).collect())
     }
 }
@@ -314,7 +314,7 @@ fn in_memory(
     most: usize,
 ) -> BTreeMap<String, DocumentSummary> {
     let row = |number: &RunNo| state.row_in_memory(*number);
-    let keys = state.hot.documents(namespace, from);
+    let keys = state.active.documents(namespace, from);
     let current = keys.take_while(|(key, _)| key.starts_with(prefix)).filter_map(|found| {
         let rows = found.1.iter().filter_map(row).filter(|row| row.records > 0);
         let row = rows.max_by_key(|row| row.run_no)?;

@@ -171,7 +171,7 @@ impl Reader {
         let wanted = limit.saturating_add(1);
         let (moment, mut found) = {
             let state = self.open()?;
-            let numbers = state.hot.newest(agent, before, wanted);
+            let numbers = state.active.newest(agent, before, wanted);
             (Moment::of(&state), Self::summaries(&state, numbers))
         };
         let filter = agent.map_or(RunFilter::All, RunFilter::Agent);
@@ -213,8 +213,8 @@ impl Reader {
     ) -> Result<Vec<RunSummary>> {
         let (moment, mut found, mut in_memory) = {
             let state = self.open()?;
-            let summaries = Self::summaries(&state, state.hot.in_progress(after, limit));
-            (Moment::of(&state), summaries, state.hot.run_numbers())
+            let summaries = Self::summaries(&state, state.active.in_progress(after, limit));
+            (Moment::of(&state), summaries, state.active.run_numbers())
         };
         in_memory.sort_unstable();
         found.extend(moment.listed(
@@ -239,7 +239,7 @@ impl Reader {
     ) -> Result<Vec<AgentId>> {
         let (moment, mut found) = {
             let state = self.open()?;
-            (Moment::of(&state), state.hot.agents(after, limit))
+            (Moment::of(&state), state.active.agents(after, limit))
         };
         found.extend(moment.listed(
             (after.cloned(), limit),
@@ -258,15 +258,15 @@ impl Reader {
 
     /// All living runs as of now, and the catalog that knows most of them.
     pub(crate) fn list_all(&self) -> Result<(Listed, Arc<Catalog>)> {
-        let (catalog, deleted, hot) = {
+        let (catalog, deleted, active) = {
             let state = self.open()?;
-            let mut numbers = state.hot.run_numbers();
+            let mut numbers = state.active.run_numbers();
             numbers.sort_unstable();
             let rows = numbers.into_iter().filter_map(|number| state.row_in_memory(number));
             let rows: Vec<_> = rows.collect();
             (Arc::clone(&state.catalog), Arc::clone(&state.deleted), rows)
         };
-        let in_memory: HashSet<RunNo> = hot.iter().map(|row| row.run_no).collect();
+        let in_memory: HashSet<RunNo> = active.iter().map(|row| row.run_no).collect();
         let listed = catalog.ask(|catalog| {
             let mut listed = Listed::default();
             catalog.each_summary(&mut |row| {
@@ -277,7 +277,7 @@ impl Reader {
             Ok(listed)
         });
         let mut listed = listed?;
-        for row in &hot {
+        for row in &active {
             listed.add(&row.summary());
         }
         Ok((listed, catalog))

@@ -10,7 +10,7 @@ use crate::engine::state::catalog::Catalog;
 use crate::engine::state::location_cache::Found;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
-use crate::engine::state::run_slice::{Opened, Part};
+use crate::engine::state::run_slice::{Opened, RunSlice};
 use crate::engine::state::segment::Segment;
 use crate::engine::values::Outcome;
 use crate::engine::values::summary::RunSummary;
@@ -62,21 +62,22 @@ pub(crate) struct Slices {
     /// Sealed ones, and the run's slot in each.
     sealed: Vec<(Arc<Segment>, u32)>,
     /// The one that takes frames.
-    tail: Option<Part>,
+    tail: Option<RunSlice>,
 }
 
 impl Slices {
     /// Those of a run.
     pub(crate) fn of(state: &LogState, run_no: RunNo) -> Self {
-        let spans = state.hot.get(run_no).map_or(&[][..], |hot| &hot.spans);
+        let spans = state.active.get(run_no).map_or(&[][..], |active| &active.spans);
         let sealed =
             spans.iter().filter_map(|span| Some((state.segment(span.segment)?, span.slot)));
-        Self { sealed: sealed.collect(), tail: Part::in_tail(&state.tail, run_no) }
+        Self { sealed: sealed.collect(), tail: RunSlice::in_tail(&state.tail, run_no) }
     }
 
     /// Reads what their directories say of the run.
-    pub(crate) fn read(&self, run_no: RunNo) -> Result<Vec<Part>> {
-        let sealed = self.sealed.iter().map(|(segment, slot)| Part::sealed(segment, *slot, run_no));
+    pub(crate) fn read(&self, run_no: RunNo) -> Result<Vec<RunSlice>> {
+        let sealed =
+            self.sealed.iter().map(|(segment, slot)| RunSlice::sealed(segment, *slot, run_no));
         sealed.chain(self.tail.clone().map(Ok)).collect()
     }
 
@@ -86,7 +87,7 @@ impl Slices {
         catalog: &Catalog,
         run_no: RunNo,
         spans: &[Span],
-    ) -> Result<Arc<[Part]>> {
+    ) -> Result<Arc<[RunSlice]>> {
         let sealed = catalog.parts_of(run_no, spans)?;
         Ok(sealed.iter().cloned().chain(self.read(run_no)?).collect())
     }
@@ -97,8 +98,9 @@ impl<'r> Named<'r> {
     fn of(state: &LogState, run: RunRef<'r>, detail: Detail, kept: usize) -> Result<Self> {
         RunId::check(run.run())?;
         let agent = run.agent().map(AgentId::new).transpose()?;
-        let (numbers, complete) = state.hot.by_id(run.run());
-        let agents = numbers.iter().filter_map(|&no| Some((no, state.hot.get(no)?.agent.clone())));
+        let (numbers, complete) = state.active.by_id(run.run());
+        let agents =
+            numbers.iter().filter_map(|&no| Some((no, state.active.get(no)?.agent.clone())));
         let in_memory: Vec<_> = agents.collect();
         let may_be = |(number, of): &&(RunNo, AgentId)| {
             run.number().is_none_or(|wanted| wanted == *number)

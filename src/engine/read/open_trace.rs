@@ -7,7 +7,7 @@ use crate::engine::read::list::Moment;
 use crate::engine::read::named::{Detail, Slices, unlisted};
 use crate::engine::read::trace::{Pin, Trace};
 use crate::engine::state::log_state::LogState;
-use crate::engine::state::run_slice::{Opened, Part};
+use crate::engine::state::run_slice::{Opened, RunSlice};
 use crate::error::Result;
 use crate::index::{RunRow, RunState};
 use crate::types::{RunId, RunNo, RunRef};
@@ -29,7 +29,7 @@ impl Reader {
         let named = {
             let state = self.open()?;
             if run.agent().is_none() && run.number().is_none() {
-                match state.hot.by_id(run.run()) {
+                match state.active.by_id(run.run()) {
                     ([], false) => {
                         // What was found before is answered by one reference.
                         let lives = |run_no: &RunNo| !state.deleted.contains(run_no);
@@ -73,7 +73,7 @@ impl Reader {
     pub(crate) fn open_number(&self, run_no: RunNo) -> Result<Option<Opened>> {
         let (moment, ids, slices) = {
             let state = self.state.lock();
-            let ids = state.hot.get(run_no).map(|run| (run.agent.clone(), run.run.clone()));
+            let ids = state.active.get(run_no).map(|run| (run.agent.clone(), run.run.clone()));
             (Moment::of(&state), ids, Slices::of(&state, run_no))
         };
         if moment.deleted.contains(&run_no) {
@@ -93,6 +93,6 @@ impl Reader {
 fn open_new(state: &LogState, run_no: RunNo) -> Option<Arc<Opened>> {
     let entry = &state.tail.builder.run(run_no)?.entry;
     entry.created_at?;
-    let parts = Arc::new([Part::in_tail(&state.tail, run_no)?]);
+    let parts = Arc::new([RunSlice::in_tail(&state.tail, run_no)?]);
     Some(Arc::new(Opened { agent: entry.agent.clone(), run: entry.run.clone(), parts }))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::read::Reader;
 use crate::engine::setup::locks::Held;
-use crate::engine::state::active_runs::HotRun;
+use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
@@ -46,7 +46,7 @@ impl Reader {
     /// The state, with all living runs with this id in memory.
     pub(crate) fn loaded(&self, run: &str) -> Result<Held<'_, LogState>> {
         let state = self.open()?;
-        if state.hot.by_id(run).1 {
+        if state.active.by_id(run).1 {
             return Ok(state);
         }
         drop(state);
@@ -63,14 +63,14 @@ impl Reader {
     /// more.
     pub(crate) fn loaded_number(&self, run_no: RunNo) -> Result<Held<'_, LogState>> {
         let state = self.open()?;
-        if state.hot.get(run_no).is_some() {
+        if state.active.get(run_no).is_some() {
             return Ok(state);
         }
         drop(state);
         let row = self.row_of(run_no)?;
         let Some(run) = row.map(|row| row.run) else { return Err(Error::Evicted { run: None }) };
         let state = self.loaded(run.as_str())?;
-        match state.hot.get(run_no) {
+        match state.active.get(run_no) {
             Some(_) => Ok(state),
             None => Err(Error::Evicted { run: Some(run) }),
         }
@@ -85,24 +85,24 @@ impl Reader {
 
 /// Lets runs that have ended go from memory if others would make it too many.
 pub(crate) fn make_room(state: &mut LogState) {
-    if state.hot.is_full()
+    if state.active.is_full()
         && let Some(through) = state.catalog.through()
     {
-        state.hot.settle(through, &state.tail.builder);
+        state.active.settle(through, &state.tail.builder);
     }
 }
 
 /// Brings all living runs with this id into memory, of which the catalog of this state knows these.
 pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRuns) -> Result<()> {
-    if state.hot.by_id(run).1 {
+    if state.active.by_id(run).1 {
         return Ok(());
     }
     for (number, row) in stored {
-        if !state.deleted.contains(&number) && state.hot.get(number).is_none() {
-            state.hot.insert(HotRun::from_row(row?));
+        if !state.deleted.contains(&number) && state.active.get(number).is_none() {
+            state.active.insert(ActiveRun::from_row(row?));
         }
     }
-    state.hot.complete(run);
+    state.active.complete(run);
     Ok(())
 }
 

@@ -349,7 +349,7 @@ fn may_evict(state: &LogState, run_no: RunNo, rows: Option<&HashMap<RunNo, RunRo
         return false;
     }
     let may = |row: &RunRow| row.status.is_ended() && !row.is_held();
-    match (state.hot.get(run_no), rows) {
+    match (state.active.get(run_no), rows) {
         (Some(run), _) => {
             run.status.is_ended() && state.row_in_memory(run_no).as_ref().is_none_or(may)
         }

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 /// The place of a lock in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rank {
-    /// Writing a large record in pieces.
+    /// Writing a large record in chunks.
     Rows,
     /// Moving, retiring and freeing segments.
     Compacting,

@@ -19,7 +19,7 @@ pub(crate) struct Allocator {
     pub(crate) superblock: Superblock,
     pub(crate) disk: Disk,
     /// The extent that is set aside for compaction; it is claimed, and allocated.
-    pub(crate) spare: Option<ExtentNo>,
+    pub(crate) compaction_reserve: Option<ExtentNo>,
     /// Extents that were freed and have blocks of the file system still.
     pub(crate) freed: BTreeSet<ExtentNo>,
     /// So many segments may move to make the file shorter: as many as became free.

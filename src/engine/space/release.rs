@@ -51,7 +51,7 @@ impl Space {
         let (len, most) =
             (self.disk.len()?, self.setup.extent_size.bytes().max(GIVEN_BACK_AT_ONCE));
         if space == SpaceReturn::Shrink {
-            allocator.release_last_spare();
+            allocator.release_last_reserve();
             let end = allocator.manifest.end_in_use();
             if len > end {
                 allocator.sync()?;

@@ -16,7 +16,7 @@ pub(crate) const RUNS_DUE: usize = 8 << 10;
 
 /// A run in memory.
 #[derive(Debug, Clone)]
-pub(crate) struct HotRun {
+pub(crate) struct ActiveRun {
     pub(crate) run_no: RunNo,
     pub(crate) agent: AgentId,
     pub(crate) run: RunId,
@@ -34,13 +34,13 @@ pub(crate) struct HotRun {
     pub(crate) status: RunStatus,
     /// It was started or appended to since the store was opened.
     pub(crate) touched: bool,
-    /// A version of a document of which pieces are being written.
+    /// A version of a document of which chunks are being written.
     pub(crate) pending: bool,
     /// A caller has a writer of it.
     pub(crate) has_writer: bool,
 }
 
-impl HotRun {
+impl ActiveRun {
     /// What refuses who would go on with it.
     pub(crate) fn has_ended(&self) -> Error {
         let (agent, run) = (self.agent.clone(), self.run.clone());
@@ -108,8 +108,8 @@ struct SameId {
 
 /// All runs in memory.
 #[derive(Debug, Default)]
-pub(crate) struct HotRuns {
-    runs: RunMap<HotRun>,
+pub(crate) struct ActiveRuns {
+    runs: RunMap<ActiveRun>,
     by_id: HashMap<RunId, SameId>,
     /// The versions of documents, by namespace and key.
     documents: BTreeMap<AgentId, BTreeMap<RunId, Vec<RunNo>>>,
@@ -120,7 +120,7 @@ pub(crate) struct HotRuns {
     kept: usize,
 }
 
-impl HotRuns {
+impl ActiveRuns {
     /// So many came since that some should be forgotten before another one is brought in.
     pub(crate) fn is_full(&self) -> bool {
         self.len() >= RUNS_DUE.max(2 * self.kept)
@@ -135,13 +135,13 @@ impl HotRuns {
         self.by_time.iter().map(|key| key.1).collect()
     }
 
-    pub(crate) fn get(&self, run_no: RunNo) -> Option<&HotRun> {
+    pub(crate) fn get(&self, run_no: RunNo) -> Option<&ActiveRun> {
         self.runs.get(&run_no)
     }
 
     /// A run to be changed; its identity and creation time must stay, and a change of its status
-    /// goes through [`HotRuns::set_status`].
-    pub(crate) fn get_mut(&mut self, run_no: RunNo) -> Option<&mut HotRun> {
+    /// goes through [`ActiveRuns::set_status`].
+    pub(crate) fn get_mut(&mut self, run_no: RunNo) -> Option<&mut ActiveRun> {
         self.runs.get_mut(&run_no)
     }
 
@@ -167,7 +167,7 @@ impl HotRuns {
         }
     }
 
-    pub(crate) fn insert(&mut self, run: HotRun) {
+    pub(crate) fn insert(&mut self, run: ActiveRun) {
         if self.runs.contains_key(&run.run_no) {
             return;
         }
@@ -260,7 +260,7 @@ impl HotRuns {
         for run in self.runs.values_mut() {
             run.spans.retain(|span| span.segment > through);
         }
-        let settled = |run: &HotRun| {
+        let settled = |run: &ActiveRun| {
             let done = if run.document { !run.pending } else { run.status.is_ended() };
             let is_known = run.row.is_some() && run.spans.is_empty();
             done && is_known && builder.run(run.run_no).is_none()

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::engine::state::location_cache::Lookups;
+use crate::engine::state::location_cache::LocationCache;
 use crate::engine::state::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
@@ -27,7 +27,7 @@ pub(crate) struct Catalog {
     index: Option<IndexSnapshot>,
     /// The index failed to answer.
     failed: AtomicBool,
-    lookups: Lookups,
+    location_cache: LocationCache,
 }
 
 impl Catalog {
@@ -38,8 +38,8 @@ impl Catalog {
         index: Option<IndexSnapshot>,
     ) -> Self {
         let ids = segments.iter().map(|segment| segment.id()).collect();
-        let (failed, lookups) = (AtomicBool::new(false), Lookups::default());
-        Self { segments, ids, through, index, failed, lookups }
+        let (failed, location_cache) = (AtomicBool::new(false), LocationCache::default());
+        Self { segments, ids, through, index, failed, location_cache }
     }
 
     /// The same without the index.
@@ -51,8 +51,8 @@ impl Catalog {
         &self.segments
     }
 
-    pub(crate) fn lookups(&self) -> &Lookups {
-        &self.lookups
+    pub(crate) fn location_cache(&self) -> &LocationCache {
+        &self.location_cache
     }
 
     /// Whether an index that goes so far knows all segments.

@@ -3,7 +3,7 @@
 
 use crate::format::frames::block::{BlockHead, seq_in};
 use crate::format::frames::frame::{
-    FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PIECES, FLAG_PLAIN,
+    FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PLAIN,
 };
 use crate::format::segments::directory::{EndAt, EvictionAt, HoldAt, StartAt};
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, RunEntry};
@@ -31,9 +31,9 @@ pub(crate) fn note_frame(
     let Some(entry) = builder.run_mut(header.run_no) else { return };
     entry.stored += header.frame_len() as u64;
     entry.document |= header.flags & FLAG_DOCUMENT != 0;
-    // A piece is nothing by itself: its record may never have come. A hold is not part of the run's
+    // A chunk is nothing by itself: its record may never have come. A hold is not part of the run's
     // story.
-    if !matches!(header.kind, FrameKind::Piece | FrameKind::Hold) {
+    if !matches!(header.kind, FrameKind::Chunk | FrameKind::Hold) {
         entry.last_at = entry.last_at.max(header.at);
     }
     let offset = header.position.offset;
@@ -46,10 +46,10 @@ pub(crate) fn note_frame(
                 entry.start.get_or_insert(StartAt { offset, at: header.at });
             }
         }
-        FrameKind::Piece => {
+        FrameKind::Chunk => {
             note_cold(entry, header.flags & (FLAG_COMPRESSED | FLAG_PLAIN) != 0);
             entry.first_lsn = entry.first_lsn.min(header.lsn);
-            builder.push_piece(header.run_no, offset);
+            builder.push_chunk(header.run_no, offset);
         }
         FrameKind::Record => {
             count_record(entry, header);
@@ -115,14 +115,14 @@ pub(crate) fn note_block(builder: &mut DirectoryBuilder, block: &FrameHeader, pa
     }
 }
 
-/// A run is cold in a segment if all of its records and pieces there are.
+/// A run is cold in a segment if all of its records and chunks there are.
 fn note_cold(entry: &mut RunEntry, cold: bool) {
-    entry.cold = cold && (entry.cold || entry.records == 0 && entry.pieces == 0);
+    entry.cold = cold && (entry.cold || entry.records == 0 && entry.chunks == 0);
 }
 
-/// The length of a record's payload, also where it lies in pieces.
+/// The length of a record's payload, also where it lies in chunks.
 pub(crate) fn record_len(header: &FrameHeader) -> u64 {
-    if header.flags & FLAG_PIECES != 0 {
+    if header.flags & FLAG_CHUNKS != 0 {
         u64::from(header.extra)
     } else {
         u64::from(header.payload_len.saturating_sub(u32::from(header.name_len)))

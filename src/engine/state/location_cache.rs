@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::run_slice::{Opened, Part};
+use crate::engine::state::run_slice::{Opened, RunSlice};
 use crate::engine::values::summary::RunSummary;
 use crate::error::{Damage, Error, Place, Result};
 use crate::index::{RunFilter, RunRow, RunState, Span};
@@ -22,7 +22,7 @@ const AGENTS: usize = 256;
 
 /// What was looked up.
 #[derive(Debug, Default)]
-pub(crate) struct Lookups {
+pub(crate) struct LocationCache {
     found: Mutex<Kept>,
     newest: Mutex<HashMap<AgentId, Arc<Newest>>>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Found {
 impl Catalog {
     /// What is kept of a run id. Reads nothing.
     pub(crate) fn known(&self, run: &str) -> Option<Arc<Found>> {
-        self.lookups().found.lock().found.get(run).cloned()
+        self.location_cache().found.lock().found.get(run).cloned()
     }
 
     /// What the catalog knows of a run id; at most so many are kept. That it knows nothing is kept
@@ -83,7 +83,7 @@ impl Catalog {
         let numbers = self.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
         let found = Arc::new(Found { numbers, ..Found::default() });
         if is_in_memory || !found.numbers.is_empty() {
-            self.lookups().found.lock().insert(run, &found, most);
+            self.location_cache().found.lock().insert(run, &found, most);
         }
         Ok(found)
     }
@@ -91,7 +91,7 @@ impl Catalog {
     /// The newest runs of an agent, at least so many if there are, evicted ones included if their
     /// eviction is younger than the catalog.
     pub(crate) fn newest(&self, agent: &str, count: usize) -> Result<Arc<Newest>> {
-        if let Some(newest) = self.lookups().newest.lock().get(agent)
+        if let Some(newest) = self.location_cache().newest.lock().get(agent)
             && (newest.all || newest.runs.len() >= count)
         {
             return Ok(Arc::clone(newest));
@@ -101,7 +101,7 @@ impl Catalog {
         let summary = |key: &(_, RunNo)| Ok(RunSummary::from_row(self.row(key.1)?));
         let runs = keys.iter().map(summary).collect::<Result<_>>()?;
         let newest = Arc::new(Newest { runs, all: keys.len() < count });
-        let mut kept = self.lookups().newest.lock();
+        let mut kept = self.location_cache().newest.lock();
         if kept.len() >= AGENTS {
             kept.clear();
         }
@@ -116,12 +116,12 @@ impl Catalog {
     }
 
     /// What sealed segments have of a run, opened.
-    pub(crate) fn parts_of(&self, run_no: RunNo, spans: &[Span]) -> Result<Arc<[Part]>> {
+    pub(crate) fn parts_of(&self, run_no: RunNo, spans: &[Span]) -> Result<Arc<[RunSlice]>> {
         let open = |span: &Span| {
             let place = Place::Directory { segment: span.segment };
             let segment = self.segment(span.segment);
             let segment = segment.ok_or_else(|| Error::corrupt(place, Damage::Missing))?;
-            let mut part = Part::sealed(segment, span.slot, run_no)?;
+            let mut part = RunSlice::sealed(segment, span.slot, run_no)?;
             part.list();
             Ok(part)
         };

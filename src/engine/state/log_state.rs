@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use crate::engine::setup::options::TailWriter;
-use crate::engine::state::active_runs::{HotRuns, RUNS_DUE};
+use crate::engine::state::active_runs::{ActiveRuns, RUNS_DUE};
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
 use crate::engine::state::tail::Tail;
@@ -38,7 +38,7 @@ pub(crate) struct LogState {
     pub(crate) unapplied: VecDeque<Arc<Segment>>,
     /// What answers for everything older.
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) hot: HotRuns,
+    pub(crate) active: ActiveRuns,
     /// Runs that are deleted but still have frames somewhere.
     pub(crate) deleted: Arc<HashSet<RunNo>>,
     /// Segments of which less may live than at the last look.
@@ -132,7 +132,7 @@ impl LogState {
         let waiting = self.unapplied.len();
         waiting >= CHECKPOINT_DUE
             || self.has_much_dead(self.unapplied.iter())
-            || (waiting > 0 && self.hot.len() >= RUNS_DUE)
+            || (waiting > 0 && self.active.len() >= RUNS_DUE)
     }
 
     /// Whether these segments, which wait for a checkpoint or waited for it, are worth a look for
@@ -149,7 +149,7 @@ impl LogState {
     #[inline]
     pub(crate) fn is_late(&self) -> bool {
         let waiting = self.unapplied.len();
-        waiting >= CHECKPOINT_LATE || (waiting > 1 && self.hot.len() >= RUNS_LATE)
+        waiting >= CHECKPOINT_LATE || (waiting > 1 && self.active.len() >= RUNS_LATE)
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -169,7 +169,7 @@ impl LogState {
 
     /// What is known as of now of a run in memory.
     pub(crate) fn row_in_memory(&self, run_no: RunNo) -> Option<RunRow> {
-        self.hot.get(run_no)?.row(self.tail.segment.id(), &self.tail.builder)
+        self.active.get(run_no)?.row(self.tail.segment.id(), &self.tail.builder)
     }
 
     /// Where the frame at a position is to be read, also once the lock is let go.
@@ -180,7 +180,7 @@ impl LogState {
 
     /// The segments that the catalog does not cover and that have frames of a run.
     pub(crate) fn fresh_segments(&self, run_no: RunNo) -> impl Iterator<Item = SegmentId> + '_ {
-        let spans = self.hot.get(run_no).map(|run| run.spans.as_slice()).unwrap_or_default();
+        let spans = self.active.get(run_no).map(|run| run.spans.as_slice()).unwrap_or_default();
         let in_tail = self.tail.builder.run(run_no).map(|_| self.tail.segment.id());
         spans.iter().map(|span| span.segment).chain(in_tail)
     }

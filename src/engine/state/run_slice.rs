@@ -15,11 +15,11 @@ const MAX_LISTED: u32 = 64;
 
 /// What one segment has of the run.
 #[derive(Debug, Clone)]
-pub(crate) struct Part {
+pub(crate) struct RunSlice {
     pub(crate) segment: Arc<Segment>,
     pub(crate) records: u32,
-    /// Pieces of large records, which are listed behind the records.
-    pub(crate) pieces: u32,
+    /// Chunks of large records, which are listed behind the records.
+    pub(crate) chunks: u32,
     pub(crate) first_lsn: Lsn,
     pub(crate) first_seq: Option<Seq>,
     pub(crate) next_seq: Seq,
@@ -35,7 +35,7 @@ pub(crate) enum Offsets {
     Listed(Arc<[u32]>),
 }
 
-impl Part {
+impl RunSlice {
     /// What a sealed segment has of a run, in this slot as a rule; a directory that was rebuilt may
     /// have it elsewhere.
     pub(crate) fn sealed(segment: &Arc<Segment>, slot: u32, run_no: RunNo) -> Result<Self> {
@@ -46,9 +46,9 @@ impl Part {
             };
             let (first_seq, next_seq) = directory.sequences(slot)?;
             let (first, records) = directory.record_list(slot)?;
-            let (pieces, first_lsn) = directory.pieces(slot)?;
+            let (chunks, first_lsn) = directory.chunks(slot)?;
             let (segment, offsets) = (Arc::clone(segment), Offsets::Stored { first });
-            Ok(Self { segment, records, pieces, first_lsn, first_seq, next_seq, offsets })
+            Ok(Self { segment, records, chunks, first_lsn, first_seq, next_seq, offsets })
         })
     }
 
@@ -58,17 +58,17 @@ impl Part {
         Some(Self {
             segment: Arc::clone(&tail.segment),
             records: built.entry.records,
-            pieces: built.entry.pieces,
+            chunks: built.entry.chunks,
             first_lsn: built.entry.first_lsn,
             first_seq: built.entry.first_seq,
             next_seq: built.entry.next_seq,
-            offsets: Offsets::Listed(built.offsets.iter().chain(&built.pieces).copied().collect()),
+            offsets: Offsets::Listed(built.offsets.iter().chain(&built.chunks).copied().collect()),
         })
     }
 
     /// Copies a short list of offsets out of the directory, for those who keep the part.
     pub(crate) fn list(&mut self) {
-        let listed = self.records.saturating_add(self.pieces);
+        let listed = self.records.saturating_add(self.chunks);
         if matches!(self.offsets, Offsets::Stored { .. }) && listed <= MAX_LISTED {
             let offsets: Result<Arc<[u32]>> = (0..listed).map(|index| self.offset(index)).collect();
             if let Ok(offsets) = offsets {
@@ -77,22 +77,22 @@ impl Part {
         }
     }
 
-    /// The header of a piece of a large record.
-    pub(crate) fn piece(&self, index: u32) -> Result<FrameHeader> {
+    /// The header of a chunk of a large record.
+    pub(crate) fn chunk(&self, index: u32) -> Result<FrameHeader> {
         self.segment.read_header(self.offset(self.records.saturating_add(index))?)
     }
 
-    /// The index of the first piece with an order of at least `first`, of those of which the header
+    /// The index of the first chunk with an order of at least `first`, of those of which the header
     /// can be read.
-    pub(crate) fn lower_piece(&self, first: Lsn) -> Result<u32> {
-        let (mut low, mut high, mut found) = (0, self.pieces, self.pieces);
+    pub(crate) fn lower_chunk(&self, first: Lsn) -> Result<u32> {
+        let (mut low, mut high, mut found) = (0, self.chunks, self.chunks);
         while low < high {
             let middle = low + (high - low) / 2;
             // A damaged one cannot say where it is; the next whole one says it.
-            let mut readable = (middle..high).map(|index| (index, self.piece(index)));
-            match readable.find(|(_, piece)| !matches!(piece, Err(Error::Corrupt(_)))) {
+            let mut readable = (middle..high).map(|index| (index, self.chunk(index)));
+            match readable.find(|(_, chunk)| !matches!(chunk, Err(Error::Corrupt(_)))) {
                 Some((_, Err(error))) => return Err(error),
-                Some((index, Ok(piece))) if piece.lsn < first => low = index + 1,
+                Some((index, Ok(chunk))) if chunk.lsn < first => low = index + 1,
                 Some((index, Ok(_))) => (high, found) = (middle, index),
                 None => high = middle,
             }
@@ -100,7 +100,7 @@ impl Part {
         Ok(found)
     }
 
-    /// The offset of record `index`; those of pieces follow.
+    /// The offset of record `index`; those of chunks follow.
     #[inline]
     pub(crate) fn offset(&self, index: u32) -> Result<u32> {
         match &self.offsets {
@@ -182,5 +182,5 @@ pub(crate) struct Opened {
     pub(crate) agent: AgentId,
     pub(crate) run: RunId,
     /// What each segment has of it, in the order of the log.
-    pub(crate) parts: Arc<[Part]>,
+    pub(crate) parts: Arc<[RunSlice]>,
 }

@@ -257,7 +257,7 @@ pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
 
 /// The SEAL frame by which an earlier recovery ended the segment in front of evidence (section 14
 /// of FORMAT.md).
-pub(crate) fn decree(items: &[Item]) -> Option<&Lexed> {
+pub(crate) fn truncation_marker(items: &[Item]) -> Option<&Lexed> {
     items.iter().filter_map(Item::frame).find(|Lexed { header, payload }| {
         let is_decree = header.extra < header.position.offset;
         header.kind == FrameKind::Seal && payload.is_ok() && is_decree

@@ -39,7 +39,7 @@ pub struct TornTail {
     pub at: LogPosition,
     /// Whole frames behind that position. They are kept as they are, but do not count, since
     /// frames in front of them are missing.
-    pub islands: u64,
+    pub orphans: u64,
 }
 
 /// What became of the index when the store was opened.
@@ -79,8 +79,8 @@ impl fmt::Display for RecoveryReport {
             writeln!(f, "the map of the file was damaged and was rebuilt from its segments")?;
         }
         for torn in &self.torn {
-            let TornTail { at, islands } = torn;
-            writeln!(f, "the log was torn at {at}; {islands} whole frames behind do not count")?;
+            let TornTail { at, orphans } = torn;
+            writeln!(f, "the log was torn at {at}; {orphans} whole frames behind do not count")?;
         }
         for corruption in &self.damaged {
             writeln!(f, "{corruption}")?;

@@ -265,7 +265,7 @@ mod tests {
         let twice = log.trace("run").unwrap().count() as u64 - 3;
         assert!(log.verify().unwrap().is_clean());
         log.log().roll(&mut log.log().state.lock()).unwrap();
-        log.engine().log.state.lock().hot.get_mut(run_no).unwrap().next_seq = Seq(twice);
+        log.engine().log.state.lock().active.get_mut(run_no).unwrap().next_seq = Seq(twice);
         // In the tail, in a sealed segment, and in one that the index knows.
         for _ in 0..3 {
             let _ = log.writer("run").unwrap().append(b"again").unwrap();

@@ -9,12 +9,12 @@ use crate::engine::state::scan::{
 use crate::engine::state::segment::Segment;
 use crate::engine::verify::VerifyReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::frames::frame::FLAG_PIECES;
+use crate::format::frames::frame::FLAG_CHUNKS;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, FrameKind};
 use crate::types::{RunId, RunNo, Seq};
 
-/// The large records that a check meets, which may have pieces in other segments.
+/// The large records that a check meets, which may have chunks in other segments.
 pub(crate) type Large = BTreeSet<(RunNo, Seq)>;
 
 /// Checks a sealed segment: every frame up to its end, the directory, and one against the other.
@@ -147,7 +147,7 @@ impl VerifyReport {
                         self.problems.push(Corruption { place, damage, run: run(), seq });
                     }
                     let header = &lexed.header;
-                    if header.kind == FrameKind::Record && header.flags & FLAG_PIECES != 0 {
+                    if header.kind == FrameKind::Record && header.flags & FLAG_CHUNKS != 0 {
                         large.insert((header.run_no, header.seq));
                     }
                     frames.push(*lexed);
@@ -188,7 +188,7 @@ impl VerifyReport {
             slot.is_some_and(|slot| {
                 directory.run(slot).as_ref() == Ok(&built.entry)
                     && (0..)
-                        .zip(built.offsets.iter().chain(&built.pieces))
+                        .zip(built.offsets.iter().chain(&built.chunks))
                         .all(|(at, offset)| directory.record_offset(slot, at) == Ok(*offset))
             })
         });

@@ -1,6 +1,6 @@
 //! Appending records to a run.
 //!
-//! What can be done outside of the lock is done there (checks, checksums, pieces of large records).
+//! What can be done outside of the lock is done there (checks, checksums, chunks of large records).
 //! Frames are placed under it, and durability is waited for after it.
 //!
 //! The **fast path** stores one record at Process level of a run that the tail's segment knows,
@@ -17,8 +17,8 @@ use crate::engine::state::tail::MAX_STORED;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::values::{Allow, Metadata};
 use crate::engine::write::Log;
-use crate::engine::write::chunks::{Body, PiecesOf, Rows, record_draft};
-use crate::engine::write::pending_frame::Draft;
+use crate::engine::write::chunks::{Body, ChunksOf, Rows, pending_record};
+use crate::engine::write::pending_frame::PendingFrame;
 use crate::engine::write::ticket::{Appended, Ticket};
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::block::MAX_RECORD;
@@ -55,12 +55,12 @@ impl Log {
         &self,
         state: &mut LogState,
         target: Target<'_>,
-        drafts: &mut [Draft<'_>],
+        pending: &mut [PendingFrame<'_>],
         urgency: Urgency,
         durability: Durability,
     ) -> Result<(RunNo, LogPosition)> {
         let (ids, at) = match target {
-            Target::There(no) => return Ok((no, self.place(state, drafts, urgency, durability)?)),
+            Target::There(no) => return Ok((no, self.place(state, pending, urgency, durability)?)),
             Target::New(ids, at) => (ids, at),
         };
         state.check_open()?;
@@ -69,9 +69,9 @@ impl Log {
             return Err(Error::Evicted { run: None });
         }
         // It is as old as the first of what begins it.
-        let at = at.or_else(|| drafts.first().map(|draft| draft.header.at));
+        let at = at.or_else(|| pending.first().map(|pending_frame| pending_frame.header.at));
         let metadata = Metadata { durability, at, ..Metadata::default() };
-        self.create_run(state, ids, &metadata, FLAG_IMPLICIT, drafts)
+        self.create_run(state, ids, &metadata, FLAG_IMPLICIT, pending)
     }
 
     /// Acts on the run with these ids, which begins with what is written if that is allowed; if it
@@ -99,9 +99,9 @@ impl Log {
         }
     }
 
-    /// The run that records go to which need pieces, and those need a run: one that is not there
+    /// The run that records go to which need chunks, and those need a run: one that is not there
     /// begins now, once there is space for all of them.
-    fn target_of_pieces(&self, target: Target<'_>, rows: &Rows<'_>) -> Result<Option<RunNo>> {
+    fn target_of_chunks(&self, target: Target<'_>, rows: &Rows<'_>) -> Result<Option<RunNo>> {
         if matches!(target, Target::There(_)) || !rows.is_long {
             return Ok(None);
         }
@@ -153,9 +153,9 @@ impl Log {
             [_] => self.extent_size.inline_limit() as usize,
             _ => self.limit_for(records, 0)?,
         };
-        let of = PiecesOf::Run(allow);
+        let of = ChunksOf::Run(allow);
         let mut rows = self.rows_for(records, limit);
-        if let Some(new) = self.target_of_pieces(target, &rows)? {
+        if let Some(new) = self.target_of_chunks(target, &rows)? {
             let appended = self.append_rows(Target::There(new), records, allow);
             return appended.inspect_err(|_| self.give_up([new]));
         }
@@ -165,19 +165,22 @@ impl Log {
             .map(|record| self.body(&mut rows, run_no, record, of))
             .collect::<Result<_>>()?;
         let now = self.setup.now();
-        let mut drafts: Vec<Draft<'_>> = records
+        let mut pending: Vec<PendingFrame<'_>> = records
             .iter()
             .zip(&bodies)
-            .map(|(record, body)| record_draft(run_no, record, body, record.time().unwrap_or(now)))
+            .map(|(record, body)| {
+                pending_record(run_no, record, body, record.time().unwrap_or(now))
+            })
             .collect();
         if records.len() > 1 {
-            let latest = drafts.iter().map(|draft| draft.header.at).max().unwrap_or(now);
-            let mut commit = Draft::empty(FrameKind::Commit, run_no, latest);
+            let latest =
+                pending.iter().map(|pending_frame| pending_frame.header.at).max().unwrap_or(now);
+            let mut commit = PendingFrame::empty(FrameKind::Commit, run_no, latest);
             commit.header.extra = u32::try_from(records.len()).unwrap_or(u32::MAX);
-            drafts.push(commit);
+            pending.push(commit);
         }
         let level = level_of(records);
-        self.place_records(rows, target, (&mut drafts, records.len()), allow, level)
+        self.place_records(rows, target, (&mut pending, records.len()), allow, level)
     }
 
     /// Places a record, or the first so many frames as records of a batch, and waits for what was
@@ -186,25 +189,25 @@ impl Log {
         self: &Arc<Self>,
         rows: Rows<'_>,
         target: Target<'_>,
-        (drafts, count): (&mut [Draft<'_>], usize),
+        (pending, count): (&mut [PendingFrame<'_>], usize),
         allow: Allow,
         level: Durability,
     ) -> Result<Appended> {
-        let batch = if drafts.len() > 1 { FLAG_BATCH } else { 0 };
+        let batch = if pending.len() > 1 { FLAG_BATCH } else { 0 };
         let mut state = self.lock_for(target)?;
         let (first, late) = match target {
             Target::There(run_no) => next_seq(&mut state, run_no, allow)?,
             Target::New(..) => (Seq(0), 0),
         };
-        for (place, draft) in (0..).zip(drafts.iter_mut().take(count)) {
-            draft.header.seq = Seq(first.0 + place);
-            draft.header.flags |= late | batch;
+        for (place, pending_frame) in (0..).zip(pending.iter_mut().take(count)) {
+            pending_frame.header.seq = Seq(first.0 + place);
+            pending_frame.header.flags |= late | batch;
         }
-        let (run_no, end) = self.place_for(&mut state, target, drafts, Urgency::Normal, level)?;
+        let (run_no, end) = self.place_for(&mut state, target, pending, Urgency::Normal, level)?;
         drop(rows);
         advance(&mut state, run_no, count as u64);
         self.finish(state, end, level)?;
-        let lsn = drafts.last().map_or(Lsn(0), |draft| draft.header.lsn);
+        let lsn = pending.last().map_or(Lsn(0), |pending_frame| pending_frame.header.lsn);
         Ok(self.appended(Seq(first.0 + count as u64 - 1), lsn, end))
     }
 
@@ -215,8 +218,8 @@ impl Log {
         let size = |limit: usize| -> usize {
             let len = |record: &NewRecord<'_>| {
                 let whole = record.name().len() + record.payload().len();
-                let in_pieces = record.name().len() + frame::PIECES_LEN;
-                frame_len(if whole <= limit { whole } else { in_pieces })
+                let in_chunks = record.name().len() + frame::CHUNKS_LEN;
+                frame_len(if whole <= limit { whole } else { in_chunks })
             };
             records.iter().map(len).sum::<usize>() + frame_len(0) + others
         };
@@ -260,7 +263,7 @@ impl Log {
 
 /// The next sequence of a run in memory that may be appended to, and the flag of a late record.
 pub(crate) fn next_seq(state: &mut LogState, run_no: RunNo, allow: Allow) -> Result<(Seq, u8)> {
-    let Some(run) = state.hot.get_mut(run_no) else { return Err(Error::Evicted { run: None }) };
+    let Some(run) = state.active.get_mut(run_no) else { return Err(Error::Evicted { run: None }) };
     run.touched = true;
     let late = run.status.is_ended();
     if late && !allow.after_end {
@@ -275,12 +278,12 @@ pub(crate) fn level_of(records: &[NewRecord<'_>]) -> Durability {
 }
 
 pub(crate) fn find(state: &LogState, agent: &AgentId, run: &RunId) -> Option<RunNo> {
-    let (numbers, _) = state.hot.by_id(run.as_str());
-    numbers.iter().copied().find(|&no| state.hot.get(no).is_some_and(|run| run.agent == *agent))
+    let (numbers, _) = state.active.by_id(run.as_str());
+    numbers.iter().copied().find(|&no| state.active.get(no).is_some_and(|run| run.agent == *agent))
 }
 
 pub(crate) fn advance(state: &mut LogState, run_no: RunNo, records: u64) {
-    if let Some(run) = state.hot.get_mut(run_no) {
+    if let Some(run) = state.active.get_mut(run_no) {
         run.next_seq = Seq(run.next_seq.0 + records);
     }
 }
@@ -312,14 +315,14 @@ impl Log {
         let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
         header.content = record.content();
         header.set_payload(name, payload);
-        let mut state = self.state.lock_by(|state| self.turns.lock(state, now));
+        let mut state = self.state.lock_by(|state| self.queue.lock(state, now));
         let Some(end) = self.store_record(&mut state, &mut header, name, payload)? else {
             return Ok(None);
         };
-        let is_over = self.turns.is_over();
+        let is_over = self.queue.is_over();
         self.finish(state, end, Durability::Process)?;
         if is_over {
-            self.turns.pass_on();
+            self.queue.pass_on();
         }
         Ok(Some(self.appended(header.seq, header.lsn, end)))
     }
@@ -334,7 +337,7 @@ impl Log {
         name: &[u8],
         payload: &[u8],
     ) -> Result<Option<LogPosition>> {
-        let Some(run) = state.hot.get_mut(header.run_no) else { return Ok(None) };
+        let Some(run) = state.active.get_mut(header.run_no) else { return Ok(None) };
         if state.closed || run.status.is_ended() {
             return Ok(None);
         }

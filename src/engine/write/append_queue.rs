@@ -1,5 +1,5 @@
-//! Turns of threads that append without a pause: one at a time holds the lock of the log's state
-//! for a turn of many appends, while the others sleep.
+//! The queue of threads that append without a pause: one at a time holds the lock of the log's
+//! state for a turn of many appends, while the others sleep.
 //!
 //! A lock that goes to another processor with each append takes the tail, its directory and fresh
 //! zeros with it, which costs more than the append. (Restricting how many threads go for a lock is
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_micros(100);
 
 /// The threads that wait for their turn.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct AppendQueue {
     waiting: AtomicU32,
     /// The appends of the turn, since a thread waits for the next. Changed under the lock.
     appends: AtomicU32,
@@ -50,7 +50,7 @@ fn has_paused(now: Timestamp) -> bool {
     !(0..NO_PAUSE).contains(&now.0.saturating_sub(last.0))
 }
 
-impl Turns {
+impl AppendQueue {
     /// Takes the lock for an append that begins now, if that is known.
     #[inline]
     pub(crate) fn lock<'c, T>(
@@ -116,36 +116,36 @@ mod tests {
     use super::*;
 
     /// Waits until so many threads sleep.
-    fn await_sleepers(turns: &Turns, count: u32) {
-        while turns.waiting.load(Ordering::Relaxed) != count {
+    fn await_sleepers(queue: &AppendQueue, count: u32) {
+        while queue.waiting.load(Ordering::Relaxed) != count {
             core::hint::spin_loop();
         }
     }
 
     #[test]
     fn who_has_waited_longest_is_called_after_a_turn() {
-        let (turns, lock) = (Turns::default(), Mutex::new(Vec::new()));
-        assert!((0..2 * TURN).all(|_| !turns.is_over()), "no thread waits");
+        let (queue, lock) = (AppendQueue::default(), Mutex::new(Vec::new()));
+        assert!((0..2 * TURN).all(|_| !queue.is_over()), "no thread waits");
         std::thread::scope(|scope| {
             let mut held = lock.lock();
             let wait = |name| {
-                let (turns, lock) = (&turns, &lock);
-                scope.spawn(move || turns.wait(lock).push(name))
+                let (queue, lock) = (&queue, &lock);
+                scope.spawn(move || queue.wait(lock).push(name))
             };
             let first = wait("first");
-            await_sleepers(&turns, 1);
+            await_sleepers(&queue, 1);
             let second = wait("second");
-            await_sleepers(&turns, 2);
-            assert!((1..TURN).all(|_| !turns.is_over()), "the turn is not over");
-            assert!(turns.is_over());
-            turns.pass_on();
+            await_sleepers(&queue, 2);
+            assert!((1..TURN).all(|_| !queue.is_over()), "the turn is not over");
+            assert!(queue.is_over());
+            queue.pass_on();
             held.push("held");
             drop(held);
             first.join().unwrap();
             second.join().unwrap();
         });
         assert_eq!(lock.into_inner().len(), 3, "who was not called has looked by itself");
-        assert_eq!(turns.waiting.into_inner(), 0);
+        assert_eq!(queue.waiting.into_inner(), 0);
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! Payloads on their way into frames: whole, or as a row of pieces that is written in front of the
+//! Payloads on their way into frames: whole, or as a row of chunks that is written in front of the
 //! record.
 //!
-//! - Each piece takes the lock for itself, so that no append waits for megabytes.
-//! - The holder of the lock `rows` of the [`Log`] writes a row, so that the pieces of two records
+//! - Each chunk takes the lock for itself, so that no append waits for megabytes.
+//! - The holder of the lock `rows` of the [`Log`] writes a row, so that the chunks of two records
 //!   never mix.
-//! - Pieces count only once their record does. What a failed write left goes with its run; a
+//! - Chunks count only once their record does. What a failed write left goes with its run; a
 //!   version of a document is evicted at once.
-//! - The space for a row is allocated before its first piece is written.
+//! - The space for a row is allocated before its first chunk is written.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::engine::values::Allow;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::write::Log;
 use crate::engine::write::append::next_seq;
-use crate::engine::write::pending_frame::Draft;
+use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::Result;
 use crate::format::frames::eviction::Eviction;
-use crate::format::frames::frame::{FLAG_DOCUMENT, FLAG_PIECES, PIECES_LEN, Pieces, frame_len};
+use crate::format::frames::frame::{CHUNKS_LEN, Chunks, FLAG_CHUNKS, FLAG_DOCUMENT, frame_len};
 use crate::format::segments::directory::MAX_RUN_ENTRY_COST;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
@@ -32,24 +32,24 @@ use crate::types::{ExtentNo, Lsn, RunNo, SegmentId, Seq, Timestamp};
 pub(crate) enum Body<'a> {
     /// As the caller has it.
     Whole(&'a [u8]),
-    /// In a row of pieces: what tells of them, and the length of the payload.
-    InPieces([u8; PIECES_LEN], u32),
+    /// In a row of chunks: what tells of them, and the length of the payload.
+    InChunks([u8; CHUNKS_LEN], u32),
 }
 
-/// What the pieces of a record belong to.
+/// What the chunks of a record belong to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum PiecesOf {
+pub(crate) enum ChunksOf {
     /// A run, in a state that is allowed.
     Run(Allow),
     /// A version of a document.
     Document,
 }
 
-/// The right to write the rows of pieces of one call; taken when the first is written, and kept
+/// The right to write the rows of chunks of one call; taken when the first is written, and kept
 /// until the records that they belong to are.
 pub(crate) struct Rows<'e> {
     pub(crate) held: Option<Held<'e, ()>>,
-    /// Records that are longer are written in pieces.
+    /// Records that are longer are written in chunks.
     pub(crate) limit: usize,
     /// The bytes that all frames of the call take.
     pub(crate) need: usize,
@@ -60,24 +60,24 @@ pub(crate) struct Rows<'e> {
 impl Log {
     /// For writing these records.
     pub(crate) fn rows_for(&self, records: &[NewRecord<'_>], limit: usize) -> Rows<'_> {
-        let piece = self.extent_size.inline_limit() as usize;
+        let chunk = self.extent_size.inline_limit() as usize;
         let whole = |record: &NewRecord<'_>| record.name().len() + record.payload().len();
         let need = records.iter().map(|record| match record.payload().len() {
             _ if whole(record) <= limit => frame_len(whole(record)),
-            len => len + (len.div_ceil(piece) + 1) * frame_len(0),
+            len => len + (len.div_ceil(chunk) + 1) * frame_len(0),
         });
         let is_long = records.iter().any(|record| whole(record) > limit);
         Rows { held: None, limit, need: need.sum(), is_long }
     }
 
-    /// The payload as it is if it fits into one frame, else what tells of its pieces, which are
+    /// The payload as it is if it fits into one frame, else what tells of its chunks, which are
     /// written now.
     pub(crate) fn body<'a, 'e>(
         self: &'e Arc<Self>,
         rows: &mut Rows<'e>,
         run_no: RunNo,
         record: &NewRecord<'a>,
-        of: PiecesOf,
+        of: ChunksOf,
     ) -> Result<Body<'a>> {
         let payload = record.payload();
         if record.name().len() + payload.len() <= rows.limit {
@@ -85,45 +85,45 @@ impl Log {
         }
         if rows.held.is_none() {
             rows.held = Some(self.rows.lock());
-            if let PiecesOf::Run(allow) = of {
+            if let ChunksOf::Run(allow) = of {
                 // What is refused takes no space.
                 let mut state = self.reader.loaded_number(run_no)?;
                 let _ = next_seq(&mut state, run_no, allow)?;
             }
             self.make_room(rows.need)?;
         }
-        let mut pieces = Pieces { first: Lsn(0), count: 0 };
+        let mut chunks = Chunks { first: Lsn(0), count: 0 };
         for part in payload.chunks(self.extent_size.inline_limit() as usize) {
             let at = record.time().unwrap_or_else(|| self.setup.now());
-            let mut header = FrameHeader::new(FrameKind::Piece, run_no, at);
-            header.extra = pieces.count;
-            header.flags = if matches!(of, PiecesOf::Document) { FLAG_DOCUMENT } else { 0 };
-            let mut draft = Draft::new(header, &[], part);
+            let mut header = FrameHeader::new(FrameKind::Chunk, run_no, at);
+            header.extra = chunks.count;
+            header.flags = if matches!(of, ChunksOf::Document) { FLAG_DOCUMENT } else { 0 };
+            let mut pending_frame = PendingFrame::new(header, &[], part);
             let mut state = match of {
-                PiecesOf::Run(_) => self.reader.loaded_number(run_no)?,
-                PiecesOf::Document => self.reader.open()?,
+                ChunksOf::Run(_) => self.reader.loaded_number(run_no)?,
+                ChunksOf::Document => self.reader.open()?,
             };
-            if let PiecesOf::Run(allow) = of {
+            if let ChunksOf::Run(allow) = of {
                 let _ = next_seq(&mut state, run_no, allow)?;
             }
             // The first says it by its own order.
-            draft.header.seq = Seq(pieces.first.0);
-            self.place_one(&mut state, &mut draft, Urgency::Normal, record.level())?;
-            if pieces.count == 0 {
-                pieces.first = draft.header.lsn;
+            pending_frame.header.seq = Seq(chunks.first.0);
+            self.place_one(&mut state, &mut pending_frame, Urgency::Normal, record.level())?;
+            if chunks.count == 0 {
+                chunks.first = pending_frame.header.lsn;
             }
-            pieces.count += 1;
+            chunks.count += 1;
         }
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        Ok(Body::InPieces(pieces.encode(), len))
+        Ok(Body::InChunks(chunks.encode(), len))
     }
 
     /// Sees to it that so many bytes of frames have space, so that a full disk is met before the
     /// first of them is written. Others may use the space meanwhile; then it is met in between.
     pub(crate) fn make_room(&self, need: usize) -> Result<()> {
-        let (extent, piece) = (self.extent_size.bytes_u32(), self.extent_size.inline_limit());
-        // What every segment keeps besides frames, and a piece that does not fit at its end.
-        let kept = reserve_len(self.extent_size) + SEGMENT_HEADER_LEN + piece;
+        let (extent, chunk) = (self.extent_size.bytes_u32(), self.extent_size.inline_limit());
+        // What every segment keeps besides frames, and a chunk that does not fit at its end.
+        let kept = reserve_len(self.extent_size) + SEGMENT_HEADER_LEN + chunk;
         let kept = kept as usize + frame_len(MAX_RUN_ENTRY_COST);
         let mut state = self.reader.open()?;
         let wanted = (state.tail.offset as usize + need + kept).min(extent as usize);
@@ -167,7 +167,7 @@ impl Log {
         for run_no in numbers {
             match self.reader.asked(|catalog| stored_in(catalog, run_no)) {
                 Ok((mut state, stored)) => {
-                    let is_unused = state.hot.get(run_no).is_some_and(|run| {
+                    let is_unused = state.active.get(run_no).is_some_and(|run| {
                         let is_empty =
                             run.next_seq == Seq(0) && !run.started && !run.status.is_ended();
                         let row = || state.row_in_memory(run_no);
@@ -181,7 +181,7 @@ impl Log {
                         has_dead = true;
                     }
                 }
-                Err(_) => self.state.lock().hot.give_up(run_no),
+                Err(_) => self.state.lock().active.give_up(run_no),
             }
         }
         if has_dead {
@@ -197,30 +197,30 @@ impl Log {
             let eviction = Eviction { run_no, receipt: None };
             if self.place_evictions(state, &[eviction]).is_err() {
                 // The next write of the document evicts it.
-                state.hot.give_up(run_no);
+                state.active.give_up(run_no);
                 return;
             }
         }
-        state.hot.remove(run_no);
+        state.active.remove(run_no);
         state.suspects.extend(segments);
     }
 }
 
-pub(crate) fn record_draft<'a>(
+pub(crate) fn pending_record<'a>(
     run_no: RunNo,
     record: &NewRecord<'a>,
     body: &'a Body<'_>,
     at: Timestamp,
-) -> Draft<'a> {
+) -> PendingFrame<'a> {
     let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
     header.content = record.content();
     let bytes: &[u8] = match body {
         Body::Whole(payload) => payload,
-        Body::InPieces(pieces, len) => {
-            header.flags |= FLAG_PIECES;
+        Body::InChunks(chunks, len) => {
+            header.flags |= FLAG_CHUNKS;
             header.extra = *len;
-            pieces
+            chunks
         }
     };
-    Draft::new(header, record.name().as_bytes(), bytes)
+    PendingFrame::new(header, record.name().as_bytes(), bytes)
 }

@@ -8,7 +8,7 @@ use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::Held;
 use crate::engine::state::log_state::{LogState, Urgency};
 use crate::engine::write::Log;
-use crate::engine::write::pending_frame::Draft;
+use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Error, Result};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt};
 use crate::format::{FrameHeader, FrameKind};
@@ -26,10 +26,10 @@ impl Log {
         items: &[Eviction],
     ) -> Result<LogPosition> {
         let mut body = Vec::new();
-        let mut draft = Draft::evict(items, self.setup.now(), &mut body);
-        let end = self.place_one(state, &mut draft, Urgency::Reserve, Durability::Disk)?;
+        let mut pending_frame = PendingFrame::evict(items, self.setup.now(), &mut body);
+        let end = self.place_one(state, &mut pending_frame, Urgency::Reserve, Durability::Disk)?;
         for item in items {
-            state.hot.remove(item.run_no);
+            state.active.remove(item.run_no);
         }
         Arc::make_mut(&mut state.deleted).extend(items.iter().map(|item| item.run_no));
         Ok(end)
@@ -41,7 +41,7 @@ impl Log {
             let (run_no, state) = self.lock_named(run)?;
             drop(state);
             let (state, stored) = self.reader.asked(|catalog| stored_in(catalog, run_no))?;
-            if state.hot.get(run_no).is_some() {
+            if state.active.get(run_no).is_some() {
                 break (state, run_no, stored);
             }
         };
@@ -80,8 +80,9 @@ impl Log {
         };
         let mut header = FrameHeader::new(FrameKind::Hold, run_no, self.setup.now());
         header.extra = u32::from(reason.is_some());
-        let mut draft = Draft::new(header, &[], body);
-        let end = self.place_one(&mut state, &mut draft, Urgency::Reserve, Durability::Disk)?;
+        let mut pending_frame = PendingFrame::new(header, &[], body);
+        let end =
+            self.place_one(&mut state, &mut pending_frame, Urgency::Reserve, Durability::Disk)?;
         self.finish(state, end, Durability::Disk)?;
         Ok(true)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::read::named::{Detail, metadata_in};
 use crate::engine::read::resolve::frame_in;
 use crate::engine::setup::locks::Held;
-use crate::engine::state::active_runs::HotRun;
+use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::fold::CREATES;
 use crate::engine::state::log_state::{LogState, Urgency};
 use crate::engine::state::segment::Segment;
@@ -13,7 +13,7 @@ use crate::engine::values::summary::RunSummary;
 use crate::engine::values::{Metadata, Outcome};
 use crate::engine::write::Log;
 use crate::engine::write::append::{Target, check_len, find};
-use crate::engine::write::pending_frame::Draft;
+use crate::engine::write::pending_frame::PendingFrame;
 use crate::engine::write::ticket::Appended;
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::frame;
@@ -35,7 +35,7 @@ impl Log {
         loop {
             let mut state = self.reader.loaded(run.as_str())?;
             let (run_no, end) = match find(&state, &agent, &run) {
-                Some(run_no) if state.hot.get(run_no).is_some_and(|run| run.started) => {
+                Some(run_no) if state.active.get(run_no).is_some_and(|run| run.started) => {
                     let end = state.end_of_log();
                     let start = state.row_in_memory(run_no).and_then(|row| row.start);
                     let start = state.frame_at(start);
@@ -52,15 +52,16 @@ impl Log {
                     (run_no, end)
                 }
                 Some(run_no) => {
-                    if let Some(run) = state.hot.get(run_no).filter(|run| run.status.is_ended()) {
+                    if let Some(run) = state.active.get(run_no).filter(|run| run.status.is_ended())
+                    {
                         return Err(run.has_ended());
                     }
                     (run_no, self.place_start(&mut state, run_no, ids, metadata, (0, 0), &mut [])?)
                 }
                 None => self.create_run(&mut state, ids, metadata, 0, &mut [])?,
             };
-            if let Some(hot) = state.hot.get_mut(run_no) {
-                (hot.started, hot.touched) = (true, true);
+            if let Some(active) = state.active.get_mut(run_no) {
+                (active.started, active.touched) = (true, true);
             }
             self.finish(state, end, metadata.durability)?;
             return Ok((run_no, agent, run));
@@ -70,12 +71,12 @@ impl Log {
     /// A run in progress, to go on with it.
     pub(crate) fn resume(&self, run: RunRef<'_>) -> Result<(RunNo, AgentId, RunId)> {
         let (run_no, mut state) = self.lock_named(run)?;
-        let hot = state.hot.get_mut(run_no).ok_or(Error::Closed)?;
-        let (agent, run, status) = (hot.agent.clone(), hot.run.clone(), hot.status);
+        let active = state.active.get_mut(run_no).ok_or(Error::Closed)?;
+        let (agent, run, status) = (active.agent.clone(), active.run.clone(), active.status);
         if status.is_ended() {
             return Err(Error::RunEnded { agent, run, status });
         }
-        (hot.touched, hot.has_writer) = (true, true);
+        (active.touched, active.has_writer) = (true, true);
         Ok((run_no, agent, run))
     }
 
@@ -100,18 +101,18 @@ impl Log {
         ids: (&AgentId, &RunId),
         metadata: &Metadata<'_>,
         flags: u8,
-        drafts: &mut [Draft<'_>],
+        pending: &mut [PendingFrame<'_>],
     ) -> Result<(RunNo, LogPosition)> {
         let run_no = state.take_run_no()?;
         let now = metadata.at.unwrap_or_else(|| self.setup.now());
-        let mut new = HotRun::new(run_no, ids.0.clone(), ids.1.clone(), now);
+        let mut new = ActiveRun::new(run_no, ids.0.clone(), ids.1.clone(), now);
         // The records of who begins it are on their way: it is no orphan.
         new.touched = true;
-        state.hot.insert(new);
-        state.hot.complete(ids.1.as_str());
+        state.active.insert(new);
+        state.active.complete(ids.1.as_str());
         let at = Metadata { at: Some(now), ..*metadata };
-        let placed = self.place_start(state, run_no, ids, &at, (CREATES, flags), drafts);
-        let end = placed.inspect_err(|_| state.hot.remove(run_no))?;
+        let placed = self.place_start(state, run_no, ids, &at, (CREATES, flags), pending);
+        let end = placed.inspect_err(|_| state.active.remove(run_no))?;
         Ok((run_no, end))
     }
 
@@ -123,7 +124,7 @@ impl Log {
         (agent, run): (&AgentId, &RunId),
         metadata: &Metadata<'_>,
         (extra, flags): (u32, u8),
-        drafts: &mut [Draft<'_>],
+        pending: &mut [PendingFrame<'_>],
     ) -> Result<LogPosition> {
         let at = metadata.at.unwrap_or_else(|| self.setup.now());
         let mut header = FrameHeader::new(FrameKind::Start, run_no, at);
@@ -131,14 +132,14 @@ impl Log {
         let mut payload = Vec::new();
         frame::encode_ids(agent, run, &mut payload);
         payload.extend_from_slice(metadata.payload);
-        let mut all = vec![Draft::new(header, &[], &payload)];
-        all.extend_from_slice(drafts);
-        for draft in &mut all {
-            draft.header.run_no = run_no;
+        let mut all = vec![PendingFrame::new(header, &[], &payload)];
+        all.extend_from_slice(pending);
+        for pending_frame in &mut all {
+            pending_frame.header.run_no = run_no;
         }
         let end = self.place(state, &mut all, Urgency::Normal, metadata.durability)?;
-        for (draft, placed) in drafts.iter_mut().zip(all.iter().skip(1)) {
-            draft.header = placed.header;
+        for (pending_frame, placed) in pending.iter_mut().zip(all.iter().skip(1)) {
+            pending_frame.header = placed.header;
         }
         Ok(end)
     }
@@ -150,7 +151,7 @@ impl Log {
         let mut state = self.lock_for(target)?;
         let mut last = Seq(0);
         if let Target::There(run_no) = target {
-            let Some(run) = state.hot.get(run_no) else { return Err(Error::Poisoned) };
+            let Some(run) = state.active.get(run_no) else { return Err(Error::Poisoned) };
             last = Seq(run.next_seq.0.saturating_sub(1));
             if run.status.is_ended() {
                 let refused = run.has_ended();
@@ -184,15 +185,16 @@ impl Log {
         let at = outcome.time().unwrap_or_else(|| self.setup.now());
         let mut header = FrameHeader::new(FrameKind::End, target.run_no(), at);
         header.content = crate::types::ContentType::from_code(outcome.status().code());
-        let mut draft = [Draft::new(header, &[], body)];
+        let mut pending_frame = [PendingFrame::new(header, &[], body)];
         let level = outcome.level();
-        let (run_no, end) = self.place_for(state, target, &mut draft, Urgency::Reserve, level)?;
-        state.hot.set_status(run_no, outcome.status());
-        if let Some(run) = state.hot.get_mut(run_no) {
+        let (run_no, end) =
+            self.place_for(state, target, &mut pending_frame, Urgency::Reserve, level)?;
+        state.active.set_status(run_no, outcome.status());
+        if let Some(run) = state.active.get_mut(run_no) {
             run.touched = true;
         }
-        let [draft] = draft;
-        Ok((draft.header.lsn, end))
+        let [pending_frame] = pending_frame;
+        Ok((pending_frame.header.lsn, end))
     }
 
     /// Ends, as interrupted, all runs in progress that no call touched since the store was opened.
@@ -210,7 +212,7 @@ impl Log {
                     Err(Error::Evicted { .. }) => continue,
                     loaded => loaded?,
                 };
-                let Some(run) = state.hot.get(run_no) else { continue };
+                let Some(run) = state.active.get(run_no) else { continue };
                 if run.touched || run.status.is_ended() {
                     continue;
                 }

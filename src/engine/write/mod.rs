@@ -30,7 +30,7 @@ use crate::engine::space::Space;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::{Disk, OnPoison};
-use crate::engine::write::append_queue::Turns;
+use crate::engine::write::append_queue::AppendQueue;
 use crate::engine::write::group_commit::{CommitQueue, Told};
 use crate::error::{Error, Result};
 use crate::format::ExtentSize;
@@ -48,10 +48,10 @@ pub(crate) struct Log {
     pub(crate) reader: Reader,
     /// Held by the one who tells the manifest of sealed segments.
     noting: Ranked<()>,
-    /// Held by the one who writes a large record in pieces.
+    /// Held by the one who writes a large record in chunks.
     rows: Ranked<()>,
     /// Threads that wait for the state to append to it.
-    turns: Turns,
+    queue: AppendQueue,
     /// Segments that are set aside for when the tail's is full, in the order of their numbers;
     /// locked while another one is in the background.
     pub(crate) reserved: Ranked<VecDeque<Arc<Segment>>>,
@@ -84,7 +84,7 @@ impl Log {
             state,
             noting: Ranked::new(Rank::Noting, ()),
             rows: Ranked::new(Rank::Rows, ()),
-            turns: Turns::default(),
+            queue: AppendQueue::default(),
             reserved: Ranked::new(Rank::Reserved, VecDeque::new()),
             commit: CommitQueue::default(),
             sealing: AtomicBool::new(false),

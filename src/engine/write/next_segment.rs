@@ -50,8 +50,8 @@ impl Log {
     }
 
     /// Sets segments aside: in free extents that are allocated, with headers, and with records of
-    /// the manifest, all of it durable (O4). A single output may take the spare extent on a full
-    /// disk.
+    /// the manifest, all of it durable (O4). A single output may take the compaction reserve on a
+    /// full disk.
     pub(crate) fn set_aside(
         &self,
         ids: &[SegmentId],
@@ -61,7 +61,7 @@ impl Log {
         let mut allocator = self.space.allocator.lock();
         let extents = match (self.space.prepare_extents(&mut allocator, ids.len()), purpose, ids) {
             (Err(full @ Error::DiskFull { .. }), Purpose::Output, [_]) => {
-                allocator.spare.take().map(|spare| vec![spare]).ok_or(full)
+                allocator.compaction_reserve.take().map(|extent| vec![extent]).ok_or(full)
             }
             (prepared, ..) => prepared,
         }?;

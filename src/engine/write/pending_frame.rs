@@ -9,20 +9,20 @@ use crate::types::{RunNo, Timestamp};
 /// A frame that has no place yet. The payload is the concatenation of two parts, so that the
 /// record kind need not be copied in front of it first.
 #[derive(Debug, Clone)]
-pub(crate) struct Draft<'a> {
+pub(crate) struct PendingFrame<'a> {
     pub(crate) header: FrameHeader,
     pub(crate) name: &'a [u8],
     pub(crate) body: &'a [u8],
 }
 
-impl<'a> Draft<'a> {
+impl<'a> PendingFrame<'a> {
     /// Computes the payload's checksum.
     pub(crate) fn new(mut header: FrameHeader, name: &'a [u8], body: &'a [u8]) -> Self {
         header.set_payload(name, body);
         Self { header, name, body }
     }
 
-    /// A draft without a payload.
+    /// A pending frame without a payload.
     pub(crate) fn empty(kind: FrameKind, run_no: RunNo, at: Timestamp) -> Self {
         Self::new(FrameHeader::new(kind, run_no, at), &[], &[])
     }
@@ -52,7 +52,7 @@ impl<'a> Draft<'a> {
     /// What the frame adds to the directory, beyond the entry of a run that is new to it.
     pub(crate) fn directory_cost(&self) -> usize {
         match self.header.kind {
-            FrameKind::Record | FrameKind::Piece => RECORD_COST,
+            FrameKind::Record | FrameKind::Chunk => RECORD_COST,
             FrameKind::Evict => self.header.extra as usize * EVICTION_COST,
             _ => 0,
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::engine::state::fold::note_frame;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_for, reserve_len};
 use crate::engine::write::Log;
-use crate::engine::write::pending_frame::Draft;
+use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::eviction;
 use crate::format::frames::frame::{self, frame_len};
@@ -20,12 +20,12 @@ use crate::types::{Durability, LogPosition, RunNo, Timestamp};
 
 impl Log {
     /// Puts frames into the file next to one another, with one write or, at Process level, stored
-    /// one by one, each behind a BIND if its run has no entry in the segment yet. Sets the drafts'
+    /// one by one, each behind a BIND if its run has no entry in the segment yet. Sets their
     /// positions and order. Returns the position behind the last frame.
     pub(crate) fn place(
         &self,
         state: &mut LogState,
-        drafts: &mut [Draft<'_>],
+        pending: &mut [PendingFrame<'_>],
         urgency: Urgency,
         level: Durability,
     ) -> Result<LogPosition> {
@@ -34,13 +34,13 @@ impl Log {
         }
         self.disk.check()?;
         self.promise_numbers(state)?;
-        let mut names = binds(state, drafts, &state.tail.builder)?;
-        let mut need = room_for(drafts, &names);
+        let mut names = binds(state, pending, &state.tail.builder)?;
+        let mut need = room_for(pending, &names);
         if !self.fits(state, need, urgency)? {
             // Asked before the segment is closed: what fits into none takes no space.
             let empty = DirectoryBuilder::default();
-            names = binds(state, drafts, &empty)?;
-            need = room_for(drafts, &names);
+            names = binds(state, pending, &empty)?;
+            need = room_for(pending, &names);
             let kept = SEGMENT_HEADER_LEN + reserve_for(self.extent_size, urgency);
             let len = (need.0 + frame_len(empty.encoded_len() + need.1)) as u64;
             let max = self.extent_size.bytes() - u64::from(kept);
@@ -51,18 +51,18 @@ impl Log {
             self.fits(state, need, urgency)?;
         }
         let stored = state.tail.stores_next(need.0, level)?;
-        self.write(state, drafts, &names, stored)
+        self.write(state, pending, &names, stored)
     }
 
     /// As [`Log::place`], for one frame.
     pub(crate) fn place_one(
         &self,
         state: &mut LogState,
-        draft: &mut Draft<'_>,
+        pending_frame: &mut PendingFrame<'_>,
         urgency: Urgency,
         level: Durability,
     ) -> Result<LogPosition> {
-        self.place(state, core::slice::from_mut(draft), urgency, level)
+        self.place(state, core::slice::from_mut(pending_frame), urgency, level)
     }
 
     /// Whether the tail's segment has room; sees to it that the room is allocated.
@@ -88,7 +88,7 @@ impl Log {
     fn write(
         &self,
         state: &mut LogState,
-        drafts: &mut [Draft<'_>],
+        pending: &mut [PendingFrame<'_>],
         binds: &[(RunNo, Vec<u8>)],
         stored: bool,
     ) -> Result<LogPosition> {
@@ -96,30 +96,33 @@ impl Log {
         let (start, mut lsn) = (state.tail.offset, state.next_lsn);
         let mut bytes = core::mem::take(&mut state.buffer);
         bytes.clear();
-        let mut encode = |draft: &mut Draft<'_>| {
+        let mut encode = |pending_frame: &mut PendingFrame<'_>| {
             let len = u32::try_from(bytes.len()).expect("a batch fits its segment");
-            draft.header.position = segment.position(start + len);
-            (draft.header.lsn, draft.header.durable) = (lsn, durable);
-            draft.encode(segment.frames(), &mut bytes);
+            pending_frame.header.position = segment.position(start + len);
+            (pending_frame.header.lsn, pending_frame.header.durable) = (lsn, durable);
+            pending_frame.encode(segment.frames(), &mut bytes);
             lsn.0 += 1;
         };
-        let at = drafts.first().map_or(Timestamp(0), |draft| draft.header.at);
-        let mut binds: Vec<Draft<'_>> = binds
+        let at = pending.first().map_or(Timestamp(0), |pending_frame| pending_frame.header.at);
+        let mut binds: Vec<PendingFrame<'_>> = binds
             .iter()
             .map(|(run_no, ids)| {
-                Draft::new(FrameHeader::new(FrameKind::Bind, *run_no, at), &[], ids)
+                PendingFrame::new(FrameHeader::new(FrameKind::Bind, *run_no, at), &[], ids)
             })
             .collect();
         binds.iter_mut().for_each(&mut encode);
-        drafts.iter_mut().for_each(&mut encode);
-        let lens = binds.iter().chain(drafts.iter()).map(|draft| draft.header.frame_len());
+        pending.iter_mut().for_each(&mut encode);
+        let lens = binds
+            .iter()
+            .chain(pending.iter())
+            .map(|pending_frame| pending_frame.header.frame_len());
         let written = state.tail.put(&bytes, lens, stored);
         let len = u32::try_from(bytes.len()).expect("a batch fits its segment");
         state.buffer = bytes;
         written?;
         (state.tail.offset, state.next_lsn) = (start + len, lsn);
         binds.iter().try_for_each(|bind| note(state, bind))?;
-        drafts.iter().try_for_each(|draft| note(state, draft))?;
+        pending.iter().try_for_each(|pending_frame| note(state, pending_frame))?;
         let end = state.end_of_log();
         self.commit.wrote(end);
         Ok(end)
@@ -127,28 +130,28 @@ impl Log {
 }
 
 /// The bytes that the frames take, and that they add to the directory.
-fn room_for(drafts: &[Draft<'_>], binds: &[(RunNo, Vec<u8>)]) -> (usize, usize) {
-    let frames: usize = drafts.iter().map(|draft| draft.header.frame_len()).sum();
+fn room_for(pending: &[PendingFrame<'_>], binds: &[(RunNo, Vec<u8>)]) -> (usize, usize) {
+    let frames: usize = pending.iter().map(|pending_frame| pending_frame.header.frame_len()).sum();
     let bind_frames: usize = binds.iter().map(|(_, ids)| frame_len(ids.len())).sum();
-    let records: usize = drafts.iter().map(Draft::directory_cost).sum();
+    let records: usize = pending.iter().map(PendingFrame::directory_cost).sum();
     let entries: usize = binds.iter().map(|(_, ids)| RUN_ENTRY_LEN + HASH_LEN + ids.len()).sum();
     (frames + bind_frames, records + entries)
 }
 
-/// The BIND payloads that the drafts need in a segment with this directory.
+/// The BIND payloads that pending frames need in a segment with this directory.
 fn binds(
     state: &LogState,
-    drafts: &[Draft<'_>],
+    pending: &[PendingFrame<'_>],
     directory: &DirectoryBuilder,
 ) -> Result<Vec<(RunNo, Vec<u8>)>> {
     let mut binds: Vec<(RunNo, Vec<u8>)> = Vec::new();
-    for draft in drafts {
-        let run_no = draft.header.run_no;
+    for pending_frame in pending {
+        let run_no = pending_frame.header.run_no;
         let bound = run_no == RunNo(0)
             || directory.run(run_no).is_some()
             || binds.iter().any(|bind| bind.0 == run_no);
         if !bound {
-            let run = state.hot.get(run_no).ok_or(Error::Poisoned)?;
+            let run = state.active.get(run_no).ok_or(Error::Poisoned)?;
             let mut ids = Vec::new();
             frame::encode_ids(&run.agent, &run.run, &mut ids);
             binds.push((run_no, ids));
@@ -158,18 +161,18 @@ fn binds(
 }
 
 /// Notes a frame that was written in the directory in the making.
-fn note(state: &mut LogState, draft: &Draft<'_>) -> Result<()> {
-    let (run_no, mut evicted) = (draft.header.run_no, Vec::new());
-    match draft.header.kind {
+fn note(state: &mut LogState, pending_frame: &PendingFrame<'_>) -> Result<()> {
+    let (run_no, mut evicted) = (pending_frame.header.run_no, Vec::new());
+    match pending_frame.header.kind {
         FrameKind::Bind => {
-            let run = state.hot.get(run_no).ok_or(Error::Poisoned)?;
+            let run = state.active.get(run_no).ok_or(Error::Poisoned)?;
             state.tail.builder.bind(run_no, run.agent.clone(), run.run.clone());
         }
         FrameKind::Evict => {
-            evicted = eviction::evicted_runs(draft.body).unwrap_or_default();
+            evicted = eviction::evicted_runs(pending_frame.body).unwrap_or_default();
         }
         _ => {}
     }
-    note_frame(&mut state.tail.builder, &draft.header, &evicted);
+    note_frame(&mut state.tail.builder, &pending_frame.header, &evicted);
     Ok(())
 }

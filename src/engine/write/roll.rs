@@ -9,7 +9,7 @@ use crate::engine::setup::observer::Activity;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
-use crate::engine::write::pending_frame::Draft;
+use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Damage, Error, Result};
 use crate::format::map::manifest::{Change, SealedAt};
 use crate::format::segments::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
@@ -62,7 +62,7 @@ impl Log {
         let mut built: Vec<_> = builder.runs().iter().map(|run| &run.entry).collect();
         built.sort_by_key(|entry| entry.run_no);
         for (slot, entry) in (0..).zip(built) {
-            state.hot.seal(segment.id(), slot, entry);
+            state.active.seal(segment.id(), slot, entry);
         }
         self.sealing.store(true, Ordering::Release);
         state.unapplied.push_back(segment);
@@ -74,14 +74,14 @@ impl Log {
         let segment = &state.tail.segment;
         let directory = state.tail.builder.encode(state.next_run_no);
         let now = self.setup.now();
-        let mut draft =
-            Draft::new(FrameHeader::new(FrameKind::Seal, RunNo(0), now), &[], &directory);
-        draft.header.extra = state.tail.offset;
-        draft.header.position = segment.position(seal);
-        draft.header.lsn = state.next_lsn;
-        draft.header.durable = self.commit.durable();
-        let mut bytes = Vec::with_capacity(draft.header.frame_len());
-        draft.encode(segment.frames(), &mut bytes);
+        let mut pending_frame =
+            PendingFrame::new(FrameHeader::new(FrameKind::Seal, RunNo(0), now), &[], &directory);
+        pending_frame.header.extra = state.tail.offset;
+        pending_frame.header.position = segment.position(seal);
+        pending_frame.header.lsn = state.next_lsn;
+        pending_frame.header.durable = self.commit.durable();
+        let mut bytes = Vec::with_capacity(pending_frame.header.frame_len());
+        pending_frame.encode(segment.frames(), &mut bytes);
         let (at, end) = (segment.file_offset() + u64::from(seal), seal as usize + bytes.len());
         let (found, max) = (end as u64, self.extent_size.bytes());
         if found > max {
@@ -96,7 +96,7 @@ impl Log {
         Ok(SealedAt {
             end: state.tail.offset,
             seal,
-            digest: draft.header.payload_crc,
+            digest: pending_frame.header.payload_crc,
             has_evictions: state.tail.builder.evictions().next().is_some(),
         })
     }

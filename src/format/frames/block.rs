@@ -1,4 +1,4 @@
-//! Blocks: records of one run that has ended, compressed together behind one frame; and pieces of
+//! Blocks: records of one run that has ended, compressed together behind one frame; and chunks of
 //! large records that are compressed one by one.
 //!
 //! - What a directory says of the records of a block stands in front of the compressed bytes and in
@@ -18,16 +18,16 @@ use crate::types::{ContentType, Lsn, MAX_KIND_LEN, Seq, Timestamp};
 
 /// The length of what stands in front of the compressed bytes of a block.
 pub const BLOCK_HEAD_LEN: usize = 40;
-/// The same of a piece.
-pub const PIECE_HEAD_LEN: usize = 12;
+/// The same of a chunk.
+pub const CHUNK_HEAD_LEN: usize = 12;
 /// The raw bytes that a block is filled up to, in extents that are large enough.
 pub const BLOCK_RAW: usize = 128 << 10;
 /// The longest raw bytes of a block: the longest payload of a frame there is, and its row.
 pub const MAX_BLOCK_RAW: u32 = (8 << 20) + (4 << 10);
 /// The most records in a block.
 pub const MAX_BLOCK_RECORDS: u32 = 16 << 10;
-/// The longest raw bytes of a piece.
-pub const MAX_PIECE_RAW: u32 = 8 << 20;
+/// The longest raw bytes of a chunk.
+pub const MAX_CHUNK_RAW: u32 = 8 << 20;
 /// The longest record there is, in any store.
 pub const MAX_RECORD: u32 = 256 << 20;
 /// The longest row of a record.
@@ -281,30 +281,30 @@ fn encode_rows(rows: &[FrameHeader], first: Lsn, latest: Timestamp) -> Vec<u8> {
     out
 }
 
-/// The payload that a piece becomes; none if that would be longer than `most` bytes.
-pub(crate) fn pack_piece(
+/// The payload that a chunk becomes; none if that would be longer than `most` bytes.
+pub(crate) fn pack_chunk(
     compressor: &mut Compressor,
     raw: &[u8],
     raw_crc: u32,
     most: usize,
 ) -> Option<Vec<u8>> {
-    let most = most.checked_sub(PIECE_HEAD_LEN)?;
-    let mut out = Vec::with_capacity(PIECE_HEAD_LEN + most);
+    let most = most.checked_sub(CHUNK_HEAD_LEN)?;
+    let mut out = Vec::with_capacity(CHUNK_HEAD_LEN + most);
     Writer::new(&mut out).u8(compression::ZSTD).zeros(3).u32(len_u32(raw.len())).u32(raw_crc);
-    let fits = raw.len() <= MAX_PIECE_RAW as usize && compressor.compress(raw, most, &mut out);
+    let fits = raw.len() <= MAX_CHUNK_RAW as usize && compressor.compress(raw, most, &mut out);
     out.shrink_to_fit();
     fits.then_some(out)
 }
 
-/// Appends the raw bytes of a compressed piece to `out`, which may grow by `most` bytes.
+/// Appends the raw bytes of a compressed chunk to `out`, which may grow by `most` bytes.
 ///
 /// # Errors
 /// [`Unreadable::NeedsFeature`] where this build lacks the codec.
-pub fn unpack_piece(payload: &[u8], most: u64, out: &mut Vec<u8>) -> Result<(), Unreadable> {
+pub fn unpack_chunk(payload: &[u8], most: u64, out: &mut Vec<u8>) -> Result<(), Unreadable> {
     let mut reader = Reader::new(payload);
     let (codec, raw_len) = (reader.u8()?, reader.zeros(3)?.u32()?);
     let raw_crc = reader.u32()?;
-    at_most(raw_len, MAX_PIECE_RAW)?;
+    at_most(raw_len, MAX_CHUNK_RAW)?;
     if u64::from(raw_len) > most {
         return Err(Damage::Mismatch.into());
     }
@@ -497,10 +497,10 @@ mod tests {
         ] {
             assert_eq!(read(&block, head), Err(Damage::Mismatch));
         }
-        let mut piece = vec![ZSTD, 0, 0, 0];
-        piece.extend_from_slice(&(MAX_PIECE_RAW + 1).to_le_bytes());
-        piece.extend_from_slice(&[0; 40]);
-        let refused = unpack_piece(&piece, u64::MAX, &mut Vec::new());
+        let mut chunk = vec![ZSTD, 0, 0, 0];
+        chunk.extend_from_slice(&(MAX_CHUNK_RAW + 1).to_le_bytes());
+        chunk.extend_from_slice(&[0; 40]);
+        let refused = unpack_chunk(&chunk, u64::MAX, &mut Vec::new());
         assert!(matches!(refused, Err(Unreadable::Damaged(Damage::OutOfRange { .. }))));
     }
 
@@ -535,19 +535,19 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_comes_back_and_grows_by_no_more_than_it_may() {
-        let raw = b"a piece of a large record ".repeat(400);
+    fn a_chunk_comes_back_and_grows_by_no_more_than_it_may() {
+        let raw = b"a chunk of a large record ".repeat(400);
         let mut compressor = Compressor::new(3).unwrap();
         let crc = crc32fast::hash(&raw);
-        let packed = pack_piece(&mut compressor, &raw, crc, raw.len()).unwrap();
+        let packed = pack_chunk(&mut compressor, &raw, crc, raw.len()).unwrap();
         let mut out = b"kind".to_vec();
-        assert_eq!(unpack_piece(&packed, raw.len() as u64, &mut out), Ok(()));
+        assert_eq!(unpack_chunk(&packed, raw.len() as u64, &mut out), Ok(()));
         assert_eq!(out.strip_prefix(b"kind"), Some(raw.as_slice()));
-        let refused = unpack_piece(&packed, raw.len() as u64 - 1, &mut Vec::new());
+        let refused = unpack_chunk(&packed, raw.len() as u64 - 1, &mut Vec::new());
         assert_eq!(refused, Err(Unreadable::Damaged(Damage::Mismatch)));
         for (bit, flipped) in flips(&packed, packed.len()) {
             let mut out = Vec::new();
-            if unpack_piece(&flipped, u64::MAX, &mut out).is_ok() {
+            if unpack_chunk(&flipped, u64::MAX, &mut out).is_ok() {
                 assert_eq!(out, raw, "bit {bit}");
             }
         }

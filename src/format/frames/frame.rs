@@ -19,8 +19,8 @@ use crate::types::{
 pub const FRAME_HEADER_LEN: usize = 72;
 /// Frames start at multiples of this.
 pub const FRAME_ALIGN: usize = 8;
-/// The length of what a large record says of its pieces.
-pub const PIECES_LEN: usize = 16;
+/// The length of what a large record says of its chunks.
+pub const CHUNKS_LEN: usize = 16;
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,7 +35,7 @@ pub enum FrameKind {
     /// A run ends.
     End = 4,
     /// A part of a large record; counts only once the RECORD behind it does.
-    Piece = 5,
+    Chunk = 5,
     /// The frames of a batch, which lie directly in front of it, count.
     Commit = 6,
     /// Runs are deleted.
@@ -61,7 +61,7 @@ impl FrameKind {
             2 => Self::Start,
             3 => Self::Record,
             4 => Self::End,
-            5 => Self::Piece,
+            5 => Self::Chunk,
             6 => Self::Commit,
             7 => Self::Evict,
             8 => Self::Watermark,
@@ -78,15 +78,15 @@ impl FrameKind {
 pub const FLAG_BATCH: u8 = 1;
 /// The record came after the end of its run.
 pub const FLAG_LATE: u8 = 1 << 1;
-/// The bytes of the record are in PIECEs in front of it; the payload says how many.
-pub const FLAG_PIECES: u8 = 1 << 2;
+/// The bytes of the record are in CHUNKs in front of it; the payload says how many.
+pub const FLAG_CHUNKS: u8 = 1 << 2;
 /// A START that no caller asked for: records came first.
 pub const FLAG_IMPLICIT: u8 = 1 << 3;
 /// The frame belongs to a version of a document, not to a run.
 pub const FLAG_DOCUMENT: u8 = 1 << 4;
-/// The payload of a PIECE is compressed.
+/// The payload of a CHUNK is compressed.
 pub const FLAG_COMPRESSED: u8 = 1 << 5;
-/// A RECORD or a PIECE of a run that has ended, which a compaction that compresses left as it is.
+/// A RECORD or a CHUNK of a run that has ended, which a compaction that compresses left as it is.
 pub const FLAG_PLAIN: u8 = 1 << 6;
 /// All bits up to the last.
 const KNOWN_FLAGS: u8 = FLAG_PLAIN | (FLAG_PLAIN - 1);
@@ -122,8 +122,8 @@ pub struct FrameHeader {
     pub lsn: Lsn,
     /// The run it belongs to; 0 for none.
     pub run_no: RunNo,
-    /// RECORD, BLOCK: the sequence of the first record in its run. PIECE: the order of the first
-    /// piece of its record, if it is not that piece. Else zero.
+    /// RECORD, BLOCK: the sequence of the first record in its run. CHUNK: the order of the first
+    /// chunk of its record, if it is not that chunk. Else zero.
     pub seq: Seq,
     /// When it was appended.
     pub at: Timestamp,
@@ -311,20 +311,20 @@ pub fn decode_ids(payload: &[u8]) -> Decoded<(AgentId, RunId, &[u8])> {
     Ok((agent, reader.id(run_len, RunId::new)?, reader.rest()))
 }
 
-/// What a large record says of its pieces. They are a row: PIECE frames of the run, numbered from
-/// 0, without another record's pieces in between.
+/// What a large record says of its chunks. They are a row: CHUNK frames of the run, numbered from
+/// 0, without another record's chunks in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pieces {
-    /// The order of the first piece, which all others have as their sequence.
+pub struct Chunks {
+    /// The order of the first chunk, which all others have as their sequence.
     pub first: Lsn,
     /// How many they are.
     pub count: u32,
 }
 
-impl Pieces {
+impl Chunks {
     /// What stands behind the kind of the record.
-    pub fn encode(self) -> [u8; PIECES_LEN] {
-        let mut out = [0; PIECES_LEN];
+    pub fn encode(self) -> [u8; CHUNKS_LEN] {
+        let mut out = [0; CHUNKS_LEN];
         out[..8].copy_from_slice(&self.first.0.to_le_bytes());
         out[8..12].copy_from_slice(&self.count.to_le_bytes());
         out
@@ -333,9 +333,9 @@ impl Pieces {
     /// Reads what stands behind the kind of the record.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
-        let pieces = Self { first: Lsn(reader.u64()?), count: reader.u32()? };
+        let chunks = Self { first: Lsn(reader.u64()?), count: reader.u32()? };
         reader.zeros(4)?;
-        if reader.rest().is_empty() { Ok(pieces) } else { Err(Damage::Truncated) }
+        if reader.rest().is_empty() { Ok(chunks) } else { Err(Damage::Truncated) }
     }
 }
 
@@ -393,19 +393,19 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_pieces_come_back() {
+    fn ids_and_chunks_come_back() {
         let (agent, run) = (AgentId::new("a/\0").unwrap(), RunId::new("r").unwrap());
         let mut out = Vec::new();
         encode_ids(&agent, &run, &mut out);
         out.extend_from_slice(b"meta");
         assert_eq!(decode_ids(&out), Ok((agent, run, &b"meta"[..])));
-        let pieces = Pieces { first: Lsn(1 << 40), count: 9 };
-        assert_eq!(Pieces::decode(&pieces.encode()), Ok(pieces));
-        for len in (0..PIECES_LEN).chain([PIECES_LEN + 1]) {
-            let mut bytes = pieces.encode().to_vec();
+        let chunks = Chunks { first: Lsn(1 << 40), count: 9 };
+        assert_eq!(Chunks::decode(&chunks.encode()), Ok(chunks));
+        for len in (0..CHUNKS_LEN).chain([CHUNKS_LEN + 1]) {
+            let mut bytes = chunks.encode().to_vec();
             bytes.resize(len, 0);
-            assert!(Pieces::decode(&bytes).is_err(), "{len}");
+            assert!(Chunks::decode(&bytes).is_err(), "{len}");
         }
-        assert!(Pieces::decode(&[255; PIECES_LEN]).is_err());
+        assert!(Chunks::decode(&[255; CHUNKS_LEN]).is_err());
     }
 }

@@ -79,7 +79,7 @@ fn long(head: &[u8; FRAME_HEADER_LEN], at: usize) -> u64 {
 mod tests {
     use super::*;
     use crate::format::codec::flips;
-    use crate::format::frames::frame::{FLAG_PIECES, SegmentKey};
+    use crate::format::frames::frame::{FLAG_CHUNKS, SegmentKey};
     use crate::types::SegmentId;
 
     const KEY: SegmentKey = SegmentKey { id: SegmentId(9), salt: 0x0123_4567_89ab_cdef };
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn what_is_no_record_in_one_frame_is_left_to_others() {
         let check = FrameCheck::new(KEY);
-        for (kind, flags) in [(FrameKind::End, 0), (FrameKind::Record, FLAG_PIECES)] {
+        for (kind, flags) in [(FrameKind::End, 0), (FrameKind::Record, FLAG_CHUNKS)] {
             assert_eq!(check.record(&segment(kind, flags, b"{}").1, AT), None);
         }
         let other = FrameCheck::new(SegmentKey { salt: 1, ..KEY });

@@ -29,7 +29,7 @@ pub(crate) const OFFSET_LEN: usize = 4;
 
 /// The most a run that is new to the segment adds to its directory.
 pub const MAX_RUN_ENTRY_COST: usize = RUN_ENTRY_LEN + HASH_LEN + 2 * MAX_ID_LEN;
-/// What a further record of a run, or a piece of one, adds.
+/// What a further record of a run, or a chunk of one, adds.
 pub const RECORD_COST: usize = OFFSET_LEN;
 /// What an eviction adds.
 pub const EVICTION_COST: usize = EVICTION_LEN;
@@ -212,7 +212,7 @@ impl<'a> Directory<'a> {
         let last_at = Timestamp(reader.i64()?);
         reader.array::<8>()?;
         let (hold_offset, hold_lsn) = (reader.u32()?, Lsn(reader.u64()?));
-        let (pieces, first_lsn) = (reader.u32()?, Lsn(reader.u64()?));
+        let (chunks, first_lsn) = (reader.u32()?, Lsn(reader.u64()?));
         let (run, agent) = self.ids(slot)?;
         Ok(RunEntry {
             run_no,
@@ -237,7 +237,7 @@ impl<'a> Directory<'a> {
             first_seq: (flags & RECORDS != 0).then_some(first_seq),
             next_seq,
             records,
-            pieces,
+            chunks,
             late,
             bytes,
             stored,
@@ -294,19 +294,19 @@ impl<'a> Directory<'a> {
         (0..self.evictions).map(|index| self.eviction(index))
     }
 
-    /// How many pieces of large records the run in `slot` has here, and the smallest order of a
+    /// How many chunks of large records the run in `slot` has here, and the smallest order of a
     /// frame of it.
-    pub fn pieces(&self, slot: u32) -> Decoded<(u32, Lsn)> {
+    pub fn chunks(&self, slot: u32) -> Decoded<(u32, Lsn)> {
         let mut reader = self.field(slot, 124)?;
         Ok((reader.u32()?, Lsn(reader.u64()?)))
     }
 
     /// Where in the directory's bytes the record offsets of the run in `slot` are, and how many it
-    /// has. The offsets of its pieces follow them; all of them lie within the directory.
+    /// has. The offsets of its chunks follow them; all of them lie within the directory.
     pub fn record_list(&self, slot: u32) -> Decoded<(u32, u32)> {
         let mut reader = self.field(slot, 24)?;
         let (records, first) = (reader.u32()?, reader.u32()?);
-        let listed = records.checked_add(self.pieces(slot)?.0).ok_or(Damage::Truncated)?;
+        let listed = records.checked_add(self.chunks(slot)?.0).ok_or(Damage::Truncated)?;
         let end = first.checked_add(listed).ok_or(Damage::Truncated)?;
         at_most(end, self.offsets)?;
         let start = self.offsets_at + first as usize * OFFSET_LEN;
@@ -322,10 +322,10 @@ impl<'a> Directory<'a> {
     }
 
     /// The offset of record `index` of the run in `slot`; records count from 0 in this segment, and
-    /// pieces go on behind them.
+    /// chunks go on behind them.
     pub fn record_offset(&self, slot: u32, index: u32) -> Decoded<u32> {
         let (start, records) = self.record_list(slot)?;
-        let listed = records.saturating_add(self.pieces(slot)?.0);
+        let listed = records.saturating_add(self.chunks(slot)?.0);
         below(index, listed)?;
         offset_in_list(self.bytes, start, index)
     }

@@ -30,8 +30,8 @@ pub struct BuiltRun {
     pub entry: RunEntry,
     /// The offsets of the run's records, ascending.
     pub offsets: Vec<u32>,
-    /// The offsets of pieces of its records, ascending.
-    pub pieces: Vec<u32>,
+    /// The offsets of chunks of its records, ascending.
+    pub chunks: Vec<u32>,
 }
 
 impl DirectoryBuilder {
@@ -78,7 +78,7 @@ impl DirectoryBuilder {
         self.id_bytes += agent.as_str().len() + run.as_str().len();
         self.by_no.insert(run_no, self.runs.len());
         let entry = RunEntry::new(run_no, agent, run);
-        self.runs.push(BuiltRun { entry, offsets: Vec::new(), pieces: Vec::new() });
+        self.runs.push(BuiltRun { entry, offsets: Vec::new(), chunks: Vec::new() });
     }
 
     /// Adds the offset of a record of a run that has an entry.
@@ -88,11 +88,11 @@ impl DirectoryBuilder {
         }
     }
 
-    /// Adds the offset of a piece of a record of a run that has an entry.
-    pub fn push_piece(&mut self, run_no: RunNo, offset: u32) {
+    /// Adds the offset of a chunk of a record of a run that has an entry.
+    pub fn push_chunk(&mut self, run_no: RunNo, offset: u32) {
         if let Some(built) = self.slot(run_no).and_then(|slot| self.runs.get_mut(slot)) {
-            built.pieces.push(offset);
-            built.entry.pieces += 1;
+            built.chunks.push(offset);
+            built.entry.chunks += 1;
             self.offsets += 1;
         }
     }
@@ -143,7 +143,7 @@ impl DirectoryBuilder {
         let (mut offset_at, mut id_at) = (0, 0);
         for built in &order {
             built.entry.encode(&mut writer, offset_at, id_at);
-            offset_at += len_u32(built.offsets.len() + built.pieces.len());
+            offset_at += len_u32(built.offsets.len() + built.chunks.len());
             id_at += len_u32(built.entry.run.as_str().len() + built.entry.agent.as_str().len());
         }
         let hash = |(slot, built): (u32, &&BuiltRun)| (hash_id(built.entry.run.as_str()), slot);
@@ -155,7 +155,7 @@ impl DirectoryBuilder {
         for eviction in self.evictions.values() {
             eviction.encode(&mut writer);
         }
-        for offset in order.iter().flat_map(|run| run.offsets.iter().chain(&run.pieces)) {
+        for offset in order.iter().flat_map(|run| run.offsets.iter().chain(&run.chunks)) {
             writer.u32(*offset);
         }
         for RunEntry { run, agent, .. } in order.iter().map(|built| &built.entry) {

@@ -64,7 +64,7 @@ pub struct RunEntry {
     /// It is no run but a version of a document: the agent's id is the namespace, the run's id the
     /// key.
     pub document: bool,
-    /// There are records or pieces here, all of them compressed or found not to be worth it.
+    /// There are records or chunks here, all of them compressed or found not to be worth it.
     pub cold: bool,
     /// When the run came into being, if its first frame is in this segment.
     pub created_at: Option<Timestamp>,
@@ -80,8 +80,8 @@ pub struct RunEntry {
     pub next_seq: Seq,
     /// How many records are here.
     pub records: u32,
-    /// How many pieces of large records are here.
-    pub pieces: u32,
+    /// How many chunks of large records are here.
+    pub chunks: u32,
     /// How many of them came after the end of the run.
     pub late: u32,
     /// The payload bytes of the records here.
@@ -90,7 +90,7 @@ pub struct RunEntry {
     pub stored: u64,
     /// The latest timestamp of a frame of the run here.
     pub last_at: Timestamp,
-    /// The smallest order of a record or piece of the run here; the largest number if there is
+    /// The smallest order of a record or chunk of the run here; the largest number if there is
     /// none. No segment has some between those of another: so segments of a run have an order.
     pub first_lsn: Lsn,
 }
@@ -111,7 +111,7 @@ impl RunEntry {
             first_seq: None,
             next_seq: Seq(0),
             records: 0,
-            pieces: 0,
+            chunks: 0,
             late: 0,
             bytes: 0,
             stored: 0,
@@ -157,7 +157,7 @@ impl RunEntry {
             .id_len(self.agent.as_str())
             .u32(hold.offset)
             .u64(hold.lsn.0)
-            .u32(self.pieces)
+            .u32(self.chunks)
             .u64(self.first_lsn.0);
     }
 }

@@ -76,7 +76,7 @@ impl Model {
         assert!(found.damaged.is_empty() && !found.salvaged, "{found:?} {context}");
         // At most the write that was in flight is torn, and nothing whole is behind it.
         assert!(found.torn.len() <= 1, "{found:?} {context}");
-        assert!(found.torn.iter().all(|torn| torn.islands == 0), "{found:?} {context}");
+        assert!(found.torn.iter().all(|torn| torn.orphans == 0), "{found:?} {context}");
     }
 
     /// All runs by three lists, which must agree.

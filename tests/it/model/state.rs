@@ -132,10 +132,10 @@ fn frame(payload: usize) -> u64 {
 /// The longest payload of a frame in extents of 64 KiB.
 const INLINE: usize = 8192;
 
-/// The bytes of the frames of a record that lies in pieces of `INLINE`.
-fn in_pieces(rec: &Rec) -> u64 {
-    let pieces = rec.payload.chunks(INLINE).map(|piece| frame(piece.len()));
-    pieces.sum::<u64>() + frame(rec.kind.len() + 16)
+/// The bytes of the frames of a record that lies in chunks of `INLINE`.
+fn in_chunks(rec: &Rec) -> u64 {
+    let chunks = rec.payload.chunks(INLINE).map(|chunk| frame(chunk.len()));
+    chunks.sum::<u64>() + frame(rec.kind.len() + 16)
 }
 
 /// The least and the most bytes of the frames of records that are appended together.
@@ -143,13 +143,13 @@ fn frames(records: &[Rec]) -> (u64, u64) {
     let whole = |rec: &Rec| frame(rec.kind.len() + rec.payload.len());
     let is_long = |rec: &Rec| rec.kind.len() + rec.payload.len() > INLINE;
     match records {
-        [rec] if is_long(rec) => (in_pieces(rec), in_pieces(rec)),
+        [rec] if is_long(rec) => (in_chunks(rec), in_chunks(rec)),
         [rec] => (whole(rec), whole(rec)),
         batch => {
-            // Of a batch any but the shortest may lie in pieces, and there is a COMMIT behind it,
+            // Of a batch any but the shortest may lie in chunks, and there is a COMMIT behind it,
             // which a copy has not.
             let least = batch.iter().map(whole).sum();
-            let most = batch.iter().map(|rec| whole(rec).max(in_pieces(rec))).sum::<u64>();
+            let most = batch.iter().map(|rec| whole(rec).max(in_chunks(rec))).sum::<u64>();
             (least, most + frame(0))
         }
     }
@@ -206,9 +206,9 @@ impl Run {
         self.records.extend_from_slice(records);
     }
 
-    /// Pieces of records may be there without the record.
-    fn may_have_pieces_of(&mut self, records: &[Rec]) {
-        self.spare += records.iter().map(in_pieces).sum::<u64>();
+    /// Chunks of records may be there without the record.
+    fn may_have_chunks_of(&mut self, records: &[Rec]) {
+        self.spare += records.iter().map(in_chunks).sum::<u64>();
     }
 }
 
@@ -257,7 +257,7 @@ impl State {
         if let Change::Append { name, records } = change
             && let Some(run) = self.runs.get_mut(name)
         {
-            run.may_have_pieces_of(records);
+            run.may_have_chunks_of(records);
         }
     }
 

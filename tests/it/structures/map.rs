@@ -1,7 +1,7 @@
 //! Where the structures of a store are, and the fields of each, as docs/FORMAT.md has them.
 
 use runlog::format::frames::eviction::EVICTION_ITEM_LEN;
-use runlog::format::frames::frame::{FLAG_COMPRESSED, FLAG_PIECES, FRAME_HEADER_LEN};
+use runlog::format::frames::frame::{FLAG_CHUNKS, FLAG_COMPRESSED, FRAME_HEADER_LEN};
 use runlog::format::map::manifest::{AREA_HEADER_LEN, AreaHeader, RECORD_LEN};
 use runlog::format::segments::directory::{DIRECTORY_HEADER_LEN, HASH_LEN, RUN_ENTRY_LEN};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
@@ -26,15 +26,15 @@ pub(crate) enum Kind {
     SegmentHeader,
     /// The header of a frame, by its type.
     Frame(u8),
-    /// The payload of BIND and START, and of a RECORD in pieces behind its kind.
+    /// The payload of BIND and START, and of a RECORD in chunks behind its kind.
     Ids,
-    Pieces,
+    Chunks,
     Eviction,
     Origin,
     BlockHead,
     /// What a block becomes.
     BlockRows,
-    PieceHead,
+    ChunkHead,
     DirectoryHeader,
     RunEntry,
     Hash,
@@ -91,11 +91,11 @@ const RECORD: &[u8] = &[1, 1, 1, 1, 4, 4, 8, 4, 4, 4, 4];
 const SEGMENT_HEADER: &[u8] = &[8, 8, 8, 4, 1, 3, 8, 8, 8, 4];
 const FRAME: &[u8] = &[4, 4, 1, 1, 1, 1, 4, 4, 8, 8, 8, 8, 4, 4, 4, 4];
 const IDS: &[u8] = &[2, 2, 1, 1, 1, 1];
-const PIECES: &[u8] = &[8, 4, 4];
+const CHUNKS: &[u8] = &[8, 4, 4];
 const EVICTION: &[u8] = &[8, 8, 8, 2, 2, 1, 1, 2];
 const ORIGIN: &[u8] = &[4, 2, 1, 1, 4, 4];
 const BLOCK_HEAD: &[u8] = &[1, 3, 4, 4, 4, 8, 8, 4];
-const PIECE_HEAD: &[u8] = &[1, 3, 4, 4];
+const CHUNK_HEAD: &[u8] = &[1, 3, 4, 4];
 const DIRECTORY_HEADER: &[u8] = &[8, 4, 4, 4, 4, 8, 8, 8, 8, 8];
 const RUN_ENTRY: &[u8] =
     &[8, 8, 8, 4, 4, 2, 1, 1, 4, 8, 4, 4, 8, 8, 8, 8, 8, 8, 4, 2, 2, 4, 8, 4, 8];
@@ -215,11 +215,11 @@ impl Map {
         };
         match frame.kind {
             FrameKind::Bind | FrameKind::Start => add(Kind::Ids, 0, 8, IDS),
-            FrameKind::Record if frame.flags & FLAG_PIECES != 0 => {
-                add(Kind::Pieces, frame.name_len.into(), 16, PIECES);
+            FrameKind::Record if frame.flags & FLAG_CHUNKS != 0 => {
+                add(Kind::Chunks, frame.name_len.into(), 16, CHUNKS);
             }
-            FrameKind::Piece if frame.flags & FLAG_COMPRESSED != 0 => {
-                add(Kind::PieceHead, 0, 12, PIECE_HEAD);
+            FrameKind::Chunk if frame.flags & FLAG_COMPRESSED != 0 => {
+                add(Kind::ChunkHead, 0, 12, CHUNK_HEAD);
             }
             FrameKind::Evict => {
                 for item in evictions(payload) {

@@ -10,15 +10,15 @@ use crate::engine::read::named::Detail;
 use crate::engine::read::resolve::{StoredRuns, bring_in, make_room};
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::Held;
-use crate::engine::state::active_runs::HotRun;
+use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::fold::CREATES;
 use crate::engine::state::log_state::{LogState, Urgency};
 use crate::engine::values::Allow;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::write::Log;
 use crate::engine::write::append::{advance, find, next_seq};
-use crate::engine::write::chunks::{Body, PiecesOf, Rows, record_draft};
-use crate::engine::write::pending_frame::Draft;
+use crate::engine::write::chunks::{Body, ChunksOf, Rows, pending_record};
+use crate::engine::write::pending_frame::PendingFrame;
 use crate::engine::write::ticket::Ticket;
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::eviction::Eviction;
@@ -43,7 +43,7 @@ struct Planned<'a> {
     run_no: RunNo,
     /// The payload as it will stand in its frame.
     body: Option<Body<'a>>,
-    /// Pieces of the version are written.
+    /// Chunks of the version are written.
     pending: bool,
 }
 
@@ -74,7 +74,7 @@ impl Log {
         let mut planned = self.plan_batch(batch)?;
         let mut rows = self.rows_of(&planned)?;
         if planned.iter().any(|write| write.is_longer(rows.limit)) {
-            // What is refused anyway leaves no pieces behind.
+            // What is refused anyway leaves no chunks behind.
             let _ = self.look(&mut planned)?;
         }
         let bodies = planned.iter_mut().try_for_each(|write| self.write_body(&mut rows, write));
@@ -132,7 +132,7 @@ impl Log {
         Ok(planned)
     }
 
-    /// Longer payloads are written in pieces, so that the frames of the batch fit a segment.
+    /// Longer payloads are written in chunks, so that the frames of the batch fit a segment.
     fn rows_of(&self, planned: &[Planned<'_>]) -> Result<Rows<'_>> {
         let records: Vec<NewRecord<'_>> = planned.iter().filter_map(Planned::record).collect();
         // A START and a BIND, or the BIND of a run, and one version that goes.
@@ -146,7 +146,7 @@ impl Log {
         Ok(self.rows_for(&records, limit))
     }
 
-    /// The payload as it will stand in its frame; a long one is written now, in pieces that count
+    /// The payload as it will stand in its frame; a long one is written now, in chunks that count
     /// only once the batch does.
     fn write_body<'e>(
         self: &'e Arc<Self>,
@@ -155,14 +155,14 @@ impl Log {
     ) -> Result<()> {
         let Some(record) = planned.record() else { return Ok(()) };
         let of = match planned.write {
-            Write::Append { .. } => PiecesOf::Run(Allow::nothing()),
-            _ => PiecesOf::Document,
+            Write::Append { .. } => ChunksOf::Run(Allow::nothing()),
+            _ => ChunksOf::Document,
         };
-        if matches!(of, PiecesOf::Document) && planned.is_longer(rows.limit) {
+        if matches!(of, ChunksOf::Document) && planned.is_longer(rows.limit) {
             let mut state = self.reader.open()?;
             planned.run_no = self.new_version(&mut state, planned)?;
             planned.pending = true;
-            if let Some(version) = state.hot.get_mut(planned.run_no) {
+            if let Some(version) = state.active.get_mut(planned.run_no) {
                 version.pending = true;
             }
         }
@@ -175,9 +175,9 @@ impl Log {
         let run_no = state.take_run_no()?;
         let at =
             planned.record().and_then(|record| record.time()).unwrap_or_else(|| self.setup.now());
-        let mut new = HotRun::new(run_no, planned.space.clone(), planned.id.clone(), at);
+        let mut new = ActiveRun::new(run_no, planned.space.clone(), planned.id.clone(), at);
         new.document = true;
-        state.hot.insert(new);
+        state.active.insert(new);
         Ok(run_no)
     }
 
@@ -187,7 +187,8 @@ impl Log {
     fn look(&self, planned: &mut [Planned<'_>]) -> Result<(Held<'_, LogState>, Found)> {
         loop {
             let is_loaded = |write: &Planned<'_>, state: &LogState| {
-                matches!(write.write, Write::Append { .. }) && state.hot.by_id(write.id.as_str()).1
+                matches!(write.write, Write::Append { .. })
+                    && state.active.by_id(write.id.as_str()).1
             };
             let loaded: Vec<bool> = {
                 let mut state = self.reader.open()?;
@@ -240,7 +241,7 @@ impl Log {
         let placed = numbered.and_then(|()| self.place_writes(state, batch, planned, &evicted));
         let Ok((lsn, end)) = placed else {
             for run_no in fresh {
-                state.hot.remove(run_no);
+                state.active.remove(run_no);
             }
             return placed.map(|(lsn, end)| (versions, lsn, end));
         };
@@ -256,14 +257,17 @@ impl Log {
         evicted: &[RunNo],
     ) -> Result<(Lsn, LogPosition)> {
         let now = self.setup.now();
-        let mut drafts = self.write_drafts(state, planned, now)?;
-        let frames = drafts.iter().map(|draft| frame_len(draft.header.payload_len as usize));
+        let mut pending = self.write_drafts(state, planned, now)?;
+        let frames = pending
+            .iter()
+            .map(|pending_frame| frame_len(pending_frame.header.payload_len as usize));
         let is_short = frames.sum::<usize>() <= most_urgent(self.extent_size);
         let gone: Vec<Vec<Eviction>> = evicted.chunks(EVICTIONS).map(without_receipts).collect();
         let mut bodies = vec![Vec::new(); gone.len()];
-        let evicts = gone.iter().zip(&mut bodies).map(|(some, body)| Draft::evict(some, now, body));
-        drafts.extend(evicts);
-        if drafts.is_empty() {
+        let evicts =
+            gone.iter().zip(&mut bodies).map(|(some, body)| PendingFrame::evict(some, now, body));
+        pending.extend(evicts);
+        if pending.is_empty() {
             // Documents that are not there were deleted.
             return Ok((state.next_lsn, state.end_of_log()));
         }
@@ -273,18 +277,18 @@ impl Log {
         } else {
             Urgency::Normal
         };
-        for draft in &mut drafts {
-            draft.header.flags |= FLAG_BATCH;
+        for pending_frame in &mut pending {
+            pending_frame.header.flags |= FLAG_BATCH;
         }
-        let mut commit = Draft::empty(FrameKind::Commit, RunNo(0), now);
-        commit.header.extra = u32::try_from(drafts.len()).map_err(|_| Error::TooLarge {
+        let mut commit = PendingFrame::empty(FrameKind::Commit, RunNo(0), now);
+        commit.header.extra = u32::try_from(pending.len()).map_err(|_| Error::TooLarge {
             what: Sized::Batch,
-            len: drafts.len() as u64,
+            len: pending.len() as u64,
             max: u32::MAX.into(),
         })?;
-        drafts.push(commit);
-        let end = self.place(state, &mut drafts, urgency, batch.level())?;
-        Ok((drafts.last().map_or(Lsn(0), |draft| draft.header.lsn), end))
+        pending.push(commit);
+        let end = self.place(state, &mut pending, urgency, batch.level())?;
+        Ok((pending.last().map_or(Lsn(0), |pending_frame| pending_frame.header.lsn), end))
     }
 
     /// The frames of documents and records, in the order of the writes.
@@ -293,33 +297,33 @@ impl Log {
         state: &LogState,
         planned: &'a [Planned<'_>],
         now: Timestamp,
-    ) -> Result<Vec<Draft<'a>>> {
+    ) -> Result<Vec<PendingFrame<'a>>> {
         let mut next: Vec<(RunNo, Seq)> = Vec::new();
-        let mut drafts = Vec::with_capacity(2 * planned.len() + 2);
+        let mut pending = Vec::with_capacity(2 * planned.len() + 2);
         for write in planned {
             let (Some(record), Some(body)) = (write.record(), &write.body) else { continue };
             let at = record.time().unwrap_or(now);
-            let mut draft = record_draft(write.run_no, &record, body, at);
+            let mut pending_frame = pending_record(write.run_no, &record, body, at);
             if matches!(write.write, Write::Put { .. }) {
                 let mut start = FrameHeader::new(FrameKind::Start, write.run_no, at);
                 start.extra = CREATES;
                 start.flags = FLAG_DOCUMENT;
-                drafts.push(Draft::new(start, &[], &write.ids));
-                draft.header.flags |= FLAG_DOCUMENT;
+                pending.push(PendingFrame::new(start, &[], &write.ids));
+                pending_frame.header.flags |= FLAG_DOCUMENT;
             } else {
                 let place = next.iter().position(|(run_no, _)| *run_no == write.run_no);
                 let place = place.unwrap_or_else(|| {
-                    let seq = state.hot.get(write.run_no).map_or(Seq(0), |run| run.next_seq);
+                    let seq = state.active.get(write.run_no).map_or(Seq(0), |run| run.next_seq);
                     next.push((write.run_no, seq));
                     next.len() - 1
                 });
                 let Some((_, seq)) = next.get_mut(place) else { return Err(Error::Poisoned) };
-                draft.header.seq = *seq;
+                pending_frame.header.seq = *seq;
                 seq.0 += 1;
             }
-            drafts.push(draft);
+            pending.push(pending_frame);
         }
-        Ok(drafts)
+        Ok(pending)
     }
 
     /// Takes note of a batch that was written.
@@ -333,7 +337,7 @@ impl Log {
         for write in planned {
             match write.write {
                 Write::Put { .. } => {
-                    if let Some(version) = state.hot.get_mut(write.run_no) {
+                    if let Some(version) = state.active.get_mut(write.run_no) {
                         (version.next_seq, version.pending) = (Seq(1), false);
                     }
                 }
@@ -345,7 +349,7 @@ impl Log {
             return;
         }
         for run_no in evicted {
-            state.hot.remove(*run_no);
+            state.active.remove(*run_no);
         }
         Arc::make_mut(&mut state.deleted).extend(evicted);
         // Only what the catalog covers can be freed.
@@ -387,7 +391,7 @@ fn look_in(
             (Write::Put { expected, .. } | Write::Delete { expected, .. }, Some(versions)) => {
                 let version = check_expected(write, versions, expected)?;
                 let is_pending =
-                    |run_no: &RunNo| state.hot.get(*run_no).is_some_and(|run| run.pending);
+                    |run_no: &RunNo| state.active.get(*run_no).is_some_and(|run| run.pending);
                 found.evicted.extend(versions.numbers().filter(|run_no| !is_pending(run_no)));
                 found.stored.extend(versions.stored_in());
                 version
@@ -422,7 +426,7 @@ fn check_expected(
 }
 
 /// The run that a record goes to; its sequence is asked for later. It must be the one that its
-/// pieces went to, if it has any.
+/// chunks went to, if it has any.
 fn run_of(state: &mut LogState, planned: &Planned<'_>) -> Result<RunNo> {
     let run_no = find(state, &planned.space, &planned.id).ok_or_else(|| Error::RunNotFound {
         run: planned.id.clone(),
