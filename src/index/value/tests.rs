@@ -1,0 +1,216 @@
+//! Values of the index: their bytes, and what is damage.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn row() -> RunRow {
+    RunRow {
+        run_no: RunNo(258),
+        agent: AgentId::new("planner").unwrap(),
+        run: RunId::new("run-7").unwrap(),
+        document: false,
+        created_at: Timestamp(-2),
+        created_said: true,
+        started_at: Some(Timestamp(1)),
+        start: Some(LogPosition { segment: SegmentId(3), offset: 64 }),
+        ended_at: None,
+        end: None,
+        end_lsn: Lsn(0),
+        hold: Some(HOLD),
+        status: RunStatus::InProgress,
+        records: 5,
+        late: 1,
+        bytes: 350,
+        stored: 630,
+        next_seq: Seq(5),
+        last_at: Timestamp(40),
+    }
+}
+
+const HOLD: Hold =
+    Hold { at: LogPosition { segment: SegmentId(4), offset: 128 }, lsn: Lsn(6), held: true };
+
+const SPAN: Span = Span {
+    segment: SegmentId(3),
+    slot: 9,
+    first_seq: Some(Seq(2)),
+    next_seq: Seq(5),
+    records: 3,
+    chunks: 1,
+    stored: 480,
+    first_lsn: Lsn(7),
+};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(digit).collect()
+}
+
+fn digit(value: u8) -> char {
+    char::from_digit(value.into(), 16).unwrap()
+}
+
+#[test]
+fn the_bytes_of_a_row_are_these() {
+    let expected = [
+        "0700000000000000",
+        "706c616e6e6572", // agent
+        "0500000000000000",
+        "72756e2d37", // run
+        "feffffffffffffff",
+        "01", // created_at, created_said
+        "01",
+        "0100000000000000", // started_at
+        "01",
+        "4000000003000000", // start
+        "00",
+        "00",               // ended_at, end
+        "0000000000000000", // end_lsn
+        "01",
+        "8000000004000000",
+        "0600000000000000",
+        "01", // hold: at, lsn, held
+        "00", // status
+        "0500000000000000",
+        "0100000000000000", // records, late
+        "5e01000000000000",
+        "7602000000000000", // bytes, stored
+        "0500000000000000",
+        "2800000000000000", // next_seq, last_at
+        "00",               // document
+    ];
+    let value = row_value(&row());
+    let (body, stored) = value.split_last_chunk::<4>().unwrap();
+    assert_eq!(hex(body), expected.concat());
+    let covered = [&[2], &[0, 0, 0, 0, 0, 0, 1, 2][..], body].concat();
+    assert_eq!(u32::from_le_bytes(*stored), crc32fast::hash(&covered));
+    assert_eq!(hex(stored), "07e8a52d");
+}
+
+#[test]
+fn the_bytes_of_the_other_values_are_these() {
+    let span = hex(&span_value(RunNo(258), &SPAN));
+    let expected = [
+        "09000000",
+        "01",
+        "0200000000000000",
+        "0500000000000000",
+        "03000000",
+        "01000000",
+        "e001000000000000",
+        "0700000000000000",
+        "c8d4b9c9",
+    ];
+    assert_eq!(span, expected.concat());
+    assert_eq!(hex(&agent_value("planner", 3)), "03000000000000006ec4ee68");
+    let applied = Applied { log: Some(SegmentId(9)), outputs: Some(SegmentId(12)) };
+    let meta = Meta { uuid: [0xAB; 16], schema: 2, applied, runs: 2 };
+    let expected = [
+        &"ab".repeat(16),
+        "02000000",
+        "01",
+        "09000000",
+        "01",
+        "0c000000",
+        "0200000000000000",
+        "e5ecf5ff",
+    ];
+    assert_eq!(hex(&meta_value(b"index", &meta)), expected.concat());
+    assert_eq!(hex(&mark(Table::InProgress, &key::run_key(RunNo(258)))), "8c018b5b");
+}
+
+#[test]
+fn values_come_back() {
+    let key = key::run_key(RunNo(258));
+    assert_eq!(read_row(&key, &row_value(&row())), Ok(row()));
+    assert_eq!(read_summary(&key, &row_value(&row())), Ok(row().summary()));
+    let mut ended = row();
+    ended.status = RunStatus::Failed;
+    ended.end = Some(LogPosition { segment: SegmentId(u32::MAX), offset: u32::MAX });
+    (ended.ended_at, ended.end_lsn) = (Some(Timestamp(i64::MAX)), Lsn(u64::MAX));
+    (ended.created_said, ended.hold) = (false, None);
+    ended.agent = AgentId::new(&"a".repeat(MAX_ID_LEN)).unwrap();
+    ended.run = RunId::new(&"r".repeat(MAX_ID_LEN)).unwrap();
+    assert_eq!(read_summary(&key, &row_value(&ended)), Ok(ended.summary()));
+    assert_eq!(read_row(&key, &row_value(&ended)), Ok(ended));
+    let key = key::span_key(RunNo(258), SPAN.segment);
+    assert_eq!(read_span(&key, &span_value(RunNo(258), &SPAN)), Ok(SPAN));
+    assert_eq!(read_agent(b"x", &agent_value("x", 7)), Ok(7));
+    let (uuid, schema) = ([7; 16], SCHEMA_VERSION);
+    let meta = Meta { uuid, schema, applied: Applied::default(), runs: 0 };
+    assert_eq!(read_meta(b"index", &meta_value(b"index", &meta)), Ok(meta));
+}
+
+#[test]
+fn a_value_counts_only_under_its_key_and_in_its_table() {
+    let value = row_value(&row());
+    let other = read_row(&key::run_key(RunNo(259)), &value);
+    assert!(matches!(other, Err(Damage::Checksum { .. })), "{other:?}");
+    let key = key::run_key(RunNo(1));
+    let mark = mark(Table::InProgress, &key);
+    assert_eq!(read_mark(Table::InProgress, &key, &mark), Ok(()));
+    let other = read_mark(Table::ByTime, &key, &mark);
+    assert!(matches!(other, Err(Damage::Checksum { .. })), "{other:?}");
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let key = key::run_key(RunNo(258));
+    let value = row_value(&row());
+    for bit in 0..value.len() * 8 {
+        let mut flipped = value.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let read = read_row(&key, &flipped);
+        assert!(matches!(read, Err(Damage::Checksum { .. })), "bit {bit}: {read:?}");
+    }
+}
+
+/// What is behind the checksum is checked too, since a checksum can be forged.
+#[test]
+fn bodies_with_a_good_checksum_are_still_checked() {
+    let key = key::run_key(RunNo(258));
+    let value = row_value(&row());
+    let body = &value[..value.len() - CHECKSUM_LEN];
+    let forge = |body: &[u8]| read_row(&key, &seal(Table::Runs, &key, body.to_vec()));
+
+    assert_eq!(forge(&body[..body.len() - 1]), Err(Damage::Truncated));
+    let longer = [body, &[0]].concat();
+    let max = body.len() as u64;
+    assert_eq!(forge(&longer), Err(Damage::OutOfRange { found: max + 1, max }));
+    let mut wrong = body.to_vec();
+    wrong[..8].fill(0xFF);
+    let huge = forge(&wrong);
+    assert!(matches!(huge, Err(Damage::OutOfRange { .. })), "{huge:?}");
+    let mut wrong = body.to_vec();
+    wrong[8] = 0xFF;
+    assert_eq!(forge(&wrong), Err(Damage::NotUtf8));
+    let status_at = body.len() - 1 - 6 * 8 - 1;
+    let mut wrong = body.to_vec();
+    wrong[status_at] = 200;
+    assert_eq!(forge(&wrong), Err(Damage::UnknownCode { found: 200 }));
+    let started_at = 8 + 7 + 8 + 5 + 8 + 1;
+    let mut wrong = body.to_vec();
+    wrong[started_at] = 2;
+    assert_eq!(forge(&wrong), Err(Damage::UnknownCode { found: 2 }));
+    assert!(forge(&vec![1; MAX_BODY_LEN + 1]).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_as_a_value_are_refused(key: Vec<u8>, value: Vec<u8>) {
+        prop_assert!(read_row(&key, &value).is_err());
+        prop_assert!(read_summary(&key, &value).is_err());
+        prop_assert!(read_span(&key, &value).is_err());
+        prop_assert!(read_agent(&key, &value).is_err());
+        prop_assert!(read_meta(&key, &value).is_err());
+    }
+
+    #[test]
+    fn any_body_with_a_good_checksum_is_read_or_refused(key: [u8; 8], body: Vec<u8>) {
+        let _ = read_row(&key, &seal(Table::Runs, &key, body.clone()));
+        let _ = read_summary(&key, &seal(Table::Runs, &key, body.clone()));
+        let _ = read_span(&key, &seal(Table::Spans, &key, body.clone()));
+        let _ = read_agent(&key, &seal(Table::Agents, &key, body.clone()));
+        let _ = read_meta(&key, &seal(Table::Meta, &key, body));
+    }
+}
