@@ -2,6 +2,8 @@
 //! power, becomes full, fails, or whose process is killed, at any operation; and each call may be
 //! made again after any answer, or none.
 //!
+//! The same on real files, where only the process dies.
+//!
 //! What a model knows is a set of candidates. A call that is answered leaves those that would have
 //! given this answer; one that fails may have happened or not, so both stay. What a store shows
 //! must be one of the candidates at any time, and is the only one from then on. After a power cut
@@ -13,12 +15,14 @@
 
 use std::error::Error as StdError;
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
 use runlog::env::Environment;
 use runlog::{Error, Place, RunLog};
 use runlog_sim::{Fault, SimDisk, SimEntropy, SplitMix64, Survivors};
+use tempfile::TempDir;
 
 use super::support::options;
 
@@ -277,24 +281,42 @@ fn with_options(seed: u64) -> runlog::Options {
     options().sync_interval(None).environment(environment)
 }
 
-/// Runs a model.
-pub(crate) fn run<S: Subject>(subject: &S, calls: u64) {
-    const ACTORS: usize = 3;
-    let seed = variable("RUNLOG_STORES_MODEL_SEED", 11);
-    let (wanted, mut made, mut failed) = (variable("RUNLOG_STORES_MODEL_OPS", calls), 0, 0_u64);
-    println!("RUNLOG_STORES_MODEL_SEED={seed} RUNLOG_STORES_MODEL_OPS={wanted}");
-    let mut actors: Vec<Actor<S>> = (0..ACTORS).map(|number| Actor::new(number, !seed)).collect();
-    let mut disk = SimDisk::new();
-    let mut log = with_options(1).create_storage(Arc::new(disk.clone())).unwrap();
-    for round in 0.. {
-        if made >= wanted {
-            println!("{made} calls in {round} rounds; {failed} rounds with a call that failed");
-            break;
+/// What the store lies on.
+enum Ground {
+    Disk(SimDisk),
+    /// Files of the real file system, of which the last one counts. Only the process can die there:
+    /// the next one opens a copy, which has what the page cache had.
+    Files(TempDir, u64),
+}
+
+impl Ground {
+    fn path(folder: &TempDir, number: u64) -> PathBuf {
+        folder.path().join(format!("{number}.runlog"))
+    }
+
+    fn open(&self, options: &runlog::Options) -> RunLog {
+        match self {
+            Self::Disk(disk) if disk.image().is_empty() => {
+                options.create_storage(Arc::new(disk.clone())).unwrap()
+            }
+            Self::Disk(disk) => options.open_storage(Arc::new(disk.clone())).unwrap(),
+            Self::Files(folder, number) => options.open(Self::path(folder, *number)).unwrap(),
         }
-        let mut random = SplitMix64::for_case(seed, round);
-        let trouble = Trouble::random(&mut random);
-        let steps = 10 + random.index(50);
-        let from = disk.op_count() + random.index(steps * ACTORS * 3);
+    }
+
+    /// What goes wrong in a round.
+    fn trouble(&self, random: &mut SplitMix64) -> Trouble {
+        match self {
+            Self::Disk(_) => Trouble::random(random),
+            Self::Files(..) if random.coin() => Trouble::Nothing,
+            Self::Files(..) => Trouble::Kill,
+        }
+    }
+
+    /// Plans the trouble; answers from which operation on.
+    fn plan(&self, trouble: Trouble, calls: usize, random: &mut SplitMix64) -> usize {
+        let Self::Disk(disk) = self else { return 0 };
+        let from = disk.op_count() + random.index(calls * 3);
         match trouble {
             Trouble::Full => disk.fill_from(from),
             Trouble::Broken | Trouble::BrokenAndCut(_) => {
@@ -302,6 +324,59 @@ pub(crate) fn run<S: Subject>(subject: &S, calls: u64) {
             }
             _ => {}
         }
+        from
+    }
+
+    /// The disk has space again.
+    fn give_space(&self) {
+        if let Self::Disk(disk) = self {
+            disk.set_capacity(u64::MAX);
+        }
+    }
+
+    /// What the next process finds.
+    fn next(self, trouble: Trouble, seed: u64) -> Self {
+        match (self, trouble) {
+            (Self::Disk(disk), Trouble::Cut(survivors) | Trouble::BrokenAndCut(survivors)) => {
+                Self::Disk(SimDisk::from_image(disk.crash(survivors, seed)))
+            }
+            (Self::Disk(disk), _) => Self::Disk(SimDisk::from_image(disk.image())),
+            (Self::Files(folder, number), _) => {
+                let (from, to) = (Self::path(&folder, number), Self::path(&folder, number + 1));
+                std::fs::copy(&from, to).unwrap();
+                std::fs::remove_file(from).unwrap();
+                Self::Files(folder, number + 1)
+            }
+        }
+    }
+}
+
+/// Runs a model on the simulated disk.
+pub(crate) fn run<S: Subject>(subject: &S, calls: u64) {
+    run_on(Ground::Disk(SimDisk::new()), subject, calls);
+}
+
+/// Runs a model on real files.
+pub(crate) fn run_on_files<S: Subject>(subject: &S, calls: u64) {
+    run_on(Ground::Files(tempfile::tempdir().unwrap(), 0), subject, calls);
+}
+
+fn run_on<S: Subject>(mut ground: Ground, subject: &S, calls: u64) {
+    const ACTORS: usize = 3;
+    let seed = variable("RUNLOG_STORES_MODEL_SEED", 11);
+    let (wanted, mut made, mut failed) = (variable("RUNLOG_STORES_MODEL_OPS", calls), 0, 0_u64);
+    println!("RUNLOG_STORES_MODEL_SEED={seed} RUNLOG_STORES_MODEL_OPS={wanted}");
+    let mut actors: Vec<Actor<S>> = (0..ACTORS).map(|number| Actor::new(number, !seed)).collect();
+    let mut log = ground.open(&with_options(1));
+    for round in 0.. {
+        if made >= wanted {
+            println!("{made} calls in {round} rounds; {failed} rounds with a call that failed");
+            break;
+        }
+        let mut random = SplitMix64::for_case(seed, round);
+        let trouble = ground.trouble(&mut random);
+        let steps = 10 + random.index(50);
+        let from = ground.plan(trouble, steps * ACTORS, &mut random);
         println!("round {round}: {trouble:?}, {steps} steps of each, from operation {from}");
         let store = subject.open(&log);
         if random.coin() {
@@ -325,29 +400,24 @@ pub(crate) fn run<S: Subject>(subject: &S, calls: u64) {
             log.reclaim().unwrap();
         }
         let seed = random.next_u64();
-        let image = match trouble {
+        match trouble {
             Trouble::Nothing => {
                 drop(store);
                 log.close().unwrap();
-                disk.image()
-            }
-            Trouble::Kill | Trouble::Broken => disk.image(),
-            Trouble::Cut(survivors) | Trouble::BrokenAndCut(survivors) => {
-                disk.crash(survivors, seed)
             }
             Trouble::Full => {
-                disk.set_capacity(u64::MAX);
+                ground.give_space();
                 for actor in &mut actors {
                     actor.look(subject, &store, Trouble::Nothing);
                     if let Some(call) = actor.open.clone() {
                         actor.make(subject, &store, &call, Trouble::Nothing);
                     }
                 }
-                disk.image()
             }
-        };
-        disk = SimDisk::from_image(image);
-        log = with_options(round + 2).open_storage(Arc::new(disk.clone())).unwrap();
+            _ => {}
+        }
+        ground = ground.next(trouble, seed);
+        log = ground.open(&with_options(round + 2));
         let report = log.recovery_report();
         // A superblock that was torn costs nothing: there is another.
         let is_torn = |one: &runlog::Corruption| matches!(one.place, Place::Superblock { .. });

@@ -242,3 +242,8 @@ impl Subject for Threads {
 fn threads_are_as_plain_collections_say_in_all_troubles() {
     run(&Threads, 1_500);
 }
+
+#[test]
+fn threads_are_as_plain_collections_say_on_real_files() {
+    run_on_files(&Threads, 500);
+}

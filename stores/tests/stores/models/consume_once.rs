@@ -348,3 +348,8 @@ fn finish(model: &mut Model, key: u8, begun: u32, end: State) -> String {
 fn what_happens_once_is_as_plain_collections_say_in_all_troubles() {
     run(&Once::default(), 3_000);
 }
+
+#[test]
+fn what_happens_once_is_as_plain_collections_say_on_real_files() {
+    run_on_files(&Once::default(), 1_000);
+}

@@ -381,3 +381,8 @@ impl Subject for Sessions {
 fn sessions_are_as_plain_collections_say_in_all_troubles() {
     run(&Sessions, 2_000);
 }
+
+#[test]
+fn sessions_are_as_plain_collections_say_on_real_files() {
+    run_on_files(&Sessions, 700);
+}

@@ -224,3 +224,8 @@ impl Subject for Trajectories {
 fn trajectories_are_as_plain_collections_say_in_all_troubles() {
     run(&Trajectories, 4_000);
 }
+
+#[test]
+fn trajectories_are_as_plain_collections_say_on_real_files() {
+    run_on_files(&Trajectories, 1_000);
+}
