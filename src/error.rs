@@ -328,6 +328,34 @@ impl Error {
         matches!(self, Self::UnsupportedVersion { .. } | Self::UnsupportedFeatures { .. })
     }
 
+    /// Whether an earlier write or sync failed, so that the store must be opened again.
+    pub fn is_poisoned(&self) -> bool {
+        matches!(self, Self::Poisoned)
+    }
+
+    /// Whether the store was closed, or belongs to the parent of this process.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed)
+    }
+
+    /// Whether another call changed a document in between, so that it should be read again.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+
+    /// Whether the run has ended, and takes nothing more.
+    pub fn is_run_ended(&self) -> bool {
+        matches!(self, Self::RunEnded { .. })
+    }
+
+    /// Whether the arguments are at fault: the same call will never succeed.
+    pub fn is_invalid_input(&self) -> bool {
+        matches!(
+            self,
+            Self::InvalidId { .. } | Self::TooLarge { .. } | Self::InvalidArgument { .. }
+        )
+    }
+
     /// Whether the run that was asked for is not there (any more).
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::RunNotFound { .. } | Self::NotFound { .. } | Self::Evicted { .. })

@@ -100,7 +100,8 @@ pub use error::{Corruption, Damage, Error, IoAction, Owner, Place, Result, Sized
 pub use gc::{Limits, Protection, Retention, Rule};
 pub use types::{
     AgentId, ContentType, Durability, Epoch, ExtentNo, IdKind, InvalidId, LogPosition, Lsn,
-    MAX_ID_LEN, MAX_KIND_LEN, RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp, Version,
+    MAX_ID_LEN, MAX_KIND_LEN, RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp,
+    UnknownWord, Version,
 };
 
 /// What the engine takes from its surroundings: time, randomness, the boot id, and who does its

@@ -7,7 +7,10 @@
 //! - [`ContentType`], [`RunStatus`], [`Durability`]: small closed vocabularies.
 
 use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The longest agent or run id, in bytes.
 pub const MAX_ID_LEN: usize = 512;
@@ -261,8 +264,38 @@ number!(
 );
 number!(
     /// Nanoseconds since 1970-01-01T00:00:00Z; negative before.
+    ///
+    /// It converts from and to [`SystemTime`]. Times before 1677 and after 2262, which 64 bits do
+    /// not reach, become the first or the last one that they do.
+    ///
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// use runlog::Timestamp;
+    /// let at = UNIX_EPOCH + Duration::from_millis(1_500);
+    /// assert_eq!(Timestamp::from(at), Timestamp(1_500_000_000));
+    /// assert_eq!(std::time::SystemTime::from(Timestamp(1_500_000_000)), at);
+    /// ```
     Timestamp(i64)
 );
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => Self(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)),
+            Err(before) => {
+                let nanos = i64::try_from(before.duration().as_nanos());
+                Self(nanos.map_or(i64::MIN, |nanos| -nanos))
+            }
+        }
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(at: Timestamp) -> Self {
+        let distance = Duration::from_nanos(at.0.unsigned_abs());
+        if at.0 < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
+    }
+}
 
 /// The physical place of a frame: a segment and the offset from that segment's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -389,6 +422,34 @@ impl fmt::Display for RunStatus {
         f.pad(self.as_str())
     }
 }
+
+impl FromStr for RunStatus {
+    type Err = UnknownWord;
+
+    /// Reads what [`RunStatus::as_str`] gives.
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        let all =
+            [Self::InProgress, Self::Completed, Self::Failed, Self::Cancelled, Self::Interrupted];
+        let expected = "in_progress, completed, failed, cancelled or interrupted";
+        all.into_iter().find(|status| status.as_str() == word).ok_or(UnknownWord { expected })
+    }
+}
+
+/// A word that stands for none of the values of a type. The caller should use one of those named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnknownWord {
+    /// The words that are accepted.
+    pub expected: &'static str,
+}
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the word is none of {}", self.expected)
+    }
+}
+
+impl core::error::Error for UnknownWord {}
 
 /// What an acknowledged append survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,11 +10,11 @@
 pub(crate) mod choose;
 mod plan;
 mod retention;
+mod rule;
 
-pub use self::plan::{
-    Candidate, Going, Inventory, Plan, Protected, Protection, Rule, Totals, plan,
-};
+pub use self::plan::{Candidate, Going, Inventory, Plan, Protected, Totals, plan};
 pub use self::retention::{Limits, Retention};
+pub use self::rule::{Protection, Rule};
 
 use crate::format::Directory;
 use crate::format::codec::Decoded;

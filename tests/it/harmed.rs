@@ -8,7 +8,7 @@ use runlog::env::{BootId, Environment, Step};
 use runlog::format::frames::frame::SegmentKey;
 use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::storage::Storage;
-use runlog::{Allow, Error, Options, Outcome, RunLog, SegmentId, Timestamp};
+use runlog::{Allow, Error, NewRecord, Options, Outcome, RunLog, SegmentId, Timestamp};
 use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, SimEntropy};
 
 use super::support::background::Background;
@@ -442,5 +442,75 @@ fn a_read_that_fails_in_a_check_of_everything_is_no_damage() {
         }
         disk.clear_faults();
         assert!(log.verify().unwrap().is_clean(), "read {nth}");
+    }
+}
+
+/// All runs of an agent, by pages of so many.
+fn listed(log: &RunLog, agent: &str, limit: usize) -> Vec<String> {
+    let (mut runs, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = log.runs(agent, cursor.as_ref(), limit).unwrap();
+        runs.extend(page.runs.iter().map(|run| run.run.to_string()));
+        cursor = page.next;
+        if cursor.is_none() {
+            runs.sort_unstable();
+            return runs;
+        }
+    }
+}
+
+#[test]
+fn runs_of_which_the_beginning_is_lost_push_no_run_out_of_a_list() {
+    for (index, late) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
+        let clock = SimClock::new(Timestamp(1000));
+        let options = || {
+            let environment = Environment {
+                clock: Arc::new(clock.clone()),
+                entropy: Arc::new(SimEntropy::new(7)),
+                boot_id: None,
+            };
+            options(&background).index(index).environment(environment)
+        };
+        let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+        let start = |log: &RunLog, run: &str| drop(log.start_run("agent", run, ()).unwrap());
+        let fill = |log: &RunLog| {
+            let filler = log.start_run("another", "filler", ()).unwrap();
+            (0..8).for_each(|_| drop(filler.append(&[7; 8000]).unwrap()));
+        };
+        start(&log, "lost 1");
+        start(&log, "lost 2");
+        fill(&log);
+        append(&log, "lost 1", 10);
+        append(&log, "lost 2", 10);
+        clock.set(Timestamp(400));
+        start(&log, "ended");
+        end(&log, "ended");
+        clock.set(Timestamp(450));
+        if !late {
+            start(&log, "in progress");
+        }
+        (0..2).for_each(|_| fill(&log));
+        log.checkpoint().unwrap();
+        log.close().unwrap();
+        disk.write_at(EXTENT, &vec![0; EXTENT as usize]).unwrap();
+        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+        Step::ALL.into_iter().for_each(|step| _ = background.run(step));
+        if late {
+            start(&log, "in progress");
+        }
+        // What is known of when they began changes as they go on, at times of their own.
+        for (run, at) in [("lost 1", 10), ("lost 2", 20)] {
+            let record = NewRecord::new(b"later").at(Timestamp(at));
+            let _ = log.append_to("agent", run, &record, Allow::nothing()).unwrap();
+        }
+        for _ in 0..2 {
+            for limit in [1, 2, 3, 10] {
+                let all = ["ended", "in progress", "lost 1", "lost 2"];
+                assert_eq!(listed(&log, "agent", limit), all, "index {index}, pages of {limit}");
+            }
+            fill(&log);
+            log.checkpoint().unwrap();
+        }
     }
 }

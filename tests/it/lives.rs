@@ -63,6 +63,8 @@ struct Tally {
     survived: u64,
     /// Calls that a full disk refused.
     refused: u64,
+    /// Lives in which nothing but space failed, so that what is refused must leave nothing.
+    filled: u64,
     failed_opens: u64,
     lost_events: u64,
     /// Openings after a superblock or the manifest was damaged.
@@ -84,6 +86,7 @@ impl Tally {
         self.poisoned += other.poisoned;
         self.survived += other.survived;
         self.refused += other.refused;
+        self.filled += other.filled;
         self.failed_opens += other.failed_opens;
         self.lost_events += other.lost_events;
         self.harmed += other.harmed;
@@ -129,8 +132,8 @@ struct Story {
     fills: bool,
     /// Calls of this life that a full disk refused.
     refusals: usize,
-    /// In all lives what was freed stays in the file as it was, and the manifest is lost more
-    /// often: what is left over meets a salvage.
+    /// In all lives but the first what was freed stays in the file as it was, and the manifest is
+    /// lost more often: what is left over meets a salvage.
     keeps: bool,
     without: String,
 }
@@ -168,7 +171,12 @@ fn what_a_life_acknowledged_is_there_in_each_later_one() {
             scope.spawn(live_some);
         }
     });
-    println!("{:#?}", total.into_inner().unwrap());
+    let total = total.into_inner().unwrap();
+    println!("{total:#?}");
+    if !only && lives >= LIVES {
+        let Tally { filled, harmed, refused, .. } = total;
+        assert!(filled > 0 && harmed > 0 && refused > 0, "each kind of trouble was met");
+    }
 }
 
 impl Story {
@@ -233,14 +241,15 @@ impl Story {
             // Extents in front of what a life before this one left over become free.
             self.empty(tally);
         }
+        (self.fills, self.refusals) = (false, 0);
+        self.world.only_fills = false;
         let faulty = self.random.below(4) != 0;
         if faulty && self.world.failure.is_none() {
             self.plan_faults();
         }
+        tally.filled += u64::from(self.fills || self.world.only_fills);
         self.world.is_lazy = self.random.coin();
         self.world.is_queue = self.random.below(3) == 0;
-        (self.fills, self.refusals) = (false, 0);
-        self.world.only_fills = false;
         let mut goes_on = true;
         let steps = self.random.index(match () {
             () if self.world.is_queue => 2 * STEPS,

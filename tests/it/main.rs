@@ -57,4 +57,5 @@ mod tail_writers;
 #[cfg(target_os = "linux")]
 mod tmpfs;
 mod trust;
+mod values;
 mod waiting_reads;

@@ -1,7 +1,6 @@
 //! A file that is being read line by line, and what its lines have said so far.
 
 use std::fs::File;
-use std::time::UNIX_EPOCH;
 
 use runlog::Timestamp;
 use runlog_stores::json_lines::{Ending, Lines, LinesError};
@@ -40,10 +39,9 @@ impl Reading {
         let modified = file.metadata()?.modified()?;
         let mut lines = Lines::of_file(file)?;
         lines.check()?;
-        let since_epoch = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Self {
             lines,
-            modified: Timestamp(i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)),
+            modified: Timestamp::from(modified),
             lines_read: 0,
             bytes_read: 0,
             last_time: None,

@@ -234,12 +234,14 @@ impl LogState {
                     None => {
                         let (agent, run) = (entry.agent.clone(), entry.run.clone());
                         let mut new = ActiveRun::new(entry.run_no, agent, run, entry.last_at);
-                        new.document = entry.document;
+                        (new.document, new.lost_beginning) = (entry.document, true);
                         new
                     }
                 };
                 // After a salvage, what is sealed may follow the beginning.
-                run.created_at = entry.created_at.unwrap_or(run.created_at);
+                if let Some(at) = entry.created_at {
+                    (run.created_at, run.lost_beginning) = (at, false);
+                }
                 self.active.insert(run);
             }
             if let Some(run) = self.active.get_mut(entry.run_no) {

@@ -113,7 +113,7 @@ impl Reader {
         let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (&namespace, &key))?;
         let versions = Versions::new(stored, in_memory, &moment.deleted);
         // While it is held, each deletion copies all of it.
-        let Moment { catalog, deleted } = moment;
+        let Moment { catalog, deleted, .. } = moment;
         drop(deleted);
         let Some(found) = versions.current() else { return Ok(None) };
         let run_no = found.run_no;

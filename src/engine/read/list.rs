@@ -32,11 +32,17 @@ type RunKey = (Timestamp, RunNo);
 pub(crate) struct Moment {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) deleted: Arc<HashSet<RunNo>>,
+    /// Runs that memory lists, at places of its own.
+    only_in_memory: HashSet<RunNo>,
 }
 
 impl Moment {
     pub(crate) fn of(state: &LogState) -> Self {
-        Self { catalog: Arc::clone(&state.catalog), deleted: Arc::clone(&state.deleted) }
+        Self {
+            catalog: Arc::clone(&state.catalog),
+            deleted: Arc::clone(&state.deleted),
+            only_in_memory: state.active.lost_beginnings().clone(),
+        }
     }
 
     /// So many of what the catalog lists behind `from`: `ask` asks for so many keys behind one, and
@@ -65,9 +71,14 @@ impl Moment {
         Ok(found)
     }
 
+    /// Whether lists show a run that the catalog lists, and for which memory does not answer.
+    fn shows(&self, run_no: RunNo) -> bool {
+        !self.deleted.contains(&run_no) && !self.only_in_memory.contains(&run_no)
+    }
+
     /// What lists show of a run that the catalog lists, if the run lives.
     fn summary(&self, run_no: RunNo) -> Result<Option<RunSummary>> {
-        if self.deleted.contains(&run_no) {
+        if !self.shows(run_no) {
             return Ok(None);
         }
         Ok(Some(RunSummary::from_row(self.catalog.row(run_no)?)))
@@ -84,7 +95,7 @@ impl Moment {
         let is_newer = |key: &RunKey| after.is_none_or(|after| *key > after);
         if let (RunFilter::Agent(agent), None, 2..=NEWEST) = (filter, before, limit) {
             let newest = self.catalog.newest(agent, limit)?;
-            let lives = |run: &&RunSummary| !self.deleted.contains(&run.number());
+            let lives = |run: &&RunSummary| self.shows(run.number());
             let newer = newest.runs.iter().take_while(|run| is_newer(&run.key));
             let living: Vec<_> = newer.filter(lives).take(limit).cloned().collect();
             let has_older = newest.runs.last().is_some_and(|oldest| !is_newer(&oldest.key));
@@ -176,7 +187,8 @@ impl Reader {
         };
         let filter = agent.map_or(RunFilter::All, RunFilter::Agent);
         // Where memory alone fills the page, older runs are not asked for.
-        let after = found.get(limit).map(|oldest| oldest.key);
+        let oldest = found.iter().map(|run| run.key).min();
+        let after = oldest.filter(|_| found.len() > limit);
         let mut runs = moment.runs(filter, (before, after), wanted)?;
         if runs.is_empty() {
             runs = found;

@@ -3,7 +3,7 @@
 //! complete, all living runs with that id are here.
 
 use core::ops::Bound;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::error::Error;
 use crate::format::segments::run_map::RunMap;
@@ -28,7 +28,11 @@ pub(crate) struct ActiveRun {
     pub(crate) spans: Vec<Span>,
     /// The sequence of the next record.
     pub(crate) next_seq: Seq,
+    /// Its place in lists, which stays: what is said of a lost beginning changes as the run goes
+    /// on.
     pub(crate) created_at: Timestamp,
+    /// The frame that it began with is lost.
+    pub(crate) lost_beginning: bool,
     /// It has an explicit start.
     pub(crate) started: bool,
     pub(crate) status: RunStatus,
@@ -58,6 +62,7 @@ impl ActiveRun {
             spans: Vec::new(),
             next_seq: Seq(0),
             created_at: at,
+            lost_beginning: false,
             started: false,
             status: RunStatus::InProgress,
             touched: false,
@@ -71,6 +76,7 @@ impl ActiveRun {
         let mut run = Self::new(row.run_no, row.agent.clone(), row.run.clone(), row.created_at);
         (run.document, run.next_seq, run.status) = (row.document, row.next_seq, row.status);
         run.started = row.started_at.is_some();
+        run.lost_beginning = !row.created_said;
         run.row = Some(row);
         run
     }
@@ -86,16 +92,20 @@ impl ActiveRun {
     /// The row as of now: what sealed segments say and what the active one adds.
     pub(crate) fn row(&self, active: SegmentId, builder: &DirectoryBuilder) -> Option<RunRow> {
         let entry = builder.run(self.run_no).map(|built| &built.entry);
-        match (&self.row, entry) {
+        let mut row = match (&self.row, entry) {
             (Some(row), Some(entry)) => {
                 let mut row = row.clone();
                 row.apply(active, entry);
-                Some(row)
+                row
             }
-            (Some(row), None) => Some(row.clone()),
-            (None, Some(entry)) => Some(RunRow::first(active, entry)),
-            (None, None) => None,
+            (Some(row), None) => row.clone(),
+            (None, Some(entry)) => RunRow::first(active, entry),
+            (None, None) => return None,
+        };
+        if self.lost_beginning {
+            row.created_at = self.created_at;
         }
+        Some(row)
     }
 }
 
@@ -116,6 +126,9 @@ pub(crate) struct ActiveRuns {
     by_agent: BTreeMap<AgentId, BTreeSet<(Timestamp, RunNo)>>,
     by_time: BTreeSet<(Timestamp, RunNo)>,
     in_progress: BTreeSet<RunNo>,
+    /// Runs of which the catalog may list another creation time than memory, so that memory alone
+    /// lists them.
+    lost_beginnings: HashSet<RunNo>,
     /// How many were left when others were forgotten last.
     kept: usize,
 }
@@ -184,6 +197,9 @@ impl ActiveRuns {
         if !run.status.is_ended() {
             self.in_progress.insert(run.run_no);
         }
+        if run.lost_beginning {
+            self.lost_beginnings.insert(run.run_no);
+        }
         self.runs.insert(run.run_no, run);
     }
 
@@ -216,6 +232,7 @@ impl ActiveRuns {
         }
         self.by_time.remove(&(run.created_at, run_no));
         self.in_progress.remove(&run_no);
+        self.lost_beginnings.remove(&run_no);
     }
 
     pub(crate) fn set_status(&mut self, run_no: RunNo, status: RunStatus) {
@@ -297,6 +314,11 @@ impl ActiveRuns {
         let keys = self.documents.get(namespace).into_iter();
         let behind = keys.flat_map(move |keys| keys.range::<str, _>((from, Bound::Unbounded)));
         behind.map(|(key, versions)| (key.as_str(), versions.as_slice()))
+    }
+
+    /// The runs that memory alone lists.
+    pub(crate) fn lost_beginnings(&self) -> &HashSet<RunNo> {
+        &self.lost_beginnings
     }
 
     /// The newest runs of an agent, or of all, that are older than `before`.
