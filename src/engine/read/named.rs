@@ -1,6 +1,7 @@
 //! What is known of the runs with one id, as of one moment: taken in one hold of the lock on the
 //! log's state, and asked without it, since the catalog and the frames may have to be read.
 
+use core::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub(crate) struct Named<'r> {
     complete: bool,
     /// The one of those in memory that can be meant, if it is one.
     candidate: Option<Candidate>,
+    /// What the catalog knows of the id, once it was asked.
+    found: OnceCell<Arc<Found>>,
     /// The most ids of which the catalog keeps what was found.
     kept: usize,
 }
@@ -50,7 +53,7 @@ pub(crate) enum Detail {
 /// A run in memory.
 struct Candidate {
     run_no: RunNo,
-    row: Option<RunRow>,
+    row: Option<Box<RunRow>>,
     /// The segments that the catalog does not cover, and that have what the row points to.
     segments: Vec<Arc<Segment>>,
     slices: Slices,
@@ -112,11 +115,17 @@ impl<'r> Named<'r> {
             _ => None,
         };
         let (catalog, deleted) = (Arc::clone(&state.catalog), Arc::clone(&state.deleted));
-        Ok(Self { run, agent, catalog, deleted, in_memory, complete, candidate, kept })
+        let found = OnceCell::new();
+        Ok(Self { run, agent, catalog, deleted, in_memory, complete, candidate, found, kept })
     }
 
-    fn find(&self, is_in_memory: bool) -> Result<Arc<Found>> {
-        self.catalog.find(self.run.run(), is_in_memory, self.kept)
+    fn find(&self) -> Result<&Arc<Found>> {
+        if let Some(found) = self.found.get() {
+            return Ok(found);
+        }
+        let is_in_memory = !self.in_memory.is_empty();
+        let found = self.catalog.find(self.run.run(), is_in_memory, self.kept)?;
+        Ok(self.found.get_or_init(|| found))
     }
 
     /// The numbers of all living runs with the id.
@@ -125,7 +134,7 @@ impl<'r> Named<'r> {
         if self.complete {
             return Ok(in_memory.collect());
         }
-        let mut numbers = self.find(false)?.numbers.clone();
+        let mut numbers = self.find()?.numbers.clone();
         numbers.extend(in_memory);
         numbers.sort_unstable();
         numbers.dedup();
@@ -135,6 +144,14 @@ impl<'r> Named<'r> {
 
     /// The one run that is meant.
     pub(crate) fn resolve(&self) -> Result<RunNo> {
+        // Most ids are of one run, which has ended and is not in memory.
+        if self.in_memory.is_empty()
+            && self.agent.is_none()
+            && self.run.number().is_none()
+            && let Some(only) = self.find()?.only().filter(|only| !self.deleted.contains(only))
+        {
+            return Ok(only);
+        }
         let (agent, numbers) = (self.agent.clone(), self.numbers()?);
         if let Some(number) = self.run.number() {
             let is_there = numbers.contains(&number)
@@ -170,7 +187,7 @@ impl<'r> Named<'r> {
     pub(crate) fn agent_of(&self, run_no: RunNo) -> Result<AgentId> {
         match self.in_memory.iter().find(|(number, _)| *number == run_no) {
             Some((_, agent)) => Ok(agent.clone()),
-            None => Ok(self.find(false)?.row(&self.catalog, run_no)?.agent.clone()),
+            None => Ok(self.find()?.row(&self.catalog, run_no)?.agent.clone()),
         }
     }
 
@@ -178,8 +195,8 @@ impl<'r> Named<'r> {
     pub(crate) fn row(&self, run_no: RunNo) -> Result<Arc<RunRow>> {
         let candidate = self.candidate.as_ref().filter(|run| run.run_no == run_no);
         match candidate.and_then(|run| run.row.clone()) {
-            Some(row) => Ok(Arc::new(row)),
-            None => self.find(false)?.row(&self.catalog, run_no),
+            Some(row) => Ok(Arc::new(*row)),
+            None => self.find()?.row(&self.catalog, run_no),
         }
     }
 
@@ -198,7 +215,7 @@ impl<'r> Named<'r> {
     pub(crate) fn open(&self, run_no: RunNo) -> Result<Arc<Opened>> {
         let candidate = self.candidate.as_ref().filter(|run| run.run_no == run_no);
         let fresh = candidate.map_or(Ok(Vec::new()), |run| run.slices.read(run_no))?;
-        let sealed = self.find(true)?.open(&self.catalog, run_no)?;
+        let sealed = self.find()?.open(&self.catalog, run_no)?;
         match sealed {
             Some(opened) if fresh.is_empty() => Ok(opened),
             sealed => {
@@ -220,7 +237,7 @@ impl Candidate {
         match detail {
             Detail::Name => return None,
             Detail::Row => {
-                row = state.row_in_memory(run_no);
+                row = state.row_in_memory(run_no).map(Box::new);
                 let at =
                     row.iter().flat_map(|row| [row.start, row.end, row.hold.map(|hold| hold.at)]);
                 let fresh = at.flatten().filter(|at| state.catalog.segment(at.segment).is_none());
