@@ -6,14 +6,14 @@
 use libfuzzer_sys::fuzz_target;
 use runlog::format::frames::eviction::{decode_evictions, evicted_runs};
 use runlog::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck, FrameHeader, SegmentKey};
+use runlog::format::frames::origin::Origin;
+use runlog::format::frames::{block, frame};
 use runlog::format::map::header::StaticHeader;
 use runlog::format::map::manifest::{AREA_HEADER_LEN, AreaHeader, Change, RECORD_LEN, RecordKey};
-use runlog::format::frames::origin::Origin;
-use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::map::superblock::Superblock;
-use runlog::format::frames::{block, frame};
 use runlog::format::map::{manifest, owner};
 use runlog::format::segments::directory;
+use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{Directory, FrameKind};
 use runlog::{RunNo, Timestamp};
 use runlog_fuzz::checks::{repair, repair_change, repair_frame};
