@@ -11,13 +11,17 @@
 //! comes of it must be what comes of the two in a row, in one of the two orders. The background
 //! work is among the operations.
 //!
+//! The same with two real threads that begin together, while a third one appends without a pause.
+//!
 //! - `RUNLOG_PAIRS`: one pair of so many is tried; 1 for all.
+//! - `RUNLOG_RACES`: so often two threads race with each of these pairs.
 //! - `RUNLOG_TRIPLES`: so many random triples are tried besides, from `RUNLOG_SIM_SEED`: at a point
 //!   of the first operation two others run, one after the other.
 //! - `RUNLOG_PAIRS_ONLY=first,second`: this pair only, to look into a failure.
 
-use std::panic::catch_unwind;
-use std::sync::{Arc, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use runlog::env::{BootId, Environment, Step};
@@ -35,6 +39,8 @@ use super::support::campaign::variable;
 const STRIDE: u64 = 37;
 /// Random triples; CI asks for more.
 const TRIPLES: u64 = 100;
+/// Races of each pair.
+const RACES: u64 = 3;
 /// Operations that decide first and act then, on one run after the other, each of which they look
 /// at again: beside two others they need not be in one order with both.
 const OF_MANY_STEPS: [&str; 3] = ["collect", "evict", "adopt"];
@@ -45,6 +51,8 @@ const POINTS: usize = 60;
 struct Store {
     log: RunLog,
     writer: RunWriter,
+    /// Of a run of which nothing is compared.
+    load: RunWriter,
     background: Background,
     points: Points<SimDisk>,
     /// The version of a document when the store was opened.
@@ -228,6 +236,9 @@ fn trace(log: &RunLog, run: (&str, &str)) -> Answer {
 fn digest(log: &RunLog) -> String {
     let mut text = Vec::new();
     for run in log.all_runs(None, 1000).unwrap().runs {
+        if run.agent == *"load" {
+            continue;
+        }
         let name = (run.agent.as_str(), run.run.as_str());
         let (status, late, held) = (run.status, run.late_records, run.held);
         text.push(format!("{name:?} {status} {late} {held} {}", trace(log, name)));
@@ -268,6 +279,7 @@ fn prepare() -> Vec<u8> {
             drop(writer.append(&vec![record as u8; 900]).unwrap());
         }
     };
+    drop(log.start_run("load", "load", ()).unwrap());
     let going = ["going 1", "going 2"].map(start);
     for number in 0..12 {
         let run = format!("ended {number}");
@@ -305,8 +317,11 @@ fn open(image: &[u8], with_index: bool) -> Store {
         background.run(Step::Checkpoint);
     }
     let writer = log.writer(("a", "going 1")).unwrap();
+    let load = log.writer(("load", "load")).unwrap();
+    // It is not an orphan.
+    drop(load.append(b"load").unwrap());
     let version = log.get("s", "d 1").unwrap().expect("it was put").version();
-    Store { log, writer, background, points, version }
+    Store { log, writer, load, background, points, version }
 }
 
 /// What came of some operations: what they answered, and what the store holds.
@@ -415,8 +430,8 @@ fn three_operations_at_once_are_in_some_order() {
 }
 
 fn assert_same_when_opened_again(store: Store, expected: &str, what: &str) {
-    let Store { log, writer, points, .. } = store;
-    drop(writer);
+    let Store { log, writer, load, points, .. } = store;
+    drop((writer, load));
     log.close().unwrap_or_else(|error| panic!("{what}: {error}"));
     let background = Background::default();
     let log = options(&points, &background).open_storage(Arc::new(points)).unwrap();
@@ -424,13 +439,49 @@ fn assert_same_when_opened_again(store: Store, expected: &str, what: &str) {
     assert_eq!(digest(&log), expected, "{what}, and opened again");
 }
 
-#[test]
-fn two_operations_at_once_are_one_before_the_other_at_each_point_where_one_calls_out() {
+/// Two threads that begin together, beside one that appends without a pause.
+fn race(image: &[u8], first: Operation, second: Operation, times: u64) {
+    let with_index = (first.0.len() + second.0.len()) % 3 != 0;
+    let one = in_a_row(image, with_index, &[first, second], &[0, 1]);
+    let other = in_a_row(image, with_index, &[first, second], &[1, 0]);
+    for time in 0..times {
+        let (store, begin, is_over) =
+            (open(image, with_index), Barrier::new(3), AtomicBool::new(false));
+        let answers = std::thread::scope(|scope| {
+            let run = |operation: Operation| {
+                let (store, begin) = (&store, &begin);
+                scope.spawn(move || {
+                    begin.wait();
+                    operation.1(store)
+                })
+            };
+            let both = [run(first), run(second)];
+            let load = scope.spawn(|| {
+                begin.wait();
+                while !is_over.load(Ordering::Relaxed) {
+                    drop(store.load.append(&[1; 300]).unwrap());
+                }
+            });
+            let answers = both.map(|thread| thread.join().unwrap());
+            is_over.store(true, Ordering::Relaxed);
+            load.join().unwrap();
+            answers.to_vec()
+        });
+        let what = format!("{:?} and {:?} at once, time {time}", first.0, second.0);
+        let found = (answers, digest(&store.log));
+        let fits = found == one || found == other;
+        assert!(fits, "{what}\nfound {}\nnot {}\nnor {}", tell(&found), tell(&one), tell(&other));
+        let problems = store.log.verify().unwrap().problems;
+        assert!(problems.is_empty(), "{what}: {problems:?}");
+        assert_same_when_opened_again(store, &found.1, &what);
+    }
+}
+
+/// Does something with each pair that is asked for; those with which it panics are told.
+fn each_pair(mut act: impl FnMut(Operation, Operation)) {
     let stride = variable("RUNLOG_PAIRS", STRIDE);
     let seed = variable("RUNLOG_SIM_SEED", 2026);
     let only = std::env::var("RUNLOG_PAIRS_ONLY").ok();
-    let image = prepare();
-    let (mut pairs, mut tried, mut waited) = (0, 0, 0);
     let mut failed = Vec::new();
     for (i, first) in OPERATIONS.iter().enumerate() {
         for (j, second) in OPERATIONS.iter().enumerate() {
@@ -438,16 +489,27 @@ fn two_operations_at_once_are_one_before_the_other_at_each_point_where_one_calls
                 Some(only) => *only == format!("{},{}", first.0, second.0),
                 None => (i as u64 * 53 + j as u64 + seed) % stride == 0,
             };
-            if !wanted {
-                continue;
-            }
-            pairs += 1;
-            match catch_unwind(|| try_pair(&image, *first, *second)) {
-                Ok((points, blocked)) => (tried, waited) = (tried + points, waited + blocked),
-                Err(_) => failed.push((first.0, second.0)),
+            if wanted && catch_unwind(AssertUnwindSafe(|| act(*first, *second))).is_err() {
+                failed.push((first.0, second.0));
             }
         }
     }
     assert!(failed.is_empty(), "these pairs failed: {failed:?}");
+}
+
+#[test]
+fn two_threads_at_once_beside_one_that_appends_are_one_before_the_other() {
+    let (image, times) = (prepare(), variable("RUNLOG_RACES", RACES));
+    each_pair(|first, second| race(&image, first, second, times));
+}
+
+#[test]
+fn two_operations_at_once_are_one_before_the_other_at_each_point_where_one_calls_out() {
+    let image = prepare();
+    let (mut pairs, mut tried, mut waited) = (0, 0, 0);
+    each_pair(|first, second| {
+        let (points, blocked) = try_pair(&image, first, second);
+        (pairs, tried, waited) = (pairs + 1, tried + points, waited + blocked);
+    });
     println!("{pairs} pairs, {tried} points, at {waited} of them one waited for the other");
 }

@@ -187,10 +187,14 @@ impl Reader {
         Ok(Versions::new(stored, in_memory, &moment.deleted))
     }
 
-    /// The payload bytes of a document, if it is there.
-    pub(crate) fn document_bytes(&self, namespace: &AgentId, key: &RunId) -> Result<u64> {
+    /// The version of a document, if it is there, and its payload bytes.
+    pub(crate) fn document_bytes(
+        &self,
+        namespace: &AgentId,
+        key: &RunId,
+    ) -> Result<Option<(Version, u64)>> {
         let versions = self.versions(namespace, key)?;
-        Ok(versions.current().map_or(0, |version| version.bytes))
+        Ok(versions.current().map(|version| (Version(version.run_no.0), version.bytes)))
     }
 }
 

@@ -8,11 +8,15 @@ use crate::engine::reclaim::Compacting;
 use crate::engine::retain::Retainer;
 use crate::engine::setup::options::Rate;
 use crate::engine::state::segment::Segment;
-use crate::engine::write::batch::Batch;
+use crate::engine::write::batch::{Batch, Expected};
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::segments::directory_builder::DirectoryBuilder;
 use crate::gc::Rule;
 use crate::types::{AgentId, Durability, RunId, RunRef, SegmentId};
+
+/// So often a document that changes meanwhile is looked at again, so that the bytes that an erase
+/// tells are those of the version that it deleted. Then it goes whatever it is.
+const TRIES: u32 = 16;
 
 /// What is erased: a run, or all versions of a document. Segments know the names also of what is
 /// deleted already, so that an erase that was broken off can be repeated.
@@ -69,8 +73,22 @@ impl Retainer {
     /// was given up half-way. Answers the payload bytes of the version that was there.
     pub(crate) fn erase_document(&self, name: &str, key: &str) -> Result<(u64, u64)> {
         let (space, id) = document_ids(name, key)?;
-        let bytes = self.log.reader.document_bytes(&space, &id)?;
-        self.commit(Batch::new().delete(name, key).durability(Durability::Disk))?;
+        let mut left = TRIES;
+        let bytes = loop {
+            let found = self.log.reader.document_bytes(&space, &id)?;
+            let expected = match found {
+                _ if left == 0 => Expected::Anything,
+                Some((version, _)) => Expected::Version(version),
+                None => Expected::Absent,
+            };
+            let mut batch = Batch::new();
+            batch.delete_if(name, key, expected).durability(Durability::Disk);
+            match self.commit(&batch) {
+                // Another call wrote it in between, and what it wrote is what goes.
+                Err(Error::Conflict { .. }) => left -= 1,
+                done => break done.map(|_| found.map_or(0, |(_, bytes)| bytes))?,
+            }
+        };
         let pinned = self.sweep(&Erasing { space: Some(space), id, document: true })?.1;
         Ok((bytes, pinned))
     }
