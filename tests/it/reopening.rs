@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use runlog::env::{BootId, Environment};
 use runlog::format::{EXTENTS_AT, MANIFEST_AT};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{Compaction, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary};
@@ -238,4 +239,34 @@ fn what_was_deleted_stays_so_without_a_manifest_if_power_is_lost_after_a_kill() 
             }
         }
     }
+}
+
+#[test]
+fn all_of_a_long_tail_that_a_failed_sync_dropped_is_durable_once_the_store_is_opened_again() {
+    // Longer by far than what is written again at once.
+    const LONG: u64 = 1 << 20;
+    const RECORDS: usize = 800;
+    let machine = Environment { boot_id: Some(BootId([1; 16])), ..Environment::system() };
+    let options = |environment: Environment| {
+        let options = Options::new().extent_size(LONG).background(false).sync_interval(None);
+        options.environment(environment)
+    };
+    let disk = SimDisk::new();
+    let log = options(machine.clone()).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    for number in 0..RECORDS {
+        let _ = run.append(&record("run", number)).unwrap();
+    }
+    disk.fail_next(OpKind::Sync, io::ErrorKind::Other);
+    assert!(log.sync().is_err());
+    drop((run, log));
+    let log = options(machine.clone()).open_storage(Arc::new(disk.clone())).unwrap();
+    assert_eq!(all_of(&log, "run").1.len(), RECORDS);
+    // Without a word more from the store.
+    let image = disk.crash(Survivors::Nothing, 1);
+    drop(log);
+    let other = Environment { boot_id: Some(BootId([2; 16])), ..machine };
+    let log = options(other).open_storage(Arc::new(SimDisk::from_image(image))).unwrap();
+    let expected: Vec<_> = (0..RECORDS).map(|number| record("run", number)).collect();
+    assert_eq!(all_of(&log, "run").1, expected);
 }
