@@ -7,9 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use runlog::env::{BootId, Environment};
 use runlog::format::{EXTENTS_AT, MANIFEST_AT};
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Compaction, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary};
-use runlog_sim::{CrashImages, OpKind, SimDisk, Survivors};
+use runlog::{
+    Compaction, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary, Timestamp,
+};
+use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, Survivors};
 use tempfile::TempDir;
+
+use super::support::background::Background;
 
 const EXTENT: u64 = 64 << 10;
 
@@ -269,4 +273,32 @@ fn all_of_a_long_tail_that_a_failed_sync_dropped_is_durable_once_the_store_is_op
     let log = options(other).open_storage(Arc::new(SimDisk::from_image(image))).unwrap();
     let expected: Vec<_> = (0..RECORDS).map(|number| record("run", number)).collect();
     assert_eq!(all_of(&log, "run").1, expected);
+}
+
+#[test]
+fn a_large_document_that_a_kill_left_unsealed_has_the_time_at_which_it_was_written() {
+    const AT: Timestamp = Timestamp(1_000_000_000);
+    for in_front in [0, 30_000, 50_000, 64_000] {
+        let disk = SimDisk::untracked(Vec::new());
+        let (clock, system) = (SimClock::new(AT), Environment::system());
+        let options = || {
+            let environment = Environment { clock: Arc::new(clock.clone()), ..system.clone() };
+            let options = Options::new().extent_size(EXTENT).environment(environment);
+            // No work is done behind the calls.
+            options.scheduler(Arc::new(Background::default()))
+        };
+        let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+        let run = log.start_run("agent", "run", unsynced()).unwrap();
+        for _ in 0..in_front / 1000 {
+            let _ = run.append(&[7; 1000]).unwrap();
+        }
+        // Its chunks are in front of its start, and lie in several segments.
+        log.put("space", "key", &NewRecord::new(&[9; 150_000])).unwrap();
+        let killed = SimDisk::untracked(disk.image());
+        clock.advance(7_000_000_000);
+        let log = options().open_storage(Arc::new(killed)).unwrap();
+        assert!(log.recovery_report().scanned_segments > 1);
+        let listed = log.list("space", "", None, 10).unwrap();
+        assert_eq!(listed.documents[0].at, AT, "{in_front} bytes in front");
+    }
 }

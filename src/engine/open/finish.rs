@@ -229,6 +229,7 @@ impl LogState {
                 continue;
             }
             if self.active.get(entry.run_no).is_none() {
+                // After a salvage, what is sealed may follow the beginning.
                 let mut run = match homes.row(entry.run_no, entry.created_at.is_some())? {
                     Some(row) => ActiveRun::from_row(row),
                     None => {
@@ -238,11 +239,12 @@ impl LogState {
                         new
                     }
                 };
-                // After a salvage, what is sealed may follow the beginning.
-                if let Some(at) = entry.created_at {
-                    (run.created_at, run.lost_beginning) = (at, false);
-                }
+                run.lost_beginning &= entry.created_at.is_none();
+                run.created_at = entry.created_at.unwrap_or(run.created_at);
                 self.active.insert(run);
+            } else if let Some(at) = entry.created_at {
+                // Behind its chunks, or after a salvage behind what is sealed.
+                self.active.begin(entry.run_no, at);
             }
             if let Some(run) = self.active.get_mut(entry.run_no) {
                 run.next_seq = run.next_seq.max(entry.next_seq);

@@ -33,7 +33,7 @@ pub(crate) struct Moment {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) deleted: Arc<HashSet<RunNo>>,
     /// Runs that memory lists, at places of its own.
-    only_in_memory: HashSet<RunNo>,
+    only_in_memory: Arc<HashSet<RunNo>>,
 }
 
 impl Moment {
@@ -41,7 +41,7 @@ impl Moment {
         Self {
             catalog: Arc::clone(&state.catalog),
             deleted: Arc::clone(&state.deleted),
-            only_in_memory: state.active.lost_beginnings().clone(),
+            only_in_memory: state.active.lost_beginnings(),
         }
     }
 

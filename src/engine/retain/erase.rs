@@ -15,8 +15,9 @@ use crate::gc::Rule;
 use crate::types::{AgentId, Durability, RunId, RunRef, SegmentId};
 
 /// So often a document that changes meanwhile is looked at again, so that the bytes that an erase
-/// tells are those of the version that it deleted. Then it goes whatever it is.
-const TRIES: u32 = 16;
+/// tells are those of the version that it deleted. Then it goes whatever it is: each look that was
+/// in vain costs a sync.
+const TRIES: u32 = 4;
 
 /// What is erased: a run, or all versions of a document. Segments know the names also of what is
 /// deleted already, so that an erase that was broken off can be repeated.
@@ -70,7 +71,8 @@ impl Retainer {
     }
 
     /// The same for a document: no byte of any of its versions is left, nor of a write of it that
-    /// was given up half-way. Answers the payload bytes of the version that was there.
+    /// was given up half-way. Answers the payload bytes of the version that was there; if
+    /// others write it without a pause, of one that was there just before.
     pub(crate) fn erase_document(&self, name: &str, key: &str) -> Result<(u64, u64)> {
         let (space, id) = document_ids(name, key)?;
         let mut left = TRIES;

@@ -4,6 +4,7 @@
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::format::segments::run_map::RunMap;
@@ -28,8 +29,8 @@ pub(crate) struct ActiveRun {
     pub(crate) spans: Vec<Span>,
     /// The sequence of the next record.
     pub(crate) next_seq: Seq,
-    /// Its place in lists, which stays: what is said of a lost beginning changes as the run goes
-    /// on.
+    /// Its place in lists, which stays while it is in memory: what is said of a lost beginning
+    /// changes as the run goes on.
     pub(crate) created_at: Timestamp,
     /// The frame that it began with is lost.
     pub(crate) lost_beginning: bool,
@@ -102,7 +103,7 @@ impl ActiveRun {
             (None, Some(entry)) => RunRow::first(active, entry),
             (None, None) => return None,
         };
-        if self.lost_beginning {
+        if self.lost_beginning && !row.created_said {
             row.created_at = self.created_at;
         }
         Some(row)
@@ -128,7 +129,7 @@ pub(crate) struct ActiveRuns {
     in_progress: BTreeSet<RunNo>,
     /// Runs of which the catalog may list another creation time than memory, so that memory alone
     /// lists them.
-    lost_beginnings: HashSet<RunNo>,
+    lost_beginnings: Arc<HashSet<RunNo>>,
     /// How many were left when others were forgotten last.
     kept: usize,
 }
@@ -198,7 +199,7 @@ impl ActiveRuns {
             self.in_progress.insert(run.run_no);
         }
         if run.lost_beginning {
-            self.lost_beginnings.insert(run.run_no);
+            Arc::make_mut(&mut self.lost_beginnings).insert(run.run_no);
         }
         self.runs.insert(run.run_no, run);
     }
@@ -232,7 +233,9 @@ impl ActiveRuns {
         }
         self.by_time.remove(&(run.created_at, run_no));
         self.in_progress.remove(&run_no);
-        self.lost_beginnings.remove(&run_no);
+        if run.lost_beginning {
+            Arc::make_mut(&mut self.lost_beginnings).remove(&run_no);
+        }
     }
 
     pub(crate) fn set_status(&mut self, run_no: RunNo, status: RunStatus) {
@@ -317,8 +320,17 @@ impl ActiveRuns {
     }
 
     /// The runs that memory alone lists.
-    pub(crate) fn lost_beginnings(&self) -> &HashSet<RunNo> {
-        &self.lost_beginnings
+    pub(crate) fn lost_beginnings(&self) -> Arc<HashSet<RunNo>> {
+        Arc::clone(&self.lost_beginnings)
+    }
+
+    /// The beginning of a run in memory was found behind other frames of it.
+    pub(crate) fn begin(&mut self, run_no: RunNo, at: Timestamp) {
+        if let Some(mut run) = self.runs.get(&run_no).filter(|run| run.lost_beginning).cloned() {
+            self.remove(run_no);
+            (run.created_at, run.lost_beginning) = (at, false);
+            self.insert(run);
+        }
     }
 
     /// The newest runs of an agent, or of all, that are older than `before`.

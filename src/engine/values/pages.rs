@@ -70,7 +70,8 @@ pub struct Adopted {
 #[non_exhaustive]
 pub struct Erased {
     /// The bytes of all payloads of the run, or of the document as it was; none of what was deleted
-    /// before.
+    /// before. Of a document that other calls write without a pause, those of a version that was
+    /// there shortly before the erasure.
     pub bytes: u64,
     /// Extents that may have bytes of it and still have readers.
     pub pinned_extents: u64,

@@ -348,6 +348,9 @@ impl Model {
     }
 }
 
+/// No clock of a simulation ever tells an earlier time.
+const EARLIEST: Timestamp = Timestamp(i64::MIN / 2);
+
 /// Does what an event does to documents; answers whether that is anything.
 fn write_documents(event: &Event, documents: &mut Documents) -> bool {
     let Change::Documents { writes } = &event.change else { return false };
@@ -373,6 +376,9 @@ pub(crate) fn read_documents(log: &RunLog) -> Result<Documents, String> {
             };
             if (found.version(), found.payload().len() as u64) != (listed.version, listed.bytes) {
                 return Err(format!("document {} is not the one that is listed", listed.key));
+            }
+            if listed.at < EARLIEST {
+                return Err(format!("document {} was written at {}", listed.key, listed.at));
             }
             documents.insert(listed.key, found.payload().into());
         }
