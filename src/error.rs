@@ -236,6 +236,8 @@ pub enum IoAction {
     Randomness,
     /// Starting a thread.
     Thread,
+    /// Releasing the file.
+    Close,
 }
 
 impl fmt::Display for IoAction {
@@ -251,6 +253,7 @@ impl fmt::Display for IoAction {
             Self::Sync => f.write_str("sync the store"),
             Self::Randomness => f.write_str("get random bytes"),
             Self::Thread => f.write_str("start the background thread"),
+            Self::Close => f.write_str("release the store"),
         }
     }
 }

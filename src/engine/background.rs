@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::engine::setup::due::{Helper, Wanted, Worker};
 use crate::engine::setup::environment::{RunStep, Step};
 use crate::engine::setup::options::Rate;
+use crate::engine::state::payload::Lent;
 use crate::error::{Error, IoAction, Result};
 use crate::format::map::superblock::FLAG_CLEAN;
 
@@ -117,15 +118,27 @@ impl Engine {
         }
     }
 
-    /// Makes everything durable and marks the file as closed in order. Closing again does what is
-    /// left to do, if anything is.
+    /// Makes everything durable, marks the file as closed in order, and releases it, also after a
+    /// failure. Closing again answers the same.
     pub(crate) fn close(&self) -> Result<()> {
-        let Self { log, checkpoints, .. } = self;
-        let space = &log.space;
-        if log.disk.is_inherited() {
+        if self.log.disk.is_inherited() {
             return Err(Error::Closed);
         }
-        log.due.stop();
+        self.log.due.stop();
+        let mut closing = self.closing.lock();
+        if let Some(known) = &*closing {
+            return known.clone();
+        }
+        let closed = self.close_in_order();
+        let released = self.release();
+        let closed = closed.and(released);
+        *closing = Some(closed.clone());
+        closed
+    }
+
+    fn close_in_order(&self) -> Result<()> {
+        let Self { log, checkpoints, .. } = self;
+        let space = &log.space;
         log.state.lock().closed = true;
         if space.allocator.lock().superblock.flags & FLAG_CLEAN != 0 {
             return Ok(());
@@ -142,11 +155,33 @@ impl Engine {
             let state = log.state.lock();
             (state.end_of_log(), (state.next_segment, state.next_run_no, state.next_lsn))
         };
-        space.allocator.lock().write_superblock(|block| {
+        let mut allocator = space.allocator.lock();
+        allocator.write_superblock(|block| {
             block.durable = end;
             block.flags = FLAG_CLEAN;
             (block.next_segment, block.next_run_no, block.next_lsn) = next;
-        })
+        })?;
+        // No change of the manifest follows it.
+        log.disk.close();
+        Ok(())
+    }
+
+    /// Releases the file and its lock, whatever refers to the store still.
+    fn release(&self) -> Result<()> {
+        let log = &self.log;
+        let lent = {
+            // Before the look at what is handed out: see `Lent::of`.
+            log.disk.close();
+            let mut state = log.state.lock();
+            state.tail.close();
+            let (tail, end) = (&state.tail.segment, state.tail.offset);
+            let sealed = state.catalog.segments().iter().chain(&state.unapplied);
+            let sealed = sealed.chain(&state.retired).filter_map(|one| Lent::range_of(one, None));
+            sealed.chain(Lent::range_of(tail, Some(end))).collect::<Vec<_>>()
+        };
+        // Those who wait for a sync are told that there is none.
+        log.commit.fail();
+        log.disk.release(&lent)
     }
 }
 

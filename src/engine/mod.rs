@@ -24,12 +24,15 @@ pub(crate) mod write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::engine::checkpoint::{Checkpoints, IndexSlot};
 use crate::engine::compact::Compactor;
 use crate::engine::reclaim::Reclaimer;
 use crate::engine::retain::Retainer;
 use crate::engine::values::report::RecoveryReport;
 use crate::engine::write::Log;
+use crate::error::Result;
 
 /// An open store: its components, from the lowest floor to the highest.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ pub(crate) struct Engine {
     pub(crate) path: Option<PathBuf>,
     /// What opening the store found.
     pub(crate) report: RecoveryReport,
+    /// How closing the store went, once it was closed; held by the one who closes it.
+    pub(crate) closing: Mutex<Option<Result<()>>>,
 }
 
 impl Engine {
@@ -58,6 +63,7 @@ impl Engine {
         let compactor = Arc::new(Compactor::new(&reclaimer));
         let retainer = Retainer::new(&compactor);
         let report = RecoveryReport::default();
-        Self { log, checkpoints, reclaimer, compactor, retainer, path, report }
+        let closing = Mutex::new(None);
+        Self { log, checkpoints, reclaimer, compactor, retainer, path, report, closing }
     }
 }

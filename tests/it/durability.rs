@@ -520,24 +520,6 @@ fn after_close_every_other_handle_is_told_so() {
 }
 
 #[test]
-fn a_trace_that_was_begun_before_the_close_can_be_read_to_its_end() {
-    let folder = TempDir::new().unwrap();
-    let log = quiet().create(folder.path().join("store")).unwrap();
-    let run = log.start_run("agent", "run", ()).unwrap();
-    for number in 0..200_u32 {
-        run.append(&number.to_le_bytes().repeat(500)).unwrap();
-    }
-    let mut trace = log.trace("run").unwrap();
-    let first = trace.next().unwrap().unwrap();
-    drop(run);
-    log.close().unwrap();
-    assert_eq!(first.payload(), 0_u32.to_le_bytes().repeat(500));
-    for (number, record) in (1_u32..).zip(trace) {
-        assert_eq!(record.unwrap().payload(), number.to_le_bytes().repeat(500));
-    }
-}
-
-#[test]
 fn dropping_the_last_handle_closes_the_store() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store");

@@ -11,6 +11,7 @@ mod bad_input;
 mod basics;
 mod bit_flips;
 mod broken_off;
+mod closing;
 mod compressed;
 mod documents;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]

@@ -61,7 +61,7 @@ impl RunLog {
     ) -> Result<Version> {
         let mut batch = Batch::new();
         batch.put_if(namespace, key, *value, expected);
-        let committed = self.engine().retainer.commit(&batch)?;
+        let committed = self.commit(&batch)?;
         Ok(committed.versions.first().copied().flatten().unwrap_or_default())
     }
 
@@ -78,7 +78,7 @@ impl RunLog {
         for (key, value) in documents {
             batch.put(namespace, key, *value);
         }
-        self.engine().retainer.commit(&batch)
+        self.commit(&batch)
     }
 
     /// A document, as of now.
@@ -87,7 +87,7 @@ impl RunLog {
     /// [`Error::InvalidId`], and [`Error::Corrupt`] if it is damaged: an older version is never
     /// given in its place.
     pub fn get(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
-        self.log().reader.document(namespace, key)
+        self.ask(|reader| reader.document(namespace, key))
     }
 
     /// The version of a document, if it is there: what [`RunLog::get`] would say, without reading
@@ -110,7 +110,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::InvalidId`].
     pub fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
-        self.log().reader.version_of(namespace, key)
+        self.ask(|reader| reader.version_of(namespace, key))
     }
 
     /// Deletes a document, at [`crate::Durability::Disk`]; answers whether it was there.
@@ -120,7 +120,7 @@ impl RunLog {
     pub fn delete(&self, namespace: &str, key: &str) -> Result<bool> {
         let mut batch = Batch::new();
         batch.delete(namespace, key).durability(Durability::Disk);
-        let committed = self.engine().retainer.commit(&batch)?;
+        let committed = self.commit(&batch)?;
         Ok(committed.versions.iter().any(Option::is_some))
     }
 
@@ -175,7 +175,7 @@ impl RunLog {
         after: Option<&str>,
         limit: usize,
     ) -> Result<DocumentPage> {
-        self.log().reader.list_documents(namespace, prefix, after, limit)
+        self.ask(|reader| reader.list_documents(namespace, prefix, after, limit))
     }
 
     /// Does everything that a [`Batch`] says, or nothing of it.
@@ -189,6 +189,6 @@ impl RunLog {
     /// no write, or two of one document, [`Error::InvalidId`], [`Error::TooLarge`],
     /// [`Error::DiskFull`]. Nothing was written then.
     pub fn commit(&self, batch: &Batch<'_>) -> Result<Committed> {
-        self.engine().retainer.commit(batch)
+        self.work(|engine| engine.retainer.commit(batch))
     }
 }

@@ -1,6 +1,7 @@
 //! Holds: runs that no policy and no call deletes until they are released.
 
 use crate::engine::api::run_log::RunLog;
+use crate::engine::read::Reader;
 use crate::engine::values::pages::HeldRun;
 #[cfg(doc)]
 use crate::error::Error;
@@ -39,6 +40,6 @@ impl RunLog {
     /// # Errors
     /// [`Error::Closed`], [`Error::Corrupt`].
     pub fn held_runs(&self) -> Result<Vec<HeldRun>> {
-        self.log().reader.held_runs()
+        self.ask(Reader::held_runs)
     }
 }

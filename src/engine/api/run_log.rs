@@ -10,6 +10,7 @@ use crate::engine::api::run_writer::RunWriter;
 use crate::engine::api::stats::Stats;
 use crate::engine::background::Threads;
 use crate::engine::compact::Compacted;
+use crate::engine::read::Reader;
 use crate::engine::read::receipts::Receipt;
 use crate::engine::read::trace::Trace;
 use crate::engine::retain::{Collected, GcPlan};
@@ -20,9 +21,7 @@ use crate::engine::values::summary::RunSummary;
 use crate::engine::values::{Metadata, Outcome};
 use crate::engine::verify::VerifyReport;
 use crate::engine::write::Log;
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gc::{Retention, Rule};
 use crate::types::{AgentId, ContentType, Durability, RunRef, Timestamp};
 
@@ -98,6 +97,18 @@ impl RunLog {
         self.log().reader.open().map(drop)
     }
 
+    /// Asks what is answered by reading. An answer that comes after the end of the store is thrown
+    /// away: it may rest on zeros.
+    pub(crate) fn ask<T>(&self, ask: impl FnOnce(&Reader) -> Result<T>) -> Result<T> {
+        let answer = ask(&self.log().reader);
+        if self.log().disk.is_closed() { Err(Error::Closed) } else { answer }
+    }
+
+    /// Does what needs no answer by [`Log::told`].
+    pub(crate) fn work<T>(&self, work: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
+        self.log().disk.unless_closed(work(self.engine()))
+    }
+
     /// Starts a run. Started again with the same metadata it is the same run, so that a caller who
     /// does not know whether a start succeeded can repeat it; if the run has ended meanwhile, it
     /// stays ended.
@@ -135,7 +146,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn trace<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Trace> {
-        self.log().reader.trace(run.into())
+        self.ask(|reader| reader.trace(run.into()))
     }
 
     /// The agent that has this run.
@@ -143,7 +154,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn agent_of(&self, run: &str) -> Result<AgentId> {
-        self.log().reader.agent_of(run)
+        self.ask(|reader| reader.agent_of(run))
     }
 
     /// The summary of a run.
@@ -151,7 +162,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunSummary> {
-        self.log().reader.summary(run.into())
+        self.ask(|reader| reader.summary(run.into()))
     }
 
     /// What the start of a run said, with its content type; `None` for a run without a start.
@@ -162,7 +173,7 @@ impl RunLog {
         &self,
         run: impl Into<RunRef<'r>>,
     ) -> Result<Option<(ContentType, Vec<u8>)>> {
-        self.log().reader.metadata(run.into())
+        self.ask(|reader| reader.metadata(run.into()))
     }
 
     /// How a run ended; `None` while it is in progress.
@@ -170,7 +181,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::Corrupt`].
     pub fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<Outcome>> {
-        self.log().reader.outcome(run.into())
+        self.ask(|reader| reader.outcome(run.into()))
     }
 
     /// A page of an agent's runs, newest first. An unknown agent has none.
@@ -182,7 +193,7 @@ impl RunLog {
     /// [`Error::InvalidId`].
     pub fn runs(&self, agent: &str, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
         AgentId::check(agent)?;
-        self.log().reader.page(Some(agent), after.map(Cursor::key), limit)
+        self.ask(|reader| reader.page(Some(agent), after.map(Cursor::key), limit))
     }
 
     /// A page of all runs, newest first.
@@ -190,7 +201,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::Closed`].
     pub fn all_runs(&self, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
-        self.log().reader.page(None, after.map(Cursor::key), limit)
+        self.ask(|reader| reader.page(None, after.map(Cursor::key), limit))
     }
 
     /// A page of the runs in progress, in the order in which they were started.
@@ -200,7 +211,7 @@ impl RunLog {
     pub fn in_progress(&self, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
         let after = after.map(|cursor| cursor.key().1);
         let wanted = limit.saturating_add(1);
-        Ok(RunPage::new(self.log().reader.in_progress_page(after, wanted)?, limit))
+        self.ask(|reader| Ok(RunPage::new(reader.in_progress_page(after, wanted)?, limit)))
     }
 
     /// Agents that have runs, by id, behind `after`.
@@ -208,7 +219,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::Closed`].
     pub fn agents(&self, after: Option<&AgentId>, limit: usize) -> Result<Vec<AgentId>> {
-        self.log().reader.agents_page(after, limit)
+        self.ask(|reader| reader.agents_page(after, limit))
     }
 
     /// Ends, as [`Interrupted`](crate::RunStatus), all runs in progress that were neither started
@@ -221,7 +232,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::DiskFull`] and whatever an end can meet; runs that were adopted before stay so.
     pub fn adopt_orphans(&self) -> Result<Adopted> {
-        Ok(Adopted { runs: self.log().adopt()? })
+        Ok(Adopted { runs: self.work(|engine| engine.log.adopt())? })
     }
 
     /// Deletes an ended run. Its space is used again once all runs in the same segments are gone.
@@ -264,7 +275,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::InvalidArgument`] for a policy that cannot be meant; [`Error::Corrupt`].
     pub fn gc_plan(&self, policy: &Retention) -> Result<GcPlan> {
-        Ok(self.engine().retainer.gc_plan(policy)?.0)
+        self.work(|engine| Ok(engine.retainer.gc_plan(policy)?.0))
     }
 
     /// Evicts what a policy does not keep, and frees what is dead then. A run in progress is never
@@ -282,7 +293,7 @@ impl RunLog {
     /// As [`RunLog::gc_plan`]; what made a write or sync fail. Runs that were evicted before it
     /// stay so.
     pub fn gc(&self, policy: &Retention) -> Result<Collected> {
-        self.engine().retainer.gc(policy)
+        self.work(|engine| engine.retainer.gc(policy))
     }
 
     /// Evicts these runs, each for the rule that is named with it, and frees what is dead then, as
@@ -297,7 +308,7 @@ impl RunLog {
     /// [`Error::Ambiguous`]; [`Error::InvalidArgument`] for [`Rule::Erased`], for which there is
     /// [`RunLog::erase_run`]. Otherwise as [`RunLog::gc`].
     pub fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
-        self.engine().retainer.evict(runs)
+        self.work(|engine| engine.retainer.evict(runs))
     }
 
     /// Receipts of deleted runs, the latest first, as far as they are kept; see
@@ -307,7 +318,7 @@ impl RunLog {
     /// [`Error::Closed`], [`Error::Corrupt`].
     pub fn receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
         self.check_open()?;
-        self.log().reader.list_receipts(limit)
+        self.ask(|reader| reader.list_receipts(limit))
     }
 
     /// Compacts all full segments: the records of each ended run come to lie next to one another,
@@ -320,7 +331,7 @@ impl RunLog {
     /// write or sync fail.
     pub fn compact(&self) -> Result<Compacted> {
         self.check_open()?;
-        self.engine().compactor.compact_all()
+        self.work(|engine| engine.compactor.compact_all())
     }
 
     /// Returns once everything that was appended so far survives power loss.
@@ -339,7 +350,7 @@ impl RunLog {
     pub fn checkpoint(&self) -> Result<()> {
         self.check_open()?;
         self.log().sync_all()?;
-        self.engine().checkpoints.checkpoint()
+        self.work(|engine| engine.checkpoints.checkpoint())
     }
 
     /// Gives the space of deleted runs back, as far as possible, which otherwise happens in the
@@ -352,7 +363,7 @@ impl RunLog {
     /// no space for a copy; what was dead as a whole is free then.
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
-        self.engine().retainer.reclaim()
+        self.work(|engine| engine.retainer.reclaim())
     }
 
     /// What the store takes from its surroundings, as its options said: for layers on top of it
@@ -382,7 +393,8 @@ impl RunLog {
     /// # Errors
     /// Only what keeps it from reading. Damage is in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
-        self.engine().verify()
+        let verified = self.engine().verify();
+        self.ask(|_| verified)
     }
 
     /// The time as the clock of the options tells it, which is what is stamped on all that has no
@@ -397,15 +409,21 @@ impl RunLog {
     /// # Errors
     /// What keeps it from asking for the length of the file.
     pub fn stats(&self) -> Result<Stats> {
-        self.engine().stats()
+        let stats = self.engine().stats();
+        self.ask(|_| stats)
     }
 
-    /// Makes everything durable, brings the index up to date, and marks the file as closed in
-    /// order. Other handles get [`Error::Closed`] from then on. The lock is released when the last
-    /// handle, writer, ticket, trace, record and payload that refers to the store is dropped.
+    /// Makes everything durable, brings the index up to date, marks the file as closed in order,
+    /// and releases the file and its lock.
+    ///
+    /// Other handles, writers and traces get [`Error::Closed`] from then on. Records and payloads
+    /// that were handed out stay readable, and tickets tell that their appends are durable. To let
+    /// go of the file, bytes that the program holds of mapped segments are copied: as many as these
+    /// segments have, which is at most an extent for each.
     ///
     /// # Errors
-    /// What made a write or sync fail; reopening recovers whatever was acknowledged.
+    /// What made a write or sync fail. The file is released all the same, and reopening recovers
+    /// whatever was acknowledged. A second call answers what the first did.
     pub fn close(self) -> Result<()> {
         let threads = self.open.threads.lock().take();
         drop(threads);

@@ -6,10 +6,11 @@
 //! the same and say what is wrong.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::engine::read::block::{OpenBlock, gather_chunks};
 use crate::engine::read::record::{Record, RecordView};
-use crate::engine::state::payload::Payload;
+use crate::engine::state::payload::{Lent, Payload};
 use crate::engine::state::run_slice::{Offsets, Opened, RunSlice};
 use crate::engine::state::segment::CheckedFrame;
 use crate::error::{Corruption, Damage, Error, Place, Result};
@@ -97,6 +98,8 @@ pub(crate) struct Walk {
     expected: Option<Seq>,
     /// The block that was read last, if any was.
     block: Option<Box<OpenBlock>>,
+    /// The part of which records are handed out, by its place.
+    lent: Option<(usize, Arc<Lent>)>,
     /// Looks at frames through a view, to be counted at the end.
     pub(crate) looks: u64,
 }
@@ -106,19 +109,25 @@ impl Walk {
     pub(crate) fn new(opened: &Opened, run_no: RunNo) -> Self {
         let back = Spot { part: opened.parts.len(), index: 0 };
         let front = Spot { part: 0, index: 0 };
-        Self { run_no, front, back, expected: Some(Seq(0)), block: None, looks: 0 }
+        Self { run_no, front, back, expected: Some(Seq(0)), block: None, lent: None, looks: 0 }
     }
 
-    /// Leaves only records with a sequence of at least `low`.
-    pub(crate) fn start_at(&mut self, opened: &Opened, low: Seq) -> Result<()> {
-        self.front = self.front.max(opened.locate(low)?);
-        self.expected = self.expected.map(|expected| expected.max(low));
-        Ok(())
-    }
-
-    /// Leaves only records with a sequence below `high`.
-    pub(crate) fn end_before(&mut self, opened: &Opened, high: Seq) -> Result<()> {
-        self.back = self.back.min(opened.locate(high)?);
+    /// Leaves only records with a sequence of at least `low` and below `high`.
+    pub(crate) fn leave(
+        &mut self,
+        opened: &Opened,
+        low: Option<Seq>,
+        high: Option<Seq>,
+    ) -> Result<()> {
+        let located = |seq: Option<Seq>| seq.map(|seq| opened.locate(seq)).transpose();
+        let found = located(low).and_then(|low| Ok((low, located(high)?)));
+        let (from, to) = match opened.parts.first() {
+            Some(part) => self.unless_closed(part, found)?,
+            None => found?,
+        };
+        self.front = from.map_or(self.front, |from| from.max(self.front));
+        self.back = to.map_or(self.back, |to| to.min(self.back));
+        self.expected = self.expected.map(|expected| low.map_or(expected, |low| expected.max(low)));
         Ok(())
     }
 
@@ -218,9 +227,13 @@ impl Walk {
     /// [`Walk::step`] says why.
     #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
     #[inline(always)]
-    fn glance<'o>(&mut self, opened: &'o Opened) -> Option<(&'o RunSlice, FrameHeader, &'o [u8])> {
+    fn glance<'o>(&mut self, opened: &'o Opened) -> Option<(&Arc<Lent>, FrameHeader, &'o [u8])> {
         let Spot { part: number, index } = self.front;
         let part = opened.parts.get(number)?;
+        let lent = self.lent.as_ref().filter(|lent| lent.0 == number)?;
+        if part.segment.disk().is_closed() {
+            return None;
+        }
         if self.front >= self.back || index >= part.records || self.block.is_some() {
             return None;
         }
@@ -233,16 +246,42 @@ impl Walk {
         self.front.index = index + 1;
         self.looks += 1;
         foresee(part, index + 1 + AHEAD);
-        Some((part, header, stored))
+        Some((&lent.1, header, stored))
+    }
+
+    /// Records of the part are about to be handed out.
+    fn lend(&mut self, Listed { part, spot, .. }: Listed<'_>) {
+        if self.lent.as_ref().is_none_or(|lent| lent.0 != spot.part) {
+            self.lent = Some((spot.part, Lent::of(&part.segment)));
+        }
+    }
+
+    /// Throws away what was found in a store that is closed by now: it may be zeros.
+    fn unless_closed<T>(&mut self, part: &RunSlice, found: Result<T>) -> Result<T> {
+        if part.segment.disk().is_closed() {
+            self.end();
+            return Err(Error::Closed);
+        }
+        found
     }
 
     /// Checks the next record from the front and goes on behind it; its part, and its frame.
     fn step<'o>(&mut self, opened: &'o Opened) -> Option<Result<(&'o RunSlice, CheckedFrame)>> {
         let listed = self.settle_front(opened)?;
+        self.lend(listed);
+        let stepped = self.step_to(opened, listed);
+        Some(self.unless_closed(listed.part, stepped))
+    }
+
+    fn step_to<'o>(
+        &mut self,
+        opened: &'o Opened,
+        listed: Listed<'o>,
+    ) -> Result<(&'o RunSlice, CheckedFrame)> {
         let Listed { part, spot, .. } = listed;
         if let Some(error) = self.list_is_over(listed) {
             self.front = Spot { part: spot.part + 1, index: 0 };
-            return Some(Err(error));
+            return Err(error);
         }
         let checked = self.check(listed);
         let seq = match &checked {
@@ -253,12 +292,12 @@ impl Walk {
             && seq > expected
         {
             self.expected = Some(seq);
-            return Some(Err(opened.unlisted(part, Some(expected), Damage::Missing)));
+            return Err(opened.unlisted(part, Some(expected), Damage::Missing));
         }
         self.expected = seq.map(|seq| Seq(seq.0.saturating_add(1)));
         self.front.index += 1;
         foresee(part, self.front.index + AHEAD);
-        Some(checked.map(|frame| (part, frame)))
+        checked.map(|frame| (part, frame))
     }
 
     /// The next record from the front, to look at.
@@ -288,6 +327,7 @@ impl Walk {
         let stored = part.segment.look(frame);
         if header.flags & FLAG_CHUNKS != 0 {
             let gathered = opened.gather(&header, &stored);
+            let gathered = self.unless_closed(part, gathered);
             return Some(gathered.map(|bytes| Record::new(&header, Cow::Owned(bytes))));
         }
         Some(Ok(Record::new(&header, stored)))
@@ -298,9 +338,9 @@ impl Walk {
     #[inline(always)]
     pub(crate) fn next(&mut self, opened: &Opened) -> Option<Result<Record>> {
         match self.glance(opened) {
-            Some((part, header, _)) => {
+            Some((lent, header, _)) => {
                 let frame = CheckedFrame::without_copy(header);
-                Some(Ok(Record::new(&header, part.segment.keep(frame))))
+                Some(Ok(Record::new(&header, lent.keep(frame))))
             }
             None => self.step_to_keep(opened),
         }
@@ -315,25 +355,34 @@ impl Walk {
     pub(crate) fn next_back(&mut self, opened: &Opened) -> Option<Result<Record>> {
         let listed = self.settle_back(opened)?;
         let Listed { part, spot, .. } = listed;
-        if let Some(error) = self.list_is_over(listed) {
-            self.back = Spot { part: spot.part, index: 0 };
-            return Some(Err(error));
-        }
-        self.back = spot;
-        Some(self.check(listed).and_then(|frame| self.keep(opened, part, frame)))
+        self.lend(listed);
+        let checked = match self.list_is_over(listed) {
+            Some(error) => {
+                self.back = Spot { part: spot.part, index: 0 };
+                Err(error)
+            }
+            None => {
+                self.back = spot;
+                self.check(listed)
+            }
+        };
+        let checked = self.unless_closed(part, checked);
+        Some(checked.and_then(|frame| self.keep(opened, part, frame)))
     }
 
     /// The record in a frame that was checked, to keep.
-    fn keep(&self, opened: &Opened, part: &RunSlice, frame: CheckedFrame) -> Result<Record> {
+    fn keep(&mut self, opened: &Opened, part: &RunSlice, frame: CheckedFrame) -> Result<Record> {
         let header = frame.header;
         if header.kind == FrameKind::Block {
             let block = self.block.as_deref().ok_or(Error::Poisoned)?;
             let stored = Payload::part(block.raw(), header.extra, header.payload_len);
             return Ok(Record::new(&header, stored));
         }
-        let stored = part.segment.keep(frame);
+        let Some((_, lent)) = &self.lent else { return Err(Error::Poisoned) };
+        let stored = lent.keep(frame);
         if header.flags & FLAG_CHUNKS != 0 {
-            return Ok(Record::new(&header, Payload::owned(opened.gather(&header, &stored)?)));
+            let gathered = self.unless_closed(part, opened.gather(&header, &stored));
+            return Ok(Record::new(&header, Payload::owned(gathered?)));
         }
         Ok(Record::new(&header, stored))
     }

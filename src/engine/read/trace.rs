@@ -1,7 +1,8 @@
 //! Reading the records of a run, in order, forwards and backwards, without a scan.
 //!
 //! A trace is a view as of the moment it was asked for: it holds the segments that it reads, so
-//! that what it shows never changes, whatever is appended, deleted or reclaimed meanwhile (I8).
+//! that what it shows never changes, whatever is appended, deleted or reclaimed meanwhile (I8). It
+//! ends with the store: [`Error::Closed`] is its last item then, if a record was left.
 //! Damage is told where it is, as an error item; the records behind it follow.
 
 use core::fmt;
@@ -20,7 +21,8 @@ use crate::types::{AgentId, RunId, RunNo, Seq, Timestamp};
 /// The records of a run, an iterator from the first to the last, or from the last with `rev()`.
 ///
 /// Made by `RunLog::trace`. An error item says that one record is damaged or missing; the
-/// iterator goes on behind it.
+/// iterator goes on behind it. Once the store is closed the next item is [`Error::Closed`] and the
+/// last one; records that were handed out before stay readable.
 pub struct Trace {
     opened: Arc<Opened>,
     walk: Walk,
@@ -105,7 +107,7 @@ impl Trace {
     /// ```
     ///
     /// # Errors
-    /// Damage of a directory that had to be consulted.
+    /// Damage of a directory that had to be consulted; [`Error::Closed`].
     pub fn range(mut self, range: impl RangeBounds<Seq>) -> Result<Self> {
         let low = match range.start_bound() {
             Bound::Included(seq) => Some(*seq),
@@ -117,12 +119,7 @@ impl Trace {
             Bound::Excluded(seq) => Some(*seq),
             Bound::Unbounded => None,
         };
-        if let Some(low) = low {
-            self.walk.start_at(&self.opened, low)?;
-        }
-        if let Some(high) = high {
-            self.walk.end_before(&self.opened, high)?;
-        }
+        self.walk.leave(&self.opened, low, high)?;
         Ok(self)
     }
 

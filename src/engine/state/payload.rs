@@ -1,10 +1,11 @@
 //! The bytes of a record for those who keep them.
 
 use core::fmt;
-use core::ops::Deref;
+use core::ops::{Deref, Range};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use crate::engine::state::segment::Segment;
+use crate::engine::state::segment::{CheckedFrame, Segment};
 use crate::format::codec::len_u32;
 
 /// Bytes that were stored: a view of the file where that is possible, a copy elsewhere. Cheap to
@@ -22,18 +23,54 @@ pub struct Payload {
 /// Who has the bytes of a payload.
 #[derive(Clone)]
 enum Owner {
-    /// The segment, in its view of the extent, which holds the map and the writer lock too.
-    View(Arc<Segment>),
+    /// The segment, in its view of the extent.
+    View(Arc<Lent>),
     /// A copy, which others may share.
     Copy(Arc<Vec<u8>>),
 }
 
-impl Payload {
-    #[inline]
-    pub(crate) fn view(segment: &Arc<Segment>, start: u32, len: u32) -> Self {
-        Self { owner: Owner::View(Arc::clone(segment)), start, len }
+/// A segment of which bytes are handed out: closing the store leaves them where they are.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    segment: Arc<Segment>,
+}
+
+impl Lent {
+    /// Bytes of the segment are about to be handed out. They stay if the store is not closed when
+    /// that is asked after this.
+    pub(crate) fn of(segment: &Arc<Segment>) -> Arc<Self> {
+        // In one order with the question whether the store is closed.
+        segment.lent.fetch_add(1, Ordering::SeqCst);
+        Arc::new(Self { segment: Arc::clone(segment) })
     }
 
+    /// Where the frames of a segment are in the file, if bytes of it are handed out; those of the
+    /// segment that is being written end at `end`.
+    pub(crate) fn range_of(segment: &Segment, end: Option<u32>) -> Option<Range<u64>> {
+        let end = end.or_else(|| segment.sealed().map(|sealed| sealed.end))?;
+        let start = segment.file_offset();
+        let is_lent = segment.lent.load(Ordering::SeqCst) > 0;
+        is_lent.then(|| start..start + u64::from(end))
+    }
+
+    /// The payload of a frame of the segment that was checked, to keep.
+    #[inline]
+    pub(crate) fn keep(self: &Arc<Self>, frame: CheckedFrame) -> Payload {
+        let (start, len) = (frame.start(), frame.header.payload_len);
+        match frame.into_copy() {
+            Some(copy) => Payload::owned(copy),
+            None => Payload { owner: Owner::View(Arc::clone(self)), start, len },
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.segment.lent.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Payload {
     pub(crate) fn owned(bytes: Vec<u8>) -> Self {
         let len = len_u32(bytes.len());
         Self { owner: Owner::Copy(Arc::new(bytes)), start: 0, len }
@@ -63,7 +100,7 @@ impl Deref for Payload {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.owner {
-            Owner::View(segment) => segment.viewed(self.start, self.len),
+            Owner::View(lent) => lent.segment.viewed(self.start, self.len),
             Owner::Copy(bytes) => {
                 let rest = bytes.get(self.start as usize..).unwrap_or_default();
                 rest.get(..self.len as usize).unwrap_or_default()

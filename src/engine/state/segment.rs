@@ -8,10 +8,9 @@ use core::fmt;
 use core::ops::Range;
 use std::borrow::Cow;
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use crate::engine::state::payload::Payload;
 use crate::engine::state::scan::rebuild_directory;
 use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Region, prefetch};
@@ -42,6 +41,8 @@ pub(crate) struct Segment {
     directory: OnceLock<DirectoryBytes>,
     region: OnceLock<Region>,
     marks: AtomicU8,
+    /// How many hold bytes of the view that were handed out; see [`Lent`](super::payload::Lent).
+    pub(crate) lent: AtomicU32,
 }
 
 /// What becomes known of a segment, and stays so.
@@ -88,6 +89,7 @@ impl Segment {
             directory: OnceLock::new(),
             region: OnceLock::new(),
             marks: AtomicU8::new(0),
+            lent: AtomicU32::new(0),
         }
     }
 
@@ -316,15 +318,6 @@ impl Segment {
         }
     }
 
-    /// The payload of a frame of this segment that was checked, to keep.
-    #[inline]
-    pub(crate) fn keep(self: &Arc<Self>, frame: CheckedFrame) -> Payload {
-        match frame.copy {
-            Some(copy) => Payload::owned(copy),
-            None => Payload::view(self, frame.start(), frame.header.payload_len),
-        }
-    }
-
     /// These bytes out of the view; nothing without a view.
     #[inline]
     pub(crate) fn viewed(&self, start: u32, len: u32) -> &[u8] {
@@ -487,8 +480,13 @@ impl CheckedFrame {
         Self { header, copy: None }
     }
 
+    /// The payload, where the segment has no view of it.
+    pub(crate) fn into_copy(self) -> Option<Vec<u8>> {
+        self.copy
+    }
+
     /// Where in the segment the payload starts.
-    fn start(&self) -> u32 {
+    pub(crate) fn start(&self) -> u32 {
         self.header.position.offset.saturating_add(HEADER)
     }
 }

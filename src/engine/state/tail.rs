@@ -204,6 +204,11 @@ impl Tail {
         Ok(())
     }
 
+    /// Nothing is stored any more.
+    pub(crate) fn close(&mut self) {
+        self.stores = Stores::Refused;
+    }
+
     /// How frames of the tail reach the file.
     pub(crate) fn writer(&mut self) -> TailWriter {
         self.ask_for_window();

@@ -89,11 +89,11 @@ impl Creation {
     /// sync of the directory, the store is there, whole, but a power loss may take its name.
     pub(crate) fn finish(self) -> Result<FileStorage> {
         let Self { storage, path, directory, temporary } = self;
-        let file = storage.handle.file();
         let refused = |source| Error::io(IoAction::Create, source);
+        let file = storage.handle.file().map_err(refused)?;
         file.sync_all().map_err(refused)?;
         let named = match &temporary {
-            None => link_unnamed(file, &path),
+            None => link_unnamed(&file, &path),
             Some(temporary) => rename_or_link(temporary, &path),
         };
         // Must come before the sync of the directory, so that this name is durably gone too.
@@ -102,7 +102,8 @@ impl Creation {
             io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: path.clone() },
             _ => refused(source),
         })?;
-        sync_directory(&directory, file).map_err(refused)?;
+        sync_directory(&directory, &file).map_err(refused)?;
+        drop(file);
         Ok(storage)
     }
 }

@@ -72,6 +72,7 @@ pub(crate) struct Disk {
 struct Shared {
     counters: Counters,
     poisoned: AtomicBool,
+    closed: AtomicBool,
     on_poison: OnceLock<Weak<dyn OnPoison>>,
     syncing: Mutex<()>,
 }
@@ -213,13 +214,41 @@ impl Disk {
         fork::current() != self.forks
     }
 
-    /// Refuses if an earlier write or sync failed, or the store is another process's.
+    /// Refuses if an earlier write or sync failed, or the store is closed or another process's.
     pub(crate) fn check(&self) -> Result<()> {
-        match (self.shared.poisoned.load(Ordering::Acquire), self.is_inherited()) {
-            (false, false) => Ok(()),
-            (_, true) => Err(Error::Closed),
-            (true, _) => Err(Error::Poisoned),
+        if self.is_inherited() {
+            return Err(Error::Closed);
         }
+        match (self.shared.poisoned.load(Ordering::Acquire), self.is_closed()) {
+            (false, false) => Ok(()),
+            (true, _) => Err(Error::Poisoned),
+            (false, true) => Err(Error::Closed),
+        }
+    }
+
+    /// From now on nothing is written, and nothing that is read counts.
+    pub(crate) fn close(&self) {
+        // In one order with loads of `is_closed` behind the counts of who was handed bytes.
+        self.shared.closed.store(true, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::SeqCst)
+    }
+
+    /// Throws away why a call failed that the end of the store has overtaken: what it read may have
+    /// been zeros.
+    pub(crate) fn unless_closed<T>(&self, result: Result<T>) -> Result<T> {
+        match result {
+            Err(error) if self.is_closed() => self.check().and(Err(error)),
+            result => result,
+        }
+    }
+
+    /// Releases the file; see [`Storage::release`].
+    pub(crate) fn release(&self, kept: &[Range<u64>]) -> Result<()> {
+        told(IoAction::Close, self.storage.release(kept))
     }
 
     /// Names who is told of poison. The first call counts.

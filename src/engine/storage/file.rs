@@ -8,20 +8,20 @@
 //!   shorter, and raised under `resizing`.
 //! - An allocation that fails cuts the file to its old length. So every growth holds `resizing`.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::ops::Range;
+use core::sync::atomic::Ordering;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{MappedRwLockReadGuard, Mutex};
 use rustix::fs::OFlags;
 
-use super::{Region, Storage, TailWindow, ZEROS, fork};
+use super::{Region, Storage, TailWindow, ZEROS};
 use crate::engine::storage::handle::Handle;
-use crate::engine::storage::holes;
-use crate::engine::storage::holes::FileSystem;
+use crate::engine::storage::holes::{self, FileSystem};
 use crate::engine::storage::lock::WriterLock;
 use crate::engine::storage::mmap_append::TailMaps;
 use crate::engine::storage::mmap_read::Windows;
@@ -45,7 +45,7 @@ pub struct FileStorage {
 /// What opening a store led to.
 #[derive(Debug)]
 pub(crate) enum OpenedFile {
-    /// The writer lock is ours until the storage and all of its views are dropped.
+    /// The writer lock is ours until the storage is released, or dropped with all of its views.
     Locked(FileStorage),
     /// Another handle has the writer lock. This handle reads only, and has no views.
     Busy(FileStorage),
@@ -82,10 +82,8 @@ impl FileStorage {
     }
 
     pub(crate) fn new(file: File, len: u64, lock: Option<WriterLock>) -> Self {
-        let (file_system, known_len) = (FileSystem::of(&file), AtomicU64::new(len));
-        let forks = fork::generation();
         Self {
-            handle: Arc::new(Handle { lock, file, file_system, known_len, forks }),
+            handle: Arc::new(Handle::new(file, len, lock)),
             windows: Windows::default(),
             tails: TailMaps::default(),
             resizing: Mutex::new(()),
@@ -93,34 +91,34 @@ impl FileStorage {
         }
     }
 
-    fn file(&self) -> &File {
-        &self.handle.file
+    fn file(&self) -> io::Result<MappedRwLockReadGuard<'_, File>> {
+        self.handle.file()
     }
 
     /// Whether the file system allocates space without a write. Asked for a byte that is there.
-    fn can_allocate(&self) -> bool {
+    fn can_allocate(&self, file: &File) -> bool {
         *self.can_allocate.get_or_init(|| {
-            let asked = reserve_space(self.file(), 0, 1);
+            let asked = reserve_space(file, 0, 1);
             !asked.is_err_and(|error| error.kind() == io::ErrorKind::Unsupported)
         })
     }
 
     /// The file, if this process may write it.
-    fn writable(&self) -> io::Result<&File> {
-        if self.handle.lock.is_none() || self.handle.is_inherited() {
+    fn writable(&self) -> io::Result<MappedRwLockReadGuard<'_, File>> {
+        if !self.handle.is_locked() || self.handle.is_inherited() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok(self.file())
+        self.file()
     }
 }
 
 impl Storage for FileStorage {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file().metadata()?.len())
+        Ok(self.file()?.metadata()?.len())
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.file().read_exact_at(buf, offset)
+        self.file()?.read_exact_at(buf, offset)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -160,9 +158,9 @@ impl Storage for FileStorage {
         }
         let _resizing = self.resizing.lock();
         let before = file.metadata()?.len();
-        let reserved = match reserve_space(file, offset, len) {
+        let reserved = match reserve_space(&file, offset, len) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                write_zeros(file, offset.max(before), end)
+                write_zeros(&file, offset.max(before), end)
             }
             result => result,
         };
@@ -182,8 +180,8 @@ impl Storage for FileStorage {
             return Ok(());
         }
         // A hole may have no space again when it is written to, unless that can be allocated first.
-        let released = if self.can_allocate() {
-            release_space(file, offset, len)
+        let released = if self.can_allocate(&file) {
+            release_space(&file, offset, len)
         } else {
             Err(io::ErrorKind::Unsupported.into())
         };
@@ -191,7 +189,7 @@ impl Storage for FileStorage {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 let _resizing = self.resizing.lock();
                 let file_len = file.metadata()?.len();
-                write_zeros(file, offset, end.min(file_len))
+                write_zeros(&file, offset, end.min(file_len))
             }
             result => result,
         }
@@ -200,25 +198,25 @@ impl Storage for FileStorage {
     fn data_end(&self, offset: u64, len: u64) -> io::Result<u64> {
         let end = end_of(offset, len)?;
         // Elsewhere what was written and is not on the disk yet may be taken for a hole.
-        let is_told = self.handle.file_system.keeps_space() && holes::kernel_tells();
-        Ok(if is_told { holes::last_data(self.file(), offset, end) } else { end })
+        let is_told = self.handle.file_system().keeps_space() && holes::kernel_tells();
+        Ok(if is_told { holes::last_data(&*self.file()?, offset, end) } else { end })
     }
 
     fn looking_takes_space(&self, offset: u64, len: u64) -> io::Result<bool> {
         let end = end_of(offset, len)?;
-        let fills_holes = self.handle.file_system == FileSystem::Tmpfs && len > 0;
-        Ok(fills_holes && holes::has_hole(self.file(), offset, end))
+        let fills_holes = self.handle.file_system() == FileSystem::Tmpfs && len > 0;
+        Ok(fills_holes && holes::has_hole(&*self.file()?, offset, end))
     }
 
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<Region>> {
         // Without the lock another process may cut the file off under a view.
-        if self.handle.lock.is_none() {
+        if !self.handle.is_locked() {
             return Ok(None);
         }
         let end = end_of(offset, len as u64)?;
         if end > self.handle.known_len() {
             let _resizing = self.resizing.lock();
-            let file_len = self.file().metadata()?.len();
+            let file_len = self.file()?.metadata()?.len();
             self.handle.known_len.store(file_len, Ordering::Release);
             if end > file_len {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -231,11 +229,19 @@ impl Storage for FileStorage {
     }
 
     fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
-        if self.handle.lock.is_none() {
+        if !self.handle.is_locked() {
             return Ok(None);
         }
         end_of(offset, len as u64)?;
         Ok(self.tails.window(&self.handle, offset, len))
+    }
+
+    fn release(&self, kept: &[Range<u64>]) -> io::Result<()> {
+        if self.handle.is_inherited() {
+            return Ok(());
+        }
+        self.tails.close();
+        self.windows.release(&self.handle, kept)
     }
 }
 

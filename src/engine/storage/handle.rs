@@ -2,34 +2,67 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
+
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 
 use crate::engine::storage::fork;
 use crate::engine::storage::holes::FileSystem;
 use crate::engine::storage::lock::WriterLock;
 
-/// The open file with its lock, which is released when the last view of the file is gone.
+/// The open file with its lock, until both are released.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    pub(crate) lock: Option<WriterLock>,
-    pub(crate) file: File,
-    pub(crate) file_system: FileSystem,
+    /// Read-locked by each call on the file, so that none is under way once it is released.
+    open: RwLock<Option<(File, Option<WriterLock>)>>,
+    is_locked: bool,
+    file_system: FileSystem,
     pub(crate) known_len: AtomicU64,
-    pub(crate) forks: u64,
+    forks: u64,
 }
 
 impl Drop for Handle {
     /// A child that was forked shares the lock with its parent, who goes on to hold it.
     fn drop(&mut self) {
         if self.is_inherited() {
-            core::mem::forget(self.lock.take());
+            core::mem::forget(self.open.get_mut().take().and_then(|(_, lock)| lock));
         }
     }
 }
 
 impl Handle {
-    pub(crate) fn file(&self) -> &File {
-        &self.file
+    pub(crate) fn new(file: File, len: u64, lock: Option<WriterLock>) -> Self {
+        let (file_system, is_locked) = (FileSystem::of(&file), lock.is_some());
+        Self {
+            open: RwLock::new(Some((file, lock))),
+            is_locked,
+            file_system,
+            known_len: AtomicU64::new(len),
+            forks: fork::generation(),
+        }
+    }
+
+    /// The file, which stays open as long as the answer lives.
+    ///
+    /// # Errors
+    /// `NotConnected` once it was released.
+    pub(crate) fn file(&self) -> io::Result<MappedRwLockReadGuard<'_, File>> {
+        let open = RwLockReadGuard::try_map(self.open.read(), |open| Some(&open.as_ref()?.0));
+        open.map_err(|_| io::Error::new(io::ErrorKind::NotConnected, "the store is closed"))
+    }
+
+    /// Releases the lock and closes the file, once the calls on it that are under way are over.
+    pub(crate) fn release(&self) {
+        let open = self.open.write().take();
+        if self.is_inherited() {
+            core::mem::forget(open);
+        }
+    }
+
+    /// Whether it was opened with the writer lock.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.is_locked
     }
 
     /// Whether this process is a child that was forked from the one that opened the file.

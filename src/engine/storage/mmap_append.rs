@@ -95,6 +95,11 @@ impl TailMaps {
         Some(window)
     }
 
+    /// Nothing will be stored any more, and no window lives.
+    pub(super) fn close(&self) {
+        *self.current.lock() = None;
+    }
+
     /// Lets go of what was stored into; called before a sync.
     pub(super) fn let_go(&self) {
         let last = self.last.lock().upgrade();
@@ -119,7 +124,7 @@ impl TailMaps {
 
 impl Writable {
     fn map(handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Self> {
-        let map = MmapOptions::new().offset(offset).len(len).map_raw(handle.file()).ok()?;
+        let map = MmapOptions::new().offset(offset).len(len).map_raw(&*handle.file().ok()?).ok()?;
         (map.as_mut_ptr().align_offset(WORD) == 0 && map.len() >= len)
             .then(|| Self { map, handle: Arc::clone(handle) })
     }

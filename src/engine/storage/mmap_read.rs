@@ -6,14 +6,19 @@
 //! window may reach behind the end of the file. A range that crosses two windows gets its own map.
 //!
 //! - [`crate::engine::storage::FileStorage`] hands out ranges within the file only.
-//! - A window holds the file handle and with it the writer lock, so that no other writer can change
-//!   bytes as long as a [`Region`] shows them.
-//! - Where maps are not to be had (32-bit targets, a limit of the process, a file system without
-//!   them) the answer is `None`, and the caller reads.
+//! - The writer lock is held, so that no other writer can change bytes, as long as a window is a
+//!   map of the file. When the lock is released, anonymous memory takes the place of the map, at
+//!   the same address and at once, with a copy of what is still needed ([`Windows::release`]).
+//! - Only Linux can do that. Elsewhere, on 32-bit targets, and where the process has no maps left
+//!   or the file system has none, the answer is `None`, and the caller reads.
 
 #![allow(unsafe_code, reason = "mapping a file is unsafe by nature; each block says what it needs")]
 
-use std::sync::Arc;
+use core::ops::Range;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Weak};
 
 use memmap2::{Mmap, MmapOptions};
 use parking_lot::RwLock;
@@ -30,13 +35,23 @@ const MAX_WINDOWS: usize = 1 << 14;
 /// The windows of one file that were asked for so far, by their number.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
-    slots: RwLock<Vec<Option<Arc<Window>>>>,
+    slots: RwLock<Slots>,
 }
 
-/// One map and what keeps it sound.
+#[derive(Debug, Default)]
+struct Slots {
+    numbered: Vec<Option<Arc<Window>>>,
+    /// Those of ranges that cross two windows.
+    others: Vec<Weak<Window>>,
+}
+
+/// One map of the file, or what took its place.
 #[derive(Debug)]
 pub(super) struct Window {
     map: Mmap,
+    /// Where it starts in the file.
+    offset: u64,
+    /// Keeps the writer lock until it is released.
     _handle: Arc<Handle>,
 }
 
@@ -51,14 +66,17 @@ impl Windows {
     /// A view of `offset..offset + len`, which must lie within the file and not be empty; `None`
     /// where it cannot be mapped.
     pub(super) fn view(&self, handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Region> {
-        if usize::BITS < u64::BITS {
+        if usize::BITS < u64::BITS || !cfg!(target_os = "linux") {
             return None;
         }
         let last = offset.checked_add(len as u64)?.checked_sub(1)?;
         let number = usize::try_from(offset / WINDOW_LEN).ok()?;
         if last / WINDOW_LEN != number as u64 {
-            let window = Window::map(handle, offset, len)?;
-            return Region::of(Owner::Window(Arc::new(window)), 0..len);
+            let mut slots = self.slots.write();
+            let window = Arc::new(Window::map(handle, offset, len)?);
+            slots.others.retain(|other| other.strong_count() > 0);
+            slots.others.push(Arc::downgrade(&window));
+            return Region::of(Owner::Window(window), 0..len);
         }
         let window = self.window(handle, number)?;
         let start = usize::try_from(offset % WINDOW_LEN).ok()?;
@@ -67,22 +85,43 @@ impl Windows {
 
     /// The window with this number, mapped now if it was not before.
     fn window(&self, handle: &Arc<Handle>, number: usize) -> Option<Arc<Window>> {
-        if let Some(Some(window)) = self.slots.read().get(number) {
+        if let Some(Some(window)) = self.slots.read().numbered.get(number) {
             return Some(Arc::clone(window));
         }
         if number >= MAX_WINDOWS {
             return None;
         }
         let mut slots = self.slots.write();
-        if slots.len() <= number {
-            slots.resize(number + 1, None);
+        if slots.numbered.len() <= number {
+            slots.numbered.resize(number + 1, None);
         }
-        let slot = slots.get_mut(number)?;
+        let slot = slots.numbered.get_mut(number)?;
         if slot.is_none() {
             let len = usize::try_from(WINDOW_LEN).ok()?;
             *slot = Some(Arc::new(Window::map(handle, number as u64 * WINDOW_LEN, len)?));
         }
         slot.clone()
+    }
+
+    /// Takes the file from under all windows, and releases it. What regions show of `kept` stays.
+    ///
+    /// # Errors
+    /// There is no memory for that. Some windows show the file still, which stays open and locked.
+    pub(super) fn release(&self, handle: &Handle, kept: &[Range<u64>]) -> io::Result<()> {
+        // Held to the end, so that nothing is mapped in between.
+        let mut slots = self.slots.write();
+        let Ok(file) = handle.file() else { return Ok(()) };
+        let numbered = core::mem::take(&mut slots.numbered).into_iter().flatten();
+        let others = core::mem::take(&mut slots.others);
+        for window in numbered.chain(others.iter().filter_map(Weak::upgrade)) {
+            // One without regions is unmapped here.
+            if let Err(window) = Arc::try_unwrap(window) {
+                window.detach(&file, kept)?;
+            }
+        }
+        drop(file);
+        handle.release();
+        Ok(())
     }
 }
 
@@ -95,11 +134,53 @@ impl Window {
         // range within the length of the file at that time. That the file is not cut off or
         // rewritten there as long as the region lives is the duty that `Storage::map` puts on
         // its caller, the engine; other writers are kept out by the writer lock, which `_handle`
-        // keeps held as long as the map lives (only locked files are mapped). A program that
+        // keeps held until it is released (only locked files are mapped); before that another map
+        // takes the place of this one. A program that
         // ignores the lock and cuts the file off can end this process with SIGBUS; no system
         // call can rule that out, and the documentation of the crate says so.
-        let map = unsafe { options.map(handle.file()) }.ok()?;
-        Some(Self { map, _handle: Arc::clone(handle) })
+        let map = unsafe { options.map(&*handle.file().ok()?) }.ok()?;
+        Some(Self { map, offset, _handle: Arc::clone(handle) })
+    }
+
+    /// Replaces the map of the file by memory with a copy of what it shows of `kept`. The bytes are
+    /// read, not looked at: looking at holes can take space.
+    fn detach(&self, file: &File, kept: &[Range<u64>]) -> io::Result<()> {
+        let len = self.map.len();
+        let mut copy = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
+        let end = self.offset + len as u64;
+        for range in kept {
+            let (start, end) = (range.start.max(self.offset), range.end.min(end));
+            let at = |offset: u64| usize::try_from(offset.saturating_sub(self.offset));
+            if let (Ok(from), Ok(to)) = (at(start), at(end))
+                && let Some(bytes) = copy.get_mut(from..to)
+            {
+                file.read_exact_at(bytes, start)?;
+            }
+        }
+        self.replace_by(copy.make_read_only()?)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn replace_by(&self, copy: Mmap) -> io::Result<()> {
+        use rustix::mm::{MremapFlags, mremap_fixed};
+
+        let (len, target) = (self.map.len(), self.map.as_ptr().cast_mut().cast());
+        // SAFETY: both maps are whole, of the same length, readable, and of this process. The
+        // system puts the pages of `copy` in the place of the old map at once: a thread that reads
+        // there finds the one or the other, and the address stays valid. Those who read through a
+        // region find the same bytes if it lies in what is kept; for others the engine throws
+        // away what was read. `copy` must not unmap its old address, which is free by then.
+        unsafe {
+            let flags = MremapFlags::MAYMOVE;
+            mremap_fixed(copy.as_ptr().cast_mut().cast(), len, len, flags, target)?;
+        }
+        core::mem::forget(copy);
+        Ok(())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn replace_by(&self, _: Mmap) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

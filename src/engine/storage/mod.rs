@@ -119,6 +119,18 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         let _ = (offset, len);
         Ok(None)
     }
+
+    /// Releases the file and the writer lock. From then on each other method may fail, views show
+    /// `kept` of the file as it is now, and zeros elsewhere, and no window is stored into: the
+    /// caller has dropped them all.
+    ///
+    /// # Errors
+    /// The views cannot be made independent of the file. It is released when the storage and its
+    /// views are dropped.
+    fn release(&self, kept: &[Range<u64>]) -> io::Result<()> {
+        let _ = kept;
+        Ok(())
+    }
 }
 
 /// A range of a file for stores, which cost no call of the system.

@@ -139,7 +139,7 @@ impl Log {
         if level == Durability::Disk && result.as_ref().is_err_and(rests_on_writes) {
             self.sync_all()?;
         }
-        result
+        self.disk.unless_closed(result)
     }
 
     /// Unlocks, waits for what was asked for, and does what is due.

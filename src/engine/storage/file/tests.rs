@@ -78,8 +78,8 @@ fn an_allocation_that_fails_leaves_the_file_as_it_was() {
 #[test]
 fn zeros_stand_in_for_space_that_cannot_be_managed() {
     let (_dir, path, storage) = store(&[7; 10]);
-    write_zeros(storage.file(), 8, 200_000).unwrap();
-    write_zeros(storage.file(), 300_000, 5).unwrap();
+    write_zeros(&storage.file().unwrap(), 8, 200_000).unwrap();
+    write_zeros(&storage.file().unwrap(), 300_000, 5).unwrap();
     let content = fs::read(&path).unwrap();
     assert_eq!(content.len(), 200_000);
     assert_eq!(content[..8], [7; 8]);
@@ -168,7 +168,7 @@ fn a_view_keeps_the_lock() {
 #[test]
 fn a_copied_descriptor_does_not_keep_the_lock() {
     let (_dir, path, storage) = store(b"content");
-    let copy = storage.file().try_clone().unwrap();
+    let copy = storage.file().unwrap().try_clone().unwrap();
     assert!(is_busy(&path));
     drop(storage);
     assert!(!is_busy(&path));
