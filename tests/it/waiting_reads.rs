@@ -2,16 +2,17 @@
 //!
 //! The store has no index and no views, so that a question reads directories and frames by call. A
 //! storage lets no read pass while its gate is shut: a thread asks, and once it waits for the disk,
-//! the test appends.
+//! the test appends, or closes the store: what is answered then says that it is closed.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome, RunLog, RunWriter,
-    TailWriter,
+    Allow, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome, Result, Retention,
+    Rule, RunLog, RunWriter, TailWriter,
 };
 
 use super::support::callout::BeforeReads;
@@ -31,6 +32,8 @@ struct State {
     shut: bool,
     /// How many reads wait.
     waiting: usize,
+    /// A thread that never waits.
+    exempt: Option<ThreadId>,
 }
 
 impl Gate {
@@ -42,7 +45,7 @@ impl Gate {
     /// Returns once the gate is open.
     fn pass(&self) {
         let mut state = self.state.lock().unwrap();
-        if state.shut {
+        if state.shut && state.exempt != Some(std::thread::current().id()) {
             state.waiting += 1;
             self.changed.notify_all();
             state = self.changed.wait_while(state, |state| state.shut).unwrap();
@@ -170,4 +173,62 @@ fn appends_go_on_while_a_call_that_writes_waits_for_the_disk() {
     appends_go_on_during("a deletion", |log| {
         let _ = log.delete_run("old-1").unwrap();
     });
+}
+
+/// Asks while no read passes, and closes the store as soon as the question waits.
+fn is_overtaken(question: &str, ask: impl FnOnce(&RunLog) -> Result<()> + Send + 'static) {
+    let (gate, log, run) = store();
+    drop(run);
+    gate.state.lock().unwrap().exempt = Some(std::thread::current().id());
+    gate.shut(true);
+    let asking = std::thread::spawn({
+        let log = log.clone();
+        move || ask(&log)
+    });
+    gate.await_reader(question);
+    log.close().unwrap();
+    gate.shut(false);
+    let answer = asking.join().unwrap();
+    assert!(matches!(answer, Err(Error::Closed)), "{question}: {answer:?}");
+}
+
+#[test]
+fn an_answer_that_comes_after_the_store_was_closed_says_so() {
+    is_overtaken("agent_of", |log| log.agent_of("old-1").map(drop));
+    is_overtaken("run", |log| log.run("old-1").map(drop));
+    is_overtaken("a run that is not there", |log| log.run("none").map(drop));
+    is_overtaken("trace", |log| log.trace("old-1").map(drop));
+    is_overtaken("metadata", |log| log.metadata("old-1").map(drop));
+    is_overtaken("outcome", |log| log.outcome("old-1").map(drop));
+    is_overtaken("a document", |log| log.get("documents", "key-1").map(drop));
+    is_overtaken("its version", |log| log.version_of("documents", "key-1").map(drop));
+    is_overtaken("documents", |log| log.list("documents", "key", None, 10).map(drop));
+    is_overtaken("runs", |log| log.runs("agent", None, 10).map(drop));
+    is_overtaken("all runs", |log| log.all_runs(None, 10).map(drop));
+    is_overtaken("runs in progress", |log| log.in_progress(None, 10).map(drop));
+    is_overtaken("agents", |log| log.agents(None, 10).map(drop));
+    is_overtaken("held runs", |log| log.held_runs().map(drop));
+    is_overtaken("stats", |log| log.stats().map(drop));
+    is_overtaken("a plan", |log| log.gc_plan(&Retention::new().keep_newest(2)).map(drop));
+}
+
+#[test]
+fn a_call_that_would_write_after_the_store_was_closed_says_so() {
+    is_overtaken("a start", |log| {
+        log.start_run("agent", "old-1", Metadata::new(b"other")).map(drop)
+    });
+    is_overtaken("a writer", |log| log.writer("old-1").map(drop));
+    is_overtaken("a record", |log| {
+        log.append_to("agent", "old-1", &NewRecord::new(b"late"), Allow::nothing()).map(drop)
+    });
+    is_overtaken("a document", |log| {
+        log.put_if("documents", "key-1", &NewRecord::new(b"x"), Expected::Absent).map(drop)
+    });
+    is_overtaken("a hold", |log| log.hold("old-1", "evidence").map(drop));
+    is_overtaken("a deletion", |log| log.delete_run("old-1").map(drop));
+    is_overtaken("an erasure", |log| log.erase_run("old-1").map(drop));
+    is_overtaken("of a document", |log| log.erase("documents", "key-1").map(drop));
+    is_overtaken("gc", |log| log.gc(&Retention::new().keep_newest(100)).map(drop));
+    is_overtaken("evictions", |log| log.evict(&[("none".into(), Rule::Deleted)]).map(drop));
+    is_overtaken("compact", |log| log.compact().map(drop));
 }

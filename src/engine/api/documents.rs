@@ -159,7 +159,8 @@ impl RunLog {
     /// damaged, since a copy would hide what is missing: the document is deleted, and bytes remain.
     /// After this and other errors another call goes on.
     pub fn erase(&self, namespace: &str, key: &str) -> Result<Erased> {
-        let (bytes, pinned_extents) = self.engine().retainer.erase_document(namespace, key)?;
+        let erased = self.work(|engine| engine.retainer.erase_document(namespace, key));
+        let (bytes, pinned_extents) = erased?;
         Ok(Erased { bytes, pinned_extents })
     }
 

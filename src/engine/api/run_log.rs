@@ -98,13 +98,13 @@ impl RunLog {
     }
 
     /// Asks what is answered by reading. An answer that comes after the end of the store is thrown
-    /// away: it may rest on zeros.
+    /// away: it may rest on zeros, which views show then.
     pub(crate) fn ask<T>(&self, ask: impl FnOnce(&Reader) -> Result<T>) -> Result<T> {
         let answer = ask(&self.log().reader);
         if self.log().disk.is_closed() { Err(Error::Closed) } else { answer }
     }
 
-    /// Does what needs no answer by [`Log::told`].
+    /// Does what is true once it is done, and may fail because of zeros; see [`RunLog::ask`].
     pub(crate) fn work<T>(&self, work: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
         self.log().disk.unless_closed(work(self.engine()))
     }
@@ -136,7 +136,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunEnded`].
     pub fn writer<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunWriter> {
-        let (run_no, agent, run) = self.log().resume(run.into())?;
+        let (run_no, agent, run) = self.work(|engine| engine.log.resume(run.into()))?;
         Ok(RunWriter::new(self.clone(), run_no, agent, run))
     }
 
@@ -275,7 +275,8 @@ impl RunLog {
     /// # Errors
     /// [`Error::InvalidArgument`] for a policy that cannot be meant; [`Error::Corrupt`].
     pub fn gc_plan(&self, policy: &Retention) -> Result<GcPlan> {
-        self.work(|engine| Ok(engine.retainer.gc_plan(policy)?.0))
+        let plan = self.engine().retainer.gc_plan(policy);
+        self.ask(|_| Ok(plan?.0))
     }
 
     /// Evicts what a policy does not keep, and frees what is dead then. A run in progress is never
@@ -293,7 +294,8 @@ impl RunLog {
     /// As [`RunLog::gc_plan`]; what made a write or sync fail. Runs that were evicted before it
     /// stay so.
     pub fn gc(&self, policy: &Retention) -> Result<Collected> {
-        self.work(|engine| engine.retainer.gc(policy))
+        let collected = self.engine().retainer.gc(policy);
+        self.ask(|_| collected)
     }
 
     /// Evicts these runs, each for the rule that is named with it, and frees what is dead then, as
@@ -308,7 +310,8 @@ impl RunLog {
     /// [`Error::Ambiguous`]; [`Error::InvalidArgument`] for [`Rule::Erased`], for which there is
     /// [`RunLog::erase_run`]. Otherwise as [`RunLog::gc`].
     pub fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
-        self.work(|engine| engine.retainer.evict(runs))
+        let collected = self.engine().retainer.evict(runs);
+        self.ask(|_| collected)
     }
 
     /// Receipts of deleted runs, the latest first, as far as they are kept; see
@@ -331,7 +334,8 @@ impl RunLog {
     /// write or sync fail.
     pub fn compact(&self) -> Result<Compacted> {
         self.check_open()?;
-        self.work(|engine| engine.compactor.compact_all())
+        let compacted = self.engine().compactor.compact_all();
+        self.ask(|_| compacted)
     }
 
     /// Returns once everything that was appended so far survives power loss.
@@ -350,7 +354,8 @@ impl RunLog {
     pub fn checkpoint(&self) -> Result<()> {
         self.check_open()?;
         self.log().sync_all()?;
-        self.work(|engine| engine.checkpoints.checkpoint())
+        let done = self.engine().checkpoints.checkpoint();
+        self.ask(|_| done)
     }
 
     /// Gives the space of deleted runs back, as far as possible, which otherwise happens in the
@@ -363,7 +368,8 @@ impl RunLog {
     /// no space for a copy; what was dead as a whole is free then.
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
-        self.work(|engine| engine.retainer.reclaim())
+        let reclaimed = self.engine().retainer.reclaim();
+        self.ask(|_| reclaimed)
     }
 
     /// What the store takes from its surroundings, as its options said: for layers on top of it

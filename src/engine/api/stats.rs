@@ -82,7 +82,8 @@ pub struct Pinned {
     pub segment: SegmentId,
     /// The bytes of its extent, which cannot be used again.
     pub bytes: u64,
-    /// How many traces, records and payloads hold it.
+    /// How many hold it: traces, and records and payloads, of which those that one trace gave count
+    /// as one.
     pub holders: u64,
 }
 

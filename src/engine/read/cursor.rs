@@ -131,8 +131,9 @@ impl Walk {
         Ok(())
     }
 
-    /// Leaves no records.
+    /// Leaves no records, and holds no segment.
     pub(crate) fn end(&mut self) {
+        self.lent = None;
         (self.front, self.back) = (Spot { part: 0, index: 0 }, Spot { part: 0, index: 0 });
     }
 

@@ -161,6 +161,7 @@ impl Disk {
 
     /// Writes what can be rebuilt: a failure is told and nothing else.
     pub(crate) fn write_unguarded(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_open()?;
         self.shared.counters.writes.fetch_add(1, Ordering::Relaxed);
         self.shared.counters.bytes_written.fetch_add(data.len() as u64, Ordering::Relaxed);
         told(IoAction::Write { offset }, self.storage.write_at(offset, data))
@@ -226,6 +227,11 @@ impl Disk {
         }
     }
 
+    /// Refuses once the store is closed.
+    fn check_open(&self) -> Result<()> {
+        if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
+    }
+
     /// From now on nothing is written, and nothing that is read counts.
     pub(crate) fn close(&self) {
         // In one order with loads of `is_closed` behind the counts of who was handed bytes.
@@ -256,7 +262,11 @@ impl Disk {
         let _ = self.shared.on_poison.set(told);
     }
 
+    /// What fails because the file was released says nothing about what was written before.
     fn poison(&self) {
+        if self.is_closed() {
+            return;
+        }
         let was = self.shared.poisoned.swap(true, Ordering::AcqRel);
         if !was && let Some(told) = self.shared.on_poison.get().and_then(Weak::upgrade) {
             told.poisoned();
@@ -264,15 +274,18 @@ impl Disk {
     }
 
     pub(crate) fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_open()?;
         let action = IoAction::Allocate { offset: offset + len };
         told(action, self.storage.allocate(offset, len))
     }
 
     pub(crate) fn set_len(&self, len: u64) -> Result<()> {
+        self.check_open()?;
         told(IoAction::Release { offset: len }, self.storage.set_len(len))
     }
 
     pub(crate) fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_open()?;
         told(IoAction::Release { offset }, self.storage.punch(offset, len))
     }
 
@@ -285,4 +298,73 @@ impl Disk {
 #[inline]
 fn told<T>(action: IoAction, result: std::io::Result<T>) -> Result<T> {
     result.map_err(|source| Error::io(action, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that is released while it is written to.
+    #[derive(Debug, Default)]
+    struct Overtaken(OnceLock<Disk>);
+
+    impl Overtaken {
+        fn refuse<T>(&self) -> std::io::Result<T> {
+            self.0.get().expect("the disk on top of it").close();
+            Err(std::io::ErrorKind::NotConnected.into())
+        }
+    }
+
+    impl Storage for Overtaken {
+        fn len(&self) -> std::io::Result<u64> {
+            self.refuse()
+        }
+
+        fn read_at(&self, _: u64, _: &mut [u8]) -> std::io::Result<()> {
+            self.refuse()
+        }
+
+        fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
+            self.refuse()
+        }
+
+        fn sync(&self) -> std::io::Result<()> {
+            self.refuse()
+        }
+
+        fn set_len(&self, _: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn allocate(&self, _: u64, _: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn punch(&self, _: u64, _: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_write_or_sync_that_the_end_of_the_store_overtakes_is_told_as_closed_not_as_poison() {
+        let calls: [fn(&Disk) -> Result<()>; 2] = [|disk| disk.write(0, &[1]), Disk::sync];
+        for call in calls {
+            let storage = Arc::new(Overtaken::default());
+            let disk = Disk::new(storage.clone());
+            storage.0.set(disk.clone()).unwrap();
+            assert!(matches!(disk.unless_closed(call(&disk)), Err(Error::Closed)));
+            assert!(matches!(disk.check(), Err(Error::Closed)));
+        }
+    }
+
+    #[test]
+    fn a_closed_store_allocates_cuts_off_and_punches_nothing() {
+        let disk = Disk::new(Arc::new(Overtaken::default()));
+        disk.punch(0, 1).unwrap();
+        disk.close();
+        assert!(matches!(disk.punch(0, 1), Err(Error::Closed)));
+        assert!(matches!(disk.set_len(0), Err(Error::Closed)));
+        assert!(matches!(disk.allocate(0, 1), Err(Error::Closed)));
+        assert!(matches!(disk.write_unguarded(0, &[1]), Err(Error::Closed)));
+    }
 }

@@ -48,16 +48,23 @@ impl Handle {
     /// # Errors
     /// `NotConnected` once it was released.
     pub(crate) fn file(&self) -> io::Result<MappedRwLockReadGuard<'_, File>> {
-        let open = RwLockReadGuard::try_map(self.open.read(), |open| Some(&open.as_ref()?.0));
+        // Past a thread that waits to release the file: that one waits for calls, which may wait
+        // for a lock whose holder comes here.
+        let open = self.open.read_recursive();
+        let open = RwLockReadGuard::try_map(open, |open| Some(&open.as_ref()?.0));
         open.map_err(|_| io::Error::new(io::ErrorKind::NotConnected, "the store is closed"))
     }
 
     /// Releases the lock and closes the file, once the calls on it that are under way are over.
     pub(crate) fn release(&self) {
         let open = self.open.write().take();
-        if self.is_inherited() {
-            core::mem::forget(open);
-        }
+        drop(open);
+    }
+
+    /// Whether a thread waits to release the file.
+    #[cfg(test)]
+    pub(crate) fn is_being_released(&self) -> bool {
+        self.open.is_locked_exclusive()
     }
 
     /// Whether it was opened with the writer lock.

@@ -10,7 +10,7 @@
 //!   allocate the range.
 //! - The window lets go of pages that were stored into, now and then and before a sync. Else the
 //!   sync write-protects them one by one, and stops every processor of this program for each.
-//! - A window holds the file handle and with it the writer lock, as views do.
+//! - A window holds the file handle, and all windows are dropped before the lock is released.
 //! - Only on ext4 and tmpfs: elsewhere (btrfs, zfs, xfs after a reflink copy) a store into space
 //!   that was allocated may meet a full disk, which is a SIGBUS. The caller writes there.
 
@@ -145,14 +145,15 @@ impl Window {
         let first = self.writable.map.as_mut_ptr().wrapping_add(self.start + at);
         for (place, word) in words.iter().enumerate() {
             let word = u64::from_le_bytes(*word).to_le();
-            // SAFETY: the map is writable and shared, and lives as long as `self` does. The word
-            // lies within it: `start + len` of the window does by construction, and the words lie
-            // within `len` as asserted above. It is aligned: the map, `start` and `at` are. It
-            // lies within the file, whose length only grows beyond `known_len`, up to which the
-            // caller goes, while the writer lock is held, which `handle` does. In this process the
-            // bytes are changed through atomics of this size alone; the views of `mmap_read.rs`
-            // are other maps, in which no reader looks at bytes of the tail before the store is
-            // over, as `Storage::map_tail` demands.
+            // The map is writable and shared, and lives as long as `self` does. The word lies
+            // within it: `start + len` of the window does by construction, and the words lie
+            // within `len` as asserted above. It is aligned: the map, `start` and `at` are. The
+            // length of the file only grows beyond `known_len`, up to which the caller goes, while
+            // the writer lock is held, which is released after the last window is dropped. The
+            // views of `mmap_read.rs` are other maps, in which no reader looks at bytes of the
+            // tail before the store is over, as `Storage::map_tail` demands.
+            // SAFETY: the word is aligned, within the map and within the file, and this process
+            // changes these bytes through atomics of this size alone.
             let target = unsafe { AtomicU64::from_ptr(first.wrapping_add(place * WORD).cast()) };
             target.store(word, Ordering::Relaxed);
         }

@@ -129,15 +129,15 @@ impl Window {
     fn map(handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Self> {
         let mut options = MmapOptions::new();
         options.offset(offset).len(len);
-        // SAFETY: the map is read-only and shared, and no code turns it into a mutable one. Its
-        // bytes are reached only through a `Region`, and `FileStorage::map` makes one only for a
-        // range within the length of the file at that time. That the file is not cut off or
-        // rewritten there as long as the region lives is the duty that `Storage::map` puts on
-        // its caller, the engine; other writers are kept out by the writer lock, which `_handle`
-        // keeps held until it is released (only locked files are mapped); before that another map
-        // takes the place of this one. A program that
-        // ignores the lock and cuts the file off can end this process with SIGBUS; no system
-        // call can rule that out, and the documentation of the crate says so.
+        // Bytes of the map are reached only through a `Region`, and `FileStorage::map` makes one
+        // only for a range within the length of the file at that time. That the file is not cut
+        // off or rewritten there as long as the region lives is the duty that `Storage::map` puts
+        // on its caller, the engine. The writer lock keeps other writers out (only locked files
+        // are mapped), and before it is released another map takes the place of this one. A
+        // program that ignores the lock and cuts the file off can end this process with SIGBUS; no
+        // system call can rule that out, and the documentation of the crate says so.
+        // SAFETY: the map is read-only and shared, no code turns it into a mutable one, and the
+        // bytes that are reached through it neither change nor go.
         let map = unsafe { options.map(&*handle.file().ok()?) }.ok()?;
         Some(Self { map, offset, _handle: Arc::clone(handle) })
     }
@@ -165,15 +165,13 @@ impl Window {
         use rustix::mm::{MremapFlags, mremap_fixed};
 
         let (len, target) = (self.map.len(), self.map.as_ptr().cast_mut().cast());
-        // SAFETY: both maps are whole, of the same length, readable, and of this process. The
-        // system puts the pages of `copy` in the place of the old map at once: a thread that reads
-        // there finds the one or the other, and the address stays valid. Those who read through a
-        // region find the same bytes if it lies in what is kept; for others the engine throws
-        // away what was read. `copy` must not unmap its old address, which is free by then.
-        unsafe {
-            let flags = MremapFlags::MAYMOVE;
-            mremap_fixed(copy.as_ptr().cast_mut().cast(), len, len, flags, target)?;
-        }
+        let source = copy.as_ptr().cast_mut().cast();
+        // The system puts the pages of `copy` in the place of the old map at once: a thread that
+        // reads there finds the one or the other, and the address stays valid. A region shows the
+        // same bytes if it lies in what is kept; of others the engine throws away what was read.
+        // SAFETY: both maps are whole, readable, of this process, and of the same length.
+        unsafe { mremap_fixed(source, len, len, MremapFlags::MAYMOVE, target)? };
+        // Its address is free, and perhaps that of another map by now.
         core::mem::forget(copy);
         Ok(())
     }

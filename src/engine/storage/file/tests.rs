@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::engine::storage::mmap_read::WINDOW_LEN;
 
 /// A directory with a locked store of `content` in it.
 fn store(content: &[u8]) -> (tempfile::TempDir, PathBuf, FileStorage) {
@@ -265,6 +266,58 @@ fn stores_are_read_back_and_stay_within_window_and_file() {
     assert!(is_busy(&path), "a window keeps the lock");
     drop(window);
     assert!(!is_busy(&path));
+}
+
+#[test]
+fn a_released_file_is_closed_unlocked_and_not_mapped_and_views_show_what_is_kept() {
+    const CONTENT: usize = 8192;
+    let (_dir, path, storage) = store(&[7; CONTENT]);
+    storage.set_len(2 * WINDOW_LEN).unwrap();
+    storage.write_at(WINDOW_LEN - 4096, &[8; 8192]).unwrap();
+    let views = |at, len| storage.map(at, len).unwrap();
+    let Some(front) = views(0, CONTENT) else { return };
+    let across = views(WINDOW_LEN - 4096, 8192).unwrap();
+    let (front_at, kept) = (front.as_ptr(), [4096..8192, WINDOW_LEN..WINDOW_LEN + 4096]);
+    storage.release(&kept).unwrap();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    assert!(!maps.contains(path.to_str().unwrap()));
+    let next = locked(&path);
+    next.write_at(0, &[9; CONTENT]).unwrap();
+    next.set_len(0).unwrap();
+    assert_eq!(front.as_ptr(), front_at);
+    assert!(front[..4096].iter().all(|byte| *byte == 0), "not kept");
+    assert!(front[4096..8192].iter().all(|byte| *byte == 7));
+    assert!(across[..4096].iter().all(|byte| *byte == 0), "not kept");
+    assert!(across[4096..].iter().all(|byte| *byte == 8));
+    let kind = |refused: io::Result<()>| refused.unwrap_err().kind();
+    let closed = io::ErrorKind::NotConnected;
+    assert_eq!(kind(storage.read_at(0, &mut [0])), closed);
+    assert_eq!(kind(storage.write_at(0, &[1])), closed);
+    assert_eq!(kind(storage.sync()), closed);
+    assert_eq!(kind(storage.set_len(0)), closed);
+    assert_eq!(kind(storage.punch(0, 1)), closed);
+    assert!(storage.map(WINDOW_LEN, 1).is_ok_and(|view| view.is_none()));
+    assert!(storage.map_tail(0, 4096).unwrap().is_none());
+    storage.release(&[]).unwrap();
+    assert_eq!(front[4096], 7);
+}
+
+#[test]
+fn a_call_that_has_the_file_gets_it_again_while_another_thread_waits_to_release_it() {
+    let (_dir, _path, storage) = store(b"content");
+    let (told, got) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let held = storage.file().unwrap();
+        scope.spawn(|| storage.handle.release());
+        while !storage.handle.is_being_released() {
+            std::thread::yield_now();
+        }
+        scope.spawn(|| told.send(storage.len()).unwrap());
+        let len = got.recv_timeout(core::time::Duration::from_secs(20));
+        drop(held);
+        assert_eq!(len.unwrap().unwrap(), 7);
+    });
+    assert_eq!(storage.len().unwrap_err().kind(), io::ErrorKind::NotConnected);
 }
 
 #[test]
