@@ -231,11 +231,11 @@ impl Walk {
     fn glance<'o>(&mut self, opened: &'o Opened) -> Option<(&Arc<Lent>, FrameHeader, &'o [u8])> {
         let Spot { part: number, index } = self.front;
         let part = opened.parts.get(number)?;
-        let lent = self.lent.as_ref().filter(|lent| lent.0 == number)?;
-        if part.segment.disk().is_closed() {
+        if self.front >= self.back || index >= part.records || self.block.is_some() {
             return None;
         }
-        if self.front >= self.back || index >= part.records || self.block.is_some() {
+        self.lend(Listed { opened, part, spot: self.front });
+        if part.segment.disk().is_closed() {
             return None;
         }
         let offset = part.offset(index).ok()?;
@@ -247,10 +247,11 @@ impl Walk {
         self.front.index = index + 1;
         self.looks += 1;
         foresee(part, index + 1 + AHEAD);
-        Some((&lent.1, header, stored))
+        Some((&self.lent.as_ref()?.1, header, stored))
     }
 
     /// Records of the part are about to be handed out.
+    #[inline]
     fn lend(&mut self, Listed { part, spot, .. }: Listed<'_>) {
         if self.lent.as_ref().is_none_or(|lent| lent.0 != spot.part) {
             self.lent = Some((spot.part, Lent::of(&part.segment)));

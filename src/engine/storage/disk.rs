@@ -71,10 +71,18 @@ pub(crate) struct Disk {
 #[derive(Debug, Default)]
 struct Shared {
     counters: Counters,
-    poisoned: AtomicBool,
-    closed: AtomicBool,
+    state: State,
     on_poison: OnceLock<Weak<dyn OnPoison>>,
     syncing: Mutex<()>,
+}
+
+/// What each append and each record of a trace asks. Away from the counters, which each append
+/// changes.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct State {
+    poisoned: AtomicBool,
+    closed: AtomicBool,
 }
 
 /// A component whose callers wait for a sync.
@@ -220,7 +228,7 @@ impl Disk {
         if self.is_inherited() {
             return Err(Error::Closed);
         }
-        match (self.shared.poisoned.load(Ordering::Acquire), self.is_closed()) {
+        match (self.shared.state.poisoned.load(Ordering::Acquire), self.is_closed()) {
             (false, false) => Ok(()),
             (true, _) => Err(Error::Poisoned),
             (false, true) => Err(Error::Closed),
@@ -235,12 +243,12 @@ impl Disk {
     /// From now on nothing is written, and nothing that is read counts.
     pub(crate) fn close(&self) {
         // In one order with loads of `is_closed` behind the counts of who was handed bytes.
-        self.shared.closed.store(true, Ordering::SeqCst);
+        self.shared.state.closed.store(true, Ordering::SeqCst);
     }
 
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.shared.closed.load(Ordering::SeqCst)
+        self.shared.state.closed.load(Ordering::SeqCst)
     }
 
     /// Throws away why a call failed that the end of the store has overtaken: what it read may have
@@ -267,7 +275,7 @@ impl Disk {
         if self.is_closed() {
             return;
         }
-        let was = self.shared.poisoned.swap(true, Ordering::AcqRel);
+        let was = self.shared.state.poisoned.swap(true, Ordering::AcqRel);
         if !was && let Some(told) = self.shared.on_poison.get().and_then(Weak::upgrade) {
             told.poisoned();
         }
