@@ -49,10 +49,11 @@
 //! # Forks
 //!
 //! A child that is forked while a store is open, and goes on without `exec`, must leave the store
-//! alone: file and lock are its parent's. What writes, closes or gives space back answers
-//! [`Error::Closed`] there, and dropping the store does nothing. Reading may wait for ever, since
-//! a lock that another thread of the parent held at that moment stays locked in the child. (Forks
-//! are noticed through `pthread_atfork`, so that a bare `clone` of the system is not.)
+//! alone: file and lock are its parent's, and so are bytes that were handed out before the fork,
+//! once the parent closes the store. What writes, closes or gives space back answers
+//! [`Error::Closed`] there, and dropping the store does nothing. Reading may wait for ever, since a
+//! lock that another thread of the parent held at that moment stays locked in the child. (Forks are
+//! noticed through `pthread_atfork`, so that a bare `clone` of the system is not.)
 //!
 //! # Layers
 //!

@@ -13,7 +13,6 @@ use crate::engine::Engine;
 use crate::engine::setup::due::{Helper, Wanted, Worker};
 use crate::engine::setup::environment::{RunStep, Step};
 use crate::engine::setup::options::Rate;
-use crate::engine::state::payload::Lent;
 use crate::error::{Error, IoAction, Result};
 use crate::format::map::superblock::FLAG_CLEAN;
 
@@ -169,19 +168,11 @@ impl Engine {
     /// Releases the file and its lock, whatever refers to the store still.
     fn release(&self) -> Result<()> {
         let log = &self.log;
-        let lent = {
-            // Before the look at what is handed out: see `Lent::of`.
-            log.disk.close();
-            let mut state = log.state.lock();
-            state.tail.close();
-            let (tail, end) = (&state.tail.segment, state.tail.offset);
-            let sealed = state.catalog.segments().iter().chain(&state.unapplied);
-            let sealed = sealed.chain(&state.retired).filter_map(|one| Lent::range_of(one, None));
-            sealed.chain(Lent::range_of(tail, Some(end))).collect::<Vec<_>>()
-        };
+        log.disk.close();
+        log.state.lock().tail.close();
         // Those who wait for a sync are told that there is none.
         log.commit.fail();
-        log.disk.release(&lent)
+        log.disk.release()
     }
 }
 

@@ -232,7 +232,8 @@ impl RunLog {
     /// # Errors
     /// [`Error::DiskFull`] and whatever an end can meet; runs that were adopted before stay so.
     pub fn adopt_orphans(&self) -> Result<Adopted> {
-        Ok(Adopted { runs: self.work(|engine| engine.log.adopt())? })
+        let adopted = self.log().adopt();
+        self.ask(|_| Ok(Adopted { runs: adopted? }))
     }
 
     /// Deletes an ended run. Its space is used again once all runs in the same segments are gone.
@@ -424,12 +425,15 @@ impl RunLog {
     ///
     /// Other handles, writers and traces get [`Error::Closed`] from then on. Records and payloads
     /// that were handed out stay readable, and tickets tell that their appends are durable. To let
-    /// go of the file, bytes that the program holds of mapped segments are copied: as many as these
-    /// segments have, which is at most an extent for each.
+    /// go of the file, closing copies into memory the data of each mapped segment that the program
+    /// holds a record or payload of: up to an extent for each, however small the record.
     ///
     /// # Errors
     /// What made a write or sync fail. The file is released all the same, and reopening recovers
-    /// whatever was acknowledged. A second call answers what the first did.
+    /// whatever was acknowledged. A second call answers what the first did. [`Error::Io`] with
+    /// [`IoAction::Close`](crate::IoAction::Close) when bytes that the program holds could not be
+    /// read to be copied (they show zeros), or the system has no memory for the copy (then the file
+    /// stays open and locked until the program drops all that refers to the store).
     pub fn close(self) -> Result<()> {
         let threads = self.open.threads.lock().take();
         drop(threads);

@@ -1,9 +1,8 @@
 //! The bytes of a record for those who keep them.
 
 use core::fmt;
-use core::ops::{Deref, Range};
+use core::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::engine::state::segment::{CheckedFrame, Segment};
 use crate::format::codec::len_u32;
@@ -39,18 +38,8 @@ impl Lent {
     /// Bytes of the segment are about to be handed out. They stay if the store is not closed when
     /// that is asked after this.
     pub(crate) fn of(segment: &Arc<Segment>) -> Arc<Self> {
-        // In one order with the question whether the store is closed.
-        segment.lent.fetch_add(1, Ordering::SeqCst);
+        segment.lent().lend();
         Arc::new(Self { segment: Arc::clone(segment) })
-    }
-
-    /// Where the frames of a segment are in the file, if bytes of it are handed out; those of the
-    /// segment that is being written end at `end`.
-    pub(crate) fn range_of(segment: &Segment, end: Option<u32>) -> Option<Range<u64>> {
-        let end = end.or_else(|| segment.sealed().map(|sealed| sealed.end))?;
-        let start = segment.file_offset();
-        let is_lent = segment.lent.load(Ordering::SeqCst) > 0;
-        is_lent.then(|| start..start + u64::from(end))
     }
 
     /// The payload of a frame of the segment that was checked, to keep.
@@ -66,7 +55,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.segment.lent.fetch_sub(1, Ordering::Relaxed);
+        self.segment.lent().take_back();
     }
 }
 

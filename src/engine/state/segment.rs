@@ -8,11 +8,11 @@ use core::fmt;
 use core::ops::Range;
 use std::borrow::Cow;
 use std::io;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::engine::state::scan::rebuild_directory;
-use crate::engine::storage::disk::Disk;
+use crate::engine::storage::disk::{Disk, LentRange};
 use crate::engine::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result, unless_damaged};
 use crate::format::codec::Decoded;
@@ -41,8 +41,8 @@ pub(crate) struct Segment {
     directory: OnceLock<DirectoryBytes>,
     region: OnceLock<Region>,
     marks: AtomicU8,
-    /// How many hold bytes of the view that were handed out; see [`Lent`](super::payload::Lent).
-    pub(crate) lent: AtomicU32,
+    /// Who holds bytes of the view that were handed out.
+    lent: OnceLock<Arc<LentRange>>,
 }
 
 /// What becomes known of a segment, and stays so.
@@ -89,7 +89,7 @@ impl Segment {
             directory: OnceLock::new(),
             region: OnceLock::new(),
             marks: AtomicU8::new(0),
-            lent: AtomicU32::new(0),
+            lent: OnceLock::new(),
         }
     }
 
@@ -316,6 +316,12 @@ impl Segment {
             Some(copy) => Cow::Owned(copy),
             None => Cow::Borrowed(self.viewed(frame.start(), frame.header.payload_len)),
         }
+    }
+
+    /// Counts who holds bytes of the view that were handed out.
+    pub(crate) fn lent(&self) -> &LentRange {
+        let extent = self.at..self.at + self.extent_size.bytes();
+        self.lent.get_or_init(|| self.disk.lendable(extent))
     }
 
     /// These bytes out of the view; nothing without a view.

@@ -72,6 +72,8 @@ pub(crate) struct Disk {
 struct Shared {
     counters: Counters,
     state: State,
+    /// All ranges of which bytes were ever handed out, as far as their segments live.
+    lent: Mutex<Vec<Weak<LentRange>>>,
     on_poison: OnceLock<Weak<dyn OnPoison>>,
     syncing: Mutex<()>,
 }
@@ -83,6 +85,26 @@ struct Shared {
 struct State {
     poisoned: AtomicBool,
     closed: AtomicBool,
+}
+
+/// A range of the file, and how many hold bytes of a view of it that were handed out.
+#[derive(Debug)]
+pub(crate) struct LentRange {
+    range: Range<u64>,
+    holders: AtomicU64,
+}
+
+impl LentRange {
+    /// Bytes of the range are about to be handed out. They stay if the store is not closed when
+    /// that is asked after this.
+    pub(crate) fn lend(&self) {
+        // In one order with the question whether the store is closed.
+        self.holders.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn take_back(&self) {
+        self.holders.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A component whose callers wait for a sync.
@@ -260,9 +282,26 @@ impl Disk {
         }
     }
 
-    /// Releases the file; see [`Storage::release`].
-    pub(crate) fn release(&self, kept: &[Range<u64>]) -> Result<()> {
-        told(IoAction::Close, self.storage.release(kept))
+    /// A range of which bytes may be handed out.
+    pub(crate) fn lendable(&self, range: Range<u64>) -> Arc<LentRange> {
+        let lent = Arc::new(LentRange { range, holders: AtomicU64::new(0) });
+        let mut known = self.shared.lent.lock();
+        if known.len() == known.capacity() {
+            known.retain(|range| range.strong_count() > 0);
+        }
+        known.push(Arc::downgrade(&lent));
+        lent
+    }
+
+    /// Releases the file of a store that is closed, and leaves the bytes that were handed out; see
+    /// [`Storage::release`].
+    pub(crate) fn release(&self) -> Result<()> {
+        let known = self.shared.lent.lock();
+        let held = known.iter().filter_map(Weak::upgrade);
+        let held = held.filter(|lent| lent.holders.load(Ordering::SeqCst) > 0);
+        let kept: Vec<_> = held.map(|lent| lent.range.clone()).collect();
+        drop(known);
+        told(IoAction::Close, self.storage.release(&kept))
     }
 
     /// Names who is told of poison. The first call counts.
@@ -374,5 +413,66 @@ mod tests {
         assert!(matches!(disk.set_len(0), Err(Error::Closed)));
         assert!(matches!(disk.allocate(0, 1), Err(Error::Closed)));
         assert!(matches!(disk.write_unguarded(0, &[1]), Err(Error::Closed)));
+    }
+
+    /// Notes what is to be kept.
+    #[derive(Debug, Default)]
+    struct Kept(Mutex<Vec<Range<u64>>>);
+
+    impl Storage for Kept {
+        fn len(&self) -> std::io::Result<u64> {
+            Ok(0)
+        }
+
+        fn read_at(&self, _: u64, _: &mut [u8]) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn sync(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn set_len(&self, _: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn allocate(&self, _: u64, _: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn punch(&self, _: u64, _: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn release(&self, kept: &[Range<u64>]) -> std::io::Result<()> {
+            self.0.lock().extend_from_slice(kept);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_lent_is_kept_whatever_list_its_segment_is_in() {
+        let storage = Arc::new(Kept::default());
+        let disk = Disk::new(storage.clone());
+        let ranges: Vec<_> = (0..40).map(|place| disk.lendable(place * 8..place * 8 + 8)).collect();
+        for lent in ranges.iter().step_by(3) {
+            lent.lend();
+            lent.lend();
+            lent.take_back();
+        }
+        ranges[1].lend();
+        ranges[1].take_back();
+        for _ in 0..1000 {
+            disk.lendable(0..8).lend();
+        }
+        assert!(disk.shared.lent.lock().len() <= 80, "what is gone is forgotten");
+        disk.close();
+        disk.release().unwrap();
+        let expected: Vec<_> = (0..40).step_by(3).map(|place| place * 8..place * 8 + 8).collect();
+        assert_eq!(*storage.0.lock(), expected);
     }
 }

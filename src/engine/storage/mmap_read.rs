@@ -25,6 +25,7 @@ use parking_lot::RwLock;
 
 use super::{Owner, Region};
 use crate::engine::storage::handle::Handle;
+use crate::engine::storage::holes::last_data;
 
 /// How much of the file one window covers.
 pub(super) const WINDOW_LEN: u64 = 256 << 20;
@@ -106,22 +107,24 @@ impl Windows {
     /// Takes the file from under all windows, and releases it. What regions show of `kept` stays.
     ///
     /// # Errors
-    /// There is no memory for that. Some windows show the file still, which stays open and locked.
+    /// There is no memory for that: some windows show the file still, which stays open and locked.
+    /// Or some of `kept` cannot be read, and shows zeros; the file is released then.
     pub(super) fn release(&self, handle: &Handle, kept: &[Range<u64>]) -> io::Result<()> {
         // Held to the end, so that nothing is mapped in between.
         let mut slots = self.slots.write();
         let Ok(file) = handle.file() else { return Ok(()) };
         let numbered = core::mem::take(&mut slots.numbered).into_iter().flatten();
         let others = core::mem::take(&mut slots.others);
+        let mut read = Ok(());
         for window in numbered.chain(others.iter().filter_map(Weak::upgrade)) {
             // One without regions is unmapped here.
             if let Err(window) = Arc::try_unwrap(window) {
-                window.detach(&file, kept)?;
+                read = read.and(window.detach(&file, kept)?);
             }
         }
         drop(file);
         handle.release();
-        Ok(())
+        read
     }
 }
 
@@ -137,27 +140,33 @@ impl Window {
         // program that ignores the lock and cuts the file off can end this process with SIGBUS; no
         // system call can rule that out, and the documentation of the crate says so.
         // SAFETY: the map is read-only and shared, no code turns it into a mutable one, and the
-        // bytes that are reached through it neither change nor go.
+        // bytes that are handed out of it neither change nor go. Those that the engine looks at
+        // while the store is closed may turn into zeros, as if the disk held them: it indexes
+        // nothing by what it has not bounded, and throws the answer away.
         let map = unsafe { options.map(&*handle.file().ok()?) }.ok()?;
         Some(Self { map, offset, _handle: Arc::clone(handle) })
     }
 
     /// Replaces the map of the file by memory with a copy of what it shows of `kept`. The bytes are
-    /// read, not looked at: looking at holes can take space.
-    fn detach(&self, file: &File, kept: &[Range<u64>]) -> io::Result<()> {
+    /// read, not looked at: looking at holes can take space. Answers whether all could be read.
+    fn detach(&self, file: &File, kept: &[Range<u64>]) -> io::Result<io::Result<()>> {
         let len = self.map.len();
+        let mut read = Ok(());
         let mut copy = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
-        let end = self.offset + len as u64;
+        // A file that was cut off has nothing there that could be looked at.
+        let end = (self.offset + len as u64).min(file.metadata()?.len());
         for range in kept {
-            let (start, end) = (range.start.max(self.offset), range.end.min(end));
+            let start = range.start.max(self.offset);
+            let end = last_data(file, start, range.end.min(end).max(start));
             let at = |offset: u64| usize::try_from(offset.saturating_sub(self.offset));
             if let (Ok(from), Ok(to)) = (at(start), at(end))
                 && let Some(bytes) = copy.get_mut(from..to)
             {
-                file.read_exact_at(bytes, start)?;
+                read = read.and(file.read_exact_at(bytes, start));
             }
         }
-        self.replace_by(copy.make_read_only()?)
+        self.replace_by(copy.make_read_only()?)?;
+        Ok(read)
     }
 
     #[cfg(target_os = "linux")]

@@ -125,8 +125,8 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// caller has dropped them all.
     ///
     /// # Errors
-    /// The views cannot be made independent of the file. It is released when the storage and its
-    /// views are dropped.
+    /// The views cannot be made independent of the file, which is released when the storage and
+    /// its views are dropped; or some of `kept` cannot be read and shows zeros.
     fn release(&self, kept: &[Range<u64>]) -> io::Result<()> {
         let _ = kept;
         Ok(())

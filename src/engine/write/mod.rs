@@ -99,10 +99,14 @@ impl Log {
     /// Returns once everything in front of `end` is durable.
     pub(crate) fn sync_through(&self, end: LogPosition) -> Result<()> {
         while self.commit.durable() < end {
-            self.disk.check()?;
-            if self.commit.join(end) == Told::Lead {
-                self.lead()?;
+            let led = self.disk.check().and_then(|()| match self.commit.join(end) {
+                Told::Lead => self.lead(),
+                Told::Look => Ok(()),
+            });
+            if self.commit.durable() < end {
+                self.disk.unless_closed(led)?;
             }
+            // Else closing the store has made it durable in between.
         }
         Ok(())
     }

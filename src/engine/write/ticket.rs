@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::engine::setup::due::Wanted;
 use crate::engine::write::Log;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::types::{LogPosition, Lsn, Seq};
 
 /// An acknowledged append. The level that was asked for is reached; the ticket tells when the
@@ -57,6 +57,11 @@ impl Ticket {
         self.log.commit.durable() >= self.end
     }
 
+    /// What no sync will make durable any more, unless closing the store has done so in between.
+    fn unless_durable(&self, error: Error) -> Result<()> {
+        if self.is_durable() { Ok(()) } else { Err(error) }
+    }
+
     /// Returns once the append survives power loss.
     ///
     /// # Errors
@@ -75,7 +80,7 @@ impl Future for Ticket {
             return Poll::Ready(Ok(()));
         }
         if let Err(error) = self.log.disk.check() {
-            return Poll::Ready(Err(error));
+            return Poll::Ready(self.unless_durable(error));
         }
         if !self.log.due.has_thread() {
             return Poll::Ready(self.wait());
@@ -85,7 +90,7 @@ impl Future for Ticket {
         }
         // Poison between the check and the registration has told those who were there by then.
         if let Err(error) = self.log.disk.check() {
-            return Poll::Ready(Err(error));
+            return Poll::Ready(self.unless_durable(error));
         }
         self.log.due.want(Wanted::SYNC);
         Poll::Pending

@@ -303,6 +303,17 @@ fn a_released_file_is_closed_unlocked_and_not_mapped_and_views_show_what_is_kept
 }
 
 #[test]
+fn a_file_that_was_cut_off_is_released_too() {
+    let (_dir, path, storage) = store(&[7; 8192]);
+    let Some(view) = storage.map(0, 8192).unwrap() else { return };
+    File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    storage.release(&[0..4096, 4096..8192]).unwrap();
+    assert!(!is_busy(&path));
+    assert!(view[..4096].iter().all(|byte| *byte == 7));
+    assert!(view[4096..].iter().all(|byte| *byte == 0), "it is not there any more");
+}
+
+#[test]
 fn a_call_that_has_the_file_gets_it_again_while_another_thread_waits_to_release_it() {
     let (_dir, _path, storage) = store(b"content");
     let (told, got) = std::sync::mpsc::channel();
