@@ -1,6 +1,6 @@
 //! Appending: one record of 256 bytes and of real sizes, by one and by eight threads, at each
-//! durability level, with stores into a map where that is possible and with writes; batches; and
-//! the same in the JSONL layout.
+//! durability level, with stores into a map where possible and with writes; batches; and the same
+//! in the JSONL layout.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ fn start(log: &RunLog, number: usize) -> RunWriter {
     log.start_run(&agent, &run, ()).unwrap()
 }
 
-/// `count` appends by each of some threads, each into a run of its own.
+/// `count` appends by each of several threads, each into its own run.
 fn by_threads(log: &RunLog, threads: usize, count: u64, level: Durability, payloads: &[Vec<u8>]) {
     std::thread::scope(|scope| {
         for thread in 0..threads {

@@ -1,16 +1,16 @@
-//! What compaction gains for traces: runs that were written 64 at a time, before their records lie
-//! next to one another and after.
+//! How much compaction speeds up traces: runs that were written 64 at a time, before and after
+//! their records are next to one another.
 //!
 //! ```sh
 //! cargo bench --bench cluster                              # 10,000 runs of 30 x 1 KB
 //! RUNLOG_BENCH_RUNS=20000 cargo bench --bench cluster
 //! ```
 //!
-//! The same runs, picked at random, are read from two stores with the same content, one of which
-//! was compacted, in turns; of all turns the medians are told. Once with the file in the page
-//! cache, and once after the kernel was told to forget it, for which the stores are opened anew and
-//! each run is read once only. "Bare" is the least that a trace could be ([`Bare`]) out of the same
-//! two files: what it gains is all that can be gained.
+//! The benchmark reads the same random runs in turns from two stores with the same content, one of
+//! which was compacted, and prints the medians of all turns: once with the file in the page cache,
+//! and once after the kernel has dropped it, with freshly opened stores and each run read only
+//! once. "Bare" is the least that a trace could do ([`Bare`]) with the same two files: its gain is
+//! the greatest possible.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
@@ -60,7 +60,7 @@ fn main() {
     print("not in the page cache", cold(&paths, runs));
 }
 
-/// A store with runs written in turns.
+/// A store with interleaved runs.
 fn fill(path: &Path, runs: usize) -> RunLog {
     let log = Options::new().create(path).unwrap();
     let process = Durability::Process;
@@ -86,7 +86,7 @@ fn fill(path: &Path, runs: usize) -> RunLog {
     log
 }
 
-/// The microseconds of a trace, on average.
+/// The average time of a trace in microseconds.
 fn turn(runs: &[String], read: impl Fn(&str) -> u64) -> f64 {
     let began = Instant::now();
     for run in runs {
@@ -95,12 +95,12 @@ fn turn(runs: &[String], read: impl Fn(&str) -> u64) -> f64 {
     began.elapsed().as_secs_f64() * 1e6 / f64::from(u32::try_from(runs.len()).unwrap())
 }
 
-/// Traces of the first and of the second store in turns.
+/// Reads traces of the first and of the second store in turns.
 fn warm(runs: usize, read: impl Fn(usize, &str) -> u64) -> [f64; 2] {
     let mut picks = Picks::new(runs);
     let mut turns = [Vec::new(), Vec::new()];
     for round in 0..WARM {
-        // Each reads runs of its own, and begins as often as the other.
+        // Each reads its own runs, and begins equally often.
         for place in [round % 2, 1 - round % 2] {
             let next: Vec<String> = (0..TURN).map(|_| picks.next().to_owned()).collect();
             turns[place].push(turn(&next, |run| read(place, run)));
@@ -109,7 +109,7 @@ fn warm(runs: usize, read: impl Fn(usize, &str) -> u64) -> [f64; 2] {
     turns.map(median)
 }
 
-/// As [`warm`], each turn with stores that were just opened and are not in the page cache.
+/// Like [`warm`], each turn with freshly opened stores that are not in the page cache.
 fn cold(paths: &[PathBuf; 2], runs: usize) -> [f64; 2] {
     let mut picks = Picks::new(runs);
     let mut turns = [Vec::new(), Vec::new()];
@@ -117,7 +117,7 @@ fn cold(paths: &[PathBuf; 2], runs: usize) -> [f64; 2] {
         for place in [round % 2, 1 - round % 2] {
             forget(&paths[place]);
             let log = Options::new().background(false).open(&paths[place]).unwrap();
-            // The index was opened for this one.
+            // This trace has opened the index.
             let _ = read(&log, picks.next());
             let next: Vec<String> = (0..TURN).map(|_| picks.next().to_owned()).collect();
             turns[place].push(turn(&next, |run| read(&log, run)));
@@ -127,7 +127,7 @@ fn cold(paths: &[PathBuf; 2], runs: usize) -> [f64; 2] {
     turns.map(median)
 }
 
-/// Has the kernel forget the bytes of a file.
+/// Makes the kernel drop a file from the page cache.
 #[cfg(target_os = "linux")]
 fn forget(path: &Path) {
     let file = std::fs::File::open(path).unwrap();

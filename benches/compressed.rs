@@ -6,9 +6,9 @@
 //! RUNLOG_BENCH_RUNS=800 cargo bench --bench compressed
 //! ```
 //!
-//! Both stores are compacted and are in the page cache. All bytes are compared first; then whole
-//! runs, and single records in the middle of a run, are read from both in turns, and the medians
-//! are told.
+//! Both stores are compacted and in the page cache. The benchmark first compares all bytes. Then it
+//! reads whole runs, and single records in the middle of a run, from both in turns, and prints the
+//! medians.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 #![allow(clippy::cast_precision_loss, reason = "a benchmark tells ratios")]
@@ -22,7 +22,7 @@ use runlog_sim::SplitMix64;
 use self::workload::sizes::{Sizes, records_of_a_run};
 use self::workload::text::{Words, Writing};
 
-/// The sessions with which the engines are compared, too.
+/// The sessions that the comparison of engines uses too.
 #[allow(dead_code, reason = "the comparison uses the rest")]
 mod workload {
     #[path = "../../peers/src/workload/sizes.rs"]
@@ -31,14 +31,14 @@ mod workload {
     pub(crate) mod text;
 }
 
-/// Runs that are written side by side.
+/// How many runs are written side by side.
 const WIDTH: u64 = 8;
 /// Turns of whole runs, and of single records.
 const TURNS: usize = 60;
 const SINGLES: usize = 400;
 const LEVEL: i32 = 3;
 
-/// A store, what is in it, and what it costs.
+/// A store, its content, and its cost.
 struct Side {
     name: &'static str,
     log: RunLog,
@@ -94,7 +94,7 @@ fn id(number: u64) -> String {
     format!("run-{number:08}")
 }
 
-/// A store with so many runs that have ended, compacted.
+/// A compacted store with this many ended runs.
 fn fill(name: &'static str, compression: Compression, runs: u64) -> Side {
     let folder = match std::env::var_os("RUNLOG_BENCH_DIR") {
         Some(dir) => tempfile::tempdir_in(dir).unwrap(),
@@ -156,7 +156,7 @@ fn rate(log: &RunLog, id: &str) -> f64 {
     bytes as f64 / 1e6 / began.elapsed().as_secs_f64()
 }
 
-/// Microseconds until one record is there.
+/// Microseconds to read one record.
 fn single(log: &RunLog, id: &str, seq: Seq) -> f64 {
     let began = Instant::now();
     let mut trace = log.trace(id).unwrap().range(seq..).unwrap();

@@ -1,4 +1,4 @@
-//! Retention: planning what goes among 100,000 runs of 50 agents.
+//! Retention: planning the deletions among 100,000 runs of 50 agents.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn name(agent: u64) -> AgentId {
     AgentId::new(&format!("agent-{agent}")).unwrap()
 }
 
-/// The run with this number: agents take turns, ends are in no order, each 16th run failed.
+/// The run with this number: agents alternate, ends are unordered, and each 16th run failed.
 fn candidate(number: u64) -> Candidate {
     let created_at = i64::try_from(number).unwrap() * SECOND;
     let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
@@ -29,17 +29,13 @@ fn candidate(number: u64) -> Candidate {
         _ if number.is_multiple_of(16) => RunStatus::Failed,
         _ => RunStatus::Completed,
     };
-    Candidate {
-        run_no: RunNo(number),
-        status,
-        created_at: Timestamp(created_at),
-        ended_at: Timestamp(created_at + took),
-        bytes: BYTES,
-        held: number.is_multiple_of(1000),
-    }
+    let mut run = Candidate::new(RunNo(number), status);
+    (run.created_at, run.ended_at) = (Timestamp(created_at), Timestamp(created_at + took));
+    (run.bytes, run.held) = (BYTES, number.is_multiple_of(1000));
+    run
 }
 
-/// The runs agent by agent, or in the order of their numbers.
+/// The runs by agent, or in the order of their numbers.
 fn inventory(by_agent: bool) -> Inventory {
     let agents: Vec<AgentId> = (0..AGENTS).map(name).collect();
     let mut runs = Inventory::with_capacity(usize::try_from(RUNS).unwrap());

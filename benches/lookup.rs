@@ -2,18 +2,18 @@
 //! and (`RUNLOG_BENCH_RUNS=1000,10000,100000`) more runs; beside the least work that a trace could
 //! be, and the JSONL layout.
 //!
-//! The traces and the agents of runs that were not asked for before have rows of their own.
+//! The traces and the agents of runs that were not looked up before have their own rows.
 //!
-//! A trace here reads each record of a run and looks at its sequence and its payload:
+//! A trace here reads each record of a run, its sequence and its payload:
 //!
 //! - "runlog" finds the run by its id, and checks each frame: the header with the salt and the
 //!   place, the payload, the kind, the run, the sequence. The records can be kept.
-//! - "views" does the same; each record can be looked at until the next one (`Trace::next_view`).
+//! - "views" does the same; each record is valid until the next one (`Trace::next_view`).
 //! - "bare" finds the run in a hash map, copies each payload out of a map of the same file, and
 //!   compares its CRC ([`Bare`]).
 //!
-//! Before the rows of criterion, which measures one after the other, all are measured in turns, so
-//! that what else goes on in the machine hits all; of all turns the medians are compared.
+//! Criterion measures its rows one after the other. Before that, all are measured in turns, so that
+//! other load on the machine affects all of them, and the medians of all turns are compared.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
@@ -21,7 +21,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use runlog::{Options, RunLog};
+use runlog::{Options, RunLog, RunQuery};
 use runlog_sim::SplitMix64;
 
 use self::jsonl::Jsonl;
@@ -30,7 +30,7 @@ use self::workload::{Bare, INTERLEAVED, Picks, RECORD_LEN, RECORDS, read, touch}
 mod jsonl;
 mod workload;
 
-/// How long both are measured in turns, and the traces of one turn.
+/// How long both are measured in turns, and the number of traces in one turn.
 const TURNS: Duration = Duration::from_secs(3);
 const TURN: usize = 20;
 
@@ -46,7 +46,7 @@ fn look(log: &RunLog, run: &str) -> u64 {
     sum
 }
 
-/// The nanoseconds that a trace of these runs takes on average.
+/// The average time of a trace of these runs, in nanoseconds.
 fn turn(runs: &[String], read: impl Fn(&str) -> u64) -> f64 {
     let began = Instant::now();
     for run in runs {
@@ -56,9 +56,9 @@ fn turn(runs: &[String], read: impl Fn(&str) -> u64) -> f64 {
     each.as_secs_f64() * 1e9
 }
 
-/// Measures in turns and prints the medians and how many times as long ours takes.
+/// Measures in turns and prints the medians and their ratio.
 fn compare(name: &str, log: &RunLog, bare: &Bare, runs: usize) {
-    // Each page of the file is touched by both beforehand, so that neither meets page faults.
+    // Both touch each page of the file beforehand, so that neither has page faults.
     for number in 0..runs {
         let run = workload::ids(number).1;
         assert_eq!(read(log, &run), bare.trace(&run));
@@ -125,10 +125,10 @@ fn lists(criterion: &mut Criterion) {
             bencher.iter(|| log.agent_of(picks.next()).unwrap());
         });
         group.bench_function(BenchmarkId::new("page of 20 of an agent's runs", runs), |bencher| {
-            bencher.iter(|| log.runs("agent-7", None, 20).unwrap());
+            bencher.iter(|| log.list_runs(&RunQuery::new().agent("agent-7").limit(20)).unwrap());
         });
         group.bench_function(BenchmarkId::new("page of 20 of all runs", runs), |bencher| {
-            bencher.iter(|| log.all_runs(None, 20).unwrap());
+            bencher.iter(|| log.list_runs(&RunQuery::new().limit(20)).unwrap());
         });
         if runs <= 10_000 {
             let folder = workload::folder();
@@ -141,11 +141,10 @@ fn lists(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A lookup by id, and a sum of what it gave.
+/// A lookup by id, and a sum over its result.
 type Lookup = fn(&RunLog, &str) -> u64;
 
-/// Lookups of ids that were not asked for before: the store is opened anew, and its index with it,
-/// before any id comes a second time.
+/// Lookups of new ids: the store and its index are opened anew before any id is used a second time.
 fn first(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("each id once");
     let agent_of: Lookup = |log, run| log.agent_of(run).unwrap().as_str().len() as u64;

@@ -1,18 +1,18 @@
-//! A store under a steady load: how large the file becomes, and how long appends take while
-//! compaction is at work.
+//! A store under a steady load: how large the file becomes, and how long appends take during
+//! compaction.
 //!
 //! ```sh
 //! cargo bench --bench steady                               # 12 MB retained, 20 times over
 //! RUNLOG_BENCH_RETAINED=100000000 cargo bench --bench steady
 //! ```
 //!
-//! 64 runs at a time get records of 256 B at Process level, 30 each, and end; new ones take their
-//! place. Every so often a policy keeps the newest runs of each agent. The options are the
-//! defaults. It goes on until 20 times the retained bytes were written. Each append is measured,
-//! and whether a compaction was under way when it began or was over; the file is looked at each
-//! time a group of runs has ended.
+//! 64 runs at a time get 30 records of 256 B each at Process level, and end; new runs replace them.
+//! At intervals a policy keeps the newest runs of each agent. The options are the defaults. The
+//! benchmark ends when 20 times the retained bytes were written. It measures each append, and
+//! whether a compaction was running at its begin or end; it looks at the file whenever a group of
+//! runs has ended.
 //!
-//! Appends come as fast as they can, or, with `RUNLOG_BENCH_RATE`, so many a second.
+//! Appends come as fast as possible or, with `RUNLOG_BENCH_RATE`, at that many a second.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 #![allow(clippy::cast_precision_loss, reason = "for people to read")]
@@ -36,7 +36,7 @@ const TIMES: u64 = 20;
 /// The bytes of a record with its frame header.
 const FRAME_LEN: u64 = RECORD_LEN as u64 + 72;
 
-/// Counts compactions under way.
+/// Counts running compactions.
 #[derive(Debug, Default)]
 struct Compactions {
     under_way: AtomicUsize,
@@ -50,30 +50,30 @@ impl Compactions {
 }
 
 impl Observer for Compactions {
-    fn observe(&self, activity: Activity, phase: Phase) {
+    fn observe(&self, activity: Activity, phase: Phase<'_>) {
         if activity == Activity::Compaction {
             match phase {
                 Phase::Begin => {
                     self.under_way.fetch_add(1, Ordering::Relaxed);
                     self.begun.fetch_add(1, Ordering::Relaxed);
                 }
-                Phase::End => _ = self.under_way.fetch_sub(1, Ordering::Relaxed),
+                Phase::End(_) => _ = self.under_way.fetch_sub(1, Ordering::Relaxed),
             }
         }
     }
 }
 
-/// What was seen of the file.
+/// Observations of the file.
 #[derive(Debug, Default)]
 struct Largest {
     len: u64,
     allocated: u64,
-    /// How much more than it may have, at worst.
+    /// By how much it exceeded its limit, at worst.
     excess: i64,
     of_retained: f64,
 }
 
-/// The times of appends in nanoseconds: those while compaction was at work, and all others.
+/// The times of appends in nanoseconds: those during compaction, and all others.
 #[derive(Debug, Default)]
 struct Times {
     compacting: Vec<u64>,
@@ -124,7 +124,7 @@ fn number(text: &str) -> u64 {
     text.parse().expect("a number")
 }
 
-/// Writes some runs, their records in turns.
+/// Writes some runs, interleaved.
 fn write(log: &RunLog, runs: &[usize], compactions: &Compactions, times: &mut Times) {
     let process = Durability::Process;
     let start = |&number: &usize| {

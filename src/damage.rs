@@ -1,24 +1,30 @@
-//! Damage of stored bytes: what is wrong, and where.
+//! Damage of stored bytes: what is wrong and where.
 
 use core::fmt;
 
-use crate::types::{ExtentNo, LogPosition, RunId, SegmentId, Seq};
+use crate::types::{AgentId, ExtentNo, LogPosition, RunId, SegmentId, Seq};
 
-/// Damage, and where it is.
+/// Damage and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Corruption {
-    /// Where.
+    /// Where it is.
     pub place: Place,
-    /// What.
+    /// What is wrong there.
     pub damage: Damage,
-    /// The run that is affected, where it is known.
+    /// The agent whose run is affected, where it is known; of a document its namespace.
+    pub agent: Option<AgentId>,
+    /// The run that is affected, where it is known; of a document its key.
     pub run: Option<RunId>,
     /// The record that is affected, where it is known.
     pub seq: Option<Seq>,
 }
 
-/// A place in the file, named by the structure that is there.
+/// A place in the file, named by the structure that it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Place {
     /// The static header.
@@ -68,6 +74,8 @@ impl fmt::Display for Place {
 
 /// What is wrong at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Damage {
     /// A checksum does not match.
@@ -84,30 +92,30 @@ pub enum Damage {
         /// The code that was found.
         found: u32,
     },
-    /// A length or offset reaches outside of what holds it.
+    /// A length or offset reaches beyond the structure that contains it.
     OutOfRange {
         /// The value that was found.
         found: u64,
-        /// The largest that is possible there.
+        /// The largest value that is possible there.
         max: u64,
     },
     /// Bytes that must be zero are not.
     ReservedNotZero,
     /// The structure belongs to another store, segment, or place.
     Misplaced,
-    /// A structure ends before all of it is there.
+    /// A structure ends before it is complete.
     Truncated,
     /// Text is not UTF-8.
     NotUtf8,
-    /// What is stored twice differs.
+    /// Two copies of the same value differ.
     Mismatch,
     /// Something that must be there is missing.
     Missing,
-    /// The index library refused its pages.
+    /// The index library rejected its pages.
     IndexPages,
-    /// Compressed bytes that do not become what they should.
+    /// Compressed bytes cannot be decompressed, or not to the stored length.
     Undecodable,
-    /// A record that is there already, in another segment.
+    /// Another segment already has the same record.
     Repeated,
 }
 
@@ -115,19 +123,19 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Checksum { expected, found } => {
-                write!(f, "checksum {found:#010x} where {expected:#010x} was stored")
+                write!(f, "its checksum is {found:#010x}, {expected:#010x} is stored")
             }
             Self::Magic => f.write_str("wrong magic bytes"),
             Self::UnknownCode { found } => write!(f, "unknown code {found}"),
             Self::OutOfRange { found, max } => write!(f, "value {found} above the limit {max}"),
-            Self::ReservedNotZero => f.write_str("bytes that must be zero are not"),
-            Self::Misplaced => f.write_str("belongs to another store, segment or place"),
-            Self::Truncated => f.write_str("ends too early"),
+            Self::ReservedNotZero => f.write_str("bytes that must be zero are not zero"),
+            Self::Misplaced => f.write_str("it belongs to another store, segment or place"),
+            Self::Truncated => f.write_str("it ends too early"),
             Self::NotUtf8 => f.write_str("text that is not UTF-8"),
-            Self::Mismatch => f.write_str("what is stored twice differs"),
-            Self::Missing => f.write_str("missing"),
-            Self::IndexPages => f.write_str("index pages that do not check"),
-            Self::Repeated => f.write_str("a record that another segment has already"),
+            Self::Mismatch => f.write_str("two copies of the same value differ"),
+            Self::Missing => f.write_str("it is missing"),
+            Self::IndexPages => f.write_str("the index library rejected its pages"),
+            Self::Repeated => f.write_str("another segment already has this record"),
             Self::Undecodable => f.write_str("compressed bytes that cannot be decompressed"),
         }
     }
@@ -135,20 +143,51 @@ impl fmt::Display for Damage {
 
 impl Corruption {
     pub(crate) fn new(place: Place, damage: Damage) -> Self {
-        Self { place, damage, run: None, seq: None }
+        Self { place, damage, agent: None, run: None, seq: None }
+    }
+
+    /// With the run, unless it names one already.
+    #[must_use]
+    pub(crate) fn of(mut self, agent: &AgentId, run: &RunId) -> Self {
+        self.agent.get_or_insert_with(|| agent.clone());
+        self.run.get_or_insert_with(|| run.clone());
+        self
+    }
+
+    /// With the run, if it is known.
+    #[must_use]
+    pub(crate) fn of_named(self, name: Option<&(AgentId, RunId)>) -> Self {
+        match name {
+            Some((agent, run)) => self.of(agent, run),
+            None => self,
+        }
+    }
+
+    /// With the record, unless it names one already.
+    #[must_use]
+    pub(crate) fn at(mut self, seq: Option<Seq>) -> Self {
+        self.seq = self.seq.or(seq);
+        self
     }
 }
 
 impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is damaged: {}", self.place, self.damage)?;
-        if let Some(run) = &self.run {
-            write!(f, " (run {:?}", run.as_str())?;
-            if let Some(seq) = self.seq {
-                write!(f, ", record {seq}")?;
-            }
-            f.write_str(")")?;
+        let mut said = 0;
+        let mut say = |what: fmt::Arguments<'_>| {
+            said += 1;
+            write!(f, "{}{what}", if said == 1 { " (" } else { ", " })
+        };
+        if let Some(agent) = &self.agent {
+            say(format_args!("agent {agent:?}"))?;
         }
-        Ok(())
+        if let Some(run) = &self.run {
+            say(format_args!("run {run:?}"))?;
+        }
+        if let Some(seq) = self.seq {
+            say(format_args!("record {seq}"))?;
+        }
+        if said > 0 { f.write_str(")") } else { Ok(()) }
     }
 }

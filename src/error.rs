@@ -1,4 +1,7 @@
-//! The one error type of the crate. Each variant says what the caller should do about it.
+//! The error type of the crate. Each variant says what the caller should do; `kinds` answers what
+//! an error is.
+
+mod kinds;
 
 use core::fmt;
 use std::io;
@@ -6,7 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use crate::damage::{Corruption, Damage, Place};
-use crate::types::{AgentId, IdKind, InvalidId, RunId, RunStatus, Version};
+pub use crate::types::Owner;
+use crate::types::{AgentId, IdKind, InvalidId, RunId, RunStatus, Seq, Version};
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -23,53 +27,54 @@ pub enum Error {
         /// What the system said.
         source: Arc<io::Error>,
     },
-    /// No space is left for this append; nothing of it was stored, and all that was acknowledged
-    /// before is safe. The caller should free space and append again; runs can still be ended.
+    /// There is no space for this append. Nothing of it was stored; everything acknowledged before
+    /// is safe. The caller should free space and append again. Runs can still be ended.
     DiskFull {
         /// What the engine was doing.
         action: IoAction,
     },
-    /// No file at this path. The caller should create the store or correct the path.
+    /// There is no file at this path. The caller should create the store or correct the path.
     NotFound {
         /// The path that was asked for.
         path: PathBuf,
     },
-    /// A file is already there, and the call was to create one. The caller should open it.
+    /// The call was to create a file, and it already exists. The caller should open it.
     AlreadyExists {
         /// The path that was asked for.
         path: PathBuf,
     },
     /// The path is a directory, a symbolic link, a device or another special file. The caller
-    /// should name a regular file; links are not followed, so that no one can redirect the store.
+    /// should name a regular file. Links are not followed, so that they cannot redirect the store.
     NotRegularFile {
         /// The path that was asked for.
         path: PathBuf,
     },
-    /// The file is not a run log, or too damaged to tell. It was not touched. The caller should
-    /// check the path.
+    /// The file is not a run log, or too damaged to recognize. It was not changed. The caller
+    /// should check the path.
     NotAStore {
         /// The first bytes of the file, at most 16.
         found: Vec<u8>,
         /// The length of the file.
         len: u64,
     },
-    /// The file ends before what it says it holds. It was not touched. The caller should restore it
-    /// from a copy; the part that is there can be read after extending the file with zeros.
+    /// The file is shorter than its own structures require. It was not changed. The caller should
+    /// restore it from a copy; after the file is extended with zeros, the part that is there can be
+    /// read.
     Truncated {
         /// The length of the file.
         len: u64,
         /// The length that it must have at least.
         expected: u64,
     },
-    /// The file was written by a newer version of this program. It was not touched. The caller
-    /// should update the program.
+    /// A newer version of this program wrote the file. It was not changed. The caller should update
+    /// the program.
     UnsupportedVersion {
-        /// The version that the file asks a reader to know.
+        /// The version that the file requires of a reader.
         found: u32,
         /// The newest version that this program knows.
         supported: u32,
     },
-    /// The file needs features that this program does not know. It was not touched. The caller
+    /// The file needs features that this program does not know. It was not changed. The caller
     /// should update the program.
     UnsupportedFeatures {
         /// The unknown feature bits.
@@ -83,46 +88,66 @@ pub enum Error {
         /// Who holds it, as far as the file tells.
         owner: Option<Owner>,
     },
-    /// Bytes of the store are damaged. Only what the position names is affected. The caller should
-    /// run `verify` and restore what it needs from a copy; other runs stay readable.
+    /// Bytes of the store are damaged. Only the named place is affected. The caller should
+    /// run `verify`, and restore from a copy what it needs. Other runs stay readable.
     Corrupt(Corruption),
-    /// An earlier write or sync failed, so nothing more is accepted: after a failed sync it is
-    /// unknown what reached the disk. Reads go on. The caller should close and reopen the store,
-    /// which recovers everything that was acknowledged.
+    /// An earlier write or sync failed, so the store accepts nothing more: after a failed sync it
+    /// is unknown what reached the disk. Reads still work. The caller should close and reopen the
+    /// store, which recovers everything that was acknowledged.
     Poisoned,
-    /// The store was closed, or this process is a child that was forked while the store was open:
-    /// it is its parent's. The caller should open it again, once the parent has closed it.
+    /// The store was closed, or this process was forked while the store was open, which then
+    /// belongs to the parent. The caller should open it again, after the parent has closed it.
     Closed,
-    /// The store has given out all of the numbers that its format has for this. Nothing was stored;
-    /// everything that was stays readable. The caller should go on in a new store.
+    /// The store has used up all numbers that its format has for this. Nothing was stored, and
+    /// everything stored before stays readable. The caller should continue in a new store.
     Exhausted {
-        /// What there are no more numbers for.
+        /// What the numbers are for.
         what: &'static str,
     },
-    /// No such run. The caller should check the id.
+    /// The file is on a network file system, where locks may not hold, and a map may be another
+    /// machine's past. Nothing was opened. The caller should use a local disk, or
+    /// [`Options::network_file_systems`](crate::Options::network_file_systems) if it knows that the
+    /// locks of this one work.
+    NetworkFileSystem {
+        /// Its usual name, such as `NFS`.
+        name: &'static str,
+    },
+    /// A [`Reader`](crate::Reader) found the store changed each time it had read it. The caller
+    /// should try again.
+    Overtaken {
+        /// How often it read the store.
+        attempts: u64,
+    },
+    /// The path of a [`Reader`](crate::Reader) names another file by now, or none. What the reader
+    /// knows stays readable. The caller should open the path again.
+    Replaced {
+        /// The path.
+        path: PathBuf,
+    },
+    /// There is no such run. The caller should check the id.
     RunNotFound {
         /// The run that was asked for.
         run: RunId,
-        /// The agent, where it was named.
+        /// The agent, if the caller named it.
         agent: Option<AgentId>,
     },
-    /// Several agents have a run of this id. The caller should name the agent too.
+    /// Several agents have a run with this id. The caller should name the agent too.
     Ambiguous {
         /// The run that was asked for.
         run: RunId,
         /// The agents that have it, sorted.
         agents: Vec<AgentId>,
     },
-    /// The run was started before with other metadata. The caller should choose another run id,
-    /// or start it with the same metadata to go on with it.
+    /// The run was started before, with other metadata. The caller should choose another run id,
+    /// or start it with the same metadata to continue it.
     RunExists {
         /// The agent of the run.
         agent: AgentId,
         /// The run.
         run: RunId,
     },
-    /// The run has ended; it takes no more records and no other outcome. The caller should start a
-    /// new run, or append by ids and ask for records after the end.
+    /// The run has ended: it accepts no more records and no other outcome. The caller should start
+    /// a new run, or append by ids with [`Allow`](crate::Allow) set to records after the end.
     RunEnded {
         /// The agent of the run.
         agent: AgentId,
@@ -131,7 +156,7 @@ pub enum Error {
         /// How it ended.
         status: RunStatus,
     },
-    /// The run has not ended, and what was asked for needs an ended one. The caller should end it
+    /// The run has not ended, and the call needs an ended run. The caller should end it
     /// first.
     RunInProgress {
         /// The agent of the run.
@@ -139,14 +164,14 @@ pub enum Error {
         /// The run.
         run: RunId,
     },
-    /// A document is not as the caller expected it: another call wrote it in between. Nothing was
-    /// written. The caller should read it and decide anew.
+    /// The document does not have the expected version: another call wrote it in between. Nothing
+    /// was written. The caller should re-read it and retry.
     Conflict {
         /// The namespace of the document.
         namespace: String,
         /// Its key.
         key: String,
-        /// The version that it has; none if it is not there.
+        /// Its current version; `None` if the document does not exist.
         found: Option<Version>,
     },
     /// The run is held, and cannot be deleted. The caller should release it first.
@@ -156,9 +181,9 @@ pub enum Error {
         /// The run.
         run: RunId,
     },
-    /// The run was deleted or evicted while it was used. The caller should stop using it.
+    /// The run was deleted or evicted while the caller used it. The caller should stop using it.
     Evicted {
-        /// The run, where it is known.
+        /// The run, if it is known.
         run: Option<RunId>,
     },
     /// An id is empty or too long. The caller should shorten it.
@@ -167,7 +192,7 @@ pub enum Error {
         kind: IdKind,
         /// Its length in bytes.
         len: usize,
-        /// The longest that is accepted.
+        /// The longest accepted length.
         max: usize,
     },
     /// A record, an outcome, metadata or a batch is larger than the store accepts. Nothing was
@@ -177,17 +202,17 @@ pub enum Error {
         what: Sized,
         /// Its size in bytes.
         len: u64,
-        /// The largest that is accepted by this store.
+        /// The largest size that this store accepts.
         max: u64,
     },
-    /// A value is outside of what the call accepts. The caller should correct it.
+    /// The call does not accept this value. The caller should correct it.
     InvalidArgument {
         /// Which argument, and what is accepted.
         what: &'static str,
     },
-    /// A record is compressed, or was to be, and this program was built without the codec. All
-    /// bytes are safe, and everything but the payloads of such records can be read. The caller
-    /// should build the program with this Cargo feature of runlog.
+    /// A record is compressed, or should be, and this program was built without the codec. All
+    /// bytes are safe, and everything but the payloads of compressed records can be read. The
+    /// caller should build the program with this Cargo feature of runlog.
     NeedsFeature {
         /// The name of the feature.
         feature: &'static str,
@@ -195,9 +220,22 @@ pub enum Error {
     /// A value could not be turned into JSON, or JSON into the value. The stored bytes stay
     /// readable as they are.
     Json {
-        /// What serde said.
+        /// The error of serde.
         source: Arc<serde_json::Error>,
     },
+    /// The index failed. Only observers and [`Health`](crate::Health) tell of it, no call does: the
+    /// directories answer in its place, and it is built anew. The caller need do nothing unless it
+    /// goes on.
+    Index {
+        /// What was wrong with it.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// A step of the background work, a roll or a sync panicked, which is a bug of the engine or of
+    /// the storage. Only observers and
+    /// [`Health`](crate::Health) tell of it; calls that write answer [`Error::Poisoned`] from then
+    /// on, since what is in memory may be wrong. The caller should report it, with what the panic
+    /// printed, and reopen the store.
+    Panicked,
 }
 
 /// What the engine was doing when the operating system refused.
@@ -220,12 +258,12 @@ pub enum IoAction {
         /// The offset in the file.
         offset: u64,
     },
-    /// Reserving space up to an offset of the file.
+    /// Allocating space up to an offset of the file.
     Allocate {
         /// The offset in the file.
         offset: u64,
     },
-    /// Giving space back.
+    /// Returning space to the file system.
     Release {
         /// The offset in the file.
         offset: u64,
@@ -248,7 +286,7 @@ impl fmt::Display for IoAction {
             Self::Lock => f.write_str("lock the store"),
             Self::Read { offset } => write!(f, "read the store at {offset:#x}"),
             Self::Write { offset } => write!(f, "write the store at {offset:#x}"),
-            Self::Allocate { offset } => write!(f, "reserve space up to {offset:#x}"),
+            Self::Allocate { offset } => write!(f, "allocate space up to {offset:#x}"),
             Self::Release { offset } => write!(f, "release space at {offset:#x}"),
             Self::Sync => f.write_str("sync the store"),
             Self::Randomness => f.write_str("get random bytes"),
@@ -272,25 +310,7 @@ pub enum Sized {
     Batch,
 }
 
-/// Who holds the writer lock, as the owner page of the file says. For people only: the lock
-/// itself decides.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
-    /// The process id.
-    pub pid: u32,
-    /// The name of the machine.
-    pub host: String,
-    /// When it opened the store, nanoseconds since the Unix epoch.
-    pub since: crate::types::Timestamp,
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} on {:?}", self.pid, self.host)
-    }
-}
-
-/// What was read, or nothing if that is damaged. A failed read says nothing, and stays an error.
+/// `None` if what was read is damaged. A failed read is no proof of damage and stays an error.
 pub(crate) fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Err(error) if error.is_corruption() => Ok(None),
@@ -311,62 +331,18 @@ impl Error {
         Self::Corrupt(Corruption::new(place, damage))
     }
 
-    /// Whether stored bytes are damaged.
-    pub fn is_corruption(&self) -> bool {
-        matches!(self, Self::Corrupt(_) | Self::Truncated { .. })
-    }
-
-    /// Whether another process or handle has the store open for writing.
-    pub fn is_busy(&self) -> bool {
-        matches!(self, Self::Busy { .. })
-    }
-
-    /// Whether space ran out.
-    pub fn is_disk_full(&self) -> bool {
-        matches!(self, Self::DiskFull { .. })
-    }
-
-    /// Whether the file was written by a newer version of this program.
-    pub fn is_newer_format(&self) -> bool {
-        matches!(self, Self::UnsupportedVersion { .. } | Self::UnsupportedFeatures { .. })
-    }
-
-    /// Whether an earlier write or sync failed, so that the store must be opened again.
-    pub fn is_poisoned(&self) -> bool {
-        matches!(self, Self::Poisoned)
-    }
-
-    /// Whether the store was closed, or belongs to the parent of this process.
-    pub fn is_closed(&self) -> bool {
-        matches!(self, Self::Closed)
-    }
-
-    /// Whether another call changed a document in between, so that it should be read again.
-    pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Conflict { .. })
-    }
-
-    /// Whether the run has ended, and takes nothing more.
-    pub fn is_run_ended(&self) -> bool {
-        matches!(self, Self::RunEnded { .. })
-    }
-
-    /// Whether the arguments are at fault: the same call will never succeed.
-    pub fn is_invalid_input(&self) -> bool {
-        matches!(
-            self,
-            Self::InvalidId { .. } | Self::TooLarge { .. } | Self::InvalidArgument { .. }
-        )
-    }
-
-    /// Whether the run that was asked for is not there (any more).
-    pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::RunNotFound { .. } | Self::NotFound { .. } | Self::Evicted { .. })
+    /// Damage with the run and the record that are affected, where it does not say them itself.
+    #[cold]
+    pub(crate) fn naming(self, agent: &AgentId, run: &RunId, seq: Option<Seq>) -> Self {
+        match self {
+            Self::Corrupt(corruption) => Self::Corrupt(corruption.of(agent, run).at(seq)),
+            other => other,
+        }
     }
 }
 
 impl Error {
-    /// What is said of a file that cannot be opened or created, or not with this program.
+    /// The messages of variants that refuse to open or create a file.
     fn fmt_refusal(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound { path } => write!(f, "there is no store at {}", path.display()),
@@ -378,23 +354,36 @@ impl Error {
                 write!(f, "this file of {len} bytes is not a run log; check the path")
             }
             Self::Truncated { len, expected } => {
-                write!(f, "the file has {len} bytes of at least {expected}; restore it from a copy")
+                write!(f, "the file has {len} of at least {expected} bytes; restore it from a copy")
             }
             Self::UnsupportedVersion { found, supported } => write!(
                 f,
-                "the file needs format version {found}, this program knows up to {supported}; \
+                "the file needs format version {found}, this program supports up to {supported}; \
                  update the program"
             ),
             Self::UnsupportedFeatures { unknown } => {
                 write!(f, "the file needs unknown features {unknown:#x}; update the program")
             }
+            Self::NetworkFileSystem { name } => write!(
+                f,
+                "the file is on a network file system ({name}), where a writer lock may not hold; \
+                 use a local disk, or allow it if its locks work"
+            ),
+            Self::Overtaken { attempts } => {
+                write!(f, "the store changed each of {attempts} times that it was read; try again")
+            }
+            Self::Replaced { path } => write!(
+                f,
+                "{} names another file than the one that was opened, or none; open it again",
+                path.display()
+            ),
             Self::Exhausted { what } => {
-                write!(f, "this store has no more numbers for {what}; go on in a new store")
+                write!(f, "this store has no more numbers for {what}; continue in a new store")
             }
             Self::NeedsFeature { feature } => write!(
                 f,
-                "compressed records need the feature `{feature}` of runlog, which this program was \
-                 built without; build it with the feature"
+                "compressed records need the feature `{feature}` of runlog; this program was built \
+                 without it, rebuild it with the feature"
             ),
             _ => f.write_str("the store cannot be opened"),
         }
@@ -412,7 +401,7 @@ impl fmt::Display for Error {
         match self {
             Self::Io { action, .. } => write!(f, "cannot {action}"),
             Self::DiskFull { action } => {
-                write!(f, "cannot {action}: no space is left; free some and try again")
+                write!(f, "cannot {action}: no space left; free space and try again")
             }
             Self::Busy { path, owner } => {
                 write!(f, "the store {} is open for writing", path.display())?;
@@ -425,7 +414,7 @@ impl fmt::Display for Error {
             Self::Poisoned => f.write_str(
                 "an earlier write or sync failed; close and reopen the store to go on writing",
             ),
-            Self::Closed => f.write_str("the store is closed"),
+            Self::Closed => f.write_str("the store is closed; open it again"),
             Self::RunNotFound { run, agent: Some(agent) } => {
                 write!(f, "agent {agent:?} has no run {run:?}")
             }
@@ -434,7 +423,7 @@ impl fmt::Display for Error {
                 write!(f, "several agents have a run {run:?}: {agents:?}; name the agent too")
             }
             Self::RunExists { agent, run } => {
-                write!(f, "run {run:?} of agent {agent:?} was started with other metadata")
+                write!(f, "run {run:?} of agent {agent:?} has other metadata; use another run id")
             }
             Self::RunEnded { agent, run, status } => {
                 write!(f, "run {run:?} of agent {agent:?} has ended ({status})")
@@ -443,10 +432,10 @@ impl fmt::Display for Error {
                 write!(f, "run {run:?} of agent {agent:?} is in progress; end it first")
             }
             Self::Conflict { namespace, key, found } => {
-                write!(f, "document {key:?} of {namespace:?} is not as expected: it ")?;
+                write!(f, "version mismatch of document {key:?} in {namespace:?}: ")?;
                 match found {
-                    Some(version) => write!(f, "has version {version}; read it and decide anew"),
-                    None => write!(f, "is not there; decide anew"),
+                    Some(version) => write!(f, "it has version {version}; re-read it and retry"),
+                    None => write!(f, "it does not exist; re-read it and retry"),
                 }
             }
             Self::RunHeld { agent, run } => {
@@ -464,10 +453,14 @@ impl fmt::Display for Error {
                     Sized::Outcome => "an outcome",
                     Sized::Batch => "a batch",
                 };
-                write!(f, "{what} of {len} bytes; at most {max} are accepted")
+                write!(f, "{what} has {len} bytes; at most {max} are accepted")
             }
             Self::InvalidArgument { what } => write!(f, "invalid argument: {what}"),
-            Self::Json { .. } => f.write_str("the value is not JSON of the expected shape"),
+            Self::Json { .. } => f.write_str("the JSON does not match the expected shape"),
+            Self::Index { .. } => f.write_str("the index failed; it will be rebuilt"),
+            Self::Panicked => {
+                f.write_str("work of the engine panicked; report it, and reopen the store")
+            }
             other => other.fmt_refusal(f),
         }
     }
@@ -478,6 +471,7 @@ impl std::error::Error for Error {
         match self {
             Self::Io { source, .. } => Some(source.as_ref()),
             Self::Json { source } => Some(source.as_ref()),
+            Self::Index { source } => Some(source.as_ref()),
             _ => None,
         }
     }

@@ -1,5 +1,5 @@
-//! The layout that the engine is compared with: one JSONL file a run, `runs/<agent>/<run>.jsonl`,
-//! opened for each append, and found again by looking into each agent's folder. Nothing is synced.
+//! The layout for comparison: one JSONL file per run, `runs/<agent>/<run>.jsonl`, opened for each
+//! append, and found by searching each agent's folder. Nothing is synced.
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
@@ -35,13 +35,13 @@ impl Jsonl {
         jsonl
     }
 
-    /// Appends a line as the layout has it: makes sure of both folders and of their modes, opens
-    /// the file, looks whether its last line is whole, writes, closes.
+    /// Appends a line as this layout does: ensures that both folders exist with their modes, opens
+    /// the file, checks whether its last line is whole, writes, closes.
     pub(crate) fn append(&self, agent: &str, run: &str, line: &[u8]) {
         drop(self.write(agent, run, line));
     }
 
-    /// The same, and syncs the file, as the layout does not do by itself.
+    /// The same with a sync of the file, which the layout itself does not do.
     pub(crate) fn append_synced(&self, agent: &str, run: &str, line: &[u8]) {
         self.write(agent, run, line).sync_data().unwrap();
     }
@@ -71,7 +71,7 @@ impl Jsonl {
         file
     }
 
-    /// The system calls that no such layout can do without: open, write, close.
+    /// The system calls that no such layout can avoid: open, write, close.
     pub(crate) fn append_bare(path: &Path, line: &[u8]) {
         let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
         file.write_all(line).unwrap();
@@ -103,7 +103,7 @@ impl Jsonl {
             .collect()
     }
 
-    /// The lines of a run, parsed, as the users of this layout read them.
+    /// The lines of a run, parsed as the users of this layout read them.
     pub(crate) fn trace_parsed(&self, run: &str) -> Vec<serde_json::Value> {
         self.trace(run).iter().filter_map(|line| serde_json::from_slice(line).ok()).collect()
     }

@@ -19,10 +19,10 @@ pub(crate) const RECORDS: usize = 30;
 pub(crate) const RECORD_LEN: usize = 256;
 /// Agents that the runs belong to.
 pub(crate) const AGENTS: usize = 50;
-/// Runs that are written at once where runs are interleaved.
+/// How many runs are interleaved.
 pub(crate) const INTERLEAVED: usize = 64;
 
-/// Short measurements: the differences that count here are large.
+/// Short measurements suffice: the differences that matter here are large.
 pub(crate) fn criterion() -> Criterion {
     Criterion::default()
         .sample_size(20)
@@ -37,7 +37,7 @@ pub(crate) fn run_counts() -> Vec<usize> {
     text.split(',').map(|count| count.trim().parse().expect("a number of runs")).collect()
 }
 
-/// A folder that vanishes; in `RUNLOG_BENCH_DIR` if that is set.
+/// A temporary folder, in `RUNLOG_BENCH_DIR` if that is set.
 pub(crate) fn folder() -> tempfile::TempDir {
     match std::env::var_os("RUNLOG_BENCH_DIR") {
         Some(dir) => tempfile::tempdir_in(PathBuf::from(dir)).unwrap(),
@@ -59,7 +59,7 @@ const REAL_SIZES: [(u64, usize); 10] = [
     (1_000, 114_865),
 ];
 
-/// Payloads as real sessions have them: between two quantiles all sizes are as likely.
+/// Payloads with sizes as in real sessions: uniform between two quantiles.
 pub(crate) fn real_payloads(count: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut random = SplitMix64::new(seed);
     let mut size = || {
@@ -93,7 +93,7 @@ pub(crate) fn payload(run: usize, seq: usize) -> Vec<u8> {
     payload_of(run, seq, RECORD_LEN)
 }
 
-/// A payload of so many bytes that tells its run and its sequence.
+/// A payload of this length that contains its run and its sequence.
 pub(crate) fn payload_of(run: usize, seq: usize, len: usize) -> Vec<u8> {
     let mut payload = text(len);
     payload[1..17].copy_from_slice(format!("{run:010}{seq:06}").as_bytes());
@@ -114,7 +114,7 @@ pub(crate) fn path(folder: &tempfile::TempDir) -> PathBuf {
     folder.path().join("bench.runlog")
 }
 
-/// A store with so many runs, `width` of which are written at once, and the file's folder.
+/// A store with this many runs, `width` of which are interleaved, and the file's folder.
 pub(crate) fn store(runs: usize, width: usize) -> (tempfile::TempDir, RunLog) {
     let folder = folder();
     let log = Options::new().create(path(&folder)).unwrap();
@@ -140,9 +140,9 @@ pub(crate) fn store(runs: usize, width: usize) -> (tempfile::TempDir, RunLog) {
 }
 
 /// The least that a trace could do: a hash map from the id to the places of the records, a copy of
-/// each out of a map of the store's own file, and the CRC of its payload. So the bytes lie as they
-/// do for the engine, contiguous or interleaved, with the same headers between them; but nothing
-/// else is looked at: no header, no directory, no kind, no number.
+/// each from a map of the store's own file, and the CRC of its payload. So the bytes have the same
+/// layout as for the engine, contiguous or interleaved, with the same headers between them; but
+/// nothing else is read: no header, no directory, no kind, no number.
 pub(crate) struct Bare {
     file: Mmap,
     /// The bytes of each payload.
@@ -178,7 +178,7 @@ impl Bare {
         Self { file, len, places }
     }
 
-    /// Reads all records of a run; the sum of what it touched of each.
+    /// Reads all records of a run; returns the sum of the bytes that it touched.
     pub(crate) fn trace(&self, run: &str) -> u64 {
         let records = (0..).zip(&self.places[run]).map(|(seq, place)| {
             let payload = self.file[place.at..place.at + self.len].to_vec();
@@ -189,7 +189,7 @@ impl Bare {
     }
 }
 
-/// Reads a trace to its end; the sum of what it touched of each record.
+/// Reads a trace to its end; returns the sum of the bytes that it touched.
 pub(crate) fn read(log: &RunLog, run: &str) -> u64 {
     let records = log.trace(run).unwrap().map(Result::unwrap);
     let touched = records.map(|record| touch(record.seq().0, record.payload()));
@@ -198,12 +198,12 @@ pub(crate) fn read(log: &RunLog, run: &str) -> u64 {
     sum
 }
 
-/// What the benchmarks do with a record that they read.
+/// What the benchmarks do with a record.
 pub(crate) fn touch(seq: u64, payload: &[u8]) -> u64 {
     seq + u64::from(payload[16]) + payload.len() as u64
 }
 
-/// The run and the sequence that a payload was made of, if these bytes are one.
+/// The run and the sequence in a payload, if these bytes are one.
 fn numbers_of(bytes: &[u8]) -> Option<(usize, usize)> {
     let digits = bytes.get(1..17).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
     let digits = std::str::from_utf8(digits).ok()?;
@@ -211,7 +211,7 @@ fn numbers_of(bytes: &[u8]) -> Option<(usize, usize)> {
     (bytes == payload_of(run, seq, bytes.len())).then_some((run, seq))
 }
 
-/// Run numbers in an order without any.
+/// Run numbers in random order.
 pub(crate) struct Picks {
     random: SplitMix64,
     runs: Vec<String>,

@@ -1,11 +1,11 @@
 //! Sizes and ages as people write them: `1.5 GiB`, `500MB`, `30d`, `1d12h`.
 //!
-//! What could be read in two ways is refused, since limits delete.
+//! Ambiguous text is refused, since limits delete.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The text is no amount of the expected kind.
+/// The text is not an amount of the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unreadable {
     expected: &'static str,
@@ -29,8 +29,8 @@ const NO_AGE: Unreadable = Unreadable {
 };
 const LONG_AGE: Unreadable = Unreadable { expected: "an age of at most 292 years" };
 
-/// Powers of 1024, the largest first. A letter by itself means these too: of the two readings of
-/// `10G` the one that deletes less.
+/// Powers of 1024, the largest first. A single letter means these too: of the two readings of
+/// `10G`, the one that deletes less.
 const BINARY: [(&str, &str, u64); 6] = [
     ("EiB", "E", 1 << 60),
     ("PiB", "P", 1 << 50),
@@ -51,13 +51,13 @@ const DECIMAL: [(&str, u64); 6] = [
 /// Seconds, the largest first.
 const AGES: [(&str, u64); 5] = [("w", 604_800), ("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
 
-/// The oldest age that the times of a store can tell apart, in seconds.
+/// The largest age that the times of a store can express, in seconds.
 const LONGEST: u64 = i64::MAX.unsigned_abs() / 1_000_000_000;
 
-/// The most digits of a fraction: as many as any unit can tell apart.
+/// The most digits of a fraction: as many as any unit can express.
 const FRACTION: usize = 18;
 
-/// Reads a number of bytes. A fraction needs a unit; what it has below one byte is dropped.
+/// Reads a number of bytes. A fraction needs a unit; parts of a byte are dropped.
 pub(crate) fn parse_size(text: &str) -> Result<u64, Unreadable> {
     let (whole, rest) = digits(text.trim());
     let (fraction, unit) = match rest.strip_prefix('.') {
@@ -114,7 +114,7 @@ pub(crate) fn exact_size(bytes: u64) -> String {
     }
 }
 
-/// Reads an age. A number by itself is refused, but for zero, since its unit is unknown.
+/// Reads an age. A number without a unit is refused, except for zero.
 pub(crate) fn parse_age(text: &str) -> Result<Duration, Unreadable> {
     let mut rest = text.trim();
     if rest == "0" {
@@ -126,7 +126,7 @@ pub(crate) fn parse_age(text: &str) -> Result<Duration, Unreadable> {
         let (number, after) = digits(rest);
         let len = after.bytes().take_while(u8::is_ascii_alphabetic).count();
         let (unit, after) = after.split_at(len);
-        // Units that were passed over are used up: each stands once, the largest first.
+        // Skipped units cannot follow: each unit occurs once, the largest first.
         let (_, factor) = units.find(|(name, _)| *name == unit).ok_or(NO_AGE)?;
         if number.is_empty() {
             return Err(NO_AGE);

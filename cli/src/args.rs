@@ -4,17 +4,27 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use runlog::{Compression, RunRef};
+use runlog::{Compression, RunRef, Timestamp};
 
 use crate::amount::{parse_age, parse_size};
+use crate::backup::BackupArgs;
+use crate::du::DuArgs;
+use crate::export::ExportArgs;
+use crate::ls::LsArgs;
+use crate::manual::{CompletionsArgs, ManArgs};
+use crate::rm::RmArgs;
+use crate::search::SearchArgs;
+use crate::show::ShowArgs;
+use crate::tail::TailArgs;
 
 const EXIT_CODES: &str = "\
 The store is --store FILE, else $RUNLOG_STORE, else ./runs.runlog.
-Exit codes: 0 fine, 1 error, 2 usage, 3 damage found, 4 another process has the store open.";
+Exit codes: 0 fine, 1 error, 2 usage, 3 damage found, 4 another process has the store open,
+and the command would write to it.";
 
 const LIMITS: &str = "\
-A run goes if any limit says so. A run in progress never goes, and neither does one that is held.
-Without a limit nothing goes, and that is a dry run. 0 means no limit.
+A run is evicted if any limit says so. A run in progress or held is never evicted.
+Without a limit nothing is evicted, and the command is a dry run. 0 means no limit.
 Sizes: 1GiB (2^30 bytes), 500MB (500 * 10^6 bytes), 1024. Ages: 30d, 12h, 90m, 45s, 2w, 1d12h.";
 
 /// Keeps the run logs of AI agents in one file.
@@ -35,75 +45,153 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show what the store promises: write, be killed, reopen, check, look up.
+    /// Demonstrate the promises: write, kill the writer, reopen, check, look up.
     ///
-    /// The store is made in the temporary folder, and removed at the end, unless --keep or --store
-    /// names a file.
+    /// The store is created in the temporary folder and removed at the end, unless --keep or
+    /// --store names a file.
     Demo(DemoArgs),
     /// The process that `demo` starts and kills.
     #[command(hide = true)]
     DemoWriter(WriterArgs),
-    /// Import JSON Lines files: each file becomes a run, each line a record.
+    /// Import agent logs of many formats: each file becomes a run, each line or step a record.
     ///
     /// PATH is a file, or a folder: one that holds `runs/`, one whose folders are agents, or one
     /// whose files are the runs of the agent that it is named after. Links inside a folder are not
-    /// followed. A file with a line of more than 64 MiB, or with more than 64 MiB of holes, is
-    /// refused as a whole.
+    /// followed.
     ///
-    /// `show RUN --raw` gives a file back byte for byte. Lines that are not exactly one JSON value
-    /// are kept as they are, as records of kind `raw`, and reported. A file that was imported
-    /// before is skipped, and one that was imported in part is gone on with.
+    /// The format is recognised by the content: sessions of Claude Code, Codex, pi, `OpenClaw` and
+    /// Gemini, the runs of CAR, trajectories of SWE-agent and mini-swe-agent, logs of Inspect,
+    /// ATIF, other JSON Lines and JSON documents, and text. Any other file is named, and makes the
+    /// exit code 1.
+    ///
+    /// `show RUN --raw` gives a file back byte for byte. A run has ended if its file says so, or
+    /// --end does; otherwise it stays in progress. A file that was imported before is there
+    /// already, one that grew is gone on with, and one that changed is refused.
+    ///
+    /// A file with a line of more than 64 MiB, a document of more than 256 MiB, or more than 64 MiB
+    /// of holes is not imported.
     Import(ImportArgs),
-    /// List runs, newest first.
+    /// List runs, newest first, with what their users asked for.
+    ///
+    /// The title of a run is the first message of its user, if it has one among its first records.
+    /// On a terminal the list fits its width, ids are elided in the middle, and times are local; in
+    /// a pipe everything is whole, and times are UTC.
     Ls(LsArgs),
     /// Show the records of a run.
     ///
-    /// Without --raw and --json each record is one line, cut where it is long. What a terminal
-    /// would obey or hide is shown as an escape such as \u{1b}, and in JSON as \u001b.
+    /// On a terminal each record has a heading and its payload below, JSON indented and long ones
+    /// folded, in the pager $PAGER or `less`. Elsewhere each record is one line, and a long one is
+    /// cut. --pretty and --lines choose one of the two anywhere, --full shows everything.
+    ///
+    /// Control and invisible characters are shown as escapes such as \u{1b}, and in JSON as
+    /// \u001b. --raw prints the bytes as they are.
     Show(ShowArgs),
-    /// Check every byte of the store and list every problem.
+    /// Show the last records of a run, or of all runs; with -f what follows as well.
+    ///
+    /// With -f and RUN it ends when the run does. Starts, ends and deletions of runs are told on
+    /// standard error, and with --json on standard output.
+    Tail(TailArgs),
+    /// Search the payloads of records for text or a regular expression.
+    ///
+    /// Runs are searched newest first, compressed ones as well. The exit code is 0 if something was
+    /// found, 1 if nothing was, and 2 for a failure or a damaged record.
+    Search(SearchArgs),
+    /// Check every byte of the store and list every problem; the index is not compared.
     Verify,
-    /// Tell what is in the store and where its space goes.
+    /// Read all that can be read out of a damaged store into a new one, and list what is missing.
+    ///
+    /// The damaged file is only read. Records keep their order, time, kind and bytes; where one is
+    /// missing, the later ones of its run count on without a gap. Runs in progress stay in
+    /// progress. What has lost its name is at the agent `salvaged`. The exit code is 3 if anything
+    /// is missing.
+    Salvage(SalvageArgs),
+    /// Copy the store to FILE as of one moment, also while another process writes it.
+    Backup(BackupArgs),
+    /// Write runs into files: those that they were imported from, or JSON Lines.
+    ///
+    /// Each run becomes the file AGENT/RUN below TARGET, also while another process writes the
+    /// store. A run that was imported becomes the file that it was imported from, byte for byte,
+    /// with what was appended to its lines since; its digest is checked. Any other run becomes
+    /// JSON Lines, and with --format jsonl every run does: a payload that is one line of JSON is
+    /// this line, any other is a string in {"runlog_text":...} or {"runlog_base64":...}, which
+    /// `import` takes out again. `import` finds the same ids in the names, whatever they are.
+    ///
+    /// With `-` the lines of all runs go to standard output, in front of each run one that names
+    /// it: {"runlog_run":...}.
+    ///
+    /// With --format otlp each run is a line with a trace of OpenTelemetry (semantic conventions
+    /// 1.41.0): the run, the messages of models and the calls of tools as spans, as far as their
+    /// times are known, without what they say.
+    ///
+    /// No file is there half written, and none is replaced: a run whose file is there is refused,
+    /// the others are exported, and the exit code is 1.
+    Export(ExportArgs),
+    /// Show what the store has and where its space goes.
     Stat,
-    /// Evict the runs that the limits do not keep; without a limit, only tell what is there.
+    /// Show what takes how much: agents, runs or kinds of records, and the parts of the file.
+    ///
+    /// BYTES are the payloads as they were appended, STORED what the file has of them: compressed
+    /// or not, and with headers. The parts of the file add up to its length.
+    Du(DuArgs),
+    /// Evict the runs that exceed the limits; without a limit, only show what is there.
     #[command(after_help = LIMITS)]
     Gc(GcArgs),
-    /// Hold a run: it is neither evicted nor deleted until it is released.
+    /// Hold a run: it cannot be evicted or deleted until it is released.
     Hold(HoldArgs),
     /// Release a run that is held.
     Release(RunArgs),
-    /// Delete a run that has ended.
-    Rm(RunArgs),
-    /// Delete a run that has ended, and leave no byte of its payloads in the file.
-    Erase(RunArgs),
+    /// End a run in progress whose program does not end it any more.
+    End(EndArgs),
+    /// Delete runs that have ended. On a terminal it asks before.
+    Rm(RmArgs),
+    /// Delete runs that have ended, and leave no byte of their payloads in the file.
+    ///
+    /// On a terminal it asks before.
+    Erase(RmArgs),
     /// List what was deleted, when and why, the latest first.
     Receipts(ReceiptsArgs),
-    /// Move the records of each run together, and give back the space of deleted ones.
+    /// Move the records of each run together, and free the space of deleted runs.
     Compact(CompactArgs),
     /// Show a document.
     ///
-    /// Without --raw and --json it is shown in one line. What a terminal would obey or hide is
-    /// shown as an escape such as \u{1b}, and in JSON as \u001b.
+    /// Without --raw and --json it is shown in one line. Control and invisible characters are shown
+    /// as escapes such as \u{1b}, and in JSON as \u001b.
     Get(GetArgs),
-    /// Write a document, in the place of what is there.
+    /// Write a document, and replace the one that is there.
     Put(PutArgs),
     /// List the documents of a namespace, by key.
     Docs(DocsArgs),
     /// Delete a document.
     Del(DelArgs),
+    /// Print a script that completes the command line in a shell.
+    ///
+    /// For bash: runlog completions bash > ~/.local/share/bash-completion/completions/runlog
+    Completions(CompletionsArgs),
+    /// Print the manual page of runlog, or of one of its commands, for `man -l -`.
+    Man(ManArgs),
 }
 
-/// How a store is compacted.
+/// The arguments of `salvage`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SalvageArgs {
+    /// The damaged store. `--store` plays no part.
+    pub(crate) broken: PathBuf,
+
+    /// The new store, where no file may exist.
+    pub(crate) out: PathBuf,
+}
+
+/// The options of `compact`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompactArgs {
-    /// Compress runs that have ended, by zstd: 1 is fast, 19 is short, and 3 if nothing is said.
+    /// Compress ended runs with zstd, from 1 (fast) to 19 (small); 3 if no level is given.
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, default_missing_value = "3")]
     #[arg(value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) zstd: Option<i32>,
 }
 
 impl CompactArgs {
-    /// What the library is asked for.
+    /// The value for the library.
     pub(crate) fn compression(&self) -> Compression {
         self.zstd.map_or(Compression::None, |level| Compression::Zstd { level })
     }
@@ -112,10 +200,10 @@ impl CompactArgs {
 /// A run, for every command that takes one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// The run.
+    /// The run: its id or AGENT/RUN, or a beginning of these that no other run has.
     pub(crate) run: String,
 
-    /// The agent of the run, needed where several agents have a run of this id.
+    /// The agent of the run, needed if several agents have a run with this id.
     #[arg(long)]
     pub(crate) agent: Option<String>,
 }
@@ -145,7 +233,7 @@ pub(crate) struct GetArgs {
     #[command(flatten)]
     pub(crate) document: DocumentArgs,
 
-    /// The bytes as they are, and nothing else.
+    /// Print the bytes unchanged, and nothing else.
     #[arg(long, conflicts_with = "json")]
     pub(crate) raw: bool,
 }
@@ -158,21 +246,43 @@ pub(crate) struct PutArgs {
     /// The file with the value [default: standard input].
     pub(crate) file: Option<PathBuf>,
 
-    /// What the value is. One that is not so is refused.
+    /// Create the store if there is none.
+    #[arg(long)]
+    pub(crate) create: bool,
+
+    /// The content type of the value. A value that does not fit is refused.
     #[arg(long = "type", value_name = "TYPE", default_value = "bytes")]
     pub(crate) r#type: Type,
 
-    /// What kind of document it is, in a word of your own.
+    /// The kind of the document, in a word of your own.
     #[arg(long)]
     pub(crate) kind: Option<String>,
 
-    /// Only if there is no such document.
+    /// Write only if there is no such document.
     #[arg(long)]
     pub(crate) if_absent: bool,
 
-    /// Only if no writer wrote it since it had this version.
+    /// Write only if the document still has this version.
     #[arg(long, value_name = "N", conflicts_with = "if_absent")]
     pub(crate) if_version: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct EndArgs {
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+
+    /// How the run ended.
+    #[arg(long)]
+    pub(crate) status: EndStatus,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EndStatus {
+    Completed,
+    Failed,
+    Cancelled,
+    Interrupted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -187,19 +297,19 @@ pub(crate) struct DocsArgs {
     /// The namespace.
     pub(crate) namespace: String,
 
-    /// Only those whose keys begin so.
+    /// Only documents whose keys begin with this.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) prefix: String,
 
-    /// How many documents at most.
+    /// The most documents to list.
     #[arg(long, default_value_t = 20, conflicts_with = "all")]
     pub(crate) limit: usize,
 
-    /// All of them.
+    /// List all.
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Go on behind this key.
+    /// Continue behind this key.
     #[arg(long, value_name = "KEY")]
     pub(crate) after: Option<String>,
 }
@@ -209,18 +319,18 @@ pub(crate) struct DelArgs {
     #[command(flatten)]
     pub(crate) document: DocumentArgs,
 
-    /// Leave no byte of any of its values in the file, be it there or deleted before.
+    /// Leave no byte of any of its values in the file, also if it was deleted before.
     #[arg(long)]
     pub(crate) erase: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Make the store at FILE, which must not exist, and keep it. So does --store.
+    /// Create the store at FILE, which must not exist, and keep it. --store does the same.
     #[arg(long, value_name = "FILE", conflicts_with = "store")]
     pub(crate) keep: Option<PathBuf>,
 
-    /// The seed that all ids and payloads come from.
+    /// The seed of all ids and payloads.
     #[arg(long, default_value_t = 7)]
     pub(crate) seed: u64,
 
@@ -245,44 +355,44 @@ pub(crate) struct WriterArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImportArgs {
-    /// JSON Lines files, or folders of them.
+    /// Files, or folders of them.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// The agent of files that no agent's folder holds [default: imported].
+    /// Create the store if there is none.
+    #[arg(long)]
+    pub(crate) create: bool,
+
+    /// The agent of files that are not in the folder of an agent [default: imported].
     #[arg(long)]
     pub(crate) agent: Option<String>,
 
-    /// Leave the runs in progress, so that a file that grows can be imported again.
+    /// How runs ended of whose end their files say nothing. Without it they stay in progress, and
+    /// an import of a file that grew goes on with its run.
+    #[arg(long, value_name = "STATUS", conflicts_with = "follow")]
+    pub(crate) end: Option<EndStatus>,
+
+    /// Go on importing as the files grow and new ones come, until the command is interrupted.
     #[arg(long)]
-    pub(crate) keep_open: bool,
+    pub(crate) follow: bool,
+
+    /// Import files that changed anew, in the place of their runs. Without it they are refused.
+    #[arg(long)]
+    pub(crate) replace: bool,
+
+    /// Pass over files that are not recognised. They are named in any case; without it the exit
+    /// code is 1.
+    #[arg(long)]
+    pub(crate) skip_unknown: bool,
+
+    /// Show progress on standard error also where that is no terminal.
+    #[arg(long)]
+    pub(crate) progress: bool,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct LsArgs {
-    /// Only the runs of this agent.
-    #[arg(long)]
-    pub(crate) agent: Option<String>,
-
-    /// Only the runs of this status.
-    #[arg(long)]
-    pub(crate) status: Option<Status>,
-
-    /// How many runs at most.
-    #[arg(long, default_value_t = 20, conflicts_with = "all")]
-    pub(crate) limit: usize,
-
-    /// All of them.
-    #[arg(long)]
-    pub(crate) all: bool,
-
-    /// Go on behind the place that an earlier `ls` named.
-    #[arg(long, value_name = "CURSOR")]
-    pub(crate) after: Option<String>,
-
-    /// List the agents instead of the runs.
-    #[arg(long, conflicts_with_all = ["agent", "status", "after"])]
-    pub(crate) agents: bool,
+/// Reads a time with an offset.
+pub(crate) fn parse_time(text: &str) -> Result<Timestamp, &'static str> {
+    text.parse().map_err(|_| "expected a date and time like 2026-01-31T12:00:00Z")
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -296,35 +406,8 @@ pub(crate) enum Status {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct ShowArgs {
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-
-    /// Print the payloads as they are, each followed by a newline. The last line of an imported
-    /// file that did not end with one gets none.
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) raw: bool,
-
-    /// Do not cut long payloads.
-    #[arg(long)]
-    pub(crate) full: bool,
-
-    /// The first record, counted from 0.
-    #[arg(long, value_name = "N")]
-    pub(crate) from: Option<u64>,
-
-    /// The last record, itself included.
-    #[arg(long, value_name = "N")]
-    pub(crate) to: Option<u64>,
-
-    /// Only the last N records.
-    #[arg(long, value_name = "N", conflicts_with_all = ["from", "to"])]
-    pub(crate) last: Option<u64>,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct GcArgs {
-    /// Only tell what would go.
+    /// Only show what would be evicted.
     #[arg(long)]
     pub(crate) dry_run: bool,
 
@@ -332,15 +415,15 @@ pub(crate) struct GcArgs {
     #[arg(long, value_name = "N")]
     pub(crate) keep: Option<u64>,
 
-    /// Keep runs until they ended longer ago than AGE.
+    /// Evict runs that ended longer ago than AGE.
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) max_age: Option<Duration>,
 
-    /// Keep at most SIZE; the runs that ended first go first.
+    /// Keep at most SIZE; the runs that ended first are evicted first.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) max_bytes: Option<u64>,
 
-    /// Only the runs of this agent, and of each other that is named so.
+    /// Only the runs of this agent; may be repeated.
     #[arg(long = "agent", value_name = "AGENT")]
     pub(crate) agents: Vec<String>,
 
@@ -354,14 +437,14 @@ pub(crate) struct HoldArgs {
     #[command(flatten)]
     pub(crate) run: RunArgs,
 
-    /// Why. It is kept with the run, and replaces an earlier reason.
+    /// The reason. It is stored with the run, and replaces an earlier one.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReceiptsArgs {
-    /// How many at most.
+    /// The most receipts to list.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
 }

@@ -1,5 +1,5 @@
-//! `runlog compact`: the records of each run come to lie together, compressed if that is asked for,
-//! and dead space comes back.
+//! `runlog compact`: moves the records of each run together, compresses them if requested, and
+//! frees dead space.
 
 use std::path::Path;
 

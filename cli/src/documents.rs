@@ -5,19 +5,21 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use runlog::{
-    ContentType, Document, DocumentPage, DocumentSummary, Durability, Expected, NewRecord, RunLog,
-    Version,
+    ContentType, Document, DocumentPage, DocumentSummary, Durability, Erased, Expected, NewRecord,
+    Reader, Timestamp, Version,
 };
 use serde::Serialize;
 
 use crate::args::{DelArgs, DocsArgs, DocumentArgs, GetArgs, PutArgs, Type};
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
-use crate::json::{Payload, content_type};
-use crate::output::{self, Align, Output, complain, count, grouped, note, size};
-use crate::{store, time};
+use crate::json::Payload;
+use crate::message::more;
+use crate::output::{Output, complain, count, grouped, note, size};
+use crate::store;
+use crate::table::{self, Cell, Column};
 
-/// How many rows are asked for, and laid out in columns, at once.
+/// How many rows are read, and laid out in columns, at once.
 const PAGE: usize = 1000;
 
 /// A document, as `get` prints it.
@@ -25,35 +27,39 @@ const PAGE: usize = 1000;
 struct Row<'a> {
     namespace: &'a str,
     key: &'a str,
-    version: u64,
-    timestamp: String,
+    version: Version,
+    timestamp: Timestamp,
     kind: Option<&'a str>,
-    content_type: std::borrow::Cow<'static, str>,
+    content_type: ContentType,
     payload: Payload<'a>,
-}
-
-/// A document, as `docs` prints it.
-#[derive(Serialize)]
-struct ListedRow<'a> {
-    key: &'a str,
-    version: u64,
-    timestamp: String,
-    bytes: u64,
 }
 
 /// What was done.
 #[derive(Serialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 enum Done<'a> {
-    Put { namespace: &'a str, key: &'a str, version: u64, bytes: u64 },
-    Delete { namespace: &'a str, key: &'a str },
-    Erase { namespace: &'a str, key: &'a str, bytes: u64, pinned_extents: u64 },
+    Put {
+        namespace: &'a str,
+        key: &'a str,
+        version: Version,
+        bytes: u64,
+    },
+    Delete {
+        namespace: &'a str,
+        key: &'a str,
+    },
+    Erase {
+        namespace: &'a str,
+        key: &'a str,
+        #[serde(flatten)]
+        erased: Erased,
+    },
 }
 
 pub(crate) fn get(args: &GetArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
-    let log = store::open_existing(path)?;
+    let log = store::open_to_read(path)?;
     let DocumentArgs { namespace, key } = &args.document;
-    let found = log.get(namespace, key)?;
+    let found = log.docs().get(namespace, key)?;
     let document = found.ok_or_else(|| missing(&args.document))?;
     if args.raw {
         out.raw(document.payload())?;
@@ -63,8 +69,6 @@ pub(crate) fn get(args: &GetArgs, path: &Path, out: &mut Output) -> Result<Exit,
         out.line(document.payload())?;
     }
     out.flush()?;
-    drop(document);
-    log.close()?;
     Ok(Exit::Fine)
 }
 
@@ -72,10 +76,10 @@ fn row<'a>(args: &'a DocumentArgs, document: &'a Document) -> Row<'a> {
     Row {
         namespace: &args.namespace,
         key: &args.key,
-        version: document.version().0,
-        timestamp: time::precise(document.timestamp()),
+        version: document.version(),
+        timestamp: document.timestamp(),
         kind: document.kind(),
-        content_type: content_type(document.content_type()),
+        content_type: document.content_type(),
         payload: Payload::new(document.content_type(), document.payload()),
     }
 }
@@ -98,8 +102,8 @@ pub(crate) fn put(args: &PutArgs, path: &Path, out: &mut Output) -> Result<Exit,
         Some(version) => Expected::Version(Version(version)),
         None => Expected::Anything,
     };
-    let log = store::open_or_create(path)?;
-    let version = log.put_if(namespace, key, &record, expected)?.0;
+    let log = store::open_to_write(path, args.create)?;
+    let version = log.docs().put_if(namespace, key, &record, expected)?;
     log.close()?;
     let bytes = value.len() as u64;
     if out.is_json() {
@@ -130,7 +134,8 @@ fn value(args: &PutArgs) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// All bytes, unless there are more than a store takes: a pipe, or a file of holes, may be endless.
+/// All bytes, unless there are more than a store accepts: a pipe, or a file of holes, may be
+/// endless.
 fn whole(reader: impl io::Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.take(store::MAX_RECORD + 1).read_to_end(&mut bytes)?;
@@ -152,7 +157,7 @@ impl Type {
 }
 
 pub(crate) fn list(args: &DocsArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
-    let log = store::open_existing(path)?;
+    let log = store::open_to_read(path)?;
     let mut left = if args.all { usize::MAX } else { args.limit };
     let wanted = left;
     let mut after = args.after.clone();
@@ -170,50 +175,47 @@ pub(crate) fn list(args: &DocsArgs, path: &Path, out: &mut Output) -> Result<Exi
     }
     if let Some(after) = after {
         out.flush()?;
-        note(&format!("more documents: --after {after}, or --all"));
+        more("documents", Some(&after), "--all");
     }
     out.flush()?;
-    log.close()?;
     Ok(Exit::Fine)
 }
 
 fn next_page(
-    log: &RunLog,
+    log: &Reader,
     args: &DocsArgs,
     after: Option<&str>,
     limit: usize,
 ) -> Result<DocumentPage, Failure> {
-    Ok(log.list(&args.namespace, &args.prefix, after, limit)?)
+    Ok(log.docs().list(&args.namespace, &args.prefix, after, limit)?)
 }
 
 fn print(documents: &[DocumentSummary], out: &mut Output) -> Result<(), Failure> {
     if out.is_json() {
         for listed in documents {
-            let timestamp = time::precise(listed.at);
-            let (key, version, bytes) = (listed.key.as_str(), listed.version.0, listed.bytes);
-            out.object(&ListedRow { key, version, timestamp, bytes })?;
+            out.object(listed)?;
         }
         return Ok(());
     }
     if documents.is_empty() {
         return Ok(());
     }
-    let heading = [
-        ("KEY", Align::Left),
-        ("VERSION", Align::Right),
-        ("WRITTEN", Align::Left),
-        ("BYTES", Align::Right),
+    let columns = [
+        Column::id("KEY"),
+        Column::right("VERSION"),
+        Column::left("WRITTEN"),
+        Column::right("BYTES"),
     ];
-    let cells = |listed: &DocumentSummary| {
+    let cells = |listed: &DocumentSummary| -> [Cell; 4] {
         [
-            listed.key.clone(),
-            listed.version.0.to_string(),
-            time::seconds(listed.at),
-            size(listed.bytes),
+            listed.key.as_str().into(),
+            listed.version.0.to_string().into(),
+            out.time(listed.timestamp).into(),
+            size(listed.bytes).into(),
         ]
     };
-    let rows: Vec<[String; 4]> = documents.iter().map(cells).collect();
-    output::table(out, heading, &rows)?;
+    let rows: Vec<_> = documents.iter().map(cells).collect();
+    table::write(out, &columns, &rows)?;
     Ok(())
 }
 
@@ -221,11 +223,10 @@ pub(crate) fn delete(args: &DelArgs, path: &Path, out: &mut Output) -> Result<Ex
     let DocumentArgs { namespace, key } = &args.document;
     let log = store::open_existing(path)?;
     let (done, told, pinned) = if args.erase {
-        // Also of what was deleted before there may be bytes.
-        let erased = log.erase(namespace, key)?;
-        let (bytes, pinned_extents) = (erased.bytes, erased.pinned_extents);
-        (Done::Erase { namespace, key, bytes, pinned_extents }, "erased", pinned_extents)
-    } else if log.delete(namespace, key)? {
+        // There may be bytes of deleted values too.
+        let erased = log.docs().erase(namespace, key)?;
+        (Done::Erase { namespace, key, erased }, "erased", erased.pinned_extents)
+    } else if log.docs().delete(namespace, key)? {
         (Done::Delete { namespace, key }, "deleted", 0)
     } else {
         return Err(missing(&args.document));
@@ -239,8 +240,8 @@ pub(crate) fn delete(args: &DelArgs, path: &Path, out: &mut Output) -> Result<Ex
     if pinned == 0 {
         return Ok(Exit::Fine);
     }
-    // No other process reads here, so this is not expected; but it must not be passed over.
+    // No other process reads here, so this is not expected; but it must be reported.
     let extents = count(pinned, "extent");
-    complain(&format!("{extents} may still have bytes of it, since somebody reads there"));
+    complain(&format!("{extents} may still have bytes of it, since a reader holds them"));
     Ok(Exit::Error)
 }

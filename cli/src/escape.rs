@@ -1,8 +1,9 @@
 //! Text that is safe to show on a terminal.
 //!
-//! Ids, payloads, paths and arguments are other people's bytes: they may hold sequences that move
-//! the cursor, hide text, reorder it or retitle the window. [`is_plain`] is the one rule of what
-//! comes through; [`crate::output`] applies it to all that a command prints.
+//! Ids, payloads, paths and arguments are untrusted bytes: they may have sequences that move the
+//! cursor, hide text, reorder it or change the title of the window. [`is_plain`] decides which
+//! characters are printed unchanged; [`crate::output`] applies it to everything that a command
+//! prints.
 //!
 //! | | a character that is not plain | a byte that is not UTF-8 |
 //! |---|---|---|
@@ -23,16 +24,16 @@ pub(crate) fn is_plain(character: char) -> bool {
     }
 }
 
-/// Whether the standard library prints it in `{:?}`: it knows the categories of Unicode.
+/// Whether the standard library prints it unchanged in `{:?}`: it knows the categories of Unicode.
 fn is_printable(character: char) -> bool {
-    // Behind a letter, since a combining mark that stands behind nothing is escaped.
+    // Behind a letter, since the library escapes a combining mark without one.
     let mut text = [b'a'; 5];
     let len = character.encode_utf8(&mut text[1..]).len();
     std::str::from_utf8(&text[..=len]).is_ok_and(|text| text.escape_debug().nth(2).is_none())
 }
 
-/// Letters, marks and symbols that print nothing: the property `Default_Ignorable_Code_Point`, as
-/// far as it has others than formats, and two that are blank.
+/// Letters, marks and symbols that print nothing: those with the property
+/// `Default_Ignorable_Code_Point` that are not formats, and two blank ones.
 fn is_invisible(character: char) -> bool {
     matches!(
         character,
@@ -66,7 +67,7 @@ pub(crate) fn write_text(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
 /// Writes a part of a JSON text that is whole, or the inside of one of its strings.
 pub(crate) fn write_json(out: &mut (impl Write + ?Sized), text: &str) -> io::Result<()> {
     write_with(out, text, |out, character| {
-        // In JSON these stand between tokens only, where a blank is as good, and all others in
+        // In JSON these are between tokens only, where a space means the same; all others are in
         // strings only.
         if character < ' ' {
             return out.write_all(b" ");
@@ -79,7 +80,7 @@ pub(crate) fn write_json(out: &mut (impl Write + ?Sized), text: &str) -> io::Res
     })
 }
 
-/// Writes what is plain as it is, and the rest as `escape` does.
+/// Writes plain characters unchanged, and the rest with `escape`.
 fn write_with<W: Write + ?Sized>(
     out: &mut W,
     text: &str,

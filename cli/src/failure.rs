@@ -1,4 +1,4 @@
-//! How a command ends: [`Exit`] when it ran to its end, [`Failure`] when it could not.
+//! How a command ends: [`Exit`] if it completed, [`Failure`] if it could not.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use crate::escape::shown;
 
-/// The documented exit codes. Code 2, usage, is clap's.
+/// The documented exit codes. Code 2 is clap's, for wrong usage, and that of a failed search, as it
+/// is grep's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
     /// All is well.
@@ -18,16 +19,26 @@ pub(crate) enum Exit {
     Damage,
     /// Another process has the store open.
     Busy,
+    /// A search failed, or could not read a record.
+    Trouble,
+}
+
+impl Exit {
+    /// The exit code.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Fine => 0,
+            Self::Error => 1,
+            Self::Damage => 3,
+            Self::Busy => 4,
+            Self::Trouble => 2,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Fine => 0,
-            Exit::Error => 1,
-            Exit::Damage => 3,
-            Exit::Busy => 4,
-        })
+        Self::from(exit.code())
     }
 }
 
@@ -36,16 +47,25 @@ impl From<Exit> for ExitCode {
 pub(crate) enum Failure {
     /// The store refused.
     Store(runlog::Error),
-    /// Standard output does not take more.
+    /// Standard output accepts no more.
     Output(io::Error),
     /// A file beside the store could not be used.
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Anything that one sentence says.
+    /// No run has the name of an argument, or several have.
+    NoRun {
+        /// What is wrong.
+        message: String,
+        /// Whether several runs have it.
+        is_ambiguous: bool,
+        /// Those runs, or others with similar names, each as `AGENT/RUN`.
+        candidates: Vec<String>,
+    },
+    /// A failure that is described by a sentence.
     Said(String),
 }
 
@@ -58,9 +78,24 @@ impl Failure {
         Self::Said(message.into())
     }
 
-    /// Whether the reader of standard output has gone, which is its right.
+    /// Whether the reader of standard output has closed it, which is not an error.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// What kind of failure it is, as a word of docs/schema/messages.schema.json.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Store(error) if error.is_busy() => "busy",
+            Self::Store(error) if error.is_corruption() => "damage",
+            Self::Store(error) if error.is_not_found() => "not_found",
+            Self::Store(_) => "store",
+            Self::Output(_) => "output",
+            Self::File { .. } => "file",
+            Self::NoRun { is_ambiguous: true, .. } => "ambiguous",
+            Self::NoRun { .. } => "no_run",
+            Self::Said(_) => "other",
+        }
     }
 
     pub(crate) fn exit(&self) -> Exit {
@@ -80,6 +115,14 @@ impl fmt::Display for Failure {
             Self::Output(error) => write!(f, "cannot write the output: {error}"),
             Self::File { path, source } => write!(f, "{}: {source}", shown(path)),
             Self::Said(message) => f.write_str(message),
+            Self::NoRun { message, is_ambiguous, candidates } => {
+                f.write_str(message)?;
+                match candidates.as_slice() {
+                    [] => Ok(()),
+                    names if *is_ambiguous => write!(f, ": {}", names.join(", ")),
+                    names => write!(f, "; did you mean {}?", names.join(", ")),
+                }
+            }
         }
     }
 }

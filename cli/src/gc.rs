@@ -1,14 +1,16 @@
-//! `runlog gc`: evicts the runs that the limits do not keep, or tells which ones it would.
+//! `runlog gc`: evicts the runs that exceed the limits, or shows which ones it would evict.
 //!
-//! - Without a limit nothing can go: that is a dry run, and said.
-//! - Nothing is left to the background, since this process ends: what is dead is given back before
-//!   the report, which is printed also where that failed.
+//! - Without a limit nothing can be evicted: the command reports that it is a dry run.
+//! - A dry run only reads the store, so that another process may write it meanwhile.
+//! - Nothing is left to the background, since this process ends: dead space is freed before the
+//!   report, which is printed also if that failed.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use runlog::{
-    AgentId, GcPlan, HeldRun, PlannedEviction, ProtectedRun, Protection, Retention, RunLog,
+    AgentId, GcPlan, HeldRun, PlannedEviction, ProtectedRun, Protection, ReadLog, Retention,
+    RunQuery,
 };
 use serde::Serialize;
 
@@ -16,8 +18,10 @@ use crate::amount::{age, exact_size};
 use crate::args::GcArgs;
 use crate::escape::cut;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Align, Output, complain, count, note, size};
-use crate::{store, time};
+use crate::message::damaged;
+use crate::output::{Output, count, note, size};
+use crate::store;
+use crate::table::{self, Cell, Column};
 
 /// How many characters of the reason of a hold are shown in a table.
 const CUT: usize = 80;
@@ -26,21 +30,11 @@ const CUT: usize = 80;
 #[derive(Serialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 enum Row<'a> {
-    Evict {
-        run: &'a str,
-        agent: &'a str,
-        status: &'static str,
-        ended_at: String,
-        rule: &'static str,
-        bytes: u64,
-    },
+    Evict(&'a PlannedEviction),
     Protect {
-        run: &'a str,
-        agent: &'a str,
-        rule: &'static str,
-        protection: &'static str,
+        #[serde(flatten)]
+        run: &'a ProtectedRun,
         reason: Option<&'a str>,
-        bytes: u64,
     },
     Total {
         dry_run: bool,
@@ -69,32 +63,26 @@ struct Report<'a> {
 
 pub(crate) fn run(args: &GcArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let policy = policy(args)?;
-    let log = store::open_existing(path)?;
     if policy.is_unlimited() {
-        note("no limit is given (--keep, --max-age, --max-bytes): a dry run, nothing goes");
+        note("no limit is given (--keep, --max-age, --max-bytes): a dry run, nothing is evicted");
     }
+    if args.dry_run || policy.is_unlimited() {
+        let log = store::open_to_read(path)?;
+        tell_unknown(&log, args)?;
+        let (held, exit) = held(&log)?;
+        let (plan, file_bytes) = (log.gc_plan(&policy)?, log.stats()?.file_len);
+        let (reasons, is_dry) = (reasons(&held), true);
+        Report { plan: &plan, reasons, is_dry, freed: 0, file_bytes }.print(args, out)?;
+        return Ok(exit);
+    }
+    let log = store::open_existing(path)?;
     tell_unknown(&log, args)?;
     let (held, exit) = held(&log)?;
-    let is_dry = args.dry_run || policy.is_unlimited();
     let before = taken(&log)?;
-    let (plan, given_back) = if is_dry {
-        (log.gc_plan(&policy)?, Ok(()))
-    } else {
-        (log.gc(&policy)?.plan, log.reclaim())
-    };
-    let report = Report {
-        plan: &plan,
-        reasons: reasons(&held),
-        is_dry,
-        freed: if is_dry { 0 } else { before.saturating_sub(taken(&log)?) },
-        file_bytes: log.stats()?.file_len,
-    };
-    if out.is_json() {
-        report.json(out)?;
-    } else {
-        report.text(args, out)?;
-    }
-    out.flush()?;
+    let (plan, given_back) = (log.gc(&policy)?.plan, log.reclaim());
+    let (freed, file_bytes) = (before.saturating_sub(taken(&log)?), log.stats()?.file_len);
+    let (reasons, is_dry) = (reasons(&held), false);
+    Report { plan: &plan, reasons, is_dry, freed, file_bytes }.print(args, out)?;
     given_back?;
     log.close()?;
     Ok(exit)
@@ -113,22 +101,22 @@ fn policy(args: &GcArgs) -> Result<Retention, Failure> {
     Ok(policy)
 }
 
-/// An agent that has no runs is most likely mistyped. Nothing goes by that, so it is no error.
-fn tell_unknown(log: &RunLog, args: &GcArgs) -> Result<(), Failure> {
+/// An agent without runs is probably mistyped. It evicts nothing, so it is not an error.
+fn tell_unknown(log: &impl ReadLog, args: &GcArgs) -> Result<(), Failure> {
     for agent in &args.agents {
-        if log.runs(agent, None, 1)?.runs.is_empty() {
+        if log.list_runs(&RunQuery::new().agent(agent).limit(1))?.runs.is_empty() {
             note(&format!("agent {agent} has no runs"));
         }
     }
     Ok(())
 }
 
-/// The runs that are held. A reason that cannot be read costs the reasons, and nothing else.
-fn held(log: &RunLog) -> Result<(Vec<HeldRun>, Exit), Failure> {
+/// The held runs. If a reason cannot be read, only the reasons are missing.
+fn held(log: &impl ReadLog) -> Result<(Vec<HeldRun>, Exit), Failure> {
     match log.held_runs() {
         Ok(held) => Ok((held, Exit::Fine)),
         Err(error) if error.is_corruption() => {
-            complain(&error.to_string());
+            damaged(&error.to_string());
             Ok((Vec::new(), Exit::Damage))
         }
         Err(error) => Err(error.into()),
@@ -141,32 +129,27 @@ fn reasons(held: &[HeldRun]) -> HashMap<(&str, &str), &str> {
 }
 
 /// The bytes of the file that are in use.
-fn taken(log: &RunLog) -> Result<u64, Failure> {
+fn taken(log: &impl ReadLog) -> Result<u64, Failure> {
     let stats = log.stats()?;
     Ok(stats.file_len.saturating_sub(stats.free_extents.saturating_mul(stats.extent_len)))
 }
 
 impl Report<'_> {
+    fn print(&self, args: &GcArgs, out: &mut Output) -> Result<(), Failure> {
+        if out.is_json() {
+            self.json(out)?;
+        } else {
+            self.text(args, out)?;
+        }
+        Ok(out.flush()?)
+    }
+
     fn json(&self, out: &mut Output) -> Result<(), Failure> {
         for run in &self.plan.evict {
-            out.object(&Row::Evict {
-                run: run.run.as_str(),
-                agent: run.agent.as_str(),
-                status: run.status.as_str(),
-                ended_at: time::precise(run.ended_at),
-                rule: run.rule.as_str(),
-                bytes: run.bytes,
-            })?;
+            out.object(&Row::Evict(run))?;
         }
         for run in &self.plan.protected {
-            out.object(&Row::Protect {
-                run: run.run.as_str(),
-                agent: run.agent.as_str(),
-                rule: run.rule.as_str(),
-                protection: run.protection.as_str(),
-                reason: self.reason(run),
-                bytes: run.bytes,
-            })?;
+            out.object(&Row::Protect { run, reason: self.reason(run) })?;
         }
         let totals = &self.plan.totals;
         out.object(&Row::Total {
@@ -185,7 +168,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// Why somebody holds the run.
+    /// Why the run is held.
     fn reason(&self, run: &ProtectedRun) -> Option<&str> {
         if run.protection != Protection::Held {
             return None;
@@ -212,16 +195,16 @@ impl Report<'_> {
         if self.plan.evict.is_empty() {
             return Ok(());
         }
-        let heading = [
-            (if self.is_dry { "WOULD GO" } else { "GONE" }, Align::Left),
-            ("AGENT", Align::Left),
-            ("STATUS", Align::Left),
-            ("ENDED", Align::Left),
-            ("RULE", Align::Left),
-            ("SIZE", Align::Right),
+        let columns = [
+            Column::id(if self.is_dry { "WOULD GO" } else { "GONE" }),
+            Column::id("AGENT"),
+            Column::left("STATUS"),
+            Column::left("ENDED").optional(0),
+            Column::left("RULE"),
+            Column::right("SIZE"),
         ];
-        let rows: Vec<_> = self.plan.evict.iter().map(evicted_cells).collect();
-        output::table(out, heading, &rows)?;
+        let rows: Vec<_> = self.plan.evict.iter().map(|run| evicted_cells(run, out)).collect();
+        table::write(out, &columns, &rows)?;
         out.line("")?;
         Ok(())
     }
@@ -230,21 +213,21 @@ impl Report<'_> {
         if self.plan.protected.is_empty() {
             return Ok(());
         }
-        let heading = [
-            ("PROTECTED", Align::Left),
-            ("AGENT", Align::Left),
-            ("RULE", Align::Left),
-            ("SIZE", Align::Right),
-            ("WHY", Align::Left),
+        let columns = [
+            Column::id("PROTECTED"),
+            Column::id("AGENT"),
+            Column::left("RULE"),
+            Column::right("SIZE"),
+            Column::text("WHY"),
         ];
         let rows: Vec<_> =
             self.plan.protected.iter().map(|run| self.protected_cells(run)).collect();
-        output::table(out, heading, &rows)?;
+        table::write(out, &columns, &rows)?;
         out.line("")?;
         Ok(())
     }
 
-    fn protected_cells(&self, run: &ProtectedRun) -> [String; 5] {
+    fn protected_cells(&self, run: &ProtectedRun) -> [Cell; 5] {
         let mut why = run.protection.as_str().to_owned();
         if let Some(reason) = self.reason(run) {
             let shown = cut(reason.as_bytes(), CUT);
@@ -253,11 +236,11 @@ impl Report<'_> {
             why.push_str(if shown.len() < reason.len() { " ..." } else { "" });
         }
         [
-            run.run.to_string(),
-            run.agent.to_string(),
-            run.rule.as_str().to_owned(),
-            size(run.bytes),
-            why,
+            run.run.as_str().into(),
+            run.agent.as_str().into(),
+            run.rule.as_str().into(),
+            size(run.bytes).into(),
+            why.into(),
         ]
     }
 
@@ -274,24 +257,26 @@ impl Report<'_> {
         out.line(format!("{kept} {staying}, {}{in_progress}", size(totals.kept_bytes)))?;
         if totals.excess_bytes > 0 {
             let excess = size(totals.excess_bytes);
-            out.line(format!("that is {excess} more than --max-bytes, and no other run may go"))?;
+            out.line(format!(
+                "that is {excess} more than --max-bytes; no other run can be evicted"
+            ))?;
         }
         Ok(())
     }
 }
 
-fn evicted_cells(run: &PlannedEviction) -> [String; 6] {
+fn evicted_cells(run: &PlannedEviction, out: &Output) -> [Cell; 6] {
     [
-        run.run.to_string(),
-        run.agent.to_string(),
-        run.status.as_str().to_owned(),
-        time::seconds(run.ended_at),
-        run.rule.as_str().to_owned(),
-        size(run.bytes),
+        run.run.as_str().into(),
+        run.agent.as_str().into(),
+        run.status.as_str().into(),
+        out.time(run.ended_at).into(),
+        run.rule.as_str().into(),
+        size(run.bytes).into(),
     ]
 }
 
-/// The limits as they were understood, in a form that can be given again.
+/// The limits as they were parsed, in a form that can be parsed again.
 fn limits(args: &GcArgs) -> String {
     let mut said = Vec::new();
     said.extend(args.keep.filter(|n| *n > 0).map(|n| format!("--keep {n}")));

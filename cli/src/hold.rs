@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::args::{HoldArgs, RunArgs};
 use crate::failure::{Exit, Failure};
+use crate::find;
 use crate::output::Output;
 use crate::store;
 
@@ -21,7 +22,7 @@ struct Row<'a> {
 
 pub(crate) fn hold(args: &HoldArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_existing(path)?;
-    let run = log.run(args.run.named())?;
+    let run = find::run_to_change(&log, &args.run)?;
     let changed = log.hold((run.agent.as_str(), run.run.as_str()), &args.reason)?;
     log.close()?;
     let done = match (changed, run.held) {
@@ -34,7 +35,7 @@ pub(crate) fn hold(args: &HoldArgs, path: &Path, out: &mut Output) -> Result<Exi
 
 pub(crate) fn release(args: &RunArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_existing(path)?;
-    let run = log.run(args.named())?;
+    let run = find::run_to_change(&log, args)?;
     let changed = log.release((run.agent.as_str(), run.run.as_str()))?;
     log.close()?;
     let done = if changed { "is released" } else { "was not held" };

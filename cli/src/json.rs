@@ -1,84 +1,49 @@
 //! The JSON objects that several commands print, and payloads as JSON values.
 
-use std::borrow::Cow;
+use std::ops::Deref;
 
 use base64::display::Base64Display;
 use base64::prelude::BASE64_STANDARD;
-use runlog::{ContentType, Record, RunSummary};
+use runlog::{ContentType, Record, Seq, Timestamp};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::time;
+use crate::formats::facts::Facts;
 
-/// A run, as `ls` prints it.
-#[derive(Debug, Serialize)]
-pub(crate) struct RunRow<'a> {
-    run: &'a str,
-    agent: &'a str,
-    status: &'static str,
-    started_at: String,
-    ended_at: Option<String>,
-    records: u64,
-    bytes: u64,
-    held: bool,
-}
-
-impl<'a> From<&'a RunSummary> for RunRow<'a> {
-    fn from(summary: &'a RunSummary) -> Self {
-        Self {
-            run: summary.run.as_str(),
-            agent: summary.agent.as_str(),
-            status: summary.status.as_str(),
-            started_at: time::precise(summary.started_at),
-            ended_at: summary.ended_at.map(time::precise),
-            records: summary.records,
-            bytes: summary.bytes,
-            held: summary.held,
-        }
-    }
-}
-
-/// A record, as `show` prints it.
+/// A record, as `show`, `tail` and `search` print it.
 #[derive(Debug, Serialize)]
 pub(crate) struct RecordRow<'a> {
-    seq: u64,
-    timestamp: String,
+    seq: Seq,
+    timestamp: Timestamp,
     kind: Option<&'a str>,
-    content_type: Cow<'static, str>,
+    content_type: ContentType,
+    /// What the record of an imported run says of itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    facts: Option<Facts>,
     payload: Payload<'a>,
 }
 
-impl<'a> From<&'a Record> for RecordRow<'a> {
-    fn from(record: &'a Record) -> Self {
+impl<'a> RecordRow<'a> {
+    pub(crate) fn new<B: Deref<Target = [u8]>>(
+        record: &'a Record<B>,
+        facts: Option<Facts>,
+    ) -> Self {
         Self {
-            seq: record.seq().0,
-            timestamp: time::precise(record.timestamp()),
+            facts,
+            seq: record.seq(),
+            timestamp: record.timestamp(),
             kind: record.kind(),
-            content_type: content_type(record.content_type()),
+            content_type: record.content_type(),
             payload: Payload::new(record.content_type(), record.payload()),
         }
     }
 }
 
-/// The name of a content type. Applications' own are `custom:N`.
-pub(crate) fn content_type(content_type: ContentType) -> Cow<'static, str> {
-    Cow::Borrowed(match content_type {
-        ContentType::BYTES => "bytes",
-        ContentType::JSON => "json",
-        ContentType::TEXT => "text",
-        ContentType::JSON_LINE => "json_line",
-        ContentType::MSGPACK => "msgpack",
-        ContentType::CBOR => "cbor",
-        other if other.code() >= 128 => return Cow::Owned(format!("custom:{}", other.code())),
-        other => return Cow::Owned(format!("unknown:{}", other.code())),
-    })
-}
-
 /// A payload inside of a JSON object.
 ///
-/// - JSON (content types `json` and `json_line`) as the value it is, digit by digit as it came,
-///   which [`Output::object`](crate::output::Output::object) brings into one line;
+/// - JSON (content types `json` and `json_line`) as its value, with all digits unchanged;
+///   [`Output::object`](crate::output::Output::object) brings it into one line;
 /// - other UTF-8 as a string;
 /// - anything else as `{"base64": "..."}`.
 #[derive(Debug)]
@@ -135,12 +100,5 @@ mod tests {
         assert_eq!(json(ContentType::JSON_LINE, b"{torn"), r#""{torn""#);
         assert_eq!(json(ContentType::BYTES, b"{}"), r#""{}""#);
         assert_eq!(json(ContentType::TEXT, b"\xff\x00"), r#"{"base64":"/wA="}"#);
-    }
-
-    #[test]
-    fn content_types_have_names() {
-        assert_eq!(content_type(ContentType::JSON_LINE), "json_line");
-        assert_eq!(content_type(ContentType::from_code(200)), "custom:200");
-        assert_eq!(content_type(ContentType::from_code(99)), "unknown:99");
     }
 }

@@ -1,112 +1,306 @@
-//! `runlog ls`: runs newest first, page by page, or the agents.
+//! `runlog ls`: runs, page by page, or the agents.
 
 use std::path::Path;
 
-use runlog::{Cursor, RunLog, RunPage, RunStatus, RunSummary};
+use regex::Regex;
+use runlog::{Cursor, Reader, RunQuery, RunStatus, RunSummary, Timestamp};
 use serde::Serialize;
 
-use crate::args::{LsArgs, Status};
+use crate::args::{Status, parse_time};
 use crate::failure::{Exit, Failure};
-use crate::json::RunRow;
-use crate::output::{self, Align, Output, note};
-use crate::{store, time};
+use crate::formats::title;
+use crate::message::more;
+use crate::output::{self, Output, note};
+use crate::screen::Style;
+use crate::store;
+use crate::table::{self, Cell, Column};
 
-/// How many rows are asked for, and laid out in columns, at once.
+/// How many rows are read, and laid out in columns, at once.
 const PAGE: usize = 1000;
 
+/// The options of `ls`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LsArgs {
+    /// Only the runs of this agent.
+    #[arg(long)]
+    agent: Option<String>,
+
+    /// Only the runs with this status; may be repeated.
+    #[arg(long)]
+    status: Vec<Status>,
+
+    /// Only the runs that started at this time (2026-01-31T12:00:00Z) or later.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    since: Option<Timestamp>,
+
+    /// Only the runs that started before this time.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    until: Option<Timestamp>,
+
+    /// Only the runs that are held.
+    #[arg(long)]
+    held: bool,
+
+    /// Only the runs whose AGENT/RUN or title matches this regular expression, in upper or lower
+    /// case.
+    #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
+    grep: Option<Regex>,
+
+    /// What to sort by: the newest first, or the largest first.
+    #[arg(long, value_name = "WHAT", default_value = "age")]
+    sort: Sort,
+
+    /// List the oldest runs first, or the smallest.
+    #[arg(short, long)]
+    reverse: bool,
+
+    /// List the oldest runs first.
+    #[arg(long, conflicts_with_all = ["sort", "reverse"])]
+    oldest: bool,
+
+    /// The most runs to list.
+    #[arg(long, default_value_t = 20, conflicts_with = "all")]
+    limit: usize,
+
+    /// List all.
+    #[arg(long)]
+    all: bool,
+
+    /// Continue behind the place that an earlier `ls` printed.
+    #[arg(long, value_name = "CURSOR", conflicts_with = "sort")]
+    after: Option<String>,
+
+    /// With --json: print titles too, each as a string or null.
+    #[arg(long, requires = "json")]
+    titles: bool,
+
+    /// List the agents instead of the runs.
+    #[arg(long, conflicts_with_all = ["agent", "status", "since", "until", "held", "oldest"])]
+    #[arg(conflicts_with_all = ["after", "grep", "sort", "reverse", "titles"])]
+    agents: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Sort {
+    /// By the time of the start.
+    Age,
+    /// By the bytes of all payloads.
+    Size,
+}
+
+/// A run, and what it is about.
+#[derive(Debug, Serialize)]
+pub(crate) struct Listed {
+    #[serde(flatten)]
+    run: RunSummary,
+    #[serde(skip_serializing_if = "Title::is_unread")]
+    title: Title,
+}
+
+/// The title of a run, which is read only where it is asked for.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Title {
+    Unread,
+    Read(Option<String>),
+}
+
+impl Title {
+    fn is_unread(&self) -> bool {
+        matches!(self, Self::Unread)
+    }
+}
+
+impl From<RunSummary> for Listed {
+    fn from(run: RunSummary) -> Self {
+        Self { run, title: Title::Unread }
+    }
+}
+
+impl Listed {
+    fn title(&self) -> Option<&str> {
+        match &self.title {
+            Title::Unread => None,
+            Title::Read(title) => title.as_deref(),
+        }
+    }
+}
+
+fn parse_pattern(text: &str) -> Result<Regex, String> {
+    let built = regex::RegexBuilder::new(text).case_insensitive(true).build();
+    built.map_err(|error| format!("not a regular expression: {error}"))
+}
+
 pub(crate) fn run(args: &LsArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
-    let log = store::open_existing(path)?;
+    let log = store::open_to_read(path)?;
     if args.agents {
         agents(&log, args, out)?;
     } else {
-        runs(&log, args, out)?;
+        let lists = Lists { log: &log, args, titles: !out.is_json() || args.titles };
+        if args.sort == Sort::Size { lists.by_size(out)? } else { lists.by_age(out)? }
     }
     out.flush()?;
-    log.close()?;
     Ok(Exit::Fine)
 }
 
-fn runs(log: &RunLog, args: &LsArgs, out: &mut Output) -> Result<(), Failure> {
-    let mut after = match &args.after {
-        Some(text) => Some(text.parse::<Cursor>()?),
-        None => None,
-    };
-    let mut left = if args.all { usize::MAX } else { args.limit };
-    let wanted = left;
-    while left > 0 {
-        // Never more than may be printed, so that the page's cursor is where printing stopped.
-        let page = next_page(log, args, after.as_ref(), left.min(PAGE))?;
-        let rows: Vec<&RunSummary> =
-            page.runs.iter().filter(|run| args.status.is_none_or(|s| s.is(run.status))).collect();
-        left -= rows.len();
-        print(&rows, out)?;
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    if left == wanted && wanted > 0 && !out.is_json() {
-        note("no runs");
-    }
-    // The cursor of a full page may stand at the very end.
-    if let Some(cursor) = after
-        && !next_page(log, args, Some(&cursor), 1)?.runs.is_empty()
-    {
-        out.flush()?;
-        note(&format!("more runs: --after {cursor}, or --all"));
-    }
-    Ok(())
+/// Lists of runs.
+struct Lists<'a> {
+    log: &'a Reader,
+    args: &'a LsArgs,
+    /// Whether titles are shown.
+    titles: bool,
 }
 
-/// The next runs in the order that was asked for. The status is left to the caller, except that
-/// the store knows its runs in progress.
-fn next_page(
-    log: &RunLog,
-    args: &LsArgs,
-    after: Option<&Cursor>,
-    limit: usize,
-) -> Result<RunPage, Failure> {
-    Ok(match (&args.agent, args.status) {
-        (Some(agent), _) => log.runs(agent, after, limit)?,
-        (None, Some(Status::InProgress)) => log.in_progress(after, limit)?,
-        (None, _) => log.all_runs(after, limit)?,
-    })
+impl Lists<'_> {
+    /// Prints page by page, so that nothing waits for the rest.
+    fn by_age(&self, out: &mut Output) -> Result<(), Failure> {
+        let query = query(self.args);
+        let mut after = match &self.args.after {
+            Some(text) => Some(text.parse::<Cursor>()?),
+            None => None,
+        };
+        let wanted = if self.args.all { usize::MAX } else { self.args.limit };
+        let (mut printed, mut rest) = (0, None);
+        while printed < wanted {
+            // With a pattern, some of a page are not listed.
+            let some = if self.args.grep.is_some() { PAGE } else { (wanted - printed).min(PAGE) };
+            let page = self.log.list_runs(&query.clone().after(after).limit(some))?;
+            after = page.next;
+            let mut rows = Vec::new();
+            for run in page.runs {
+                let Some(listed) = self.matching(run) else { continue };
+                if printed + rows.len() == wanted {
+                    after = None;
+                    rest = rows.last().map(|last: &Listed| Cursor::from(&last.run));
+                    break;
+                }
+                rows.push(listed);
+            }
+            printed += rows.len();
+            self.print(rows, out)?;
+            if after.is_none() {
+                break;
+            }
+        }
+        if printed == 0 && wanted > 0 && !out.is_json() {
+            note("no runs");
+        }
+        if let Some(cursor) = rest.or(after).filter(|_| wanted > 0) {
+            out.flush()?;
+            more("runs", Some(&cursor.to_string()), "--all");
+        }
+        Ok(())
+    }
+
+    /// The largest first; all are read for that.
+    fn by_size(&self, out: &mut Output) -> Result<(), Failure> {
+        let mut runs = self.log.runs(&query(self.args)).collect::<Result<Vec<_>, _>>()?;
+        // Of the same size, in the order of age.
+        runs.sort_by_key(|run| if self.args.reverse { run.bytes } else { u64::MAX - run.bytes });
+        let wanted = if self.args.all { usize::MAX } else { self.args.limit };
+        let mut matching = runs.into_iter().filter_map(|run| self.matching(run));
+        let rows: Vec<Listed> = matching.by_ref().take(wanted).collect();
+        let has_more = wanted > 0 && matching.next().is_some();
+        if rows.is_empty() && wanted > 0 && !out.is_json() {
+            note("no runs");
+        }
+        self.print(rows, out)?;
+        if has_more {
+            out.flush()?;
+            more("runs", None, "--limit N, or --all");
+        }
+        Ok(())
+    }
+
+    /// The run, if it matches the pattern.
+    fn matching(&self, run: RunSummary) -> Option<Listed> {
+        let Some(grep) = &self.args.grep else { return Some(run.into()) };
+        if grep.is_match(&format!("{}/{}", run.agent, run.run)) {
+            return Some(run.into());
+        }
+        let title = title::of(self.log, &run)?;
+        grep.is_match(&title).then_some(Listed { run, title: Title::Read(Some(title)) })
+    }
+
+    fn print(&self, mut rows: Vec<Listed>, out: &mut Output) -> Result<(), Failure> {
+        for listed in &mut rows {
+            if !self.titles {
+                listed.title = Title::Unread;
+            } else if listed.title.is_unread() {
+                listed.title = Title::Read(title::of(self.log, &listed.run));
+            }
+        }
+        print(&rows, out)
+    }
+}
+
+/// What the arguments ask for, without the page.
+fn query(args: &LsArgs) -> RunQuery {
+    let mut query = RunQuery::new();
+    if let Some(agent) = &args.agent {
+        query = query.agent(agent);
+    }
+    for status in &args.status {
+        query = query.status(status.wanted());
+    }
+    if let Some(at) = args.since {
+        query = query.since(at);
+    }
+    if let Some(at) = args.until {
+        query = query.until(at);
+    }
+    if args.held {
+        query = query.held(true);
+    }
+    let oldest_first = args.oldest || (args.reverse && args.sort == Sort::Age);
+    if oldest_first { query.oldest_first() } else { query }
 }
 
 /// Prints runs as JSON Lines or as a table.
-pub(crate) fn print(runs: &[&RunSummary], out: &mut Output) -> Result<(), Failure> {
+pub(crate) fn print(rows: &[Listed], out: &mut Output) -> Result<(), Failure> {
     if out.is_json() {
-        for run in runs {
-            out.object(&RunRow::from(*run))?;
+        for listed in rows {
+            out.object(listed)?;
         }
         return Ok(());
     }
-    if runs.is_empty() {
+    if rows.is_empty() {
         return Ok(());
     }
-    let heading = [
-        ("RUN", Align::Left),
-        ("AGENT", Align::Left),
-        ("STATUS", Align::Left),
-        ("STARTED", Align::Left),
-        ("ENDED", Align::Left),
-        ("RECORDS", Align::Right),
-        ("BYTES", Align::Right),
+    let columns = [
+        Column::id("RUN"),
+        Column::id("AGENT"),
+        Column::left("STATUS"),
+        Column::left("STARTED"),
+        Column::left("ENDED").optional(0),
+        Column::right("RECORDS").optional(1),
+        Column::right("BYTES").optional(2),
+        Column::text("TITLE"),
     ];
-    let rows: Vec<[String; 7]> = runs.iter().map(|run| cells(run)).collect();
-    output::table(out, heading, &rows)?;
+    let cells: Vec<[Cell; 8]> = rows.iter().map(|listed| cells(listed, out)).collect();
+    table::write(out, &columns, &cells)?;
     Ok(())
 }
 
-fn cells(run: &RunSummary) -> [String; 7] {
+fn cells(listed: &Listed, out: &Output) -> [Cell; 8] {
+    let run = &listed.run;
+    let time = |at| out.screen().map_or_else(|| out.time(at), |screen| screen.minute(at));
+    let started = if run.started { time(run.started_at) } else { "not started".to_owned() };
+    let style = match run.status {
+        RunStatus::Completed => Style::Good,
+        RunStatus::Failed => Style::Bad,
+        RunStatus::InProgress => Style::Lively,
+        _ => Style::Plain,
+    };
     [
-        run.run.to_string(),
-        run.agent.to_string(),
-        run.status.as_str().to_owned(),
-        if run.started { time::seconds(run.started_at) } else { "not started".to_owned() },
-        run.ended_at.map_or_else(|| "-".to_owned(), time::seconds),
-        output::grouped(run.records),
-        output::size(run.bytes),
+        Cell::styled(run.run.as_str(), Style::Strong),
+        run.agent.as_str().into(),
+        Cell::styled(run.status.as_str(), style),
+        started.into(),
+        run.ended_at.map_or_else(|| "-".to_owned(), time).into(),
+        output::grouped(run.records).into(),
+        output::size(run.bytes).into(),
+        listed.title().unwrap_or_default().into(),
     ]
 }
 
@@ -115,13 +309,13 @@ struct AgentRow<'a> {
     agent: &'a str,
 }
 
-fn agents(log: &RunLog, args: &LsArgs, out: &mut Output) -> Result<(), Failure> {
+fn agents(log: &Reader, args: &LsArgs, out: &mut Output) -> Result<(), Failure> {
     let mut left = if args.all { usize::MAX } else { args.limit };
     let mut after = None;
     while left > 0 {
-        // One more than wanted tells whether there are more.
+        // One more than requested shows whether there are more.
         let page = log.agents(after.as_ref(), left.min(PAGE).saturating_add(1))?;
-        let more = page.len() > left;
+        let has_more = page.len() > left;
         for agent in page.iter().take(left) {
             if out.is_json() {
                 out.object(&AgentRow { agent: agent.as_str() })?;
@@ -129,9 +323,9 @@ fn agents(log: &RunLog, args: &LsArgs, out: &mut Output) -> Result<(), Failure> 
                 out.line(agent.as_str())?;
             }
         }
-        if more {
+        if has_more {
             out.flush()?;
-            note("more agents: --all");
+            more("agents", None, "--all");
             return Ok(());
         }
         left -= page.len();
@@ -144,14 +338,13 @@ fn agents(log: &RunLog, args: &LsArgs, out: &mut Output) -> Result<(), Failure> 
 }
 
 impl Status {
-    fn is(self, status: RunStatus) -> bool {
-        let wanted = match self {
+    pub(crate) fn wanted(self) -> RunStatus {
+        match self {
             Self::InProgress => RunStatus::InProgress,
             Self::Completed => RunStatus::Completed,
             Self::Failed => RunStatus::Failed,
             Self::Cancelled => RunStatus::Cancelled,
             Self::Interrupted => RunStatus::Interrupted,
-        };
-        status == wanted
+        }
     }
 }

@@ -3,28 +3,45 @@
 //! One file, or one folder, per command; each takes its parsed arguments and an [`Output`] and
 //! returns an [`Exit`]. Results go to standard output, everything else to standard error.
 //!
-//! Exit codes: 0 fine, 1 error, 2 usage, 3 damage found, 4 the store is busy.
+//! Exit codes: 0 fine, 1 error, 2 usage, 3 damage found, 4 the store is busy. Those of `search` are
+//! grep's: 0 found, 1 not found, 2 failed.
 //! A reader that closes the pipe early ends the command quietly with 0.
 
 mod amount;
 mod args;
+mod backup;
 mod compact;
 mod demo;
 mod documents;
+mod du;
+mod end;
 mod escape;
+mod export;
 mod failure;
+mod find;
+mod formats;
 mod gc;
 mod hold;
 mod import;
 mod json;
+mod line;
 mod ls;
+mod manual;
+mod message;
+mod names;
 mod output;
+mod pager;
+mod pretty;
 mod receipts;
 mod rm;
+mod salvage;
+mod screen;
+mod search;
 mod show;
 mod stat;
 mod store;
-mod time;
+mod table;
+mod tail;
 mod usage;
 mod verify;
 
@@ -34,23 +51,26 @@ use clap::Parser;
 
 use crate::args::{Args, Command};
 use crate::failure::{Exit, Failure};
-use crate::output::{Output, complain};
+use crate::output::Output;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return usage::answer(error),
     };
+    if args.json {
+        message::speak_json();
+    }
     let mut out = Output::stdout(args.json);
     let result = run(&args, &mut out).and_then(|exit| {
-        out.flush()?;
+        out.finish()?;
         Ok(exit)
     });
     let exit = result.unwrap_or_else(|failure| {
-        // What was printed before the failure belongs before its message.
-        let _ = out.flush();
+        // Output that was printed before the failure comes before its message.
+        let _ = out.finish();
         if !failure.is_closed_pipe() {
-            complain(&failure.to_string());
+            message::fail(&failure, failure.exit());
         }
         failure.exit()
     });
@@ -65,10 +85,19 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::Import(import) => import::run(import, &store, out),
         Command::Ls(ls) => ls::run(ls, &store, out),
         Command::Show(show) => show::run(show, &store, out),
+        Command::Tail(tail) => tail::run(tail, &store, out),
+        Command::Search(search) => search::run(search, &store, out),
         Command::Verify => verify::run(&store, out),
+        Command::Salvage(args) => salvage::run(args, out),
+        Command::Backup(args) => backup::run(&store, args, out),
+        Command::Export(args) => export::run(&store, args, out),
+        Command::Completions(args) => manual::completions(args, out),
+        Command::Man(args) => manual::man(args, out),
         Command::Stat => stat::run(&store, out),
+        Command::Du(du) => du::run(du, &store, out),
         Command::Gc(gc) => gc::run(gc, &store, out),
         Command::Hold(hold) => hold::hold(hold, &store, out),
+        Command::End(end) => end::run(end, &store, out),
         Command::Release(release) => hold::release(release, &store, out),
         Command::Rm(rm) => rm::delete(rm, &store, out),
         Command::Erase(erase) => rm::erase(erase, &store, out),

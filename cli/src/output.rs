@@ -1,39 +1,134 @@
-//! Standard output and standard error: buffered results, JSON Lines, tables, sizes.
+//! Standard output: buffered results, JSON Lines, sizes. [`crate::message`] writes the rest.
 //!
 //! All text is escaped here, by [`crate::escape`], so that no command can forget it. Only
-//! [`Output::raw`] writes bytes as they are, for those who ask for them.
+//! [`Output::raw`] and [`Output::unescaped`] write bytes unchanged.
 
-use std::io::{self, BufWriter, Stdout, Write as _};
+use std::fmt;
+use std::io::{self, BufWriter, Write};
+use std::process::Child;
 
+use runlog::Timestamp;
 use serde::Serialize;
 use serde_json::ser::Formatter;
 
-use crate::escape::{escaped, write_json, write_text};
+use crate::escape::{write_json, write_text};
+pub(crate) use crate::message::{complain, note};
+use crate::pager;
+use crate::screen::{Screen, Style};
 
-/// Where results go. A write error is returned, never a panic: a reader may leave at any time.
-#[derive(Debug)]
-pub(crate) struct Output {
-    out: BufWriter<Stdout>,
+/// Where results go. A write error is returned, never a panic: a reader may close the pipe at any
+/// time.
+pub(crate) struct Output<W = BufWriter<Box<dyn Write + Send>>> {
+    out: W,
     json: bool,
+    /// The terminal that shows it, if one does.
+    screen: Option<Screen>,
+    pager: Option<Child>,
+}
+
+impl<W> fmt::Debug for Output<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output").field("json", &self.json).finish_non_exhaustive()
+    }
 }
 
 impl Output {
     /// Standard output.
     pub(crate) fn stdout(json: bool) -> Self {
-        Self { out: BufWriter::with_capacity(64 << 10, io::stdout()), json }
+        let screen = if json { None } else { Screen::of_stdout() };
+        Self {
+            out: BufWriter::with_capacity(64 << 10, Box::new(io::stdout())),
+            json,
+            screen,
+            pager: None,
+        }
     }
 
+    /// From here on, prints into the pager of the user, if a terminal shows the output.
+    pub(crate) fn page(&mut self) -> io::Result<()> {
+        if self.screen.is_none() || self.pager.is_some() {
+            return Ok(());
+        }
+        self.flush()?;
+        if let Some(mut pager) = pager::start() {
+            if let Some(pipe) = pager.stdin.take() {
+                self.out = BufWriter::with_capacity(64 << 10, Box::new(pipe));
+            }
+            self.pager = Some(pager);
+        }
+        Ok(())
+    }
+
+    /// Flushes everything, and waits until the user has left the pager.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        let flushed = self.flush();
+        if let Some(mut pager) = self.pager.take() {
+            // It ends once its input does.
+            self.out = BufWriter::new(Box::new(io::stdout()));
+            pager.wait()?;
+        }
+        flushed
+    }
+
+    /// Nowhere.
+    #[cfg(test)]
+    pub(crate) fn nowhere() -> Self {
+        Self { out: BufWriter::new(Box::new(io::sink())), json: false, screen: None, pager: None }
+    }
+}
+
+impl Output<Vec<u8>> {
+    /// Memory, for what is printed later, on this terminal if there is one.
+    pub(crate) fn memory(json: bool, screen: Option<Screen>) -> Self {
+        Self { out: Vec::new(), json, screen, pager: None }
+    }
+
+    /// How many bytes were written since the last [`Output::take`].
+    pub(crate) fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// What was written.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+}
+
+impl<W: Write> Output<W> {
     /// Whether the user asked for JSON Lines.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Writes bytes as they are.
+    /// Where bytes go unchanged.
+    pub(crate) fn unescaped(&mut self) -> &mut W {
+        &mut self.out
+    }
+
+    /// The terminal that shows the output, if one does.
+    pub(crate) fn screen(&self) -> Option<&Screen> {
+        self.screen.as_ref()
+    }
+
+    /// A time to the second: on a terminal on the clock of the user, elsewhere in UTC as RFC 3339.
+    pub(crate) fn time(&self, at: Timestamp) -> String {
+        self.screen.as_ref().map_or_else(|| format!("{at:.0}"), |screen| screen.time(at))
+    }
+
+    /// Writes a part of a line that looks like this on a terminal.
+    pub(crate) fn styled(&mut self, style: Style, text: impl AsRef<[u8]>) -> io::Result<()> {
+        let (on, off) = self.screen.as_ref().map_or(("", ""), |screen| screen.marks(style));
+        self.raw(on.as_bytes())?;
+        self.text(text)?;
+        self.raw(off.as_bytes())
+    }
+
+    /// Writes bytes unchanged.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.write_all(bytes)
     }
 
-    /// Writes a part of a line, piece by piece, so that it takes no memory however long it is.
+    /// Writes a part of a line, so that a long line takes no memory.
     pub(crate) fn text(&mut self, text: impl AsRef<[u8]>) -> io::Result<()> {
         write_text(&mut self.out, text.as_ref())
     }
@@ -46,15 +141,20 @@ impl Output {
 
     /// Writes one JSON object as a line.
     pub(crate) fn object(&mut self, object: &impl Serialize) -> io::Result<()> {
-        let mut serializer = serde_json::Serializer::with_formatter(&mut self.out, PlainJson);
-        object.serialize(&mut serializer).map_err(io::Error::from)?;
-        self.raw(b"\n")
+        write_object(&mut self.out, object)
     }
 
-    /// Hands everything to the system.
+    /// Flushes everything to the system.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// Writes one JSON object as a line.
+pub(crate) fn write_object(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
+    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, PlainJson);
+    object.serialize(&mut serializer).map_err(io::Error::from)?;
+    out.write_all(b"\n")
 }
 
 /// JSON in one line.
@@ -63,63 +163,17 @@ struct PlainJson;
 impl Formatter for PlainJson {
     fn write_string_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
     where
-        W: ?Sized + io::Write,
+        W: ?Sized + Write,
     {
         write_json(writer, fragment)
     }
 
     fn write_raw_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
     where
-        W: ?Sized + io::Write,
+        W: ?Sized + Write,
     {
         write_json(writer, fragment)
     }
-}
-
-/// Says what went wrong on standard error, in one line.
-pub(crate) fn complain(message: &str) {
-    note(&format!("runlog: {message}"));
-}
-
-/// Writes one line to standard error. The reader may be gone, which is fine.
-pub(crate) fn note(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", escaped(line.as_bytes()));
-}
-
-/// The order in which a column is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
-    Left,
-    Right,
-}
-
-/// Writes rows as columns, two spaces apart, under a heading.
-pub(crate) fn table<const N: usize>(
-    out: &mut Output,
-    heading: [(&str, Align); N],
-    rows: &[[String; N]],
-) -> io::Result<()> {
-    // Their widths are those of what is shown.
-    let rows = rows.iter().map(|row| row.each_ref().map(|cell| escaped(cell.as_bytes())));
-    let rows: Vec<[String; N]> = rows.collect();
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([heading[column].0.chars().count()]).max().unwrap_or(0)
-    });
-    let names = heading.map(|(name, _)| name.to_owned());
-    for row in std::iter::once(&names).chain(&rows) {
-        let mut line = String::new();
-        for column in 0..N {
-            let pad = " ".repeat(widths[column] - row[column].chars().count());
-            let cell = match heading[column].1 {
-                Align::Left => format!("{}{pad}  ", row[column]),
-                Align::Right => format!("{pad}{}  ", row[column]),
-            };
-            line.push_str(&cell);
-        }
-        out.line(line.trim_end())?;
-    }
-    Ok(())
 }
 
 /// `512 B`, `1.5 KiB`, `3.2 MiB`, ...

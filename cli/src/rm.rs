@@ -1,53 +1,132 @@
-//! `runlog rm` and `runlog erase`: one run goes; erased, it leaves no byte of its payloads.
+//! `runlog rm` and `runlog erase`: deletes runs; `erase` leaves no byte of their payloads.
+//!
+//! All runs are found before the first one goes, and a person at a terminal is asked.
 
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::Path;
 
+use runlog::{Deleted, Erased, RunLog, RunSummary};
 use serde::Serialize;
 
 use crate::args::RunArgs;
+use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
-use crate::output::{Output, complain, count, size};
+use crate::find;
+use crate::output::{Output, complain, count, note, size};
 use crate::store;
+
+/// How many runs are named in the question.
+const NAMED: usize = 10;
+
+/// The options of `rm` and `erase`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RmArgs {
+    /// The runs: their ids, or AGENT/RUN; on a terminal beginnings of these that no other run has.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<String>,
+
+    /// The agent of the runs, needed where several agents have a run with such an id.
+    #[arg(long)]
+    agent: Option<String>,
+
+    /// Do not ask, on a terminal. Elsewhere nothing is asked.
+    #[arg(short, long)]
+    yes: bool,
+}
 
 /// What was done.
 #[derive(Serialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 enum Row<'a> {
-    Delete { run: &'a str, agent: &'a str, bytes: u64 },
-    Erase { run: &'a str, agent: &'a str, bytes: u64, pinned_extents: u64 },
+    Delete {
+        run: &'a str,
+        agent: &'a str,
+        #[serde(flatten)]
+        deleted: Deleted,
+    },
+    Erase {
+        run: &'a str,
+        agent: &'a str,
+        #[serde(flatten)]
+        erased: Erased,
+    },
 }
 
-pub(crate) fn delete(args: &RunArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+pub(crate) fn delete(args: &RmArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_existing(path)?;
-    let summary = log.run(args.named())?;
-    let (run, agent) = (summary.run.as_str(), summary.agent.as_str());
-    let bytes = log.delete_run((agent, run))?.bytes;
-    log.close()?;
-    if out.is_json() {
-        out.object(&Row::Delete { run, agent, bytes })?;
-    } else {
-        out.line(format!("deleted run {run} of agent {agent}, {} of payloads", size(bytes)))?;
+    let Some(runs) = chosen(&log, args, "delete")? else { return Ok(Exit::Error) };
+    for summary in &runs {
+        let (run, agent) = (summary.run.as_str(), summary.agent.as_str());
+        let deleted = log.delete_run(summary)?;
+        if out.is_json() {
+            out.object(&Row::Delete { run, agent, deleted })?;
+        } else {
+            let bytes = size(deleted.bytes);
+            out.line(format!("deleted run {run} of agent {agent}, {bytes} of payloads"))?;
+        }
     }
+    log.close()?;
     Ok(Exit::Fine)
 }
 
-pub(crate) fn erase(args: &RunArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+pub(crate) fn erase(args: &RmArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_existing(path)?;
-    let summary = log.run(args.named())?;
-    let (run, agent) = (summary.run.as_str(), summary.agent.as_str());
-    let erased = log.erase_run((agent, run))?;
-    let (bytes, pinned_extents) = (erased.bytes, erased.pinned_extents);
-    log.close()?;
-    if out.is_json() {
-        out.object(&Row::Erase { run, agent, bytes, pinned_extents })?;
-    } else {
-        out.line(format!("erased run {run} of agent {agent}, {} of payloads", size(bytes)))?;
+    let Some(runs) = chosen(&log, args, "erase")? else { return Ok(Exit::Error) };
+    let mut pinned = 0;
+    for summary in &runs {
+        let (run, agent) = (summary.run.as_str(), summary.agent.as_str());
+        let erased = log.erase_run(summary)?;
+        pinned = pinned.max(erased.pinned_extents);
+        if out.is_json() {
+            out.object(&Row::Erase { run, agent, erased })?;
+        } else {
+            let bytes = size(erased.bytes);
+            out.line(format!("erased run {run} of agent {agent}, {bytes} of payloads"))?;
+        }
     }
-    if pinned_extents == 0 {
+    log.close()?;
+    if pinned == 0 {
         return Ok(Exit::Fine);
     }
-    // No other process reads here, so this is not expected; but it must not be passed over.
-    let extents = count(pinned_extents, "extent");
-    complain(&format!("{extents} may still have bytes of it, since somebody reads there"));
+    // No other process reads here, so this is not expected; but it must be reported.
+    let extents = count(pinned, "extent");
+    complain(&format!("{extents} may still have bytes of it, since a reader holds them"));
     Ok(Exit::Error)
+}
+
+/// The runs, each once; `None` if the user does not want it after all.
+fn chosen(log: &RunLog, args: &RmArgs, verb: &str) -> Result<Option<Vec<RunSummary>>, Failure> {
+    let mut runs: Vec<RunSummary> = Vec::new();
+    for run in &args.runs {
+        let named = RunArgs { run: run.clone(), agent: args.agent.clone() };
+        let found = find::run_to_change(log, &named)?;
+        if runs.iter().all(|run| run.number() != found.number()) {
+            runs.push(found);
+        }
+    }
+    if args.yes || !io::stdin().is_terminal() || confirms(&runs, verb)? {
+        return Ok(Some(runs));
+    }
+    note("nothing is deleted");
+    Ok(None)
+}
+
+/// Asks the user.
+fn confirms(runs: &[RunSummary], verb: &str) -> Result<bool, Failure> {
+    let bytes = runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.bytes));
+    let names = runs.iter().take(NAMED).map(|run| format!("{}/{}", run.agent, run.run));
+    let mut names = names.collect::<Vec<_>>().join(", ");
+    if runs.len() > NAMED {
+        names.push_str(", ...");
+    }
+    let question = format!("{verb} {}, {}: {names}?", count(runs.len() as u64, "run"), size(bytes));
+    let mut stderr = io::stderr().lock();
+    // Without a question that can be read, the answer is no.
+    if write!(stderr, "{} [y/N] ", escaped(question.as_bytes())).is_err() {
+        return Ok(false);
+    }
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    read.map_err(|source| Failure::file(Path::new("standard input"), source))?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }

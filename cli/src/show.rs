@@ -1,43 +1,94 @@
-//! `runlog show`: the records of one run, for people, as JSON Lines, or byte for byte.
+//! `runlog show`: prints the records of one run, for people, as JSON Lines, or byte for byte.
 //!
-//! A damaged record is reported on standard error and costs only itself; the exit code is 3 then.
+//! For people a record is a heading with its payload below, or one line; the first on terminals.
+//!
+//! A damaged record is reported on standard error, and the others are printed; then the exit code
+//! is 3.
 
 use std::path::Path;
 
-use runlog::{Error, Record, RunLog, RunRef, RunSummary, Seq};
-use runlog_stores::json_lines::UNTERMINATED;
+use runlog::{Error, Reader, Record, RunRef, RunSummary, Seq};
 
-use crate::args::ShowArgs;
-use crate::escape::cut;
+use crate::args::RunArgs;
 use crate::failure::{Exit, Failure};
+use crate::find;
+use crate::formats::envelope::ENVELOPE;
+use crate::formats::facts::Facts;
+use crate::formats::facts_of;
+use crate::formats::origin::Origin;
+use crate::formats::whole::Whole;
 use crate::json::RecordRow;
-use crate::output::{Output, complain, count, size};
-use crate::{store, time};
+use crate::line::{self, CUT};
+use crate::message::damaged;
+use crate::output::{Output, count, size};
+use crate::pretty::{self, Fold};
+use crate::screen::Style;
+use crate::store;
 
-/// How many characters of a payload are shown to people who did not ask for all of it.
-const CUT: usize = 240;
+/// The options of `show`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    run: RunArgs,
+
+    /// Print the payloads unchanged, each followed by a newline, except for the last line of an
+    /// imported file that did not end with one.
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
+
+    /// Show each payload below a heading, indented, also where that is no terminal.
+    #[arg(long, conflicts_with_all = ["json", "raw"])]
+    pretty: bool,
+
+    /// Show each record in one line, also on a terminal.
+    #[arg(long, conflicts_with_all = ["json", "raw", "pretty"])]
+    lines: bool,
+
+    /// Neither cut nor fold long payloads.
+    #[arg(long)]
+    full: bool,
+
+    /// Do not use a pager.
+    #[arg(long)]
+    no_pager: bool,
+
+    /// The first record, counted from 0.
+    #[arg(long, value_name = "N")]
+    from: Option<u64>,
+
+    /// The last record, included.
+    #[arg(long, value_name = "N")]
+    to: Option<u64>,
+
+    /// Only the last N records.
+    #[arg(long, value_name = "N", conflicts_with_all = ["from", "to"])]
+    last: Option<u64>,
+}
 
 pub(crate) fn run(args: &ShowArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
-    let log = store::open_existing(path)?;
+    let log = store::open_to_read(path)?;
     let exit = show(&log, args, out)?;
     out.flush()?;
-    log.close()?;
     Ok(exit)
 }
 
-fn show(log: &RunLog, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let run = args.run.named();
-    // The summary first: a run that is not there, or there twice, is an error before any output.
-    let summary = log.run(run)?;
+fn show(log: &Reader, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure> {
+    // The summary first: a run that is missing or ambiguous is an error before any output.
+    let summary = find::run(log, &args.run)?;
+    let run = RunRef::from(&summary);
     let (from, to) = range(log, run, args)?;
-    let mut printer = Printer::new(args, out);
+    let origin = Origin::of(log.metadata(run)?.as_ref());
+    if !args.raw && !args.no_pager {
+        out.page()?;
+    }
+    let mut printer = Printer::new(args, out, origin);
     printer.heading(&summary)?;
     let mut exit = Exit::Fine;
     for record in log.trace(run)?.range(Seq(from)..Seq(to))? {
         match record {
             Ok(record) => printer.record(&record)?,
             Err(error) if error.is_corruption() => {
-                complain(&error.to_string());
+                damaged(&error.to_string());
                 exit = Exit::Damage;
             }
             Err(error) => return Err(error.into()),
@@ -47,13 +98,18 @@ fn show(log: &RunLog, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure
 }
 
 /// The first record to show and the one behind the last.
-fn range(log: &RunLog, run: RunRef<'_>, args: &ShowArgs) -> Result<(u64, u64), Failure> {
+fn range(log: &Reader, run: RunRef<'_>, args: &ShowArgs) -> Result<(u64, u64), Failure> {
     let from = args.from.unwrap_or(0);
     let to = args.to.map_or(u64::MAX, |last| last.saturating_add(1));
     let Some(last) = args.last else {
         return Ok((from, to.max(from)));
     };
-    // As many steps as records were asked for, whatever the store says of itself.
+    Ok((first_of_last(log, run, last)?, u64::MAX))
+}
+
+/// The first of the last records; `u64::MAX` if there are none.
+pub(crate) fn first_of_last(log: &Reader, run: RunRef<'_>, last: u64) -> Result<u64, Failure> {
+    // The loop ends after the requested number of records, whatever the store claims.
     let mut from = u64::MAX;
     for record in log.trace(run)?.rev().take(usize::try_from(last).unwrap_or(usize::MAX)) {
         match record {
@@ -62,21 +118,28 @@ fn range(log: &RunLog, run: RunRef<'_>, args: &ShowArgs) -> Result<(u64, u64), F
             Err(error) => return Err(error.into()),
         }
     }
-    Ok((from, u64::MAX))
+    Ok(from)
 }
 
 /// Prints records in the form that was asked for.
 struct Printer<'a> {
     args: &'a ShowArgs,
     out: &'a mut Output,
-    /// A newline that is printed only when something follows: the last line of the imported file
-    /// had none.
-    newline_is_due: bool,
+    /// Where the run was imported from, if it was.
+    origin: Option<Origin>,
+    /// The file that it makes.
+    whole: Whole,
 }
 
 impl<'a> Printer<'a> {
-    fn new(args: &'a ShowArgs, out: &'a mut Output) -> Self {
-        Self { args, out, newline_is_due: false }
+    fn new(args: &'a ShowArgs, out: &'a mut Output, origin: Option<Origin>) -> Self {
+        let whole = Whole::new(origin.as_ref());
+        Self { args, out, origin, whole }
+    }
+
+    fn facts(&self, record: &Record) -> Option<Facts> {
+        let format = self.origin.as_ref()?.format?;
+        facts_of(format, record.kind(), record.content_type(), record.payload())
     }
 
     fn heading(&mut self, run: &RunSummary) -> Result<(), Failure> {
@@ -85,19 +148,40 @@ impl<'a> Printer<'a> {
         }
         let started = if run.started { "started" } else { "without a start, first record" };
         let ended = match run.ended_at {
-            Some(at) => format!(", ended {}", time::seconds(at)),
+            Some(at) => format!(", ended {}", self.out.time(at)),
             None => String::new(),
         };
+        self.out.styled(Style::Strong, format!("run {} of agent {}", run.run, run.agent))?;
         self.out.line(format!(
-            "run {} of agent {}: {}, {started} {}{ended}, {}, {}",
-            run.run,
-            run.agent,
+            ": {}, {started} {}{ended}, {}, {}",
             run.status,
-            time::seconds(run.started_at),
+            self.out.time(run.started_at),
             count(run.records, "record"),
             size(run.bytes),
         ))?;
         Ok(())
+    }
+
+    /// A record as a heading, with the payload below.
+    fn pretty(&mut self, record: &Record) -> Result<(), Failure> {
+        let facts = self.facts(record).unwrap_or_default();
+        let is_late = record.is_late().then(|| "after the end".to_owned());
+        let speaker = facts.role.as_deref().or(record.kind()).unwrap_or("-");
+        let style = match speaker {
+            "user" | "human" => Style::Good,
+            _ => Style::Lively,
+        };
+        self.out.line("")?;
+        self.out.styled(Style::Strong, format!("#{}", record.seq()))?;
+        self.out.text(format!("  {}  ", self.out.time(record.timestamp())))?;
+        self.out.styled(style, speaker)?;
+        let rest = [Some(facts.tools.join(", ")), facts.model, is_late];
+        for said in rest.into_iter().flatten().filter(|said| !said.is_empty()) {
+            self.out.text(format!("  {said}"))?;
+        }
+        self.out.line(format!("  {}", size(record.payload().len() as u64)))?;
+        let fold = if self.args.full { Fold::NONE } else { Fold::SHORT };
+        Ok(pretty::write(self.out, record.payload(), fold)?)
     }
 
     fn record(&mut self, record: &Record) -> Result<(), Failure> {
@@ -105,33 +189,24 @@ impl<'a> Printer<'a> {
             return self.raw(record);
         }
         if self.out.is_json() {
-            return Ok(self.out.object(&RecordRow::from(record))?);
+            return Ok(self.out.object(&RecordRow::new(record, self.facts(record)))?);
+        }
+        if self.args.pretty || (!self.args.lines && self.out.screen().is_some()) {
+            return self.pretty(record);
         }
         let max = if self.args.full { usize::MAX } else { CUT };
-        let payload = cut(record.payload(), max);
-        let left = record.payload().len() - payload.len();
-        let more =
-            if left > 0 { format!(" ... {} more", size(left as u64)) } else { String::new() };
-        let late = if record.is_late() { " (after the end)" } else { "" };
-        self.out.text(format!(
-            "{:>5}  {}  {}{late}  ",
-            record.seq(),
-            time::millis(record.timestamp()),
-            record.kind().unwrap_or("-"),
-        ))?;
-        self.out.text(payload)?;
-        Ok(self.out.line(more)?)
+        let facts = self.facts(record).unwrap_or_default();
+        let words = [facts.role.unwrap_or_default(), facts.tools.join(",")];
+        let kind = record.kind().unwrap_or("-").to_owned();
+        let said =
+            words.iter().filter(|word| !word.is_empty()).fold(kind, |said, word| said + " " + word);
+        Ok(line::write(self.out, record, &said, (0, max))?)
     }
 
+    /// The bytes of the record, and those around it that make the file that was imported.
     fn raw(&mut self, record: &Record) -> Result<(), Failure> {
-        if self.newline_is_due {
-            self.out.raw(b"\n")?;
-        }
-        self.out.raw(record.payload())?;
-        self.newline_is_due = record.kind() == Some(UNTERMINATED);
-        if !self.newline_is_due {
-            self.out.raw(b"\n")?;
-        }
-        Ok(())
+        let is_enveloped = self.origin.is_some() && record.kind() == Some(ENVELOPE);
+        let out = self.out.unescaped();
+        Ok(self.whole.write(out, record.kind(), record.payload(), is_enveloped)?)
     }
 }

@@ -1,97 +1,80 @@
-//! `runlog stat`: what is in the store and where its space goes.
+//! `runlog stat`: shows what the store has and where its space goes.
 
+use std::borrow::Cow;
 use std::path::Path;
 
-use runlog::Stats;
+use runlog::{Stats, Usage};
 use serde::Serialize;
 
+use crate::du::Parts;
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
 use crate::store;
 
 #[derive(Serialize)]
-struct Row {
-    file: String,
-    file_bytes: u64,
-    extent_bytes: u64,
-    log_extents: u64,
-    reserved_extents: u64,
-    index_extents: u64,
-    meta_extents: u64,
-    retired_extents: u64,
-    free_extents: u64,
-    live_bytes: u64,
-    dead_bytes: u64,
-    free_bytes: u64,
-    pinned_bytes: u64,
-    sealed_segments: u64,
-    runs: u64,
-    deleted_runs: u64,
-    has_index: bool,
-    index_applied_segment: Option<u32>,
+struct Row<'a> {
+    file: Cow<'a, str>,
+    allocated_bytes: u64,
+    documents: u64,
+    document_bytes: u64,
+    #[serde(flatten)]
+    stats: &'a Stats,
 }
 
 pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
-    let log = store::open_existing(path)?;
-    let stats = log.stats()?;
+    let log = store::open_to_read(path)?;
+    let (stats, usage) = (log.stats()?, log.usage()?);
+    let parts = Parts::of(path, &stats, &usage)?;
     if out.is_json() {
-        out.object(&row(path, &stats))?;
+        out.object(&Row {
+            file: path.to_string_lossy(),
+            allocated_bytes: parts.allocated_bytes,
+            documents: usage.documents.count,
+            document_bytes: usage.documents.bytes,
+            stats: &stats,
+        })?;
     } else {
-        text(path, &stats, out)?;
+        text(path, (&stats, &usage, &parts), out)?;
     }
     out.flush()?;
-    log.close()?;
     Ok(Exit::Fine)
 }
 
-fn row(path: &Path, stats: &Stats) -> Row {
-    Row {
-        file: path.to_string_lossy().into_owned(),
-        file_bytes: stats.file_len,
-        extent_bytes: stats.extent_len,
-        log_extents: stats.log_extents,
-        reserved_extents: stats.reserved_extents,
-        index_extents: stats.index_extents,
-        meta_extents: stats.meta_extents,
-        retired_extents: stats.retired_extents,
-        free_extents: stats.free_extents,
-        live_bytes: stats.live_bytes,
-        dead_bytes: stats.dead_bytes,
-        free_bytes: stats.free_bytes,
-        pinned_bytes: stats.pinned.iter().fold(0, |sum, pinned| sum.saturating_add(pinned.bytes)),
-        sealed_segments: stats.sealed_segments,
-        runs: stats.runs,
-        deleted_runs: stats.deleted_runs,
-        has_index: stats.index_open,
-        index_applied_segment: stats.index_applied.map(|segment| segment.0),
-    }
-}
-
-fn text(path: &Path, stats: &Stats, out: &mut Output) -> Result<(), Failure> {
+fn text(
+    path: &Path,
+    (stats, usage, parts): (&Stats, &Usage, &Parts),
+    out: &mut Output,
+) -> Result<(), Failure> {
     let file = shown(path);
     let deleted = match stats.deleted_runs {
         0 => String::new(),
-        n => format!(", {} not yet given back", count(n, "deleted run")),
+        n => format!(", {} not yet freed", count(n, "deleted run")),
     };
-    let index = match (stats.index_open, stats.index_applied) {
-        (true, Some(segment)) => format!("up to segment {segment}"),
-        (true, None) => "empty".to_owned(),
-        (false, _) if stats.index_extents > 0 => "not opened yet".to_owned(),
-        (false, _) => "none, which a small store does not need".to_owned(),
+    let index = match stats.index_extents {
+        0 => "none; a small store needs none".to_owned(),
+        extents => count(extents, "extent"),
     };
-    out.line(format!("file      {file}, {}", size(stats.file_len)))?;
+    let allocated = size(parts.allocated_bytes);
+    out.line(format!("file      {file}, {}, {allocated} allocated", size(stats.file_len)))?;
     out.line(format!("runs      {}{deleted}", count(stats.runs, "run")))?;
+    out.line(match usage.documents.count {
+        0 => "          no documents".to_owned(),
+        n => format!("          {}, {}", count(n, "document"), size(usage.documents.bytes)),
+    })?;
     out.line(format!(
         "log       {}, then the open one",
         count(stats.sealed_segments, "sealed segment")
     ))?;
-    out.line(format!(
-        "space     {} living, {} dead, {} free",
-        size(stats.live_bytes),
-        size(stats.dead_bytes),
-        size(stats.free_bytes)
-    ))?;
+    let space = [
+        (stats.live_bytes, "live"),
+        (parts.dead_bytes, "dead"),
+        (parts.open_bytes, "room behind the end of the log"),
+        (parts.free_bytes, "free"),
+    ];
+    let space = space.iter().filter(|(bytes, _)| *bytes > 0);
+    let space: Vec<_> = space.map(|(bytes, what)| format!("{} {what}", size(*bytes))).collect();
+    out.line(format!("space     {}", space.join(", ")))?;
     out.line(format!("index     {index}"))?;
     out.line(format!("extents   of {}:", size(stats.extent_len)))?;
     for (extents, what) in [

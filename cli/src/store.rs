@@ -1,22 +1,22 @@
-//! Which store a command means, and opening it.
+//! Finds and opens the store of a command.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use runlog::{Options, RunLog};
+use runlog::{Options, Reader, RunLog};
 
 use crate::failure::Failure;
 
 /// The environment variable that names the store.
 const VARIABLE: &str = "RUNLOG_STORE";
 
-/// The store where nothing else is said.
+/// The default store.
 const DEFAULT: &str = "runs.runlog";
 
-/// The longest record and document that a store takes by default.
+/// The longest record and document that a store accepts by default.
 pub(crate) const MAX_RECORD: u64 = 64 << 20;
 
-/// `--store`, else the environment, else `./runs.runlog`. An empty variable counts as none.
+/// `--store`, else the environment, else `./runs.runlog`. An empty variable is ignored.
 pub(crate) fn path(option: Option<&Path>) -> PathBuf {
     chosen(option, std::env::var_os(VARIABLE))
 }
@@ -29,14 +29,28 @@ fn chosen(option: Option<&Path>, variable: Option<OsString>) -> PathBuf {
     }
 }
 
-/// Opens a store that must be there.
+/// Opens a store to be read, also while another process writes it. Changes nothing of the file.
+pub(crate) fn open_to_read(path: &Path) -> Result<Reader, Failure> {
+    Ok(Reader::open(path)?)
+}
+
+/// Opens a store that must exist, for a command that changes it.
 pub(crate) fn open_existing(path: &Path) -> Result<RunLog, Failure> {
     Ok(Options::new().open_existing(path)?)
 }
 
-/// Opens a store, making it where it is missing.
-pub(crate) fn open_or_create(path: &Path) -> Result<RunLog, Failure> {
-    Ok(Options::new().open(path)?)
+/// Opens a store for a command that writes into it. Only with `create` it creates a missing one,
+/// since the name of the store may be mistyped.
+pub(crate) fn open_to_write(path: &Path, create: bool) -> Result<RunLog, Failure> {
+    if create {
+        return Ok(Options::new().open(path)?);
+    }
+    match Options::new().open_existing(path) {
+        Err(error @ runlog::Error::NotFound { .. }) => {
+            Err(Failure::said(format!("{error}; --create makes one")))
+        }
+        opened => Ok(opened?),
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is said of a command line that clap refuses, and the texts that it gives on request.
+//! The messages for a command line that clap refuses, and the help texts.
 
 use std::process::ExitCode;
 
@@ -6,15 +6,15 @@ use clap::builder::StyledStr;
 use clap::error::ContextValue;
 
 use crate::escape::escaped;
-use crate::output::note;
+use crate::message;
 
-/// Prints the help or the version that was asked for, or says what is wrong.
+/// Prints the requested help or version, or the error.
 ///
-/// clap repeats arguments as they came. So that none of them gets at the terminal or makes a line
-/// of its own, they are escaped within the error, and each line of it once more.
+/// clap repeats arguments unchanged. To keep them from controlling the terminal or starting a line,
+/// they are escaped within the error, and each line of it again.
 pub(crate) fn answer(mut error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // The reader may be gone, which is fine.
+        // A reader that closed the pipe is ignored.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
@@ -22,9 +22,10 @@ pub(crate) fn answer(mut error: clap::Error) -> ExitCode {
     for (kind, value) in parts {
         error.insert(kind, value);
     }
-    for line in error.render().to_string().lines() {
-        note(line);
+    if std::env::args_os().any(|arg| arg == "--json") {
+        message::speak_json();
     }
+    message::refuse(&error.render().to_string());
     ExitCode::from(2)
 }
 
@@ -37,7 +38,7 @@ fn plain(value: &ContextValue) -> ContextValue {
             let values = values.iter().map(|value| StyledStr::from(text(&value.to_string())));
             ContextValue::StyledStrs(values.collect())
         }
-        // The usage has lines, and no argument.
+        // The usage has several lines, and no argument.
         other => other.clone(),
     }
 }

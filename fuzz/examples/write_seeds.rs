@@ -9,7 +9,7 @@ use runlog_fuzz::sample::sample;
 fn main() -> std::io::Result<()> {
     let mut file = sample().closed.clone();
     // Whatever machine this runs on, the seeds are the same.
-    let owner = Owner { pid: 1, host: "host".to_owned(), since: Timestamp(0) };
+    let owner = Owner::new(1, "host", Timestamp(0));
     let page = owner::encode(&owner);
     file[OWNER_AT as usize..][..page.len()].copy_from_slice(&page);
     let part = |at: u64, len: usize| file[at as usize..at as usize + len].to_vec();
@@ -34,7 +34,7 @@ fn main() -> std::io::Result<()> {
     }
     write("open_any", "whole-front", 0, &file[..(MANIFEST_AT + 400) as usize])?;
     let mut state = 7_u64;
-    for target in ["ops", "open_mutated", "hostile_structures"] {
+    for target in ["ops", "open_mutated", "hostile_structures", "salvage"] {
         for number in 0..12 {
             let mut bytes = vec![0; 40 + 30 * number];
             for byte in &mut bytes {

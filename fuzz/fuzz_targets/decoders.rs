@@ -1,5 +1,5 @@
-//! Any bytes for each decoder, as they are and with their checksum made right. What is decoded and
-//! encoded again is the same value.
+//! Any bytes for each decoder, unchanged and with a corrected checksum. A decoded value that is
+//! encoded and decoded again is the same.
 
 #![no_main]
 
@@ -76,7 +76,7 @@ fn change(mut bytes: Vec<u8>, repaired: bool) {
 
 fn area(mut bytes: Vec<u8>, repaired: bool) {
     if repaired && bytes.len() >= AREA_HEADER_LEN {
-        // The identity and the generation that are asked for below.
+        // The identity and the generation that the code below expects.
         bytes[8..24].fill(0);
         bytes[24..32].copy_from_slice(&1_u64.to_le_bytes());
         repair(&mut bytes, 0, AREA_HEADER_LEN - 4);
@@ -96,7 +96,7 @@ fn area(mut bytes: Vec<u8>, repaired: bool) {
 }
 
 fn frame_header(mut bytes: Vec<u8>, repaired: bool) {
-    // The position that the bytes claim, so that it is not what they are refused for.
+    // The position that the bytes claim, so that they are not refused because of it.
     let Some(position) = bytes.get(16..24) else { return };
     let position = u64::from_le_bytes(position.try_into().unwrap_or_default());
     let position = runlog::LogPosition::from_u64(position);

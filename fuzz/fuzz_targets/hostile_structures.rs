@@ -1,5 +1,5 @@
-//! A store in which any fields were changed, and every checksum above them made right again. The
-//! input is read by `tests/it/structures`.
+//! A store in which any fields were changed, and every checksum above them was corrected. The code
+//! in `tests/it/structures` interprets the input.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
-//! Any bytes as a file: opening them answers an error or a store that can be used.
+//! Any bytes as a file: opening them returns an error or a usable store.
 //!
-//! The first byte says what becomes of the others: the file as it is; laid over the front of a
-//! valid file; or laid over it with checksums made right, so that they are believed.
+//! The first byte chooses how the others are used: as the file; over the front of a valid file; or
+//! in the same way with corrected checksums, so that they are trusted.
 
 #![no_main]
 

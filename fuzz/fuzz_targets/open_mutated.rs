@@ -1,5 +1,5 @@
-//! A valid file with a few changes: each record that comes back is the one that was appended, and
-//! the store can be used. With checksums made right the former cannot be expected.
+//! A valid file with a few changes: each record that is read is one that was appended, and the
+//! store is usable. With corrected checksums the former cannot be expected.
 
 #![no_main]
 
@@ -8,56 +8,14 @@ use libfuzzer_sys::fuzz_target;
 use runlog_fuzz::allow_panics_of_the_index_library;
 use runlog_fuzz::checks::repair_file;
 use runlog_fuzz::exercise::{SPACE, open_and_use};
+use runlog_fuzz::mutation::Mutation;
 use runlog_fuzz::sample::sample;
-
-/// The most that a file grows.
-const LONGEST: usize = 4 << 20;
 
 #[derive(Debug, Arbitrary)]
 struct Input {
     closed: bool,
     believed: bool,
     mutations: Vec<Mutation>,
-}
-
-#[derive(Debug, Arbitrary)]
-enum Mutation {
-    Write { at: u32, bytes: [u8; 4], len: u8 },
-    Flip { at: u32, bit: u8 },
-    Zero { at: u32, len: u16 },
-    Copy { from: u32, to: u32, len: u16 },
-    Cut { len: u32 },
-    Extend { len: u16 },
-}
-
-impl Mutation {
-    fn apply(&self, bytes: &mut Vec<u8>) {
-        if bytes.is_empty() {
-            return;
-        }
-        let total = bytes.len();
-        let place = |at: u32| at as usize % total;
-        match *self {
-            Self::Write { at, bytes: new, len } => {
-                let at = place(at);
-                let end = (at + usize::from(len) % 5).min(total);
-                bytes[at..end].copy_from_slice(&new[..end - at]);
-            }
-            Self::Flip { at, bit } => bytes[place(at)] ^= 1 << (bit % 8),
-            Self::Zero { at, len } => {
-                let at = place(at);
-                let end = (at + usize::from(len)).min(total);
-                bytes[at..end].fill(0);
-            }
-            Self::Copy { from, to, len } => {
-                let (from, to) = (place(from), place(to));
-                let len = usize::from(len).min(total - from).min(total - to);
-                bytes.copy_within(from..from + len, to);
-            }
-            Self::Cut { len } => bytes.truncate(place(len)),
-            Self::Extend { len } => bytes.resize((total + usize::from(len)).min(LONGEST), 0xee),
-        }
-    }
 }
 
 fuzz_target!(init: allow_panics_of_the_index_library(), |input: Input| {

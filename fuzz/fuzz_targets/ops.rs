@@ -1,5 +1,5 @@
-//! Any order of calls against a model of plain collections: what was acknowledged is there after
-//! kills and reopenings, and nothing else is.
+//! Any order of calls against a model of plain collections: after kills and reopenings, everything
+//! that was acknowledged is there, and nothing else.
 
 #![no_main]
 
@@ -9,7 +9,9 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use runlog::storage::MemoryStorage;
-use runlog::{Allow, Durability, Error, NewRecord, Outcome, Retention, RunLog, RunStatus};
+use runlog::{
+    Allow, Durability, Error, NewRecord, Outcome, Retention, RunLog, RunQuery, RunStatus,
+};
 use runlog_fuzz::surroundings::options;
 
 const AGENT: &str = "agent";
@@ -200,7 +202,7 @@ impl Store {
         assert_eq!(deleted.is_ok(), self.goes(run), "{deleted:?}");
     }
 
-    /// Whether a run may be deleted; it is then.
+    /// Marks a run as deleted if it may be; returns whether it may.
     fn goes(&mut self, run: u8) -> bool {
         let known = self.runs.get(&(run % 12));
         let goes = known.is_some_and(|run| run.ended.is_some() && !run.held);
@@ -261,7 +263,7 @@ impl Store {
     }
 
     fn compare(&self) {
-        let listed = self.log.all_runs(None, 100).expect("a list").runs;
+        let listed = self.log.list_runs(&RunQuery::new().limit(100)).expect("a list").runs;
         assert_eq!(listed.len(), self.runs.len());
         for (number, run) in &self.runs {
             let ids = (AGENT, id(*number));

@@ -1,5 +1,5 @@
-//! Makes the checksums of a damaged file right again, so that the damage gets behind them. The
-//! places are those of the format's specification.
+//! Corrects the checksums of a damaged file, so that the damage is not detected by them. The
+//! offsets are those of the specification.
 
 use runlog::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN};
 use runlog::format::map::manifest::{AREA_HEADER_LEN, RECORD_LEN};
@@ -8,7 +8,7 @@ use runlog::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, SUPER
 const PAGE: usize = 4096;
 const EXTENT: usize = 64 << 10;
 
-/// Writes the checksum of what starts at `at` behind it.
+/// Writes the checksum of the bytes from `at` on behind them.
 pub fn repair(bytes: &mut [u8], at: usize, len: usize) {
     let Some(checked) = bytes.get(at..at + len) else { return };
     let crc = crc32fast::hash(checked).to_le_bytes();

@@ -1,29 +1,31 @@
-//! Everything a caller can do to a store, in memory that stays bounded.
+//! Everything that a caller can do to a store, with bounded memory.
 
 use std::sync::Arc;
 
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Batch, Expected, NewRecord, Outcome, Retention, RunLog, RunSummary};
+use runlog::{
+    Batch, Expected, NewRecord, Outcome, Retention, RunLog, RunQuery, RunStatus, RunSummary,
+};
 
 use crate::surroundings::options;
 
-/// The most runs that are looked at.
+/// The most runs that are read.
 const RUNS: usize = 256;
-/// How much a file may grow.
+/// By how much a file may grow.
 const ROOM: u64 = 64 << 20;
 const AGENT: &str = "fuzz agent";
 const RUN: &str = "fuzz run";
-/// Where the sample has documents.
+/// The namespace of the sample's documents.
 pub const SPACE: &str = "space";
 
-/// Opens a file of these bytes, reads, writes, closes and opens again. Whatever the bytes are,
-/// nothing panics; and what was acknowledged after they were opened comes back.
+/// Opens a file of these bytes, reads, writes, closes and opens it again. Whatever the bytes are,
+/// nothing panics, and everything that was acknowledged after the opening is there.
 ///
-/// `seen` is told of each record that is read: the agent, the run, the sequence, the payload; and
-/// of each document: [`SPACE`], the key, the version, the payload.
+/// `seen` is called for each record that is read, with agent, run, sequence and payload; and for
+/// each document, with [`SPACE`], key, version and payload.
 pub fn open_and_use(bytes: Vec<u8>, mut seen: impl FnMut(&str, &str, u64, &[u8])) {
-    // A manifest may claim extents far behind the end of the file. A disk has holes there; memory
-    // has not, and is bounded instead.
+    // A manifest may claim extents far behind the end of the file. On a disk these are holes; in
+    // memory they would take space, so it is limited.
     let storage = Arc::new(MemoryStorage::with_limit(bytes.len() as u64 + ROOM));
     storage.write_at(0, &bytes).expect("there is room");
     let Ok(log) = options().open_storage(storage.clone()) else { return };
@@ -40,16 +42,17 @@ pub fn open_and_use(bytes: Vec<u8>, mut seen: impl FnMut(&str, &str, u64, &[u8])
     let back: Vec<Vec<u8>> =
         trace.map(|record| record.expect("an acknowledged record").payload().to_vec()).collect();
     assert_eq!(back, written, "what was acknowledged comes back");
-    let document = log.get(SPACE, RUN).expect("an acknowledged document").expect("it is there");
+    let document = log.docs().get(SPACE, RUN).expect("an acknowledged document");
+    let document = document.expect("it is there");
     assert_eq!(document.payload(), b"written together");
     read_all(&log, &mut seen);
 }
 
-/// Reads whatever can be read; an error ends what it is about.
+/// Reads everything that can be read; an error ends only the current item.
 pub fn read_all(log: &RunLog, seen: &mut impl FnMut(&str, &str, u64, &[u8])) {
     let mut runs: Vec<RunSummary> = Vec::new();
     let mut after = None;
-    while let Ok(page) = log.all_runs(after.as_ref(), 16) {
+    while let Ok(page) = log.list_runs(&RunQuery::new().limit(16).after(after)) {
         runs.extend(page.runs);
         after = page.next;
         if after.is_none() || runs.len() >= RUNS {
@@ -57,12 +60,12 @@ pub fn read_all(log: &RunLog, seen: &mut impl FnMut(&str, &str, u64, &[u8])) {
         }
     }
     for agent in log.agents(None, 16).unwrap_or_default() {
-        let _ = log.runs(agent.as_str(), None, 16);
+        let _ = log.list_runs(&RunQuery::new().agent(agent.as_str()).limit(16));
     }
-    let _ = log.in_progress(None, 16);
-    let documents = log.list(SPACE, "", None, RUNS).map(|page| page.documents);
+    let _ = log.list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(16));
+    let documents = log.docs().list(SPACE, "", None, RUNS).map(|page| page.documents);
     for listed in documents.unwrap_or_default() {
-        if let Ok(Some(document)) = log.get(SPACE, &listed.key) {
+        if let Ok(Some(document)) = log.docs().get(SPACE, &listed.key) {
             let version = document.version().0;
             seen(SPACE, &listed.key, version, document.payload());
         }
@@ -84,7 +87,7 @@ pub fn read_all(log: &RunLog, seen: &mut impl FnMut(&str, &str, u64, &[u8])) {
     }
 }
 
-/// Does what a writer does; the payloads that were acknowledged, if all of it was.
+/// Does what a writer does; returns the acknowledged payloads if all calls succeeded.
 fn write(log: &RunLog) -> runlog::Result<Vec<Vec<u8>>> {
     let writer = log.start_run(AGENT, RUN, b"metadata")?;
     let mut payloads: Vec<Vec<u8>> = Vec::new();
@@ -109,20 +112,22 @@ fn write(log: &RunLog) -> runlog::Result<Vec<Vec<u8>>> {
         .delete(SPACE, "key-2");
     log.commit(&batch)?;
     payloads.push(b"seven".to_vec());
-    let _ = log.put_if(SPACE, "key-3", &NewRecord::new(b"new"), Expected::Absent);
+    let _ = log.docs().put_if(SPACE, "key-3", &NewRecord::new(b"new"), Expected::Absent);
     log.sync()?;
     let _ = writer.end(&Outcome::completed())?;
     let _ = log.adopt_orphans();
-    if let Ok(page) = log.all_runs(None, 3) {
+    if let Ok(page) = log.list_runs(&RunQuery::new().limit(3)) {
         for summary in page.runs.iter().filter(|summary| summary.run != RUN) {
             let _ = log.delete_run((summary.agent.as_str(), summary.run.as_str()));
         }
     }
     log.checkpoint()?;
     log.reclaim()?;
-    // Nothing of it may touch what is held; where the file is damaged it may be refused.
+    // None of these may affect held runs; in a damaged file they may be refused.
     log.hold((AGENT, RUN), "a reason")?;
-    if let Some(summary) = log.all_runs(None, 2)?.runs.iter().find(|summary| summary.run != RUN) {
+    if let Some(summary) =
+        log.list_runs(&RunQuery::new().limit(2))?.runs.iter().find(|summary| summary.run != RUN)
+    {
         let _ = log.erase_run((summary.agent.as_str(), summary.run.as_str()));
     }
     let _ = log.gc(&Retention::new().keep_newest(1).max_bytes(1 << 20));

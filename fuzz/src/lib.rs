@@ -1,8 +1,9 @@
-//! What the fuzz targets share: a deterministic surrounding, a store to damage, checks that are
-//! made right again after damage, and everything a caller can do to a store.
+//! Code that the fuzz targets share: a deterministic environment, a store to damage, correcting
+//! checksums after damage, and everything that a caller can do to a store.
 
 pub mod checks;
 pub mod exercise;
+pub mod mutation;
 pub mod sample;
 #[path = "../../tests/it/structures/mod.rs"]
 mod structures;
@@ -10,20 +11,20 @@ pub mod surroundings;
 
 use std::backtrace::Backtrace;
 
-/// Uses a store of which some fields are changed and all checksums are right. Whether it opened,
-/// and how many records and documents were acknowledged then.
+/// Uses a store in which some fields are changed and all checksums are right. Returns whether it
+/// opened, and how many records and documents were then acknowledged.
 pub fn hostile_structures(input: &[u8]) -> (bool, usize) {
     let work = structures::run(input);
     (work.opened, work.acknowledged)
 }
 
-/// What such an input changes, for people.
+/// The changes of such an input, as text.
 pub fn explain_hostile_structures(input: &[u8]) -> String {
     structures::explain(input)
 }
 
-/// Lets panics of the index library through to where the engine catches them. It may panic on
-/// damaged pages; the fuzzer aborts on any panic otherwise.
+/// Lets panics of the index library pass to the place where the engine catches them. It may panic
+/// on damaged pages; otherwise the fuzzer aborts on any panic.
 pub fn allow_panics_of_the_index_library() {
     let abort = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -34,8 +35,8 @@ pub fn allow_panics_of_the_index_library() {
     }));
 }
 
-/// A panic that the standard library raised on behalf of somebody: whose function is the first
-/// that is not its own.
+/// Whether a panic comes from the index library. If the standard library raised it, the first
+/// function on the stack that is not its own decides.
 fn comes_from_the_index_library(file: &str) -> bool {
     if !file.contains("/library/") {
         return false;

@@ -1,6 +1,6 @@
-//! A small store with something of everything: sealed segments, outputs of a compaction, an index,
-//! ended, deleted, held and unfinished runs, records in chunks, batches, records after the end,
-//! documents. What is moved of ended runs is compressed.
+//! A small store with everything in it: sealed segments, outputs of a compaction, an index, ended,
+//! deleted, held and unfinished runs, records in chunks, batches, records after the end, documents.
+//! Moved records of ended runs are compressed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use crate::surroundings::options;
 pub struct Sample {
     /// The file of a process that was killed.
     pub killed: Vec<u8>,
-    /// The file after closing in order.
+    /// The file after a clean close.
     pub closed: Vec<u8>,
     /// The payloads of each run, by agent and run.
     pub runs: BTreeMap<(String, String), Vec<Vec<u8>>>,
@@ -52,7 +52,7 @@ fn build() -> runlog::Result<Sample> {
             log.delete_run((agent.as_str(), run.as_str()))?;
         }
         if number == 2 {
-            // What lived beside them moves.
+            // The runs beside them are moved.
             let _ = log.compact()?;
         }
     }
@@ -64,9 +64,9 @@ fn build() -> runlog::Result<Sample> {
 /// Documents that replace one another; some are deleted, and some are long.
 fn add_documents(log: &RunLog, number: usize) -> runlog::Result<()> {
     let (key, len) = (format!("key-{}", number % 4), if number == 9 { 20_000 } else { 300 });
-    log.put("space", &key, &NewRecord::new(&vec![number as u8; len]))?;
+    log.docs().put("space", &key, &NewRecord::new(&vec![number as u8; len]))?;
     if number == 14 {
-        log.delete("space", "key-1")?;
+        log.docs().delete("space", "key-1")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Time and randomness that follow from nothing but the order of the calls.
+//! Time and randomness that depend only on the order of the calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,11 +27,10 @@ impl Entropy for Counter {
 
 /// Small extents, no threads, and nothing that differs between two executions.
 pub fn options() -> Options {
-    let environment = Environment {
-        clock: Arc::new(Counter::default()),
-        entropy: Arc::new(Counter::default()),
-        boot_id: Some(BootId([7; 16])),
-    };
+    let environment = Environment::system()
+        .clock(Arc::new(Counter::default()))
+        .entropy(Arc::new(Counter::default()))
+        .boot_id(Some(BootId([7; 16])));
     Options::new()
         .extent_size(64 << 10)
         .index_cache(1 << 20)

@@ -1,4 +1,4 @@
-//! The words of the command line.
+//! The arguments of the command line.
 
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     pub(crate) command: Command,
     pub(crate) small: bool,
     pub(crate) rounds: Option<usize>,
-    /// What names of rows must have one of; all rows if there is none.
+    /// Only rows whose names contain one of these; all rows if it is empty.
     pub(crate) rows: Vec<String>,
     pub(crate) engines: Vec<Kind>,
     pub(crate) dir: PathBuf,
@@ -55,7 +55,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// # Errors
-    /// What is wrong with these words.
+    /// A message about invalid arguments.
     pub(crate) fn parse(words: &[String]) -> Result<Self, String> {
         let dir = std::env::var_os("RUNLOG_BENCH_DIR").map(PathBuf::from);
         let mut args = Self {

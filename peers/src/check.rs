@@ -1,5 +1,5 @@
-//! Before anything is measured: all engines get the same runs and must give the same answers, byte
-//! for byte, also after they were closed and opened again, and after they were compacted.
+//! A check before all measurements: all engines get the same runs and must give the same answers,
+//! byte for byte, also after they were closed and reopened, and after they were compacted.
 
 use std::path::Path;
 
@@ -9,16 +9,16 @@ use crate::workload::runs::{Records, Runs, kind};
 use crate::workload::sizes::Sizes;
 use crate::workload::text::Words;
 
-/// Runs that are loaded at once, and runs behind them that are appended to record by record.
+/// Runs that are loaded at once, and further runs that are appended to record by record.
 const LOADED: u64 = 90;
 const APPENDED: u64 = 10;
 const RECORDS: usize = 18;
-/// Records of one call where several are appended at once.
+/// Records per call where a call appends several.
 const BATCH: usize = 3;
-/// Pages that are asked for are as long as that: some agents have fewer runs, some more.
+/// The length of pages: some agents have fewer runs, some more.
 const PAGE: usize = 20;
 
-/// What an engine answered.
+/// The answers of an engine.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Answers {
     /// Sequence, kind and payload of the records of each run.
@@ -27,7 +27,7 @@ struct Answers {
     newest: Vec<Vec<String>>,
 }
 
-/// Has all engines answer, at both levels. Returns what was compared, for the report.
+/// Compares the answers of all engines at both levels. Returns what was compared, for the report.
 pub(crate) fn check(kinds: &[Kind], dir: &Path) -> String {
     let (records, sizes, words) = (Records::Fixed(RECORDS), Sizes::Real, Words::new());
     let (agents, at_once) = (5, 8);

@@ -1,4 +1,4 @@
-//! Folders: how much of the disk they have, and copies of them with their holes.
+//! Folders: their space on the disk, and copies of them with their holes.
 
 use std::fs::{File, OpenOptions, create_dir_all, read_dir, remove_dir_all, remove_file};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -19,8 +19,8 @@ pub(crate) fn allocated(folder: &Path) -> u64 {
     bytes.sum()
 }
 
-/// Makes a folder a copy of another one, or one again: what is the same already is not written. The
-/// bytes are on the disk when this returns, and in the page cache.
+/// Makes a folder a copy of another one, or updates the copy: it does not write parts that are the
+/// same. The bytes are on the disk when this returns, and in the page cache.
 pub(crate) fn copy(from: &Path, to: &Path) {
     create_dir_all(to).unwrap();
     for entry in read_dir(to).unwrap().map(Result::unwrap) {
@@ -47,7 +47,7 @@ fn copy_file(from: &Path, to: &Path) {
     let to = options.read(true).write(true).create(true).truncate(false).open(to).unwrap();
     let from = File::open(from).unwrap();
     to.set_len(from.metadata().unwrap().len()).unwrap();
-    // What only the copy has becomes a hole.
+    // Data that only the copy has becomes a hole.
     let (whole, mine, mut end) = (data(&from), data(&to), 0);
     for (begin, next) in whole.iter().copied().chain([(u64::MAX, u64::MAX)]) {
         for &(from, until) in &mine {
@@ -74,10 +74,10 @@ fn copy_file(from: &Path, to: &Path) {
     to.sync_all().unwrap();
 }
 
-/// Where a file has data, and no holes.
+/// The ranges of a file that have data.
 fn data(file: &File) -> Vec<(u64, u64)> {
     let (mut ranges, mut end) = (Vec::new(), 0);
-    // Behind the last data this is an error.
+    // After the last data this is an error.
     while let Ok(begin) = seek(file, SeekFrom::Data(end)) {
         end = seek(file, SeekFrom::Hole(begin)).unwrap();
         ranges.push((begin, end));

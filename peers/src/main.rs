@@ -7,13 +7,13 @@
 //! cargo run --release -p runlog-peers -- retention   # retention, beside SQLite
 //! ```
 //!
-//! - [`engine`]: the engines behind one face, and how each is set up.
-//! - [`workload`]: what they are given.
-//! - [`check`]: all give the same answers, before anything is measured.
-//! - [`rows`]: what is measured.
-//! - [`measure`]: time, and how often something is done.
-//! - [`results`]: what came out, as data; [`report`], [`readme`]: what is told of it.
-//! - [`retention`]: a comparison of its own.
+//! - [`engine`]: the engines behind a common interface, and how each is configured.
+//! - [`workload`]: their data.
+//! - [`check`]: checks that all give the same answers, before anything is measured.
+//! - [`rows`]: the measurements.
+//! - [`measure`]: time and counts.
+//! - [`results`]: the results as data; [`report`], [`readme`]: as text.
+//! - [`retention`]: a separate comparison.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
@@ -85,7 +85,7 @@ fn scale(args: &Args) -> Scale {
     Scale { rounds: args.rounds.unwrap_or(scale.rounds), ..scale }
 }
 
-/// Tells each entry as it comes, and all of them at the end.
+/// Prints each entry as it comes, and all of them at the end.
 fn tell(args: &Args, each: fn(&Entry), all: fn(&Results)) -> ExitCode {
     let told = match &args.from {
         None => compare(args, each).map(|(results, context)| {
@@ -107,7 +107,7 @@ fn tell(args: &Args, each: fn(&Entry), all: fn(&Results)) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Measures all rows that are wanted. What is to be removed after that is left.
+/// Measures all requested rows. Removing the stores is left for later.
 fn compare(args: &Args, each: fn(&Entry)) -> Result<(Results, Context), String> {
     let mut out = args.out.as_deref().map(Out::create).transpose()?;
     let mut told = |entry: &Entry| {

@@ -1,4 +1,4 @@
-//! Time, the processor's time, quantiles, and appends by threads.
+//! Time, processor time, quantiles, and appends by threads.
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, New, Run};
 
-/// The processor's time of this process so far, all of its threads.
+/// The processor time of this process so far, of all threads.
 pub(crate) fn processor() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap()
 }
 
-/// A folder that vanishes.
+/// A temporary folder.
 pub(crate) fn folder(within: &Path) -> tempfile::TempDir {
     tempfile::tempdir_in(within).unwrap()
 }
@@ -22,7 +22,7 @@ pub(crate) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// When to stop: whichever comes first.
+/// When to stop: at the first of these.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
     pub(crate) count: usize,
@@ -36,7 +36,7 @@ impl Limit {
     }
 }
 
-/// What reading the clock takes, on average.
+/// The average time of reading the clock.
 pub(crate) fn clock() -> Duration {
     const READS: u32 = 100_000;
     let began = Instant::now();
@@ -46,7 +46,7 @@ pub(crate) fn clock() -> Duration {
     began.elapsed() / READS
 }
 
-/// How long each of many things took, in nanoseconds.
+/// The durations of many operations, in nanoseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies {
     nanos: Vec<u32>,
@@ -54,7 +54,7 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    /// Has the memory for so many, so that none is asked for while something is measured.
+    /// Allocates the memory for this many, so that measuring allocates nothing.
     fn with_room(count: usize) -> Self {
         Self { nanos: vec![1; count], len: 0 }
     }
@@ -73,8 +73,8 @@ impl Latencies {
     }
 }
 
-/// Such that so many in ten thousand are no longer, in microseconds. Nothing if there are so few
-/// calls that not one of them is expected to be longer.
+/// The quantile in ten-thousandths, in microseconds. `None` if there are so few calls that not even
+/// one is expected to be longer.
 pub(crate) fn quantile(sorted: &[u32], of_ten_thousand: usize) -> Option<f64> {
     if sorted.len() * (10_000 - of_ten_thousand) < 10_000 {
         return None;
@@ -112,8 +112,8 @@ impl Done {
     }
 }
 
-/// Does something again and again. With `each` the time of each is told, from the end of the one
-/// before, so that the clock is read once for each; otherwise the clock is read now and then.
+/// Does something repeatedly. With `each` it measures each call, from the end of the one before, so
+/// that the clock is read once per call; otherwise it reads the clock from time to time.
 pub(crate) fn repeat(limit: Limit, each: bool, act: impl FnMut()) -> Done {
     let worked = processor();
     let (began, ended, count, latencies) = work(limit, each, 1, act);
@@ -164,7 +164,7 @@ pub(crate) struct Appends<'a> {
 }
 
 impl Appends<'_> {
-    /// Each thread appends to a run of its own; the first has this number. Counts records.
+    /// Each thread appends to its own run; the first has this number. Counts records.
     pub(crate) fn by_threads(self, engine: &dyn Engine, first: u64, each: bool) -> Done {
         let barrier = Barrier::new(self.threads + 1);
         let count = self.limit.count.div_ceil(self.threads);

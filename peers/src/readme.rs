@@ -1,9 +1,9 @@
-//! The short table: a line for each kind of work, a column for each engine.
+//! The short table: one line per kind of work, one column per engine.
 
 use crate::engine::{Kind, Level};
 use crate::results::{Measured, Results};
 
-/// The table in Markdown: less is better everywhere, the best of each line is in bold.
+/// The table in Markdown: less is better everywhere, and the best value of each line is bold.
 pub(crate) fn table(results: &Results) -> String {
     let kinds = &results.setting.engines;
     let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
@@ -50,7 +50,7 @@ fn about(results: &Results) -> String {
     format!("Measured with {}.", about.collect::<Vec<_>>().join("; "))
 }
 
-/// What each engine promises at this level.
+/// The guarantee of each engine at this level.
 fn guarantees(level: Level, kinds: &[Kind]) -> String {
     let what = match level {
         Level::Process => "append",

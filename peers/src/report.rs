@@ -1,4 +1,4 @@
-//! Tables in Markdown, and where they were made.
+//! Tables in Markdown, and a description of the machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +35,7 @@ fn processor() -> String {
     format!("{model} ({})", std::env::consts::ARCH)
 }
 
-/// What is mounted where the stores lie.
+/// The mount point of the stores.
 fn file_system(dir: &Path) -> Option<String> {
     let dir = dir.canonicalize().ok()?;
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
@@ -56,7 +56,7 @@ fn commit() -> String {
     format!("{commit}{}", if clean { "" } else { ", with changes" })
 }
 
-/// What a program prints, if it is there and ends well.
+/// The output of a program, if it exists and succeeds.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -74,7 +74,7 @@ pub(crate) fn load() -> String {
     std::fs::read_to_string("/proc/loadavg").unwrap_or("unknown".to_owned()).trim().to_owned()
 }
 
-/// What was measured, as it comes: the setting, then a table for each row.
+/// The measurements as they come: the setting, then a table for each row.
 pub(crate) fn print(entry: &Entry) {
     match entry {
         Entry::Setting(setting) => print_setting(setting),
@@ -88,7 +88,7 @@ fn print_setting(setting: &Setting) {
     println!("\n{}.\n", setting.checked);
 }
 
-/// The table of one row: an engine a line.
+/// The table of one row: one line per engine.
 fn print_row(row: &Measured) {
     println!("### {}\n\n{}\n", row.name, row.what);
     println!("| | {} | guarantee at return |", row.columns.join(" | "));
@@ -109,7 +109,7 @@ fn print_row(row: &Measured) {
     println!("{:.0} seconds, load at the end {}.\n", row.seconds, row.load);
 }
 
-/// One line a row: the first column of each engine, and by how much the best peer is behind.
+/// One line per row: the first column of each engine, and the ratio to the best peer.
 pub(crate) fn print_summary(results: &Results) {
     let kinds = &results.setting.engines;
     let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();

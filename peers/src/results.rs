@@ -1,6 +1,6 @@
-//! What was measured, as data: told at once, or kept in a file row by row as it comes, so that it
-//! can be told again, and a run that ended early leaves what it had. The file has a JSON object a
-//! line: first where and with what was measured, then a row each.
+//! The measurements as data: printed at once, or written to a file row by row, so that they can be
+//! printed again, and an interrupted run keeps its rows. The file has one JSON object per line:
+//! first the setting of the measurement, then one per row.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,13 +19,13 @@ pub(crate) enum Entry {
     Row(Measured),
 }
 
-/// Where and with what was measured.
+/// The setting of the measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setting {
     /// Names and values, such as the processor and the commit.
     pub(crate) about: Vec<(String, String)>,
     pub(crate) engines: Vec<Kind>,
-    /// What was compared before anything was measured.
+    /// What was compared before the measurements.
     pub(crate) checked: String,
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct Measured {
     pub(crate) lines: Vec<(usize, String)>,
     /// Digits of a figure.
     pub(crate) digits: usize,
-    /// Of each engine, of each round, the columns.
+    /// The columns of each round of each engine.
     pub(crate) values: Vec<(Kind, Vec<Vec<Option<f64>>>)>,
-    /// What there is to say beside that.
+    /// Remarks.
     pub(crate) notes: Vec<String>,
     /// How long all of it took.
     pub(crate) seconds: f64,
@@ -57,7 +57,7 @@ impl Measured {
         median(rounds.iter().filter_map(|round| *round.get(column)?).collect())
     }
 
-    /// The engine beside ours whose figure is the least, and the figure.
+    /// The peer with the least value, and that value.
     pub(crate) fn best_peer(&self, column: usize) -> Option<(Kind, f64)> {
         let peers = self.values.iter().map(|(kind, _)| *kind);
         let peers = peers.filter(|kind| kind.answers() && *kind != Kind::Ours);
@@ -65,7 +65,7 @@ impl Measured {
         figures.min_by(|left, right| left.1.total_cmp(&right.1))
     }
 
-    /// The best peer's figure over ours: how many times as much it takes.
+    /// The best peer's value divided by ours.
     pub(crate) fn times(&self, column: usize) -> Option<f64> {
         Some(self.best_peer(column)?.1 / self.median(Kind::Ours, column)?)
     }
@@ -76,7 +76,7 @@ impl Measured {
     }
 }
 
-/// So many digits that count, but all of those in front of the point.
+/// This many significant digits, but all those before the decimal point.
 pub(crate) fn figure(value: f64, digits: usize) -> String {
     let (mut before, mut power) = (0, 1.0);
     while value >= power && before < digits {
@@ -85,7 +85,7 @@ pub(crate) fn figure(value: f64, digits: usize) -> String {
     format!("{value:.*}", digits - before)
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Results {
     pub(crate) setting: Setting,
@@ -94,7 +94,7 @@ pub(crate) struct Results {
 
 impl Results {
     /// # Errors
-    /// That the file cannot be read, or has a line that is none of ours.
+    /// If the file cannot be read, or has a line in another form.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let file = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
@@ -111,13 +111,13 @@ impl Results {
     }
 }
 
-/// The file that gets rows as they come.
+/// The file that receives rows as they come.
 #[derive(Debug)]
 pub(crate) struct Out(File);
 
 impl Out {
     /// # Errors
-    /// That the file cannot be made, or is there: what took half an hour is not overwritten.
+    /// If the file cannot be created, or exists: half an hour of results must not be overwritten.
     pub(crate) fn create(path: &Path) -> Result<Self, String> {
         let file = File::create_new(path);
         file.map(Self).map_err(|error| format!("{}: {error}", path.display()))
@@ -134,7 +134,7 @@ impl Out {
 pub(crate) mod tests {
     use super::*;
 
-    /// Two rounds of a row that four engines take, and one that ours loses.
+    /// Two rounds of a row with four engines, and one that ours loses.
     pub(crate) fn results() -> Results {
         let row = |name: &str, values: &[(Kind, [f64; 2])]| Measured {
             name: name.to_owned(),

@@ -7,8 +7,8 @@ use crate::record::{Op, Recording, write_into};
 
 /// A place in a recording, and the images of a crash at that place.
 ///
-/// Boundary `k` stands behind the first `k` operations. The durable image moves along with the
-/// boundary, so that an image costs a copy of it and a replay of what is unsynced.
+/// Boundary `k` is the moment after the first `k` operations. The durable image moves along with
+/// the boundary, so an image costs one copy of it and a replay of the unsynced operations.
 ///
 /// ```
 /// # use runlog_sim::{CrashImages, Recording, Survivors};
@@ -46,13 +46,13 @@ impl<'a> CrashImages<'a> {
         self.boundary
     }
 
-    /// The operation that comes next, the one in flight at this boundary.
+    /// The next operation, which is in flight at this boundary.
     #[must_use]
     pub fn next_op(&self) -> Option<&'a Op> {
         self.recording.ops.get(self.boundary)
     }
 
-    /// Does the next operation. False at the end, where there is none.
+    /// Does the next operation. Returns false at the end.
     pub fn advance(&mut self) -> bool {
         let Some(op) = self.next_op() else {
             return false;
@@ -62,7 +62,7 @@ impl<'a> CrashImages<'a> {
         true
     }
 
-    /// Goes to a boundary, forwards or back, at most to the end.
+    /// Moves to a boundary, forwards or back, at most to the end.
     pub fn seek(&mut self, boundary: usize) {
         if boundary < self.boundary {
             *self = Self::new(self.recording);
@@ -70,7 +70,7 @@ impl<'a> CrashImages<'a> {
         while self.boundary < boundary && self.advance() {}
     }
 
-    /// How many operations are unsynced here. With 0 a power loss has one outcome only.
+    /// How many operations are unsynced here. With 0 a power loss has only one outcome.
     #[must_use]
     pub fn unsynced(&self) -> usize {
         self.durable.unsynced()
@@ -89,13 +89,13 @@ impl<'a> CrashImages<'a> {
         out
     }
 
-    /// As [`CrashImages::image`], into a buffer that is used again.
+    /// Like [`CrashImages::image`], but reuses a buffer.
     pub fn image_into(&mut self, survivors: Survivors, seed: u64, out: &mut Vec<u8>) {
         self.durable.image_into(survivors, seed, out);
     }
 
     /// The file after the process was killed here, with the first `stored` bytes of the next
-    /// operation if that is a write or a store.
+    /// operation if it is a write or a store.
     #[must_use]
     pub fn killed(&self, stored: usize) -> Vec<u8> {
         let mut out = Vec::new();
@@ -103,7 +103,7 @@ impl<'a> CrashImages<'a> {
         out
     }
 
-    /// As [`CrashImages::killed`], into a buffer that is used again.
+    /// Like [`CrashImages::killed`], but reuses a buffer.
     pub fn killed_into(&self, stored: usize, out: &mut Vec<u8>) {
         self.durable.volatile_into(out);
         if let Some(Op::Write { offset, data } | Op::Store { offset, data }) = self.next_op() {
@@ -112,7 +112,7 @@ impl<'a> CrashImages<'a> {
     }
 
     /// The file after the process was killed within the next operation: with some of its first
-    /// bytes if it is a write, with any of its words if it is a store. Answers whether anything of
+    /// bytes if it is a write, with any of its words if it is a store. Returns whether any part of
     /// it is there.
     pub fn killed_within_into(&self, random: &mut SplitMix64, out: &mut Vec<u8>) -> bool {
         match self.next_op() {

@@ -15,11 +15,11 @@ use crate::fault::{Fault, Plan};
 use crate::record::{Op, OpKind, Recording, write_into};
 use crate::space::Space;
 
-/// The longest file. A store that asks for more has a bug, and memory is finite.
+/// The longest file. A store that needs more has a bug, and memory is finite.
 const MAX_LEN: u64 = 1 << 33;
 
-/// A simulated disk with one file. Clones are handles of the same disk, so a test keeps one and
-/// gives the other to the engine.
+/// A simulated disk with one file. Clones are handles of the same disk, so a test can keep one and
+/// give another to the engine.
 #[derive(Clone)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
@@ -71,12 +71,12 @@ struct State {
     op_count: usize,
     plan: Plan,
     space: Space,
-    /// The operation before which somebody else takes all space that is left.
+    /// The operation before which another program takes all remaining space.
     full_from: Option<usize>,
     counts: Counts,
 }
 
-/// What is remembered beside the volatile image.
+/// What is tracked besides the volatile image.
 enum History {
     Nothing,
     Durable(Durable),
@@ -110,8 +110,8 @@ impl SimDisk {
         Self::with_history(image, History::Recording(recording))
     }
 
-    /// A disk with this content that knows its volatile image only: the cheapest one, for the
-    /// last link of a chain of crashes.
+    /// A disk with this content that keeps only its volatile image: the cheapest one, for the last
+    /// of several crashes in a row.
     #[must_use]
     pub fn untracked(image: Vec<u8>) -> Self {
         Self::with_history(image, History::Nothing)
@@ -136,7 +136,7 @@ impl SimDisk {
         self.state.lock().image.clone()
     }
 
-    /// Takes the volatile image out, without a copy; the disk is empty and untracked afterwards.
+    /// Takes the volatile image out without a copy; the disk is empty and untracked afterwards.
     #[must_use]
     pub fn take_image(&self) -> Vec<u8> {
         let mut state = self.state.lock();
@@ -145,14 +145,14 @@ impl SimDisk {
         core::mem::take(&mut state.image)
     }
 
-    /// A copy of the durable image; of an untracked disk the volatile one.
+    /// A copy of the durable image; on an untracked disk, of the volatile one.
     #[must_use]
     pub fn durable(&self) -> Vec<u8> {
         self.crash(Survivors::Nothing, 0)
     }
 
-    /// The image that a power loss leaves now; of an untracked disk the volatile one. A recording
-    /// disk has to replay its recording for this.
+    /// The image that a power loss leaves now; on an untracked disk the volatile one. A recording
+    /// disk replays its recording for this.
     #[must_use]
     pub fn crash(&self, survivors: Survivors, seed: u64) -> Vec<u8> {
         let mut out = Vec::new();
@@ -169,9 +169,8 @@ impl SimDisk {
         out
     }
 
-    /// Loses power: the disk holds afterwards what [`SimDisk::crash`] would answer, all of it
-    /// durable, and nothing is cached. The numbers of operations go on, and faults that are still
-    /// to come stay; a recording starts anew.
+    /// Loses power: afterwards the disk holds the result of [`SimDisk::crash`], all of it durable.
+    /// The numbers of operations continue, and pending faults stay; a recording starts again.
     pub fn lose_power(&self, survivors: Survivors, seed: u64) {
         let image = self.crash(survivors, seed);
         let mut state = self.state.lock();
@@ -186,7 +185,7 @@ impl SimDisk {
         state.image = image;
     }
 
-    /// Ends the recording and hands it out; an empty one if there was none. The disk goes on
+    /// Ends the recording and returns it; an empty one if there was none. The disk continues
     /// untracked.
     #[must_use]
     pub fn take_recording(&self) -> Recording {
@@ -197,13 +196,13 @@ impl SimDisk {
         }
     }
 
-    /// How many operations were done: the number of the next one.
+    /// How many operations were done, which is the number of the next one.
     #[must_use]
     pub fn op_count(&self) -> usize {
         self.state.lock().op_count
     }
 
-    /// How often the disk was called since it was made, or since the counts were taken.
+    /// How many calls there were since the disk was made, or since the counts were taken.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
@@ -215,7 +214,7 @@ impl SimDisk {
         self.counts().reads
     }
 
-    /// The counts so far; they start from zero again.
+    /// Returns the counts and resets them to zero.
     #[must_use]
     pub fn take_counts(&self) -> Counts {
         core::mem::take(&mut self.state.lock().counts)
@@ -226,24 +225,23 @@ impl SimDisk {
         self.state.lock().plan.fail_op(number, fault.into());
     }
 
-    /// Makes the next call of this kind fail; the one behind it if that one is to fail already.
+    /// Makes the next call of this kind fail; if that one fails already, the one after it.
     pub fn fail_next(&self, kind: OpKind, fault: impl Into<Fault>) {
         self.state.lock().plan.fail_next(kind, fault.into());
     }
 
-    /// Makes one call of this kind fail, after `passed` others of the kind, which do not fail for
-    /// this reason.
+    /// Makes one call of this kind fail after `passed` other calls of the kind.
     pub fn fail_nth(&self, kind: OpKind, passed: u64, fault: impl Into<Fault>) {
         self.state.lock().plan.fail_nth(kind, passed, fault.into());
     }
 
-    /// Makes the operation with this number fail, and all that follow it.
+    /// Makes the operation with this number and all later ones fail.
     pub fn fail_from(&self, number: usize, fault: impl Into<Fault>) {
         self.state.lock().plan.fail_from(number, fault.into());
     }
 
     /// Makes the operation fail that follows a write that begins with these bytes, after `passed`
-    /// other such writes: what the engine writes next to a structure of this kind.
+    /// other such writes: the engine's next write after a structure of this kind.
     pub fn fail_behind(&self, bytes: &'static [u8], passed: u64, fault: impl Into<Fault>) {
         self.state.lock().plan.fail_behind(bytes, passed, fault.into());
     }
@@ -253,25 +251,25 @@ impl SimDisk {
         self.state.lock().plan.fail_reads_in(range, error);
     }
 
-    /// Lifts all faults that are still to come. The capacity stays.
+    /// Removes all pending faults. The capacity stays.
     pub fn clear_faults(&self) {
         self.state.lock().plan = Plan::default();
     }
 
-    /// Whether all faults wait that are still to come: meanwhile no call counts, neither for them
-    /// nor for [`SimDisk::counts`]. For tests that look at what the store holds in between.
+    /// Whether all pending faults are suspended: meanwhile calls count neither for them nor for
+    /// [`SimDisk::counts`]. For tests that inspect the store in between.
     pub fn set_faults_aside(&self, aside: bool) {
         self.state.lock().plan.aside = aside;
     }
 
-    /// Bounds the space that the file may take, in bytes, rounded down to blocks of 4096. A bound
-    /// below what the file has already only refuses more.
+    /// Limits the space of the file, in bytes, rounded down to blocks of 4096. A limit below the
+    /// present space only refuses more.
     pub fn set_capacity(&self, bytes: u64) {
         self.state.lock().space.set_limit(bytes);
     }
 
-    /// Before the operation with this number somebody else takes all space that is left: from then
-    /// on the file has what it gives back itself, and no more.
+    /// Before the operation with this number another program takes all remaining space: from then
+    /// on the file has only the space that it gives back itself.
     pub fn fill_from(&self, number: usize) {
         self.state.lock().full_from = Some(number);
     }
@@ -282,8 +280,8 @@ impl SimDisk {
         self.state.lock().space.taken()
     }
 
-    /// Begins the next operation: counts it, and fails it if a fault is due. A fault of a write
-    /// may leave something to do first, so it is handed out instead.
+    /// Begins the next operation: counts it, and fails it if a fault is due. A fault of a write may
+    /// require some work first, so it is returned instead.
     fn begin(&self, kind: OpKind) -> (MutexGuard<'_, State>, Option<Fault>) {
         let mut state = self.state.lock();
         let number = state.op_count;
@@ -307,7 +305,7 @@ impl SimDisk {
 }
 
 impl State {
-    /// Does an operation, and remembers it.
+    /// Does an operation and records it.
     fn commit(&mut self, op: Op) {
         op.apply(&mut self.image);
         self.remember(op);
@@ -326,7 +324,7 @@ impl State {
         Err(error.into())
     }
 
-    /// Writes what can be written, and remembers that.
+    /// Writes the part that fits, and records that.
     fn store(&mut self, offset: usize, data: &[u8]) {
         write_into(&mut self.image, offset, data);
         if data.is_empty() {
@@ -460,7 +458,7 @@ impl TailWindow for Window {
         {
             return state.refuse(io::ErrorKind::InvalidInput);
         }
-        // A real process would be gone: what has no space or lies behind the end is a SIGBUS.
+        // A real process would die: a store without space or behind the end causes a SIGBUS.
         let there = end <= state.image.len() && state.space.has(offset, end);
         assert!(there, "a store into {offset:#x}..{end:#x}, where the file has no space");
         let stored = fault.map_or(data.len(), |fault| fault.stored.min(data.len()));

@@ -4,9 +4,9 @@
 //! - `pending` are the unsynced operations. Those that change the length remember it.
 //! - `lost` are sectors that a failed sync dropped: reads still see this content, but no sync
 //!   brings it to the disk. An operation that touches such a sector again makes all of it pending.
-//! - `missing` are words of pending stores that the choice at hand leaves out, although it keeps
-//!   the sectors that they are in.
-//! - A *version* is a place in `pending`: version `n` of a sector, or of the length, is what it was
+//! - `missing` are words of pending stores that the current choice leaves out, although it keeps
+//!   their sectors.
+//! - A *version* is an index in `pending`: version `n` of a sector, or of the length, is its state
 //!   after the first `n` pending operations; version 0 is the durable one.
 
 use core::ops::Range;
@@ -16,7 +16,7 @@ use crate::random::SplitMix64;
 use crate::record::{Op, write_into};
 use crate::{SECTOR_LEN, WORD_LEN};
 
-/// What chooses the outcome of a failed sync, together with the number of the operation.
+/// Chooses the outcome of a failed sync, together with the number of the operation.
 const FAILED_SYNC_SEED: u64 = 0x6661_696c_6564_0001;
 
 /// Which of the unsynced sectors a power loss leaves.
@@ -75,7 +75,7 @@ impl Pending {
         Self { op, before, after }
     }
 
-    /// The bytes that the operation gives a new content.
+    /// The bytes that the operation changes.
     fn touched(&self) -> Range<usize> {
         match &self.op {
             Op::Write { offset, data } | Op::Store { offset, data } => *offset..offset + data.len(),
@@ -93,13 +93,13 @@ impl Pending {
         self.before != self.after
     }
 
-    /// Whether the operation cuts the file off; its sectors go with its length.
+    /// Whether the operation cuts the file off; its sectors are lost with its length.
     fn is_cut(&self) -> bool {
         self.after < self.before
     }
 }
 
-/// What of the pending operations is kept.
+/// Which of the pending operations are kept.
 #[derive(Debug)]
 struct Choice {
     /// The version of the length.
@@ -139,10 +139,10 @@ pub(crate) struct Durable {
     pending: Vec<Pending>,
     lost: BTreeMap<usize, Vec<u8>>,
     op_count: u64,
-    /// For each sector the version that is kept; all zero between calls.
+    /// The version of each sector that is kept; all zero between calls.
     versions: Vec<usize>,
-    /// Words of stores that are left out, by the place of the store and that of the word in the
-    /// file; empty between calls.
+    /// Words of stores that are left out, by the index of the store and the offset of the word in
+    /// the file; empty between calls.
     missing: BTreeSet<(usize, usize)>,
 }
 
@@ -169,7 +169,7 @@ impl Durable {
         self.pending.len()
     }
 
-    /// Takes the next operation.
+    /// Adds the next operation.
     pub(crate) fn push(&mut self, op: &Op) {
         match op {
             Op::Refused => {}
@@ -193,8 +193,7 @@ impl Durable {
         self.pending.push(pending);
     }
 
-    /// Makes the lost sectors pending that an operation touches in part; the others that it
-    /// touches are overwritten.
+    /// Makes the lost sectors pending that an operation touches in part; it overwrites the others.
     fn revive(&mut self, touched: &Range<usize>) {
         for sector in sectors_of(touched) {
             let Some(content) = self.lost.remove(&sector) else {
@@ -228,7 +227,7 @@ impl Durable {
                 }
             }
         }
-        // The length is not data: the system goes on to remember that it has to store it.
+        // The length is not data: the system still remembers that it must store it.
         if stored.len() != visible.len() {
             let op = Op::SetLen { len: visible.len() };
             self.pending.push(Pending::new(op, stored.len()));
@@ -236,7 +235,7 @@ impl Durable {
         self.base = stored;
     }
 
-    /// What reads see.
+    /// The image that reads see.
     pub(crate) fn volatile_into(&self, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.base);
@@ -248,7 +247,7 @@ impl Durable {
         }
     }
 
-    /// What is left after a power loss now. The seed decides what the choice leaves open.
+    /// The image after a power loss now. The seed decides what the choice leaves open.
     pub(crate) fn image_into(&mut self, survivors: Survivors, seed: u64, out: &mut Vec<u8>) {
         let case = self.op_count << 8 | survivors as u64;
         self.choose_image_into(survivors, &mut SplitMix64::for_case(seed, case), out);
@@ -331,7 +330,7 @@ impl Durable {
         changed.map_or(0, |place| place + 1)
     }
 
-    /// A sector of an operation, each with the same probability.
+    /// A sector of an operation, each with equal probability.
     fn pick_sector(&self, random: &mut SplitMix64) -> Option<(usize, usize)> {
         let total: usize = self.pending.iter().map(|pending| pending.sectors().len()).sum();
         let mut left = random.index(total);
@@ -394,8 +393,8 @@ impl Durable {
         }
     }
 
-    /// Leaves words of stores out where the choice leaves something open: of each store at random,
-    /// of the last one, or of the sector that is not to be whole.
+    /// Leaves out words of stores where the choice leaves something open: of each store at random,
+    /// of the last one, or of the sector that is kept in part.
     fn tear_stores(&mut self, choice: &Choice, random: &mut SplitMix64) {
         for (place, pending) in self.pending.iter().enumerate() {
             let Op::Store { offset, data } = &pending.op else { continue };
@@ -462,7 +461,7 @@ fn sectors_of(range: &Range<usize>) -> Range<usize> {
     range.start / SECTOR_LEN..range.end.div_ceil(SECTOR_LEN)
 }
 
-/// Whether `image` has `content` at `start`, where what lies behind its end counts as zero.
+/// Whether `image` has `content` at `start`; bytes behind its end count as zero.
 fn holds(image: &[u8], start: usize, content: &[u8]) -> bool {
     let stored = image.get(start..).unwrap_or_default();
     let shared = stored.len().min(content.len());

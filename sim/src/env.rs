@@ -1,6 +1,7 @@
-//! Time and randomness that a test decides.
+//! Time and randomness under the control of a test.
 
-use core::sync::atomic::{AtomicI64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use core::time::Duration;
 use std::io;
 use std::sync::Arc;
 
@@ -14,23 +15,26 @@ use crate::random::SplitMix64;
 #[derive(Debug, Clone, Default)]
 pub struct SimClock {
     nanos: Arc<AtomicI64>,
+    /// How much time has passed.
+    passed: Arc<AtomicU64>,
 }
 
 impl SimClock {
     /// A clock that shows `time`.
     #[must_use]
     pub fn new(time: Timestamp) -> Self {
-        Self { nanos: Arc::new(AtomicI64::new(time.0)) }
+        Self { nanos: Arc::new(AtomicI64::new(time.0)), passed: Arc::default() }
     }
 
-    /// Sets the clock, also back.
+    /// Sets the clock, forwards or back. No time passes.
     pub fn set(&self, time: Timestamp) {
         self.nanos.store(time.0, Ordering::SeqCst);
     }
 
-    /// Moves the clock by `nanos`, backwards if negative.
+    /// Lets `nanos` pass; a negative value sets the clock back by that much.
     pub fn advance(&self, nanos: i64) {
         self.nanos.fetch_add(nanos, Ordering::SeqCst);
+        self.passed.fetch_add(u64::try_from(nanos).unwrap_or(0), Ordering::SeqCst);
     }
 }
 
@@ -38,9 +42,13 @@ impl Clock for SimClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.nanos.load(Ordering::SeqCst))
     }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_nanos(self.passed.load(Ordering::SeqCst))
+    }
 }
 
-/// Random bytes that follow from a seed. Clones draw from the same row of bytes.
+/// Random bytes from a seed. Clones draw from the same sequence.
 #[derive(Debug, Clone)]
 pub struct SimEntropy {
     random: Arc<Mutex<SplitMix64>>,

@@ -1,4 +1,4 @@
-//! Which calls of a disk are to fail, and how.
+//! Which calls of a disk must fail, and how.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +11,7 @@ use crate::record::OpKind;
 pub struct Fault {
     /// The error it reports.
     pub error: io::ErrorKind,
-    /// How many bytes of a write are stored all the same.
+    /// How many bytes of a failing write are stored nevertheless.
     pub stored: usize,
 }
 
@@ -35,7 +35,7 @@ impl From<io::ErrorKind> for Fault {
     }
 }
 
-/// The faults that are still to come.
+/// The pending faults.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     numbered: BTreeMap<usize, Fault>,
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     /// Calls of a kind that succeed before one fails.
     nth: Vec<(OpKind, u64, Fault)>,
     from: Option<(usize, Fault)>,
-    /// Writes that begin with these bytes and succeed before the call behind one fails.
+    /// Writes that begin with these bytes and succeed before the following call fails.
     behind: Vec<(&'static [u8], u64, Fault)>,
     unreadable: Vec<(Range<u64>, io::ErrorKind)>,
     /// Nothing fails for now, and no call counts.
@@ -71,7 +71,7 @@ impl Plan {
         self.behind.push((bytes, passed, fault));
     }
 
-    /// A write of these bytes succeeded as operation `number`.
+    /// Notes that a write of these bytes succeeded as operation `number`.
     pub(crate) fn wrote(&mut self, number: usize, data: &[u8]) {
         if self.aside {
             return;
@@ -90,7 +90,7 @@ impl Plan {
         self.unreadable.push((range, error));
     }
 
-    /// What happens to operation `number`; a fault for one call is used up by it.
+    /// The result of operation `number`; a fault for one call is used up by it.
     pub(crate) fn for_op(&mut self, kind: OpKind, number: usize) -> Option<Fault> {
         if self.aside {
             return None;
@@ -104,7 +104,7 @@ impl Plan {
         self.from.filter(|(first, _)| number >= *first).map(|(_, fault)| fault)
     }
 
-    /// What happens to a read of `range`.
+    /// The result of a read of `range`.
     pub(crate) fn for_read(&mut self, range: Range<u64>) -> Option<io::ErrorKind> {
         if self.aside {
             return None;

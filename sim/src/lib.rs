@@ -1,4 +1,5 @@
-//! A simulated disk and a deterministic environment: what can happen to a store, made to happen.
+//! A simulated disk and a deterministic environment: they make everything happen to a store that
+//! can happen.
 //!
 //! [`SimDisk`] implements `runlog::storage::Storage` in memory. It knows what a power loss, a
 //! killed process, a full disk and a failing device do to a file, and everything it does follows
@@ -25,31 +26,30 @@
 //!
 //! - A sector is 512 bytes at a multiple of 512. It is stored whole or not at all: writes tear
 //!   between sectors, never within one.
-//! - Each sector fares on its own. What it holds afterwards is what it held in the volatile image
-//!   after *some* of the operations that touched it: after none (the durable content), after the
-//!   first, after the first two, and so on. Sectors of later operations may be stored although
+//! - Each sector is stored or lost independently. Afterwards it holds what it held in the volatile
+//!   image after *some* of the operations that touched it: after none (the durable content), after
+//!   the first, after the first two, and so on. Sectors of later operations may be stored although
 //!   those of earlier operations are not.
 //! - A store through a window ([`Storage::map_tail`](runlog::storage::Storage::map_tail)) is torn
 //!   between words of 8 bytes at multiples of 8, not between sectors: the device may take a sector
-//!   while the process stores into it. So of an unsynced store any words may be missing, also where
+//!   while the process stores into it. So any words of an unsynced store may be missing, even if
 //!   those of a later store into the same sector are there.
-//! - A punch is a write of zeros in this respect.
-//! - The length fares on its own too: it is the length after some of the operations that changed
-//!   it, in their order, and it may have been stored before the bytes that it covers; those read
-//!   as zero then. Where a stored sector lies behind that length and was written after it was
-//!   set, the file reaches to the end of what was written there.
-//! - Cutting the file off takes effect with the length: when the shorter length was stored, the
-//!   bytes behind it are gone, and what an old write left there does not come back.
+//! - A punch counts as a write of zeros.
+//! - The length is independent too: it is the length after some of the operations that changed it,
+//!   in their order, and it may have been stored before the bytes that it covers, which then read
+//!   as zero. If a stored sector lies behind that length and was written after it was set, the file
+//!   extends to the end of that write.
+//! - Cutting the file off takes effect with the length: once the shorter length is stored, the
+//!   bytes behind it are gone, and contents of an older write there do not come back.
 //!
 //! **Errors.** Any operation can be made to fail ([`SimDisk::fail_op`], [`SimDisk::fail_next`],
 //! [`SimDisk::fail_from`]). A failed write may have stored a part of its bytes ([`Fault::short`]).
 //! Other failed operations did nothing, but for the sync:
 //!
-//! **A failed sync.** Of the unsynced sectors each may have become durable or not, and which is
-//! decided at that moment. Those that did not stay visible to reads, but the system takes them for
-//! clean: *no later sync makes them durable*, unless they are written again. This is what file
-//! systems do, and why a program must not go on after a failed sync as if the next one could make
-//! up for it.
+//! **A failed sync.** Each of the unsynced sectors may have become durable or not, which is decided
+//! at that moment. The others stay visible to reads, but the system takes them for clean: *no later
+//! sync makes them durable*, unless they are written again. File systems behave in this way, so a
+//! program must not continue after a failed sync as if the next one could make up for it.
 //!
 //! **Space.** [`SimDisk::set_capacity`] bounds the space in blocks of 4096 bytes. Writes and
 //! allocations take the blocks that the file does not have yet; punches and shorter lengths give
@@ -59,7 +59,7 @@
 //! of a given image counts as taken.
 //!
 //! **Not modelled:** bytes that rot or land elsewhere (change the image by hand for that), sectors
-//! that tear within, and syncs that report success without being one.
+//! that tear within, and syncs that report success without doing anything.
 //!
 //! # Overview
 //!
@@ -107,5 +107,5 @@ pub use record::{Op, OpKind, Recording};
 /// The bytes that a device stores whole or not at all.
 pub const SECTOR_LEN: usize = 512;
 
-/// The bytes of a store that are there whole or not at all.
+/// The bytes of a store that are there as a whole or not at all.
 pub const WORD_LEN: usize = 8;

@@ -13,8 +13,8 @@ impl SplitMix64 {
         Self { state: seed }
     }
 
-    /// A generator for one of many cases of a test, from the seed of the test and what tells the
-    /// case from others.
+    /// A generator for one of many cases of a test, from the seed of the test and the numbers of
+    /// the case.
     #[must_use]
     pub fn for_case(seed: u64, case: u64) -> Self {
         let mut mixed = Self::new(case);

@@ -1,19 +1,19 @@
-//! What was done to a disk, operation by operation.
+//! The operations of a disk, one by one.
 
 use std::sync::Arc;
 
-/// One operation as it turned out. Ranges and lengths are those that took effect.
+/// One operation with its actual effect. Ranges and lengths are those that took effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {
-    /// Bytes were written; of a failed write those that were stored.
+    /// Bytes were written; for a failed write, the bytes that were stored.
     Write {
         /// Where.
         offset: usize,
         /// What.
         data: Arc<[u8]>,
     },
-    /// Bytes were stored through a window; of a failed store those that were.
+    /// Bytes were stored through a window; for a failed store, those that were stored.
     Store {
         /// Where.
         offset: usize,
@@ -30,7 +30,7 @@ pub enum Op {
         /// The end of the range.
         end: usize,
     },
-    /// A range was made to read as zero.
+    /// A range was set to zero.
     Punch {
         /// The start of the range.
         offset: usize,
@@ -76,7 +76,7 @@ pub struct Recording {
 
 impl Op {
     /// Does the operation to an image.
-    pub(crate) fn apply(&self, image: &mut Vec<u8>) {
+    pub fn apply(&self, image: &mut Vec<u8>) {
         match self {
             Self::Write { offset, data } | Self::Store { offset, data } => {
                 write_into(image, *offset, data);

@@ -32,7 +32,8 @@ impl Space {
         (self.count * BLOCK_LEN) as u64
     }
 
-    /// Takes the blocks of `start..end` one by one; returns the end of what has space now.
+    /// Takes the blocks of `start..end` one by one; returns the end of the range that has space
+    /// now.
     pub(crate) fn take(&mut self, start: usize, end: usize) -> usize {
         if start >= end {
             return end;

@@ -1,22 +1,31 @@
-//! What must be done now and then: syncing, setting segments aside, checkpoints of the index,
-//! giving space back. Three threads do it by default, so that a long checkpoint never holds up a
-//! sync, nor a compaction a checkpoint; without threads each call that changes the store does what
-//! is due before it returns. In all cases the work is made of [`Step`]s, which a [`Scheduler`] can
-//! run in any order: no step may rely on another one having run before.
+//! Periodic work: syncing, setting segments aside, checkpoints of the index, giving space back. By
+//! default three threads do it, so that a long checkpoint never delays a sync, nor a compaction a
+//! checkpoint. Without threads each call that changes the store does the due work before it
+//! returns. The work always consists of [`Step`]s, which a [`Scheduler`] can run in any order: no
+//! step may rely on another step having run before.
 //!
 //! [`Scheduler`]: crate::engine::setup::environment::Scheduler
 
+use core::panic::AssertUnwindSafe;
+use core::task::Waker;
+use core::time::Duration;
+use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
 
 use crate::engine::Engine;
 use crate::engine::setup::due::{Helper, Wanted, Worker};
 use crate::engine::setup::environment::{RunStep, Step};
+use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Rate;
+use crate::engine::setup::signal::Signal;
 use crate::error::{Error, IoAction, Result};
 use crate::format::map::superblock::FLAG_CLEAN;
 
-/// The background threads; they are stopped and joined when this is dropped.
+/// The background threads. Dropping this stops and joins them.
 #[derive(Debug)]
 pub(crate) struct Threads {
     engine: Arc<Engine>,
@@ -42,24 +51,70 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if self.engine.log.disk.is_inherited() {
-            // They are threads of the parent, and would never end here.
+            // The threads belong to the parent and would never end in a forked child.
             core::mem::forget(core::mem::take(&mut self.handles));
             return;
         }
         self.engine.log.due.stop();
-        for handle in self.handles.drain(..) {
+        // If a waker drops the last handle, this is one of the threads, which ends by itself.
+        let own = std::thread::current().id();
+        for handle in self.handles.drain(..).filter(|handle| handle.thread().id() != own) {
+            // A panic was reported when it happened; see `Engine::run_step`.
             let _ = handle.join();
         }
     }
 }
 
+/// The waker of a task, until it was woken.
+pub(crate) type Sleeping = Arc<Mutex<Option<Waker>>>;
+
+/// A thread that wakes a task which follows a log: whenever a signal rings, and every so often.
+/// The waker is called here, and never by a thread that holds a lock of the store. Dropping the
+/// ticker ends the thread, which may be in a waker, so it is not waited for.
+#[derive(Debug)]
+pub(crate) struct Ticker {
+    stop: Arc<AtomicBool>,
+    signal: Arc<Signal>,
+}
+
+impl Ticker {
+    /// Wakes the task in `sleeping`.
+    pub(crate) fn start(signal: Arc<Signal>, often: Duration, sleeping: Sleeping) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, bell) = (Arc::clone(&stop), Arc::clone(&signal));
+        let tick = move || {
+            bell.arm();
+            while !stopped.load(Ordering::Acquire) {
+                bell.wait(often);
+                // Before the task is woken: what it does not find rings again.
+                bell.arm();
+                let waker = sleeping.lock().take();
+                if let Some(waker) = waker {
+                    // A panic is the task's own.
+                    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("runlog-follow".to_owned());
+        thread.spawn(tick).map_err(|source| Error::io(IoAction::Thread, source))?;
+        Ok(Self { stop, signal })
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.signal.ring();
+    }
+}
+
 impl Engine {
-    /// What one of the threads does until the store is closed.
+    /// The loop of one thread, until the store is closed.
     fn work_on(&self, worker: &Worker) {
         let options = &self.log.setup.options;
         let (mut deadline, rate) = (None, options.compaction.rate);
         if worker.does.has(Wanted::CHECKPOINT) {
-            // An index that the file holds is opened at once.
+            // An index that the file already has is opened at once.
             let _ = self.run_step(Step::Checkpoint, rate);
         }
         while let Some(work) = self.log.due.await_work(worker, options.sync_interval, &mut deadline)
@@ -81,7 +136,7 @@ impl Engine {
         if work.has(Wanted::SPACE_WORK) {
             let freed = self.run_step(Step::Reclaim, rate);
             let freed = freed.and_then(|()| self.run_step(Step::GiveBack, rate));
-            // What compaction can do does not depend on it.
+            // Compaction does not depend on whether freeing succeeded.
             let compacted = if work.has(Wanted::COMPACT) {
                 self.run_step(Step::Compact, rate)
             } else if work.has(Wanted::PACK) {
@@ -94,17 +149,25 @@ impl Engine {
         }
     }
 
-    /// Does one step of the work. Poison tells those who wait for a sync, and the next call, of a
-    /// failure; everything else is tried again when it is next wanted.
+    /// Does one step of the work. A failure is reported where it occurs; see
+    /// [`Monitor`](crate::engine::setup::health::Monitor). Poison also reaches the waiters for a
+    /// sync and the next call. Everything else is tried again when it is next due.
     fn run_step(&self, step: Step, rate: Rate) -> Result<()> {
+        self.log.setup.monitor.watch_panic(activity_of(step), || {
+            self.log.poison_on_panic(|| self.do_step(step, rate))
+        })
+    }
+
+    fn do_step(&self, step: Step, rate: Rate) -> Result<()> {
         let automatic = self.log.setup.options.compaction.automatic;
         match step {
             Step::Reserve => self.log.reserve_ahead().and(self.log.space.keep_reserve()),
             Step::Sync => {
                 self.log.due.begin_sync();
-                // The lock orders this thread and each append: one that was placed before is
-                // covered by this sync, one that comes later finds the flag down and wakes this
-                // thread. Else each could miss the other, and the append waited for the next one.
+                // The lock orders this thread and each append: this sync covers an append that was
+                // placed before, and a later append finds the flag cleared and wakes this thread.
+                // Without the lock each could miss the other, and the append would wait for the
+                // next one.
                 drop(self.log.state.lock());
                 self.log.sync_all()
             }
@@ -117,8 +180,8 @@ impl Engine {
         }
     }
 
-    /// Makes everything durable, marks the file as closed in order, and releases it, also after a
-    /// failure. Closing again answers the same.
+    /// Makes everything durable, marks the file as cleanly closed, and releases it, even after a
+    /// failure. A second call returns the same result.
     pub(crate) fn close(&self) -> Result<()> {
         if self.log.disk.is_inherited() {
             return Err(Error::Closed);
@@ -128,9 +191,11 @@ impl Engine {
         if let Some(known) = &*closing {
             return known.clone();
         }
-        let closed = self.close_in_order();
-        let released = self.release();
-        let closed = closed.and(released);
+        let closed = self.log.setup.watch(Activity::Close, || {
+            let closed = self.close_in_order();
+            let released = self.release();
+            closed.and(released)
+        });
         *closing = Some(closed.clone());
         closed
     }
@@ -146,8 +211,8 @@ impl Engine {
         checkpoints.cover_seals()?;
         space.release_reserve();
         space.give_back_at_close()?;
-        // A failure costs some space and nothing else.
-        let _ = log.trim_unused();
+        // A failure costs only some space.
+        let _ = log.setup.watch_failure(Activity::GiveBack, || log.trim_unused());
         checkpoints.close_index();
         log.disk.sync()?;
         let (end, next) = {
@@ -160,19 +225,32 @@ impl Engine {
             block.flags = FLAG_CLEAN;
             (block.next_segment, block.next_run_no, block.next_lsn) = next;
         })?;
-        // No change of the manifest follows it.
+        // No change of the manifest may follow this superblock.
         log.disk.close();
         Ok(())
     }
 
-    /// Releases the file and its lock, whatever refers to the store still.
+    /// Releases the file and its lock, even while other values refer to the store.
     fn release(&self) -> Result<()> {
         let log = &self.log;
         log.disk.close();
         log.state.lock().tail.close();
-        // Those who wait for a sync are told that there is none.
+        // Fails all callers that wait for a sync, and ends the followers.
         log.commit.fail();
+        log.commit.followers.ring();
         log.disk.release()
+    }
+}
+
+/// The activity that mainly describes a step.
+fn activity_of(step: Step) -> Activity {
+    match step {
+        Step::Reserve => Activity::Reserve,
+        Step::Sync => Activity::Sync,
+        Step::Checkpoint => Activity::IndexCheckpoint,
+        Step::Reclaim => Activity::Reclaim,
+        Step::GiveBack => Activity::GiveBack,
+        Step::Compact | Step::Compress => Activity::Compaction,
     }
 }
 

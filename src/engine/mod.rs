@@ -1,9 +1,9 @@
 //! The only code that touches the file. ARCHITECTURE.md has its map, the table of its locks, and
-//! the walk of a record through it.
+//! the path of a record through it.
 //!
-//! An engine is the sum of a few components, each with a state and a lock of its own. They stand in
-//! floors: a component uses those below it, and what is below never calls up. `tests/tidy.rs`
-//! holds the table of the floors.
+//! An engine is the sum of a few components, each with its own state and lock. The components form
+//! floors: each uses those below it and never calls up. `tests/tidy.rs` holds the table of the
+//! floors.
 
 pub(crate) mod api;
 pub(crate) mod background;
@@ -11,11 +11,22 @@ pub(crate) mod checkpoint;
 pub(crate) mod compact;
 pub(crate) mod open;
 pub(crate) mod read;
+pub(crate) mod reader;
 pub(crate) mod reclaim;
 pub(crate) mod retain;
+pub(crate) mod salvage;
 pub(crate) mod setup;
 pub(crate) mod space;
 pub(crate) mod state;
+#[cfg_attr(
+    not(feature = "unstable-internals"),
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "programs with storages use the rest"
+    )
+)]
 pub(crate) mod storage;
 pub(crate) mod values;
 pub(crate) mod verify;
@@ -41,21 +52,21 @@ pub(crate) struct Engine {
     pub(crate) log: Arc<Log>,
     /// The index.
     pub(crate) checkpoints: Arc<Checkpoints>,
-    /// What gives dead segments back.
+    /// Retires dead segments and frees their extents.
     pub(crate) reclaimer: Arc<Reclaimer>,
-    /// What moves living runs.
+    /// Moves living runs.
     pub(crate) compactor: Arc<Compactor>,
-    /// What deletes runs.
+    /// Deletes runs.
     pub(crate) retainer: Retainer,
     pub(crate) path: Option<PathBuf>,
     /// What opening the store found.
     pub(crate) report: RecoveryReport,
-    /// How closing the store went, once it was closed; held by the one who closes it.
+    /// The result of closing the store, once it was closed. The closing thread holds the lock.
     pub(crate) closing: Mutex<Option<Result<()>>>,
 }
 
 impl Engine {
-    /// The components, wired.
+    /// Connects the components.
     fn new(log: Log, slot: IndexSlot, path: Option<PathBuf>) -> Self {
         let log = Arc::new(log);
         let checkpoints = Arc::new(Checkpoints::new(&log, slot));

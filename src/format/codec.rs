@@ -3,7 +3,7 @@
 use crate::error::Damage;
 use crate::types::{InvalidId, MAX_ID_LEN};
 
-/// What a decoder answers: the damage only; the caller knows the place.
+/// The result of a decoder: a failure is only the damage, since the caller knows the place.
 pub type Decoded<T> = Result<T, Damage>;
 
 /// A cursor over untrusted bytes: each read is checked and advances.
@@ -18,7 +18,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// A cursor at `at` of `bytes`, behind whose end there is nothing to read.
+    /// A cursor at `at` of `bytes`; behind their end it reads nothing.
     pub(super) fn at(bytes: &'a [u8], at: usize) -> Self {
         Self::new(bytes.get(at..).unwrap_or_default())
     }
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// A byte that is one of the codes that `known` knows.
+    /// A byte that must be one of the codes that `known` accepts.
     pub fn code<T>(&mut self, known: impl FnOnce(u8) -> Option<T>) -> Decoded<T> {
         let code = self.u8()?;
         known(code).ok_or(Damage::UnknownCode { found: code.into() })
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         core::str::from_utf8(self.bytes(len)?).map_err(|_| Damage::NotUtf8)
     }
 
-    /// An id of `len` bytes, made by `new`.
+    /// An id of `len` bytes, constructed by `new`.
     pub fn id<T>(
         &mut self,
         len: usize,
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
         Ok(self)
     }
 
-    /// What was not read yet.
+    /// The bytes that were not read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -82,7 +82,7 @@ impl<'a> Writer<'a> {
         Self { out }
     }
 
-    /// Bytes as they are.
+    /// Appends bytes unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.out.extend_from_slice(bytes);
         self
@@ -120,7 +120,7 @@ macro_rules! integers {
 }
 integers!(u8 u16 u32 u64 i64);
 
-/// The bytes of a structure: `magic` and fields, with zeros up to `checked`; the crc32 of all that;
+/// The bytes of a structure: `magic` and fields, zeros up to `checked`, the crc32 of these, and
 /// zeros up to `len`.
 pub fn put_checked<const N: usize>(
     magic: &[u8; N],
@@ -137,7 +137,8 @@ pub fn put_checked<const N: usize>(
     out
 }
 
-/// The fields that [`put_checked`] wrote, and the zeros up to `checked`.
+/// Opens what [`put_checked`] wrote: checks it, and returns a reader of the fields and the zeros up
+/// to `checked`.
 pub fn open_checked<'a, const N: usize>(
     bytes: &'a [u8],
     magic: &[u8; N],
@@ -156,13 +157,13 @@ pub fn u32_at(bytes: &[u8], at: usize) -> Decoded<u32> {
     Reader::at(bytes, at).u32()
 }
 
-/// `len` as the four-byte length of a field. Every length is checked against its limit before it
-/// is encoded, so that it always fits.
+/// `len` as a four-byte length field. Every length is checked against its limit before it is
+/// encoded, so it always fits.
 pub fn len_u32(len: usize) -> u32 {
     u32::try_from(len).expect("lengths are checked against their limits before encoding")
 }
 
-/// The first of `count` sorted items that is not below what is searched.
+/// The first of `count` sorted items that is not below the searched one.
 pub fn first_of<E>(count: u32, below: impl Fn(u32) -> Result<bool, E>) -> Result<u32, E> {
     let (mut low, mut high) = (0, count);
     while low < high {
@@ -193,7 +194,7 @@ pub fn check_crc(stored: u32, found: u32) -> Decoded<()> {
     if stored == found { Ok(()) } else { Err(Damage::Checksum { expected: stored, found }) }
 }
 
-/// These bytes with each bit of the first `len` flipped, one at a time, and the bit.
+/// For each bit of the first `len` bytes: the bytes with this bit flipped, and the bit.
 #[cfg(test)]
 pub(super) fn flips(bytes: &[u8], len: usize) -> impl Iterator<Item = (usize, Vec<u8>)> {
     (0..len * 8).map(|bit| {

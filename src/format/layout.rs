@@ -1,9 +1,9 @@
-//! Where things stand in the file, and how large they may be.
+//! Where structures are in the file, and how large they may be.
 
 use crate::format::codec;
 use crate::types::ExtentNo;
 
-/// The version of the format that this program writes, and the newest that it reads.
+/// The format version that this program writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// The size of the header, of a superblock slot and of the owner page.
@@ -49,7 +49,7 @@ impl ExtentSize {
         Self::from_log2(log2).filter(|size| size.bytes() == bytes)
     }
 
-    /// The size of which the base-2 logarithm is next.
+    /// Reads the base-2 logarithm of a size.
     pub(crate) fn read(reader: &mut codec::Reader<'_>) -> codec::Decoded<Self> {
         let log2 = reader.u8()?;
         let max = Self::MAX.log2.into();
@@ -66,7 +66,7 @@ impl ExtentSize {
         1 << self.log2
     }
 
-    /// The size in bytes, as the offsets within a segment count.
+    /// The size in bytes, in the type of offsets within a segment.
     pub fn bytes_u32(self) -> u32 {
         1 << self.log2
     }
@@ -81,17 +81,17 @@ impl ExtentSize {
         self.offset_of(extent) + self.bytes()
     }
 
-    /// How many extents a file of this length has; a part of one counts.
+    /// How many extents a file of this length has, including a partial last one.
     pub fn extents_in(self, file_len: u64) -> u64 {
         file_len.saturating_sub(EXTENTS_AT).div_ceil(self.bytes())
     }
 
-    /// The longest payload that is stored in one frame; longer ones are cut into chunks.
+    /// The longest payload that one frame stores; a longer one is split into chunks.
     pub fn inline_limit(self) -> u32 {
         self.bytes_u32() / 8
     }
 
-    /// The most bytes of frames an atomic batch may take.
+    /// The most bytes of frames in an atomic batch.
     pub fn max_batch(self) -> u32 {
         self.bytes_u32() / 4
     }
@@ -102,14 +102,13 @@ impl ExtentSize {
     }
 }
 
-/// Run numbers, orders and sequences are below this. No writer comes near it
-/// ([`LAST_WRITTEN`]), so that what is not below it is damage, and adding to what was read never
-/// comes to the end of the numbers.
+/// Run numbers and orders are below this. No writer comes near it ([`LAST_WRITTEN`]), so a larger
+/// number is damage, and additions to numbers that were read never overflow.
 pub const NUMBERS_END: u64 = 1 << 60;
-/// Who appends stops here, far enough in front of [`NUMBERS_END`] for whatever a segment holds.
+/// Appends stop here, so far below [`NUMBERS_END`] that everything in a segment fits in between.
 pub const LAST_WRITTEN: u64 = NUMBERS_END - (1 << 32);
 
-/// Refuses numbers that no writer gives out, nor comes to.
+/// Refuses numbers that no writer assigns or reaches.
 pub(crate) fn check_numbers<const N: usize>(next: [u64; N]) -> codec::Decoded<()> {
     next.into_iter().try_for_each(|next| codec::at_most(next, NUMBERS_END))
 }

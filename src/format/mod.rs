@@ -1,10 +1,10 @@
-//! What the bytes of the file mean. Pure: bytes in, values out.
+//! The meaning of the bytes of the file. No I/O: bytes in, values out.
 //!
-//! One structure, one file, one section of `docs/FORMAT.md`, which has their layouts.
+//! Each structure has one file here and one section of `docs/FORMAT.md`, which has its layout.
 //!
-//! - [`map`]: what stands in front of the extents, and who owns each of these.
-//! - [`segments`]: what fills an extent of the log.
-//! - [`frames`]: what a segment is made of.
+//! - [`map`]: the structures in front of the extents, and the owner of each extent.
+//! - [`segments`]: the contents of an extent of the log.
+//! - [`frames`]: the contents of a segment.
 
 pub mod codec;
 pub mod frames;

@@ -1,18 +1,18 @@
-//! Which segments a compaction should take: pure, from what each has that lives.
+//! Which segments a compaction should take. No I/O: it decides by the living bytes of each segment.
 
 use crate::types::{ExtentNo, SegmentId};
 
-/// What a sealed segment has.
+/// The use of a sealed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentUse {
     pub(crate) id: SegmentId,
     pub(crate) extent: ExtentNo,
-    /// Compaction made it.
+    /// Whether compaction made it.
     pub(crate) is_output: bool,
     /// The bytes of frames of living runs.
     pub(crate) live: u64,
-    /// As many of them are of runs that have ended, and were not compressed yet; zero where that is
-    /// not asked for.
+    /// How many of these bytes belong to ended runs and are not compressed yet; zero if no
+    /// compression is requested.
     pub(crate) cold: u64,
 }
 
@@ -21,25 +21,25 @@ pub(crate) struct SegmentUse {
 pub(crate) struct Bound {
     /// The bytes of an extent.
     pub(crate) extent: u64,
-    /// The most bytes that are copied.
+    /// The most bytes that it copies.
     pub(crate) bytes: u64,
-    /// The most segments that are taken.
+    /// The most segments that it takes.
     pub(crate) segments: usize,
 }
 
-/// Extents that are written at most for each that is gained. Making the file shorter may write one
-/// more for each that becomes free, so that no history makes compaction write more than four times
-/// what was appended.
+/// The most extents that a step may write for each one that it gains. Making the file shorter may
+/// write one more for each extent that becomes free. So compaction never writes more than four
+/// times what was appended.
 const WRITTEN_PER_GAINED: u64 = 3;
 
-/// Whether a step that gives up so many segments gains enough for the outputs that it writes.
+/// Whether a step gains enough: it gives up `victims` segments and writes `outputs`.
 pub(crate) fn is_worth(outputs: u64, victims: u64) -> bool {
     let gained = victims.saturating_sub(outputs);
     gained > 0 && outputs <= gained.saturating_mul(WRITTEN_PER_GAINED)
 }
 
-/// Segments of which at least `waste` bytes are not worth their place, and that fit fewer outputs
-/// together; the emptiest first. None if nothing is to be gained.
+/// Segments that waste at least `waste` bytes and that together fit fewer outputs, the emptiest
+/// first. Empty if nothing can be gained.
 pub(crate) fn for_space(segments: &[SegmentUse], waste: u64, bound: Bound) -> Vec<SegmentUse> {
     let mut wasteful: Vec<SegmentUse> = segments
         .iter()
@@ -62,13 +62,13 @@ pub(crate) fn for_space(segments: &[SegmentUse], waste: u64, bound: Bound) -> Ve
     wasteful
 }
 
-/// How many outputs so many bytes of frames need, with room for their directories.
+/// How many outputs these bytes of frames need, with room for their directories.
 fn outputs(bytes: u64, extent: u64) -> u64 {
     bytes.div_ceil((extent - extent / 16).max(1))
 }
 
-/// The next segments that have so many bytes to compress, the oldest first; none if fewer segments
-/// than `worth` do.
+/// The next segments with this many bytes to compress, the oldest first; empty if fewer segments
+/// than `worth` have bytes to compress.
 pub(crate) fn for_packing(
     segments: &[SegmentUse],
     least: u64,
@@ -84,7 +84,7 @@ pub(crate) fn for_packing(
     within(cold.into_iter(), bound)
 }
 
-/// The next segments, in the order of the log, that no compaction has put in order yet.
+/// The next segments, in the order of the log, that no compaction has ordered yet.
 pub(crate) fn for_order(
     segments: &[SegmentUse],
     carried: &[SegmentId],
@@ -96,8 +96,8 @@ pub(crate) fn for_order(
         return Vec::new();
     }
     fresh.sort_by_key(|segment| segment.id);
-    // At most half of a step is what goes on from the last one: were it all, nothing fresh would
-    // ever be put in order where more runs lie side by side than a step takes.
+    // At most half of a step carries on from the last one. Otherwise no fresh segment would ever be
+    // ordered where more runs are interleaved than one step takes.
     let carried = segments.iter().filter(|segment| carried.contains(&segment.id)).copied();
     let half = Bound { bytes: bound.bytes / 2, segments: bound.segments / 2, ..bound };
     let mut taken = within(carried, half);
@@ -107,7 +107,7 @@ pub(crate) fn for_order(
     taken
 }
 
-/// The first segments that are within the bound; one at least.
+/// The first segments within the bound, at least one.
 fn within(segments: impl Iterator<Item = SegmentUse>, bound: Bound) -> Vec<SegmentUse> {
     let mut bytes = 0_u64;
     let mut taken: Vec<SegmentUse> = Vec::new();
@@ -121,8 +121,8 @@ fn within(segments: impl Iterator<Item = SegmentUse>, bound: Bound) -> Vec<Segme
     taken
 }
 
-/// The segments at the end of the file that fit free extents in front of them; `free` counts those
-/// in front of `end`.
+/// The segments at the end of the file that fit free extents in front of them. `free` counts the
+/// free extents in front of `end`.
 pub(crate) fn for_shrinking(segments: &[SegmentUse], free: u64, bound: Bound) -> Vec<SegmentUse> {
     let mut last: Vec<SegmentUse> = segments.to_vec();
     last.sort_by_key(|segment| core::cmp::Reverse(segment.extent));

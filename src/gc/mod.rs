@@ -1,16 +1,18 @@
-//! What may go. Pure: directories and sets in, answers out; the engine acts on them.
+//! What may be deleted. No I/O: directories and sets in, answers out; the engine acts on them.
 //!
 //! - A segment is dead when every run with frames in it is deleted.
 //! - An eviction must outlive the frames that it covers: a segment whose directory lists one is
-//!   needed as long as any other segment still has frames of that run, else a rebuild from the
+//!   needed while any other segment has frames of that run. Otherwise a rebuild from the
 //!   directories would bring the run back.
-//! - What an owner wants to keep is a [`Retention`]; what goes by it is a [`Plan`].
-//! - Which segments a compaction takes is [`choose`]'s.
+//! - A [`Retention`] says what an owner wants to keep; a [`Plan`] says what it deletes.
+//! - [`choose`] selects the segments of a compaction.
 
 pub(crate) mod choose;
 mod plan;
 mod retention;
 mod rule;
+#[cfg(feature = "serde")]
+mod serial;
 
 pub use self::plan::{Candidate, Going, Inventory, Plan, Protected, Totals, plan};
 pub use self::retention::{Limits, Retention};
@@ -22,7 +24,7 @@ use crate::types::RunNo;
 
 /// Whether every run that has frames in the segment is deleted.
 ///
-/// Looks at the youngest runs first, since they are the likeliest to live.
+/// It checks the youngest runs first, since they are most likely to be alive.
 pub(crate) fn is_dead(
     directory: &Directory<'_>,
     is_deleted: impl Fn(RunNo) -> bool,

@@ -1,10 +1,11 @@
-//! What goes by a [`Retention`], and what stays although it was due. Pure: runs in, plan out.
+//! What a [`Retention`] deletes, and what it keeps although a limit says otherwise. No I/O: runs
+//! in, plan out.
 //!
-//! 1. The runs are put into the order of their ends.
-//! 2. Number and age are each run's own matter: the place of the last that stays is found for each
-//!    group of runs that are counted together, and each run is compared with it.
-//! 3. Bytes are a matter of what the others leave. The budgets are kept one after the other, from
-//!    the narrowest scope to the whole store, each by one walk from the first end on.
+//! 1. The runs are sorted by their ends.
+//! 2. Number and age concern each run alone: for each group of runs that are counted together, the
+//!    last run that is kept is found, and each run is compared with it.
+//! 3. Bytes depend on what the other limits leave. The budgets are enforced one after the other,
+//!    from the narrowest scope to the whole store, each by one walk that begins at the first end.
 
 use std::collections::HashMap;
 
@@ -15,23 +16,34 @@ use crate::types::{AgentId, RunNo, RunStatus, Timestamp};
 
 /// A run as a policy sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Candidate {
     /// Its number.
     pub run_no: RunNo,
-    /// Where it stands.
+    /// Whether it is in progress, or how it ended.
     pub status: RunStatus,
-    /// When it came into being: its place in the lists of runs.
+    /// When it was created: its place in the lists of runs.
     pub created_at: Timestamp,
-    /// When it ended. Of a run in progress, when something was last appended to it: that is what
-    /// it would be judged by, if it were not protected.
+    /// When it ended. For a run in progress, the time of the last append: the value that would
+    /// count if it were not protected.
     pub ended_at: Timestamp,
-    /// The bytes that it has in the store.
+    /// Its bytes in the store.
     pub bytes: u64,
     /// It is held.
     pub held: bool,
 }
 
-/// All runs that a policy is to judge.
+impl Candidate {
+    /// A run with this number and status, not held, with 0 bytes, created and ended at the first
+    /// moment of 1970. Set the fields to change that.
+    pub fn new(run_no: RunNo, status: RunStatus) -> Self {
+        let at = Timestamp::default();
+        Self { run_no, status, created_at: at, ended_at: at, bytes: 0, held: false }
+    }
+}
+
+/// All runs that a policy judges.
 ///
 /// ```
 /// use runlog::retention::{Candidate, Inventory, plan};
@@ -41,14 +53,11 @@ pub struct Candidate {
 /// let planner = AgentId::new("planner")?;
 /// let mut runs = Inventory::new();
 /// for number in 1..=3 {
-///     runs.push(&planner, Candidate {
-///         run_no: RunNo(number),
-///         status: RunStatus::Completed,
-///         created_at: Timestamp(number as i64),
-///         ended_at: Timestamp(number as i64 + 10),
-///         bytes: 1000,
-///         held: false,
-///     });
+///     let mut run = Candidate::new(RunNo(number), RunStatus::Completed);
+///     run.created_at = Timestamp(number as i64);
+///     run.ended_at = Timestamp(number as i64 + 10);
+///     run.bytes = 1000;
+///     runs.push(&planner, run);
 /// }
 /// let plan = plan(&Retention::new().keep_newest(2), Timestamp(20), &runs)?;
 /// assert_eq!(plan.going.len(), 1);
@@ -66,22 +75,22 @@ pub struct Inventory {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     run: Candidate,
-    /// The place of the agent in the list of agents.
+    /// The index of the agent in the list of agents.
     agent: usize,
 }
 
 impl Inventory {
-    /// No runs.
+    /// An empty inventory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No runs, with room for so many.
+    /// An empty inventory with capacity for this many runs.
     pub fn with_capacity(runs: usize) -> Self {
         Self { runs: Vec::with_capacity(runs), ..Self::default() }
     }
 
-    /// Adds a run. It is cheapest to add the runs of one agent behind each other.
+    /// Adds a run. Adding the runs of one agent in a row is cheapest.
     pub fn push(&mut self, agent: &AgentId, run: Candidate) {
         let last = self.runs.last().map(|entry| entry.agent);
         let agent = match last {
@@ -112,45 +121,48 @@ impl Inventory {
     }
 }
 
-/// A run that goes.
+/// A run that is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Going {
     /// Its number.
     pub run_no: RunNo,
-    /// Its place among the candidates, in the order in which they were added.
+    /// Its index among the candidates, in the order in which they were added.
     pub place: usize,
-    /// Why. Of several rules the first is told, in the order number, age, bytes.
+    /// Why. If several rules apply, this is the first in the order number, age, bytes.
     pub rule: Rule,
-    /// The bytes that it has in the store.
+    /// Its bytes in the store.
     pub bytes: u64,
 }
 
-/// A run that was due to go, and stays.
+/// A run that a limit would delete, and that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Protected {
     /// Its number.
     pub run_no: RunNo,
-    /// Its place among the candidates, in the order in which they were added.
+    /// Its index among the candidates, in the order in which they were added.
     pub place: usize,
-    /// Why it was due.
+    /// Why it would be deleted.
     pub rule: Rule,
-    /// Why it stays.
+    /// Why it is kept.
     pub protection: Protection,
-    /// The bytes that it has in the store.
+    /// Its bytes in the store.
     pub bytes: u64,
 }
 
-/// The numbers of a plan, for the runs that the policy covers.
+/// The totals of a plan, for the runs that the policy covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Totals {
-    /// How many runs go.
+    /// How many runs are deleted.
     pub going: u64,
     /// Their bytes.
     pub going_bytes: u64,
-    /// How many runs stay, those in progress included.
+    /// How many runs are kept, including those in progress.
     pub kept: u64,
     /// Their bytes.
     pub kept_bytes: u64,
@@ -158,28 +170,30 @@ pub struct Totals {
     pub in_progress: u64,
     /// Their bytes.
     pub in_progress_bytes: u64,
-    /// How much larger than the maximum for the whole store `kept_bytes` is, since no more runs
-    /// may go.
+    /// By how much `kept_bytes` exceeds the maximum for the whole store, if no more runs may be
+    /// deleted.
     pub excess_bytes: u64,
 }
 
-/// What goes and why, and what was due and stays. The order is that of the ends, the first first.
+/// What is deleted and why, and what is kept although a limit says otherwise. Both are in the order
+/// of the ends, the earliest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Plan {
-    /// What goes.
+    /// The runs that are deleted.
     pub going: Vec<Going>,
-    /// What was due and stays.
+    /// The runs that are kept although a limit says otherwise.
     pub protected: Vec<Protected>,
-    /// The numbers.
+    /// The totals.
     pub totals: Totals,
 }
 
-/// Plans what goes at the time `now`. Nothing is changed by that; the same runs, in whatever order
-/// they were added, make the same plan.
+/// Plans what to delete at the time `now`, and changes nothing. The same runs make the same plan,
+/// in whatever order they were added.
 ///
 /// # Errors
-/// What [`Retention::check`] refuses.
+/// The errors of [`Retention::check`].
 pub fn plan(policy: &Retention, now: Timestamp, runs: &Inventory) -> Result<Plan> {
     policy.check()?;
     let mut planning = Planning::new(policy, runs);
@@ -188,7 +202,7 @@ pub fn plan(policy: &Retention, now: Timestamp, runs: &Inventory) -> Result<Plan
     Ok(planning.finish(policy.bytes_of_all()))
 }
 
-/// What a place in the list of runs newest first is compared by; larger is newer.
+/// The sort key of runs by newness; larger is newer.
 type Newness = (Timestamp, RunNo);
 
 /// What was found about a run.
@@ -198,17 +212,17 @@ enum Fate {
     Due(Rule),
 }
 
-/// A plan in the making.
+/// A plan that is being made.
 struct Planning<'a> {
     runs: &'a [Entry],
     agents: Vec<[Resolved; STATUSES]>,
     names: &'a [AgentId],
     /// The newest completed run of each agent, if those are protected.
     newest: Vec<Option<Newness>>,
-    /// The places of the runs that the policy covers, in the order of their ends. Only what needs
-    /// that order walks in it: in memory the runs are in the order of their places.
+    /// The indexes of the covered runs, sorted by their ends. Only steps that need that order use
+    /// it: memory holds the runs by index.
     order: Vec<usize>,
-    /// By place.
+    /// By index.
     fates: Vec<Fate>,
 }
 
@@ -236,7 +250,7 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Number and age.
+    /// Applies number and age.
     fn judge_each(&mut self, now: Timestamp) {
         let last_kept = self.last_kept();
         for (place, entry) in self.runs.iter().enumerate() {
@@ -252,8 +266,8 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// For each group of runs that are counted together the last one that stays, where the number
-    /// of those that stay is limited and reached.
+    /// For each group of runs that are counted together, the last one that is kept, if a limit on
+    /// their number is reached.
     fn last_kept(&self) -> Vec<Option<Newness>> {
         let mut groups: Vec<Vec<Newness>> = vec![Vec::new(); self.agents.len() * STATUSES];
         for entry in self.runs {
@@ -276,7 +290,7 @@ impl<'a> Planning<'a> {
         &self.agents[entry.agent][usize::from(entry.run.status.code())]
     }
 
-    /// Bytes, from the narrowest scope to the widest.
+    /// Applies the limits on bytes, from the narrowest scope to the widest.
     fn judge_bytes(&mut self, policy: &Retention) {
         let by_both: Vec<_> =
             self.names.iter().flat_map(|agent| policy.bytes_of_agent_statuses(agent)).collect();
@@ -288,8 +302,8 @@ impl<'a> Planning<'a> {
         self.keep_budgets(&[policy.bytes_of_all()], |_, _| 0);
     }
 
-    /// Finds runs due, in the order of their ends, until each budget is kept. Which one a run
-    /// belongs to is said by its agent and its status.
+    /// Marks runs as due, in the order of their ends, until each budget is met. `of` gives the
+    /// budget of a run by its agent and its status.
     fn keep_budgets(&mut self, budgets: &[Option<u64>], of: impl Fn(usize, usize) -> usize) {
         if budgets.iter().all(Option::is_none) {
             return;
@@ -372,12 +386,12 @@ fn newness(run: &Candidate) -> Newness {
     (run.created_at, run.run_no)
 }
 
-/// How many nanoseconds ago a run ended, at most; negative for a clock that stands before its end.
+/// How many nanoseconds ago a run ended, at most; negative if the clock is earlier than its end.
 fn age(run: &Candidate, now: Timestamp) -> i64 {
     now.0.saturating_sub(run.ended_at.0)
 }
 
-/// The places of the runs of covered agents, by their ends.
+/// The indexes of the runs of covered agents, sorted by their ends.
 fn in_order_of_ends(runs: &[Entry], covered: &[bool]) -> Vec<usize> {
     let places = runs.iter().enumerate().filter(|(_, entry)| covered[entry.agent]);
     let mut keyed: Vec<(u128, usize)> =
@@ -386,13 +400,13 @@ fn in_order_of_ends(runs: &[Entry], covered: &[bool]) -> Vec<usize> {
     keyed.into_iter().map(|(_, place)| place).collect()
 }
 
-/// Time and number in one number, which sorts several times faster than a pair of them.
+/// Time and number as one number, which sorts several times faster than a pair.
 fn order_of_end(run: &Candidate) -> u128 {
     let since_first = run.ended_at.0.abs_diff(i64::MIN);
     u128::from(since_first) << 64 | u128::from(run.run_no.0)
 }
 
-/// The last of the newest `count`, if there are so many.
+/// The last of the newest `count`, if there are that many.
 fn nth_newest(mut group: Vec<Newness>, count: u64) -> Option<Newness> {
     let nth = usize::try_from(count).ok()?.checked_sub(1)?;
     if nth >= group.len() {

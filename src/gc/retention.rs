@@ -1,7 +1,7 @@
-//! What the owner of a store wants to keep. A value; [`plan`](mod@super::plan) applies it.
+//! What the owner of a store wants to keep, as a value; [`plan`](mod@super::plan) applies it.
 //!
 //! - [`Retention`]: limits for all runs, and others for some agents and outcomes.
-//! - [`Limits`]: what such an exception says.
+//! - [`Limits`]: the limits of such an exception.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,37 +12,38 @@ use crate::types::{AgentId, RunStatus};
 /// How many codes of [`RunStatus`] there are.
 pub(super) const STATUSES: usize = 5;
 
-/// What is to be kept. Nothing ever goes that no limit names: a new value has no limits.
+/// What to keep. Only limits delete runs: a new value has none and keeps everything.
 ///
-/// | limit | a completed run goes if | of several applies |
+/// | limit | a completed run is deleted if | if several apply |
 /// |---|---|---|
-/// | [`keep_newest`](Self::keep_newest) | its agent has N newer ones | the narrowest |
-/// | [`max_age`](Self::max_age) | it ended longer ago than that | the narrowest |
+/// | [`keep_newest`](Self::keep_newest) | its agent has N newer ones | the narrowest decides |
+/// | [`max_age`](Self::max_age) | it ended longer ago than that | the narrowest decides |
 /// | [`max_bytes`](Self::max_bytes) | more is kept, and it ended first | each, for its runs |
 ///
-/// A run goes if any of them says so. `None` and zero mean "no limit", for each of them.
+/// A run is deleted if any limit says so. `None` and zero mean "no limit" for each of them.
 ///
-/// **Completed** is a run that has ended, with success or without. A run in progress never goes,
-/// however old it is, and takes no place among the newest N. A held run never goes either; it does
-/// take its place, so that a hold changes what happens to this run and to no other. The bytes of
-/// both count.
+/// A **completed** run is one that has ended, with success or without. A run in progress is never
+/// deleted, however old it is, and does not count among the newest N. A held run is never deleted
+/// either, but does count among them, so that a hold changes what happens to this run only. The
+/// bytes of both count.
 ///
-/// **Newer** is the run that was created later, as lists have it; of two from the same instant the
-/// one with the larger run number. **Ended first** is the run with the earlier end; of two from
-/// the same instant the one with the smaller run number.
+/// A **newer** run was created later, as in lists; of two from the same instant the one with the
+/// larger run number is newer. The run that **ended first** has the earlier end; of two from the
+/// same instant the one with the smaller run number ended first.
 ///
-/// **Exceptions** are made [for an agent](Self::for_agent), [for a status](Self::for_status), and
-/// [for a status of an agent](Self::for_agent_status). One replaces the limits that it names and
-/// inherits the others. For the number and the age, an exception for agent and status goes before
-/// one for the agent, that before one for the status, and that before the limit for all. Runs whose
-/// number is limited by their status are counted apart: with `keep_newest(20)` and 100 for failed
-/// runs, the newest 100 failed runs of each agent stay, and the newest 20 others. A maximum of
-/// bytes is for the runs of its scope together, and never lifts that of a larger scope.
+/// **Exceptions** apply [to an agent](Self::for_agent), [to a status](Self::for_status), or [to a
+/// status of an agent](Self::for_agent_status). An exception replaces the limits that it names and
+/// inherits the others. For number and age, an exception for agent and status takes precedence over
+/// one for the agent, that one over one for the status, and that one over the limit for all. If an
+/// exception for a status limits the number, its runs are counted separately: with
+/// `keep_newest(20)`, and 100 for failed runs, the newest 100 failed runs of each agent are kept,
+/// and the newest 20 others. A maximum of bytes applies to the runs of its scope together, and
+/// never lifts the maximum of a larger scope.
 ///
-/// **Clocks** are taken at their word. For a clock that stands before the end of a run, the run has
-/// no age. A clock that is years ahead makes every run old: where that can happen,
-/// [`protect_newest`](Self::protect_newest) and [`keep_newest`](Self::keep_newest) do not depend on
-/// what time it is.
+/// **Clocks** are trusted. If the clock is earlier than the end of a run, the run has no age. If
+/// the clock is years ahead, every run is old: where that can happen, use
+/// [`protect_newest`](Self::protect_newest) and [`keep_newest`](Self::keep_newest), which do not
+/// depend on the time.
 ///
 /// ```
 /// use runlog::{AgentId, Limits, Retention, RunStatus};
@@ -61,14 +62,16 @@ pub(super) const STATUSES: usize = 5;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "super::serial::Form", into = "super::serial::Form"))]
 pub struct Retention {
-    all: Scope,
-    agents: BTreeMap<AgentId, Scope>,
-    only: BTreeSet<AgentId>,
-    protects_newest: bool,
+    pub(super) all: Scope,
+    pub(super) agents: BTreeMap<AgentId, Scope>,
+    pub(super) only: BTreeSet<AgentId>,
+    pub(super) protects_newest: bool,
 }
 
-/// The limits of an exception. What is not named is inherited.
+/// The limits of an exception. It inherits every limit that it does not name.
 ///
 /// ```
 /// use runlog::Limits;
@@ -77,42 +80,52 @@ pub struct Retention {
 /// assert_ne!(few, for_ever);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Limits {
-    keep_newest: Limit<u64>,
-    max_age: Limit<Duration>,
-    max_bytes: Limit<u64>,
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Limit::is_inherited"))]
+    pub(super) keep_newest: Limit<u64>,
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Limit::is_inherited"))]
+    pub(super) max_age: Limit<Duration>,
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Limit::is_inherited"))]
+    pub(super) max_bytes: Limit<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Limit<T> {
-    /// Nothing is said.
+pub(super) enum Limit<T> {
+    /// Inherits the limit.
     #[default]
     Inherited,
-    /// It is said that there is no limit.
+    /// Sets no limit.
     Unlimited,
     AtMost(T),
 }
 
-/// The limits of one agent, or of all: those for any status, and those for each.
+/// The limits of one agent, or of all agents: for any status, and for each status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Scope {
-    any: Limits,
-    each: [Limits; STATUSES],
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(try_from = "super::serial::Form", into = "super::serial::Form")
+)]
+pub(super) struct Scope {
+    pub(super) any: Limits,
+    pub(super) each: [Limits; STATUSES],
 }
 
 /// The limits for the runs of one agent that have one status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Resolved {
-    /// How many stay at most; never zero.
+    /// The most runs that are kept; never zero.
     pub(super) keep_newest: Option<u64>,
-    /// They are counted by themselves, and not with the agent's other runs.
+    /// Whether they are counted separately from the agent's other runs.
     pub(super) apart: bool,
     /// The largest age in nanoseconds; never zero.
     pub(super) max_age: Option<i64>,
 }
 
 impl<T: Default + PartialEq> Limit<T> {
-    fn new(limit: Option<T>) -> Self {
+    pub(super) fn new(limit: Option<T>) -> Self {
         match limit {
             Some(limit) if limit != T::default() => Self::AtMost(limit),
             _ => Self::Unlimited,
@@ -130,40 +143,45 @@ impl<T: Default + PartialEq> Limit<T> {
         *self != Self::Inherited
     }
 
-    /// This limit, or the other where nothing is said.
+    #[cfg(feature = "serde")]
+    fn is_inherited(&self) -> bool {
+        !self.is_named()
+    }
+
+    /// This limit, or `other` if this one is inherited.
     fn or(self, other: Self) -> Self {
         if self.is_named() { self } else { other }
     }
 }
 
 impl Limits {
-    /// Names nothing.
+    /// Limits that inherit everything.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The newest `count` completed runs of an agent stay. `None` and 0: any number.
+    /// Keeps the newest `count` completed runs of an agent. `None` and 0: any number.
     #[must_use]
     pub fn keep_newest(mut self, count: impl Into<Option<u64>>) -> Self {
         self.keep_newest = Limit::new(count.into());
         self
     }
 
-    /// Runs stay until they ended longer ago than `age`. `None` and zero: for ever.
+    /// Keeps runs until they ended longer ago than `age`. `None` and zero: for ever.
     #[must_use]
     pub fn max_age(mut self, age: impl Into<Option<Duration>>) -> Self {
         self.max_age = Limit::new(age.into());
         self
     }
 
-    /// The runs of this scope together have at most `bytes`. `None` and 0: any number.
+    /// Keeps at most `bytes` of the runs of this scope together. `None` and 0: any number.
     #[must_use]
     pub fn max_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.max_bytes = Limit::new(bytes.into());
         self
     }
 
-    /// These limits, and those of `other` where nothing is said.
+    /// These limits, and those of `other` where these inherit.
     fn or(self, other: Self) -> Self {
         Self {
             keep_newest: self.keep_newest.or(other.keep_newest),
@@ -197,7 +215,7 @@ impl Scope {
         let [in_progress, ..] = &self.each;
         if *in_progress != Limits::default() {
             return Err(Error::InvalidArgument {
-                what: "runs in progress never go, so there are no limits for them",
+                what: "runs in progress are never deleted, so they have no limits",
             });
         }
         self.limits().try_for_each(Limits::check)
@@ -210,33 +228,34 @@ impl Retention {
         Self::default()
     }
 
-    /// The newest `count` completed runs of each agent stay, older ones go. `None` and 0: no limit.
+    /// Keeps the newest `count` completed runs of each agent and deletes older ones. `None` and 0:
+    /// no limit.
     #[must_use]
     pub fn keep_newest(mut self, count: impl Into<Option<u64>>) -> Self {
         self.all.any = self.all.any.keep_newest(count);
         self
     }
 
-    /// Runs that ended longer ago than `age` go; one that ended exactly so long ago stays. `None`
-    /// and zero: no limit.
+    /// Deletes runs that ended longer ago than `age`; a run of exactly that age is kept. `None` and
+    /// zero: no limit.
     #[must_use]
     pub fn max_age(mut self, age: impl Into<Option<Duration>>) -> Self {
         self.all.any = self.all.any.max_age(age);
         self
     }
 
-    /// The store keeps at most `bytes`, runs in progress and held ones included. Of what the other
-    /// limits leave, completed runs go in the order of their ends until that is so, or until none
-    /// is left that may go: who has runs in progress that are larger than this keeps no other.
-    /// `None` and 0: no limit.
+    /// Keeps at most `bytes`, including runs in progress and held ones. Of the runs that the other
+    /// limits keep, completed ones are deleted in the order of their ends, until the limit is met
+    /// or no more may be deleted: if the runs in progress are larger than this, no other run is
+    /// kept. `None` and 0: no limit.
     #[must_use]
     pub fn max_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.all.any = self.all.any.max_bytes(bytes);
         self
     }
 
-    /// Makes an exception for an agent. Of two for the same agent, the later counts for what both
-    /// name.
+    /// Makes an exception for an agent. A later exception for the same agent replaces the limits
+    /// that both name.
     #[must_use]
     pub fn for_agent(mut self, agent: AgentId, limits: Limits) -> Self {
         let scope = self.agents.entry(agent).or_default();
@@ -261,35 +280,35 @@ impl Retention {
         self
     }
 
-    /// Looks at the runs of this agent only, and of all others that are named so. The runs of other
-    /// agents stay, and their bytes do not count.
+    /// Restricts the policy to this agent and other agents that are named in this way. The runs of
+    /// other agents are kept, and their bytes do not count.
     #[must_use]
     pub fn only_agent(mut self, agent: AgentId) -> Self {
         self.only.insert(agent);
         self
     }
 
-    /// Whether the newest completed run of each agent stays whatever the limits say.
+    /// Whether to keep the newest completed run of each agent regardless of the limits.
     #[must_use]
     pub fn protect_newest(mut self, protect: bool) -> Self {
         self.protects_newest = protect;
         self
     }
 
-    /// Whether no run can ever go.
+    /// Whether no run can ever be deleted.
     pub fn is_unlimited(&self) -> bool {
         self.scopes().flat_map(Scope::limits).all(Limits::is_unlimited)
     }
 
-    /// Whether the runs of this agent are looked at.
+    /// Whether the policy applies to the runs of this agent.
     pub fn covers(&self, agent: &AgentId) -> bool {
         self.only.is_empty() || self.only.contains(agent)
     }
 
-    /// Whether these limits can be applied. Planning asks this too.
+    /// Checks whether these limits can be applied. Planning checks this too.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a maximum age that no timestamp can reach, and for limits of
+    /// [`Error::InvalidArgument`] for a maximum age that no timestamp can reach, and for limits on
     /// runs in progress.
     ///
     /// ```
@@ -310,7 +329,7 @@ impl Retention {
         self.protects_newest
     }
 
-    /// What holds for the runs of an agent, by the code of their status.
+    /// The limits of the runs of an agent, by the code of their status.
     pub(super) fn resolve(&self, agent: &AgentId) -> [Resolved; STATUSES] {
         let own = self.agents.get(agent).copied().unwrap_or_default();
         core::array::from_fn(|code| {
@@ -348,7 +367,7 @@ impl Retention {
     }
 }
 
-/// An age in nanoseconds; one that is too long, which `check` refuses, is never reached.
+/// An age in nanoseconds. No run ever reaches an age that is too long, which `check` refuses.
 fn nanos(age: Duration) -> i64 {
     i64::try_from(age.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -1,24 +1,20 @@
-//! Why a run goes by a policy, and why it stays.
+//! Why a policy deletes a run, and why it keeps one.
 
-use core::fmt;
-use core::str::FromStr;
+use crate::types::word::words;
 
-use crate::types::UnknownWord;
-
-/// Why a run went, or was due to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
+/// Why a run was deleted, or is due to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Rule {
     /// Its agent has enough newer ones.
     NewestN,
     /// It ended too long ago.
     Age,
-    /// There were too many bytes, and it had ended first.
+    /// There were too many bytes, and it ended before the runs that are kept.
     Bytes,
     /// A call deleted this run.
     Deleted,
-    /// A call erased this run: no byte of it is left in the file.
+    /// A call erased this run: no byte of its payloads is left in the file.
     Erased,
 }
 
@@ -45,39 +41,22 @@ impl Rule {
             _ => return None,
         })
     }
-
-    /// The rule as one lower-case word, the same as in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NewestN => "newest_n",
-            Self::Age => "age",
-            Self::Bytes => "bytes",
-            Self::Deleted => "deleted",
-            Self::Erased => "erased",
-        }
-    }
 }
 
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+words! {
+    Rule {
+        NewestN => "newest_n",
+        Age => "age",
+        Bytes => "bytes",
+        Deleted => "deleted",
+        Erased => "erased",
     }
+    "newest_n, age, bytes, deleted or erased"
 }
 
-impl FromStr for Rule {
-    type Err = UnknownWord;
-
-    /// Reads what [`Rule::as_str`] gives.
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
-        let all = [Self::NewestN, Self::Age, Self::Bytes, Self::Deleted, Self::Erased];
-        let expected = "newest_n, age, bytes, deleted or erased";
-        all.into_iter().find(|rule| rule.as_str() == word).ok_or(UnknownWord { expected })
-    }
-}
-
-/// Why a run stays although a limit says otherwise. Of several reasons the first here is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
+/// Why a run is kept although a limit says otherwise. If several reasons apply, the first one in
+/// this order is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Protection {
     /// It has not ended.
@@ -88,19 +67,11 @@ pub enum Protection {
     Newest,
 }
 
-impl Protection {
-    /// The reason as one lower-case word, the same as in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InProgress => "in_progress",
-            Self::Held => "held",
-            Self::Newest => "newest",
-        }
+words! {
+    Protection {
+        InProgress => "in_progress",
+        Held => "held",
+        Newest => "newest",
     }
-}
-
-impl fmt::Display for Protection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
+    "in_progress, held or newest"
 }

@@ -1,36 +1,36 @@
 //! Compares the index with the directories it was built from (I4: rebuilt = incremental).
 //!
-//! First each run of the directories is looked up in every table. Then a table with more entries
-//! than that is walked for those that nothing accounts for. The agents are counted last, against
-//! the list of runs by agent. Memory is bounded: nothing is collected, differences are handed out
-//! as they are found.
+//! First it looks up each run of the directories in every table. Then it walks each table that has
+//! more entries than that, and reports the unexpected ones. Last it compares the counts of agents
+//! with the list of runs by agent. Memory is bounded: differences are reported as they are found,
+//! and not collected.
 
 use core::ops::Bound;
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Order};
 use super::fence::IndexError;
 use super::key::Table;
 use super::merge::Directories;
 use super::plan::mark_key;
 use super::row::{RunRow, RunState, Span};
 use super::scan::DirectoryScan;
-use super::snapshot::{IndexSnapshot, Order, Rows, TableView};
+use super::snapshot::{IndexSnapshot, Rows, TableView};
 use super::{key, value};
 use crate::format::codec::Decoded;
 use crate::types::{AgentId, RunNo};
 
-/// One thing that the index says otherwise than the directories.
+/// One difference between the index and the directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Difference {
     /// The table.
     pub(crate) table: Table,
-    /// Whose entry it is; none where the table as a whole is meant.
+    /// The run or agent of the entry; `None` if the difference concerns the table as a whole.
     pub(crate) subject: Option<Subject>,
     /// How it differs.
     pub(crate) kind: DifferenceKind,
 }
 
-/// Whose entry differs.
+/// The run or agent of an entry that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// A run.
@@ -42,21 +42,20 @@ pub(crate) enum Subject {
 /// How an entry differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DifferenceKind {
-    /// The entry is not there.
+    /// The entry is missing.
     Missing,
     /// The entry should not be there.
     Extra,
-    /// The entry says something else.
+    /// The entry has another value.
     Wrong,
     /// The entry cannot be read.
     Unreadable(IndexError),
 }
 
-/// Compares a snapshot with the directories up to the segment it goes to; `report` gets each
-/// difference. Returns the number of runs that were compared.
+/// Compares a snapshot with the directories up to the segment it goes to. It calls `report` with
+/// each difference, and returns the number of compared runs.
 ///
-/// What an unreadable directory would have said counts as not said, so that its runs turn up as
-/// differences.
+/// An unreadable directory is treated as empty, so its runs are reported as differences.
 ///
 /// # Errors
 /// Only for damage in the directories. Damage in the index is a difference.
@@ -71,8 +70,7 @@ pub(crate) fn check(
         check.run(&row, &spans);
         Ok(())
     })?;
-    let tables = [Table::Runs, Table::RunIds, Table::ByAgent, Table::ByTime, Table::InProgress];
-    for table in tables.into_iter().chain([Table::Spans, Table::Documents]) {
+    for table in [Table::Runs].into_iter().chain(LISTS).chain([Table::Spans, Table::Documents]) {
         check.extras(table, |run_no| scan.state(run_no))?;
     }
     if snapshot.meta().runs != check.expected.runs {
@@ -83,11 +81,13 @@ pub(crate) fn check(
     Ok(check.expected.runs)
 }
 
-/// How many entries the directories give.
+/// The tables that have one entry for each run.
+const LISTS: [Table; 3] = [Table::RunIds, Table::ByAgent, Table::ByState];
+
+/// How many entries the directories imply.
 #[derive(Debug, Default)]
 struct Expected {
     runs: u64,
-    in_progress: u64,
     spans: u64,
     documents: u64,
 }
@@ -95,7 +95,6 @@ struct Expected {
 impl Expected {
     fn len(&self, table: Table) -> u64 {
         match table {
-            Table::InProgress => self.in_progress,
             Table::Spans => self.spans,
             Table::Documents => self.documents,
             Table::Runs => self.runs + self.documents,
@@ -122,10 +121,8 @@ impl Check<'_> {
 
     /// Compares every entry of a run.
     fn run(&mut self, row: &RunRow, spans: &[Span]) {
-        let is_running = !row.document && !row.status.is_ended();
         self.expected.runs += u64::from(!row.document);
         self.expected.documents += u64::from(row.document);
-        self.expected.in_progress += u64::from(is_running);
         self.expected.spans += spans.len() as u64;
 
         let found = match self.snapshot.row(row.run_no) {
@@ -146,41 +143,32 @@ impl Check<'_> {
         if let Some(kind) = found {
             self.tell(Table::Spans, row.run_no, kind);
         }
-        if row.document {
-            self.mark(Table::Documents, row);
-            return;
+        let tables = if row.document { &[Table::Documents][..] } else { &LISTS };
+        for table in tables {
+            self.mark(*table, row);
         }
-        for table in [Table::RunIds, Table::ByAgent, Table::ByTime] {
-            self.mark(table, row);
-        }
-        self.mark(Table::InProgress, row);
     }
 
-    /// Compares whether the mark of a run is in a table. One that has ended is not among those in
-    /// progress.
+    /// Compares whether a table has the mark of a run. One that another state of the run has left
+    /// is found by [`Check::extras`].
     fn mark(&mut self, table: Table, row: &RunRow) {
         let Some(view) = self.snapshot.table(table) else { return };
-        let (key, expected) = match mark_key(table, row) {
-            Some(key) => (key, true),
-            None => (key::run_key(row.run_no).to_vec(), false),
-        };
+        let Some(key) = mark_key(table, row) else { return };
         let read: fn(&[u8], &[u8]) -> Decoded<()> = match table {
             Table::RunIds => |key, value| value::read_mark(Table::RunIds, key, value),
             Table::ByAgent => |key, value| value::read_mark(Table::ByAgent, key, value),
-            Table::ByTime => |key, value| value::read_mark(Table::ByTime, key, value),
-            Table::Documents => |key, value| value::read_mark(Table::Documents, key, value),
-            _ => |key, value| value::read_mark(Table::InProgress, key, value),
+            Table::ByState => |key, value| value::read_mark(Table::ByState, key, value),
+            _ => |key, value| value::read_mark(Table::Documents, key, value),
         };
-        match (view.find(&key, read), expected) {
-            (Ok(Some(())), true) | (Ok(None), false) => {}
-            (Ok(None), true) => self.tell(table, row.run_no, DifferenceKind::Missing),
-            (Ok(Some(())), false) => self.tell(table, row.run_no, DifferenceKind::Extra),
-            (Err(error), _) => self.tell(table, row.run_no, DifferenceKind::Unreadable(error)),
+        match view.find(&key, read) {
+            Ok(Some(())) => {}
+            Ok(None) => self.tell(table, row.run_no, DifferenceKind::Missing),
+            Err(error) => self.tell(table, row.run_no, DifferenceKind::Unreadable(error)),
         }
     }
 
-    /// Walks a table that has another number of entries than the directories give, for those that
-    /// nothing accounts for.
+    /// Walks a table whose number of entries differs from that of the directories, and reports the
+    /// unexpected ones.
     fn extras(
         &mut self,
         table: Table,
@@ -275,23 +263,22 @@ impl Check<'_> {
     }
 }
 
-/// All keys of a table; the values are not looked at.
+/// All keys of a table; the values are not read.
 fn keys(view: &TableView) -> Result<Rows<Vec<u8>>, IndexError> {
     view.rows(Bound::Unbounded, Bound::Unbounded, Order::Ascending, |key, _| Ok(key.to_vec()))
 }
 
-/// The run that a key is of.
+/// The run that a key belongs to.
 fn read_run_no(table: Table, key: &[u8]) -> Decoded<RunNo> {
     match table {
         Table::RunIds | Table::Documents => key::read_id_key(key),
-        Table::ByAgent => Ok(key::read_agent_key(key)?.1),
-        Table::ByTime => Ok(key::read_time_key(key)?.1),
+        Table::ByAgent | Table::ByState => Ok(key::read_state_key(key)?.1),
         Table::Spans => Ok(key::read_span_key(key)?.0),
         _ => key::read_run_key(key),
     }
 }
 
-/// Whether the directories account for a key.
+/// Whether the directories imply a key.
 fn is_expected(table: Table, key: &[u8], state: &RunState) -> bool {
     let Some(row) = &state.row else {
         return false;

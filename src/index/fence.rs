@@ -1,52 +1,53 @@
-//! The fence around redb: its errors and its panics become [`IndexError`], and nothing else of it
-//! gets out.
+//! The fence around redb: its errors and panics become [`IndexError`], and no other type of it
+//! leaves this module.
 //!
-//! redb does not verify its pages on normal reads; what damaged ones make it do is to answer an
-//! error, to panic, or to answer wrong bytes. The first two are caught here, the third by the
-//! checksums of the values.
+//! redb does not verify its pages on normal reads. Damaged pages can make it return an error,
+//! panic, or return wrong bytes. This module catches the first two, and the checksums of the values
+//! the third.
 //!
 //! Rules:
 //!
-//! - Each call of redb runs in [`guarded`], each redb object lives in a [`Fenced`], so that also a
-//!   drop cannot panic out of here.
-//! - Under `panic = "abort"` nothing can be caught; against that the engine keeps a durable flag
-//!   while it opens the index.
+//! - Each call of redb runs in [`guarded`], and each redb object is in a [`Fenced`], so that a drop
+//!   cannot panic out of this module either.
+//! - Under `panic = "abort"` a panic cannot be caught. For that case the engine keeps a durable
+//!   flag set while it opens the index.
 
 use core::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-use crate::error::Damage;
+use crate::error::{Damage, Error};
 
-/// Why the index cannot answer. The engine answers by dropping and rebuilding it, except for
-/// [`RedbFailure::Io`], where its storage knows more.
+/// Why the index cannot answer. The engine drops and rebuilds the index then, except for
+/// [`RedbFailure::Io`], whose cause the engine's storage knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub(crate) enum IndexError {
-    /// redb refused.
+    /// redb returned an error.
     Redb(RedbFailure),
-    /// redb panicked; the panic was caught.
+    /// redb panicked, and the panic was caught.
     Panicked,
-    /// A key or a value does not check.
+    /// A key or a value fails its check.
     Damaged(Damage),
     /// The index belongs to another store, or has another version.
     Foreign,
 }
 
-/// What redb said.
+/// The error of redb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub(crate) enum RedbFailure {
     /// Its pages are damaged.
     Corrupted,
-    /// The storage failed, now or before.
+    /// The storage failed, now or earlier.
     Io,
     /// The index was closed.
     Closed,
     /// One of its tables is missing or of another type, or its file format is another one.
     Layout,
-    /// One of its locks was held while a panic passed.
+    /// One of its locks is poisoned by a panic.
     Lock,
-    /// Something that the calls made here do not lead to.
+    /// An error that the calls of this crate should not cause.
     Unexpected,
 }
 
@@ -75,6 +76,12 @@ impl fmt::Display for RedbFailure {
 }
 
 impl std::error::Error for IndexError {}
+
+impl From<IndexError> for Error {
+    fn from(error: IndexError) -> Self {
+        Self::Index { source: Arc::new(error) }
+    }
+}
 
 impl From<Damage> for IndexError {
     fn from(damage: Damage) -> Self {
@@ -122,12 +129,12 @@ through_redb_error!(
 
 /// Runs a call of redb; a panic becomes an error.
 pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexError> {
-    // A panic leaves at worst the redb object in a broken state. All that is left to do with it
-    // is to ask again, in here, or to drop it, in here.
+    // A panic leaves at worst a redb object in a broken state. The only further uses of it are
+    // calls and a drop, both guarded here.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(IndexError::Panicked))
 }
 
-/// A redb object that is used and dropped in [`guarded`] only.
+/// A redb object that is only used and dropped inside [`guarded`].
 pub(super) struct Fenced<T>(Option<T>);
 
 impl<T> Fenced<T> {
@@ -163,8 +170,8 @@ impl<T> Fenced<T> {
 impl<T> Drop for Fenced<T> {
     fn drop(&mut self) {
         if let Some(inner) = self.0.take() {
-            // No caller can be told, and nothing depends on it: what redb does when it closes
-            // only makes the next opening faster.
+            // The error cannot be returned, and nothing depends on it: what redb does when it
+            // closes only makes the next opening faster.
             let _ = guarded(|| {
                 drop(inner);
                 Ok(())

@@ -2,13 +2,14 @@
 //! lists need.
 //!
 //! ```text
-//! run_ids      id(run) id(agent) run_no      runs, in_progress   run_no
-//! by_agent     id(agent) time run_no         by_time             time run_no
-//! agents       the agent id as it is         spans               run_no segment
+//! run_ids      id(run) id(agent) run_no           runs       run_no
+//! by_agent     id(agent) state time run_no        by_state   state time run_no
+//! agents       the agent id as it is              spans      run_no segment
 //! documents    id(namespace) id(key) run_no
 //!
 //! id(x)    x with each 00 written as 00 FF, then 00 00; keeps the order of the ids, and no id is
 //!          the beginning of another
+//! state    1 byte: the code of the status, plus 8 if the run is held
 //! time     8 bytes, big-endian, the sign bit flipped
 //! run_no   8 bytes, big-endian          segment   4 bytes, big-endian
 //! ```
@@ -20,9 +21,9 @@ use redb::TableDefinition;
 
 use crate::error::Damage;
 use crate::format::codec::{Decoded, Reader};
-use crate::types::{RunNo, SegmentId, Timestamp};
+use crate::types::{RunNo, RunStatus, SegmentId, Timestamp};
 
-/// How all tables are typed: keys and values are bytes that this crate reads and writes itself.
+/// The type of keys and values in all tables: bytes, which this crate reads and writes itself.
 pub(super) type Bytes = &'static [u8];
 
 /// A table of the index.
@@ -33,30 +34,27 @@ pub(crate) enum Table {
     RunIds,
     /// The row of each run, by number.
     Runs,
-    /// Agent, creation time and run number.
+    /// Agent, state, creation time and run number.
     ByAgent,
-    /// Creation time and run number.
-    ByTime,
-    /// The numbers of the runs that have not ended.
-    InProgress,
+    /// State, creation time and run number.
+    ByState,
     /// The number of runs of each agent.
     Agents,
     /// Which segments hold frames of a run.
     Spans,
     /// Namespace, key and number of each version of a document.
     Documents,
-    /// Which log this is the index of, and how far it goes.
+    /// The store that the index belongs to, and how far it goes.
     Meta,
 }
 
 impl Table {
     /// All tables.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::RunIds,
         Self::Runs,
         Self::ByAgent,
-        Self::ByTime,
-        Self::InProgress,
+        Self::ByState,
         Self::Agents,
         Self::Spans,
         Self::Documents,
@@ -69,8 +67,7 @@ impl Table {
             Self::RunIds => "run_ids",
             Self::Runs => "runs",
             Self::ByAgent => "by_agent",
-            Self::ByTime => "by_time",
-            Self::InProgress => "in_progress",
+            Self::ByState => "by_state",
             Self::Agents => "agents",
             Self::Spans => "spans",
             Self::Documents => "documents",
@@ -78,18 +75,17 @@ impl Table {
         }
     }
 
-    /// The byte that the checksums of the table's values start with.
+    /// The byte that is first in the checksums of the table's values.
     pub(super) fn tag(self) -> u8 {
         match self {
             Self::RunIds => 1,
             Self::Runs => 2,
             Self::ByAgent => 3,
-            Self::ByTime => 4,
-            Self::InProgress => 5,
             Self::Agents => 6,
             Self::Spans => 7,
             Self::Meta => 8,
             Self::Documents => 9,
+            Self::ByState => 10,
         }
     }
 
@@ -104,7 +100,28 @@ impl fmt::Display for Table {
     }
 }
 
-/// The length of a key of `by_time`, and of the part of a `by_agent` key behind the agent.
+/// What divides the lists of runs: each state has a range of its own, in the order of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Whether the run is in progress, or how it ended.
+    pub(crate) status: RunStatus,
+    /// Whether it is held.
+    pub(crate) held: bool,
+}
+
+impl State {
+    /// The byte in keys.
+    pub(crate) fn code(self) -> u8 {
+        self.status.code() | if self.held { HELD } else { 0 }
+    }
+}
+
+/// The bit in the byte of a state that is set if the run is held.
+const HELD: u8 = 8;
+/// All codes of states are below this.
+const STATES: u8 = 16;
+
+/// The length of the time and the run number, with which the keys of both lists of runs end.
 pub(crate) const TIME_KEY_LEN: usize = 16;
 
 const NUL: u8 = 0;
@@ -112,7 +129,7 @@ const ESCAPED: u8 = 0xFF;
 const END: u8 = 0;
 const SIGN: u64 = 1 << 63;
 
-/// Appends an id in the form that keeps the order and ends itself.
+/// Appends an id in a form that preserves the order and marks its own end.
 pub(crate) fn push_id(out: &mut Vec<u8>, id: &str) {
     for &byte in id.as_bytes() {
         out.push(byte);
@@ -123,7 +140,7 @@ pub(crate) fn push_id(out: &mut Vec<u8>, id: &str) {
     out.extend_from_slice(&[NUL, END]);
 }
 
-/// Takes an id that [`push_id`] wrote from the start of `key`; returns it and what follows.
+/// Splits an id that [`push_id`] wrote off the start of `key`; returns it and the rest.
 pub(crate) fn split_id(key: &[u8]) -> Decoded<(String, &[u8])> {
     let mut id = Vec::new();
     let mut reader = Reader::new(key);
@@ -143,7 +160,7 @@ pub(crate) fn split_id(key: &[u8]) -> Decoded<(String, &[u8])> {
     Ok((id, reader.rest()))
 }
 
-/// A key of `runs` and `in_progress`.
+/// A key of `runs`.
 pub(crate) fn run_key(run_no: RunNo) -> [u8; 8] {
     run_no.0.to_be_bytes()
 }
@@ -154,35 +171,58 @@ pub(crate) fn read_run_key(key: &[u8]) -> Decoded<RunNo> {
     Ok(RunNo(u64::from_be_bytes(bytes)))
 }
 
-/// A key of `by_time`.
-pub(crate) fn time_key(at: Timestamp, run_no: RunNo) -> [u8; TIME_KEY_LEN] {
+/// The place in the order of time, with which the keys of both lists of runs end.
+fn time_key(at: Timestamp, run_no: RunNo) -> [u8; TIME_KEY_LEN] {
     let time = at.0.cast_unsigned() ^ SIGN;
     (u128::from(time) << 64 | u128::from(run_no.0)).to_be_bytes()
 }
 
 /// The reverse of [`time_key`].
-pub(crate) fn read_time_key(key: &[u8]) -> Decoded<(Timestamp, RunNo)> {
+fn read_time_key(key: &[u8]) -> Decoded<(Timestamp, RunNo)> {
     let mut reader = Reader::new(key);
     let time = u64::from_be_bytes(reader.array()?) ^ SIGN;
     Ok((Timestamp(time.cast_signed()), read_run_key(reader.rest())?))
 }
 
-/// A key of `by_agent`.
-pub(crate) fn agent_key(agent: &str, at: Timestamp, run_no: RunNo) -> Vec<u8> {
+/// A key of `by_agent`, or without an agent of `by_state`.
+pub(crate) fn state_key(
+    agent: Option<&str>,
+    state: State,
+    (at, run_no): (Timestamp, RunNo),
+) -> Vec<u8> {
     let mut key = agent_prefix(agent);
+    key.push(state.code());
     key.extend_from_slice(&time_key(at, run_no));
     key
 }
 
-/// What all keys of an agent start with in `by_agent`, and no other key does.
-fn agent_prefix(agent: &str) -> Vec<u8> {
-    let mut key = Vec::with_capacity(agent.len() + 2 + TIME_KEY_LEN);
-    push_id(&mut key, agent);
+/// The range of the keys of an agent in `by_agent`: the start of it, and the end, which is
+/// excluded.
+pub(crate) fn agent_range(agent: &str) -> (Vec<u8>, Vec<u8>) {
+    id_range(agent, None)
+}
+
+/// The code of the state in a key of `by_state`.
+pub(crate) fn read_state_code(key: &[u8]) -> Decoded<u8> {
+    match *key {
+        [code, ..] if code < STATES => Ok(code),
+        [code, ..] => Err(Damage::UnknownCode { found: code.into() }),
+        [] => Err(Damage::Truncated),
+    }
+}
+
+/// The prefix of all keys of an agent in `by_agent`, which no other key has; that of all keys of
+/// `by_state` is empty.
+fn agent_prefix(agent: Option<&str>) -> Vec<u8> {
+    let mut key = Vec::with_capacity(agent.map_or(0, str::len) + 2 + 1 + TIME_KEY_LEN);
+    if let Some(agent) = agent {
+        push_id(&mut key, agent);
+    }
     key
 }
 
-/// The part of a `by_agent` key behind the agent.
-pub(crate) fn read_agent_key(key: &[u8]) -> Decoded<(Timestamp, RunNo)> {
+/// The time and the run number of a key of `by_agent` or `by_state`.
+pub(crate) fn read_state_key(key: &[u8]) -> Decoded<(Timestamp, RunNo)> {
     read_time_key(key.last_chunk::<TIME_KEY_LEN>().ok_or(Damage::Truncated)?)
 }
 
@@ -193,8 +233,8 @@ pub(crate) fn id_key(run: &str, agent: &str, run_no: RunNo) -> Vec<u8> {
     key
 }
 
-/// What all keys of a run id, or of a run id of one agent, start with in `run_ids`, and no other
-/// key does.
+/// The prefix of all keys of a run id, or of a run id of one agent, in `run_ids`; no other key has
+/// it.
 fn id_prefix(run: &str, agent: Option<&str>) -> Vec<u8> {
     let mut key = Vec::with_capacity(run.len() + agent.map_or(0, str::len) + 12);
     push_id(&mut key, run);
@@ -204,12 +244,12 @@ fn id_prefix(run: &str, agent: Option<&str>) -> Vec<u8> {
     key
 }
 
-/// The keys of a run id, or of a run id of one agent, in `run_ids`: from the first of the pair up
-/// to but without the second.
+/// The range of the keys of a run id, or of a run id of one agent, in `run_ids`: the first key of
+/// it, and the end, which is excluded.
 pub(crate) fn id_range(run: &str, agent: Option<&str>) -> (Vec<u8>, Vec<u8>) {
     let start = id_prefix(run, agent);
     let mut end = start.clone();
-    // The prefix ends with 00 00, and no key has anything else than 00 or FF behind a 00.
+    // The prefix ends with 00 00, and in each key a 00 is followed by 00 or FF only.
     if let Some(last) = end.last_mut() {
         *last = END + 1;
     }
@@ -221,14 +261,15 @@ pub(crate) fn document_key(namespace: &str, key: &str, run_no: RunNo) -> Vec<u8>
     id_key(namespace, key, run_no)
 }
 
-/// The keys of `documents` from `from` on: from the first of the pair up to but without the second.
+/// The range of `documents` keys from `from` on: the first key of it, and the end, which is
+/// excluded.
 pub(crate) fn document_range(namespace: &str, from: Bound<&str>) -> (Vec<u8>, Vec<u8>) {
     let (mut start, end) = id_range(namespace, None);
     match from {
         Bound::Unbounded => {}
         Bound::Included(key) => {
             push_id(&mut start, key);
-            // Without what ends an id: keys that go on behind it come after it.
+            // Without the end mark of the id, since longer keys come after it.
             start.truncate(start.len() - 2);
         }
         Bound::Excluded(key) => start = id_range(namespace, Some(key)).1,
@@ -236,7 +277,7 @@ pub(crate) fn document_range(namespace: &str, from: Bound<&str>) -> (Vec<u8>, Ve
     (start, end)
 }
 
-/// The document's key, and the number, in a key of `documents`.
+/// The document's key and the run number in a key of `documents`.
 pub(crate) fn read_document_key(key: &[u8]) -> Decoded<(String, RunNo)> {
     let (_, rest) = split_id(key)?;
     let (key, rest) = split_id(rest)?;
@@ -269,7 +310,7 @@ mod tests {
 
     use super::*;
 
-    /// Every string of up to four characters of an alphabet that holds the troublesome ones.
+    /// Every string of up to four characters of an alphabet of the characters that need escapes.
     fn ids() -> Vec<String> {
         let alphabet = ['\0', '\u{1}', 'a', 'b', '\u{7f}', '\u{10FFFF}'];
         let mut ids = vec![String::new()];
@@ -330,7 +371,7 @@ mod tests {
         assert_eq!(read_time_key(&[0; 17]), Err(Damage::Truncated));
         assert_eq!(read_span_key(&[0; 11]), Err(Damage::Truncated));
         assert_eq!(read_span_key(&[0; 13]), Err(Damage::Truncated));
-        assert_eq!(read_agent_key(&[0; 15]), Err(Damage::Truncated));
+        assert_eq!(read_state_key(&[0; 15]), Err(Damage::Truncated));
         assert_eq!(read_id_key(&[0; 7]), Err(Damage::Truncated));
     }
 
@@ -346,14 +387,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agent_keys_order_by_agent_then_time_then_number(
-            a in (any::<String>(), any::<i64>(), any::<u64>()),
-            b in (any::<String>(), any::<i64>(), any::<u64>()),
+        fn state_keys_order_by_agent_then_hold_then_status_then_time_then_number(
+            a in (any::<String>(), any::<bool>(), 0_u8..5, any::<i64>(), any::<u64>()),
+            b in (any::<String>(), any::<bool>(), 0_u8..5, any::<i64>(), any::<u64>()),
         ) {
-            let left = agent_key(&a.0, Timestamp(a.1), RunNo(a.2));
-            let right = agent_key(&b.0, Timestamp(b.1), RunNo(b.2));
+            let state = |held, code| State { status: RunStatus::from_code(code).unwrap(), held };
+            let at = |time, number| (Timestamp(time), RunNo(number));
+            let key = |agent| {
+                let left = state_key(agent, state(a.1, a.2), at(a.3, a.4));
+                (left, state_key(agent.map(|_| &*b.0), state(b.1, b.2), at(b.3, b.4)))
+            };
+            let (left, right) = key(Some(&*a.0));
             prop_assert_eq!(a.cmp(&b), left.cmp(&right));
-            prop_assert_eq!(read_agent_key(&left), Ok((Timestamp(a.1), RunNo(a.2))));
+            prop_assert_eq!(read_state_key(&left), Ok(at(a.3, a.4)));
+            let (start, end) = agent_range(&b.0);
+            prop_assert_eq!(start <= left && left < end, a.0 == b.0);
+            let (left, right) = key(None);
+            prop_assert_eq!((a.1, a.2, a.3, a.4).cmp(&(b.1, b.2, b.3, b.4)), left.cmp(&right));
+            prop_assert_eq!(read_state_key(&left), Ok(at(a.3, a.4)));
+            prop_assert_eq!(read_state_code(&left), Ok(state(a.1, a.2).code()));
         }
 
         #[test]
@@ -392,7 +444,8 @@ mod tests {
             let _ = split_id(&bytes);
             let _ = read_run_key(&bytes);
             let _ = read_time_key(&bytes);
-            let _ = read_agent_key(&bytes);
+            let _ = read_state_key(&bytes);
+            let _ = read_state_code(&bytes);
             let _ = read_id_key(&bytes);
             let _ = read_span_key(&bytes);
         }

@@ -1,48 +1,77 @@
 //! Walks the directories of many segments at once, run by run.
 //!
-//! Each directory lists its runs and its evictions by run number. Merging these lists gives, for
-//! one run after the other in ascending order, where the log speaks of it, with memory for one
-//! position per directory. A run that is evicted in any of these directories is left out, wherever
-//! its entries are.
+//! Each directory lists its runs and its evictions by run number. Merging these lists gives each
+//! run in ascending order, with its entries in all directories, in memory for one position per
+//! directory. A run that any of these directories evicts is left out, wherever its entries are.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
 use super::row::{RunState, Span};
+use super::scan::Listing;
 use crate::error::Damage;
 use crate::format::Directory;
 use crate::format::codec::Decoded;
 use crate::format::segments::segment::Purpose;
 use crate::types::{RunNo, SegmentId};
 
-/// The directories of the sealed segments, however they are kept.
+/// The directories of the sealed segments, independent of how they are stored.
 pub(crate) trait Directories {
     /// The segments that have a directory, ascending.
     fn segments(&self) -> &[SegmentId];
 
-    /// What the segment at `index` of [`Directories::segments`] is for.
+    /// The purpose of the segment at `index` of [`Directories::segments`].
     fn purpose(&self, index: usize) -> Purpose;
 
     /// Reads the directory of the segment at `index` of [`Directories::segments`].
     ///
     /// # Errors
-    /// [`Damage::Missing`] when it cannot be read: what only this segment says is not left out.
+    /// [`Damage::Missing`] if it cannot be read, so that the answer never leaves out what only this
+    /// segment says.
     fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> Decoded<R>) -> Decoded<R>;
+
+    /// The indexes, ascending, of the only directories that can have an entry of a run or evict it;
+    /// `None` if that is not known.
+    fn places_of(&self, run_no: RunNo) -> Option<Vec<usize>> {
+        let _ = run_no;
+        None
+    }
+
+    /// What tells the segment at `index` from another one with the same id, or with another end.
+    fn stamp(&self, index: usize) -> u64 {
+        let _ = index;
+        0
+    }
+
+    /// All runs in the order of lists, if that is kept.
+    ///
+    /// # Errors
+    /// As [`Directories::with`].
+    fn listing(&self) -> Decoded<Option<&Listing>> {
+        Ok(None)
+    }
+
+    /// The indexes, ascending, of the only directories that can have a run with this id; `None` if
+    /// that is not known.
+    fn places_of_id(&self, run: &str) -> Option<Vec<usize>> {
+        let _ = run;
+        None
+    }
 }
 
-/// How far an index goes. Outputs of compaction are counted for themselves, since their numbers
-/// say nothing about the order of the log.
+/// How far an index goes. Compaction outputs are counted separately, since their numbers are
+/// unrelated to the order of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Applied {
     /// The last segment of the log that was applied.
     pub(crate) log: Option<SegmentId>,
-    /// The largest number of an output that it knows.
+    /// The largest number of an applied output.
     pub(crate) outputs: Option<SegmentId>,
 }
 
 impl Applied {
-    /// Whether a segment is within.
+    /// Whether the index covers a segment.
     pub(crate) fn covers(self, segment: SegmentId, purpose: Purpose) -> bool {
         let last = match purpose {
             Purpose::Log => self.log,
@@ -52,7 +81,7 @@ impl Applied {
     }
 }
 
-/// Which directories are asked.
+/// Which directories are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     /// All.
@@ -62,24 +91,39 @@ pub(super) enum Reach {
 }
 
 impl Reach {
-    /// The places of the directories in [`Directories::segments`].
+    /// The indexes of the directories in [`Directories::segments`].
     pub(super) fn places<D: Directories>(self, directories: &D) -> impl Iterator<Item = usize> {
-        let segments = directories.segments().iter().enumerate();
-        segments.filter_map(move |(index, &segment)| match self {
-            Self::UpTo(applied) if !applied.covers(segment, directories.purpose(index)) => None,
-            _ => Some(index),
-        })
+        (0..directories.segments().len()).filter(move |index| self.has(directories, *index))
+    }
+
+    /// Those among them in which something can be, of which the directories may know where it is.
+    pub(super) fn places_among<D: Directories>(
+        self,
+        directories: &D,
+        known: Option<Vec<usize>>,
+    ) -> impl Iterator<Item = usize> {
+        let all = known.is_none().then(|| 0..directories.segments().len());
+        let places = known.into_iter().flatten().chain(all.into_iter().flatten());
+        places.filter(move |index| self.has(directories, *index))
+    }
+
+    fn has<D: Directories>(self, directories: &D, index: usize) -> bool {
+        let Some(&segment) = directories.segments().get(index) else { return false };
+        match self {
+            Self::UpTo(applied) => applied.covers(segment, directories.purpose(index)),
+            Self::All => true,
+        }
     }
 }
 
-/// Which of a directory's two lists.
+/// One of a directory's two lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum List {
     Evictions,
     Runs,
 }
 
-/// A place in a list of a directory.
+/// A position in a list of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     directory: usize,
@@ -90,9 +134,9 @@ struct Place {
 /// The entry of a run in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Said {
-    /// The place of the segment in [`Directories::segments`].
+    /// The index of the segment in [`Directories::segments`].
     pub(super) directory: usize,
-    /// The place in the run table.
+    /// The slot in the run table.
     pub(super) slot: u32,
 }
 
@@ -118,7 +162,7 @@ impl<'a, D: Directories> Merge<'a, D> {
         Ok(Self { directories, heap })
     }
 
-    /// Puts the entries of the next run that was not evicted into `said`, and returns the run.
+    /// Writes the entries of the next run that was not evicted into `said`, and returns the run.
     pub(super) fn next_run(&mut self, said: &mut Vec<Said>) -> Decoded<Option<RunNo>> {
         loop {
             said.clear();
@@ -151,14 +195,14 @@ impl<'a, D: Directories> Merge<'a, D> {
     }
 }
 
-/// The entries of one run; none if it is evicted in one of the directories.
+/// The entries of one run; empty if one of the directories evicts it.
 pub(super) fn said_of<D: Directories>(
     directories: &D,
     reach: Reach,
     run_no: RunNo,
 ) -> Decoded<Vec<Said>> {
     let mut said = Vec::new();
-    for directory in reach.places(directories) {
+    for directory in reach.places_among(directories, directories.places_of(run_no)) {
         let found = directories.with(directory, |view| {
             let after = run_no.0.checked_sub(1).map(RunNo);
             let eviction = first_above(&view, List::Evictions, after)?;
@@ -187,17 +231,17 @@ pub(super) fn fold<D: Directories>(directories: &D, said: &[Said]) -> Decoded<Ru
     Ok(state.sorted())
 }
 
-/// What all directories say of a run: nothing if it is evicted in one of them.
+/// The state of a run according to all directories; nothing if one of them evicts it.
 #[cfg(test)]
 pub(crate) fn run_state<D: Directories>(directories: &D, run_no: RunNo) -> Decoded<RunState> {
     fold(directories, &said_of(directories, Reach::All, run_no)?)
 }
 
-/// What the directories of these spans say of a run; evictions are not looked for. The slots of
-/// the spans are hints.
+/// The state of a run according to the directories of these spans; evictions are not searched for.
+/// The slots of the spans are hints.
 ///
 /// # Errors
-/// [`Damage::Missing`] when a segment, its directory or the entry in it is not there.
+/// [`Damage::Missing`] if a segment, its directory or the entry in it is missing.
 pub(crate) fn fold_spans<D: Directories>(
     directories: &D,
     run_no: RunNo,
@@ -220,7 +264,7 @@ pub(crate) fn fold_spans<D: Directories>(
     Ok(state.sorted())
 }
 
-/// The run number at a place of a list; none behind its end.
+/// The run number at a position of a list; `None` behind its end.
 fn number(view: &Directory<'_>, list: List, index: u32) -> Decoded<Option<RunNo>> {
     let (len, read): (_, fn(&Directory<'_>, u32) -> Decoded<RunNo>) = match list {
         List::Runs => (view.run_count(), |view, index| view.run_no(index)),
@@ -229,7 +273,7 @@ fn number(view: &Directory<'_>, list: List, index: u32) -> Decoded<Option<RunNo>
     if index < len { read(view, index).map(Some) } else { Ok(None) }
 }
 
-/// The first run number of a list above `after`, and its place.
+/// The first run number of a list above `after`, and its position.
 fn first_above(
     view: &Directory<'_>,
     list: List,

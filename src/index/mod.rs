@@ -1,34 +1,34 @@
-//! Where a run lives: a cache over the directories of the sealed segments, and the same answers
-//! without it.
+//! Where each run is stored: a cache over the directories of the sealed segments, and the same
+//! answers without it.
 //!
-//! The index is built by applying whole sealed segments and compactions, and can be dropped and
-//! rebuilt from the directories at any time. It knows runs and spans, never
-//! records: within a segment the directory leads on to the frames.
+//! The index is built by applying whole sealed segments and compactions. It can be dropped and
+//! rebuilt from the directories at any time. It knows runs and spans, never records: within a
+//! segment the directory leads to the frames.
 //!
 //! Section 17 of FORMAT.md lists the tables.
 //!
 //! Invariants:
 //!
-//! - The index may lag behind the log, it never leads: a segment is applied when it is sealed and
-//!   durable. What is younger is in the engine's memory, and the engine merges both.
-//! - One fold ([`RunRow::apply`]) makes all rows, so the rebuilt index equals the one that grew
-//!   (I4), and [`check()`] can tell.
-//! - A run that is evicted in a directory does not exist, wherever its entries are. A run number is
-//!   never used again. Entries of a run whose eviction was applied before are left out when
-//!   they are read ([`SegmentChange::read`]), since the index forgets evictions.
-//! - Rows do not depend on the order of segments, and spans are read in that of their records: the
-//!   numbers of compaction's outputs say nothing about the order of the log.
-//! - Every value carries a checksum of its table, its key and itself. A wrong entry is an error
-//!   that makes the engine rebuild, never a wrong answer. A missing or outdated one shows in
-//!   [`RunRow::is_covered_by`] and in [`check()`].
-//! - No bytes in the storage, and no panic of redb, lead to a panic out of here.
+//! - The index may lag behind the log but never leads it: a segment is applied when it is sealed
+//!   and durable. The engine has younger segments in memory, and merges both.
+//! - One fold ([`RunRow::apply`]) makes all rows, so a rebuilt index equals one that grew (I4),
+//!   which [`check()`] verifies.
+//! - If a directory evicts a run, the run does not exist, wherever its entries are. A run number is
+//!   never used again. The index forgets evictions after they were applied, so
+//!   [`SegmentChange::read`] leaves out entries of such runs.
+//! - Rows do not depend on the order of segments, and spans are read in the order of their records:
+//!   the numbers of compaction outputs are unrelated to the order of the log.
+//! - Every value has a checksum of its table, its key and itself. A wrong entry is an error that
+//!   makes the engine rebuild the index, never a wrong answer. [`RunRow::is_covered_by`] and
+//!   [`check()`] detect a missing or outdated entry.
+//! - Neither bytes in the storage nor a panic of redb cause a panic of the caller.
 //!
 //! Overview:
 //!
-//! - [`Catalog`]: the questions; answered by [`IndexSnapshot`] and by [`DirectoryScan`].
+//! - [`Catalog`]: the questions, which [`IndexSnapshot`] and [`DirectoryScan`] answer.
 //! - [`IndexStore`]: the tables in redb; applies each [`SegmentChange`] and [`Relocation`].
-//! - `RunState`, [`RunRow`], [`Span`]: what is known of a run, and the fold.
-//! - [`Directories`]: how the engine lends the directories.
+//! - `RunState`, [`RunRow`], [`Span`]: the state of a run, and the fold.
+//! - [`Directories`]: how the engine provides the directories.
 //! - `key`, `value`: the bytes of keys and values.
 
 mod catalog;
@@ -43,7 +43,7 @@ mod snapshot;
 mod store;
 mod value;
 
-pub(crate) use catalog::{Catalog, RunFilter};
+pub(crate) use catalog::{Catalog, Order, RunKey, RunList, Statuses};
 pub(crate) use check::{DifferenceKind, Subject, check};
 pub(crate) use fence::{IndexError, RedbFailure};
 #[cfg(test)]
@@ -51,7 +51,7 @@ pub(crate) use merge::run_state;
 pub(crate) use merge::{Applied, Directories, fold_spans};
 pub(crate) use plan::{Relocation, SegmentChange};
 pub(crate) use row::{RowSummary, RunRow, RunState, Span};
-pub(crate) use scan::DirectoryScan;
+pub(crate) use scan::{DirectoryScan, Listing, Places};
 pub(crate) use snapshot::IndexSnapshot;
 pub(crate) use store::{IndexIdentity, IndexStore};
 

@@ -1,9 +1,9 @@
-//! What a batch of sealed segments changes in each table: pure, from the directories and the
-//! rows that are there.
+//! What a batch of sealed segments changes in each table. No I/O: it needs only the directories and
+//! the current rows.
 //!
-//! Everything is folded per run in memory first, so that each key is written once, however many
-//! segments of the batch name its run; and each table gets its changes in the order of its keys,
-//! since unordered ones are what a B-tree is slow at.
+//! Everything is first folded per run in memory, so that each key is written once, even if several
+//! segments of the batch name its run. Each table gets its changes in the order of its keys, since
+//! a B-tree is slow at unordered ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::types::{AgentId, RunNo, SegmentId};
 pub(crate) struct SegmentChange {
     /// The segment.
     pub(crate) segment: SegmentId,
-    /// What it is for.
+    /// The purpose of the segment.
     pub(crate) purpose: Purpose,
     /// The run table of its directory with the slots, ascending, without runs that are deleted.
     pub(crate) runs: Vec<(u32, RunEntry)>,
@@ -30,9 +30,9 @@ pub(crate) struct SegmentChange {
 }
 
 impl SegmentChange {
-    /// What a directory says, without the entries of runs that are known to be deleted. It must
-    /// name at least the runs whose evictions were applied in an earlier batch: their entries would
-    /// otherwise bring them back.
+    /// The contents of a directory without the entries of deleted runs. `is_deleted` must know at
+    /// least the runs whose evictions were applied in an earlier batch: otherwise their entries
+    /// would bring them back.
     pub(crate) fn read(
         segment: SegmentId,
         purpose: Purpose,
@@ -55,12 +55,12 @@ impl SegmentChange {
 pub(crate) struct Relocation {
     /// The largest number of an output.
     pub(crate) compacted: SegmentId,
-    /// Each run that has frames in a victim or in an output: its row and all its spans as the
-    /// directories say them now, as far as the index goes in the log.
+    /// Each run that has frames in a victim or in an output: its row and all its spans according to
+    /// the current directories, as far as the index goes in the log.
     pub(crate) runs: Vec<(RunRow, Vec<Span>)>,
 }
 
-/// What the plan needs to know of the index as it is.
+/// What the plan reads of the current index.
 pub(super) trait Current {
     /// The row of a run.
     fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError>;
@@ -70,15 +70,15 @@ pub(super) trait Current {
     fn agent_runs(&self, agent: &AgentId) -> Result<u64, IndexError>;
 }
 
-/// A key, and the value it gets; none to remove it.
+/// A key and its new value; `None` removes it.
 pub(super) type KeyChange = (Vec<u8>, Option<Vec<u8>>);
 
-/// What happens to one run.
+/// The changes of one run.
 #[derive(Debug)]
 struct RunChange {
     run_no: RunNo,
     old: Option<RunRow>,
-    /// Spans that are there and must go, unless they are among the new ones.
+    /// Existing spans to remove, unless they are among the new ones.
     old_spans: Vec<SegmentId>,
     new: RunState,
 }
@@ -97,13 +97,13 @@ enum Step<'a> {
 }
 
 impl Plan {
-    /// Folds `changes` into what is there.
+    /// Folds `changes` into the current index.
     pub(super) fn new(
         changes: &[&SegmentChange],
         current: &impl Current,
     ) -> Result<Self, IndexError> {
         let mut steps = steps(changes);
-        // Stable: entries of one segment stay together.
+        // A stable sort, so that entries of one segment stay together.
         steps.sort_by_key(|(run_no, _)| *run_no);
         let mut runs = Vec::new();
         for steps in steps.chunk_by(|(left, _), (right, _)| left == right) {
@@ -112,8 +112,8 @@ impl Plan {
         Self::of_runs(runs, current)
     }
 
-    /// Gives each of these runs the row and the spans that it has now. Runs that are not there were
-    /// evicted meanwhile, and stay so.
+    /// Gives each of these runs its current row and spans. Runs that are not in the index were
+    /// evicted meanwhile, and stay evicted.
     pub(super) fn relocation(
         relocation: &Relocation,
         current: &impl Current,
@@ -149,7 +149,7 @@ impl Plan {
         Ok(Self { runs, agents })
     }
 
-    /// By how much the number of runs changes.
+    /// The change of the number of runs.
     pub(super) fn new_runs(&self) -> i64 {
         let is_run = |row: Option<&RunRow>| i64::from(row.is_some_and(|row| !row.document));
         let delta =
@@ -167,11 +167,9 @@ impl Plan {
                     out.push((key::run_key(change.run_no).to_vec(), value));
                 }
             }
-            Table::RunIds
-            | Table::ByAgent
-            | Table::ByTime
-            | Table::InProgress
-            | Table::Documents => self.marks(table, &mut out),
+            Table::RunIds | Table::ByAgent | Table::ByState | Table::Documents => {
+                self.marks(table, &mut out);
+            }
             Table::Agents => {
                 for (agent, count) in &self.agents {
                     let value = (*count > 0).then(|| value::agent_value(agent.as_str(), *count));
@@ -216,8 +214,8 @@ impl Plan {
     }
 }
 
-/// The key of what says in a table that a run, or a version of a document, is there; none if the
-/// table says nothing of it.
+/// The key of the mark that a run, or a version of a document, has in a table; `None` if the table
+/// has no mark for it.
 pub(super) fn mark_key(table: Table, row: &RunRow) -> Option<Vec<u8>> {
     let (run, agent) = (row.run.as_str(), row.agent.as_str());
     if row.document {
@@ -225,9 +223,8 @@ pub(super) fn mark_key(table: Table, row: &RunRow) -> Option<Vec<u8>> {
     }
     match table {
         Table::RunIds => Some(key::id_key(run, agent, row.run_no)),
-        Table::ByAgent => Some(key::agent_key(agent, row.created_at, row.run_no)),
-        Table::ByTime => Some(key::time_key(row.created_at, row.run_no).to_vec()),
-        Table::InProgress => (!row.status.is_ended()).then(|| key::run_key(row.run_no).to_vec()),
+        Table::ByAgent => Some(key::state_key(Some(agent), row.state(), row.time_key())),
+        Table::ByState => Some(key::state_key(None, row.state(), row.time_key())),
         Table::Runs | Table::Agents | Table::Spans | Table::Documents | Table::Meta => None,
     }
 }
@@ -243,7 +240,7 @@ fn steps<'a>(changes: &[&'a SegmentChange]) -> Vec<(RunNo, Step<'a>)> {
     steps
 }
 
-/// What the steps of one run change; nothing if the run is neither there before nor after.
+/// The change that the steps of one run make; `None` if the run exists neither before nor after.
 fn fold(
     steps: &[(RunNo, Step<'_>)],
     current: &impl Current,

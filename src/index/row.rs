@@ -1,27 +1,28 @@
-//! The one fold from directory entries to rows. Append, recovery, rebuild and compaction all go
-//! through it, so that they cannot drift apart.
+//! The one fold from directory entries to rows. Append, recovery, rebuild and compaction all use
+//! it, so that they cannot diverge.
 //!
-//! - [`RunRow`]: everything the store knows of a run without reading its frames.
-//! - [`Span`]: that a segment holds frames of the run, and where its directory says so.
+//! - [`RunRow`]: everything that the store knows about a run without reading its frames.
+//! - [`Span`]: a segment that holds frames of the run, and the slot of its directory.
 //! - [`RunState`]: the row and the spans of one run.
-//! - [`RowSummary`]: what retention asks of each run, without the cost of a row.
+//! - [`RowSummary`]: what retention needs of each run, cheaper than a row.
 //!
 //! Rules of the fold. None of them depends on the order of the entries, since compaction moves
 //! frames to segments whose numbers say nothing about the order of the log:
 //!
 //! - counts add up; `next_seq` and `last_at` are the largest seen;
 //! - of several explicit starts the one with the smallest timestamp wins; of several ends, and of
-//!   several holds, the one with the largest order wins. Where these are equal, which only damage
-//!   or two clocks give, the position decides: the smallest for a start, else the largest;
-//! - `created_at` is said by the entry with the run's first frame. As long as none says it, the
-//!   smallest of the entries' latest timestamps stands in for it;
-//! - a run that is evicted anywhere does not exist, so an eviction is not a step of the fold:
-//!   the caller leaves the run out.
+//!   several holds, the one with the largest order wins. If these are equal, which only damage or
+//!   two clocks cause, the position decides: the smallest for a start, else the largest;
+//! - the entry with the run's first frame determines `created_at`. While that entry is missing, the
+//!   smallest of the entries' latest timestamps replaces it;
+//! - a run that is evicted anywhere does not exist. So an eviction is not a step of the fold: the
+//!   caller leaves the run out.
 
+use super::key::State;
 use crate::format::RunEntry;
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 
-/// What the store knows of a run without reading its frames.
+/// What the store knows about a run without reading its frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunRow {
     /// The number of the run.
@@ -30,12 +31,12 @@ pub(crate) struct RunRow {
     pub(crate) agent: AgentId,
     /// The run's id.
     pub(crate) run: RunId,
-    /// It is no run but a version of a document: the agent's id is the namespace, the run's id the
-    /// key.
+    /// Whether it is a version of a document, not a run. Then the agent's id is the namespace and
+    /// the run's id the key.
     pub(crate) document: bool,
-    /// When the run came into being: the timestamp of its first frame.
+    /// When the run was created: the timestamp of its first frame.
     pub(crate) created_at: Timestamp,
-    /// An entry says so; else `created_at` stands in for what is lost.
+    /// Whether an entry has `created_at`; else it is a replacement for a lost entry.
     pub(crate) created_said: bool,
     /// When it was explicitly started.
     pub(crate) started_at: Option<Timestamp>,
@@ -49,17 +50,17 @@ pub(crate) struct RunRow {
     pub(crate) end_lsn: Lsn,
     /// The latest HOLD.
     pub(crate) hold: Option<Hold>,
-    /// Where the run stands.
+    /// Whether the run is in progress, or how it ended.
     pub(crate) status: RunStatus,
     /// How many records it has.
     pub(crate) records: u64,
-    /// How many of them came after its end.
+    /// How many of them were appended after its end.
     pub(crate) late: u64,
     /// The payload bytes of its records.
     pub(crate) bytes: u64,
     /// The bytes of all its frames, headers included.
     pub(crate) stored: u64,
-    /// One above the sequence of its last record.
+    /// The sequence of its last record plus one.
     pub(crate) next_seq: Seq,
     /// The latest timestamp of a frame of it.
     pub(crate) last_at: Timestamp,
@@ -72,12 +73,12 @@ pub(crate) struct Hold {
     pub(crate) at: LogPosition,
     /// Its order.
     pub(crate) lsn: Lsn,
-    /// It holds the run; else it releases it.
+    /// Whether it holds the run or releases it.
     pub(crate) held: bool,
 }
 
 impl RunRow {
-    /// The row of a run of which `entry` is the first that is applied.
+    /// The row of a run whose first applied entry is `entry`.
     pub(crate) fn first(segment: SegmentId, entry: &RunEntry) -> Self {
         let mut row = Self {
             run_no: entry.run_no,
@@ -104,9 +105,9 @@ impl RunRow {
         row
     }
 
-    /// Adds what one more segment says of the run, in any order.
+    /// Adds the entry of one more segment, in any order.
     ///
-    /// Counts stop at the largest number instead of overflowing, since a directory is input.
+    /// Counts saturate instead of overflowing, since a directory is untrusted input.
     pub(crate) fn apply(&mut self, segment: SegmentId, entry: &RunEntry) {
         self.apply_creation(entry);
         self.document |= entry.document;
@@ -150,12 +151,17 @@ impl RunRow {
         }
     }
 
-    /// Whether the run is held, so that retention leaves it alone.
+    /// Whether the run is held, so that retention keeps it.
     pub(crate) fn is_held(&self) -> bool {
         self.hold.is_some_and(|hold| hold.held)
     }
 
-    /// What retention asks of the run.
+    /// Among which runs lists have the run.
+    pub(super) fn state(&self) -> State {
+        State { status: self.status, held: self.is_held() }
+    }
+
+    /// What retention needs of the run.
     pub(crate) fn summary(&self) -> RowSummary<'_> {
         RowSummary {
             run_no: self.run_no,
@@ -172,21 +178,22 @@ impl RunRow {
         }
     }
 
-    /// Whether the row says the same of the run, wherever its frames are, and in how many bytes.
+    /// Whether both rows describe the same run contents, regardless of where its frames are and how
+    /// many bytes they take.
     pub(crate) fn says_the_same(&self, other: &Self) -> bool {
         let nowhere = |row: &Self| {
             let mut row = row.clone();
             (row.start, row.end, row.stored) = (None, None, 0);
             row.hold = row.hold.map(|hold| Hold { at: LogPosition::default(), ..hold });
-            // What stands in for it may be another one in each entry.
+            // The replacement may differ between entries.
             row.created_at = if row.created_said { row.created_at } else { Timestamp(0) };
             row
         };
         nowhere(self) == nowhere(other)
     }
 
-    /// Whether these are all spans of the run: a lookup that finds fewer records than the row
-    /// counts has met damage.
+    /// Whether these are all spans of the run. If a lookup finds fewer records than the row counts,
+    /// it has met damage.
     pub(crate) fn is_covered_by(&self, spans: &[Span]) -> bool {
         let sum = |count: fn(&Span) -> u64| {
             spans.iter().fold(0_u64, |sum, span| sum.saturating_add(count(span)))
@@ -201,7 +208,7 @@ impl RunRow {
     }
 }
 
-/// What retention asks of each run: a [`RunRow`] without its positions, and without a copy of the
+/// What retention needs of each run: a [`RunRow`] without its positions and without copies of the
 /// ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowSummary<'a> {
@@ -211,11 +218,11 @@ pub(crate) struct RowSummary<'a> {
     pub(crate) agent: &'a str,
     /// The run's id.
     pub(crate) run: &'a str,
-    /// It is a version of a document, which no policy says anything of.
+    /// Whether it is a version of a document, to which no policy applies.
     pub(crate) document: bool,
-    /// Where the run stands.
+    /// Whether the run is in progress, or how it ended.
     pub(crate) status: RunStatus,
-    /// When the run came into being.
+    /// When the run was created.
     pub(crate) created_at: Timestamp,
     /// When it ended.
     pub(crate) ended_at: Option<Timestamp>,
@@ -229,16 +236,16 @@ pub(crate) struct RowSummary<'a> {
     pub(crate) held: bool,
 }
 
-/// That a segment holds frames of a run.
+/// A segment that holds frames of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     /// The segment.
     pub(crate) segment: SegmentId,
-    /// The place of the run in the run table of the segment's directory.
+    /// The slot of the run in the run table of the segment's directory.
     pub(crate) slot: u32,
     /// The sequence of the first record there, if there is one.
     pub(crate) first_seq: Option<Seq>,
-    /// One above the sequence of the last record there.
+    /// The sequence of the last record there plus one.
     pub(crate) next_seq: Seq,
     /// How many records are there.
     pub(crate) records: u32,
@@ -246,7 +253,7 @@ pub(crate) struct Span {
     pub(crate) chunks: u32,
     /// The bytes of all frames of the run there.
     pub(crate) stored: u64,
-    /// The smallest order of a record or chunk there; the largest number without one.
+    /// The smallest order of a record or chunk there, or the largest number if there is neither.
     pub(crate) first_lsn: Lsn,
 }
 
@@ -265,7 +272,7 @@ impl Span {
         }
     }
 
-    /// The place of the span among those of its run. Spans of a run never interleave, so reading
+    /// The sort key of the span among those of its run. Spans of a run never interleave, so reading
     /// them in this order reads its records in the order of the log.
     pub(crate) fn order(&self) -> (Lsn, SegmentId) {
         (self.first_lsn, self.segment)
@@ -282,7 +289,7 @@ pub(crate) struct RunState {
 }
 
 impl RunState {
-    /// Adds what the entry in `slot` of a segment's directory says.
+    /// Adds the entry in `slot` of a segment's directory.
     pub(crate) fn apply(&mut self, segment: SegmentId, slot: u32, entry: &RunEntry) {
         match &mut self.row {
             Some(row) => row.apply(segment, entry),
@@ -296,7 +303,7 @@ impl RunState {
         }
     }
 
-    /// The same, with the spans in their order.
+    /// The same state with sorted spans.
     pub(crate) fn sorted(mut self) -> Self {
         self.spans.sort_by_key(Span::order);
         self
@@ -441,7 +448,7 @@ mod tests {
         assert!(!row.is_covered_by(&state.spans[1..]));
     }
 
-    /// Few different numbers, so that the same ones meet.
+    /// Few different numbers, so that equal ones are frequent.
     fn any_entry() -> impl Strategy<Value = RunEntry> {
         let at = || (0..4_i64).prop_map(Timestamp);
         let start = (0..3_u32, at()).prop_map(|(offset, at)| StartAt { offset, at });

@@ -1,32 +1,32 @@
-//! What the index said at one moment: lookups and lists without a transaction of their own.
+//! The contents of the index at one moment: lookups and lists without a transaction of their own.
 //!
-//! A snapshot holds the tables of one read transaction, opened, so that a lookup is a descent of
-//! a B-tree and nothing else. It holds back the pages of its moment, no more; the engine replaces
-//! its snapshot after each apply.
+//! A snapshot holds the opened tables of one read transaction, so that a lookup is only a descent
+//! of a B-tree. It keeps only the pages of its moment from being freed; the engine replaces its
+//! snapshot after each apply.
 //!
-//! Every answer is verified by the checksum of its value. What this cannot see is an entry that
-//! is missing, or an old page in the place of a newer one. A lookup that reads the row and the
-//! spans compares them ([`RunRow::is_covered_by`]); for the rest there is `check`.
+//! The checksum of its value verifies every answer. It cannot detect a missing entry, or an old
+//! page in the place of a newer one. A lookup that reads the row and the spans compares them
+//! ([`RunRow::is_covered_by`]); `check` detects the rest.
 
 use core::fmt;
 use core::ops::{Bound, RangeBounds};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use redb::{Range, ReadTransaction, ReadableTable, ReadableTableMetadata};
 
-use super::catalog::{Catalog, RunFilter};
+use super::catalog::{Catalog, Order, RunKey, RunList};
 use super::fence::{Fenced, IndexError};
 use super::key;
-use super::key::{Bytes, Table};
+use super::key::{Bytes, State, Table};
 use super::merge::Applied;
 use super::row::{RowSummary, RunRow, RunState, Span};
 use super::store::META_KEY;
 use super::value::{self, Meta};
 use crate::error::Damage;
 use crate::format::codec::Decoded;
-use crate::types::{AgentId, RunNo, RunRef, SegmentId, Timestamp};
+use crate::types::{AgentId, RunNo, RunRef, SegmentId};
 
-/// What the index said at one moment. Clones share it.
+/// The contents of the index at one moment. Clones share it.
 #[derive(Clone)]
 pub(crate) struct IndexSnapshot {
     tables: Arc<Tables>,
@@ -37,30 +37,33 @@ struct Tables {
     run_ids: TableView,
     runs: TableView,
     by_agent: TableView,
-    by_time: TableView,
-    in_progress: TableView,
+    by_state: TableView,
     agents: TableView,
     spans: TableView,
     documents: TableView,
+    states_in_use: OnceLock<u16>,
 }
 
 impl IndexSnapshot {
     pub(super) fn new(transaction: &ReadTransaction) -> Result<Self, IndexError> {
-        let meta = TableView::open(transaction, Table::Meta)?
-            .find(META_KEY, value::read_meta)?
-            .ok_or(Damage::Missing)?;
         let tables = Tables {
-            meta,
+            meta: Self::read_meta(transaction)?,
             run_ids: TableView::open(transaction, Table::RunIds)?,
             runs: TableView::open(transaction, Table::Runs)?,
             by_agent: TableView::open(transaction, Table::ByAgent)?,
-            by_time: TableView::open(transaction, Table::ByTime)?,
-            in_progress: TableView::open(transaction, Table::InProgress)?,
+            by_state: TableView::open(transaction, Table::ByState)?,
             agents: TableView::open(transaction, Table::Agents)?,
             spans: TableView::open(transaction, Table::Spans)?,
             documents: TableView::open(transaction, Table::Documents)?,
+            states_in_use: OnceLock::new(),
         };
         Ok(Self { tables: Arc::new(tables) })
+    }
+
+    /// What the index says of itself, whatever other tables there are.
+    pub(super) fn read_meta(transaction: &ReadTransaction) -> Result<Meta, IndexError> {
+        let table = TableView::open(transaction, Table::Meta)?;
+        Ok(table.find(META_KEY, value::read_meta)?.ok_or(Damage::Missing)?)
     }
 
     pub(super) fn meta(&self) -> Meta {
@@ -72,8 +75,7 @@ impl IndexSnapshot {
             Table::RunIds => &self.tables.run_ids,
             Table::Runs => &self.tables.runs,
             Table::ByAgent => &self.tables.by_agent,
-            Table::ByTime => &self.tables.by_time,
-            Table::InProgress => &self.tables.in_progress,
+            Table::ByState => &self.tables.by_state,
             Table::Agents => &self.tables.agents,
             Table::Spans => &self.tables.spans,
             Table::Documents => &self.tables.documents,
@@ -91,8 +93,8 @@ impl IndexSnapshot {
         self.tables.meta.runs
     }
 
-    /// The spans in the segments with the start and the end of a run: most runs have no other,
-    /// and an entry costs one descent where a range costs two.
+    /// The spans in the segments with the start and the end of a run: most runs have no others, and
+    /// reading an entry costs one descent where a range costs two.
     fn spans_at_ends(&self, row: &RunRow) -> Result<Vec<Span>, IndexError> {
         let (Some(start), Some(end)) = (row.start, row.end) else { return Ok(Vec::new()) };
         let mut segments = vec![start.segment, end.segment];
@@ -102,49 +104,38 @@ impl IndexSnapshot {
         segments.into_iter().filter_map(|segment| span(segment).transpose()).collect()
     }
 
-    /// The runs of an agent, newest first, strictly older than `before`.
-    pub(crate) fn runs_by_agent(
-        &self,
-        agent: &str,
-        before: Option<(Timestamp, RunNo)>,
-    ) -> Result<Rows<(Timestamp, RunNo)>, IndexError> {
-        let first = key::agent_key(agent, Timestamp(i64::MIN), RunNo(0));
-        let end = match before {
-            Some((at, run_no)) => Bound::Excluded(key::agent_key(agent, at, run_no)),
-            None => Bound::Included(key::agent_key(agent, Timestamp(i64::MAX), RunNo(u64::MAX))),
-        };
-        self.tables.by_agent.rows(Bound::Included(first), end, Order::Descending, |key, value| {
-            value::read_mark(Table::ByAgent, key, value)?;
-            key::read_agent_key(key)
+    /// The runs of a list that are in one state.
+    fn runs_in(&self, list: &RunList<'_>, state: State) -> Result<Rows<RunKey>, IndexError> {
+        let key = |key: RunKey| Bound::Included(key::state_key(list.agent, state, key));
+        let (start, end) = (key(list.keys.0), key(list.keys.1));
+        if list.agent.is_some() {
+            return self.tables.by_agent.rows(start, end, list.order, read_by_agent);
+        }
+        self.tables.by_state.rows(start, end, list.order, |key, value| {
+            value::read_mark(Table::ByState, key, value)?;
+            key::read_state_key(key)
         })
     }
 
-    /// All runs, newest first, strictly older than `before`.
-    pub(crate) fn runs_by_time(
-        &self,
-        before: Option<(Timestamp, RunNo)>,
-    ) -> Result<Rows<(Timestamp, RunNo)>, IndexError> {
-        let end = match before {
-            Some((at, run_no)) => Bound::Excluded(key::time_key(at, run_no).to_vec()),
-            None => Bound::Unbounded,
-        };
-        self.tables.by_time.rows(Bound::Unbounded, end, Order::Descending, |key, value| {
-            value::read_mark(Table::ByTime, key, value)?;
-            key::read_time_key(key)
-        })
-    }
-
-    /// The runs that have not ended, by number, strictly above `after`.
-    pub(crate) fn in_progress(&self, after: Option<RunNo>) -> Result<Rows<RunNo>, IndexError> {
-        let start = match after {
-            Some(run_no) => Bound::Excluded(key::run_key(run_no).to_vec()),
-            None => Bound::Unbounded,
-        };
-        let order = Order::Ascending;
-        self.tables.in_progress.rows(start, Bound::Unbounded, order, |key, value| {
-            value::read_mark(Table::InProgress, key, value)?;
-            key::read_run_key(key)
-        })
+    /// In which states there are runs: few of the states are in use, and a list needs no ranges of
+    /// the others. A bit for each code.
+    fn states_in_use(&self) -> Result<u16, IndexError> {
+        if let Some(known) = self.tables.states_in_use.get() {
+            return Ok(*known);
+        }
+        let (mut in_use, mut next) = (0, 0);
+        loop {
+            let start = Bound::Included(vec![next]);
+            let read = |key: &[u8], value: &[u8]| {
+                value::read_mark(Table::ByState, key, value)?;
+                key::read_state_code(key)
+            };
+            let by_state = &self.tables.by_state;
+            let mut rows = by_state.rows(start, Bound::Unbounded, Order::Ascending, read)?;
+            let Some(code) = rows.next().transpose()? else { break };
+            (in_use, next) = (in_use | 1 << code, code + 1);
+        }
+        Ok(*self.tables.states_in_use.get_or_init(|| in_use))
     }
 
     /// The agents that have runs, and how many, by id, strictly above `after`.
@@ -198,25 +189,34 @@ impl Catalog for IndexSnapshot {
         Ok(RunState { row, spans })
     }
 
-    fn runs_page(
-        &self,
-        filter: RunFilter<'_>,
-        before: Option<(Timestamp, RunNo)>,
-        limit: usize,
-    ) -> Result<Vec<(Timestamp, RunNo)>, IndexError> {
-        let rows = match filter {
-            RunFilter::All => self.runs_by_time(before)?,
-            RunFilter::Agent(agent) => self.runs_by_agent(agent, before)?,
-        };
-        rows.take(limit).collect()
+    fn runs_page(&self, list: &RunList<'_>, limit: usize) -> Result<Vec<RunKey>, IndexError> {
+        if list.is_empty() || limit == 0 {
+            return Ok(Vec::new());
+        }
+        let in_use = self.states_in_use()?;
+        let mut merged = Merged::new(list.order);
+        for state in list.states().filter(|state| in_use & 1 << state.code() != 0) {
+            merged.add(self.runs_in(list, state)?)?;
+        }
+        merged.take(limit).collect()
     }
 
-    fn in_progress_page(
+    fn has_run_of(
         &self,
-        after: Option<RunNo>,
-        limit: usize,
-    ) -> Result<Vec<RunNo>, IndexError> {
-        self.in_progress(after)?.take(limit).collect()
+        agent: &str,
+        is_wanted: &dyn Fn(RunNo) -> bool,
+    ) -> Result<bool, IndexError> {
+        let (start, end) = key::agent_range(agent);
+        let (start, end) = (Bound::Included(start), Bound::Excluded(end));
+        // The newest of a state first: those that went since are mostly old.
+        for key in self.tables.by_agent.rows(start, end, Order::Descending, read_by_agent)? {
+            let (_, run_no) = key?;
+            if is_wanted(run_no) {
+                let is_there = self.row(run_no)?.is_some_and(|row| row.agent == agent);
+                return if is_there { Ok(true) } else { Err(Damage::IndexPages.into()) };
+            }
+        }
+        Ok(false)
     }
 
     fn agents_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<AgentId>, IndexError> {
@@ -271,6 +271,11 @@ impl fmt::Debug for IndexSnapshot {
     }
 }
 
+fn read_by_agent(key: &[u8], value: &[u8]) -> Decoded<RunKey> {
+    value::read_mark(Table::ByAgent, key, value)?;
+    key::read_state_key(key)
+}
+
 fn read_document(key: &[u8], value: &[u8]) -> Decoded<(String, RunNo)> {
     value::read_mark(Table::Documents, key, value)?;
     key::read_document_key(key)
@@ -278,13 +283,6 @@ fn read_document(key: &[u8], value: &[u8]) -> Decoded<(String, RunNo)> {
 
 /// Reads an entry of a table.
 type ReadEntry<T> = fn(&[u8], &[u8]) -> Decoded<T>;
-
-/// Which way a range is walked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
-    Ascending,
-    Descending,
-}
 
 /// An open table of a snapshot.
 #[derive(Debug)]
@@ -303,13 +301,13 @@ impl TableView {
         })
     }
 
-    /// How many entries the table has, as it says itself.
+    /// How many entries the table has, according to redb.
     pub(super) fn len(&self) -> Result<u64, IndexError> {
         self.0.call(|table| Ok(table.len()?))
     }
 
-    /// Calls `visit` for each entry, ascending, without copies. Keys must ascend: damaged branch
-    /// pages can lead in circles.
+    /// Calls `visit` for each entry, ascending, without copies. It checks that keys ascend, since
+    /// damaged branch pages can lead in circles.
     fn each(&self, mut visit: impl FnMut(&[u8], &[u8]) -> Decoded<()>) -> Result<(), IndexError> {
         self.0.call(|table| {
             let mut last: Option<Vec<u8>> = None;
@@ -344,8 +342,8 @@ impl TableView {
 
 /// Walks entries of a table. After an error it ends.
 ///
-/// Damaged branch pages can lead to entries of elsewhere, or in circles. So each key must be
-/// within the bounds and behind the one before it.
+/// Damaged branch pages can lead to unrelated entries, or in circles. So each key must be within
+/// the bounds and behind the previous key.
 pub(crate) struct Rows<T> {
     range: Option<Fenced<Range<'static, Bytes, Bytes>>>,
     order: Order,
@@ -395,6 +393,59 @@ impl<T> Iterator for Rows<T> {
         let step = self.step().transpose();
         if !matches!(step, Some(Ok(_))) {
             self.range = None;
+        }
+        step
+    }
+}
+
+/// Walks several ranges of runs as one. It reads one entry more of each than it gives.
+struct Merged {
+    /// Each range that is not at its end, with its next run.
+    ranges: Vec<(RunKey, Rows<RunKey>)>,
+    order: Order,
+    last: Option<RunKey>,
+}
+
+impl Merged {
+    fn new(order: Order) -> Self {
+        Self { ranges: Vec::new(), order, last: None }
+    }
+
+    fn add(&mut self, mut rows: Rows<RunKey>) -> Result<(), IndexError> {
+        if let Some(first) = rows.next().transpose()? {
+            self.ranges.push((first, rows));
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<Option<RunKey>, IndexError> {
+        let nexts = self.ranges.iter().map(|(next, _)| *next).enumerate();
+        let first = match self.order {
+            Order::Ascending => nexts.min_by_key(|(_, next)| *next),
+            Order::Descending => nexts.max_by_key(|(_, next)| *next),
+        };
+        let Some((at, key)) = first else { return Ok(None) };
+        // A run is in one state, and so in one range.
+        if self.last.replace(key) == Some(key) {
+            return Err(Damage::Misplaced.into());
+        }
+        if let Some((next, rows)) = self.ranges.get_mut(at) {
+            match rows.next().transpose()? {
+                Some(key) => *next = key,
+                None => drop(self.ranges.swap_remove(at)),
+            }
+        }
+        Ok(Some(key))
+    }
+}
+
+impl Iterator for Merged {
+    type Item = Result<RunKey, IndexError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let step = self.step().transpose();
+        if !matches!(step, Some(Ok(_))) {
+            self.ranges.clear();
         }
         step
     }

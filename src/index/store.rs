@@ -2,12 +2,12 @@
 //!
 //! Invariants:
 //!
-//! - One transaction per batch, and per compaction: the index is always exactly what the segments
-//!   up to [`IndexStore::applied`] say.
-//! - Segments of the log are applied in its order, outputs of compaction by their numbers; those
-//!   that were applied before are skipped, so that applying again after a crash is the same as
-//!   applying once.
-//! - After a failure nothing more is applied. What was committed can still be read.
+//! - Each batch and each compaction is one transaction, so the index always equals the segments up
+//!   to [`IndexStore::applied`].
+//! - Segments of the log are applied in the order of the log, outputs of compaction by their
+//!   numbers. Segments that were applied before are skipped, so applying again after a crash
+//!   changes nothing.
+//! - After a failure nothing more is applied. Committed entries can still be read.
 
 use std::sync::OnceLock;
 
@@ -30,14 +30,14 @@ use crate::types::{AgentId, RunNo, SegmentId};
 /// The key of the one entry of the table `meta`.
 pub(super) const META_KEY: &[u8] = b"index";
 
-/// Which log the index belongs to.
+/// The store that the index belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexIdentity {
     /// The identity of the store.
     pub(crate) uuid: [u8; 16],
 }
 
-/// The index, open for applying segments. One thread applies; snapshots may be taken by any.
+/// The index, open for applying segments. One thread applies; any thread can take snapshots.
 #[derive(Debug)]
 pub(crate) struct IndexStore {
     database: Fenced<Database>,
@@ -45,10 +45,10 @@ pub(crate) struct IndexStore {
 }
 
 impl IndexStore {
-    /// Makes an index in an empty storage.
+    /// Creates an index in an empty storage.
     ///
     /// # Errors
-    /// [`IndexError::Foreign`] when the storage is not empty.
+    /// [`IndexError::Foreign`] if the storage is not empty.
     pub(crate) fn create(
         backend: impl StorageBackend,
         cache_bytes: usize,
@@ -79,8 +79,8 @@ impl IndexStore {
     /// Opens the index in a storage, and verifies all of its pages.
     ///
     /// # Errors
-    /// [`IndexError::Foreign`] when it belongs to another store or has another version. Any error
-    /// means that the index is to be dropped and rebuilt.
+    /// [`IndexError::Foreign`] if it belongs to another store or has another version. After any
+    /// error the caller must drop and rebuild the index.
     pub(crate) fn open(
         backend: impl StorageBackend,
         cache_bytes: usize,
@@ -93,14 +93,16 @@ impl IndexStore {
             let mut builder = Database::builder();
             builder.set_cache_size(cache_bytes);
             let mut database = Fenced::new(builder.create_with_backend(backend)?);
-            // redb does not verify its pages when it reads them, and a damaged key makes it miss
-            // entries that are there: no checksum of a value can tell.
+            // redb does not verify its pages when it reads them. A damaged key makes it miss
+            // existing entries, which no checksum of a value can detect.
             if !database.call_mut(|database| Ok(database.check_integrity()?))? {
                 return Err(Damage::IndexPages.into());
             }
             Ok(Self { database, failed: OnceLock::new() })
         })?;
-        let meta = store.snapshot()?.meta();
+        // Before the tables are opened: another version has others.
+        let read_meta = |database: &Database| IndexSnapshot::read_meta(&database.begin_read()?);
+        let meta = store.database.call(read_meta)?;
         if meta.uuid != identity.uuid || meta.schema != SCHEMA_VERSION {
             return Err(IndexError::Foreign);
         }
@@ -112,12 +114,12 @@ impl IndexStore {
         Ok(self.snapshot()?.applied())
     }
 
-    /// Applies sealed segments in one transaction. It is durable when this returns. Those of the
-    /// log are given in its order, outputs by their numbers, in a rebuild before the log. What
-    /// [`IndexStore::applied`] covers is skipped.
+    /// Applies sealed segments in one durable transaction. The caller gives segments of the log in
+    /// order and outputs by their numbers; in a rebuild the outputs are first. Segments that
+    /// [`IndexStore::applied`] covers are skipped.
     ///
-    /// The cost is in transactions (two syncs each) and in random keys (sorted per batch), so a
-    /// rebuild should give some dozens of segments at once. All changes of a batch are held in
+    /// Transactions (two syncs each) and random keys (sorted within a batch) dominate the cost, so
+    /// a rebuild should apply several dozen segments at once. A batch holds all its changes in
     /// memory, about 1 KB per run.
     pub(crate) fn apply(&self, changes: &[SegmentChange]) -> Result<(), IndexError> {
         for purpose in [Purpose::Log, Purpose::Output] {
@@ -130,11 +132,11 @@ impl IndexStore {
         self.change(|database| apply(database, changes))
     }
 
-    /// Tells the index that a compaction moved runs, in one transaction. It is durable when this
-    /// returns. Doing it again changes nothing.
+    /// Records in one durable transaction that a compaction moved runs. Repeating it changes
+    /// nothing.
     ///
-    /// All victims that are segments of the log must have been applied before: a run that has no
-    /// row is taken for one that was evicted.
+    /// The caller must have applied all victims that are segments of the log: a run without a row
+    /// is treated as evicted.
     pub(crate) fn relocate(&self, relocation: &Relocation) -> Result<(), IndexError> {
         assert!(
             relocation.runs.iter().all(|(_, spans)| !spans.is_empty()),
@@ -157,21 +159,21 @@ impl IndexStore {
         outcome
     }
 
-    /// A consistent view of what was applied up to now. Opening one costs a few microseconds;
+    /// A consistent view of everything applied so far. Opening one costs a few microseconds, so
     /// keep it until more was applied.
     pub(crate) fn snapshot(&self) -> Result<IndexSnapshot, IndexError> {
         self.database.call(|database| IndexSnapshot::new(&database.begin_read()?))
     }
 
-    /// Closes the index. Dropping it does the same but cannot tell whether it worked; nothing that
-    /// was applied depends on it.
+    /// Closes the index. Dropping it does the same but cannot report an error; nothing that was
+    /// applied depends on it.
     pub(crate) fn close(self) -> Result<(), IndexError> {
         self.database.consume(|database| Ok(database.close()?))
     }
 }
 
-/// A transaction that is durable when committed, and does not make the opening after a crash walk
-/// the whole tree.
+/// A transaction that is durable when committed, and that lets an opening after a crash skip
+/// walking the whole tree.
 fn begin(database: &Database) -> Result<WriteTransaction, IndexError> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
@@ -243,12 +245,12 @@ fn write_meta(transaction: &WriteTransaction, meta: &Meta) -> Result<(), IndexEr
     Ok(())
 }
 
-/// What a plan reads of the index as it is.
+/// The current index, as far as a plan reads it.
 struct Tables<'txn> {
     runs: redb::Table<'txn, Bytes, Bytes>,
     spans: redb::Table<'txn, Bytes, Bytes>,
     agents: redb::Table<'txn, Bytes, Bytes>,
-    /// The largest run number; above it no search is needed.
+    /// The largest run number; larger numbers need no search.
     last_run: Option<RunNo>,
 }
 

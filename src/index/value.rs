@@ -1,18 +1,18 @@
 //! The values of the index's tables, and the only place where bincode is used.
 //!
 //! A value is a body and a checksum. The body is one of the private structs below in bincode's
-//! legacy configuration: fields in order, integers little-endian and of fixed width, an `Option`
-//! is one byte 0 or 1 and then the value, text is an 8-byte length and UTF-8. So the bytes are a
-//! plain table in the specification, and any other encoder can write them. Tables that only say
-//! that a key is there have an empty body.
+//! legacy configuration: fields in order, integers little-endian with a fixed width, an `Option` as
+//! one byte 0 or 1 and then the value, text as an 8-byte length and UTF-8. So FORMAT.md can specify
+//! the bytes as a plain table, and any other encoder can write them. In tables where only the key
+//! matters, the body is empty.
 //!
 //! Invariants:
 //!
-//! - The checksum is the crc32 of the table's tag, the key and the body. So a value counts only in
-//!   the table and under the key it was written for.
-//! - It is verified before anything is decoded; a body must be consumed to its last byte; what a
-//!   body may ask for is limited to [`MAX_BODY_LEN`].
-//! - Only the engine's own small structs are encoded so, never what a user stored.
+//! - The checksum is the crc32 of the table's tag, the key and the body. So a value is valid only
+//!   in the table and under the key that it was written for.
+//! - The checksum is verified before anything is decoded. A body must be consumed to its last byte,
+//!   and it can require at most [`MAX_BODY_LEN`] bytes of memory.
+//! - Only the engine's own small structs are encoded this way, never user data.
 
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use bincode::error::DecodeError;
@@ -28,19 +28,19 @@ use crate::types::{
     AgentId, LogPosition, Lsn, MAX_ID_LEN, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp,
 };
 
-/// The longest body: a row with two ids of the longest kind, and room to spare.
+/// The longest body: a row with two ids of maximum length, and some room.
 pub(crate) const MAX_BODY_LEN: usize = 2048;
 /// The length of the checksum behind a body.
 pub(crate) const CHECKSUM_LEN: usize = 4;
 /// The version of the tables, keys and values. An index of another version is dropped and rebuilt.
-pub(crate) const SCHEMA_VERSION: u32 = 4;
+pub(crate) const SCHEMA_VERSION: u32 = 5;
 
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<MAX_BODY_LEN>> =
     bincode::config::legacy().with_limit::<MAX_BODY_LEN>();
 
 const _: () = assert!(MAX_BODY_LEN >= 2 * (8 + MAX_ID_LEN) + 128);
 
-/// Which log the index belongs to, and how far it goes.
+/// The store that the index belongs to, and how far it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Meta {
     /// The identity of the store.
@@ -167,7 +167,7 @@ pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
     })
 }
 
-/// What retention asks of an entry of `runs`, without copies.
+/// The fields of an entry of `runs` that retention needs, without copies.
 pub(crate) fn read_summary<'a>(key: &[u8], value: &'a [u8]) -> Decoded<RowSummary<'a>> {
     let body: RowBody<'a> = decode(Table::Runs, key, value)?;
     Ok(RowSummary {
@@ -255,12 +255,12 @@ pub(crate) fn read_meta(key: &[u8], value: &[u8]) -> Decoded<Meta> {
     })
 }
 
-/// The value that says no more than that the key is there.
+/// The value of an entry in a table where only the key matters.
 pub(crate) fn mark(table: Table, key: &[u8]) -> Vec<u8> {
     seal(table, key, Vec::with_capacity(CHECKSUM_LEN))
 }
 
-/// Checks a value that says no more than that the key is there.
+/// Checks the value of an entry in a table where only the key matters.
 pub(crate) fn read_mark(table: Table, key: &[u8], value: &[u8]) -> Decoded<()> {
     match unseal(table, key, value)? {
         [] => Ok(()),

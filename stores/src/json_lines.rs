@@ -1,8 +1,9 @@
 //! Files of JSON Lines as lines, byte for byte, with memory for the longest line only.
 //!
-//! What stands between two newlines is a line, be it JSON or not; the last line may lack its
-//! newline. So the lines, and how each ended, are the file. Another program may still write it:
-//! [`Lines`] stops where the file ended when it was opened, and says so if it became shorter.
+//! The bytes between two newlines are a line, whether they are JSON or not; the last line may lack
+//! its newline. So the lines and their endings give the whole file. Another program may still write
+//! to it: [`Lines`] stops where the file ended when it was opened, and returns an error if it
+//! became shorter.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,11 +32,11 @@ use rustix::io::Errno;
 /// The longest line that is read: the longest record by default.
 pub const MAX_LINE: u64 = 64 << 20;
 
-/// How many bytes of a file may be holes. A crash leaves some at the end of a file; a file that has
-/// more of them is none of lines, and could make a store as large as it claims to be.
+/// How many bytes of a file may be holes. A crash leaves some at the end of a file. A file with
+/// more is not a file of lines, and could make a store as large as its stated length.
 pub const MAX_HOLES: u64 = 64 << 20;
 
-/// The kind of the record of a last line that had no newline, and may be a part of one only.
+/// The kind of the record of a last line without a newline, which may be a part of a line.
 pub const UNTERMINATED: &str = "unterminated-line";
 
 const BUFFER: usize = 256 << 10;
@@ -96,7 +97,7 @@ pub struct Lines<R> {
 }
 
 impl Lines<File> {
-    /// The lines of a regular file as far as it goes by now, from its first line on.
+    /// The lines of a regular file, from the first to the one that is the last now.
     ///
     /// # Errors
     /// [`LinesError::Sparse`], [`LinesError::Io`].

@@ -1,10 +1,10 @@
 //! The typed stores of the systems that runlog replaces, on one engine and in one file.
 //!
-//! Each store is thin: it says what its records and calls mean, and leaves everything else to the
-//! engine, of which it uses the public API alone. So all of them live in the same file at the same
-//! time, beside raw runs. What changes for users of one of those systems is in `docs/migrate/`.
+//! Each store defines what its records and calls mean, and leaves everything else to the engine, of
+//! which it uses only the public API. So all stores can be in the same file at the same time,
+//! beside plain runs. `docs/migrate/` explains what changes for users of each replaced system.
 //!
-//! | module | takes the place of |
+//! | module | replaces |
 //! |---|---|
 //! | [`run_store`] | the JSON Lines `RunStore` of car-server-core |
 //! | [`sessions`] | the session store of a3s-code-core |
@@ -42,7 +42,7 @@ pub mod sessions;
 pub mod trajectory;
 mod worker;
 
-/// The examples of the pages for those who migrate.
+/// The examples of the pages in `docs/migrate/`.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../docs/migrate/checkpoints.md")]

@@ -1,8 +1,8 @@
 //! Structs that are read from JSON objects, and from nothing else.
 //!
-//! serde takes the fields of a struct from an array as well, one after the other, and so it does
-//! with an enum whose tag is a field. A line `["ended"]` would be a record then. What is read here
-//! has the names of its fields. A field that is a struct itself says so by `deserialize_with`.
+//! serde also reads the fields of a struct, and of an enum whose tag is a field, from an array.
+//! Then a line `["ended"]` would be a record. The readers here require the names of the fields. A
+//! field that is itself a struct needs `deserialize_with`.
 
 use serde::Serialize;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Visitor};
@@ -51,7 +51,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Whatever is asked for, it has to be an object.
+/// Requires an object, whatever the type asks for.
 struct ObjectOnly<D>(D);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectOnly<D> {
@@ -68,8 +68,8 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectOnly<D> {
     }
 }
 
-/// A value as JSON, if that can be read back as a `D`: not one that is nested too deep, nor a
-/// number that JSON has no word for.
+/// A value as JSON, if it can be read back as a `D`: it is not nested too deeply and has no number
+/// that JSON cannot write.
 pub(super) fn readable<D: DeserializeOwned>(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>> {
     let json = serde_json::to_vec(value);
     let json = json.and_then(|json| serde_json::from_slice::<D>(&json).map(|_| json));

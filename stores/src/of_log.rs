@@ -1,4 +1,4 @@
-//! What belongs to a log, and not to one handle of a store: one for all handles on that log.
+//! State that belongs to a log and is shared by all handles of a store on that log.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -7,11 +7,11 @@ use parking_lot::Mutex;
 
 use runlog::RunLog;
 
-/// Values of logs, by a key of the caller's. It holds them weakly: each lives as long as a caller
-/// keeps it.
+/// Values of logs, by a key of the caller. The references are weak: each value lives as long as a
+/// caller keeps it.
 ///
-/// A log is known by the address of its environment, which all of its clones have in common. So a
-/// caller that keeps a value has to keep the log too: else another log may come to that address.
+/// The address of its environment, which all clones share, identifies a log. So a caller that keeps
+/// a value must keep the log too; otherwise another log may get that address.
 pub(super) struct OfLogs<K, T>(Mutex<BTreeMap<(usize, K), Weak<T>>>);
 
 impl<K: Ord, T> OfLogs<K, T> {
@@ -24,7 +24,7 @@ impl<K: Ord, T> OfLogs<K, T> {
         self.0.lock().get(&(address(log), key)).and_then(Weak::upgrade)
     }
 
-    /// The value of a log with a key; it is made if no caller keeps one.
+    /// The value of a log with a key; created if no caller keeps one.
     pub(super) fn get_or(&self, log: &RunLog, key: K, make: impl FnOnce() -> T) -> Arc<T> {
         let mut values = self.0.lock();
         let key = (address(log), key);
@@ -36,7 +36,7 @@ impl<K: Ord, T> OfLogs<K, T> {
         value
     }
 
-    /// Has later calls with this log and key find a value that the caller has made.
+    /// Makes later calls with this log and key find a value that the caller has created.
     pub(super) fn insert(&self, log: &RunLog, key: K, value: &Arc<T>) {
         note(&mut self.0.lock(), (address(log), key), value);
     }

@@ -1,13 +1,13 @@
 //! Space for deletions on a full disk.
 //!
-//! A deletion is a write as well. It takes of the space that the engine keeps back for ends and
-//! evictions; many deletions use that up. What was deleted before then gives the space for the
-//! rest: the engine frees it before it gives up.
+//! A deletion is a write too. It uses the space that the engine reserves for ends and evictions,
+//! and many deletions use that up. Then the engine frees the space of what was deleted before, and
+//! the rest of the deletions use it.
 
 use runlog::Error;
 
-/// Deletes many, at most so many in a step: fewer take less space, so that a full disk makes the
-/// steps smaller. The space of those before may do for the rest.
+/// Deletes many documents in steps of limited size. A smaller step needs less space, so a full disk
+/// makes the steps smaller. The space of earlier steps may suffice for the rest.
 pub(super) fn in_steps<T, E: IsFull>(
     all: &[T],
     most: usize,

@@ -1,16 +1,16 @@
-//! The thread that does what calls ask for, so that no executor ever waits for a disk.
+//! The thread that does the work of calls, so that no executor waits for a disk.
 //!
-//! - One thread a store: what was handed over first is done first.
-//! - One sync for all: what calls write waits for the disk once the queue is empty, or has been
-//!   gone through once. Only then these calls are answered, in their order; see [`Later`].
-//! - The queue is bounded. Calls that find it full wait in front of it. Once it is half empty, as
-//!   many are woken as there is room for, in the order in which they came. So each is woken about
-//!   once, however many wait. A woken call that neither comes nor is dropped loses its place after
-//!   a moment, so that the others go on.
-//! - A call that is dropped before its turn is skipped; one that was begun is done to its end.
-//! - A call that panics, in serde code of the caller's, fails alone: the thread goes on.
+//! - One thread for each store: jobs run in the order in which they were passed to it.
+//! - One sync for many calls: the thread waits for the disk once the queue is empty, or after one
+//!   pass through it. Only then it answers these calls, in their order; see [`Later`].
+//! - The queue is bounded. Calls that find it full wait for a place. Once it is half empty, the
+//!   thread wakes as many calls as there are places, in the order in which they came. So each call
+//!   is woken about once, however many wait. A woken call that is neither polled nor dropped loses
+//!   its place after a moment, so that the others go on.
+//! - A call that is dropped before its turn is skipped. A call that has begun is completed.
+//! - If a call panics in serde code of the caller, only that call fails; the thread goes on.
 //!
-//! The thread is started by the first call and ends with the [`Worker`].
+//! The first call starts the thread, which ends with the [`Worker`].
 
 use core::future::Future;
 use core::pin::Pin;
@@ -26,19 +26,19 @@ use parking_lot::{Condvar, Mutex};
 
 use runlog::{Error, RunLog};
 
-/// Calls that wait for the thread at most; more wait in front of the queue.
+/// The most calls in the queue; more wait for a place.
 const QUEUE: usize = 64;
 
 /// How long a call that was woken keeps its place in the queue.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Does what a call asks for; answers what is left to be done once that is durable.
+/// Does the work of a call; returns what remains to be done once it is durable.
 type Job = Box<dyn FnOnce(&Later) -> Option<Finish> + Send>;
 
 /// Waits for the disk and answers a call.
 type Finish = Box<dyn FnOnce(&RunLog) + Send>;
 
-/// Where the call that the thread is at says that its answer waits for the disk.
+/// Where the current call of the thread states that its answer waits for the disk.
 #[derive(Clone, Default)]
 pub(super) struct Later(Arc<Mutex<Left>>);
 
@@ -49,13 +49,13 @@ struct Left {
 }
 
 impl Later {
-    /// The answer is given once everything that was written until now survives power loss.
+    /// The thread answers once everything that was written until now survives power loss.
     pub(super) fn once_durable(&self) {
         self.0.lock().wanted = true;
     }
 
-    /// Does something once everything that was written until now survives power loss, in front of
-    /// the answer; nothing if it does not.
+    /// Does something before the answer, once everything that was written until now survives power
+    /// loss. If the sync fails, it does nothing.
     pub(super) fn then(&self, work: impl FnOnce() + Send + 'static) {
         let mut left = self.0.lock();
         left.wanted = true;
@@ -73,18 +73,18 @@ impl core::fmt::Debug for Later {
     }
 }
 
-/// What calls of a store fail with.
+/// The errors of calls of a store.
 pub(super) trait Failure: From<Error> + Send + 'static {
-    /// The call panicked in code of the caller's.
+    /// The call panicked in code of the caller.
     fn no_answer() -> Self;
     /// The thread cannot be started.
     fn no_thread(source: io::Error) -> Self;
 }
 
-/// A blocking store with a thread that does its calls: the one way in which stores are async.
+/// A blocking store with a thread that does its calls. All async stores use it.
 #[derive(Debug)]
 pub(super) struct OnThread<T> {
-    /// It ends in front of the store.
+    /// It ends before the store.
     worker: Worker,
     store: Arc<T>,
 }
@@ -96,15 +96,15 @@ impl<T> OnThread<T> {
 }
 
 impl<T: Send + Sync + 'static> OnThread<T> {
-    /// The store may put off waiting for the disk in the calls that are done by the thread, which
-    /// is not started yet.
+    /// The store may defer waiting for the disk in calls on this thread. The thread is not started
+    /// yet.
     pub(super) fn new(name: &'static str, log: &RunLog, store: impl FnOnce(Later) -> T) -> Self {
         let worker = Worker::new(name, log);
         let store = Arc::new(store(worker.later.clone()));
         Self { worker, store }
     }
 
-    /// Has the thread do something.
+    /// Gives the thread a job.
     pub(super) fn ask<R, E, W>(&self, work: W) -> Answer<'_, R, E>
     where
         R: Send + 'static,
@@ -119,7 +119,7 @@ impl<T: Send + Sync + 'static> OnThread<T> {
 /// The thread and its queue.
 #[derive(Debug)]
 struct Worker {
-    /// What the thread is called; Linux shows 15 letters.
+    /// The name of the thread; Linux shows 15 letters.
     name: &'static str,
     log: RunLog,
     later: Later,
@@ -136,11 +136,11 @@ struct Queue {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// Calls that found the queue full and were not woken since, by their turns.
+    /// Calls that found the queue full and were not woken since, in their order.
     waiting: BTreeMap<u64, Waker>,
     /// The turn of the next call that finds the queue full.
     next_turn: u64,
-    /// Calls that were woken and did not come yet.
+    /// Calls that were woken and have not been polled yet.
     awaited: usize,
     ending: bool,
 }
@@ -152,14 +152,14 @@ impl State {
         room.saturating_sub(self.awaited).min(self.waiting.len())
     }
 
-    /// The calls that there is room for now. They do not wait any more.
+    /// Takes the waiting calls for which there are places now.
     fn take_turns(&mut self) -> Vec<Waker> {
         let room = self.room();
         self.awaited += room;
         (0..room).filter_map(|_| self.waiting.pop_first()).map(|(_, waker)| waker).collect()
     }
 
-    /// A call that found the queue full has come again, or comes no more.
+    /// A call that found the queue full was polled again, or was dropped.
     fn end_turn(&mut self, turn: u64) -> Option<Waker> {
         let waker = self.waiting.remove(&turn);
         if waker.is_none() {
@@ -182,8 +182,7 @@ impl Worker {
         Self { name, log, later, queue: Arc::default(), thread: Mutex::default() }
     }
 
-    /// What `work` answers, once the thread has done it. It is handed over when the answer is
-    /// polled first.
+    /// The result of `work`, once the thread has done it. The first poll passes it to the thread.
     fn call<R, E, W>(&self, work: W) -> Answer<'_, R, E>
     where
         R: Send + 'static,
@@ -213,15 +212,15 @@ impl Worker {
         Answer { worker: self, slot, job: Some(job), turn: None }
     }
 
-    /// Hands a job over. It comes back if there is no room; the task is woken once there is, in
-    /// its turn.
+    /// Passes a job to the thread. If there is no place it returns the job, and the task is woken
+    /// once there is a place, in its turn.
     fn hand_over(
         &self,
         job: Job,
         turn: &mut Option<u64>,
         waker: &Waker,
     ) -> io::Result<Option<Job>> {
-        // Wakers are the caller's: they come and go outside of the lock.
+        // Wakers are code of the caller: they are cloned and dropped without the lock.
         let waker = waker.clone();
         let mut state = self.queue.state.lock();
         let before = turn.and_then(|turn| state.end_turn(turn));
@@ -251,8 +250,8 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Waits for the call that is under way, if it was dropped in the middle. There are no others:
-    /// a call that is waited for keeps its store.
+    /// Waits for the current call if it was dropped in the middle. There are no other calls, since
+    /// a call that a caller awaits keeps its store.
     fn drop(&mut self) {
         self.queue.state.lock().ending = true;
         self.queue.changed.notify_all();
@@ -291,8 +290,8 @@ impl Queue {
             };
             let woken = state.take_turns();
             drop(state);
-            // Wakers are the caller's as well. Who waits for the job learns of its panic from
-            // `Fill`.
+            // Wakers are code of the caller too. The caller that waits for the job learns of its
+            // panic from `Fill`.
             let _ = catch_unwind(|| woken.into_iter().for_each(Waker::wake));
             match job {
                 Some(job) => {
@@ -322,11 +321,11 @@ enum Progress<R, E> {
     Over,
 }
 
-/// The end of a slot that the thread holds. Dropped without an answer it says that there is none.
+/// The end of a slot that the thread holds. If it is dropped without an answer, it reports that.
 struct Fill<R, E: Failure>(Arc<Slot<R, E>>);
 
 impl<R, E: Failure> Fill<R, E> {
-    /// Whether somebody still wants the answer.
+    /// Whether a caller still wants the answer.
     fn begin(&self) -> bool {
         let mut progress = self.0.0.lock();
         let Progress::Waiting(waker) = &mut *progress else { return false };
@@ -359,9 +358,9 @@ impl<R, E: Failure> Drop for Fill<R, E> {
 pub(super) struct Answer<'a, R, E> {
     worker: &'a Worker,
     slot: Arc<Slot<R, E>>,
-    /// What was not handed over yet.
+    /// The job, if it was not passed to the thread yet.
     job: Option<Job>,
-    /// When it is handed over, if the queue was full.
+    /// Its turn, if the queue was full.
     turn: Option<u64>,
 }
 
@@ -400,12 +399,12 @@ impl<R, E> Drop for Answer<'_, R, E> {
     fn drop(&mut self) {
         if let Some(turn) = self.turn.take() {
             let waker = self.worker.queue.state.lock().end_turn(turn);
-            // The next one may come in its place.
+            // The next one may take its place.
             self.worker.queue.changed.notify_one();
             drop(waker);
         }
         let left = core::mem::replace(&mut *self.slot.0.lock(), Progress::Over);
-        // Its waker may do anything when it goes: not under the lock.
+        // Dropping its waker may run any code: not under the lock.
         drop(left);
     }
 }

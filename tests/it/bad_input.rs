@@ -1,7 +1,7 @@
-//! Bad input: each is answered with a typed error, and neither the store nor the file changes.
+//! Bad input: each case returns a typed error and changes neither the store nor the file.
 //!
 //! - Ids, kinds, records, metadata, outcomes and batches at their limits and one over.
-//! - Files that are no store, not whole, newer, or no regular files at all.
+//! - Files that are not stores, are incomplete or newer, or are not regular files.
 //! - A full disk.
 
 use std::fs;
@@ -13,7 +13,7 @@ use runlog::format::{ExtentSize, MAX_OUTCOME};
 use runlog::storage::MemoryStorage;
 use runlog::{
     AgentId, Allow, ContentType, Cursor, Durability, Error, IdKind, MAX_ID_LEN, MAX_KIND_LEN,
-    NewRecord, Options, Outcome, Result, RunLog, RunStatus, Seq, SizedThing, Timestamp,
+    NewRecord, Options, Outcome, Result, RunLog, RunQuery, RunStatus, Seq, SizedThing, Timestamp,
 };
 use runlog_sim::{SimDisk, SplitMix64};
 use tempfile::TempDir;
@@ -78,9 +78,13 @@ fn empty_and_too_long_ids_are_refused_wherever_an_id_goes_in() {
         assert!(is_invalid_id(&log.metadata(bad), IdKind::Run, len));
         assert!(is_invalid_id(&log.outcome(bad), IdKind::Run, len));
         assert!(is_invalid_id(&log.delete_run(bad), IdKind::Run, len));
-        assert!(is_invalid_id(&log.runs(bad, None, 10), IdKind::Agent, len));
+        assert!(is_invalid_id(
+            &log.list_runs(&RunQuery::new().agent(bad).limit(10)),
+            IdKind::Agent,
+            len
+        ));
     }
-    assert_eq!(log.all_runs(None, 10).unwrap().runs, []);
+    assert_eq!(log.list_runs(&RunQuery::new().limit(10)).unwrap().runs, []);
     assert_eq!(log.stats().unwrap().runs, 0);
 }
 
@@ -99,7 +103,7 @@ fn ids_of_one_and_of_512_bytes_are_accepted() {
     assert!(AgentId::new(&"\u{1f680}".repeat(MAX_ID_LEN / 4 + 1)).is_err());
 }
 
-/// Ids that would be trouble as file names, in a shell, or to whoever normalises text.
+/// Ids that are difficult as file names, in a shell, or for normalization.
 fn strange_ids() -> Vec<String> {
     let mut ids: Vec<String> = [
         ".",
@@ -170,13 +174,13 @@ fn ids_with_any_character_at_all_are_kept_raw_and_apart() {
         assert_eq!(agents.iter().map(AgentId::as_str).collect::<Vec<_>>(), sorted);
         for id in &ids {
             assert_eq!(log.agent_of(id).unwrap(), id.as_str(), "{id:?}");
-            let page = log.runs(id, None, 10).unwrap();
+            let page = log.list_runs(&RunQuery::new().agent(id).limit(10)).unwrap();
             assert_eq!(page.runs.len(), 1, "{id:?}");
             assert_eq!((&*page.runs[0].run.to_string(), page.runs[0].records), (id.as_str(), 20));
             let records = payloads(log, id, id);
             assert!(records.iter().all(|record| record == id.as_bytes()), "{id:?}");
             assert_eq!(records.len(), 20);
-            assert_eq!(log.metadata(id).unwrap().unwrap().1, id.as_bytes());
+            assert_eq!(log.metadata(id).unwrap().unwrap().payload(), id.as_bytes());
         }
         assert!(log.verify().unwrap().is_clean());
     };
@@ -288,8 +292,8 @@ fn metadata_over_the_limit_is_refused_and_starts_nothing() {
     assert_too_large(refused, SizedThing::Metadata, max as u64 + 1);
     assert!(matches!(log.run("over"), Err(Error::RunNotFound { .. })));
     log.start_run("agent", "fits", fits.as_slice()).unwrap();
-    assert_eq!(log.metadata("fits").unwrap().unwrap().1, fits);
-    assert_eq!(log.all_runs(None, 10).unwrap().runs.len(), 1);
+    assert_eq!(log.metadata("fits").unwrap().unwrap().payload(), fits);
+    assert_eq!(log.list_runs(&RunQuery::new().limit(10)).unwrap().runs.len(), 1);
 }
 
 #[test]
@@ -297,13 +301,13 @@ fn an_outcome_over_the_limit_is_refused_and_the_run_goes_on() {
     let log = memory();
     let run = log.start_run("agent", "run", ()).unwrap();
     let max = MAX_OUTCOME as usize;
-    let over = Outcome::failed().with_payload(&vec![1; max + 1], ContentType::TEXT);
+    let over = Outcome::failed().bytes(&vec![1; max + 1]).content_type(ContentType::TEXT);
     assert_too_large(run.end(&over), SizedThing::Outcome, max as u64 + 1);
     let odd = Outcome::new(RunStatus::InProgress);
     assert!(matches!(run.end(&odd), Err(Error::InvalidArgument { .. })));
     assert_eq!(log.run("run").unwrap().status, RunStatus::InProgress);
     run.append(b"still going").unwrap();
-    let fits = Outcome::failed().with_payload(&vec![1; max], ContentType::TEXT);
+    let fits = Outcome::failed().bytes(&vec![1; max]).content_type(ContentType::TEXT);
     run.end(&fits).unwrap();
     let outcome = log.outcome("run").unwrap().unwrap();
     assert_eq!((outcome.status(), outcome.payload()), (RunStatus::Failed, fits.payload()));
@@ -348,7 +352,7 @@ fn what_is_refused_by_ids_does_not_bring_its_run_into_being() {
     assert!(log.append_batch_to("agent", "run", &[], all).is_err());
     assert!(log.append_batch_to("agent", "run", &[fine, large], all).is_err());
     assert!(log.append_batch_to("agent", "run", &many, all).is_err());
-    let outcome = Outcome::failed().with_payload(&[0; 5000], ContentType::BYTES);
+    let outcome = Outcome::failed().bytes(&[0; 5000]);
     assert!(log.end_run("agent", "run", &outcome, all).is_err());
     assert!(log.end_run("agent", "run", &Outcome::new(RunStatus::InProgress), all).is_err());
     assert!(matches!(log.run("run"), Err(Error::RunNotFound { .. })));
@@ -363,7 +367,7 @@ fn what_is_not_allowed_by_ids_is_an_error_that_says_why() {
     assert!(matches!(missing, Err(Error::RunNotFound { agent: Some(_), .. })));
     let missing = log.end_run("agent", "run", &Outcome::completed(), nothing);
     assert!(matches!(missing, Err(Error::RunNotFound { .. })));
-    let unstarted = Allow { unstarted: true, after_end: false };
+    let unstarted = Allow::nothing().unstarted(true);
     log.append_to("agent", "run", &record, unstarted).unwrap();
     log.end_run("agent", "run", &Outcome::completed(), unstarted).unwrap();
     let ended = log.append_to("agent", "run", &record, unstarted);
@@ -405,13 +409,18 @@ fn extreme_times_limits_and_cursors_do_no_harm() {
             log.checkpoint().unwrap();
         }
         let names = |limit| {
-            let page = log.runs("agent", None, limit).unwrap();
+            let page = log.list_runs(&RunQuery::new().agent("agent").limit(limit)).unwrap();
             page.runs.iter().map(|run| run.run.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(names(usize::MAX), ["last", "zero", "first"]);
         assert_eq!(names(0), [""; 0]);
-        assert_eq!(log.all_runs(None, 0).unwrap().runs, []);
-        assert_eq!(log.in_progress(None, 0).unwrap().runs, []);
+        assert_eq!(log.list_runs(&RunQuery::new().limit(0)).unwrap().runs, []);
+        assert_eq!(
+            log.list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(0))
+                .unwrap()
+                .runs,
+            []
+        );
         assert!(log.agents(None, 0).unwrap().is_empty());
         let trace = log.trace("zero").unwrap();
         assert_eq!(trace.range(Seq(u64::MAX)..).unwrap().count(), 0);
@@ -425,7 +434,10 @@ fn extreme_times_limits_and_cursors_do_no_harm() {
         assert!(matches!(parsed, Err(Error::InvalidArgument { .. })), "{text:?}");
     }
     let cursor: Cursor = format!("{}.{}", i64::MIN, u64::MAX).parse().unwrap();
-    assert_eq!(log.runs("agent", Some(&cursor), 10).unwrap().runs.len(), 1);
+    assert_eq!(
+        log.list_runs(&RunQuery::new().agent("agent").limit(10).after(cursor)).unwrap().runs.len(),
+        1
+    );
 }
 
 /// Appends to a run of its own until a segment was sealed.
@@ -504,7 +516,11 @@ fn assert_whole(log: &RunLog, runs: &Runs, what: &str) {
         assert_eq!(log.agent_of(run).unwrap(), agent.as_str(), "{what}");
         assert!(payloads(log, agent, run) == *records, "{what}: {run}");
     }
-    assert_eq!(log.all_runs(None, 1000).unwrap().runs.len(), runs.len(), "{what}");
+    assert_eq!(
+        log.list_runs(&RunQuery::new().limit(1000)).unwrap().runs.len(),
+        runs.len(),
+        "{what}"
+    );
 }
 
 #[test]
@@ -769,7 +785,7 @@ fn on_a_full_disk_appends_fail_whole_and_runs_can_still_be_ended() {
         let by_ids = log.append_to("agent", "new", &NewRecord::new(&large), Allow::everything());
         assert!(by_ids.unwrap_err().is_disk_full());
         assert_eq!(payloads(&log, "agent", "run"), acknowledged);
-        run.end(&Outcome::failed().with_payload(b"disk full", ContentType::TEXT)).unwrap();
+        run.end(&Outcome::failed().bytes(b"disk full").content_type(ContentType::TEXT)).unwrap();
         for other in &others {
             other.end(&Outcome::cancelled()).unwrap();
         }
@@ -780,7 +796,13 @@ fn on_a_full_disk_appends_fail_whole_and_runs_can_still_be_ended() {
         let log = options().open_storage(storage).unwrap();
         assert_eq!(payloads(&log, "agent", "run"), acknowledged);
         assert_eq!(log.run("run").unwrap().status, RunStatus::Failed);
-        assert_eq!(log.in_progress(None, 100).unwrap().runs.len(), 0);
+        assert_eq!(
+            log.list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(100))
+                .unwrap()
+                .runs
+                .len(),
+            0
+        );
         assert!(log.verify().unwrap().is_clean(), "{limit}");
     }
 }
@@ -839,6 +861,6 @@ fn on_a_full_disk_deleting_runs_makes_room() {
         run.append(&[1; 900]).unwrap();
     }
     run.end(&Outcome::completed()).unwrap();
-    assert_eq!(log.all_runs(None, 10_000).unwrap().runs.len(), 1);
+    assert_eq!(log.list_runs(&RunQuery::new().limit(10_000)).unwrap().runs.len(), 1);
     assert!(log.verify().unwrap().is_clean());
 }

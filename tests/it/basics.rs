@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, Batch, ContentType, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog,
+    Allow, Batch, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog, RunQuery,
     RunStatus, Seq,
 };
 
@@ -81,7 +81,7 @@ fn starting_and_ending_again_in_the_same_way_is_fine_and_otherwise_an_error() {
     let run = log.start_run("agent", "run", b"a").unwrap();
     log.start_run("agent", "run", b"a").unwrap();
     assert!(matches!(log.start_run("agent", "run", b"b"), Err(Error::RunExists { .. })));
-    let outcome = Outcome::failed().with_payload(b"{}", ContentType::JSON);
+    let outcome = Outcome::failed().json(b"{}");
     run.end(&outcome).unwrap();
     run.end(&outcome).unwrap();
     assert!(matches!(run.end(&Outcome::completed()), Err(Error::RunEnded { .. })));
@@ -137,16 +137,16 @@ fn deleted_runs_are_gone_and_their_segments_are_used_again() {
     let len = storage.to_bytes().len();
     assert!(len <= longest + (4 << 16), "{len} after {longest}: {:?}", log.stats());
     assert!(matches!(log.run("run-3-3"), Err(Error::RunNotFound { .. })));
-    let page = log.all_runs(None, 1000).unwrap();
+    let page = log.list_runs(&RunQuery::new().limit(1000)).unwrap();
     assert_eq!(page.runs.len(), 20);
     assert!(log.verify().unwrap().is_clean(), "{:?}", log.verify());
     log.close().unwrap();
     let log = options().open_storage(storage).unwrap();
-    assert_eq!(log.all_runs(None, 1000).unwrap().runs.len(), 20);
+    assert_eq!(log.list_runs(&RunQuery::new().limit(1000)).unwrap().runs.len(), 20);
     assert!(log.verify().unwrap().is_clean(), "{:?}", log.verify());
 }
 
-/// Starts, holds, and what is refused: all of them look at runs that have ended.
+/// Starts, holds, and refusals for ended runs.
 #[test]
 fn asking_for_runs_again_keeps_only_some_of_them_in_memory() {
     let log = Options::new().background(false).create_storage(Arc::new(MemoryStorage::new()));
@@ -158,7 +158,7 @@ fn asking_for_runs_again_keeps_only_some_of_them_in_memory() {
         let run = log.start_run("agent", name, metadata()).unwrap();
         run.end(&outcome()).unwrap();
     }
-    // The next segment, so that the index knows all of them.
+    // In the next segment, so that the index has all of them.
     let full = log.stats().unwrap().end.segment;
     let last = log.start_run("agent", "last", ()).unwrap();
     while log.stats().unwrap().end.segment == full {
@@ -186,7 +186,7 @@ fn asking_for_runs_again_keeps_only_some_of_them_in_memory() {
     }
 }
 
-/// Documents, and records of runs: what a batch takes of the directory is no more than there is.
+/// Documents, and records of runs: a batch takes no more of the directory than there is.
 #[test]
 fn a_batch_that_is_refused_is_too_large_and_takes_no_space() {
     for extent_size in [64 << 10, 4 << 20] {

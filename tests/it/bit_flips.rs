@@ -1,9 +1,9 @@
-//! Every bit of a small store, flipped: found out, or in bytes that mean nothing.
+//! Every bit of a small store, flipped: the flip is detected, or hits bytes without a meaning.
 //!
-//! A store with a sealed segment and a tail, closed in order, is opened once for each bit with
-//! that bit flipped. Opening, the report, `verify` or reading must find the damage, unless all
-//! answers are as before. A flip in the frame of a record costs that record and no other, and is
-//! told by its place or its name. No flip makes anything panic, or any answer wrong.
+//! A store with a sealed segment and a tail, closed cleanly, is opened once for each bit with that
+//! bit flipped. Opening, the report, `verify` or reading must find the damage, unless all answers
+//! are as before. A flip in the frame of a record affects only that record, and is reported with
+//! its place or its name. No flip causes a panic or a wrong answer.
 //!
 //! `RUNLOG_FLIP_STRIDE=1` flips every bit; a plain `cargo test` takes one bit in 997.
 
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FRAME_HEADER_LEN, decode_ids};
 use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, MANIFEST_AT};
-use runlog::{Compression, Corruption, Error, LogPosition, Place, RunLog, RunNo};
+use runlog::{Compression, Corruption, Error, LogPosition, Place, RunLog, RunNo, RunQuery};
 use runlog_sim::SimDisk;
 
 use super::support::campaign::variable;
@@ -23,7 +23,7 @@ use super::support::world::{EXTENT, Machine, World};
 
 type Name = (String, String);
 
-/// Everything that a store says, and what it says is damaged.
+/// All answers of a store, and the damage that it reports.
 #[derive(Debug, Default, PartialEq)]
 struct Answers {
     runs: BTreeMap<Name, Run>,
@@ -38,7 +38,7 @@ struct Run {
     records: BTreeMap<u64, Vec<u8>>,
 }
 
-/// A chunk of the file, and what a flip in it may cost.
+/// A range of the file, and what a flip in it may affect.
 #[derive(Debug)]
 struct Part {
     start: usize,
@@ -48,11 +48,11 @@ struct Part {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Cost {
-    /// Nothing but speed.
+    /// Only speed.
     Nothing,
     /// This record; the position of its frame, and of the damaged frame.
     Record { run: Name, seq: u64, at: LogPosition },
-    /// Something of this run besides its records: END, START, COMMIT.
+    /// This run, except for its records: END, START, COMMIT.
     OfRun { run: Name },
     /// Any deletion.
     Deletions,
@@ -68,7 +68,7 @@ fn each_flipped_bit_of_a_store_with_an_index_is_found_or_means_nothing() {
     flip_all(12, true);
 }
 
-/// What the manifest says is in doubt then, and may be long past: what is in the extents tells.
+/// The manifest is then in doubt and may be old: the extents decide.
 #[test]
 fn no_flipped_bit_of_the_manifest_costs_a_store_that_was_compacted_anything() {
     let area = usize::try_from(MANIFEST_AT).unwrap()..usize::try_from(EXTENTS_AT).unwrap();
@@ -89,7 +89,7 @@ fn no_flipped_bit_of_the_manifest_costs_a_store_that_was_compacted_anything() {
 }
 
 fn flip_all(seed: u64, index: bool) {
-    // Damage of a block costs more than one record: `compressed` looks at that.
+    // Damage of a block affects several records: `compressed` tests that.
     let machine = Machine { compression: Compression::None, ..Machine::new(seed, 1) };
     let image = small_store(seed, &machine, index);
     let original = answers(&open(&SimDisk::untracked(image.clone()), &machine).unwrap().1);
@@ -108,7 +108,7 @@ fn stride() -> usize {
     usize::try_from(variable("RUNLOG_FLIP_STRIDE", 997)).unwrap()
 }
 
-/// Flips each of these bits for itself.
+/// Flips each of these bits, one at a time.
 fn flip(image: &[u8], machine: &Machine, original: &Answers, parts: &[Part], bits: &[usize]) {
     let (next, undetected, refused) =
         (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
@@ -141,8 +141,8 @@ fn flip(image: &[u8], machine: &Machine, original: &Answers, parts: &[Part], bit
     assert!(refused < bits.len().max(20) / 20, "opening is refused too easily");
 }
 
-/// A store of which segments were replaced, and their extents used again; closed, or left by a
-/// process that died.
+/// A store in which segments were replaced and their extents reused; closed, or left by a killed
+/// process.
 fn compacted_store(seed: u64, machine: &Machine) -> Vec<u8> {
     let mut world = World::create(seed, machine.clone(), seed % 2 == 0);
     for round in 0..4 {
@@ -161,7 +161,7 @@ fn compacted_store(seed: u64, machine: &Machine) -> Vec<u8> {
     if seed % 3 == 0 { world.abandon().disk.image() } else { world.close() }
 }
 
-/// A store with a sealed segment and a tail, closed in order.
+/// A store with a sealed segment and a tail, closed cleanly.
 fn small_store(seed: u64, machine: &Machine, index: bool) -> Vec<u8> {
     let mut world = World::create(seed, machine.clone(), index);
     world.documents = false;
@@ -240,8 +240,8 @@ fn check_flip(
     }
 }
 
-/// Refuses every wrong answer, and every missing one that the flip must not cost; answers whether
-/// anything is missing or other than it was.
+/// Fails for every wrong answer, and for every missing one that the flip must not affect. Returns
+/// whether anything is missing or different.
 fn compare(found: &Answers, original: &Answers, cost: &Cost) -> Result<bool, String> {
     let mut lost = false;
     let costs = |run: &Name| match cost {
@@ -279,14 +279,14 @@ fn compare(found: &Answers, original: &Answers, cost: &Cost) -> Result<bool, Str
     }
 }
 
-/// Asks for everything.
+/// Asks all questions.
 fn answers(log: &RunLog) -> Answers {
     let mut answers = Answers::default();
     let note = |answers: &mut Answers, error: Error| match error {
         Error::Corrupt(corruption) => answers.damage.push(corruption),
         error => answers.errors.push(error.to_string()),
     };
-    let page = match log.all_runs(None, 1000) {
+    let page = match log.list_runs(&RunQuery::new().limit(1000)) {
         Ok(page) => page.runs,
         Err(error) => {
             note(&mut answers, error);
@@ -384,7 +384,7 @@ fn layout(image: &[u8]) -> Vec<Part> {
     frames.iter().map(part).collect()
 }
 
-/// The bytes that mean something: those of frames, and all others that are not zero.
+/// The bytes with a meaning: those of frames, and all others that are not zero.
 fn used_bytes(image: &[u8], parts: &[Part]) -> Vec<usize> {
     let framed = parts.iter().flat_map(|part| part.start..part.end);
     let written = (0..image.len()).filter(|at| image[*at] != 0);

@@ -1,4 +1,4 @@
-//! Openings that are broken off, by a failure or by the power: what the next one finds.
+//! Openings that a failure or a power cut interrupts, and the state that the next one finds.
 
 use std::io;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ fn unsynced() -> Metadata<'static> {
     Metadata::default().durability(Durability::Process)
 }
 
-/// Whoever opens the store cannot tell whether the power was lost.
+/// The opening process cannot tell whether the power was lost.
 fn any_boot() -> Options {
-    options().environment(Environment { boot_id: None, ..Environment::system() })
+    options().environment(Environment::system().boot_id(None))
 }
 
 /// The first extent of a store, and where its directory is.
@@ -34,8 +34,8 @@ fn first_extent(image: &mut [u8]) -> (&mut [u8], usize) {
     (extent, directory)
 }
 
-/// A store after a power loss: a segment that is closed with a long directory, and has a hole in
-/// front of it that is not below the floor. The next segment has records too.
+/// A store after a power loss: a segment that is closed with a long directory, and has a hole
+/// before it that is not below the floor. The next segment has records too.
 fn with_a_hole() -> Vec<u8> {
     let mut image = of_two_segments(any_boot());
     let (extent, directory) = first_extent(&mut image);
@@ -45,12 +45,12 @@ fn with_a_hole() -> Vec<u8> {
     image
 }
 
-/// A store whose first segment is closed, which is not durable, and whose second has a record.
+/// A store whose first segment is closed, but not durably, and whose second has a record.
 fn of_two_segments(options: Options) -> Vec<u8> {
     of_segments(options, 2)
 }
 
-/// The same with so many segments, of which the last has a record.
+/// The same with several segments; the last one has a record.
 fn of_segments(options: Options, count: u32) -> Vec<u8> {
     let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
     let threads = options.scheduler(Arc::new(background.clone()));
@@ -74,11 +74,11 @@ fn counts(log: &RunLog) -> Vec<usize> {
     runs.map(|trace| trace.map_or(0, Iterator::count)).collect()
 }
 
-/// A kill leaves a segment that another one follows with a whole SEAL frame. So where that is
-/// damaged too, a record that is missing in front of it is not the only hole.
+/// After a kill, a segment that another one follows has a whole SEAL frame. So if that frame is
+/// damaged too, a missing record before it is not the only hole.
 #[test]
 fn a_damaged_seal_behind_a_hole_is_a_second_hole_whatever_the_boot_id_says() {
-    let boot = |id| Environment { boot_id: Some(BootId([id; 16])), ..Environment::system() };
+    let boot = |id| Environment::system().boot_id(Some(BootId([id; 16])));
     let mut image = of_two_segments(options().environment(boot(1)));
     let (extent, directory) = first_extent(&mut image);
     let (seal, frame) = (directory - FRAME_HEADER_LEN, frame_len(b"record".len()));
@@ -93,8 +93,8 @@ fn a_damaged_seal_behind_a_hole_is_a_second_hole_whatever_the_boot_id_says() {
     assert_eq!(counts(&same), counts(&other));
 }
 
-/// The order of the log is the order of the numbers, also where all frames of a segment in the
-/// middle are lost: the log does not go on in it behind the one that follows.
+/// The order of the log is the order of the ids, even if all frames of a segment in the middle are
+/// lost: the log does not continue in that segment after the one that follows.
 #[test]
 fn a_segment_that_lost_all_its_frames_stays_in_front_of_the_next_one() {
     let mut image = of_segments(any_boot(), 3);
@@ -140,15 +140,15 @@ fn what_an_opening_left_out_stays_out_wherever_it_is_broken_off() {
     }
 }
 
-/// Any cut of the power within an opening that closes a segment in front of an open batch.
+/// Any power cut during an opening that closes a segment before an open batch.
 #[test]
 fn what_an_opening_closes_is_no_damage_after_a_power_loss_within_it() {
-    let boot = Environment { boot_id: Some(BootId([1; 16])), ..Environment::system() };
+    let boot = Environment::system().boot_id(Some(BootId([1; 16])));
     let same_boot = options().tail_writer(TailWriter::Pwrite).environment(boot);
     let disk = SimDisk::recording();
     let log = same_boot.create_storage(Arc::new(disk.clone())).unwrap();
     let run = log.start_run("agent", "run", unsynced()).unwrap();
-    // So many that the next segment is set aside, and is synced with the first of them.
+    // Enough that the next segment is set aside, and is synced with the first of them.
     for number in 0..20 {
         let _ = run.append(&[number; 2_000]).unwrap();
     }

@@ -1,5 +1,5 @@
-//! What `close` lets go of: the file and its lock, whatever refers to the store still; and what it
-//! leaves: the bytes that were handed out.
+//! Closing releases the file and its lock, even while other values refer to the store, and keeps
+//! the bytes that were handed out.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use runlog::storage::{FileStorage, MemoryStorage};
-use runlog::{Allow, Error, NewRecord, Options, Outcome, Payload, Record, Result, RunLog};
+use runlog::{
+    Allow, Error, NewRecord, Options, Outcome, Payload, Record, Result, RunLog, RunQuery,
+};
 use runlog_sim::SimDisk;
 use tempfile::TempDir;
 
@@ -31,7 +33,7 @@ fn fill(log: &RunLog) {
         }
         writer.end(&Outcome::completed()).unwrap();
     }
-    log.put("documents", "one", &NewRecord::new(&bytes(7, 7))).unwrap();
+    log.docs().put("documents", "one", &NewRecord::new(&bytes(7, 7))).unwrap();
 }
 
 fn is_closed<T>(result: Result<T>) -> bool {
@@ -47,7 +49,7 @@ fn is_in_use(path: &Path) -> bool {
     is_mapped || open.any(|fd| fs::read_link(fd.unwrap().path()).is_ok_and(|to| to == path))
 }
 
-/// Everything that a program can hold of a store.
+/// Every value of a store that a program can hold.
 struct Holds {
     log: RunLog,
     writer: runlog::RunWriter,
@@ -66,7 +68,7 @@ fn hold(log: &RunLog) -> Holds {
         let kept = |(number, record): (usize, Result<Record>)| (run, number, record.unwrap());
         records.extend(read.enumerate().map(kept).step_by(3));
     }
-    let document = log.get("documents", "one").unwrap().unwrap();
+    let document = log.docs().get("documents", "one").unwrap().unwrap();
     payloads.push((7, 7, document.into_payload()));
     let of_tail = log.trace("open").unwrap().next().unwrap().unwrap();
     payloads.push((99, 0, of_tail.into_payload()));
@@ -86,11 +88,11 @@ impl Holds {
         }
     }
 
-    /// All of it says that the store is closed, or what it was handed out with.
+    /// All of it reports that the store is closed, or shows the bytes that were handed out.
     fn assert_closed(mut self) {
         self.assert_what_was_handed_out();
         assert!(is_closed(self.log.trace("run-1")));
-        assert!(is_closed(self.log.get("documents", "one")));
+        assert!(is_closed(self.log.docs().get("documents", "one")));
         assert!(is_closed(self.writer.append(b"more")));
         assert!(self.ticket.is_durable());
         self.ticket.wait().unwrap();
@@ -99,17 +101,17 @@ impl Holds {
     }
 }
 
-/// The next owner of the file deletes all runs and gives their space back, and writes others.
+/// The next owner of the file deletes all runs, frees their space, and writes others.
 fn overwrite(path: &Path) {
     let log = options().open_existing(path).unwrap();
     assert!(log.recovery_report().clean);
     for run in 0..20 {
         log.delete_run(&*format!("run-{run}")).unwrap();
     }
-    log.delete("documents", "one").unwrap();
+    log.docs().delete("documents", "one").unwrap();
     if log.run("open").is_ok() {
         log.end_run("agent", "open", &Outcome::completed(), Allow::nothing()).unwrap();
-        log.erase_run("open").unwrap();
+        assert_eq!(log.erase_run("open").unwrap().pinned_extents, 0);
     }
     log.compact().unwrap();
     log.reclaim().unwrap();
@@ -177,13 +179,13 @@ fn what_reads_while_the_store_is_closed_answers_right_or_says_that_it_is_closed(
                         run = (run + 7) % 20;
                         kept.extend(read(&log, run));
                     }
-                    // Whatever was handed out is there still.
+                    // Everything that was handed out is still there.
                     for (run, number, payload) in kept {
                         assert_eq!(*payload, *bytes(run, number), "round {round}");
                     }
                 });
             }
-            // Let them come to different places.
+            // Lets them reach different places.
             while log.trace("run-0").unwrap().count() < 20 {}
             for _ in 0..round {
                 let _ = log.run("run-1").unwrap();
@@ -201,11 +203,11 @@ fn read(log: &RunLog, run: usize) -> Option<(usize, usize, Payload)> {
         Ok(summary) => assert_eq!(summary.records, 20),
         Err(error) => assert!(matches!(error, Error::Closed), "{error}"),
     }
-    match log.get("documents", "one") {
+    match log.docs().get("documents", "one") {
         Ok(document) => assert_eq!(document.unwrap().payload(), bytes(7, 7)),
         Err(error) => assert!(matches!(error, Error::Closed), "{error}"),
     }
-    match log.runs("agent", None, 100) {
+    match log.list_runs(&RunQuery::new().agent("agent").limit(100)) {
         Ok(page) => assert_eq!(page.runs.len(), 20),
         Err(error) => assert!(matches!(error, Error::Closed), "{error}"),
     }

@@ -1,5 +1,5 @@
-//! Runs that have ended, compressed: the same bytes in every way of reading, damage that stays
-//! where it is, and work that is done once.
+//! Compressed ended runs: all ways of reading return the same bytes, damage stays confined, and
+//! work is done only once.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -39,11 +39,10 @@ const WORDS: [&str; 12] = [
 ];
 
 fn plain() -> Options {
-    let environment = runlog::env::Environment {
-        clock: Arc::new(SimClock::new(Timestamp(1_000_000_000))),
-        entropy: Arc::new(SimEntropy::new(3)),
-        boot_id: None,
-    };
+    let environment = runlog::env::Environment::system()
+        .clock(Arc::new(SimClock::new(Timestamp(1_000_000_000))))
+        .entropy(Arc::new(SimEntropy::new(3)))
+        .boot_id(None);
     let by_hand = Compaction::new().automatic(false);
     Options::new()
         .extent_size(EXTENT)
@@ -62,7 +61,7 @@ fn create(options: &Options) -> (Arc<MemoryStorage>, RunLog) {
     (storage, log)
 }
 
-/// What agents write: words that come again and again.
+/// Text as agents write it: with repeated words.
 fn text(seed: u64, len: usize) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     let mut text = Vec::new();
@@ -76,7 +75,7 @@ fn text(seed: u64, len: usize) -> Vec<u8> {
     text
 }
 
-/// What nothing makes shorter.
+/// Bytes that compression cannot shorten.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     SplitMix64::new(seed).fill(&mut bytes);
@@ -136,7 +135,7 @@ fn end(log: &RunLog, runs: &Runs) {
     }
 }
 
-/// So many runs of so many records each, side by side.
+/// This many runs with this many records each, interleaved.
 fn steps(runs: usize, records: usize, len: usize) -> Vec<Step> {
     let step = |number: usize| Step {
         run: number % runs,
@@ -157,8 +156,8 @@ fn fill(log: &RunLog, steps: &[Step]) -> Runs {
     runs
 }
 
-/// Writes until all that was written before is in full segments that the catalog knows, and leaves
-/// nothing else.
+/// Writes until everything that was written before is in full segments that the catalog covers, and
+/// leaves nothing else.
 fn roll(log: &RunLog) {
     let full = log.stats().unwrap().end.segment;
     let filler = noise(1, 6_000);
@@ -287,7 +286,7 @@ fn ended_runs_become_blocks_and_read_as_before_in_every_way() {
     assert!(of_kind(&image, FrameKind::Block).len() > 10);
     assert_same(&log, &runs);
     assert_clean(&log);
-    // Also without anything in memory, without an index, and without the option.
+    // Also with nothing in memory, without an index, and without the option.
     log.close().unwrap();
     for options in [options(), plain(), plain().index(false), plain()] {
         let log = options.open_storage(storage.clone()).unwrap();
@@ -307,7 +306,7 @@ fn arbitrary_step() -> impl Strategy<Value = Step> {
     (0..3_usize, "[a-z_]{0,12}", any::<u8>(), any::<i64>(), any::<u64>(), len, 0..5_u8).prop_map(
         |(run, kind, content, at, seed, len, sort)| {
             let payload = if sort == 0 { noise(seed, len) } else { text(seed, len) };
-            // Any timestamp, but for those that stand for none.
+            // Any timestamp, except for the values without a meaning.
             let at = if sort == 1 { at.max(i64::MIN + 1) } else { 1 + i64::from(content) };
             Step { run, kind, content, at, payload }
         },
@@ -351,7 +350,7 @@ fn runs_in_progress_are_moved_and_never_compressed() {
     roll(&log);
     let _ = log.compact().unwrap();
     assert!(of_kind(&image(&storage), FrameKind::Block).is_empty());
-    // Once they have ended they are, also those that were moved before.
+    // After their end they are compressed, including those that were moved before.
     end(&log, &runs);
     roll(&log);
     let _ = log.compact().unwrap();
@@ -370,7 +369,7 @@ fn a_run_of_which_only_the_end_is_in_the_tail_is_compressed() {
     let _ = log.compact().unwrap();
     assert!(!of_kind(&image(&storage), FrameKind::Block).is_empty());
     assert_same(&log, &runs);
-    // Late records go on behind the blocks.
+    // Late records follow the blocks.
     for late in steps(3, 30, 600) {
         append(&log, &late, true, &mut runs);
     }
@@ -426,13 +425,13 @@ fn large_records_are_compressed_chunk_by_chunk() {
 
 #[test]
 fn what_was_compressed_or_found_not_worth_it_is_left_alone() {
-    // What is only moved to the front of the file counts as work too.
+    // A segment that only moves to the front of the file counts as work too.
     let keep = Compaction::new().automatic(false).space_return(SpaceReturn::Keep);
     let options = || options().compaction(keep);
     let (storage, log) = create(&options());
     let mut steps = steps(4, 150, 500);
     for (number, step) in steps.iter_mut().enumerate().filter(|(number, _)| number % 4 == 3) {
-        // One run of the four that nothing makes shorter.
+        // One of the four runs is incompressible.
         step.payload = noise(number as u64, 700);
     }
     let runs = fill(&log, &steps);
@@ -491,7 +490,7 @@ fn a_store_that_was_compressed_goes_on_without_the_option() {
     let blocks = of_kind(&image(&storage), FrameKind::Block).len();
     let _ = log.compact().unwrap();
     assert_eq!(of_kind(&image(&storage), FrameKind::Block).len(), blocks);
-    // What dies goes, and blocks move on as they are.
+    // Dead runs are freed, and blocks are moved unchanged.
     for run in [0, 2, 11] {
         let _ = log.delete_run(("agent", run_id(run).as_str())).unwrap();
         runs.remove(&run_id(run));
@@ -557,7 +556,7 @@ fn two_runs() -> (Vec<u8>, Runs) {
     (image(&storage), runs)
 }
 
-/// Reads a run of a damaged store: what is read must be right, what is not must be named.
+/// Reads a run of a damaged store: records must be right, and missing ones must be reported.
 fn lost(log: &RunLog, id: &str, expected: &[Rec]) -> Vec<u64> {
     let mut lost = Vec::new();
     for item in log.trace(("agent", id)).unwrap() {
@@ -607,7 +606,7 @@ fn each_flipped_bit_of_a_block_costs_its_records_and_is_told_of_each_of_them() {
     assert!(costly > 200);
 }
 
-/// Puts another payload into a block's frame, with all checks of the frame made anew.
+/// Replaces the payload of a block's frame, and corrects all checks of the frame.
 fn with_payload(image: &[u8], block: (usize, SegmentKey, FrameHeader), payload: &[u8]) -> Vec<u8> {
     let (start, key, mut header) = block;
     let mut image = image.to_vec();
@@ -650,7 +649,7 @@ fn a_block_that_lies_under_valid_checks_costs_its_records_at_most() {
         let mut payload = whole.clone();
         payload[bit / 8] ^= 1 << (bit % 8);
         if bit < 36 * 8 {
-            // What stands in front has a check of its own.
+            // The bytes before it have their own check.
             let check = crc32fast_of(&payload[..36]);
             payload[36..40].copy_from_slice(&check.to_le_bytes());
         }
@@ -658,10 +657,10 @@ fn a_block_that_lies_under_valid_checks_costs_its_records_at_most() {
         let log = plain().open_storage(Arc::new(SimDisk::untracked(image))).unwrap();
         let gone: usize = runs.iter().map(|(id, expected)| lost(&log, id, expected).len()).sum();
         let problems = log.verify().unwrap().problems;
-        // A bit that zstd does not look at changes nothing.
+        // A bit that zstd does not use changes nothing.
         assert!(gone <= count, "bit {bit}");
         assert_eq!(gone > 0, problems.iter().any(|problem| problem.seq.is_some()), "bit {bit}");
-        // Where it is a victim, it moves on as it is, or stays; nothing is lost besides.
+        // As a victim it is moved unchanged, or stays; nothing else is lost.
         let _ = log.delete_run(("agent", "run-1")).unwrap();
         let _ = log.compact().unwrap();
         assert!(lost(&log, "run-0", &runs["run-0"]).len() <= count, "bit {bit}");
@@ -730,7 +729,7 @@ fn what_does_not_become_fewer_segments_is_tried_and_not_written() {
         step.payload = noise(number as u64, 600);
     }
     let runs = fill(&log, &steps);
-    // What the deletion of the filler leaves to do.
+    // The work that the deletion of the filler leaves.
     for _ in 0..4 {
         log.reclaim().unwrap();
     }
@@ -742,7 +741,7 @@ fn what_does_not_become_fewer_segments_is_tried_and_not_written() {
     }
     assert!(written(&log) - bytes < EXTENT / 2, "{}", written(&log) - bytes);
     assert_same(&log, &runs);
-    // Who asks for it has it put in order, and marked.
+    // An explicit request orders and marks it.
     let _ = log.compact().unwrap();
     assert_same(&log, &runs);
     assert_clean(&log);

@@ -1,12 +1,12 @@
-//! The key-value face: documents are replaced as a whole, found by key, listed in order, and never
-//! mixed with runs; batches happen whole or not at all.
+//! The key-value interface: documents are replaced as a whole, found by key, listed in order, and
+//! never mixed with runs; batches happen completely or not at all.
 
 use std::sync::{Arc, Barrier};
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Batch, Compaction, Durability, Error, Expected, NewRecord, Options, Outcome, RunLog,
-    SpaceReturn, Version,
+    Batch, Compaction, Durability, Error, Expected, NewRecord, Options, Outcome, RunLog, RunQuery,
+    RunStatus, SpaceReturn, Version,
 };
 
 use crate::support::world::EXTENT;
@@ -27,13 +27,13 @@ fn reopened(storage: &Arc<MemoryStorage>, log: RunLog) -> RunLog {
 }
 
 fn read(log: &RunLog, key: &str) -> Option<Vec<u8>> {
-    log.get("space", key).unwrap().map(|document| document.payload().to_vec())
+    log.docs().get("space", key).unwrap().map(|document| document.payload().to_vec())
 }
 
 fn keys(log: &RunLog, prefix: &str) -> Vec<String> {
     let (mut keys, mut after) = (Vec::new(), None::<String>);
     loop {
-        let page = log.list("space", prefix, after.as_deref(), 3).unwrap();
+        let page = log.docs().list("space", prefix, after.as_deref(), 3).unwrap();
         assert!(page.documents.len() <= 3);
         keys.extend(page.documents.into_iter().map(|document| document.key));
         after = page.next;
@@ -61,11 +61,11 @@ fn the_latest_value_of_a_document_wins_wherever_it_lies() {
     let mut last = Version(0);
     for turn in 0..40_u32 {
         let value = format!("value {turn}");
-        let version = log.put("space", "one", &NewRecord::new(value.as_bytes())).unwrap();
+        let version = log.docs().put("space", "one", &NewRecord::new(value.as_bytes())).unwrap();
         assert!(version > last, "versions grow");
         last = version;
         assert_eq!(read(&log, "one").unwrap(), value.as_bytes());
-        assert_eq!(log.get("space", "one").unwrap().unwrap().version(), version);
+        assert_eq!(log.docs().get("space", "one").unwrap().unwrap().version(), version);
         if turn % 3 == 0 {
             seal(&log);
             assert_eq!(read(&log, "one").unwrap(), value.as_bytes());
@@ -82,9 +82,9 @@ fn the_latest_value_of_a_document_wins_wherever_it_lies() {
 fn a_document_keeps_its_bytes_kind_content_type_and_time() {
     let (storage, mut log) = store();
     let value = NewRecord::json(b"{\"a\":1}").kind("session").at(runlog::Timestamp(77));
-    log.put("space", "one", &value).unwrap();
+    log.docs().put("space", "one", &value).unwrap();
     for _ in 0..2 {
-        let found = log.get("space", "one").unwrap().unwrap();
+        let found = log.docs().get("space", "one").unwrap().unwrap();
         assert_eq!(found.payload(), b"{\"a\":1}");
         assert_eq!(found.kind(), Some("session"));
         assert_eq!(found.content_type(), runlog::ContentType::JSON);
@@ -92,8 +92,11 @@ fn a_document_keeps_its_bytes_kind_content_type_and_time() {
         let json: serde_json::Value = found.json().unwrap();
         assert_eq!(json["a"], 1);
         assert!(found.json::<Vec<u8>>().is_err());
-        let page = log.list("space", "", None, 9).unwrap();
-        assert_eq!((page.documents[0].at, page.documents[0].bytes), (runlog::Timestamp(77), 7));
+        let page = log.docs().list("space", "", None, 9).unwrap();
+        assert_eq!(
+            (page.documents[0].timestamp, page.documents[0].bytes),
+            (runlog::Timestamp(77), 7)
+        );
         log = reopened(&storage, log);
     }
 }
@@ -101,15 +104,15 @@ fn a_document_keeps_its_bytes_kind_content_type_and_time() {
 #[test]
 fn a_deleted_document_is_gone_and_can_be_written_again() {
     let (storage, mut log) = store();
-    assert!(!log.delete("space", "one").unwrap());
+    assert!(!log.docs().delete("space", "one").unwrap());
     for turn in 0..6 {
-        log.put("space", "one", &NewRecord::new(b"1")).unwrap();
+        log.docs().put("space", "one", &NewRecord::new(b"1")).unwrap();
         if turn % 2 == 0 {
             seal(&log);
         }
-        assert!(log.delete("space", "one").unwrap());
+        assert!(log.docs().delete("space", "one").unwrap());
         assert_eq!(read(&log, "one"), None);
-        assert!(!log.delete("space", "one").unwrap());
+        assert!(!log.docs().delete("space", "one").unwrap());
         if turn % 3 == 0 {
             log = reopened(&storage, log);
         }
@@ -126,8 +129,8 @@ fn a_list_has_all_documents_with_the_prefix_once_in_order() {
     sorted.sort();
     for (number, key) in all.iter().enumerate() {
         for _ in 0..3 {
-            log.put("space", key, &NewRecord::new(key.as_bytes())).unwrap();
-            log.put("other", key, &NewRecord::new(b"another")).unwrap();
+            log.docs().put("space", key, &NewRecord::new(key.as_bytes())).unwrap();
+            log.docs().put("other", key, &NewRecord::new(b"another")).unwrap();
         }
         if number % 4 == 1 {
             seal(&log);
@@ -140,9 +143,9 @@ fn a_list_has_all_documents_with_the_prefix_once_in_order() {
         assert_eq!(keys(&log, "zz"), Vec::<String>::new());
         log = reopened(&storage, log);
     }
-    let page = log.list("space", "a", Some("zzz"), 9).unwrap();
+    let page = log.docs().list("space", "a", Some("zzz"), 9).unwrap();
     assert!(page.documents.is_empty() && page.next.is_none());
-    let page = log.list("space", "b", Some("a"), 9).unwrap();
+    let page = log.docs().list("space", "b", Some("a"), 9).unwrap();
     assert_eq!(page.documents.len(), 2, "a key in front of the prefix is fine");
 }
 
@@ -151,15 +154,15 @@ fn many_documents_are_listed_page_by_page_while_some_are_in_memory() {
     let (_, log) = store();
     let key = |number: usize| format!("key {number:05}");
     for number in (0..300).step_by(2) {
-        log.put("space", &key(number), &NewRecord::new(b"sealed")).unwrap();
+        log.docs().put("space", &key(number), &NewRecord::new(b"sealed")).unwrap();
     }
     seal(&log);
     for number in (1..300).step_by(2) {
-        log.put("space", &key(number), &NewRecord::new(b"fresh")).unwrap();
+        log.docs().put("space", &key(number), &NewRecord::new(b"fresh")).unwrap();
     }
     assert_eq!(keys(&log, ""), (0..300).map(key).collect::<Vec<_>>());
     for number in (0..300).step_by(3) {
-        assert!(log.delete("space", &key(number)).unwrap());
+        assert!(log.docs().delete("space", &key(number)).unwrap());
     }
     let left: Vec<_> = (0..300).filter(|number| number % 3 != 0).map(key).collect();
     assert_eq!(keys(&log, ""), left);
@@ -170,16 +173,27 @@ fn documents_and_runs_of_the_same_names_know_nothing_of_one_another() {
     let (storage, log) = store();
     let run = log.start_run("space", "one", ()).unwrap();
     let _ = run.append(b"record").unwrap();
-    log.put("space", "one", &NewRecord::new(b"document")).unwrap();
-    log.put("space", "two", &NewRecord::new(b"document")).unwrap();
+    log.docs().put("space", "one", &NewRecord::new(b"document")).unwrap();
+    log.docs().put("space", "two", &NewRecord::new(b"document")).unwrap();
     let mut log = log;
     for turn in 0..3 {
         assert_eq!(
-            log.all_runs(None, 9).unwrap().runs.iter().filter(|run| run.agent == "space").count(),
+            log.list_runs(&RunQuery::new().limit(9))
+                .unwrap()
+                .runs
+                .iter()
+                .filter(|run| run.agent == "space")
+                .count(),
             1
         );
-        assert_eq!(log.runs("space", None, 9).unwrap().runs.len(), 1);
-        assert!(log.in_progress(None, 9).unwrap().runs.len() <= 1);
+        assert_eq!(log.list_runs(&RunQuery::new().agent("space").limit(9)).unwrap().runs.len(), 1);
+        assert!(
+            log.list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(9))
+                .unwrap()
+                .runs
+                .len()
+                <= 1
+        );
         assert_eq!(log.agent_of("one").unwrap(), "space");
         assert_eq!(log.trace("one").unwrap().count(), 1);
         for missing in [log.trace("two").err(), log.run("two").err(), log.delete_run("two").err()] {
@@ -210,7 +224,7 @@ fn large_documents_come_back_whole_and_their_old_versions_give_space_back() {
     let value =
         |turn: u8| (0..200_000_u32).map(|at| (at as u8).wrapping_mul(turn)).collect::<Vec<u8>>();
     for turn in 0..30 {
-        log.put("space", "large", &NewRecord::new(&value(turn))).unwrap();
+        log.docs().put("space", "large", &NewRecord::new(&value(turn))).unwrap();
         assert_eq!(read(&log, "large").unwrap(), value(turn));
         if turn % 10 == 9 {
             log.checkpoint().unwrap();
@@ -231,7 +245,7 @@ fn old_versions_do_not_make_the_file_grow() {
     let (_, log) = store();
     for turn in 0..20_000_u32 {
         let key = format!("key {}", turn % 50);
-        log.put("space", &key, &NewRecord::new(&[turn as u8; 300])).unwrap();
+        log.docs().put("space", &key, &NewRecord::new(&[turn as u8; 300])).unwrap();
         if turn % 500 == 0 {
             log.checkpoint().unwrap();
             log.reclaim().unwrap();
@@ -249,13 +263,14 @@ fn old_versions_do_not_make_the_file_grow() {
 fn a_write_that_expects_something_else_changes_nothing() {
     let (storage, mut log) = store();
     let one = NewRecord::new(b"one");
-    let first = log.put_if("space", "key", &one, Expected::Absent).unwrap();
+    let first = log.docs().put_if("space", "key", &one, Expected::Absent).unwrap();
     let two = NewRecord::new(b"two");
     for turn in 0..3 {
-        let refused = log.put_if("space", "key", &two, Expected::Absent).unwrap_err();
+        let refused = log.docs().put_if("space", "key", &two, Expected::Absent).unwrap_err();
         let Error::Conflict { found, namespace, key } = refused else { panic!("{refused:?}") };
         assert_eq!((found, &*namespace, &*key), (Some(first), "space", "key"));
-        let refused = log.put_if("space", "none", &two, Expected::Version(first)).unwrap_err();
+        let refused =
+            log.docs().put_if("space", "none", &two, Expected::Version(first)).unwrap_err();
         assert!(matches!(refused, Error::Conflict { found: None, .. }), "{refused:?}");
         assert_eq!(read(&log, "key").unwrap(), b"one");
         assert_eq!(read(&log, "none"), None);
@@ -265,8 +280,8 @@ fn a_write_that_expects_something_else_changes_nothing() {
             log = reopened(&storage, log);
         }
     }
-    let second = log.put_if("space", "key", &two, Expected::Version(first)).unwrap();
-    let refused = log.put_if("space", "key", &one, Expected::Version(first)).unwrap_err();
+    let second = log.docs().put_if("space", "key", &two, Expected::Version(first)).unwrap();
+    let refused = log.docs().put_if("space", "key", &one, Expected::Version(first)).unwrap_err();
     assert!(matches!(refused, Error::Conflict { found: Some(found), .. } if found == second));
     assert_eq!(read(&log, "key").unwrap(), b"two");
     let mut batch = Batch::new();
@@ -280,7 +295,7 @@ fn a_batch_writes_documents_and_records_together() {
     let (storage, mut log) = store();
     let run = log.start_run("agent", "run", ()).unwrap();
     let _ = run.append(b"0").unwrap();
-    log.put("space", "old", &NewRecord::new(b"old")).unwrap();
+    log.docs().put("space", "old", &NewRecord::new(b"old")).unwrap();
     let large = vec![7; 50_000];
     let mut batch = Batch::new();
     batch
@@ -298,7 +313,7 @@ fn a_batch_writes_documents_and_records_together() {
     for _ in 0..2 {
         assert_eq!(read(&log, "new").unwrap(), b"new");
         assert_eq!(read(&log, "old"), None);
-        assert_eq!(log.get("other", "large").unwrap().unwrap().payload(), large);
+        assert_eq!(log.docs().get("other", "large").unwrap().unwrap().payload(), large);
         let records: Vec<_> = log.trace("run").unwrap().map(Result::unwrap).collect();
         let payloads: Vec<&[u8]> = records.iter().map(|record| record.payload()).collect();
         assert_eq!(payloads, [b"0", b"1", &large[..]]);
@@ -337,7 +352,7 @@ fn a_batch_that_cannot_be_done_as_a_whole_does_nothing() {
     assert!(matches!(log.commit(&conflict), Err(Error::Conflict { .. })));
     assert_eq!(read(&log, "a"), None);
     assert_eq!(keys(&log, ""), Vec::<String>::new());
-    log.put("space", "a", &NewRecord::new(b"now")).unwrap();
+    log.docs().put("space", "a", &NewRecord::new(b"now")).unwrap();
     assert_eq!(read(&log, "a").unwrap(), b"now");
 }
 
@@ -345,7 +360,7 @@ fn a_batch_that_cannot_be_done_as_a_whole_does_nothing() {
 fn a_batch_happens_only_if_documents_that_it_leaves_alone_are_as_expected() {
     let (storage, mut log) = store();
     let run = log.start_run("agent", "run", ()).unwrap();
-    let first = log.put("space", "leader", &NewRecord::new(b"one")).unwrap();
+    let first = log.docs().put("space", "leader", &NewRecord::new(b"one")).unwrap();
     let large = vec![1; 100_000];
     for turn in 0..3 {
         let same = Expected::Version(first);
@@ -378,7 +393,7 @@ fn a_batch_happens_only_if_documents_that_it_leaves_alone_are_as_expected() {
         assert_eq!(committed.versions, [None]);
         assert!(committed.ticket.is_durable(), "what depends on something is durable");
     }
-    assert_eq!(log.get("space", "leader").unwrap().unwrap().version(), first);
+    assert_eq!(log.docs().get("space", "leader").unwrap().unwrap().version(), first);
     assert_eq!(log.trace("run").unwrap().count(), 3);
     drop(run);
 }
@@ -386,12 +401,12 @@ fn a_batch_happens_only_if_documents_that_it_leaves_alone_are_as_expected() {
 #[test]
 fn a_condition_is_looked_at_in_front_of_the_writes_of_its_batch() {
     let (_, log) = store();
-    let first = log.put("space", "a", &NewRecord::new(b"a")).unwrap();
+    let first = log.docs().put("space", "a", &NewRecord::new(b"a")).unwrap();
     let mut batch = Batch::new();
     batch.put("space", "a", NewRecord::new(b"b")).expect("space", "a", Expected::Version(first));
     let second = log.commit(&batch).unwrap().versions[0].unwrap();
     assert!(matches!(log.commit(&batch), Err(Error::Conflict { .. })));
-    assert_eq!(log.get("space", "a").unwrap().unwrap().version(), second);
+    assert_eq!(log.docs().get("space", "a").unwrap().unwrap().version(), second);
 }
 
 #[test]
@@ -421,19 +436,19 @@ fn of_threads_that_take_over_and_write_nobody_writes_who_was_taken_over() {
                 start.wait();
                 for _ in 0..20 {
                     let name = [thread];
-                    let lead = log.put("space", "leader", &NewRecord::new(&name)).unwrap();
+                    let lead = log.docs().put("space", "leader", &NewRecord::new(&name)).unwrap();
                     let mut batch = Batch::new();
                     batch.expect("space", "leader", Expected::Version(lead));
                     batch.put("space", "by", NewRecord::new(&name));
                     let Ok(committed) = log.commit(&batch) else { continue };
-                    // Whoever led later wrote later.
-                    let by = log.get("space", "by").unwrap().unwrap().version();
+                    // A later leader wrote later.
+                    let by = log.docs().get("space", "by").unwrap().unwrap().version();
                     assert!(by >= committed.versions[0].unwrap());
                 }
             });
         }
     });
-    // The last one to lead was not taken over.
+    // Nobody has taken over from the last leader.
     let (leader, by) = (read(&log, "leader").unwrap(), read(&log, "by").unwrap());
     assert_eq!(leader, by);
 }
@@ -447,7 +462,7 @@ fn occurrences(storage: &MemoryStorage, text: &[u8]) -> usize {
 fn of_an_erased_document_no_byte_of_any_value_is_left() {
     let secret = b"what nobody may read any more";
     let large: Vec<u8> = secret.iter().copied().cycle().take(50_000).collect();
-    // Where the versions are when the document is erased, and whether it is there at all.
+    // Where the versions are when the document is erased, and whether it exists.
     for case in 0..16 {
         let [sealed, compacted, deleted, keeps] = [1, 2, 4, 8].map(|bit| case & bit != 0);
         let space = if keeps { SpaceReturn::Keep } else { SpaceReturn::Shrink };
@@ -456,7 +471,7 @@ fn of_an_erased_document_no_byte_of_any_value_is_left() {
         let mut log = options.create_storage(storage.clone()).unwrap();
         let run = log.start_run("space", "key", ()).unwrap();
         let put = |log: &RunLog, namespace: &str, key: &str, value: &[u8]| {
-            log.put(namespace, key, &NewRecord::new(value)).unwrap()
+            log.docs().put(namespace, key, &NewRecord::new(value)).unwrap()
         };
         for turn in 0..6_u8 {
             put(&log, "space", "key", secret);
@@ -475,21 +490,21 @@ fn of_an_erased_document_no_byte_of_any_value_is_left() {
         put(&log, "space", "key b", b"a neighbour");
         put(&log, "another", "key", b"a namesake");
         if deleted {
-            assert!(log.delete("space", "key").unwrap());
+            assert!(log.docs().delete("space", "key").unwrap());
         }
         drop(run);
         if sealed {
             log = reopened(&storage, log);
         }
         assert!(occurrences(&storage, secret) > 1);
-        let erased = log.erase("space", "key").unwrap();
+        let erased = log.docs().erase("space", "key").unwrap();
         let bytes = if deleted { 0 } else { secret.len() as u64 };
         assert_eq!((erased.bytes, erased.pinned_extents), (bytes, 0), "case {case}");
         assert_eq!(occurrences(&storage, secret), 0, "case {case}");
         for _ in 0..2 {
             assert_eq!(read(&log, "key"), None);
             assert_eq!(read(&log, "key b").unwrap(), b"a neighbour");
-            assert_eq!(log.get("another", "key").unwrap().unwrap().payload(), b"a namesake");
+            assert_eq!(log.docs().get("another", "key").unwrap().unwrap().payload(), b"a namesake");
             for turn in 0..6_u8 {
                 assert_eq!(read(&log, &format!("other {turn}")).unwrap(), [turn; 700]);
             }
@@ -498,10 +513,10 @@ fn of_an_erased_document_no_byte_of_any_value_is_left() {
             log = reopened(&storage, log);
             assert_eq!(occurrences(&storage, secret), 0);
         }
-        // It can be written again, and be erased again; of one that never was nothing is left.
+        // It can be written and erased again; of a document that never existed nothing is left.
         put(&log, "space", "key", secret);
-        let _ = log.erase("space", "key").unwrap();
-        assert_eq!(log.erase("space", "never").unwrap().bytes, 0);
+        let _ = log.docs().erase("space", "key").unwrap();
+        assert_eq!(log.docs().erase("space", "never").unwrap().bytes, 0);
         assert_eq!(occurrences(&storage, secret), 0);
     }
 }
@@ -526,20 +541,20 @@ fn a_batch_that_defers_its_sync_is_there_at_once_and_durable_once_it_was_waited_
 fn the_version_of_a_document_is_that_which_get_gives() {
     let (storage, mut log) = store();
     let check = |log: &RunLog, expected: Option<Version>| {
-        assert_eq!(log.version_of("space", "key").unwrap(), expected);
-        assert_eq!(log.get("space", "key").unwrap().map(|found| found.version()), expected);
+        assert_eq!(log.docs().version_of("space", "key").unwrap(), expected);
+        assert_eq!(log.docs().get("space", "key").unwrap().map(|found| found.version()), expected);
     };
     check(&log, None);
-    let mut last = log.put("space", "key", &NewRecord::new(b"1")).unwrap();
+    let mut last = log.docs().put("space", "key", &NewRecord::new(b"1")).unwrap();
     check(&log, Some(last));
     seal(&log);
     check(&log, Some(last));
-    last = log.put("space", "key", &NewRecord::new(b"2")).unwrap();
+    last = log.docs().put("space", "key", &NewRecord::new(b"2")).unwrap();
     log = reopened(&storage, log);
     check(&log, Some(last));
-    log.delete("space", "key").unwrap();
+    log.docs().delete("space", "key").unwrap();
     check(&log, None);
-    assert!(matches!(log.version_of("", "key"), Err(Error::InvalidId { .. })));
+    assert!(matches!(log.docs().version_of("", "key"), Err(Error::InvalidId { .. })));
 }
 
 #[test]
@@ -550,25 +565,25 @@ fn names_of_documents_are_any_text_of_1_to_512_bytes() {
     {
         let value = NewRecord::new(b"v");
         for refused in [
-            log.put(namespace, key, &value).err(),
-            log.get(namespace, key).err(),
-            log.delete(namespace, key).err(),
+            log.docs().put(namespace, key, &value).err(),
+            log.docs().get(namespace, key).err(),
+            log.docs().delete(namespace, key).err(),
         ] {
             assert!(matches!(refused, Some(Error::InvalidId { .. })), "{refused:?}");
         }
     }
-    assert!(log.list("", "", None, 1).is_err());
+    assert!(log.docs().list("", "", None, 1).is_err());
     let names = ["../../etc", "a/b", "a\\b", "a_b", "\0", "\u{1}\n", " ", ".", &long];
     for name in names {
-        log.put(name, name, &NewRecord::new(name.as_bytes())).unwrap();
+        log.docs().put(name, name, &NewRecord::new(name.as_bytes())).unwrap();
     }
     let log = reopened(&storage, log);
     for name in names {
-        assert_eq!(log.get(name, name).unwrap().unwrap().payload(), name.as_bytes());
-        assert_eq!(log.list(name, "", None, 9).unwrap().documents.len(), 1);
+        assert_eq!(log.docs().get(name, name).unwrap().unwrap().payload(), name.as_bytes());
+        assert_eq!(log.docs().list(name, "", None, 9).unwrap().documents.len(), 1);
     }
     let prefix = "x".repeat(2000);
-    assert!(log.list(&long, &prefix, None, 9).unwrap().documents.is_empty());
+    assert!(log.docs().list(&long, &prefix, None, 9).unwrap().documents.is_empty());
 }
 
 #[test]
@@ -583,7 +598,8 @@ fn of_many_threads_that_create_a_document_exactly_one_succeeds() {
                     scope.spawn(move || {
                         start.wait();
                         let value = [thread];
-                        log.put_if("space", key, &NewRecord::new(&value), Expected::Absent)
+                        log.docs()
+                            .put_if("space", key, &NewRecord::new(&value), Expected::Absent)
                             .is_ok()
                             .then_some(thread)
                     })
@@ -605,7 +621,7 @@ fn of_threads_that_write_large_values_at_once_one_is_there_as_a_whole() {
             scope.spawn(move || {
                 for turn in 0..10_u8 {
                     let value = vec![thread * 16 + turn; 30_000];
-                    log.put("space", "one", &NewRecord::new(&value)).unwrap();
+                    log.docs().put("space", "one", &NewRecord::new(&value)).unwrap();
                     let found = read(log, "one").unwrap();
                     assert!(found.len() == 30_000 && found.iter().all(|byte| *byte == found[0]));
                 }
@@ -622,8 +638,8 @@ fn of_threads_that_write_large_values_at_once_one_is_there_as_a_whole() {
 #[test]
 fn of_several_conflicts_a_batch_names_the_document_that_it_leaves_alone() {
     let (_, log) = store();
-    log.put("space", "written", &NewRecord::new(b"1")).unwrap();
-    log.put("space", "leader", &NewRecord::new(b"1")).unwrap();
+    log.docs().put("space", "written", &NewRecord::new(b"1")).unwrap();
+    log.docs().put("space", "leader", &NewRecord::new(b"1")).unwrap();
     let mut batch = Batch::new();
     batch.put_if("space", "written", NewRecord::new(b"2"), Expected::Absent);
     batch.expect("space", "leader", Expected::Absent);
@@ -634,11 +650,11 @@ fn of_several_conflicts_a_batch_names_the_document_that_it_leaves_alone() {
 #[test]
 fn a_document_that_is_held_stays_readable_whatever_is_written_meanwhile() {
     let (_, log) = store();
-    log.put("space", "one", &NewRecord::new(&[1; 5000])).unwrap();
+    log.docs().put("space", "one", &NewRecord::new(&[1; 5000])).unwrap();
     seal(&log);
-    let held = log.get("space", "one").unwrap().unwrap().into_payload();
+    let held = log.docs().get("space", "one").unwrap().unwrap().into_payload();
     for turn in 0..50 {
-        log.put("space", "one", &NewRecord::new(&[turn; 5000])).unwrap();
+        log.docs().put("space", "one", &NewRecord::new(&[turn; 5000])).unwrap();
         log.checkpoint().unwrap();
         log.compact().unwrap();
     }

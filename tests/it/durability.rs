@@ -1,7 +1,7 @@
-//! What an acknowledgement means: levels, group commit, tickets, orphans, closing.
+//! The meaning of an acknowledgement: levels, group commit, tickets, orphans, closing.
 //!
-//! Syncs are counted where the engine asks the storage for them. Nothing here sleeps: who waits,
-//! waits for a ticket or a channel.
+//! Syncs are counted where the engine calls the storage. Nothing here sleeps: threads wait for
+//! tickets or channels.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -17,19 +17,19 @@ use runlog::env::Environment;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Allow, Batch, ContentType, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome,
-    RunLog, RunStatus, Seq, Ticket,
+    RunLog, RunQuery, RunStatus, Seq, Ticket,
 };
 use runlog_sim::{OpKind, SimDisk, Survivors};
 use tempfile::TempDir;
 
 const EXTENT: u64 = 64 << 10;
 
-/// No threads: nothing is synced unless asked for.
+/// No threads: the store syncs only when a call asks for it.
 fn quiet() -> Options {
     Options::new().extent_size(EXTENT).background(false)
 }
 
-/// Threads that sync when they are asked to, but not on their own.
+/// Threads that sync only when a call asks for it.
 fn on_demand() -> Options {
     Options::new().extent_size(EXTENT).sync_interval(None)
 }
@@ -134,7 +134,7 @@ fn without_background_threads_nothing_is_synced_unless_asked_for() {
     assert_eq!(disk.counts().syncs, before + 1, "what is durable needs no second sync");
 }
 
-/// A storage whose syncs take their time, as those of a disk do.
+/// A storage whose syncs take time, like those of a disk.
 #[derive(Debug)]
 struct SlowSync(MemoryStorage);
 
@@ -249,7 +249,7 @@ impl Wake for Parker {
     }
 }
 
-/// The smallest runtime there is.
+/// A minimal runtime.
 fn block_on<F: Future>(future: F) -> F::Output {
     let parker = Arc::new(Parker { thread: thread::current(), woken: AtomicUsize::new(0) });
     let waker = Waker::from(Arc::clone(&parker));
@@ -325,7 +325,7 @@ fn the_background_sync_makes_records_durable_without_being_asked() {
     let run = log.start_run("agent", "run", ()).unwrap();
     for _ in 0..10 {
         let ticket = run.append(b"x").unwrap().ticket;
-        // Only looks; whoever asks a ticket to wait would cause the sync itself.
+        // Only checks: waiting for a ticket would cause the sync itself.
         let mut looks = 0_u64;
         while !ticket.is_durable() {
             looks += 1;
@@ -354,7 +354,7 @@ fn a_failed_sync_is_told_to_everybody_and_nothing_is_acknowledged_afterwards() {
     assert!(matches!(other, Err(Error::Poisoned)));
     assert!(matches!(run.end(&Outcome::completed()), Err(Error::Poisoned)));
     assert!(matches!(log.sync(), Err(Error::Poisoned)));
-    // Reads go on.
+    // Reads still work.
     assert!(log.trace("run").unwrap().count() >= 1);
     assert!(log.close().is_err(), "closing says that not all is safe");
     drop(run);
@@ -391,7 +391,7 @@ fn an_identical_second_start_or_end_is_fine_in_each_state_and_a_different_one_is
     let storage = Arc::new(MemoryStorage::new());
     let mut log = quiet().create_storage(storage.clone()).unwrap();
     let metadata = Metadata::json(b"{\"goal\":1}");
-    let outcome = Outcome::failed().with_payload(b"why", ContentType::TEXT);
+    let outcome = Outcome::failed().bytes(b"why").content_type(ContentType::TEXT);
     log.start_run("agent", "open", metadata).unwrap();
     log.start_run("agent", "ended", metadata).unwrap().end(&outcome).unwrap();
     for reopened in [false, true] {
@@ -413,9 +413,9 @@ fn an_identical_second_start_or_end_is_fine_in_each_state_and_a_different_one_is
         log.end_run("agent", "ended", &outcome, Allow::nothing()).unwrap();
         let other = [
             Outcome::failed(),
-            Outcome::completed().with_payload(b"why", ContentType::TEXT),
-            Outcome::failed().with_payload(b"why", ContentType::BYTES),
-            Outcome::failed().with_payload(b"why not", ContentType::TEXT),
+            Outcome::completed().bytes(b"why").content_type(ContentType::TEXT),
+            Outcome::failed().bytes(b"why"),
+            Outcome::failed().bytes(b"why not").content_type(ContentType::TEXT),
         ];
         for other in other {
             let ended = run.end(&other);
@@ -425,7 +425,11 @@ fn an_identical_second_start_or_end_is_fine_in_each_state_and_a_different_one_is
         assert!(matches!(run.append_batch(&[NewRecord::new(b"x")]), Err(Error::RunEnded { .. })));
         assert_eq!(log.outcome("ended").unwrap().unwrap().payload(), b"why");
         assert_eq!(log.run("ended").unwrap().records, 0);
-        assert_eq!(log.all_runs(None, 10).unwrap().runs.len(), 2, "nothing was started twice");
+        assert_eq!(
+            log.list_runs(&RunQuery::new().limit(10)).unwrap().runs.len(),
+            2,
+            "nothing was started twice"
+        );
     }
 }
 
@@ -497,9 +501,13 @@ fn after_close_every_other_handle_is_told_so() {
         assert!(closed(second.run("run").unwrap_err()));
         assert!(closed(second.metadata("run").unwrap_err()));
         assert!(closed(second.outcome("run").unwrap_err()));
-        assert!(closed(second.runs("agent", None, 1).unwrap_err()));
-        assert!(closed(second.all_runs(None, 1).unwrap_err()));
-        assert!(closed(second.in_progress(None, 1).unwrap_err()));
+        assert!(closed(second.list_runs(&RunQuery::new().agent("agent").limit(1)).unwrap_err()));
+        assert!(closed(second.list_runs(&RunQuery::new().limit(1)).unwrap_err()));
+        assert!(closed(
+            second
+                .list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(1))
+                .unwrap_err()
+        ));
         assert!(closed(second.agents(None, 1).unwrap_err()));
         assert!(closed(second.adopt_orphans().unwrap_err()));
         assert!(closed(second.delete_run("run").unwrap_err()));
@@ -558,7 +566,7 @@ fn a_store_that_was_never_closed_opens_with_everything_in_it() {
         for (at, record) in (0..=number).zip(log.trace("run").unwrap()) {
             assert_eq!(record.unwrap().payload(), at.to_le_bytes().repeat(100));
         }
-        assert_eq!(log.metadata("run").unwrap().unwrap().1, b"m");
+        assert_eq!(log.metadata("run").unwrap().unwrap().payload(), b"m");
         let appended = log.writer("run").unwrap().append(b"on").unwrap();
         assert_eq!(appended.seq, Seq(u64::from(number) + 1));
         assert!(log.verify().unwrap().is_clean());
@@ -576,7 +584,7 @@ fn a_record_that_is_lost_in_a_mapped_file_is_told_by_every_way_of_reading() {
         let record = NewRecord::new(payload.as_bytes());
         let _ = run.append_record(&record.durability(Durability::Disk)).unwrap();
     }
-    // As a kill would leave it, but for one bit in the header of a record.
+    // As after a kill, except for one bit in the header of a record.
     let mut bytes = std::fs::read(folder.path().join("store")).unwrap();
     let payload = b"record number 5";
     let at = bytes.windows(payload.len()).position(|window| window == payload).unwrap();
@@ -613,18 +621,19 @@ fn no_version_and_no_order_is_given_out_twice_whatever_a_power_loss_takes() {
         let run = log.start_run("agent", &format!("run-{life}"), unsynced()).unwrap();
         for number in 0..3 {
             let value = format!("value {life} {number}");
-            versions.push(log.put("space", "key", &NewRecord::new(value.as_bytes())).unwrap());
+            versions
+                .push(log.docs().put("space", "key", &NewRecord::new(value.as_bytes())).unwrap());
             orders.push(run.append(value.as_bytes()).unwrap().lsn);
         }
         drop(run);
         disk = SimDisk::from_image(disk.crash(Survivors::Nothing, life));
         log = quiet().open_storage(Arc::new(disk.clone())).unwrap();
-        // What a client of an earlier life has seen is not what there is.
+        // The store does not contain what a client of an earlier life has seen.
         let seen = *versions.last().unwrap();
-        let again = log.put("space", "key", &NewRecord::new(b"another's")).unwrap();
+        let again = log.docs().put("space", "key", &NewRecord::new(b"another's")).unwrap();
         versions.push(again);
         let stale = Expected::Version(seen);
-        let refused = log.put_if("space", "key", &NewRecord::new(b"based on that"), stale);
+        let refused = log.docs().put_if("space", "key", &NewRecord::new(b"based on that"), stale);
         assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
     }
     assert!(versions.is_sorted_by(|left, right| left < right), "{versions:?}");
@@ -636,7 +645,7 @@ fn the_numbers_of_a_store_that_was_closed_go_on_without_a_gap() {
     let storage = Arc::new(MemoryStorage::new());
     let mut log = quiet().create_storage(storage.clone()).unwrap();
     for version in 1..5 {
-        let found = log.put("space", "key", &NewRecord::new(b"x")).unwrap();
+        let found = log.docs().put("space", "key", &NewRecord::new(b"x")).unwrap();
         assert_eq!(found.0, version);
         log.close().unwrap();
         log = quiet().open_storage(storage.clone()).unwrap();
@@ -652,17 +661,17 @@ fn a_refusal_at_disk_level_rests_on_what_no_power_loss_takes() {
         quiet().open_storage(Arc::new(MemoryStorage::from_bytes(image))).unwrap()
     };
     let value = NewRecord::new(b"value");
-    log.put("space", "key", &value).unwrap();
-    let refused = log.put_if("space", "key", &value, Expected::Absent);
+    log.docs().put("space", "key", &value).unwrap();
+    let refused = log.docs().put_if("space", "key", &value, Expected::Absent);
     assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
-    assert!(after_power_loss().get("space", "key").unwrap().is_some());
+    assert!(after_power_loss().docs().get("space", "key").unwrap().is_some());
 
     let mut batch = Batch::new();
-    let version = log.put("space", "key", &value).unwrap();
+    let version = log.docs().put("space", "key", &value).unwrap();
     log.commit(batch.delete("space", "key")).unwrap();
-    let refused = log.put_if("space", "key", &value, Expected::Version(version));
+    let refused = log.docs().put_if("space", "key", &value, Expected::Version(version));
     assert!(matches!(refused, Err(Error::Conflict { found: None, .. })), "{refused:?}");
-    assert!(after_power_loss().get("space", "key").unwrap().is_none());
+    assert!(after_power_loss().docs().get("space", "key").unwrap().is_none());
 
     let run = log.start_run("agent", "run", unsynced()).unwrap();
     let other = log.start_run("agent", "run", Metadata::json(b"{}"));
@@ -674,16 +683,16 @@ fn a_refusal_at_disk_level_rests_on_what_no_power_loss_takes() {
     assert!(matches!(late, Err(Error::RunEnded { .. })), "{late:?}");
     assert!(after_power_loss().run("run").unwrap().status.is_ended());
 
-    // What asks for less pays for less.
-    log.put("space", "key", &value).unwrap();
+    // A lower level costs less.
+    log.docs().put("space", "key", &value).unwrap();
     let before = syncs(&log);
     assert!(matches!(run.append(b"late"), Err(Error::RunEnded { .. })));
     assert_eq!(syncs(&log), before);
 }
 
-/// A large record has its segments set aside before it is written. Of one that a power loss cut
-/// off, the last bytes may be there and none in front of them: a segment that is empty is not gone
-/// on with when one behind it is closed.
+/// Segments for a large record are set aside before it is written. If a power loss cuts the record
+/// off, its last bytes may be there and none before them: an empty segment must not be continued
+/// when one after it is closed.
 #[test]
 fn what_is_appended_after_a_large_record_that_was_lost_but_for_its_end_is_kept() {
     for number in 0.. {
@@ -700,8 +709,8 @@ fn what_is_appended_after_a_large_record_that_was_lost_but_for_its_end_is_kept()
             return;
         }
         let disk = SimDisk::from_image(disk.crash(Survivors::OnlyLast, 0));
-        // Another boot: no page cache is left.
-        let environment = Environment { boot_id: None, ..Environment::system() };
+        // Another boot: the page cache is gone.
+        let environment = Environment::system().boot_id(None);
         let options = quiet().environment(environment);
         let log = options.open_storage(Arc::new(disk.clone())).unwrap();
         let run = log.start_run("agent", "next", ()).unwrap();

@@ -1,20 +1,20 @@
 //! Each call of the disk fails once, in a life that does everything: writes, syncs, stores,
-//! allocations, punches, changes of length and reads, in operations and while the store is opened.
+//! allocations, punches, changes of length and reads, in operations and during the opening.
 //!
-//! Goal: after any of these failures the store goes on, or refuses all writing with a typed error;
-//! it opens again with all that was acknowledged; no extent leaks; and what is deleted gives its
-//! space back, also on a disk that is full from any moment on.
+//! Goal: after any of these failures the store continues, or refuses all writing with a typed
+//! error; it opens again with everything that was acknowledged; no extent leaks; and deletions free
+//! their space, even on a disk that is full from any moment on.
 //!
-//! Method: a script of operations is lived through once without faults, to count the calls of each
-//! kind, and then once for each call, which fails.
+//! Method: a script of operations runs once without faults, to count the calls of each kind, and
+//! then once for each call, which fails.
 //!
-//! - `RUNLOG_EVERY_CALL`: one call of so many is made to fail; 1 for all of them.
-//! - `RUNLOG_EVERY_CALL_ONLY`: a failure, as the message of the test has it: this one only.
+//! - `RUNLOG_EVERY_CALL`: one call of this many fails; 1 for all of them.
+//! - `RUNLOG_EVERY_CALL_ONLY`: a failure, as the message of the test names it: only this one.
 
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use runlog::{Compression, Rule, RunRef, TailWriter};
+use runlog::{Compression, Rule, RunQuery, RunRef, TailWriter};
 use runlog_sim::{Fault, OpKind, SimDisk, Survivors};
 
 use super::support::background::Background;
@@ -36,7 +36,7 @@ const KINDS: [OpKind; 7] = [
 /// The operations of the script; in between the store is killed once and closed once.
 const SCRIPT: usize = 90;
 
-/// How one life is to fail.
+/// The failure of one life.
 #[derive(Debug, Clone, Copy)]
 enum Failure {
     /// The call of a kind with this number.
@@ -79,7 +79,7 @@ impl Script {
         }
     }
 
-    /// Lives through the script; answers whether the store can still be written to.
+    /// Runs the script; returns whether the store still accepts writes.
     fn live(&mut self) -> bool {
         while self.step < SCRIPT {
             self.step += 1;
@@ -107,7 +107,7 @@ impl Script {
         true
     }
 
-    /// Opens the store, which may fail as often as there are faults to come: once.
+    /// Opens the store, which may fail once per pending fault: once.
     fn reopen(&mut self) {
         let done = self.world.disk.op_count();
         let least = self.world.model.after_kill(done, false).0;
@@ -122,9 +122,10 @@ impl Script {
         found.unwrap_or_else(|error| panic!("at step {}: {error}", self.step));
     }
 
-    /// Lets go of the store, opens it again, and sees that nothing leaked and everything can go.
+    /// Drops the store, opens it again, and checks that nothing leaked and everything can be
+    /// deleted.
     fn end(mut self, goes_on: bool, cut: bool) {
-        // What is freed by the next who opens the store was forgotten by this one.
+        // The next opening frees extents that this process forgot.
         let mut least = 0;
         if goes_on {
             let covered = self.world.log().checkpoint();
@@ -158,7 +159,7 @@ impl Script {
         self.world.log().stats().unwrap().sealed_segments
     }
 
-    /// Each extent of the log is that of a segment: sealed, the tail, or one set aside.
+    /// Each extent of the log belongs to a segment: sealed, the tail, or set aside.
     fn assert_nothing_leaked(&self, when: &str) {
         self.world.log().reclaim().unwrap_or_else(|error| assert!(self.full, "{when}: {error}"));
         let stats = self.world.log().stats().unwrap();
@@ -175,9 +176,9 @@ impl Script {
             assert!(self.world.failure.is_none(), "ending: {:?}", self.world.failure);
         }
         let log = self.world.log().clone();
-        // A small store has no extent that is set aside to clean up with.
+        // A small store has no compaction reserve.
         let gains = log.stats().unwrap().sealed_segments > 12;
-        let all = log.all_runs(None, 1000).unwrap().runs;
+        let all = log.list_runs(&RunQuery::new().limit(1000)).unwrap().runs;
         let all: Vec<(RunRef<'_>, Rule)> = all
             .iter()
             .map(|run| (RunRef::from((run.agent.as_str(), run.run.as_str())), Rule::Deleted))
@@ -245,7 +246,7 @@ impl Tally {
     }
 }
 
-/// One call of how many is to fail.
+/// One call of how many must fail.
 fn stride() -> u64 {
     variable("RUNLOG_EVERY_CALL", 97).max(1)
 }
@@ -307,8 +308,8 @@ impl Grown {
         Self { machine, model: model.recovered(model.events.len()), image: world.close() }
     }
 
-    /// Goes on until the manifest has outgrown it, with a failure; answers how many calls of that
-    /// kind there were. Then all can be deleted, unless it was poisoned.
+    /// Continues until the manifest has outgrown it, with a failure; returns how many calls of that
+    /// kind there were. Then everything can be deleted, unless the store was poisoned.
     fn outgrow(&self, failure: Option<(OpKind, u64, Fault)>) -> [u64; 2] {
         let (machine, model) = (self.machine.clone(), self.model.clone());
         let mut world = World::resume(1, machine, model, self.image.clone());
@@ -344,7 +345,7 @@ impl Grown {
 
 #[test]
 fn after_any_call_for_space_that_fails_while_the_manifest_grows_all_can_be_deleted() {
-    // There are few such calls, and each takes another way.
+    // There are few such calls, and each takes another path.
     let stride = stride().div_ceil(16);
     let mut tally = Tally::default();
     for variant in 0..2 {

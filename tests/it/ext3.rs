@@ -1,8 +1,7 @@
-//! A store on a file system that punches holes and cannot allocate, such as ext3: what was given
-//! back there can be gone when it is needed again, in the middle of an append.
+//! A store on a file system that punches holes but cannot allocate, such as ext3: released space
+//! may be missing later, in the middle of an append.
 //!
-//! It is mounted from a file where that is allowed; elsewhere the test says that it was passed
-//! over.
+//! The test mounts it from a file where that is allowed; elsewhere it reports that it was skipped.
 
 use runlog::{Error, NewRecord, Options, RunLog};
 
@@ -11,7 +10,7 @@ use super::support::mounted::Mounted;
 fn put(log: &RunLog, prefix: &str, count: usize) -> Vec<Error> {
     let bytes = vec![7; 7000];
     let all = (0..count).map(|number| format!("{prefix}-{number}"));
-    all.filter_map(|key| log.put("space", &key, &NewRecord::new(&bytes)).err()).collect()
+    all.filter_map(|key| log.docs().put("space", &key, &NewRecord::new(&bytes)).err()).collect()
 }
 
 #[test]
@@ -22,12 +21,12 @@ fn where_holes_have_no_space_a_full_disk_is_met_in_front_of_an_append() {
     let log = options.create(&path).unwrap();
     assert!(put(&log, "gone", 1000).is_empty() && put(&log, "kept", 20).is_empty());
     for number in 0..1000 {
-        assert!(log.delete("space", &format!("gone-{number}")).unwrap());
+        assert!(log.docs().delete("space", &format!("gone-{number}")).unwrap());
     }
     log.reclaim().unwrap();
     assert!(put(&log, "more", 100).is_empty());
     for number in 0..50 {
-        assert!(log.delete("space", &format!("more-{number}")).unwrap());
+        assert!(log.docs().delete("space", &format!("more-{number}")).unwrap());
     }
     mounted.fill();
     let refused = put(&log, "late", 200);
@@ -35,10 +34,10 @@ fn where_holes_have_no_space_a_full_disk_is_met_in_front_of_an_append() {
     for error in &refused {
         assert!(matches!(error, Error::DiskFull { .. }), "{error}");
     }
-    assert!(log.delete("space", "kept-0").unwrap());
+    assert!(log.docs().delete("space", "kept-0").unwrap());
     log.close().unwrap();
     let log = options.open(&path).unwrap();
     assert!(log.verify().unwrap().is_clean());
-    assert!(log.get("space", "kept-0").unwrap().is_none());
-    assert!(log.get("space", "kept-19").unwrap().is_some());
+    assert!(log.docs().get("space", "kept-0").unwrap().is_none());
+    assert!(log.docs().get("space", "kept-19").unwrap().is_some());
 }

@@ -1,7 +1,7 @@
-//! A child that was forked while a store was open cannot hurt it: it writes nothing, gives no space
-//! back, and leaves the writer lock where it is.
+//! A child that was forked while a store was open cannot harm it: it writes nothing, frees no
+//! space, and keeps the writer lock in place.
 //!
-//! What forks is a process of its own, so that no other test's threads are about.
+//! A separate process forks, so that threads of other tests are not involved.
 
 use core::ffi::c_int;
 use std::path::Path;

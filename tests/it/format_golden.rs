@@ -1,10 +1,12 @@
-//! The bytes of format version 1, pinned in four ways.
+//! The bytes of format version 1, pinned in five ways.
 //!
 //! - `tests/golden/v1.runlog` is a whole store without an index. Every later version must give the
 //!   answers about it that are written down here, and this version must still produce exactly
 //!   these bytes. Only the owner page is not compared: it names the process and the machine.
 //! - `tests/golden/v1-index.pages` is the same store with an index, as a list of the pages that are
 //!   not zero. Its redb pages are read, not compared.
+//! - `tests/golden/v1-index-schema-4.pages` is the same store with an index of an earlier schema,
+//!   which is built anew. It is never written again.
 //! - `tests/golden/v1-torn.pages` is a small store that was not closed, with a record that a crash
 //!   tore and two whole ones behind it. Every later version must recover from it in the same way.
 //! - The blocks marked `hex` in `docs/FORMAT.md` are compared with a store that is made here.
@@ -17,12 +19,15 @@ use std::sync::{Arc, Once};
 
 use runlog::env::{BootId, Environment};
 use runlog::format::map::owner;
-use runlog::storage::MemoryStorage;
+use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Allow, ContentType, Durability, Error, IndexRecovery, LogPosition, Metadata, NewRecord,
-    Options, Outcome, Owner, Place, RunLog, RunStatus, SegmentId, Seq, Timestamp, TornTail,
+    Activity, Allow, ContentType, Durability, Error, IndexRecovery, LogPosition, Metadata,
+    NewRecord, Options, Outcome, Owner, Place, RunLog, RunQuery, RunStatus, SegmentId, Seq,
+    Timestamp,
 };
 use runlog_sim::{SimClock, SimEntropy};
+
+use crate::support::told::{End, Told as Observed};
 
 /// The clock of the golden stores starts here: 2026-01-01T00:00:00Z.
 const BEGIN: i64 = 1_767_225_600_000_000_000;
@@ -167,11 +172,10 @@ struct World {
 impl World {
     fn new(seed: u64, index: bool) -> Self {
         let clock = SimClock::new(Timestamp(BEGIN));
-        let environment = Environment {
-            clock: Arc::new(clock.clone()),
-            entropy: Arc::new(SimEntropy::new(seed)),
-            boot_id: Some(BOOT),
-        };
+        let environment = Environment::system()
+            .clock(Arc::new(clock.clone()))
+            .entropy(Arc::new(SimEntropy::new(seed)))
+            .boot_id(Some(BOOT));
         let options = Options::new()
             .extent_size(64 << 10)
             .background(false)
@@ -203,7 +207,7 @@ fn write_story(log: &RunLog, world: &World) {
     let longest = story.iter().map(|tale| tale.records.len()).max().unwrap();
     for turn in 0..longest {
         for tale in &story {
-            let allow = Allow { unstarted: tale.metadata.is_none(), after_end: false };
+            let allow = Allow::nothing().unstarted(tale.metadata.is_none());
             world.tick();
             if tale.in_one_batch {
                 let batch: Vec<_> =
@@ -220,12 +224,12 @@ fn write_story(log: &RunLog, world: &World) {
         if let Some((status, payload, content)) = tale.outcome {
             world.tick();
             let outcome =
-                Outcome::new(status).with_payload(payload, ContentType::from_code(content));
+                Outcome::new(status).bytes(payload).content_type(ContentType::from_code(content));
             let _ = log.end_run(tale.agent, tale.run, &outcome, Allow::nothing()).unwrap();
         }
         for told in tale.records.iter().filter(|told| told.3) {
             world.tick();
-            let allow = Allow { unstarted: false, after_end: true };
+            let allow = Allow::nothing().after_end(true);
             let _ = log.append_to(tale.agent, tale.run, &record(told), allow).unwrap();
         }
     }
@@ -245,7 +249,7 @@ fn write_golden(index: bool) -> Vec<u8> {
 
 /// The owner page names the process and the machine, so a fixed one stands in for it.
 fn with_fixed_owner(mut bytes: Vec<u8>) -> Vec<u8> {
-    let page = owner::encode(&Owner { pid: 1, host: "golden".into(), since: Timestamp(BEGIN) });
+    let page = owner::encode(&Owner::new(1, "golden", Timestamp(BEGIN)));
     bytes[3 * PAGE..4 * PAGE].copy_from_slice(&page);
     bytes
 }
@@ -256,6 +260,7 @@ fn in_repository(path: &str) -> PathBuf {
 
 const GOLDEN: &str = "tests/golden/v1.runlog";
 const GOLDEN_PAGES: &str = "tests/golden/v1-index.pages";
+const OLD_INDEX_PAGES: &str = "tests/golden/v1-index-schema-4.pages";
 const TORN_PAGES: &str = "tests/golden/v1-torn.pages";
 
 fn blessing() -> bool {
@@ -293,7 +298,7 @@ fn digest(log: &RunLog, agent: &str, run: &str) -> u32 {
 /// Compares everything that the store says with the story and with [`ANSWERS`].
 fn check_answers(log: &RunLog) {
     let since = |at: Timestamp| (at.0 - BEGIN) / MILLISECOND;
-    let page = log.all_runs(None, 100).unwrap();
+    let page = log.list_runs(&RunQuery::new().limit(100)).unwrap();
     let found: Vec<_> = page
         .runs
         .iter()
@@ -328,7 +333,7 @@ fn check_answers(log: &RunLog) {
         assert!(told == tale.records, "records of {key:?}");
         let metadata = log.metadata(key).unwrap();
         let expected = tale.metadata.map(|(bytes, code)| (code, bytes.to_vec()));
-        let metadata = metadata.map(|(content, bytes)| (content.code(), bytes));
+        let metadata = metadata.map(|said| (said.content_type().code(), said.into_payload()));
         assert_eq!(metadata, expected, "metadata of {key:?}");
         let outcome = log.outcome(key).unwrap();
         let outcome = outcome
@@ -342,9 +347,12 @@ fn check_answers(log: &RunLog) {
     assert!(matches!(log.agent_of("run-1"), Err(Error::Ambiguous { .. })));
     assert_eq!(log.agent_of("long").unwrap(), "coder");
     assert!(matches!(log.run(("planner", "doomed")), Err(Error::RunNotFound { .. })));
-    let open = log.in_progress(None, 10).unwrap().runs;
+    let open = log
+        .list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(10))
+        .unwrap()
+        .runs;
     assert_eq!(open.iter().map(|run| run.run.as_str()).collect::<Vec<_>>(), ["run-1"]);
-    let coders = log.runs("coder", None, 10).unwrap().runs;
+    let coders = log.list_runs(&RunQuery::new().agent("coder").limit(10)).unwrap().runs;
     let coders: Vec<&str> = coders.iter().map(|run| run.run.as_str()).collect();
     assert_eq!(coders, ["imported", "long", "run-1"]);
     let stats = log.stats().unwrap();
@@ -387,6 +395,38 @@ fn the_golden_store_with_an_index_gives_the_same_answers() {
     let bytes = from_pages(&golden(GOLDEN_PAGES));
     check_copy(&bytes, &Options::new().background(false), IndexRecovery::Kept);
     check_copy(&bytes, &Options::new().index(false), IndexRecovery::Dropped);
+}
+
+#[test]
+fn an_index_of_an_earlier_schema_is_dropped_and_built_anew() {
+    let bytes = from_pages(&golden(OLD_INDEX_PAGES));
+    check_copy(&bytes, &Options::new().background(false), IndexRecovery::Kept);
+    let storage = Arc::new(MemoryStorage::new());
+    storage.write_at(0, &bytes).unwrap();
+    let told = Arc::new(Observed::default());
+    let options = || Options::new().background(false).observer(told.clone());
+    let log = options().open_storage(storage.clone()).unwrap();
+    check_answers(&log);
+    log.checkpoint().unwrap();
+    let rebuilds =
+        |ends: &[End]| ends.iter().filter(|end| end.activity == Activity::IndexRebuild).count();
+    let ends = told.take();
+    let failures = ends.iter().filter_map(|end| end.result.as_ref().err());
+    let failures = failures.filter_map(std::error::Error::source);
+    let failures: Vec<String> = failures.map(ToString::to_string).collect();
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].contains("another store or version"), "{failures:?}");
+    assert_eq!(rebuilds(&ends), 1);
+    assert!(log.stats().unwrap().index_open);
+    assert!(log.verify().unwrap().index_checked);
+    check_answers(&log);
+    log.close().unwrap();
+    drop(told.take());
+    let log = options().open_storage(storage).unwrap();
+    log.checkpoint().unwrap();
+    check_answers(&log);
+    assert!(log.stats().unwrap().index_open);
+    assert_eq!(rebuilds(&told.take()), 0);
 }
 
 #[test]
@@ -434,7 +474,8 @@ fn the_golden_store_that_a_power_loss_tore_ends_in_front_of_the_torn_record() {
     let log = options.open_storage(storage.clone()).unwrap();
     let report = log.recovery_report();
     let at = LogPosition { segment: SegmentId(1), offset: TORN_AT };
-    assert_eq!(report.torn, [TornTail { at, orphans: 2 }]);
+    let torn: Vec<_> = report.torn.iter().map(|torn| (torn.at, torn.orphans)).collect();
+    assert_eq!(torn, [(at, 2)]);
     assert!(!report.clean && !report.same_boot && report.damaged.is_empty(), "{report}");
     let expected = [Some(b"kept".to_vec()), Some(b"synced".to_vec())];
     assert_eq!(told_by(&log, "torn"), expected);

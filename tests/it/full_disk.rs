@@ -1,5 +1,5 @@
-//! A disk that is full, or becomes so, after a store was closed and opened again: what was
-//! allocated ahead was given back then, so that everything needs space anew.
+//! A disk that is full, or fills up, after a store was closed and reopened: closing released the
+//! space that was allocated ahead, so everything needs space again.
 
 use std::sync::Arc;
 
@@ -15,15 +15,14 @@ const EXTENT: u64 = 64 << 10;
 const BLOCK: u64 = 4096;
 
 fn options() -> Options {
-    let environment = runlog::env::Environment {
-        clock: Arc::new(SimClock::new(runlog::Timestamp(1_000_000_000))),
-        entropy: Arc::new(SimEntropy::new(7)),
-        boot_id: None,
-    };
+    let environment = runlog::env::Environment::system()
+        .clock(Arc::new(SimClock::new(runlog::Timestamp(1_000_000_000))))
+        .entropy(Arc::new(SimEntropy::new(7)))
+        .boot_id(None);
     Options::new().extent_size(EXTENT).background(false).environment(environment)
 }
 
-/// The store is not poisoned by what there is no space for.
+/// Missing space does not poison the store.
 fn done_or_full<T>(what: &str, done: Result<T>) -> bool {
     match done {
         Ok(_) => true,
@@ -73,7 +72,7 @@ fn a_power_loss_that_keeps_only_what_came_last_leaves_a_store_that_opens_on_a_fu
         let _ = run.append(&[7; 4000]).unwrap();
     }
     assert_eq!(log.stats().unwrap().durable, stats.durable, "nothing was synced");
-    // A power loss closes nothing in order.
+    // A power loss closes nothing cleanly.
     core::mem::forget((run, log));
     disk.lose_power(Survivors::OnlyLast, 1);
     let log = options().open_storage(Arc::new(disk.clone())).unwrap();
@@ -90,24 +89,27 @@ fn a_power_loss_on_a_full_disk_that_forgets_what_was_freed_poisons_nothing() {
         let options = || options().compaction(manual);
         let log = options().create_storage(Arc::new(disk.clone())).unwrap();
         for _ in 0..40 {
-            let _ = log.put("space", "key", &NewRecord::new(&[7; 6000])).unwrap();
+            let _ = log.docs().put("space", "key", &NewRecord::new(&[7; 6000])).unwrap();
         }
         log.checkpoint().unwrap();
         disk.set_capacity(disk.allocated());
         log.reclaim().unwrap();
         assert!(log.stats().unwrap().free_extents > 2);
-        assert!(!done_or_full("large", log.put("space", "large", &NewRecord::new(&[7; 2 << 20]))));
+        assert!(!done_or_full(
+            "large",
+            log.docs().put("space", "large", &NewRecord::new(&[7; 2 << 20]))
+        ));
         core::mem::forget(log);
         disk.lose_power(Survivors::AllButOneOp, seed);
-        // Others took what was given back.
+        // Others took the released space.
         disk.set_capacity(disk.allocated());
         let log = options().open_storage(Arc::new(disk.clone())).unwrap();
         log.reclaim().unwrap();
-        let _ = log.put("space", "key", &NewRecord::new(b"short")).unwrap();
+        let _ = log.docs().put("space", "key", &NewRecord::new(b"short")).unwrap();
     }
 }
 
-/// Goal: a program can say why it stops on a disk that has no space for anything else.
+/// Goal: a program can record why it stops on a disk without any other space.
 #[test]
 fn a_short_urgent_batch_takes_of_the_space_that_is_kept_back_and_a_long_one_does_not() {
     let disk = SimDisk::untracked(Vec::new());
@@ -155,7 +157,7 @@ fn closed_store(tail: usize) -> SimDisk {
         }
         let _ = run.end(&Outcome::completed()).unwrap();
     }
-    let _ = log.put("space", "key", &NewRecord::new(b"value")).unwrap();
+    let _ = log.docs().put("space", "key", &NewRecord::new(b"value")).unwrap();
     for number in 0..tail {
         let run = log.start_run("agent", &format!("run-{number}"), ()).unwrap();
         let _ = run.append(b"x").unwrap();
@@ -164,8 +166,8 @@ fn closed_store(tail: usize) -> SimDisk {
     disk
 }
 
-/// Does a little of everything that takes space, with so many free blocks for each call; answers
-/// how many of them found space.
+/// Does some of everything that takes space, with this many free blocks for each call; returns how
+/// many calls found space.
 fn use_space(log: &RunLog, disk: &SimDisk, blocks: u64) -> usize {
     let run = log.writer(("agent", "run-0")).unwrap();
     let synced = NewRecord::new(&[1; 3_000]).durability(Durability::Disk);
@@ -181,7 +183,7 @@ fn use_space(log: &RunLog, disk: &SimDisk, blocks: u64) -> usize {
         ("append in chunks", &|| run.append(&[3; 30_000]).map(drop)),
         ("start", &|| log.start_run("agent", "new", ()).map(drop)),
         ("batch", &|| log.commit(&batch).map(drop)),
-        ("put", &|| log.put("space", "other", &NewRecord::new(&[4; 30_000])).map(drop)),
+        ("put", &|| log.docs().put("space", "other", &NewRecord::new(&[4; 30_000])).map(drop)),
         ("hold", &|| log.hold("run-1", "because").map(drop)),
         ("release", &|| log.release("run-1").map(drop)),
         ("sync", &|| log.sync()),
@@ -198,7 +200,7 @@ fn use_space(log: &RunLog, disk: &SimDisk, blocks: u64) -> usize {
     done
 }
 
-/// Whichever allocation is the first for which there is no space.
+/// Whichever allocation is the first without space.
 #[test]
 fn a_disk_that_becomes_full_at_any_allocation_after_reopening_poisons_nothing() {
     let manual = options().compaction(Compaction::new().automatic(false));

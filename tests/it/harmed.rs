@@ -1,5 +1,5 @@
-//! A store of which the manifest is lost is put together from its segments, and answers as before;
-//! what cannot be read is told, and never left out of an answer.
+//! A store without a manifest is rebuilt from its segments and answers as before. Unreadable data
+//! is reported, and never left out of an answer.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use runlog::env::{BootId, Environment, Step};
 use runlog::format::frames::frame::SegmentKey;
 use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::storage::Storage;
-use runlog::{Allow, Error, NewRecord, Options, Outcome, RunLog, SegmentId, Timestamp};
+use runlog::{Allow, Error, NewRecord, Options, Outcome, RunLog, RunQuery, SegmentId, Timestamp};
 use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, SimEntropy};
 
 use super::support::background::Background;
@@ -17,13 +17,12 @@ const EXTENT: u64 = 64 << 10;
 /// Where both areas of the manifest are, in front of the extents.
 const MANIFEST_AT: u64 = 16 << 10;
 
-/// The background work is done when a test says so.
+/// The test decides when background work runs.
 fn options(background: &Background) -> Options {
-    let environment = Environment {
-        clock: Arc::new(SimClock::new(Timestamp(1_000_000_000))),
-        entropy: Arc::new(SimEntropy::new(7)),
-        boot_id: Some(BootId([1; 16])),
-    };
+    let environment = Environment::system()
+        .clock(Arc::new(SimClock::new(Timestamp(1_000_000_000))))
+        .entropy(Arc::new(SimEntropy::new(7)))
+        .boot_id(Some(BootId([1; 16])));
     let options = Options::new().extent_size(EXTENT).index(false).environment(environment);
     options.scheduler(Arc::new(background.clone()))
 }
@@ -51,7 +50,7 @@ fn lens(log: &RunLog, run: &str) -> Vec<usize> {
     trace.map(|record| record.unwrap().payload().len()).collect()
 }
 
-/// A run begins in a segment that stays, and goes on in segments that a compaction moves.
+/// A run that begins in a segment that stays, and continues in segments that a compaction moves.
 fn compacted() -> SimDisk {
     let (disk, background) = (SimDisk::recording(), Background::default());
     let log = options(&background).create_storage(Arc::new(disk.clone())).unwrap();
@@ -102,7 +101,7 @@ fn after_a_salvage_runs_that_go_on_in_outputs_are_read_and_listed_as_before() {
     assert_eq!(lens(&log, "stays"), [7000; 8]);
     let (mut listed, mut cursor) = (Vec::new(), None);
     loop {
-        let page = log.all_runs(cursor.as_ref(), 1).unwrap();
+        let page = log.list_runs(&RunQuery::new().limit(1).after(cursor)).unwrap();
         listed.extend(page.runs.iter().map(|run| run.run.to_string()));
         cursor = page.next;
         if cursor.is_none() {
@@ -172,7 +171,11 @@ fn a_segment_that_cannot_be_read_is_told_and_not_left_out_of_an_answer() {
             }
         }
         disk.clear_faults();
-        assert_eq!(log.all_runs(None, 100).unwrap().runs.len(), 40, "{nth}, read again");
+        assert_eq!(
+            log.list_runs(&RunQuery::new().limit(100)).unwrap().runs.len(),
+            40,
+            "{nth}, read again"
+        );
     }
     assert!(failed > 1, "{failed} reads failed");
 }
@@ -258,8 +261,8 @@ fn one_flipped_byte_beside_a_lost_manifest_costs_one_record() {
             costly.push((place, left));
         }
     }
-    // But of the ORIGIN frame of an output, one for each: without it there is no telling whether
-    // the output was finished.
+    // Except for the ORIGIN frame of an output, one for each: without it nothing shows whether the
+    // output was finished.
     assert!(costly.len() <= 2, "of {all} records there are {costly:?}");
 }
 
@@ -323,8 +326,8 @@ fn of_two_outputs_with_one_number_the_one_that_was_finished_counts() {
     }
 }
 
-/// A segment that could not be set aside has left its header where it was to be, and its number is
-/// given to the next one.
+/// A segment that could not be set aside has left its header in the extent, and its id is given to
+/// the next one.
 #[test]
 fn a_header_that_was_left_behind_takes_the_place_of_no_segment_with_its_number() {
     let (image, extent) = (compacted().image(), EXTENT as usize);
@@ -354,7 +357,7 @@ fn a_header_that_was_left_behind_takes_the_place_of_no_segment_with_its_number()
     assert!(segments > 2, "{segments} segments");
 }
 
-/// A number that was given out again may be that of a segment which compaction has replaced since.
+/// An id that was given out again may be that of a segment which compaction has replaced since.
 #[test]
 fn a_header_that_was_left_behind_brings_back_no_segment_that_was_replaced() {
     let (mut image, extent) = (compacted().image(), EXTENT as usize);
@@ -367,7 +370,7 @@ fn a_header_that_was_left_behind_brings_back_no_segment_that_was_replaced() {
     let gone: Vec<u32> = (1..=newest).filter(|id| !is_there(id)).collect();
     assert!(gone.len() > 3, "{gone:?}");
     let mut told = Vec::new();
-    // None, each by itself, and all of them.
+    // None, each alone, and all of them.
     for ids in [&[][..]].into_iter().chain(gone.chunks(1)).chain([gone.as_slice()]) {
         let mut left = image.clone();
         for &id in ids {
@@ -379,7 +382,7 @@ fn a_header_that_was_left_behind_brings_back_no_segment_that_was_replaced() {
             left[at..at + SEGMENT_HEADER_LEN as usize].copy_from_slice(&header.encode());
         }
         let disk = SimDisk::untracked(left);
-        // Twice: what the first salvage takes over, the second must not believe either.
+        // Twice: the second salvage must not trust what the first one took over.
         for round in 0..2 {
             lose_manifest(&disk);
             let log = open(&disk);
@@ -449,7 +452,7 @@ fn a_read_that_fails_in_a_check_of_everything_is_no_damage() {
 fn listed(log: &RunLog, agent: &str, limit: usize) -> Vec<String> {
     let (mut runs, mut cursor) = (Vec::new(), None);
     loop {
-        let page = log.runs(agent, cursor.as_ref(), limit).unwrap();
+        let page = log.list_runs(&RunQuery::new().agent(agent).limit(limit).after(cursor)).unwrap();
         runs.extend(page.runs.iter().map(|run| run.run.to_string()));
         cursor = page.next;
         if cursor.is_none() {
@@ -465,11 +468,10 @@ fn runs_of_which_the_beginning_is_lost_push_no_run_out_of_a_list() {
         let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
         let clock = SimClock::new(Timestamp(1000));
         let options = || {
-            let environment = Environment {
-                clock: Arc::new(clock.clone()),
-                entropy: Arc::new(SimEntropy::new(7)),
-                boot_id: None,
-            };
+            let environment = Environment::system()
+                .clock(Arc::new(clock.clone()))
+                .entropy(Arc::new(SimEntropy::new(7)))
+                .boot_id(None);
             options(&background).index(index).environment(environment)
         };
         let log = options().create_storage(Arc::new(disk.clone())).unwrap();
@@ -499,7 +501,7 @@ fn runs_of_which_the_beginning_is_lost_push_no_run_out_of_a_list() {
         if late {
             start(&log, "in progress");
         }
-        // What is known of when they began changes as they go on, at times of their own.
+        // The known creation times change as the runs continue, at different times.
         for (run, at) in [("lost 1", 10), ("lost 2", 20)] {
             let record = NewRecord::new(b"later").at(Timestamp(at));
             let _ = log.append_to("agent", run, &record, Allow::nothing()).unwrap();

@@ -1,4 +1,4 @@
-//! Files that check and yet say what no writer would say: inputs that the fuzzer found.
+//! Valid files that no writer would write: inputs that the fuzzer found.
 
 use std::io;
 use std::sync::Arc;
@@ -56,8 +56,8 @@ fn a_superblock_that_points_to_no_possible_manifest_costs_neither_memory_nor_rec
     }
 }
 
-/// A store with one segment of `extent` bytes, of which the rest is filled by `fill`: it is given
-/// the last frame there is, its salt, and the bytes from the segment's start on.
+/// A store with one segment of `extent` bytes, whose rest `fill` fills: it gets the last frame, its
+/// salt, and the bytes from the segment's start on.
 fn with_frames(
     extent: u64,
     mut fill: impl FnMut(FrameHeader, u64, &mut [u8]),
@@ -85,7 +85,7 @@ fn with_frames(
     Arc::new(MemoryStorage::from_bytes(bytes))
 }
 
-/// With a look at all that follows for each of them it takes minutes.
+/// If each of them were followed by a look at all others, it would take minutes.
 #[test]
 fn a_segment_full_of_frames_that_do_not_check_is_opened_in_time_that_grows_with_its_length() {
     let extent: u32 = 64 << 20;
@@ -98,7 +98,7 @@ fn a_segment_full_of_frames_that_do_not_check_is_opened_in_time_that_grows_with_
             header.durable.offset = extent - 1;
             while header.position.offset < extent - 2 * step {
                 header.lsn.0 += 1;
-                // In front of a gap, a record is missing.
+                // Before a gap, a record is missing.
                 header.seq.0 += 1 + u64::from(gaps);
                 let at = header.position.offset as usize;
                 segment[at..at + FRAME_HEADER_LEN].copy_from_slice(&header.encode(salt));

@@ -1,8 +1,8 @@
-//! Stores in which any fields were changed, with every checksum above them right again: no panic,
-//! no work and no memory without bound, and what such a store acknowledges stays.
+//! Stores in which any fields were changed, with every checksum above them corrected: no panic, no
+//! unbounded work or memory, and what such a store acknowledges stays.
 //!
-//! What the format says of such stores is little (section 2 of FORMAT.md), and what the engine
-//! makes of them is tested no further: they may lose anything that they had.
+//! The format promises little for such stores (section 2 of FORMAT.md), and the tests check nothing
+//! else: they may lose any of their old data.
 //!
 //! - `RUNLOG_HOSTILE`: how many stores.
 //! - `RUNLOG_HOSTILE_SEED`: the first of their seeds; a failure names its own.
@@ -16,7 +16,7 @@ use super::support::campaign::variable;
 /// Few enough for a plain `cargo test`.
 const STORES: u64 = 300;
 
-/// The input of a seed: mostly a few changes.
+/// The input of a seed: usually a few changes.
 fn input(seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::for_case(2026, seed);
     let changes = match random.index(5) {
@@ -28,7 +28,7 @@ fn input(seed: u64) -> Vec<u8> {
     input
 }
 
-/// Says which store it was.
+/// Prints which store it was.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -57,7 +57,7 @@ fn whatever_a_store_says_of_itself_it_keeps_what_it_acknowledges_and_works_withi
     assert!(stores < 100 || wrote > stores / 2, "{wrote} of {stores} took records");
 }
 
-/// What was wrong once: inputs that the fuzzer and the campaign found.
+/// Inputs that the fuzzer and the campaign found, and that failed once.
 #[test]
 fn inputs_that_were_found_do_no_harm_any_more() {
     let found: [&[u8]; 6] = [

@@ -1,9 +1,9 @@
-//! Disks that refuse: failed syncs, failed and short writes, no space.
+//! Disks that fail: failed syncs, failed and short writes, no space.
 //!
-//! After a failed write or sync nothing more is acknowledged (I10), reads go on, and opening the
-//! store again recovers everything that was acknowledged before. A full disk is no failure: the
-//! append that meets it is refused as a whole, runs can still be ended, and appends work again when
-//! space returns.
+//! After a failed write or sync nothing more is acknowledged (I10), reads still work, and opening
+//! the store again recovers everything that was acknowledged before. A full disk is not a failure:
+//! the append that meets it is refused as a whole, runs can still be ended, and appends work again
+//! when there is space.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use runlog::format::map::superblock::Superblock;
 use runlog::storage::Storage;
 use runlog::{
     Allow, Durability, Error, ExtentNo, IndexRecovery, Metadata, NewRecord, Outcome, Retention,
-    RunLog,
+    RunLog, RunQuery,
 };
 use runlog_sim::{Fault, SimDisk, SplitMix64, Survivors};
 
@@ -33,7 +33,7 @@ fn fail_at(number: usize, fault: Fault, seed: u64) -> World {
             if world.failure.is_none() {
                 world.delete_run();
             }
-            // What succeeds then says nothing of the call that failed.
+            // Later success says nothing about the failed call.
             if world.failure.is_none() {
                 world.checkpoint();
             }
@@ -49,7 +49,7 @@ fn fail_at(number: usize, fault: Fault, seed: u64) -> World {
 fn assert_poisoned(log: &RunLog) {
     let refused = |result: Result<(), Error>| matches!(result, Err(Error::Poisoned));
     let allow = Allow::everything();
-    // A policy can still be asked for its plan; nothing of it is done.
+    // A policy can still be planned, but not carried out.
     let policy = Retention::new().max_bytes(1);
     let plan = log.gc_plan(&policy).unwrap();
     let collected = log.gc(&policy).map(|_| ());
@@ -62,7 +62,7 @@ fn assert_poisoned(log: &RunLog) {
     assert!(refused(appended.map(|_| ())));
     let ended = log.end_run("agent-9", "ended", &Outcome::completed(), allow);
     assert!(refused(ended.map(|_| ())));
-    for summary in log.all_runs(None, 100).unwrap().runs {
+    for summary in log.list_runs(&RunQuery::new().limit(100)).unwrap().runs {
         let name = (&summary.agent, &summary.run);
         let (agent, run) = (summary.agent.as_str(), summary.run.as_str());
         let record = NewRecord::new(b"x");
@@ -76,7 +76,7 @@ fn assert_poisoned(log: &RunLog) {
     }
 }
 
-/// Everything is there that must be, live, after a kill, and after a power loss.
+/// Everything that must be there is there: live, after a kill, and after a power loss.
 fn assert_nothing_lost(world: World, seed: u64, what: &str) {
     let acknowledged = world.disk.op_count();
     let all = world.model.events.len();
@@ -102,8 +102,8 @@ fn assert_nothing_lost(world: World, seed: u64, what: &str) {
         let image = disk.crash(survivors, seed);
         reopen(image, &other, least, &format!("power loss, {survivors:?}"));
     }
-    // What is found on the same disk and boot is durable from then on, also where a failed sync
-    // dropped it.
+    // What the opening found on the same disk and boot is durable from then on, even if a failed
+    // sync dropped it.
     let fail = |error: String| -> ! { panic!("{what}, opened once more: {error}") };
     let (gate, log) = open(&disk, &machine).unwrap_or_else(|error| fail(error));
     let found = model.check(&log, least, all).unwrap_or_else(|error| fail(error));
@@ -135,7 +135,7 @@ fn fail_many(seed: u64, fault_of: impl Fn(&mut SplitMix64) -> Fault) {
                 assert_poisoned(world.log());
                 assert_nothing_lost(world, random.next_u64(), &what);
             }
-            // What failed could be done without: the index, or space set aside ahead of time.
+            // The failed call was not essential: the index, or space set aside ahead of time.
             Ok(_) => {
                 let (_gate, log) = {
                     let Abandoned { disk, machine, .. } = world.abandon();
@@ -234,7 +234,7 @@ fn full_disk(seed: u64) {
     }
     let all = |world: &World| world.model.events.len();
     world.model.check(world.log(), all(&world), all(&world)).unwrap();
-    // The space that is kept back lets every run end.
+    // The reserve lets every run end.
     for run in world.running() {
         world.end(run, true);
         assert!(world.failure.is_none(), "seed {seed}: {:?}", world.failure);
@@ -253,7 +253,7 @@ fn full_disk(seed: u64) {
     check_whole(world.log()).unwrap();
 }
 
-/// Gives the blocks of free extents back, as other files would take them; no more are to be had.
+/// Releases the blocks of free extents, as if other files took them; there is no more space.
 fn fill_up(disk: &SimDisk) {
     let image = disk.image();
     let slots = [4096, 8192].map(|at| Superblock::decode(&image[at..at + 4096]));
@@ -309,7 +309,7 @@ fn a_store_opens_on_a_disk_that_was_full_when_the_power_went_and_runs_can_be_del
                     let found = model.check(&log, least, most).map(|_| ());
                     found.and_then(|()| check_whole(&log)).unwrap_or_else(|error| fail(error));
                 }
-                let runs = log.all_runs(None, 100).unwrap().runs;
+                let runs = log.list_runs(&RunQuery::new().limit(100)).unwrap().runs;
                 if let Some(run) = runs.iter().find(|run| run.status.is_ended() && !run.held) {
                     let name = (run.agent.as_str(), run.run.as_str());
                     log.delete_run(name).unwrap_or_else(|error| fail(error.to_string()));
@@ -327,8 +327,9 @@ fn a_store_opens_on_a_disk_that_was_full_when_the_power_went_and_runs_can_be_del
     assert!(deleted > 100 && torn > 10, "{deleted} deleted, {torn} torn");
 }
 
-/// A virtual machine that is resumed, or a volume that is set back, has the boot id and no page
-/// cache: then it is as after a power loss, but for one hole at most, which is told.
+/// A virtual machine that is resumed, or a volume that is set back, has the same boot id but no
+/// page cache: then recovery is as after a power loss, except for at most one hole, which is
+/// reported.
 #[test]
 fn a_boot_id_that_outlives_the_page_cache_leaves_a_prefix_or_tells_of_the_hole() {
     let (mut prefixes, mut told) = (0, 0);

@@ -1,17 +1,16 @@
-//! Killed processes: what was acknowledged is there afterwards, whatever was going on.
+//! Killed processes: everything that was acknowledged is there afterwards, whatever was running.
 //!
 //! Goal: no record that was acknowledged at Process or Disk level is missing or changed after its
 //! process was killed, no run is out of order, and what was deleted stays deleted.
 //!
-//! Method: a child process appends to one real file with eight threads, and tells of each
-//! acknowledgement, and of each activity of the engine, through a pipe. The parent kills it with
+//! Method: a child process appends to one real file with eight threads, and reports each
+//! acknowledgement, and each activity of the engine, through a pipe. The parent kills it with
 //! SIGKILL: after a random number of acknowledgements, or when the engine begins a roll, a seal, a
-//! checkpoint of the index or a recovery. Some of those kills hit whatever the engine has come to
-//! by then; for others the child has been told to stop at a point within the activity, so that a
-//! known share of all kills lands there whatever the machine's timing is. Then the parent opens
-//! the file, or a copy of it as it was left, and compares everything with bytes that it makes from
-//! the seed. The same file goes on to the next child. `RUNLOG_KILLS` sets the number of kills,
-//! `RUNLOG_KILL_SEED` the seed.
+//! checkpoint of the index or a recovery. Some of these kills hit the engine wherever it is by
+//! then; for others the child stops at a point within the activity, so that a known share of all
+//! kills hits that point on any machine. Then the parent opens the file, or a copy of it, and
+//! compares everything with bytes that it makes from the seed. The next child continues with the
+//! same file. `RUNLOG_KILLS` sets the number of kills, `RUNLOG_KILL_SEED` the seed.
 
 use std::io::{BufReader, PipeReader, Read};
 use std::path::{Path, PathBuf};
@@ -29,14 +28,14 @@ mod model;
 mod script;
 mod worker;
 
-/// What the engine does in the middle of which at least a fifth of the kills must land.
+/// The activities within which at least a fifth of the kills must hit.
 const AIMS: [Activity; 4] =
     [Activity::Roll, Activity::Seal, Activity::IndexCheckpoint, Activity::Recovery];
 /// One kill in this many finds the child stopped within a compaction.
 const COMPACTION: u64 = 8;
-/// A child that did not come to where the parent waits for it is killed after this many messages.
+/// A child that does not reach the point where the parent waits is killed after this many messages.
 const PATIENCE: u64 = 200_000;
-/// The file stays below this length: deleted runs give their space back.
+/// The file stays below this length: deleted runs free their space.
 const LONGEST_FILE: u64 = 96 << 20;
 
 /// When a child is killed.
@@ -51,8 +50,8 @@ enum Plan {
 }
 
 impl Plan {
-    /// Of eight kills two find the child stopped within an activity and one within a compaction,
-    /// one is aimed at an activity, and four are at any time.
+    /// Of eight kills, two find the child stopped within an activity and one within a compaction,
+    /// one is aimed at an activity, and four come at any time.
     fn choose(kill: u64, random: &mut SplitMix64) -> Self {
         if kill % COMPACTION == 3 {
             let (activity, events) = (Activity::Compaction, random.below(4));
@@ -73,7 +72,7 @@ impl Plan {
     }
 }
 
-/// What a child told before it died.
+/// What a child reported before it died.
 #[derive(Debug, Default)]
 struct Death {
     /// Activities that had begun and not ended.
@@ -214,14 +213,14 @@ impl Harness {
         (command.spawn().unwrap(), reader)
     }
 
-    /// Opens what the child left and compares it. Mostly a copy, so that the next child finds the
-    /// file as it was left; now and then the file itself.
+    /// Opens the file of the child and compares it. Usually a copy, so that the next child finds
+    /// the original; sometimes the file itself.
     fn check(&mut self, kill: u64, plan: Plan) {
         let context = format!("after kill {kill} ({plan:?}), seed {}", self.seed);
         let names: Vec<_> =
             self.dir.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
         if !self.store().exists() {
-            // It was killed before the store was there.
+            // It was killed before the store existed.
             assert!(names.is_empty(), "{names:?} {context}");
             return;
         }

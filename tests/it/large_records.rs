@@ -2,8 +2,8 @@
 //! written, moved, deleted and damaged.
 //!
 //! [`Meanwhile`] is a clock that does something else when it is asked for the k-th time. Between
-//! two chunks of a record the engine asks with no lock held, so this is what another thread does
-//! at that moment, each time at the same one.
+//! two chunks of a record the engine asks it without a lock, so this does what another thread could
+//! do at that moment, and always at the same one.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -72,11 +72,12 @@ fn options(clock: &Arc<Meanwhile>) -> Options {
         .extent_size(EXTENT as u64)
         .background(false)
         .compaction(Compaction::new().automatic(false))
-        .environment(Environment {
-            clock: clock.clone(),
-            entropy: Arc::new(SimEntropy::new(1)),
-            boot_id: Some(BootId([7; 16])),
-        })
+        .environment(
+            Environment::system()
+                .clock(clock.clone())
+                .entropy(Arc::new(SimEntropy::new(1)))
+                .boot_id(Some(BootId([7; 16]))),
+        )
 }
 
 fn create() -> (Arc<Meanwhile>, RunLog) {
@@ -139,13 +140,13 @@ fn policies_and_holds_say_nothing_of_a_document_that_is_being_written() {
         assert!(other.gc_plan(&policy).unwrap().evict.is_empty());
         assert!(other.gc(&policy).unwrap().plan.evict.is_empty());
         assert_eq!(other.held_runs().unwrap().len(), 1);
-        assert_eq!(other.list("space", "", None, 10).unwrap().documents.len(), 0);
-        assert!(other.get("space", "key").unwrap().is_none());
+        assert_eq!(other.docs().list("space", "", None, 10).unwrap().documents.len(), 0);
+        assert!(other.docs().get("space", "key").unwrap().is_none());
     });
     let large = noise(2, 50_000);
-    log.put("space", "key", &NewRecord::new(&large)).unwrap();
+    log.docs().put("space", "key", &NewRecord::new(&large)).unwrap();
     assert!(clock.is_over());
-    assert!(*log.get("space", "key").unwrap().unwrap().payload() == *large);
+    assert!(*log.docs().get("space", "key").unwrap().unwrap().payload() == *large);
     assert_clean(&log);
 }
 
@@ -253,13 +254,13 @@ fn on_a_full_disk_large_writes_leave_nothing_behind_that_takes_space() {
         for attempt in 0..6 {
             let refused = match attempt % 3 {
                 0 => run.append(&large).map(drop),
-                1 => log.put("space", "key", &NewRecord::new(&large)).map(drop),
+                1 => log.docs().put("space", "key", &NewRecord::new(&large)).map(drop),
                 _ => run.append_batch(&[NewRecord::new(&large), NewRecord::new(b"x")]).map(drop),
             };
             assert!(matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
             taken.push(disk.allocated());
         }
-        // What is set aside for other writes may have got its space after the first refusal.
+        // Segments for other writes may have got their space after the first refusal.
         let set_aside = 2 * 65_536;
         assert!(taken.iter().all(|taken_now| *taken_now <= taken[0] + set_aside), "{taken:?}");
         assert_eq!(payloads(&log, "run").len(), 1);
@@ -276,21 +277,21 @@ fn a_document_that_a_full_disk_breaks_off_takes_no_space() {
     let log = options(&clock).create_storage(Arc::new(disk.clone())).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
     let other = disk.clone();
-    // Somebody else takes the space while the record is written.
+    // Another program takes the space while the record is written.
     let filler = log.clone();
     clock.at(3, move || {
         other.set_capacity(other.allocated());
         let run = filler.writer(("agent", "run")).unwrap();
         while run.append(&[7; 5000]).is_ok() {}
     });
-    let refused = log.put("space", "key", &NewRecord::new(&noise(2, 300_000)));
+    let refused = log.docs().put("space", "key", &NewRecord::new(&noise(2, 300_000)));
     assert!(clock.is_over() && matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
-    assert!(log.get("space", "key").unwrap().is_none());
+    assert!(log.docs().get("space", "key").unwrap().is_none());
     disk.set_capacity(u64::MAX);
     let empty = log.verify().unwrap();
     assert!(empty.is_clean(), "{:?}", empty.problems);
-    log.put_if("space", "key", &NewRecord::new(b"value"), Expected::Absent).unwrap();
-    assert_eq!(*log.get("space", "key").unwrap().unwrap().payload(), *b"value");
+    log.docs().put_if("space", "key", &NewRecord::new(b"value"), Expected::Absent).unwrap();
+    assert_eq!(*log.docs().get("space", "key").unwrap().unwrap().payload(), *b"value");
     drop(run);
     log.close().unwrap();
 }

@@ -1,8 +1,8 @@
 //! Lists of runs and agents: newest first, with cursors that stay valid, the same from each source.
 //!
-//! Method: a model of plain collections says what each list must be. A store is asked in each state
-//! that answers come from: the active segment, sealed segments in memory, the index, directories
-//! without an index, a store that was opened again, and one whose index is damaged.
+//! Method: a model of plain collections gives the right answer for each list. A store is queried in
+//! each state that answers come from: the tail, sealed segments in memory, the index, directories
+//! without an index, a reopened store, and one whose index is damaged.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use runlog::format::segments::segment::SegmentHeader;
 use runlog::storage::MemoryStorage;
 use runlog::{
     AgentId, Allow, Cursor, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog,
-    RunPage, RunStatus, Timestamp,
+    RunPage, RunQuery, RunStatus, Timestamp,
 };
 use runlog_sim::{SimClock, SplitMix64};
 
 const EXTENT: u64 = 64 << 10;
 
-/// A run as the lists must have it.
+/// A run as the lists must report it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Expected {
     agent: String,
@@ -167,7 +167,7 @@ impl World {
         if close {
             log.close().unwrap();
         } else {
-            // What a killed process leaves: the bytes as they are now.
+            // What a killed process leaves: the current bytes.
             self.storage = Arc::new(MemoryStorage::from_bytes(self.storage.to_bytes()));
             drop(log);
         }
@@ -204,7 +204,7 @@ fn gather(limit: usize, mut page: impl FnMut(Option<&Cursor>) -> RunPage) -> Vec
             records: run.records,
         }));
         match found.next {
-            // The text form of a cursor is as good as the cursor.
+            // The text form of a cursor works like the cursor.
             Some(next) => cursor = Some(next.to_string().parse().unwrap()),
             None => return all,
         }
@@ -214,11 +214,24 @@ fn gather(limit: usize, mut page: impl FnMut(Option<&Cursor>) -> RunPage) -> Vec
 #[track_caller]
 fn check_lists(log: &RunLog, model: &Model) {
     for limit in [1, 3, 20, 64, 1000] {
-        let all = gather(limit, |after| log.all_runs(after, limit).unwrap());
+        let all = gather(limit, |after| {
+            log.list_runs(&RunQuery::new().limit(limit).after(after.copied())).unwrap()
+        });
         assert_eq!(all, model.newest(None), "all runs, {limit} a page");
-        let running = gather(limit, |after| log.in_progress(after, limit).unwrap());
+        let running = gather(limit, |after| {
+            log.list_runs(
+                &RunQuery::new()
+                    .status(RunStatus::InProgress)
+                    .oldest_first()
+                    .limit(limit)
+                    .after(after.copied()),
+            )
+            .unwrap()
+        });
         let status = RunStatus::InProgress;
-        let wanted: Vec<_> = model.living().filter(|run| run.status == status).cloned().collect();
+        let mut wanted = model.newest(None);
+        wanted.retain(|run| run.status == status);
+        wanted.reverse();
         assert_eq!(running, wanted, "in progress, {limit} a page");
         let mut agents: Vec<AgentId> = Vec::new();
         loop {
@@ -232,11 +245,14 @@ fn check_lists(log: &RunLog, model: &Model) {
         let wanted: Vec<&str> = model.agents().into_iter().collect();
         assert_eq!(agents.iter().map(AgentId::as_str).collect::<Vec<_>>(), wanted);
         for agent in wanted {
-            let runs = gather(limit, |after| log.runs(agent, after, limit).unwrap());
+            let runs = gather(limit, |after| {
+                log.list_runs(&RunQuery::new().agent(agent).limit(limit).after(after.copied()))
+                    .unwrap()
+            });
             assert_eq!(runs, model.newest(Some(agent)), "runs of {agent}, {limit} a page");
         }
     }
-    assert!(log.runs("nobody", None, 10).unwrap().runs.is_empty());
+    assert!(log.list_runs(&RunQuery::new().agent("nobody").limit(10)).unwrap().runs.is_empty());
     for run in model.living() {
         assert_eq!(log.agent_of(&run.run).unwrap(), run.agent.as_str());
         let summary = log.run(&run.run).unwrap();
@@ -271,7 +287,7 @@ fn lists_follow_the_model(index: bool) {
     }
     assert!(world.log().stats().unwrap().sealed_segments > 0);
     assert!(world.log().verify().unwrap().is_clean());
-    // And the other way round: with the index that was not there, or without the one that was.
+    // And the reverse: with the index that was missing, or without the one that existed.
     world.index = !index;
     world.reopen(true);
     world.check();
@@ -297,7 +313,7 @@ fn runs_of_the_same_time_are_listed_the_later_started_first() {
         world.start_as("agent", &format!("run-{number}"));
     }
     let names = |world: &World| {
-        let page = world.log().runs("agent", None, 100).unwrap();
+        let page = world.log().list_runs(&RunQuery::new().agent("agent").limit(100)).unwrap();
         page.runs.iter().map(|run| run.run.to_string()).collect::<Vec<_>>()
     };
     let wanted: Vec<_> = (0..10).rev().map(|number| format!("run-{number}")).collect();
@@ -346,7 +362,7 @@ fn a_run_without_a_start_is_listed_at_the_time_of_its_first_record() {
         if reopened {
             world.reopen(true);
         }
-        let page = world.log().runs("agent", None, 10).unwrap();
+        let page = world.log().list_runs(&RunQuery::new().agent("agent").limit(10)).unwrap();
         let found: Vec<_> =
             page.runs.iter().map(|run| (run.run.as_str(), run.started_at.0)).collect();
         assert_eq!(found, [("now", 1_000), ("newest", 70), ("middle", 50), ("oldest", 10)]);
@@ -355,7 +371,7 @@ fn a_run_without_a_start_is_listed_at_the_time_of_its_first_record() {
     }
 }
 
-/// Goal: a cursor neither repeats nor skips a run that was there all along, whatever is started,
+/// Goal: a cursor neither repeats nor skips a run that exists all the time, whatever is started,
 /// ended, deleted or checkpointed between two pages.
 #[test]
 fn cursors_stay_valid_while_runs_come_and_go_between_the_pages() {
@@ -368,14 +384,17 @@ fn cursors_stay_valid_while_runs_come_and_go_between_the_pages() {
         let (mut seen, mut cursor) = (Vec::new(), None);
         loop {
             let page = if agent {
-                world.log().runs("agent-1", cursor.as_ref(), 3).unwrap()
+                world
+                    .log()
+                    .list_runs(&RunQuery::new().agent("agent-1").limit(3).after(cursor))
+                    .unwrap()
             } else {
-                world.log().all_runs(cursor.as_ref(), 3).unwrap()
+                world.log().list_runs(&RunQuery::new().limit(3).after(cursor)).unwrap()
             };
             seen.extend(page.runs.iter().map(|run| run.run.to_string()));
             let Some(next) = page.next else { break };
             cursor = Some(next);
-            // Also the run that the cursor stands on may go.
+            // Even the run of the cursor may be deleted.
             let last = page.runs.last().map(|run| run.run.to_string());
             let at =
                 world.model.runs.iter().position(|run| {
@@ -420,7 +439,10 @@ fn the_runs_in_progress_are_paged_in_the_order_of_their_starts() {
         world.start_as("agent", &format!("run-{number}"));
     }
     world.reopen(true);
-    let first = world.log().in_progress(None, 50).unwrap();
+    let first = world
+        .log()
+        .list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(50))
+        .unwrap();
     assert_eq!(first.runs.len(), 50);
     assert_eq!(first.runs[49].run, "run-49");
     // Ends before and behind the cursor, and a new run.
@@ -428,7 +450,16 @@ fn the_runs_in_progress_are_paged_in_the_order_of_their_starts() {
         world.end(number);
     }
     world.start_as("agent", "run-200");
-    let rest = world.log().in_progress(first.next.as_ref(), 1000).unwrap();
+    let rest = world
+        .log()
+        .list_runs(
+            &RunQuery::new()
+                .status(RunStatus::InProgress)
+                .oldest_first()
+                .limit(1000)
+                .after(first.next),
+        )
+        .unwrap();
     let names: Vec<_> = rest.runs.iter().map(|run| run.run.to_string()).collect();
     let wanted: Vec<_> = (50..=200)
         .filter(|number| ![50, 120].contains(number))
@@ -543,8 +574,8 @@ fn with_a_destroyed_index_the_answers_are_the_same() {
     }
 }
 
-/// The library below the index does not verify pages when it reads them: a flipped bit in a key
-/// hides entries that are there. Of 2,000 flips 23 did, before the index was verified when opened.
+/// The library of the index does not verify pages when it reads them: a flipped bit in a key hides
+/// entries. Of 2,000 flips 23 did so while the index was not verified at its opening.
 #[test]
 fn a_flipped_bit_of_the_index_never_makes_a_wrong_answer() {
     let (world, bytes) = closed_store();

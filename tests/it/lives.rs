@@ -1,23 +1,23 @@
 //! Many lives in a row on one disk: operations of the whole public API, then a failure, a kill or a
-//! power cut, then the next life on what is left, with a model of what must be there.
+//! power cut, then the next life on the remaining disk, with a model of what must be there.
 //!
 //! Goal: what a life acknowledged is there in each later one, whatever failed in between: at Disk
-//! level after anything, at Process level after a kill; and what a life found when it opened the
-//! store counts as acknowledged at Disk level. No order, version or sequence is given out twice.
+//! level after anything, at Process level after a kill. What a life found at its opening counts as
+//! acknowledged at Disk level. No order, version or sequence is given out twice.
 //!
-//! Method: the disk stays the same over all lives of a round, and with it what it remembers of a
-//! failed sync: pages that reads see, and that no later sync stores. Faults hit the k-th call of a
-//! kind, some in a row, or all calls from one on, also while the store is opened. The disk fills,
-//! and has space again some lives later. In half of the lives the background work is done step by
-//! step in any order, and in the others by the calls. Between two lives a superblock or the
-//! manifest may be damaged, which costs nothing, and the boot id may stay what it was although the
-//! page cache is gone. At the end of a round something of a sealed segment is lost: whatever that
-//! costs is told, also after everything that is dead was freed.
+//! Method: the disk stays the same over all lives of a round, including its memory of a failed
+//! sync: pages that reads see and that no later sync stores. Faults hit the k-th call of a kind,
+//! some in a row, or all calls from one on, also during an opening. The disk fills, and has space
+//! again some lives later. In half of the lives the background work runs step by step in any order,
+//! and in the others the calls do it. Between two lives a superblock or the manifest may be
+//! damaged, which must lose nothing, and the boot id may stay the same although the page cache is
+//! gone. At the end of a round a part of a sealed segment is lost: everything that this affects is
+//! reported, even after all dead segments were freed.
 //!
-//! - `RUNLOG_LIVES`: how many lives there are to be.
-//! - `RUNLOG_LIVES_SEED`: where all choices come from.
-//! - `RUNLOG_LIVES_WITHOUT`: what is not to be looked at, of `numbers` and `syncs`.
-//! - `RUNLOG_LIVES_ROUND`: this round only, to look into a failure.
+//! - `RUNLOG_LIVES`: the number of lives.
+//! - `RUNLOG_LIVES_SEED`: the seed of all choices.
+//! - `RUNLOG_LIVES_WITHOUT`: checks to skip, of `numbers` and `syncs`.
+//! - `RUNLOG_LIVES_ROUND`: only this round, to investigate a failure.
 
 mod churn;
 
@@ -43,16 +43,16 @@ const SEED: u64 = 2026;
 const ROUND: u64 = 10;
 /// The operations of a life, at most.
 const STEPS: usize = 120;
-/// One round of so many begins with so many segments that the manifest outgrows its first place.
+/// One round of this many begins with so many segments that the manifest outgrows its first place.
 const LARGE: u64 = 16;
-/// One round of so many keeps what was freed.
+/// One round of this many keeps freed extents.
 const KEEPING: u64 = 4;
 /// What the header of a segment begins with.
 const HEADER: &[u8] = b"RLOGSEG1";
-/// A disk that refused so many calls in one life has space again.
+/// A disk that refused this many calls in one life has space again.
 const REFUSALS: usize = 6;
 
-/// How often what happened.
+/// How often each event happened.
 #[derive(Debug, Default)]
 struct Tally {
     lives: u64,
@@ -63,7 +63,7 @@ struct Tally {
     survived: u64,
     /// Calls that a full disk refused.
     refused: u64,
-    /// Lives in which nothing but space failed, so that what is refused must leave nothing.
+    /// Lives in which only space was missing, so that refused calls must leave nothing.
     filled: u64,
     failed_opens: u64,
     lost_events: u64,
@@ -96,7 +96,7 @@ impl Tally {
     }
 }
 
-/// Says where a failure was, and how to see it again.
+/// Prints where a failure was, and how to repeat it.
 struct Place {
     seed: u64,
     round: u64,
@@ -117,23 +117,23 @@ impl Drop for Place {
     }
 }
 
-/// One disk, and who lives on it.
+/// One disk, and its current life.
 struct Story {
     world: World,
     random: SplitMix64,
     place: Place,
-    /// So many events must be there when it is opened next.
+    /// How many events must be there at the next opening.
     least: usize,
-    /// Power is to be lost before the store is opened next.
+    /// The power must fail before the next opening.
     must_be_cut: bool,
-    /// What the disk held when power was lost, if the boot id stayed what it was.
+    /// The contents of the disk when the power failed, if the boot id stayed the same.
     outlived: Option<Vec<u8>>,
     /// The disk fills in this life, and nothing else fails.
     fills: bool,
     /// Calls of this life that a full disk refused.
     refusals: usize,
-    /// In all lives but the first what was freed stays in the file as it was, and the manifest is
-    /// lost more often: what is left over meets a salvage.
+    /// In all lives but the first, freed extents stay in the file unchanged, and the manifest is
+    /// lost more often: so a salvage meets old contents.
     keeps: bool,
     without: String,
 }
@@ -228,8 +228,8 @@ impl Story {
         self.world.machine.clock.advance(nanos);
     }
 
-    /// A life: operations until something fails or the dice say that it is over; then another
-    /// process opens the store.
+    /// A life: operations until something fails or chance ends it; then another process opens the
+    /// store.
     fn live(&mut self, tally: &mut Tally) {
         tally.lives += 1;
         self.place.what += "\n  a life";
@@ -274,13 +274,13 @@ impl Story {
         self.next(tally);
     }
 
-    /// Deletes everything, which works and gives space back whatever failed before.
+    /// Deletes everything, which works and frees space whatever failed before.
     fn empty(&mut self, tally: &mut Tally) {
         self.world.disk.clear_faults();
         self.give_space();
         self.world.empty();
         let failure = &self.world.failure;
-        // A failed sync or write may not have been met yet.
+        // A failed sync or write may not have been noticed yet.
         let poisoned = matches!(failure, Some(Error::Poisoned));
         let fits = failure.is_none() || poisoned || self.world.is_gone();
         assert!(fits, "emptying: {failure:?}");
@@ -293,7 +293,7 @@ impl Story {
         self.world.disk.set_capacity(u64::MAX);
     }
 
-    /// A call failed. Whoever can goes on.
+    /// Handles a failed call: continues if possible.
     fn go_on(&mut self, tally: &mut Tally) -> bool {
         if self.world.is_gone() {
             return false;
@@ -301,7 +301,7 @@ impl Story {
         self.world.disk.clear_faults();
         if let Some(Error::DiskFull { .. }) = self.world.failure {
             (self.refusals, tally.refused) = (self.refusals + 1, tally.refused + 1);
-            // A disk that fills in the middle of a call may not let it be refused as a whole.
+            // If a disk fills within a call, the call may not be refused as a whole.
             self.world.only_fills |= self.fills;
             if self.refusals == REFUSALS {
                 self.give_space();
@@ -322,7 +322,7 @@ impl Story {
         }
     }
 
-    /// Decides what is going to fail, and when.
+    /// Decides what will fail, and when.
     fn plan_faults(&mut self) {
         let disk = self.world.disk.clone();
         let fault = self.some_fault();
@@ -331,7 +331,7 @@ impl Story {
             true => 7,
             false => self.random.below(12),
         };
-        // What a failed sync dropped is looked at by a power cut only.
+        // Only a power cut shows what a failed sync dropped.
         self.must_be_cut = way < 4 && self.without("syncs");
         self.world.only_fills = way == 6;
         self.place.what += &format!(", faults {way} {fault:?} at {soon}");
@@ -366,7 +366,7 @@ impl Story {
         }
     }
 
-    /// Lets go of the store, in one of several ways.
+    /// Drops the store, in one of several ways.
     fn end(&mut self, tally: &mut Tally) {
         let ending = match self.random.below(6) {
             _ if self.must_be_cut => "cut",
@@ -433,7 +433,8 @@ impl Story {
             }
             let opened = self.world.try_open(limit);
             if let Err(error) = opened {
-                // Without its manifest a store may need one extent to open; it says so, untouched.
+                // Without its manifest a store may need one extent to open; it reports that and
+                // stays unchanged.
                 let needs_extent = harmed && error.is_disk_full();
                 assert!(faulty || needs_extent, "the store does not open: {error}");
                 if needs_extent {
@@ -478,7 +479,7 @@ impl Story {
         }
     }
 
-    /// Damages what tells of the segments, now and then.
+    /// Sometimes damages a superblock or the manifest.
     fn harm(&mut self) -> bool {
         if self.random.below(if self.keeps { 3 } else { 6 }) != 0 {
             return false;
@@ -487,18 +488,18 @@ impl Story {
         self.place.what += &format!(", damaged {harm:?}");
         harm.on_disk(&self.world.disk, &mut self.random);
         if harm.has_slot() {
-            // It may be the only one that promised the numbers of what a power cut took.
+            // It may be the only one that promised the numbers which a power cut took.
             self.world.given = Given::default();
         }
         true
     }
 
-    /// Whether the store takes what a power cut left for what a kill left, since the boot id is the
-    /// same and there is one hole only, as damage makes it too. It says so; what is behind the hole
-    /// is then no prefix any more.
+    /// Whether the store takes the result of a power cut for that of a kill, since the boot id is
+    /// the same and there is only one hole, as damage would make it too. It reports the hole; the
+    /// records behind it are then not a prefix.
     fn is_believed_in_vain(&self) -> bool {
         let report = self.world.log().recovery_report();
-        // Of a record that has a part in the hole it is said that this is missing.
+        // For a record with a part in the hole, that part is reported as missing.
         let is_hole = |it: &&Corruption| {
             matches!(it.place, Damaged::Frame(_)) && it.damage != Damage::Missing
         };
@@ -515,8 +516,8 @@ impl Story {
         self.place.what += ", on another boot after all";
     }
 
-    /// Something of a sealed segment is lost while nobody looks. What that costs is told, also when
-    /// all that is dead has been freed, and when the store was opened once more.
+    /// A part of a sealed segment is lost while the store is closed. Everything that this affects
+    /// is reported, also when all dead segments have been freed, and after another opening.
     fn lose_something(&mut self, tally: &mut Tally) {
         if !self.world.try_close() {
             return;
@@ -547,7 +548,7 @@ impl Story {
     fn choose_machine(&mut self) {
         let seed = self.random.next_u64();
         let machine = &mut self.world.machine;
-        // The same randomness twice is no reason to lose anything.
+        // The same randomness twice must not lose anything.
         let repeated = seed % 4 == 0;
         machine.entropy = SimEntropy::new(if repeated { self.place.round } else { seed });
         machine.tail_writer = if seed & 16 == 0 { TailWriter::Pwrite } else { TailWriter::Mapped };

@@ -1,5 +1,6 @@
-//! One writer at a time: who comes second is told who is first, and nothing is lost; a killed
-//! writer locks nobody out; the file is its owner's alone, and alone in its folder.
+//! One writer at a time: a second one is told who holds the store, and nothing is lost; a killed
+//! writer locks nobody out; only the owner can access the file, and the folder contains nothing
+//! else.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -70,7 +71,8 @@ fn of_several_openers_at_once_one_wins_and_the_others_are_told_who() {
         for opened in at_once(6, |_| options().open(&path)) {
             match opened {
                 Ok(log) => won.push(log),
-                // The winner may not have come to write its name yet; a former one may be there.
+                // The winner may not have written its name yet; that of an earlier one may be
+                // there.
                 Err(Error::Busy { path: named, owner }) => {
                     assert_eq!(named, path);
                     assert!(owner.is_none_or(|owner| owner.pid == std::process::id()));
@@ -100,7 +102,7 @@ fn a_second_handle_in_the_same_process_is_busy_until_the_first_is_gone() {
             }
             other => panic!("{other:?}"),
         }
-        // The refused one has let nothing go.
+        // The refused handle has released nothing.
         let _ = log.start_run("agent", "run", ()).unwrap().append(b"still ours").unwrap();
     }
     let clone = log.clone();
@@ -116,7 +118,7 @@ fn the_lock_is_one_of_the_open_file() {
     let path = dir.path().join("store");
     let _log = options().create(&path).unwrap();
     let inode = format!(":{} ", path.metadata().unwrap().ino());
-    // The list may skip a line when other locks come and go while it is read.
+    // The list may skip a line when other locks change while it is read.
     let found = (0..1_000).find_map(|_| {
         let locks = std::fs::read_to_string("/proc/locks").unwrap();
         locks.lines().find(|line| line.contains(&inode)).map(str::to_string)

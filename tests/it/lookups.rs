@@ -1,4 +1,4 @@
-//! Looking runs up again: what stays in memory of a lookup changes no answer.
+//! Looking runs up again: cached lookups change no answer.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ fn records(log: &RunLog, run: &str) -> Vec<(u64, Vec<u8>)> {
     trace.map(|record| (record.seq().0, record.payload().to_vec())).collect()
 }
 
-/// Runs of one segment, of two and of many; more than stay in memory, or all of them.
+/// Runs of one segment, of two and of many; more than the cache keeps, or all of them.
 fn filled(kept: usize) -> (RunLog, Vec<String>) {
     let options = Options::new().extent_size(64 << 10).background(false).lookup_cache(kept);
     let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();

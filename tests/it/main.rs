@@ -1,4 +1,4 @@
-//! Behaviour of the store through its public API. The list of modules is the index.
+//! The behaviour of a store through its public API. The list of modules is the index.
 
 #![allow(
     clippy::pedantic,
@@ -7,23 +7,28 @@
     reason = "tests count and compare; the strict lints are for what ships"
 )]
 
+mod backups;
 mod bad_input;
 mod basics;
 mod bit_flips;
 mod broken_off;
 mod closing;
 mod compressed;
+mod deferred;
 mod documents;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod durability;
 mod every_call;
 #[cfg(target_os = "linux")]
 mod ext3;
+mod following;
+mod following_on;
 #[cfg(target_os = "linux")]
 mod forks;
 mod format_golden;
 mod full_disk;
 mod harmed;
+mod health;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod hostile;
 mod hostile_structures;
@@ -33,21 +38,31 @@ mod large_records;
 mod lists;
 mod lives;
 mod locking;
+mod looks;
 mod lookups;
+mod making;
 mod memory_storage;
 mod model;
 mod moments;
 #[cfg(target_os = "linux")]
 mod mounts;
+mod observed;
+#[cfg(target_os = "linux")]
+mod only_read;
+mod overtaken;
 mod pairs;
+mod panics;
 mod poison;
 mod power_cuts;
+mod queries;
 mod readers;
 mod reading;
 mod readme;
 mod refused;
 mod reopening;
+mod replicas;
 mod retention;
+mod salvage;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod scale;
 mod space;
@@ -58,5 +73,4 @@ mod tail_writers;
 #[cfg(target_os = "linux")]
 mod tmpfs;
 mod trust;
-mod values;
 mod waiting_reads;

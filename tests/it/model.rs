@@ -1,18 +1,18 @@
 //! A model test of retention and compaction: random operations against a store, and the same
 //! operations against plain collections.
 //!
-//! Goal: whatever is appended, held, deleted, evicted, moved, and lost in crashes, the store says
-//! what the model says; no run in progress and no held run ever goes, and each record keeps its
-//! bytes.
+//! Goal: whatever is appended, held, deleted, evicted, moved, and lost in crashes, the store
+//! answers like the model; runs in progress and held runs are never deleted, and each record keeps
+//! its bytes.
 //!
-//! Method: rounds of a few thousand operations, each on a fresh store with the smallest extents on
-//! a simulated disk. The answer of each operation is compared with the model's, and every few
-//! hundred operations everything that can be seen of the store. What a policy does is found by an
-//! oracle in `model/policy.rs`, which knows nothing of the engine.
+//! Method: rounds of a few thousand operations, each on a new store with the smallest extents on a
+//! simulated disk. The answer of each operation is compared with the model's and, every few hundred
+//! operations, everything visible in the store. An oracle in `model/policy.rs`, which does not use
+//! the engine, decides what a policy should do.
 //!
-//! - `RUNLOG_MODEL_OPS`: how many operations there are to be.
-//! - `RUNLOG_MODEL_SEED`: where all choices come from.
-//! - `RUNLOG_MODEL_ROUND`: this round only, to look into a failure.
+//! - `RUNLOG_MODEL_OPS`: the number of operations.
+//! - `RUNLOG_MODEL_SEED`: the seed of all choices.
+//! - `RUNLOG_MODEL_ROUND`: only this round, to investigate a failure.
 
 use runlog_sim::SplitMix64;
 
@@ -29,7 +29,7 @@ const SEED: u64 = 2026;
 /// The operations of one store.
 const ROUND: u64 = 5_000;
 
-/// Says where a failure was, and how to see it again.
+/// Prints where a failure was, and how to repeat it.
 struct Place {
     seed: u64,
     round: u64,

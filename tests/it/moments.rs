@@ -1,15 +1,18 @@
-//! A list is what was there at one moment of the call, whatever others do meanwhile.
+//! A list shows one moment of the call, whatever other calls do meanwhile.
 //!
-//! Method: each question is asked once for each of its reads of the storage, and at that read
-//! another handle does something: the answer must be the one of before or the one of after. The
-//! store has no index, which is read with a lock held that who writes needs.
+//! Method: each query runs once for each of its reads of the storage, and at that read another
+//! handle does something: the answer must be the one from before or the one from after. The store
+//! has no index, because the index is read under a lock that writers need.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use runlog::env::Environment;
 use runlog::storage::MemoryStorage;
-use runlog::{Allow, Error, NewRecord, Options, Outcome, Retention, RunLog, RunPage, Timestamp};
+use runlog::{
+    Allow, Error, NewRecord, Options, Outcome, Retention, RunLog, RunPage, RunQuery, RunStatus,
+    Timestamp,
+};
 use runlog_sim::{SimClock, SimDisk, SimEntropy};
 
 use super::support::background::Background;
@@ -39,7 +42,7 @@ impl Interruption {
         options.open_storage(Arc::new(storage)).unwrap()
     }
 
-    /// Calls `act` at the read with this number from here on, of those that are so long.
+    /// Calls `act` at the read with this number from here on, counting only reads of this length.
     fn plan(&self, at: usize, lens: Range<usize>, act: impl FnOnce() + Send + 'static) {
         let act: Box<dyn FnOnce() + Send> = Box::new(act);
         *self.0.lock().unwrap() = Plan { reads: 0, lens, at: Some(at), act: Some(act) };
@@ -64,11 +67,10 @@ impl Interruption {
 }
 
 fn options(index: bool) -> Options {
-    let environment = Environment {
-        clock: Arc::new(SimClock::new(Timestamp(1_000_000_000))),
-        entropy: Arc::new(SimEntropy::new(7)),
-        boot_id: None,
-    };
+    let environment = Environment::system()
+        .clock(Arc::new(SimClock::new(Timestamp(1_000_000_000))))
+        .entropy(Arc::new(SimEntropy::new(7)))
+        .boot_id(None);
     Options::new().extent_size(EXTENT).background(false).index(index).environment(environment)
 }
 
@@ -87,11 +89,11 @@ fn image(index: bool) -> Vec<u8> {
         if run == 1 || run == 3 {
             let _ = log.hold(format!("run-{run}").as_str(), "a reason").unwrap();
         }
-        let _ = log.put("space", &format!("key-{run}"), &NewRecord::new(b"value")).unwrap();
+        let _ = log.docs().put("space", &format!("key-{run}"), &NewRecord::new(b"value")).unwrap();
     }
     log.checkpoint().unwrap();
-    // In memory it has ended, for the catalog it goes on. What is in memory has its directories
-    // read when the store is opened; those of the runs in front of it are not.
+    // In memory it has ended; in the catalog it is in progress. The directories of runs in memory
+    // are read at the opening; those of the runs before it are not.
     end(&log, "run-6");
     log.close().unwrap();
     memory.to_bytes()
@@ -104,13 +106,23 @@ fn names(page: RunPage) -> String {
 type Question = fn(&RunLog) -> String;
 
 const QUESTIONS: [(&str, Question); 8] = [
-    ("in_progress", |log| names(log.in_progress(None, 100).unwrap())),
-    ("in_progress, two", |log| names(log.in_progress(None, 2).unwrap())),
-    ("all_runs", |log| names(log.all_runs(None, 100).unwrap())),
-    ("all_runs, three", |log| names(log.all_runs(None, 3).unwrap())),
-    ("runs", |log| names(log.runs("agent-2", None, 50).unwrap())),
+    ("in_progress", |log| {
+        names(
+            log.list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(100))
+                .unwrap(),
+        )
+    }),
+    ("in_progress, two", |log| {
+        names(
+            log.list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(2))
+                .unwrap(),
+        )
+    }),
+    ("all_runs", |log| names(log.list_runs(&RunQuery::new().limit(100)).unwrap())),
+    ("all_runs, three", |log| names(log.list_runs(&RunQuery::new().limit(3)).unwrap())),
+    ("runs", |log| names(log.list_runs(&RunQuery::new().agent("agent-2").limit(50)).unwrap())),
     ("agents", |log| format!("{:?}", log.agents(None, 100).unwrap())),
-    ("list", |log| format!("{:?}", log.list("space", "key", None, 100).unwrap())),
+    ("list", |log| format!("{:?}", log.docs().list("space", "key", None, 100).unwrap())),
     ("gc_plan", |log| {
         let plan = log.gc_plan(&Retention::new().keep_newest(1)).unwrap();
         plan.evict.iter().map(|run| format!("{} ", run.run)).collect()
@@ -142,14 +154,14 @@ const ACTIONS: [(&str, Action); 7] = [
         }
         log.checkpoint().unwrap();
     }),
-    ("delete a document", |log| assert!(log.delete("space", "key-4").unwrap())),
+    ("delete a document", |log| assert!(log.docs().delete("space", "key-4").unwrap())),
     ("gc", |log| {
         let _ = log.gc(&Retention::new().keep_newest(0)).unwrap();
         log.compact().unwrap();
     }),
 ];
 
-/// Asks while something else is done at each read; answers how often.
+/// Runs the query while something else is done at each read; returns how often.
 fn ask(image: &[u8], (asked, question): (&str, Question), (done, action): (&str, Action)) -> usize {
     let (before, after) = {
         let log = Interruption::default().open(&options(false), image.to_vec());
@@ -183,7 +195,7 @@ fn lists_are_of_one_moment() {
 #[test]
 fn a_check_beside_a_close_reports_no_damage() {
     let image = image(true);
-    // The first one that is so long is that of the manifest, with its lock held.
+    // The first read of this length is that of the manifest, with its lock held.
     for at in 2.. {
         let interruption = Interruption::default();
         let log = interruption.open(&options(true).index_cache(0), image.clone());
@@ -242,11 +254,10 @@ fn held_runs_come_in_one_order() {
 fn a_run_that_an_append_begins_is_no_orphan_of_another_life() {
     for point in 0.. {
         let points = Points::new(SimDisk::untracked(Vec::new()));
-        let environment = Environment {
-            clock: Arc::new(points.with(SimClock::new(Timestamp(1_000_000_000)))),
-            entropy: Arc::new(points.with(SimEntropy::new(7))),
-            boot_id: None,
-        };
+        let environment = Environment::system()
+            .clock(Arc::new(points.with(SimClock::new(Timestamp(1_000_000_000)))))
+            .entropy(Arc::new(points.with(SimEntropy::new(7))))
+            .boot_id(None);
         let options = Options::new().extent_size(EXTENT).environment(environment);
         let options = options.scheduler(Arc::new(Background::default()));
         let log = options.create_storage(Arc::new(points.clone())).unwrap();

@@ -1,5 +1,5 @@
-//! Stores on small file systems of the real kernel that are full: each call does its work or is
-//! refused as a whole, deleting always works, and what was given back can be used again.
+//! Stores on small, full file systems of the real kernel: each call succeeds or is refused as a
+//! whole, deleting always works, and released space can be used again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,7 +27,7 @@ struct Story {
     refused: u32,
 }
 
-/// Whether a call did its work; it may be refused for want of space, and for nothing else.
+/// Whether a call succeeded; it may be refused only for lack of space.
 fn is_done<T>(done: Result<T, Error>) -> bool {
     match done {
         Ok(_) => true,
@@ -52,7 +52,7 @@ impl Story {
             return;
         }
         if self.random.below(2) == 0 {
-            if is_done(self.log.put("space", &name, &record)) {
+            if is_done(self.log.docs().put("space", &name, &record)) {
                 self.documents.insert(name, value);
                 return;
             }
@@ -67,8 +67,8 @@ impl Story {
         self.refused += 1;
     }
 
-    /// Does something that a full disk must not prevent for good. Threads give space back beside
-    /// the calls, so that one may come before it.
+    /// Does something that a full disk must not prevent for good. Threads free space at the same
+    /// time, so a call may come before it.
     fn insist<T>(&self, call: impl Fn(&RunLog) -> Result<T, Error>) -> Option<T> {
         match call(&self.log) {
             Err(Error::DiskFull { .. }) if self.threads => {
@@ -84,7 +84,7 @@ impl Story {
         match self.random.below(4) {
             0 => {
                 let was_there = self.documents.contains_key(&name);
-                if let Some(found) = self.insist(|log| log.delete("space", &name)) {
+                if let Some(found) = self.insist(|log| log.docs().delete("space", &name)) {
                     assert_eq!(found, was_there);
                     self.documents.remove(&name);
                 }
@@ -101,7 +101,7 @@ impl Story {
                     }
                 }
             }
-            // What lives moves where there is space for a copy.
+            // Living runs move if there is space for a copy.
             2 => {
                 is_done(self.log.compact());
             }
@@ -115,7 +115,7 @@ impl Story {
         assert!(self.log.verify().unwrap().is_clean(), "{:?}", self.log.verify().unwrap().problems);
         for number in 0..60 {
             let name = format!("name-{number}");
-            let found = self.log.get("space", &name).unwrap();
+            let found = self.log.docs().get("space", &name).unwrap();
             let found = found.map(|document| document.payload().to_vec());
             assert_eq!(found.as_ref(), self.documents.get(&name), "{name}");
         }
@@ -153,7 +153,7 @@ fn live_on(kind: &str, bytes: u64, space: SpaceReturn, threads: bool) {
             story.write();
         }
         if turn % 2 == 1 {
-            // Opening needs no space, nor does what gives some back.
+            // Opening needs no space, nor does a call that frees some.
             story = story.reopen();
         }
         for _ in 0..60 {

@@ -1,23 +1,23 @@
-//! Two operations at once, at each point where the first one calls out of the engine.
+//! Two operations at the same time, at each point where the first one calls out of the engine.
 //!
-//! Goal: whatever two operations run beside each other, both answer, and see and leave the store,
-//! as if one of them had come before the other; afterwards the store is whole, and holds the same
-//! when it is opened again. No point is reached with a lock held for which the other waits in
+//! Goal: whatever two operations run at the same time, their answers, and the state that they see
+//! and leave, are as if one had come before the other; afterwards the store is whole, and has the
+//! same contents after reopening. No point is reached with a lock held for which the other waits in
 //! vain.
 //!
 //! Method: a store with runs in all states, documents, and segments that are full, half dead and
 //! dead is opened anew for each case. The first operation is held at its n-th call of storage,
-//! clock, randomness or observer, for each n; the second one runs there, as far as it can. What
-//! comes of it must be what comes of the two in a row, in one of the two orders. The background
-//! work is among the operations.
+//! clock, randomness or observer, for each n; the second one runs there, as far as it can. The
+//! result must be that of both in a row, in one of the two orders. The background work is among the
+//! operations.
 //!
 //! The same with two real threads that begin together, while a third one appends without a pause.
 //!
-//! - `RUNLOG_PAIRS`: one pair of so many is tried; 1 for all.
-//! - `RUNLOG_RACES`: so often two threads race with each of these pairs.
+//! - `RUNLOG_PAIRS`: one pair of this many is tried; 1 for all.
+//! - `RUNLOG_RACES`: how often two threads race with each of these pairs.
 //! - `RUNLOG_TRIPLES`: so many random triples are tried besides, from `RUNLOG_SIM_SEED`: at a point
 //!   of the first operation two others run, one after the other.
-//! - `RUNLOG_PAIRS_ONLY=first,second`: this pair only, to look into a failure.
+//! - `RUNLOG_PAIRS_ONLY=first,second`: only this pair, to investigate a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ use std::time::Duration;
 use runlog::env::{BootId, Environment, Step};
 use runlog::{
     Allow, Batch, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome, Receipt,
-    Retention, Rule, RunLog, RunRef, RunWriter, Timestamp, Version,
+    Retention, Rule, RunLog, RunQuery, RunRef, RunStatus, RunWriter, Timestamp, Version,
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
 
@@ -41,8 +41,8 @@ const STRIDE: u64 = 37;
 const TRIPLES: u64 = 100;
 /// Races of each pair.
 const RACES: u64 = 3;
-/// Operations that decide first and act then, on one run after the other, each of which they look
-/// at again: beside two others they need not be in one order with both.
+/// Operations that decide first and then act on one run after the other, checking each again: next
+/// to two others they need not be in one order with both.
 const OF_MANY_STEPS: [&str; 3] = ["collect", "evict", "adopt"];
 /// Points of the first operation that are tried, of those with more: every so many are left out.
 const POINTS: usize = 60;
@@ -99,24 +99,26 @@ const OPERATIONS: &[Operation] = &[
     ("delete late", |s| say(s.log.delete_run(("a", "ended 2")), |_| String::new())),
     ("delete going", |s| say(s.log.delete_run(("a", "going 1")), |_| String::new())),
     ("erase", |s| match s.log.erase_run(("a", "ended 1")) {
-        // What is left of a run that is deleted already is erased by either of two.
+        // Either of two erasures may remove the remains of a deleted run.
         Err(Error::RunNotFound { .. }) => "ok 0".to_owned(),
         erased => say(erased, |done| done.bytes.to_string()),
     }),
     ("hold", |s| say(s.log.hold(("a", "ended 1"), "why"), |changed| changed.to_string())),
     ("release", |s| say(s.log.release(("a", "held")), |changed| changed.to_string())),
-    ("put", |s| say(s.log.put("s", "d 1", &NewRecord::new(b"put")), |_| String::new())),
-    ("put large", |s| say(s.log.put("s", "d 1", &NewRecord::new(&LARGE)), |_| String::new())),
+    ("put", |s| say(s.log.docs().put("s", "d 1", &NewRecord::new(b"put")), |_| String::new())),
+    ("put large", |s| {
+        say(s.log.docs().put("s", "d 1", &NewRecord::new(&LARGE)), |_| String::new())
+    }),
     ("put new", |s| {
         let value = NewRecord::new(b"new");
-        say(s.log.put_if("s", "d new", &value, Expected::Absent), |_| String::new())
+        say(s.log.docs().put_if("s", "d new", &value, Expected::Absent), |_| String::new())
     }),
     ("put if", |s| {
         // What it expects is what was there before either operation.
         let expected = Expected::Version(s.version);
-        say(s.log.put_if("s", "d 1", &NewRecord::new(b"if"), expected), |_| String::new())
+        say(s.log.docs().put_if("s", "d 1", &NewRecord::new(b"if"), expected), |_| String::new())
     }),
-    ("remove", |s| say(s.log.delete("s", "d 1"), |there| there.to_string())),
+    ("remove", |s| say(s.log.docs().delete("s", "d 1"), |there| there.to_string())),
     ("batch", |s| {
         let mut batch = Batch::new();
         batch.put("s", "d 1", NewRecord::new(b"batch"));
@@ -130,7 +132,7 @@ const OPERATIONS: &[Operation] = &[
         batch.append("a", "going 2", NewRecord::new(&LARGE));
         say(s.log.commit(&batch), |_| String::new())
     }),
-    ("erase document", |s| say(s.log.erase("s", "d 1"), |done| done.bytes.to_string())),
+    ("erase document", |s| say(s.log.docs().erase("s", "d 1"), |done| done.bytes.to_string())),
     ("plan", |s| {
         let plan = s.log.gc_plan(&Retention::new().keep_newest(3));
         say(plan, |plan| names(plan.evict.iter().map(|one| one.run.to_string())))
@@ -158,19 +160,22 @@ const OPERATIONS: &[Operation] = &[
     ("run", |s| say(s.log.run(("a", "ended 2")), |run| run.records.to_string())),
     ("outcome", |s| say(s.log.outcome(("a", "going 1")), |found| found.is_some().to_string())),
     ("list", |s| {
-        say(s.log.all_runs(None, 100), |page| {
+        say(s.log.list_runs(&RunQuery::new().limit(100)), |page| {
             names(page.runs.iter().map(|one| one.run.to_string()))
         })
     }),
     ("list agent", |s| {
-        say(s.log.runs("a", None, 100), |page| {
+        say(s.log.list_runs(&RunQuery::new().agent("a").limit(100)), |page| {
             names(page.runs.iter().map(|one| one.run.to_string()))
         })
     }),
     ("in progress", |s| {
-        say(s.log.in_progress(None, 100), |page| {
-            names(page.runs.iter().map(|one| format!("{} {}", one.run, one.status)))
-        })
+        say(
+            s.log.list_runs(
+                &RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(100),
+            ),
+            |page| names(page.runs.iter().map(|one| format!("{} {}", one.run, one.status))),
+        )
     }),
     ("held", |s| say(s.log.held_runs(), |held| names(held.iter().map(|one| one.run.to_string())))),
     ("receipts", |s| {
@@ -179,12 +184,12 @@ const OPERATIONS: &[Operation] = &[
         })
     }),
     ("get", |s| {
-        say(s.log.get("s", "d 1"), |found| {
+        say(s.log.docs().get("s", "d 1"), |found| {
             found.map_or("none".to_owned(), |found| crc32fast::hash(found.payload()).to_string())
         })
     }),
     ("list documents", |s| {
-        say(s.log.list("s", "", None, 100), |page| {
+        say(s.log.docs().list("s", "", None, 100), |page| {
             names(page.documents.iter().map(|one| format!("{} {}", one.key, one.bytes)))
         })
     }),
@@ -232,10 +237,10 @@ fn trace(log: &RunLog, run: (&str, &str)) -> Answer {
     })
 }
 
-/// All that can be seen of a store.
+/// Everything visible in a store.
 fn digest(log: &RunLog) -> String {
     let mut text = Vec::new();
-    for run in log.all_runs(None, 1000).unwrap().runs {
+    for run in log.list_runs(&RunQuery::new().limit(1000)).unwrap().runs {
         if run.agent == *"load" {
             continue;
         }
@@ -243,8 +248,8 @@ fn digest(log: &RunLog) -> String {
         let (status, late, held) = (run.status, run.late_records, run.held);
         text.push(format!("{name:?} {status} {late} {held} {}", trace(log, name)));
     }
-    for listed in log.list("s", "", None, 1000).unwrap().documents {
-        let found = log.get("s", &listed.key).unwrap().expect("it is listed");
+    for listed in log.docs().list("s", "", None, 1000).unwrap().documents {
+        let found = log.docs().get("s", &listed.key).unwrap().expect("it is listed");
         text.push(format!("{} {:08x}", listed.key, crc32fast::hash(found.payload())));
     }
     text.sort();
@@ -253,11 +258,10 @@ fn digest(log: &RunLog) -> String {
 
 fn options(points: &Points<SimDisk>, background: &Background) -> Options {
     let clock = SimClock::new(Timestamp(5_000_000_000));
-    let environment = Environment {
-        clock: Arc::new(points.with(clock)),
-        entropy: Arc::new(points.with(SimEntropy::new(1))),
-        boot_id: Some(BootId([1; 16])),
-    };
+    let environment = Environment::system()
+        .clock(Arc::new(points.with(clock)))
+        .entropy(Arc::new(points.with(SimEntropy::new(1))))
+        .boot_id(Some(BootId([1; 16])));
     Options::new()
         .extent_size(64 << 10)
         .index_cache(1 << 20)
@@ -290,7 +294,7 @@ fn prepare() -> Vec<u8> {
         going.iter().for_each(|writer| fill(writer, 3));
         let value = vec![number; 2000];
         let key = format!("d {}", number % 4);
-        log.put("s", &key, &NewRecord::new(&value)).unwrap();
+        log.docs().put("s", &key, &NewRecord::new(&value)).unwrap();
         if number == 5 {
             log.checkpoint().unwrap();
         }
@@ -320,11 +324,11 @@ fn open(image: &[u8], with_index: bool) -> Store {
     let load = log.writer(("load", "load")).unwrap();
     // It is not an orphan.
     drop(load.append(b"load").unwrap());
-    let version = log.get("s", "d 1").unwrap().expect("it was put").version();
+    let version = log.docs().get("s", "d 1").unwrap().expect("it was put").version();
     Store { log, writer, load, background, points, version }
 }
 
-/// What came of some operations: what they answered, and what the store holds.
+/// The result of some operations: their answers, and the contents of the store.
 type Outcomes = (Vec<Answer>, String);
 
 fn tell(outcomes: &Outcomes) -> String {
@@ -341,8 +345,8 @@ fn in_a_row(image: &[u8], with_index: bool, all: &[Operation], order: &[usize]) 
     (answers, digest(&store.log))
 }
 
-/// Both orders of a pair at all points of the first. Answers how many there were, and at how many
-/// of them the second one had to wait.
+/// Both orders of a pair at all points of the first. Returns how many points there were, and at how
+/// many of them the second one had to wait.
 fn try_pair(image: &[u8], first: Operation, second: Operation) -> (usize, usize) {
     let with_index = (first.0.len() + second.0.len()) % 3 != 0;
     let one = in_a_row(image, with_index, &[first, second], &[0, 1]);
@@ -477,7 +481,7 @@ fn race(image: &[u8], first: Operation, second: Operation, times: u64) {
     }
 }
 
-/// Does something with each pair that is asked for; those with which it panics are told.
+/// Does something with each requested pair; reports those with which it panics.
 fn each_pair(mut act: impl FnMut(Operation, Operation)) {
     let stride = variable("RUNLOG_PAIRS", STRIDE);
     let seed = variable("RUNLOG_SIM_SEED", 2026);

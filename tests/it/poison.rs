@@ -1,8 +1,8 @@
-//! A write or sync fails while somebody waits for another sync: whoever waits is told, whatever it
-//! was that failed, and whoever met it.
+//! A write or sync fails while another caller waits for a sync: every waiter is told, whatever
+//! failed, and whichever thread noticed it.
 //!
 //! Nothing here sleeps. The background thread is held at a call of the storage, so that it cannot
-//! be the one that tells; what is waited for is waited for at a channel.
+//! be the one that tells; waiting uses channels.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -18,10 +18,10 @@ use runlog::storage::Storage;
 use runlog::{Durability, Error, NewRecord, Options, RunLog, Ticket};
 use runlog_sim::{OpKind, SimDisk};
 
-/// Long enough that only who is never told waits so long.
+/// So long that only a thread that is never woken waits for it.
 const NEVER: Duration = Duration::from_secs(20);
 
-/// A disk that holds the background thread at its next call of one kind, until it is let go.
+/// A disk that holds the background thread at its next call of one kind, until it is released.
 #[derive(Debug, Clone)]
 struct Held {
     disk: SimDisk,
@@ -145,7 +145,7 @@ impl Task {
         Pin::new(&mut self.ticket).poll(&mut Context::from_waker(&self.waker))
     }
 
-    /// The task is woken, once, and told that nobody knows whether its record survives.
+    /// The task is woken once, and told that it is unknown whether its record survives.
     fn assert_told(&mut self, what: &str) {
         assert_eq!(self.woken.recv_timeout(NEVER), Ok(()), "{what}: the task is woken");
         assert!(matches!(self.poll(), Poll::Ready(Err(Error::Poisoned))), "{what}");
@@ -187,7 +187,7 @@ fn reserve_that_fails(held_at: OpKind, fails: OpKind) {
     let log = open(&held);
     let run = log.start_run("agent", "run", ()).unwrap();
     let holder = held.hold(held_at);
-    // Past the half of a segment, and not to its end: going on in the next one waits for it.
+    // After half of a segment, but not at its end: continuing in the next one waits for it.
     for _ in 0..70 {
         let _ = run.append(&[b'x'; 500]).unwrap();
     }

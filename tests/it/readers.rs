@@ -1,7 +1,8 @@
-//! Readers against a compaction that never rests.
+//! Readers next to a compaction that never rests.
 //!
-//! Goal: whatever is moved, evicted and used again meanwhile, each record that a reader gets has
-//! exactly the bytes that its run and its sequence say, and what has gone is told as gone.
+//! Goal: whatever is moved, evicted and reused meanwhile, each record that a reader gets has
+//! exactly the bytes that its run and its sequence determine, and deleted runs are reported as
+//! deleted.
 //!
 //! Method: on a real file with the smallest extents, writers write runs of which all bytes follow
 //! from their numbers, one thread evicts all but the newest and compacts everything, over and over,
@@ -29,16 +30,16 @@ use super::support::campaign::variable;
 
 const WRITERS: u64 = 2;
 const READERS: u64 = 3;
-/// The runs that a policy leaves to each writer.
+/// The runs of each writer that a policy keeps.
 const KEPT: u64 = 12;
-/// The runs that each writer may write for each time that everything is collected and compacted.
+/// How many runs each writer may write between two collections with compaction.
 const AHEAD: u64 = 30;
-/// Records of runs that are there all the time, from the beginning.
+/// Records of runs that exist all the time.
 const LASTING: u64 = 60;
 const HELD: &str = "0-0";
 const RUNNING: &str = "1-0";
 
-/// What happened to all threads together.
+/// The totals of all threads.
 #[derive(Debug, Default)]
 struct Tally {
     records: AtomicU64,
@@ -55,7 +56,7 @@ fn add(count: &AtomicU64, more: u64) {
     count.fetch_add(more, Ordering::Relaxed);
 }
 
-/// How often everything was collected and compacted, so that writers do not run ahead of it.
+/// How many collections there were, so that writers do not run ahead.
 #[derive(Debug, Default)]
 struct Pace {
     collections: Mutex<u64>,
@@ -74,7 +75,7 @@ impl Pace {
     }
 }
 
-/// Lets the writers go on when there is nobody to wait for any more.
+/// Releases the writers when there is nothing left to wait for.
 struct StopWhenDropped<'a>(&'a Pace);
 
 impl Drop for StopWhenDropped<'_> {
@@ -102,7 +103,7 @@ fn id(writer: u64, number: u64) -> String {
     format!("{writer}-{number}")
 }
 
-/// What the bytes of a run follow from.
+/// What determines the bytes of a run.
 fn number_of(id: &str) -> u64 {
     let (writer, number) = id.split_once('-').unwrap();
     writer.parse::<u64>().unwrap() << 32 | number.parse::<u64>().unwrap()
@@ -125,7 +126,7 @@ fn append(writer: &RunWriter, from: u64, count: u64) {
     }
 }
 
-/// Writes runs, three at a time, so that each is all over the segments.
+/// Writes runs, three at a time, so that each is spread over the segments.
 fn write(log: &RunLog, writer: u64, rounds: u64, written: &AtomicU64, pace: &Pace) {
     let outcome = Outcome::completed().durability(Durability::Process);
     let mut random = SplitMix64::new(writer);
@@ -163,7 +164,7 @@ fn write(log: &RunLog, writer: u64, rounds: u64, written: &AtomicU64, pace: &Pac
     }
 }
 
-/// Evicts, compacts, and gives space back, without a pause.
+/// Evicts, compacts, and frees space, without a pause.
 fn collect(log: &RunLog, done: &AtomicBool, pace: &Pace, tally: &Tally) {
     let _stop = StopWhenDropped(pace);
     let policy = Retention::new().keep_newest(KEPT);
@@ -191,7 +192,7 @@ struct Reader<'a> {
     log: &'a RunLog,
     tally: &'a Tally,
     random: SplitMix64,
-    /// Traces may be told that their run went.
+    /// Traces may be told that their run is gone.
     may_let_go: bool,
     payloads: Vec<(Payload, u64, u64)>,
     readings: Vec<Reading>,
@@ -242,7 +243,7 @@ impl Reader<'_> {
         if summary.status.is_ended() && !must_be_there {
             assert_eq!(summary.records, records_of(run), "{id}");
         }
-        // More may have been appended since; the range says which are meant.
+        // More may have been appended since; the range selects the right ones.
         let low = if self.random.coin() { 0 } else { self.random.below(summary.records + 1) };
         let high = low + self.random.below(summary.records - low + 1);
         let (low, high) = if self.random.coin() { (low, high) } else { (low, summary.records) };
@@ -298,7 +299,7 @@ impl Reader<'_> {
     }
 }
 
-/// Runs that are there all the time.
+/// Runs that exist all the time.
 fn lasting(log: &RunLog) -> RunWriter {
     let held = start(log, 0, 0);
     let running = start(log, 1, 0);

@@ -12,7 +12,7 @@ use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, ContentType, Corruption, Durability, Error, LogPosition, Metadata, NewRecord, Options,
-    Outcome, Payload, Place, Record, RunId, RunLog, Seq, Timestamp, Trace,
+    Outcome, Payload, Place, Record, RunId, RunLog, RunQuery, RunStatus, Seq, Timestamp, Trace,
 };
 use runlog_sim::SplitMix64;
 use tempfile::TempDir;
@@ -273,8 +273,8 @@ fn payloads_that_are_no_views_are_the_same_bytes() {
     }
 }
 
-/// Goal: whoever holds a record reads the same bytes until it lets go (I8), although the run is
-/// deleted, its segments are freed, and their extents are used again for other records.
+/// Goal: a held record has the same bytes until it is dropped (I8), although the run is deleted,
+/// its segments are freed, and their extents are reused for other records.
 #[test]
 fn a_record_that_is_kept_keeps_its_bytes_while_its_segment_is_reclaimed_and_reused() {
     let folder = TempDir::new().unwrap();
@@ -336,7 +336,7 @@ fn a_trace_under_way_pins_all_that_it_has_still_to_read() {
     }
 }
 
-/// A run that comes, fills segments and goes.
+/// A run that comes, fills segments and is deleted.
 fn interleaved_as(log: &RunLog, round: u64) {
     let id = format!("filler-{round}");
     let run = log.start_run("agent", &id, ()).unwrap();
@@ -456,8 +456,8 @@ fn a_damaged_frame_header_costs_its_record_and_nothing_else() {
                 }
             }
             if record.at.segment == open_segment {
-                // No directory says what stood there. The report names the place, and the record
-                // too if one of the same run follows, which tells that one is missing.
+                // No directory lists what was there. The report names the place, and the record too
+                // if a later one of the same run shows that it is missing.
                 let [told] = log.recovery_report().damaged.as_slice() else {
                     panic!("record {number} byte {byte}: {}", log.recovery_report())
                 };
@@ -594,8 +594,8 @@ fn whoever_still_uses_a_deleted_run_is_told_that_it_is_gone() {
     assert!(log.verify().unwrap().is_clean());
 }
 
-/// Goal: whatever is done at once, nobody sees damage, and nothing but its own deletion takes a
-/// run away. Method: writers with runs of their own, readers of everything, and one thread that
+/// Goal: whatever is done at the same time, no caller sees damage, and a run disappears only by its
+/// own deletion. Method: writers with their own runs, readers of everything, and one thread that
 /// checkpoints, reclaims, verifies and adopts, on the smallest extents.
 #[test]
 fn threads_that_write_read_delete_and_reclaim_at_once_never_see_damage() {
@@ -635,7 +635,7 @@ fn threads_that_write_read_delete_and_reclaim_at_once_never_see_damage() {
             result.unwrap();
         }
     });
-    assert_eq!(log.all_runs(None, 1000).unwrap().runs.len(), 3 * 10);
+    assert_eq!(log.list_runs(&RunQuery::new().limit(1000)).unwrap().runs.len(), 3 * 10);
     assert!(log.verify().unwrap().is_clean());
 }
 
@@ -663,12 +663,12 @@ fn write_and_delete(log: &RunLog, writer: u64) {
     }
 }
 
-/// Looks at runs of others, which may go at any time.
+/// Reads runs of others, which may be deleted at any time.
 fn read_anything(log: &RunLog, random: &mut SplitMix64) {
     let mut cursor = None;
     let mut seen = BTreeSet::new();
     loop {
-        let page = log.all_runs(cursor.as_ref(), 7).unwrap();
+        let page = log.list_runs(&RunQuery::new().limit(7).after(cursor)).unwrap();
         for run in &page.runs {
             assert!(seen.insert(run.run.clone()), "{} was listed twice", run.run);
         }
@@ -696,7 +696,7 @@ fn read_anything(log: &RunLog, random: &mut SplitMix64) {
         assert!(error.is_not_found(), "{error:?}");
     }
     for agent in log.agents(None, 10).unwrap() {
-        log.runs(agent.as_str(), None, 5).unwrap();
+        log.list_runs(&RunQuery::new().agent(agent.as_str()).limit(5)).unwrap();
     }
-    log.in_progress(None, 10).unwrap();
+    log.list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(10)).unwrap();
 }

@@ -1,5 +1,5 @@
-//! What the documents say is so: the example of the README is `examples/embed.rs`, which runs, and
-//! the code map of ARCHITECTURE.md is complete.
+//! The documents are true: the README shows `examples/embed.rs`, which runs, and the code map of
+//! ARCHITECTURE.md is complete.
 
 use std::path::{Path, PathBuf};
 
@@ -33,11 +33,14 @@ fn the_example_of_the_readme_is_the_one_that_is_tested() {
 fn the_example_of_the_readme_works() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agents.runlog");
-    embed::tea(&path).unwrap();
+    let id = embed::tea(&path).unwrap();
     let log = Options::new().open_existing(&path).unwrap();
-    let run = log.run("run-1").unwrap();
+    let run = log.run(&id).unwrap();
     assert_eq!((run.records, run.status), (2, RunStatus::Completed));
     assert!(log.recovery_report().clean);
+    log.close().unwrap();
+    let again = embed::tea(&path).unwrap();
+    assert_ne!(id, again, "the program can run again on the same file");
 }
 
 /// The Rust files below a folder of the repository.

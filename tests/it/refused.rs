@@ -1,12 +1,12 @@
-//! Large records and documents that are refused take no space, whatever refuses them.
+//! Refused large records and documents take no space, whatever refuses them.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 
 use runlog::env::Environment;
 use runlog::{
-    Allow, Batch, Compaction, ContentType, Error, Expected, NewRecord, Options, Outcome, RunLog,
-    SpaceReturn, Timestamp, Version,
+    Allow, Batch, Compaction, Error, Expected, NewRecord, Options, Outcome, RunLog, SpaceReturn,
+    Timestamp, Version,
 };
 use runlog_sim::{OpKind, SimClock, SimDisk, SimEntropy, SplitMix64, Survivors};
 
@@ -17,20 +17,19 @@ const EXTENT: u64 = 64 << 10;
 const LARGE: usize = 200_000;
 
 fn options(boot: u64) -> Options {
-    let environment = Environment {
-        clock: Arc::new(SimClock::new(Timestamp(1_000_000_000))),
-        entropy: Arc::new(SimEntropy::new(boot)),
-        boot_id: Some(runlog::env::BootId([u8::try_from(boot).unwrap(); 16])),
-    };
+    let environment = Environment::system()
+        .clock(Arc::new(SimClock::new(Timestamp(1_000_000_000))))
+        .entropy(Arc::new(SimEntropy::new(boot)))
+        .boot_id(Some(runlog::env::BootId([u8::try_from(boot).unwrap(); 16])));
     Options::new().extent_size(EXTENT).background(false).environment(environment)
 }
 
-/// A store with a short document, on a disk that has room for so many extents.
+/// A store with a short document, on a disk that has room for this many extents.
 fn store(extents: u64) -> (RunLog, SimDisk) {
     let disk = SimDisk::untracked(Vec::new());
     let log = options(1).create_storage(Arc::new(disk.clone())).unwrap();
     disk.set_capacity(extents * EXTENT);
-    let _ = log.put("space", "key", &NewRecord::new(b"short")).unwrap();
+    let _ = log.docs().put("space", "key", &NewRecord::new(b"short")).unwrap();
     (log, disk)
 }
 
@@ -45,8 +44,8 @@ fn extents(log: &RunLog) -> u64 {
     stats.log_extents + stats.retired_extents
 }
 
-/// A condition that fails although it held when it was first looked at cannot be made here; each
-/// other way to refuse a batch is one of these.
+/// A condition that fails although it held at the first check cannot be produced here; each other
+/// way to refuse a batch is one of these.
 fn refusals<'a>(large: &'a [u8]) -> Vec<Batch<'a>> {
     let unmet = Expected::Version(Version(9));
     let mut conflict = Batch::new();
@@ -94,7 +93,7 @@ fn a_large_record_that_does_not_fit_the_disk_takes_none_of_it() {
     for _ in 0..3 {
         let refused = writer.append(&noise(300 * 65_536)).unwrap_err();
         assert!(matches!(refused, Error::DiskFull { .. }), "{refused:?}");
-        // The segment that is written to, and the one set aside, may have got their space.
+        // The tail's segment, and the one set aside, may have got their space.
         assert!(disk.allocated() <= allocated + 2 * EXTENT, "{allocated} {}", disk.allocated());
         assert_eq!(log.stats().unwrap().reserved_extents, reserved);
     }
@@ -131,7 +130,7 @@ fn large_records_that_do_not_fit_the_disk_together_leave_nothing_in_their_run() 
     for refused in [run.append_batch(&records).map(drop), log.commit(&batch).map(drop)] {
         assert!(matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
         assert_eq!(log.stats().unwrap().end, end);
-        // The segment that is written to, and the one set aside, may have got their space.
+        // The tail's segment, and the one set aside, may have got their space.
         assert!(disk.allocated() <= before + 2 * EXTENT, "{before} {}", disk.allocated());
     }
     let _ = run.append_batch(&[records[0], NewRecord::new(b"a step")]).unwrap();
@@ -165,10 +164,10 @@ fn a_large_document_that_meets_a_full_disk_in_between_leaves_nothing() {
     let before = extents(&log);
     for nth in (0..10).cycle().take(100) {
         disk.fail_nth(OpKind::Allocate, nth, ErrorKind::StorageFull);
-        let put = log.put("space", "large", &NewRecord::new(&large));
+        let put = log.docs().put("space", "large", &NewRecord::new(&large));
         disk.clear_faults();
         match put {
-            Ok(_) => assert!(log.delete("space", "large").unwrap()),
+            Ok(_) => assert!(log.docs().delete("space", "large").unwrap()),
             Err(error) => assert!(matches!(error, Error::DiskFull { .. }), "{nth}: {error:?}"),
         }
     }
@@ -204,8 +203,8 @@ fn what_an_opening_found_stays_although_a_read_failed_in_it() {
     }
 }
 
-/// What begins the run is refused with what the caller wrote: if it was written before, a crash
-/// could leave a run of a call that was refused.
+/// The first frames of a run are refused together with the call's own: if they were written before,
+/// a crash could leave a run of a refused call.
 #[test]
 fn a_write_that_is_refused_does_not_begin_its_run() {
     let (large, allow) = (noise(LARGE), Allow::everything());
@@ -217,7 +216,7 @@ fn a_write_that_is_refused_does_not_begin_its_run() {
         while writer.append(&large[..len]).is_ok() {}
         let (record, whole) = (NewRecord::new(&large[..len]), NewRecord::new(&large));
         let last_words = &large[..len.min(4_000)];
-        let outcome = Outcome::completed().with_payload(last_words, ContentType::BYTES);
+        let outcome = Outcome::completed().bytes(last_words);
         for write in 0..4 {
             let before = log.stats().unwrap().end;
             let written = match write {
@@ -236,8 +235,8 @@ fn a_write_that_is_refused_does_not_begin_its_run() {
     assert!(refused > 75, "{refused}");
 }
 
-/// The writer is taken at each call out of the engine, while a large record begins the run and is
-/// then refused.
+/// The writer is opened at each call out of the engine, while a large record that creates the run
+/// is refused.
 #[test]
 fn a_writer_of_a_run_that_a_refused_call_began_goes_on_with_it() {
     let (large, allow) = (noise(LARGE), Allow::everything());

@@ -1,4 +1,4 @@
-//! Opening a store that nobody closed: what is not read then is known all the same.
+//! Opening a store that was not closed: data that is not read then is known nevertheless.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn options() -> Options {
     Options::new().extent_size(EXTENT).background(false)
 }
 
-/// A store in memory that tells to the byte where data ends, and counts what is read of it.
+/// A store in memory that reports to the byte where data ends, and counts its reads.
 #[derive(Debug, Default)]
 struct Told {
     bytes: MemoryStorage,
@@ -154,8 +154,8 @@ fn a_run_of_the_tail_that_began_lately_costs_no_look_at_segments_that_are_older(
     let (few, of_few) = read_by_open(60);
     let (many, of_many) = read_by_open(1400);
     assert!(many > few + 180, "{few} and {many} segments");
-    // The directory of a segment has a kilobyte; what tells a segment in the manifest has 80 bytes.
-    // The tail is more or less full.
+    // The directory of a segment has a kilobyte; its records in the manifest have 80 bytes. The
+    // fill level of the tail varies.
     let more = of_many.saturating_sub(of_few);
     assert!(more < (many - few) * 400 + EXTENT, "{more} more bytes for {} segments", many - few);
 }
@@ -207,17 +207,17 @@ fn a_damaged_directory_among_many_costs_nothing() {
     }
 }
 
-/// What a kill leaves that comes while a document and its deletion are retired, both in segments of
-/// their own: at the write with this number, if there are so many.
+/// What a kill leaves while a document and its deletion are retired, both in their own segments: at
+/// the write with this number, if there are that many.
 fn killed_while_retiring(nth: u64) -> Option<Vec<u8>> {
     let disk = SimDisk::untracked(Vec::new());
     let manual = options().compaction(Compaction::new().automatic(false));
     let log = manual.create_storage(Arc::new(disk.clone())).unwrap();
-    let _ = log.put("space", "gone", &NewRecord::new(b"deleted")).unwrap();
+    let _ = log.docs().put("space", "gone", &NewRecord::new(b"deleted")).unwrap();
     for turn in 0..32 {
-        let _ = log.put("space", "key", &NewRecord::new(&[7; 6000])).unwrap();
+        let _ = log.docs().put("space", "key", &NewRecord::new(&[7; 6000])).unwrap();
         if turn == 12 {
-            assert!(log.delete("space", "gone").unwrap());
+            assert!(log.docs().delete("space", "gone").unwrap());
         }
     }
     log.checkpoint().unwrap();
@@ -239,7 +239,11 @@ fn what_was_deleted_stays_so_without_a_manifest_if_power_is_lost_after_a_kill() 
                 image[MANIFEST_AT as usize..EXTENTS_AT as usize].fill(0);
                 let image = Arc::new(MemoryStorage::from_bytes(image));
                 let log = options().open_storage(image).unwrap();
-                assert!(log.get("space", "gone").unwrap().is_none(), "{}", crashes.boundary());
+                assert!(
+                    log.docs().get("space", "gone").unwrap().is_none(),
+                    "{}",
+                    crashes.boundary()
+                );
             }
         }
     }
@@ -247,10 +251,10 @@ fn what_was_deleted_stays_so_without_a_manifest_if_power_is_lost_after_a_kill() 
 
 #[test]
 fn all_of_a_long_tail_that_a_failed_sync_dropped_is_durable_once_the_store_is_opened_again() {
-    // Longer by far than what is written again at once.
+    // Much longer than what is written again at once.
     const LONG: u64 = 1 << 20;
     const RECORDS: usize = 800;
-    let machine = Environment { boot_id: Some(BootId([1; 16])), ..Environment::system() };
+    let machine = Environment::system().boot_id(Some(BootId([1; 16])));
     let options = |environment: Environment| {
         let options = Options::new().extent_size(LONG).background(false).sync_interval(None);
         options.environment(environment)
@@ -266,10 +270,10 @@ fn all_of_a_long_tail_that_a_failed_sync_dropped_is_durable_once_the_store_is_op
     drop((run, log));
     let log = options(machine.clone()).open_storage(Arc::new(disk.clone())).unwrap();
     assert_eq!(all_of(&log, "run").1.len(), RECORDS);
-    // Without a word more from the store.
+    // Without another answer from the store.
     let image = disk.crash(Survivors::Nothing, 1);
     drop(log);
-    let other = Environment { boot_id: Some(BootId([2; 16])), ..machine };
+    let other = machine.boot_id(Some(BootId([2; 16])));
     let log = options(other).open_storage(Arc::new(SimDisk::from_image(image))).unwrap();
     let expected: Vec<_> = (0..RECORDS).map(|number| record("run", number)).collect();
     assert_eq!(all_of(&log, "run").1, expected);
@@ -282,7 +286,7 @@ fn a_large_document_that_a_kill_left_unsealed_has_the_time_at_which_it_was_writt
         let disk = SimDisk::untracked(Vec::new());
         let (clock, system) = (SimClock::new(AT), Environment::system());
         let options = || {
-            let environment = Environment { clock: Arc::new(clock.clone()), ..system.clone() };
+            let environment = system.clone().clock(Arc::new(clock.clone()));
             let options = Options::new().extent_size(EXTENT).environment(environment);
             // No work is done behind the calls.
             options.scheduler(Arc::new(Background::default()))
@@ -293,12 +297,12 @@ fn a_large_document_that_a_kill_left_unsealed_has_the_time_at_which_it_was_writt
             let _ = run.append(&[7; 1000]).unwrap();
         }
         // Its chunks are in front of its start, and lie in several segments.
-        log.put("space", "key", &NewRecord::new(&[9; 150_000])).unwrap();
+        log.docs().put("space", "key", &NewRecord::new(&[9; 150_000])).unwrap();
         let killed = SimDisk::untracked(disk.image());
         clock.advance(7_000_000_000);
         let log = options().open_storage(Arc::new(killed)).unwrap();
         assert!(log.recovery_report().scanned_segments > 1);
-        let listed = log.list("space", "", None, 10).unwrap();
-        assert_eq!(listed.documents[0].at, AT, "{in_front} bytes in front");
+        let listed = log.docs().list("space", "", None, 10).unwrap();
+        assert_eq!(listed.documents[0].timestamp, AT, "{in_front} bytes in front");
     }
 }

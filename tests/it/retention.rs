@@ -1,4 +1,4 @@
-//! What goes by a policy, what is held, what is told of it, and how the space comes back.
+//! Policies: what they delete and what is held, what receipts report, and how space is freed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, mpsc};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use runlog::storage::MemoryStorage;
 use runlog::{
     Activity, Compaction, Error, NewRecord, Observer, Options, Outcome, Phase, Protection,
-    Retention, Rule, RunLog, RunRef, RunStatus, Seq, SpaceReturn,
+    Retention, Rule, RunLog, RunQuery, RunRef, RunStatus, Seq, SpaceReturn,
 };
 use runlog_sim::{SimClock, SimEntropy};
 
@@ -17,11 +17,12 @@ fn clock() -> SimClock {
 }
 
 fn options(clock: &SimClock) -> Options {
-    Options::new().extent_size(64 << 10).background(false).environment(runlog::env::Environment {
-        clock: Arc::new(clock.clone()),
-        entropy: Arc::new(SimEntropy::new(1)),
-        boot_id: None,
-    })
+    Options::new().extent_size(64 << 10).background(false).environment(
+        runlog::env::Environment::system()
+            .clock(Arc::new(clock.clone()))
+            .entropy(Arc::new(SimEntropy::new(1)))
+            .boot_id(None),
+    )
 }
 
 fn by_hand() -> Compaction {
@@ -32,7 +33,7 @@ fn payload(run: &str, number: usize) -> Vec<u8> {
     format!("{run}/{number}/").bytes().cycle().take(300 + number % 7).collect()
 }
 
-/// Runs that are written side by side, so that each is all over the segments.
+/// Runs that are interleaved, so that each is spread over the segments.
 fn write_runs(log: &RunLog, clock: &SimClock, names: &[String], records: usize) {
     let writers: Vec<_> =
         names.iter().map(|name| log.start_run("agent", name, b"meta").unwrap()).collect();
@@ -60,7 +61,7 @@ fn assert_whole(log: &RunLog, names: &[String], records: usize) {
             .collect();
         let expected: Vec<Vec<u8>> = (0..records).map(|number| payload(name, number)).collect();
         assert!(found == expected, "{name}: {} records", found.len());
-        assert_eq!(log.metadata(name.as_str()).unwrap().unwrap().1, b"meta");
+        assert_eq!(log.metadata(name.as_str()).unwrap().unwrap().payload(), b"meta");
         assert_eq!(log.outcome(name.as_str()).unwrap().unwrap().status(), RunStatus::Completed);
         let middle = log.trace(name.as_str()).unwrap().range(Seq(3)..Seq(7)).unwrap();
         let seqs: Vec<u64> = middle.map(|record| record.unwrap().seq().0).collect();
@@ -97,7 +98,7 @@ fn a_collection_does_exactly_what_its_plan_says() {
     log.close().unwrap();
     let log = options(&clock).open_storage(storage).unwrap();
     assert_whole(&log, &names(15, 20), 40);
-    assert_eq!(log.all_runs(None, 100).unwrap().runs.len(), 6);
+    assert_eq!(log.list_runs(&RunQuery::new().limit(100)).unwrap().runs.len(), 6);
     assert_clean(&log);
 }
 
@@ -225,7 +226,7 @@ fn a_compaction_goes_to_the_end_also_where_runs_lie_side_by_side_all_over_the_lo
     assert_clean(&log);
 }
 
-/// Has somebody append each time that a step of a compaction begins, and waits until they did.
+/// Appends from another thread whenever a step of a compaction begins, and waits for that.
 #[derive(Debug)]
 struct AppendFirst {
     ask: Mutex<mpsc::Sender<bool>>,
@@ -233,9 +234,9 @@ struct AppendFirst {
 }
 
 impl Observer for AppendFirst {
-    fn observe(&self, activity: Activity, phase: Phase) {
-        if activity == Activity::Compaction && phase == Phase::Begin {
-            // Whoever appends has had enough at some time.
+    fn observe(&self, activity: Activity, phase: Phase<'_>) {
+        if activity == Activity::Compaction && phase.is_begin() {
+            // At some time the appends stop.
             let _ = self.ask.lock().unwrap().send(true);
             let _ = self.answers.lock().unwrap().recv();
         }
@@ -269,9 +270,9 @@ fn a_compaction_comes_to_its_end_while_others_append() {
             }
         });
         let done = log.compact().unwrap();
-        // There is nobody to tell if it went on for too long.
+        // The receiver is gone if this went on for too long.
         let _ = ask.send(false);
-        // What goes on from step to step counts again in each.
+        // Runs that continue from step to step count again in each.
         assert!(done.segments >= before && done.segments < 30 * before, "{done:?} of {before}");
     });
     assert_whole(&log, &names(0, 30), 50);
@@ -434,7 +435,7 @@ fn of_an_erased_run_no_byte_is_left() {
             let _ = other.append(&payload("other", 1)).unwrap();
         }
         let _ = run.append(&large).unwrap();
-        let outcome = Outcome::failed().with_payload(secret, runlog::ContentType::BYTES);
+        let outcome = Outcome::failed().bytes(secret);
         let _ = run.end(&outcome).unwrap();
         let _ = log.compact().unwrap();
         assert!(occurrences(&storage.to_bytes(), secret) > 40);
@@ -463,7 +464,7 @@ fn a_run_is_erased_also_while_a_large_record_near_it_is_not_in_a_full_segment_ye
     let _ = run.append(secret).unwrap();
     let _ = run.end(&Outcome::completed()).unwrap();
     drop(run);
-    // Its first pieces lie beside the run, and the record itself in the next segment.
+    // Its first chunks are next to the run, and the record itself in the next segment.
     let other = log.start_run("agent", "other", ()).unwrap();
     let large: Vec<u8> = (0..100_000_u32).map(|byte| (byte % 251) as u8).collect();
     let _ = other.append(&large).unwrap();
@@ -495,14 +496,19 @@ fn what_cannot_be_meant_is_refused_and_changes_nothing() {
     clock.set(runlog::Timestamp(1));
     let old = Retention::new().max_age(Duration::from_nanos(1));
     assert!(log.gc(&old).unwrap().plan.evict.is_empty());
-    let left: BTreeSet<String> =
-        log.all_runs(None, 10).unwrap().runs.iter().map(|run| run.run.to_string()).collect();
+    let left: BTreeSet<String> = log
+        .list_runs(&RunQuery::new().limit(10))
+        .unwrap()
+        .runs
+        .iter()
+        .map(|run| run.run.to_string())
+        .collect();
     assert_eq!(left.len(), 4);
     drop(running);
 }
 
-/// The latest runs are at the end of the file, where the manifest, which outgrew its first place,
-/// the index and the tail are too: all of them get out of the way.
+/// The latest runs are at the end of the file, where the manifest, which has outgrown its first
+/// place, the index and the tail are too: all of them move away.
 #[test]
 fn a_file_becomes_short_however_much_is_at_its_end() {
     let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));

@@ -1,20 +1,22 @@
-//! Lookups do not scan, memory is bounded, opening after a kill is quick, small stores are small.
+//! Lookups do not scan, memory is bounded, opening after a kill is fast, small stores are small.
 //!
 //! What must not depend on the number of runs is counted, not timed: reads of the storage and pages
-//! of the index. Times are printed; that they are short is for the benchmarks.
+//! of the index. Times are printed; benchmarks check them.
 //!
 //! - `RUNLOG_SCALE_RUNS`: the runs of the large store, 100,000 by default.
-//! - `RUNLOG_SCALE_BYTES`: what is written before the kill, 100 MB by default.
+//! - `RUNLOG_SCALE_BYTES`: the bytes written before the kill, 100 MB by default.
 //!
-//! What a process needs, or what its death leaves, is measured in a process of its own: this test
-//! binary, started again for the one test [`worker`].
+//! The memory of a process, or the file after its death, is measured in a separate process: this
+//! test binary, started again for the one test [`worker`].
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use runlog::{Durability, Metadata, NewRecord, Options, Outcome, RunLog, Stats, Timestamp};
+use runlog::{
+    Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunQuery, Stats, Timestamp,
+};
 use runlog_sim::SplitMix64;
 use tempfile::TempDir;
 
@@ -22,7 +24,7 @@ use tempfile::TempDir;
 const AGENTS: u64 = 50;
 /// The runs of a page of a list.
 const LIST: usize = 20;
-/// What the process may need beside the file, whatever the number of runs.
+/// How much memory the process may need besides the file, for any number of runs.
 const MEMORY: u64 = 256 << 20;
 
 fn variable(name: &str, default: u64) -> u64 {
@@ -57,7 +59,7 @@ fn write_runs(log: &RunLog, runs: u64, mut each: impl FnMut(u64)) {
     }
 }
 
-/// What a process of its own does.
+/// The task of a separate process.
 #[test]
 #[ignore = "started by the other tests, in a process of its own"]
 fn worker() {
@@ -73,7 +75,7 @@ fn worker() {
     }
 }
 
-/// Does a task in a process of its own; answers what it printed.
+/// Does a task in a separate process; returns its output.
 fn in_a_process(task: &str, path: &Path) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["scale::worker", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
@@ -87,13 +89,13 @@ fn in_a_process(task: &str, path: &Path) -> String {
     text
 }
 
-/// The number that a worker told under this name.
+/// The number that a worker printed under this name.
 fn told(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     line.unwrap_or_else(|| panic!("no {name} in {text:?}")).parse().unwrap()
 }
 
-/// Anonymous memory of this process in bytes, where the system tells.
+/// The anonymous memory of this process in bytes, if the system reports it.
 fn anonymous_memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -129,7 +131,7 @@ fn read_and_tell_memory(path: &Path) {
     }
     let mut cursor = None;
     for _ in 0..50 {
-        let page = log.all_runs(cursor.as_ref(), 200).unwrap();
+        let page = log.list_runs(&RunQuery::new().limit(200).after(cursor)).unwrap();
         cursor = page.next;
     }
     println!("memory: {}", anonymous_memory().unwrap_or(0));
@@ -137,6 +139,9 @@ fn read_and_tell_memory(path: &Path) {
 
 /// A query of the store; the number chooses which run or agent it is about.
 type Query = fn(&RunLog, u64);
+
+/// The first list of a snapshot of the index looks which of the states of runs are in use.
+const STATES: u64 = 10;
 
 /// Queries, with how often each of them descends a tree of the index at most.
 const QUERIES: [(&str, u64, Query); 5] = [
@@ -147,11 +152,17 @@ const QUERIES: [(&str, u64, Query); 5] = [
     ("trace", 7, |log, number| {
         assert!(log.trace(&run_id(number)).unwrap().all(|record| record.is_ok()));
     }),
-    ("runs", LIST as u64 + 3, |log, number| {
-        assert_eq!(log.runs(&agent_id(number), None, LIST).unwrap().runs.len(), LIST);
+    ("runs", LIST as u64 + 3 + STATES, |log, number| {
+        assert_eq!(
+            log.list_runs(&RunQuery::new().agent(&agent_id(number)).limit(LIST))
+                .unwrap()
+                .runs
+                .len(),
+            LIST
+        );
     }),
-    ("all_runs", LIST as u64 + 3, |log, _| {
-        assert_eq!(log.all_runs(None, LIST).unwrap().runs.len(), LIST);
+    ("all_runs", LIST as u64 + 3 + STATES, |log, _| {
+        assert_eq!(log.list_runs(&RunQuery::new().limit(LIST)).unwrap().runs.len(), LIST);
     }),
 ];
 
@@ -160,7 +171,7 @@ fn looked_at(stats: &Stats) -> [u64; 2] {
     [stats.io.reads + stats.io.mapped_reads, stats.index_page_reads]
 }
 
-/// The most that each query looked at, over many runs of a store of which nothing is in memory.
+/// The most reads of each query, over many runs of a store with nothing in memory.
 fn most_looked_at(path: &Path, runs: u64) -> Vec<[u64; 2]> {
     // Without a cache each page that is looked at is a page that is read.
     let options = Options::new().background(false).index_cache(0);
@@ -187,8 +198,8 @@ fn most_looked_at(path: &Path, runs: u64) -> Vec<[u64; 2]> {
     all
 }
 
-/// Goal: what a lookup or a page of a list reads is the same at 1,000 runs and at very many, but
-/// for the height of the index's trees; and memory is bounded.
+/// Goal: a lookup or a page of a list reads the same amount with 1,000 runs and with very many,
+/// except for the height of the index's trees; and memory is bounded.
 #[test]
 fn lookups_read_as_much_at_very_many_runs_as_at_a_thousand() {
     let folder = TempDir::new().unwrap();
@@ -266,8 +277,8 @@ fn a_large_store_takes_appends_right_after_a_kill() {
         fs::metadata(&path).unwrap().len() / 1_000_000
     );
     assert!(!report.clean && report.is_clean(), "{report}");
-    // What was read does not depend on how much there is: appends help with the checkpoint of the
-    // index when 24 segments wait for it, and on an idle machine four do.
+    // How many segments were read does not depend on the size of the store: appends help with the
+    // checkpoint when 24 segments wait for it, and on an idle machine four do.
     assert!(report.scanned_segments <= 24 + 2, "{report}");
     for number in [0, runs / 2, runs - 1] {
         assert_eq!(log.trace(&run_id(number)).unwrap().count(), 30);

@@ -1,5 +1,5 @@
-//! Where the space of the file goes, and how it comes back: on a full disk, by the numbers of
-//! `stats`, and with the numbers in use kept safe.
+//! The space of the file, and how it is freed: on a full disk, by the numbers of `stats`, and with
+//! the used numbers kept safe.
 
 use std::io;
 use std::sync::Arc;
@@ -20,11 +20,10 @@ use crate::support::background::Background;
 const EXTENT: u64 = 64 << 10;
 
 fn options() -> Options {
-    let environment = runlog::env::Environment {
-        clock: Arc::new(SimClock::new(runlog::Timestamp(1_000_000_000))),
-        entropy: Arc::new(SimEntropy::new(7)),
-        boot_id: None,
-    };
+    let environment = runlog::env::Environment::system()
+        .clock(Arc::new(SimClock::new(runlog::Timestamp(1_000_000_000))))
+        .entropy(Arc::new(SimEntropy::new(7)))
+        .boot_id(None);
     Options::new().extent_size(EXTENT).background(false).environment(environment)
 }
 
@@ -32,8 +31,8 @@ fn payload(run: &str, number: usize) -> Vec<u8> {
     format!("{run}/{number}/").bytes().cycle().take(500).collect()
 }
 
-/// Writes runs side by side, and ends them; answers how many records each has before the disk
-/// was full.
+/// Writes interleaved runs, and ends them; returns how many records each has before the disk was
+/// full.
 fn fill(log: &RunLog, names: &[String], records: usize) -> Vec<usize> {
     let writers: Vec<_> =
         names.iter().map(|name| log.start_run("agent", name, ()).unwrap()).collect();
@@ -63,7 +62,7 @@ fn assert_records(log: &RunLog, name: &str, count: usize) {
     assert!(records.eq(expected), "{name}");
 }
 
-/// A disk that is full to the last block, with runs that lie side by side in all segments.
+/// A disk that is full to the last block, with runs that are interleaved in all segments.
 fn full_store(compaction: Compaction) -> (SimDisk, RunLog, Vec<(String, usize)>) {
     let disk = SimDisk::untracked(Vec::new());
     let options = options().compaction(compaction);
@@ -81,7 +80,7 @@ fn full_store(compaction: Compaction) -> (SimDisk, RunLog, Vec<(String, usize)>)
 fn a_full_disk_is_cleaned_up_with_the_extent_that_was_set_aside() {
     let (disk, log, runs) = full_store(Compaction::new().automatic(false));
     assert!(matches!(log.start_run("agent", "more", ()), Err(Error::DiskFull { .. })));
-    // Three of four runs go, and each segment has some of the fourth.
+    // Three of four runs are deleted, and each segment has some of the fourth.
     for (name, _) in runs.iter().enumerate().filter(|(n, _)| n % 4 != 0).map(|(_, run)| run) {
         let _ = log.delete_run(name.as_str()).unwrap();
     }
@@ -150,7 +149,7 @@ fn a_compaction_that_meets_a_full_disk_changes_nothing() {
     for name in &runs[3..] {
         let _ = log.delete_run(name.as_str()).unwrap();
     }
-    // Too small a store for an extent to be set aside.
+    // The store is too small for a compaction reserve.
     disk.set_capacity(disk.allocated());
     for _ in 0..2 {
         if let Err(error) = log.compact() {
@@ -197,7 +196,7 @@ fn the_numbers_say_what_lives_what_is_dead_what_is_free_and_what_pins_what() {
     assert_eq!(free.free_bytes, free.free_extents * EXTENT);
 }
 
-/// O16: what says that a number is in use may be in a segment that goes.
+/// O16: the record of used numbers may be in a segment that is freed.
 #[test]
 fn the_numbers_in_use_are_in_a_superblock_before_segments_go() {
     let storage = Arc::new(MemoryStorage::new());
@@ -272,7 +271,7 @@ fn appends_to_a_store_that_gave_space_back_meet_a_full_disk_before_anything_is_w
     assert!(log.verify().unwrap().is_clean());
 }
 
-/// A store in which nothing was given back, as one that was killed before that is.
+/// A store that was killed before any space was released.
 fn killed_before_space_went_back() -> Vec<u8> {
     let disk = SimDisk::untracked(Vec::new());
     let keeping = Compaction::new().automatic(false).space_return(SpaceReturn::Keep);
@@ -306,7 +305,7 @@ fn the_space_of_an_index_that_is_dropped_goes_back() {
     let log = manual().create_storage(Arc::new(disk.clone())).unwrap();
     for number in 0..2000 {
         let key = format!("key-{number}");
-        log.put("space", &key, &NewRecord::new(key.as_bytes())).unwrap();
+        log.docs().put("space", &key, &NewRecord::new(key.as_bytes())).unwrap();
     }
     log.checkpoint().unwrap();
     let index = log.stats().unwrap().index_extents;
@@ -395,8 +394,8 @@ fn a_segment_that_lost_its_directory_alone_is_freed_when_its_runs_are_deleted() 
     assert!(log.stats().unwrap().log_extents < before);
 }
 
-/// What a compaction of all writes of a store in which `going` runs are in progress, side by side
-/// with others that are deleted, in the bytes of its segments.
+/// What a compaction writes for a store with `going` runs in progress, interleaved with deleted
+/// ones, in the bytes of its segments.
 fn amplification(going: usize, gone: usize) -> f64 {
     let storage = Arc::new(MemoryStorage::new());
     let manual = options().index(false).compaction(Compaction::new().automatic(false));
@@ -535,8 +534,7 @@ fn a_seal_that_the_manifest_had_no_room_for_is_noted_when_there_is_room() {
     }
 }
 
-/// The manifest outgrows its area while the extents of the erased run are free and were not given
-/// back.
+/// The manifest outgrows its area while the extents of the erased run are free and not released.
 #[test]
 fn of_an_erased_run_no_byte_is_left_where_the_manifest_comes_to_be() {
     let secret = b"MY-SECRET-TOKEN-0123456789";

@@ -1,4 +1,4 @@
-//! The steps of the background work in orders of the test's choice, with a kill behind them.
+//! The steps of the background work in orders that the test chooses, with a kill after them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ fn options() -> Options {
 fn put(log: &RunLog, prefix: &str, count: usize, len: usize) {
     for number in 0..count {
         let record = vec![b'.'; len];
-        log.put("space", &format!("{prefix}{number}"), &NewRecord::new(&record)).unwrap();
+        log.docs().put("space", &format!("{prefix}{number}"), &NewRecord::new(&record)).unwrap();
     }
 }
 
 fn delete(log: &RunLog, prefix: &str, count: usize) {
     for number in 0..count {
-        assert!(log.delete("space", &format!("{prefix}{number}")).unwrap());
+        assert!(log.docs().delete("space", &format!("{prefix}{number}")).unwrap());
     }
 }
 
@@ -31,12 +31,12 @@ fn listed(bytes: &[u8]) -> BTreeSet<String> {
     let storage = Arc::new(MemoryStorage::from_bytes(bytes.to_vec()));
     let log = options().open_storage(storage).unwrap();
     assert!(log.verify().unwrap().is_clean(), "{:?}", log.verify().unwrap().problems);
-    let page = log.list("space", "", None, 1000).unwrap();
+    let page = log.docs().list("space", "", None, 1000).unwrap();
     page.documents.into_iter().map(|document| document.key).collect()
 }
 
-/// Puts and deletes documents, so that what the index knows dies by evictions that it does not
-/// know, of which the last one is in the tail; answers the file as a kill leaves it.
+/// Puts and deletes documents, so that runs in the index die by evictions that it has not applied,
+/// the last of which is in the tail. Returns the file as a kill leaves it.
 fn behind() -> Vec<u8> {
     let storage = Arc::new(MemoryStorage::new());
     let log = options().create_storage(storage.clone()).unwrap();
@@ -84,7 +84,7 @@ fn a_long_chain_of_evictions_is_freed_with_one_sync_for_each() {
     let log = threads.create_storage(Arc::new(MemoryStorage::new())).unwrap();
     let bytes = vec![b'.'; 7000];
     for _ in 0..1600 {
-        log.put("space", "key", &NewRecord::new(&bytes)).unwrap();
+        log.docs().put("space", "key", &NewRecord::new(&bytes)).unwrap();
     }
     assert!(background.run(Step::Sync) && background.run(Step::Checkpoint));
     let before = log.stats().unwrap();

@@ -1,4 +1,4 @@
-//! The two ways into the file: writes, and stores into a map. The bytes are the same.
+//! The two ways to write the tail: writes, and stores into a map. The bytes are the same.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -14,11 +14,10 @@ const EXTENT: u64 = 64 << 10;
 /// No threads, and nothing from outside.
 fn options(writer: TailWriter) -> Options {
     Options::new().extent_size(EXTENT).background(false).tail_writer(writer).environment(
-        Environment {
-            clock: Arc::new(SimClock::new(Timestamp(1_000_000))),
-            entropy: Arc::new(SimEntropy::new(1)),
-            boot_id: None,
-        },
+        Environment::system()
+            .clock(Arc::new(SimClock::new(Timestamp(1_000_000))))
+            .entropy(Arc::new(SimEntropy::new(1)))
+            .boot_id(None),
     )
 }
 
@@ -77,7 +76,7 @@ fn both_writers_leave_the_same_bytes_in_a_real_file() {
         let log = options(writer).create(&path).unwrap();
         some_of_everything(&log);
         let stats = log.stats().unwrap();
-        // Mapped is asked for, and not to be had everywhere.
+        // `Mapped` is requested, and not available everywhere.
         assert!(writer == TailWriter::Mapped || stats.tail_writer == TailWriter::Pwrite);
         assert_eq!(stats.io.stores > 0, stats.tail_writer == TailWriter::Mapped);
         log.close().unwrap();

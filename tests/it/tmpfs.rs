@@ -1,9 +1,9 @@
-//! A store on a tmpfs that is full: whoever looks at a hole of a file through a map takes a page
-//! there, and is killed (`SIGBUS`) if there is none. On a tmpfs that is not full it only fills
-//! what was given back.
+//! A store on a full tmpfs: looking at a hole of a file through a map takes a page there, and kills
+//! the process (`SIGBUS`) if there is none. If the tmpfs is not full, looking only takes back the
+//! released space.
 //!
-//! Each case runs in a process of its own, in a namespace with a small tmpfs, where that is
-//! allowed; elsewhere it says that it was passed over.
+//! Each case runs in a separate process, in a namespace with a small tmpfs, where that is allowed;
+//! elsewhere it reports that it was skipped.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
-use runlog::{NewRecord, Options, Outcome, Retention, RunLog};
+use runlog::{NewRecord, Options, Outcome, Retention, RunLog, RunQuery};
 
 const EXTENT: u64 = 64 << 10;
 const PAGE: usize = 4096;
@@ -100,7 +100,7 @@ fn take_space(dir: &Path) {
 }
 
 fn read(log: &RunLog) -> usize {
-    let runs = log.all_runs(None, 100).unwrap().runs;
+    let runs = log.list_runs(&RunQuery::new().limit(100)).unwrap().runs;
     let traces = runs.iter().map(|run| log.trace((run.agent.as_str(), run.run.as_str())).unwrap());
     traces.flatten().map(Result::unwrap).fold(0, |count, _| count + 1)
 }
@@ -135,7 +135,7 @@ fn full_with_threads(dir: &Path, automatic: bool) {
     let _ = log.close();
 }
 
-/// The log ends at any place of a page, and in front of a hole when it is opened again.
+/// The log ends at any place of a page, and before a hole when it is reopened.
 fn full_and_reopened(dir: &Path) {
     let path = dir.join("store");
     let log = options().create(&path).unwrap();
@@ -147,7 +147,7 @@ fn full_and_reopened(dir: &Path) {
     let bytes = fs::read(&path).unwrap();
     let mut records = 1;
     for _ in 0..200 {
-        // Room for what is appended, and none for what is looked at.
+        // Room for the appends, but not for looking.
         let space = File::options().write(true).open(dir.join("fill")).unwrap();
         let len = space.metadata().unwrap().len();
         space.set_len(len - 8 * EXTENT).unwrap();
@@ -181,7 +181,7 @@ fn copied_without_zeros(dir: &Path) {
             copy.write_all_at(page, at).unwrap();
         }
     }
-    // What opening writes and allocates is there; what looking would take is not.
+    // Opening has the space to write and allocate; looking would have none.
     drop(options().open(&path).unwrap());
     take_space(dir);
     let space = File::options().write(true).open(dir.join("fill")).unwrap();
@@ -194,7 +194,7 @@ fn copied_without_zeros(dir: &Path) {
     let _ = log.close();
 }
 
-/// Where there is room, looking takes none of it.
+/// If there is room, looking takes none of it.
 fn with_room(dir: &Path) {
     let path = dir.join("store");
     let log = options().create(&path).unwrap();

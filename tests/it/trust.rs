@@ -1,5 +1,5 @@
-//! What opening believes: a store that is damaged in front of its extents answers as before, or
-//! says what it lost, and what was added to it stays readable.
+//! What opening trusts: a store that is damaged in front of its extents answers as before or
+//! reports its losses, and later additions stay readable.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHead
 use runlog::format::{EXTENTS_AT, FrameHeader, LAST_WRITTEN, NUMBERS_END};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Allow, Epoch, Error, ExtentNo, Lsn, NewRecord, Options, Outcome, RunLog, RunNo, SegmentId,
+    Allow, Epoch, Error, ExtentNo, Lsn, NewRecord, Options, Outcome, RunLog, RunNo, RunQuery,
+    RunStatus, SegmentId,
 };
 use runlog_sim::SimDisk;
 
@@ -25,8 +26,8 @@ fn slots(image: &[u8]) -> [Result<Superblock, runlog::Damage>; 2] {
     [PAGE, 2 * PAGE].map(|at| Superblock::decode(&image[at..at + PAGE]))
 }
 
-/// Opens a copy of what a process left that was killed now, changed by `damage`, and compares all
-/// of it with the model.
+/// Opens a copy of what a killed process would leave now, changed by `damage`, and compares all of
+/// it with the model.
 fn check_damaged(world: &World, machine: &Machine, damage: impl Fn(&mut Vec<u8>)) {
     let mut image = world.disk.image();
     damage(&mut image);
@@ -58,7 +59,7 @@ fn a_new_store_has_two_superblocks_that_check() {
     }
 }
 
-/// Right after the manifest has moved, the area where it was is long past soon.
+/// Directly after the manifest has moved, its old area is soon out of date.
 #[test]
 fn a_slot_that_does_not_check_never_makes_an_old_manifest_believed() {
     let mut moves = 0;
@@ -105,7 +106,7 @@ fn options() -> Options {
     Options::new().extent_size(EXTENT).background(false)
 }
 
-/// A store with some full segments, closed in order.
+/// A store with some full segments, closed cleanly.
 fn filled(runs: usize) -> Vec<u8> {
     let storage = Arc::new(MemoryStorage::new());
     let log = options().create_storage(storage.clone()).unwrap();
@@ -140,7 +141,7 @@ fn assert_filled(log: &RunLog, runs: std::ops::Range<usize>) {
     }
 }
 
-/// Changes both superblocks, so that they check again.
+/// Changes both superblocks and corrects their checks.
 fn change_superblocks(image: &mut [u8], change: impl Fn(&mut Superblock)) {
     for block in slots(image) {
         let mut block = block.unwrap();
@@ -168,7 +169,7 @@ fn add_changes(image: &mut [u8], changes: &[Change]) {
     image[end..end + batch.len()].copy_from_slice(&batch);
 }
 
-/// Whatever a manifest says of extents that are not there, or not the manifest's own.
+/// A manifest that names extents that do not exist or are not its own.
 #[test]
 fn records_of_the_manifest_that_no_writer_writes_cost_no_record() {
     let image = filled(12);
@@ -187,7 +188,7 @@ fn records_of_the_manifest_that_no_writer_writes_cost_no_record() {
         cases.push(vec![Change::IndexLen { len: u64::MAX }]);
     }
     for changes in cases {
-        // A second batch behind it: the first was durable, whatever it says.
+        // A second batch behind it: the first was durable, whatever it contains.
         for batches in [1, 2] {
             let mut image = image.clone();
             add_changes(&mut image, &changes);
@@ -236,7 +237,7 @@ fn two_extents_with_the_same_segment_make_the_manifest_a_damaged_one() {
     }
 }
 
-/// Opens the store, appends as much as it takes, and finds all of that each time it is opened.
+/// Opens the store, appends as much as it accepts, and checks all of that at each opening.
 fn use_up(image: Vec<u8>, what: &str, expect_refusal: bool) {
     let storage = Arc::new(MemoryStorage::from_bytes(image));
     let (mut kept, mut refused) = (Vec::<String>::new(), false);
@@ -246,12 +247,12 @@ fn use_up(image: Vec<u8>, what: &str, expect_refusal: bool) {
         println!("{what}, opened {opened} times: {}", log.recovery_report());
         assert_filled(&log, 0..3);
         for key in &kept {
-            let found = log.get("space", key).unwrap().expect("it was acknowledged");
+            let found = log.docs().get("space", key).unwrap().expect("it was acknowledged");
             assert_eq!(found.payload(), payload(key, 0), "{what}");
         }
         for number in 0..40 {
             let key = format!("{opened} {number}");
-            match log.put("space", &key, &NewRecord::new(&payload(&key, 0))) {
+            match log.docs().put("space", &key, &NewRecord::new(&payload(&key, 0))) {
                 Ok(_) => kept.push(key),
                 Err(Error::Exhausted { .. }) => refused = true,
                 Err(error) => panic!("{what}: {error}"),
@@ -297,7 +298,7 @@ fn numbers_near_their_limits_never_lock_out_what_was_acknowledged() {
     with("generation", false, &|block| block.manifest.generation = u64::MAX);
 }
 
-/// A frame that was given numbers that no writer gives is a damaged one, and no other is affected.
+/// A frame with numbers that no writer gives counts as damaged, and affects no other.
 #[test]
 fn a_frame_with_numbers_near_their_limits_is_a_damaged_one() {
     let changes: [fn(&mut FrameHeader); 4] = [
@@ -349,8 +350,8 @@ fn a_frame_with_numbers_near_their_limits_is_a_damaged_one() {
     }
 }
 
-/// Each sector of the manifest, lost or as it was before: what cannot be known is told, and nothing
-/// else is answered than before.
+/// Each sector of the manifest, lost or in its old state: unknown data is reported, and every
+/// answer is as before.
 #[test]
 fn a_sector_of_the_manifest_that_is_lost_is_told_or_costs_nothing() {
     let (mut told, mut same) = (0, 0);
@@ -389,7 +390,7 @@ fn a_sector_of_the_manifest_that_is_lost_is_told_or_costs_nothing() {
     assert!(told > 12);
 }
 
-/// What is in the extents is enough, and what is added then is in its place.
+/// The extents are enough, and later additions are placed correctly.
 #[test]
 fn a_store_that_lost_its_manifest_goes_on_where_it_was() {
     let mut appended = 0;
@@ -422,7 +423,11 @@ fn a_store_that_lost_its_manifest_goes_on_where_it_was() {
             gate.shut();
         }
         let (_, log) = open(&disk, &machine).unwrap();
-        for summary in log.in_progress(None, 100).unwrap().runs {
+        for summary in log
+            .list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(100))
+            .unwrap()
+            .runs
+        {
             let name = (summary.agent.as_str(), summary.run.as_str());
             let record = NewRecord::new(b"next");
             let Ok(added) = log.append_to(name.0, name.1, &record, Allow::nothing()) else {
@@ -463,7 +468,7 @@ fn is_sealed(image: &[u8], extent: u32) -> bool {
     matches!(used, Some(Use::Log { sealed: Some(_), .. }))
 }
 
-/// Nothing of it is taken for deleted, whatever else is.
+/// None of it counts as deleted, whatever else is lost.
 #[test]
 fn a_lost_segment_is_no_dead_one() {
     for index in [true, false] {
@@ -475,7 +480,7 @@ fn a_lost_segment_is_no_dead_one() {
                 lose(&mut image, extent, part);
                 let storage = Arc::new(MemoryStorage::from_bytes(image));
                 let log = options().index(index).open_storage(storage.clone()).unwrap();
-                // It may be their end that was lost.
+                // Their end may be what was lost.
                 let deleted = ["run-6", "run-7"].map(|run| log.delete_run(run).is_ok());
                 assert_ne!(deleted, [false; 2]);
                 log.reclaim().unwrap();
@@ -484,7 +489,7 @@ fn a_lost_segment_is_no_dead_one() {
                 let _ = log.compact();
                 let problems = log.verify().unwrap().problems;
                 let is_told = !log.recovery_report().is_clean() || !problems.is_empty();
-                // Whole frames without the head of their segment were moved as they are.
+                // Whole frames without the header of their segment were moved unchanged.
                 let is_told = is_told || part == 1;
                 assert!(is_told || !was_sealed, "extent {extent}, part {part}");
                 log.close().unwrap();
@@ -493,7 +498,7 @@ fn a_lost_segment_is_no_dead_one() {
                 assert!(now.epoch > newest.epoch);
                 let is_kept = is_sealed(&bytes, extent);
                 assert!(is_kept || part > 0 || !was_sealed, "extent {extent}");
-                // Records are as they were, or missing with an error.
+                // Records are unchanged, or missing with an error.
                 let log = options().index(index).open_storage(storage).unwrap();
                 for run in 0..6 {
                     let name = format!("run-{run}");
@@ -508,7 +513,7 @@ fn a_lost_segment_is_no_dead_one() {
     }
 }
 
-/// A tail of which the extent was lost, or has what it had before.
+/// A tail whose extent was lost, or has its old contents.
 #[test]
 fn a_tail_without_its_header_is_told() {
     for seed in 0..20 {

@@ -1,8 +1,9 @@
-//! Reads that wait for the disk hold up no append.
+//! Reads that wait for the disk do not delay appends.
 //!
-//! The store has no index and no views, so that a question reads directories and frames by call. A
-//! storage lets no read pass while its gate is shut: a thread asks, and once it waits for the disk,
-//! the test appends, or closes the store: what is answered then says that it is closed.
+//! The store has no index and no views, so that a query reads directories and frames by system
+//! calls. A storage blocks reads while its gate is shut: a thread runs a query, and once it waits
+//! for the disk, the test appends, or closes the store, after which the answer must be that it is
+//! closed.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome, Result, Retention,
-    Rule, RunLog, RunWriter, TailWriter,
+    Rule, RunLog, RunQuery, RunStatus, RunWriter, TailWriter,
 };
 
 use super::support::callout::BeforeReads;
@@ -70,8 +71,8 @@ fn options() -> Options {
         .tail_writer(TailWriter::Pwrite)
 }
 
-/// A store with runs and documents in several full segments, of which nothing is in memory and no
-/// directory was read, and a run in progress.
+/// A store with runs and documents in several full segments, with nothing in memory and no
+/// directory read yet, and a run in progress.
 fn store() -> (Arc<Gate>, RunLog, RunWriter) {
     let gate = Arc::new(Gate::default());
     let passes = Arc::clone(&gate);
@@ -86,13 +87,13 @@ fn store() -> (Arc<Gate>, RunLog, RunWriter) {
             let _ = run.append(&[7; 6_000]).unwrap();
         }
         let _ = run.end(&Outcome::completed().durability(quick)).unwrap();
-        log.put("documents", &format!("key-{number}"), &NewRecord::new(b"value")).unwrap();
+        log.docs().put("documents", &format!("key-{number}"), &NewRecord::new(b"value")).unwrap();
     }
     log.checkpoint().unwrap();
     (gate, log, new)
 }
 
-/// Asks while no read passes, and appends to another run as soon as the question waits.
+/// Runs a query while no read passes, and appends to another run once the query waits.
 fn appends_go_on_during(question: &str, ask: impl FnOnce(&RunLog) + Send + 'static) {
     let (gate, log, run) = store();
     gate.shut(true);
@@ -123,23 +124,23 @@ fn appends_go_on_while_a_question_waits_for_the_disk() {
     appends_go_on_during("run", |log| assert_eq!(log.run("old-1").unwrap().records, 4));
     appends_go_on_during("trace", |log| assert_eq!(log.trace("old-1").unwrap().count(), 4));
     appends_go_on_during("metadata", |log| {
-        assert_eq!(log.metadata("old-1").unwrap().unwrap().1, b"metadata");
+        assert_eq!(log.metadata("old-1").unwrap().unwrap().payload(), b"metadata");
     });
     appends_go_on_during("outcome", |log| assert!(log.outcome("old-1").unwrap().is_some()));
     appends_go_on_during("a document", |log| {
-        assert_eq!(log.get("documents", "key-1").unwrap().unwrap().payload(), b"value");
+        assert_eq!(log.docs().get("documents", "key-1").unwrap().unwrap().payload(), b"value");
     });
     appends_go_on_during("the version of a document", |log| {
-        assert!(log.version_of("documents", "key-1").unwrap().is_some());
+        assert!(log.docs().version_of("documents", "key-1").unwrap().is_some());
     });
     appends_go_on_during("a list of documents", |log| {
-        assert_eq!(log.list("documents", "key", None, 10).unwrap().documents.len(), 6);
+        assert_eq!(log.docs().list("documents", "key", None, 10).unwrap().documents.len(), 6);
     });
     appends_go_on_during("a list of runs", |log| {
-        assert!(log.runs("agent", None, 10).unwrap().runs.len() >= 6);
+        assert!(log.list_runs(&RunQuery::new().agent("agent").limit(10)).unwrap().runs.len() >= 6);
     });
     appends_go_on_during("all runs", |log| {
-        assert!(log.all_runs(None, 10).unwrap().runs.len() >= 6);
+        assert!(log.list_runs(&RunQuery::new().limit(10)).unwrap().runs.len() >= 6);
     });
     appends_go_on_during("agents", |log| {
         assert_eq!(log.agents(None, 10).unwrap().len(), 1);
@@ -166,7 +167,7 @@ fn appends_go_on_while_a_call_that_writes_waits_for_the_disk() {
     });
     appends_go_on_during("a document that must be absent", |log| {
         let value = NewRecord::new(b"other");
-        let put = log.put_if("documents", "key-1", &value, Expected::Absent);
+        let put = log.docs().put_if("documents", "key-1", &value, Expected::Absent);
         assert!(matches!(put, Err(Error::Conflict { .. })), "{put:?}");
     });
     appends_go_on_during("a hold", |log| assert!(log.hold("old-1", "evidence").unwrap()));
@@ -175,7 +176,7 @@ fn appends_go_on_while_a_call_that_writes_waits_for_the_disk() {
     });
 }
 
-/// Asks while no read passes, and closes the store as soon as the question waits.
+/// Runs a query while no read passes, and closes the store once the query waits.
 fn is_overtaken(question: &str, ask: impl FnOnce(&RunLog) -> Result<()> + Send + 'static) {
     let (gate, log, run) = store();
     drop(run);
@@ -200,12 +201,15 @@ fn an_answer_that_comes_after_the_store_was_closed_says_so() {
     is_overtaken("trace", |log| log.trace("old-1").map(drop));
     is_overtaken("metadata", |log| log.metadata("old-1").map(drop));
     is_overtaken("outcome", |log| log.outcome("old-1").map(drop));
-    is_overtaken("a document", |log| log.get("documents", "key-1").map(drop));
-    is_overtaken("its version", |log| log.version_of("documents", "key-1").map(drop));
-    is_overtaken("documents", |log| log.list("documents", "key", None, 10).map(drop));
-    is_overtaken("runs", |log| log.runs("agent", None, 10).map(drop));
-    is_overtaken("all runs", |log| log.all_runs(None, 10).map(drop));
-    is_overtaken("runs in progress", |log| log.in_progress(None, 10).map(drop));
+    is_overtaken("a document", |log| log.docs().get("documents", "key-1").map(drop));
+    is_overtaken("its version", |log| log.docs().version_of("documents", "key-1").map(drop));
+    is_overtaken("documents", |log| log.docs().list("documents", "key", None, 10).map(drop));
+    is_overtaken("runs", |log| log.list_runs(&RunQuery::new().agent("agent").limit(10)).map(drop));
+    is_overtaken("all runs", |log| log.list_runs(&RunQuery::new().limit(10)).map(drop));
+    is_overtaken("runs in progress", |log| {
+        log.list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(10))
+            .map(drop)
+    });
     is_overtaken("agents", |log| log.agents(None, 10).map(drop));
     is_overtaken("held runs", |log| log.held_runs().map(drop));
     is_overtaken("stats", |log| log.stats().map(drop));
@@ -222,12 +226,12 @@ fn a_call_that_would_write_after_the_store_was_closed_says_so() {
         log.append_to("agent", "old-1", &NewRecord::new(b"late"), Allow::nothing()).map(drop)
     });
     is_overtaken("a document", |log| {
-        log.put_if("documents", "key-1", &NewRecord::new(b"x"), Expected::Absent).map(drop)
+        log.docs().put_if("documents", "key-1", &NewRecord::new(b"x"), Expected::Absent).map(drop)
     });
     is_overtaken("a hold", |log| log.hold("old-1", "evidence").map(drop));
     is_overtaken("a deletion", |log| log.delete_run("old-1").map(drop));
     is_overtaken("an erasure", |log| log.erase_run("old-1").map(drop));
-    is_overtaken("of a document", |log| log.erase("documents", "key-1").map(drop));
+    is_overtaken("of a document", |log| log.docs().erase("documents", "key-1").map(drop));
     is_overtaken("gc", |log| log.gc(&Retention::new().keep_newest(100)).map(drop));
     is_overtaken("evictions", |log| log.evict(&[("none".into(), Rule::Deleted)]).map(drop));
     is_overtaken("compact", |log| log.compact().map(drop));

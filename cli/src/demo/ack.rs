@@ -1,8 +1,8 @@
-//! Acknowledgements on their way from the process that writes to the one that checks.
+//! The acknowledgements that the writing process sends to the checking one.
 //!
 //! 16 bytes each, little-endian: 0 what (u8), 1 level (u8), 2 zero (u16), 4 run (u32), 8 sequence
-//! (u64). Each one is written at once and is shorter than what a pipe keeps together, so a kill
-//! leaves only whole ones in the pipe.
+//! (u64). Each one is written with one call and is shorter than the atomic writes of a pipe, so a
+//! kill leaves only whole ones in the pipe.
 
 use std::io::{self, Read, Write};
 
@@ -24,7 +24,7 @@ pub(crate) enum What {
     End,
 }
 
-/// What it survives.
+/// The failure that it survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     Process,

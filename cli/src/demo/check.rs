@@ -1,4 +1,4 @@
-//! Compares what the store gives back with what was acknowledged, record by record.
+//! Compares the records of the store with the acknowledgements, record by record.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use runlog::{RunLog, RunStatus};
 use super::ack::{Ack, Level, What};
 use super::workload::{RunNumber, Workload};
 
-/// All that was acknowledged of one run.
+/// Everything that was acknowledged of one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Acknowledged {
     pub(crate) started: bool,
     pub(crate) ended: bool,
-    /// Records 0 up to this one, itself not included.
+    /// The number of records, from 0 on.
     pub(crate) records: u64,
     /// How many of them at Disk level.
     pub(crate) disk: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Acks {
 }
 
 impl Acks {
-    /// Takes one. Each run is written by one thread, so its acknowledgements arrive in order.
+    /// Adds one. One thread writes each run, so its acknowledgements arrive in order.
     pub(crate) fn add(&mut self, ack: Ack, workload: &Workload) {
         let run = self.runs.entry(ack.run).or_default();
         match ack.what {
@@ -55,20 +55,20 @@ impl Acks {
     }
 }
 
-/// What the comparison found.
+/// The result of the comparison.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// Acknowledged records that were compared and are there byte for byte.
     pub(crate) intact: u64,
-    /// Acknowledged and not there.
+    /// Acknowledged and missing.
     pub(crate) missing: u64,
-    /// There, and other bytes than were written, or unreadable.
+    /// There, but with other bytes than were written, or unreadable.
     pub(crate) changed: u64,
-    /// Acknowledged starts and ends that are not there.
+    /// Acknowledged starts and ends that are missing.
     pub(crate) lost_boundaries: u64,
     /// There and whole, though the kill came before their acknowledgement.
     pub(crate) in_flight: u64,
-    /// What is wrong, in words, the first few.
+    /// The first few problems, in words.
     pub(crate) complaints: Vec<String>,
 }
 

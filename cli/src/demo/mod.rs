@@ -1,15 +1,15 @@
-//! `runlog demo`: what the store promises, seen happening.
+//! `runlog demo`: demonstrates the promises of the store.
 //!
 //! 1. A second process writes runs of several agents from several threads into a new store and
 //!    reports each acknowledgement through a pipe ([`writer`], [`ack`]).
 //! 2. It is killed with SIGKILL while it appends.
 //! 3. This process opens the file and shows what recovery found.
 //! 4. It makes every acknowledged record again from the seed ([`workload`]) and compares it with
-//!    what the store gives back ([`check`]).
+//!    the record of the store ([`check`]).
 //! 5. It ends the runs that the kill left behind, lists the newest, and looks one up by its id.
 //!
-//! A kill leaves the page cache alive, so this shows the promise of Process level for a kill; power
-//! cuts are what the simulations of the test suite are for.
+//! A kill does not affect the page cache, so this shows the promise of Process level for a kill.
+//! The simulations of the test suite cover power cuts.
 
 mod ack;
 mod check;
@@ -25,11 +25,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use runlog::{Options, RunLog, RunSummary};
+use runlog::{Options, RunLog, RunQuery};
 
 use crate::args::{DemoArgs, WriterArgs};
 use crate::failure::{Exit, Failure};
-use crate::ls;
+use crate::ls::{self, Listed};
 use crate::output::Output;
 
 use self::ack::Ack;
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &DemoArgs, file: Option<&Path>, out: &mut Output) -> Res
     Ok(if good { Exit::Fine } else { Exit::Error })
 }
 
-/// Everything between making the store and removing it. Says whether all promises were kept.
+/// Everything between creating the store and removing it. Returns whether all promises were kept.
 fn perform(args: &DemoArgs, place: &Place, story: &mut Story<'_>) -> Result<bool, Failure> {
     let workload = Workload::new(args.seed);
     Options::new().create(&place.file)?.close()?;
@@ -81,8 +81,8 @@ fn perform(args: &DemoArgs, place: &Place, story: &mut Story<'_>) -> Result<bool
     let adopted = log.adopt_orphans()?;
     story.tell(&Step::Adopted { runs: adopted.runs.len() })?;
 
-    let newest = log.all_runs(None, LISTED)?.runs;
-    let rows: Vec<&RunSummary> = newest.iter().collect();
+    let newest = log.list_runs(&RunQuery::new().limit(LISTED))?.runs;
+    let rows: Vec<Listed> = newest.into_iter().map(Listed::from).collect();
     story.tell(&Step::Newest)?;
     story.rows(|out| ls::print(&rows, out))?;
     if let Some(lookup) = look_up(&log, &acks)? {
@@ -98,7 +98,7 @@ fn perform(args: &DemoArgs, place: &Place, story: &mut Story<'_>) -> Result<bool
 }
 
 /// Starts the writing process, collects its acknowledgements, and kills it in the middle of its
-/// work. Also tells how long it wrote.
+/// work. Also returns how long it wrote.
 fn write_until_killed(
     args: &DemoArgs,
     file: &Path,
@@ -140,7 +140,7 @@ fn write_until_killed(
     })
 }
 
-/// What the reader has read. The pipe ends when the writer is dead, so this does not wait long.
+/// The acknowledgements. The pipe ends when the writer is dead, so this does not wait long.
 fn collect(reader: ScopedJoinHandle<'_, io::Result<Acks>>) -> Result<Acks, Failure> {
     let acks = reader.join().map_err(|_| Failure::said("an acknowledgement out of order"))?;
     acks.map_err(|error| Failure::said(format!("cannot read the acknowledgements: {error}")))
@@ -170,7 +170,7 @@ impl Writer {
         Ok(Self { child, _life: life })
     }
 
-    /// Kills it (SIGKILL on Unix: it cannot see it coming) and waits until it is gone.
+    /// Kills it with SIGKILL and waits until it has ended.
     fn kill(&mut self) -> Result<(), Failure> {
         let killed = self.child.kill().and_then(|()| self.child.wait());
         killed.map_err(|error| Failure::said(format!("cannot kill the writer: {error}")))?;
@@ -180,7 +180,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Killing what is dead is no error; no caller is there to be told of others.
+        // Killing a dead process is not an error; no caller could use other errors.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -215,7 +215,7 @@ fn file_len(file: &Path) -> Result<u64, Failure> {
     Ok(fs::metadata(file).map_err(|error| Failure::file(file, error))?.len())
 }
 
-/// Where the store of the demonstration is, and whether it stays.
+/// Where the store of the demonstration is, and whether it is kept.
 struct Place {
     file: PathBuf,
     /// The folder that is removed at the end.
@@ -230,7 +230,7 @@ impl Place {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let name = format!("runlog-demo-{}-{now}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // Fails where something is there already: no other user can prepare a folder for us.
+        // Fails if something is there already, so no other user can prepare the folder.
         fs::create_dir(&folder).map_err(|error| Failure::file(&folder, error))?;
         Ok(Self { file: folder.join("demo.runlog"), temporary: Some(folder) })
     }

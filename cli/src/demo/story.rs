@@ -1,4 +1,4 @@
-//! The demonstration in words, or as JSON Lines.
+//! Prints the demonstration in words, or as JSON Lines.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::output::{Output, count, grouped, size};
 use super::check::{Acks, Verdict};
 use super::workload::AGENTS;
 
-/// One thing that happened.
+/// One step.
 pub(crate) enum Step<'a> {
     Begin { file: &'a Path, threads: u32, seed: u64 },
     Killed { acks: &'a Acks, after: Duration, len: u64 },
@@ -37,7 +37,7 @@ pub(crate) struct Lookup {
     pub(crate) times: usize,
 }
 
-/// Tells the steps as they happen.
+/// Prints the steps as they happen.
 pub(crate) struct Story<'a> {
     out: &'a mut Output,
 }
@@ -47,7 +47,7 @@ impl<'a> Story<'a> {
         Self { out }
     }
 
-    /// Tells one step, at once.
+    /// Prints one step, and flushes.
     pub(crate) fn tell(&mut self, step: &Step<'_>) -> Result<(), Failure> {
         if self.out.is_json() {
             if let Some(object) = step.object() {
@@ -133,7 +133,7 @@ impl Step<'_> {
                 "complaints": verdict.complaints,
             }),
             Self::Adopted { runs } => json!({ "event": "adopted", "runs": runs }),
-            // The rows that follow speak for themselves.
+            // Rows follow.
             Self::Newest => return None,
             Self::LookedUp(lookup) => json!({
                 "event": "looked_up", "run": lookup.run, "agent": lookup.agent.as_str(),
@@ -223,7 +223,7 @@ fn verified(report: &VerifyReport, took: Duration) -> Vec<String> {
     lines
 }
 
-/// A number of a duration for JSON, which need not tell of centuries.
+/// A duration as a number for JSON, limited to its range.
 fn fits(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }

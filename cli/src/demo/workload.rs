@@ -1,5 +1,5 @@
-//! The runs that the demonstration writes: all of them follow from a seed, so that the process
-//! which checks can make every expected byte again.
+//! The runs of the demonstration. They follow from a seed, so that the checking process can make
+//! every expected byte again.
 //!
 //! Sizes follow what was measured over 274 sessions of real coding agents (96,233 records): the
 //! median record has 1 KB, one in a hundred more than 50 KB. Runs have a sixteenth of the measured
@@ -51,22 +51,22 @@ const KINDS: [(f64, &str); 4] =
 pub(crate) const AGENTS: [&str; 6] =
     ["coder", "planner", "researcher", "reviewer", "tester", "writer"];
 
-/// One record in so many is asked to survive power loss before it is acknowledged.
+/// One record in so many is appended at Disk level.
 const DISK_EVERY: u64 = 64;
 
 /// The number of a run of the demonstration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RunNumber(pub(crate) u32);
 
-/// Everything that the seed stands for.
+/// Everything that follows from the seed.
 #[derive(Debug)]
 pub(crate) struct Workload {
     seed: u64,
-    /// Words to cut payloads from: making each one up would be slower than storing it.
+    /// Text for payloads: generating each payload would be slower than storing it.
     words: Vec<u8>,
 }
 
-/// What a record is made of, besides its text.
+/// The parts of a record besides its text.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     kind: &'static str,
@@ -101,7 +101,7 @@ impl Workload {
         format!("run-{:05}", run.0)
     }
 
-    /// What the run is started with.
+    /// The metadata of the run.
     pub(crate) fn metadata(run: RunNumber) -> String {
         format!(r#"{{"task":"demonstration","number":{}}}"#, run.0)
     }
@@ -126,7 +126,7 @@ impl Workload {
         self.plan(run, seq).size
     }
 
-    /// Replaces what is in `payload` by the payload of the record: one JSON object.
+    /// Sets `payload` to the payload of the record: one JSON object.
     pub(crate) fn payload(&self, run: RunNumber, seq: u64, payload: &mut Vec<u8>) {
         const TAIL: &[u8] = br#""}"#;
         let plan = self.plan(run, seq);
@@ -167,8 +167,7 @@ fn quantile(table: &[(f64, f64)], share: f64) -> f64 {
     table.last().map_or(0.0, |(_, value)| *value)
 }
 
-/// Numbers that look random and follow from the words they are started with: a counter whose bits
-/// are mixed.
+/// Pseudo-random numbers from a seed: a counter whose bits are mixed.
 #[derive(Debug)]
 struct Random {
     state: u64,
@@ -195,7 +194,7 @@ impl Random {
 /// An odd number without a pattern.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Spreads every bit over all others; no two inputs give the same output.
+/// Mixes all bits; no two inputs give the same output.
 fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,8 +1,8 @@
 //! The process that writes until it is killed.
 //!
-//! Each thread drives a few runs at a time, like a daemon does, and tells the parent of each call
-//! that the store has acknowledged. When the parent dies, its end of the pipe to our standard
-//! input closes, and this process ends as well.
+//! Each thread drives a few runs at a time, like a daemon, and reports to the parent each call that
+//! the store has acknowledged. When the parent dies, its end of the pipe to our standard input
+//! closes, and this process ends too.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &WriterArgs) -> Result<Exit, Failure> {
     let workload = Workload::new(args.seed);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Nothing is ever sent: reading returns when the parent is gone.
+            // The parent sends nothing: reading returns when the parent has died.
             let _ = io::stdin().read(&mut [0]);
             process::exit(1);
         });
@@ -121,14 +121,14 @@ impl Thread<'_> {
         self.acknowledge(open.run, What::End, Level::Disk)
     }
 
-    /// Tells the parent, after the store has returned.
+    /// Reports to the parent, after the store has returned.
     fn acknowledge(&mut self, run: RunNumber, what: What, level: Level) -> Result<(), Failure> {
         Ok(Ack { run, what, level }.write(&mut self.acks)?)
     }
 }
 
-/// Standard output without the buffer of the standard library, which would cut an acknowledgement
-/// in two where it holds the byte of a newline.
+/// Standard output without the buffer of the standard library, which would split an acknowledgement
+/// at a byte that equals a newline.
 fn unbuffered_stdout() -> io::Result<File> {
     use std::os::fd::AsFd as _;
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))

@@ -1,25 +1,19 @@
-//! Lines that are appended together.
+//! Records that are appended together.
 
 use std::ops::Range;
 
-use runlog::{ContentType, NewRecord, RunWriter, Timestamp};
-use runlog_stores::json_lines::{Ending, LinesError, UNTERMINATED};
-
-use super::line::RAW;
-use super::reading::Reading;
+use runlog::{Allow, ContentType, NewRecord, RunLog, Timestamp};
 
 /// How much is appended at once: enough to make the cost of a call small, little enough to keep
 /// memory small.
 const BATCH_RECORDS: usize = 256;
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Lines that are appended together. They lie one behind the other in one buffer.
+/// Records that are appended together. Their payloads lie one behind the other in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// The number of the first line.
-    pub(crate) first_line: u64,
 }
 
 #[derive(Debug)]
@@ -27,7 +21,17 @@ struct Entry {
     range: Range<usize>,
     kind: Option<String>,
     content_type: ContentType,
-    at: Option<Timestamp>,
+    at: Timestamp,
+}
+
+/// The run that is appended to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) log: &'a RunLog,
+    pub(crate) agent: &'a str,
+    pub(crate) run: &'a str,
+    /// Whether it has ended.
+    pub(crate) allow: Allow,
 }
 
 impl Batch {
@@ -35,53 +39,47 @@ impl Batch {
         self.entries.is_empty()
     }
 
-    /// The first time that a line gives.
-    pub(crate) fn first_time(&self) -> Option<Timestamp> {
-        self.entries.iter().find_map(|entry| entry.at)
+    /// Whether it is time to append, with so many more records.
+    pub(crate) fn is_full(&self, more: usize) -> bool {
+        self.entries.len() + more >= BATCH_RECORDS || self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Replaces the lines by the next ones of the file.
-    pub(crate) fn fill(&mut self, reading: &mut Reading) -> Result<(), LinesError> {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
-        self.first_line = reading.lines_read + 1;
-        while self.entries.len() < BATCH_RECORDS && self.bytes.len() < BATCH_BYTES {
-            let start = self.bytes.len();
-            let Some((line, ending)) = reading.line_onto(&mut self.bytes)? else {
-                break;
-            };
-            let content_type = line.content_type();
-            let kind = match (ending, line.damage) {
-                (Ending::EndOfFile, _) => Some(UNTERMINATED.to_owned()),
-                (Ending::Newline, Some(_)) => Some(RAW.to_owned()),
-                (Ending::Newline, None) => line.kind,
-            };
-            let range = start..self.bytes.len();
-            self.entries.push(Entry { range, kind, content_type, at: line.at });
-        }
-        Ok(())
     }
 
-    pub(crate) fn append(&self, writer: &RunWriter, modified: Timestamp) -> runlog::Result<()> {
+    /// Adds a record whose payload is a range of `bytes`.
+    pub(crate) fn add(
+        &mut self,
+        range: Range<usize>,
+        kind: Option<String>,
+        content_type: ContentType,
+        at: Timestamp,
+    ) {
+        self.entries.push(Entry { range, kind, content_type, at });
+    }
+
+    /// Appends the records.
+    pub(crate) fn append(&self, to: Target<'_>) -> runlog::Result<()> {
         let records: Vec<NewRecord<'_>> = self
             .entries
             .iter()
             .map(|entry| {
                 let payload = self.bytes.get(entry.range.clone()).unwrap_or_default();
-                let record = NewRecord::new(payload)
-                    .content_type(entry.content_type)
-                    .at(entry.at.unwrap_or(modified));
+                let record = NewRecord::new(payload).content_type(entry.content_type).at(entry.at);
                 match &entry.kind {
                     Some(kind) => record.kind(kind),
                     None => record,
                 }
             })
             .collect();
+        let Target { log, agent, run, allow } = to;
         // A batch is bounded by the extents of the store; its records one by one are not.
-        match writer.append_batch(&records) {
-            Err(runlog::Error::TooLarge { .. }) => {
-                records.iter().try_for_each(|record| writer.append_record(record).map(drop))
-            }
+        match log.append_batch_to(agent, run, &records, allow) {
+            Err(runlog::Error::TooLarge { .. }) => records
+                .iter()
+                .try_for_each(|record| log.append_to(agent, run, record, allow).map(drop)),
             other => other.map(drop),
         }
     }

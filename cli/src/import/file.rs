@@ -1,30 +1,48 @@
 //! One file into one run, whole or not at all.
 //!
-//! A run that is there already is compared with the file, record by record: equal means done, a
-//! beginning means that an earlier import was cut short (or that the file has grown since, with
-//! `--keep-open`) and is gone on with, anything else is an error.
+//! A run that is there already is compared with the file: equal means done, a beginning means that
+//! an earlier import was cut short or that the file has grown since, and is gone on with. Anything
+//! else is a change, which is told, and with `--replace` replaces the run.
 //!
 //! Everything is appended at Process level; one sync at the end of the import makes all of it
 //! survive a power loss.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 
-use runlog::{Durability, Metadata, Outcome, RunLog, RunStatus, RunSummary, RunWriter, Trace};
-use runlog_stores::json_lines::{Ending, LinesError, MAX_HOLES, MAX_LINE, UNTERMINATED};
+use runlog::{Allow, Durability, Metadata, Outcome, RunLog, RunStatus, RunSummary, Timestamp};
+use runlog_stores::json_lines::{LinesError, MAX_HOLES, MAX_LINE};
 
 use crate::failure::with_sources;
+use crate::formats::Format;
+use crate::formats::line::LineDamage;
+use crate::formats::origin::Origin;
+use crate::formats::probe::{Known, probe};
 use crate::output::{grouped, size};
 
-use super::batch::Batch;
-use super::line::LineDamage;
-use super::reading::Reading;
+use super::batch::Target;
+use super::reading::Mark;
 use super::tree::Source;
 
 /// What became of a file.
 #[derive(Debug)]
+pub(crate) enum Done {
+    /// It is a run.
+    Run(Imported),
+    /// It is nothing that can be imported, and why.
+    Unknown(String),
+    /// It is passed over on purpose, and why.
+    Skipped(&'static str),
+    /// It has nothing whole yet, and may get more.
+    Waits,
+}
+
+/// A file that is a run in the store.
+#[derive(Debug)]
 pub(crate) struct Imported {
     pub(crate) how: How,
+    pub(crate) format: Format,
     /// Records and payload bytes of the file.
     pub(crate) records: u64,
     pub(crate) bytes: u64,
@@ -33,6 +51,8 @@ pub(crate) struct Imported {
     pub(crate) damaged: Vec<(u64, LineDamage)>,
     /// All of them.
     pub(crate) damaged_count: u64,
+    /// Where to go on when the file has grown.
+    pub(crate) mark: Option<Mark>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +61,8 @@ pub(crate) enum How {
     Imported,
     /// A part was there, and the rest was added.
     Continued,
+    /// The run was there and could not be gone on with: it was imported anew.
+    Replaced,
     /// All of it was there.
     AlreadyThere,
 }
@@ -62,10 +84,16 @@ pub(crate) enum Refusal {
     Differs {
         agent: String,
         run: String,
-        line: u64,
+        /// The number of the first line that differs, where the file has lines.
+        line: Option<u64>,
     },
     /// A run of this name did not come from this file.
     Foreign {
+        agent: String,
+        run: String,
+    },
+    /// The run would have to be imported anew, and is held.
+    Held {
         agent: String,
         run: String,
     },
@@ -87,13 +115,21 @@ impl fmt::Display for Refusal {
                 size(MAX_HOLES)
             ),
             Self::Lines(error) => error.fmt(f),
-            Self::Differs { agent, run, line } => write!(
-                f,
-                "run {run:?} of agent {agent:?} is there already and differs from line {line} on"
-            ),
+            Self::Differs { agent, run, line } => {
+                write!(f, "run {run:?} of agent {agent:?} is there already and differs")?;
+                if let Some(line) = line {
+                    write!(f, " from line {line} on")?;
+                }
+                f.write_str("; --replace imports the file anew in its place")
+            }
             Self::Foreign { agent, run } => {
                 write!(f, "run {run:?} of agent {agent:?} is there already, from elsewhere")
             }
+            Self::Held { agent, run } => write!(
+                f,
+                "run {run:?} of agent {agent:?} is held; release it, so that the file can be \
+                 imported anew in its place"
+            ),
             Self::Store(error) => f.write_str(&with_sources(error)),
         }
     }
@@ -108,6 +144,12 @@ impl From<io::Error> for FileError {
 impl From<LinesError> for FileError {
     fn from(error: LinesError) -> Self {
         Self::File(Refusal::Lines(error))
+    }
+}
+
+impl From<Refusal> for FileError {
+    fn from(refusal: Refusal) -> Self {
+        Self::File(refusal)
     }
 }
 
@@ -129,145 +171,126 @@ impl From<runlog::Error> for FileError {
 /// Imports files into a store.
 #[derive(Debug)]
 pub(crate) struct Importer<'a> {
-    log: &'a RunLog,
-    keep_open: bool,
+    pub(crate) log: &'a RunLog,
+    /// How runs end of whose end their files say nothing; without it they stay in progress.
+    pub(crate) end: Option<RunStatus>,
+    /// Files that changed take the place of their runs.
+    pub(crate) replace: bool,
+    /// The files are being written: what has no end yet is left until it has one.
+    pub(crate) follows: bool,
 }
 
-impl<'a> Importer<'a> {
-    pub(crate) fn new(log: &'a RunLog, keep_open: bool) -> Self {
-        Self { log, keep_open }
-    }
-
+impl Importer<'_> {
     /// Imports one file. `progress` is told of bytes as they are read.
     pub(crate) fn import(
         &self,
         source: &Source,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<Imported, FileError> {
-        let mut reading = Reading::open(&source.place)?;
-        let existing = match self.log.run((source.agent.as_str(), source.run.as_str())) {
-            Ok(summary) => Some(summary),
-            Err(error) if error.is_not_found() => None,
+        mark: Option<&Mark>,
+        progress: &dyn Fn(u64),
+    ) -> Result<Done, FileError> {
+        let mut file = source.place.file()?;
+        if let Some(mark) = mark
+            && let Some(done) = self.resume(source, file.try_clone()?, mark, progress)?
+        {
+            return Ok(done);
+        }
+        match probe(&mut file, &source.file_name())? {
+            Known::Lines(format) => self.lines(source, file, format, progress),
+            Known::Document(format, text) => {
+                self.document(source, modified(&file)?, format, &text, progress)
+            }
+            Known::Archive(bytes) => self.archive(source, modified(&file)?, &bytes, progress),
+            Known::Store => Ok(Done::Skipped("a store of runlog")),
+            Known::Unknown(_) if self.follows => Ok(Done::Waits),
+            Known::Unknown(why) => Ok(Done::Unknown(why)),
+        }
+    }
+
+    /// The run of a file, if there is one, and where it came from.
+    pub(crate) fn existing(
+        &self,
+        source: &Source,
+    ) -> Result<Option<(RunSummary, Origin)>, FileError> {
+        let run = source.ids();
+        let summary = match self.log.run(run) {
+            Ok(summary) => summary,
+            Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let how = match existing {
-            None => self.add(source, &mut reading, progress)?,
-            Some(summary) => self.go_on(source, &summary, &mut reading, progress)?,
-        };
-        let status = self.log.run((source.agent.as_str(), source.run.as_str()))?.status;
-        Ok(Imported {
-            how,
-            status,
-            records: reading.lines_read,
-            bytes: reading.bytes_read,
-            damaged: reading.damaged,
-            damaged_count: reading.damaged_count,
-        })
+        let metadata = self.log.metadata(run)?;
+        let origin = Origin::of(metadata.as_ref())
+            .filter(|origin| origin.imported_from == source.file_name());
+        let (agent, run) = (source.agent.clone(), source.run.clone());
+        let origin = origin.ok_or(Refusal::Foreign { agent, run })?;
+        Ok(Some((summary, origin)))
     }
 
-    /// Imports a file as a new run. Where the store refuses a line, the run is taken out again.
-    fn add(
+    /// Starts a run and fills it. Where the store refuses a record, the run is taken out again.
+    pub(crate) fn start(
         &self,
         source: &Source,
-        reading: &mut Reading,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<How, FileError> {
-        let mut batch = Batch::default();
-        batch.fill(reading)?;
-        let started_at = batch.first_time().unwrap_or(reading.modified);
-        let metadata = metadata(source);
-        let start =
-            Metadata::json(metadata.as_bytes()).at(started_at).durability(Durability::Process);
-        let writer = self.log.start_run(&source.agent, &source.run, start)?;
-        let finished = self.finish(&writer, batch, reading, progress);
-        if let Err(FileError::File(_)) = &finished {
-            // Only ended runs can be deleted.
-            let _ = writer.end(&Outcome::interrupted().durability(Durability::Process))?;
-            self.log.delete_run((source.agent.as_str(), source.run.as_str()))?;
-        }
-        finished.map(|()| How::Imported)
-    }
-
-    /// Compares a run with its file and appends what is missing.
-    fn go_on(
-        &self,
-        source: &Source,
-        summary: &RunSummary,
-        reading: &mut Reading,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<How, FileError> {
-        let run = (source.agent.as_str(), source.run.as_str());
-        let stored = self.log.metadata(run)?;
-        if stored.is_none_or(|(_, stored)| stored != metadata(source).as_bytes()) {
-            let (agent, run) = (source.agent.clone(), source.run.clone());
-            return Err(FileError::File(Refusal::Foreign { agent, run }));
-        }
-        let differs = |line| {
-            let (agent, run) = (source.agent.clone(), source.run.clone());
-            FileError::File(Refusal::Differs { agent, run, line })
-        };
-        compare(self.log.trace(run)?, reading, progress)?.map_err(differs)?;
-        let mut rest = Batch::default();
-        rest.fill(reading)?;
-        let has_more = !rest.is_empty();
-        if summary.status.is_ended() {
-            return if has_more { Err(differs(rest.first_line)) } else { Ok(How::AlreadyThere) };
-        }
-        let ends = !self.keep_open;
-        self.finish(&self.log.writer(run)?, rest, reading, progress)?;
-        Ok(if has_more || ends { How::Continued } else { How::AlreadyThere })
-    }
-
-    /// Appends the batch and the rest of the file, and ends the run.
-    fn finish(
-        &self,
-        writer: &RunWriter,
-        mut batch: Batch,
-        reading: &mut Reading,
-        progress: &mut dyn FnMut(u64),
+        origin: &Origin,
+        at: Timestamp,
+        fill: impl FnOnce() -> Result<(), FileError>,
     ) -> Result<(), FileError> {
-        while !batch.is_empty() {
-            batch.append(writer, reading.modified)?;
-            progress(batch.bytes.len() as u64);
-            batch.fill(reading)?;
+        let metadata = origin.to_json();
+        let start = Metadata::json(metadata.as_bytes()).at(at).durability(Durability::Process);
+        drop(self.log.start_run(&source.agent, &source.run, start)?);
+        let filled = fill();
+        if let Err(FileError::File(_)) = &filled {
+            self.remove(source)?;
         }
-        if !self.keep_open {
-            let at = reading.last_time.unwrap_or(reading.modified);
-            let end = reading.end().outcome().at(at).durability(Durability::Process);
-            let _ = writer.end(&end)?;
+        filled
+    }
+
+    /// Takes a run out, so that its file can be imported anew.
+    pub(crate) fn replace(&self, source: &Source, summary: &RunSummary) -> Result<(), FileError> {
+        if summary.held {
+            let (agent, run) = (source.agent.clone(), source.run.clone());
+            return Err(Refusal::Held { agent, run }.into());
         }
+        self.remove(source)
+    }
+
+    fn remove(&self, source: &Source) -> Result<(), FileError> {
+        let (agent, run) = source.ids();
+        // Only ended runs can be deleted.
+        if !self.log.run((agent, run))?.status.is_ended() {
+            self.end_run(source, RunStatus::Interrupted, self.log.now())?;
+        }
+        self.log.delete_run((agent, run))?;
         Ok(())
     }
-}
 
-/// The metadata of an imported run: the file's name and nothing that changes when it is copied, so
-/// that the same file is the same run again.
-fn metadata(source: &Source) -> String {
-    let path = source.place.path();
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    serde_json::json!({ "imported_from": name }).to_string()
-}
-
-/// Whether the stored records are the first lines of the file; the number of the first line that
-/// differs if not.
-fn compare(
-    trace: Trace,
-    reading: &mut Reading,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Result<(), u64>, FileError> {
-    let mut line = Vec::new();
-    for record in trace {
-        let record = record?;
-        line.clear();
-        let number = reading.lines_read + 1;
-        let Some((_, ending)) = reading.line_onto(&mut line)? else {
-            return Ok(Err(number));
-        };
-        let was_unterminated = record.kind() == Some(UNTERMINATED);
-        if record.payload() != line || was_unterminated != (ending == Ending::EndOfFile) {
-            return Ok(Err(number));
-        }
-        progress(line.len() as u64 + 1);
+    /// Ends a run.
+    pub(crate) fn end_run(
+        &self,
+        source: &Source,
+        status: RunStatus,
+        at: Timestamp,
+    ) -> Result<(), FileError> {
+        let (agent, run) = source.ids();
+        let outcome = Outcome::new(status).at(at).durability(Durability::Process);
+        let _ = self.log.end_run(agent, run, &outcome, Allow::nothing())?;
+        Ok(())
     }
-    Ok(Ok(()))
+
+    /// Where the records of a file go.
+    pub(crate) fn target<'s>(&'s self, source: &'s Source, allow: Allow) -> Target<'s> {
+        let (agent, run) = source.ids();
+        Target { log: self.log, agent, run, allow }
+    }
+
+    pub(crate) fn status(&self, source: &Source) -> Result<RunStatus, FileError> {
+        Ok(self.log.run(source.ids())?.status)
+    }
+
+    pub(crate) fn differs(source: &Source, line: Option<u64>) -> FileError {
+        let (agent, run) = (source.agent.clone(), source.run.clone());
+        Refusal::Differs { agent, run, line }.into()
+    }
+}
+
+fn modified(file: &File) -> io::Result<Timestamp> {
+    Ok(Timestamp::from(file.metadata()?.modified()?))
 }

@@ -1,55 +1,159 @@
 //! A file that is being read line by line, and what its lines have said so far.
 
 use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
 
 use runlog::Timestamp;
-use runlog_stores::json_lines::{Ending, Lines, LinesError};
+use runlog_stores::json_lines::{Ending, Lines, LinesError, UNTERMINATED};
+use sha2::{Digest as _, Sha256};
 
+use crate::formats::Format;
+use crate::formats::envelope::{self, ENVELOPE};
+use crate::formats::line::{End, Line, LineDamage, RAW};
+use crate::formats::origin::digest_text;
+
+use super::batch::Batch;
 use super::file::FileError;
-use super::line::{Boundary, End, Line, LineDamage};
-use super::place::Place;
 
 /// How many damaged lines of one file are remembered by number; all are counted.
 const DAMAGED_KEPT: usize = 1000;
+
+/// How many bytes in front of a mark must still be there.
+const CHECKED: usize = 4096;
 
 /// A file that is being read, and what was seen of it so far.
 #[derive(Debug)]
 pub(crate) struct Reading {
     lines: Lines<File>,
-    /// When the file was last written: the time of lines that do not give one.
+    /// The same file, for looks elsewhere.
+    file: File,
+    options: Options,
+    /// When the file was last written: the time of lines in front of the first that gives one.
     pub(crate) modified: Timestamp,
-    pub(crate) lines_read: u64,
+    /// What a look at the whole file has found.
+    pub(crate) survey: Survey,
+    pub(crate) seen: Seen,
+    /// The last line, which is not taken because it has no end.
+    tail: Option<Vec<u8>>,
+}
+
+/// How a file is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    /// Its lines are text.
+    pub(crate) is_text: bool,
+    /// A last line without an end is left where it is, because more of it is to come.
+    pub(crate) holds_tail: bool,
+}
+
+/// What a file is made of.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(crate) bytes: u64,
+    pub(crate) lines: u64,
+    pub(crate) digest: String,
+}
+
+/// What the lines have said so far.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Seen {
+    pub(crate) lines: u64,
     /// Without their newlines.
-    pub(crate) bytes_read: u64,
-    /// The last time that a line gave.
+    pub(crate) bytes: u64,
+    /// Where the next line begins in the file.
+    pub(crate) offset: u64,
+    /// The first and the last time that a line gave.
+    pub(crate) first_time: Option<Timestamp>,
     pub(crate) last_time: Option<Timestamp>,
-    /// Whether the run says that it started, and how it says that it ended.
-    has_start: bool,
-    end: Option<End>,
+    /// How the run says that it ended.
+    pub(crate) end: Option<End>,
     /// The first damaged lines, by number counted from 1.
     pub(crate) damaged: Vec<(u64, LineDamage)>,
     /// All of them.
     pub(crate) damaged_count: u64,
 }
 
+/// Where to go on in a file that grows.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    format: Format,
+    seen: Seen,
+    /// The last bytes in front of it.
+    before: Vec<u8>,
+}
+
+impl Mark {
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+}
+
 impl Reading {
-    /// Opens a file whose lines are records, as far as it goes by now.
-    pub(crate) fn open(place: &Place) -> Result<Self, FileError> {
-        let file = place.file()?;
-        let modified = file.metadata()?.modified()?;
-        let mut lines = Lines::of_file(file)?;
-        lines.check()?;
-        Ok(Self {
-            lines,
-            modified: Timestamp::from(modified),
-            lines_read: 0,
-            bytes_read: 0,
-            last_time: None,
-            has_start: false,
-            end: None,
-            damaged: Vec::new(),
-            damaged_count: 0,
-        })
+    /// Opens a file whose lines are records, as far as it goes by now, and looks at all of it: no
+    /// line may be too long.
+    pub(crate) fn open(mut file: File, options: Options) -> Result<Self, FileError> {
+        let modified = Timestamp::from(file.metadata()?.modified()?);
+        file.rewind()?;
+        let (same, survey) = (file.try_clone()?, Survey::default());
+        let lines = Lines::of_file(file)?;
+        let seen = Seen::default();
+        let mut reading = Self { lines, file: same, options, modified, survey, seen, tail: None };
+        reading.survey = reading.look()?;
+        Ok(reading)
+    }
+
+    /// Goes on behind a mark with what the file has got since; `None` if it is not what it was.
+    pub(crate) fn resume(
+        mut file: File,
+        options: Options,
+        mark: &Mark,
+    ) -> Result<Option<Self>, FileError> {
+        let metadata = file.metadata()?;
+        let (modified, len) = (Timestamp::from(metadata.modified()?), metadata.len());
+        let Some(more) = len.checked_sub(mark.seen.offset) else {
+            return Ok(None);
+        };
+        if before(&file, mark.seen.offset)? != mark.before {
+            return Ok(None);
+        }
+        file.seek(SeekFrom::Start(mark.seen.offset))?;
+        let (same, survey) = (file.try_clone()?, Survey::default());
+        // A line that is too long is found in the middle of it; what is in front of it is kept.
+        let (lines, seen) = (Lines::new(file, more), mark.seen.clone());
+        Ok(Some(Self { lines, file: same, options, modified, survey, seen, tail: None }))
+    }
+
+    /// Where to go on later, if the file is read to its end.
+    pub(crate) fn mark(&self, format: Format) -> Result<Mark, FileError> {
+        let seen = Seen { damaged: Vec::new(), damaged_count: 0, ..self.seen.clone() };
+        Ok(Mark { format, before: before(&self.file, seen.offset)?, seen })
+    }
+
+    /// Goes back to the first line.
+    pub(crate) fn rewind(&mut self) -> Result<(), LinesError> {
+        (self.seen, self.tail) = (Seen::default(), None);
+        self.lines.rewind()
+    }
+
+    /// The file to its end, and back to its beginning.
+    fn look(&mut self) -> Result<Survey, LinesError> {
+        let (mut hash, mut survey) = (Sha256::new(), Survey::default());
+        let mut line = Vec::new();
+        while let Some(ending) = self.lines.read_onto(&mut line)? {
+            if ending == Ending::Newline {
+                line.push(b'\n');
+            } else if self.options.holds_tail {
+                break;
+            }
+            hash.update(&line);
+            survey.bytes += line.len() as u64;
+            survey.lines += 1;
+            line.clear();
+        }
+        self.lines.rewind()?;
+        survey.digest = digest_text(&hash.finalize());
+        Ok(survey)
     }
 
     /// Appends the next line to the buffer and says what it is.
@@ -61,29 +165,100 @@ impl Reading {
         let Some(ending) = self.lines.read_onto(buffer)? else {
             return Ok(None);
         };
-        let bytes = buffer.get(start..).unwrap_or_default();
-        let line = Line::new(bytes);
-        self.lines_read += 1;
-        self.bytes_read += bytes.len() as u64;
-        self.last_time = line.at.or(self.last_time);
-        match line.boundary {
-            Some(Boundary::Started) => self.has_start = true,
-            Some(Boundary::Ended(end)) => self.end = Some(end),
-            None => {}
+        if ending == Ending::EndOfFile && self.options.holds_tail {
+            self.tail = Some(buffer.split_off(start));
+            return Ok(None);
         }
+        let bytes = buffer.get(start..).unwrap_or_default();
+        let line = if self.options.is_text { Line::text(bytes) } else { Line::new(bytes) };
+        let seen = &mut self.seen;
+        seen.lines += 1;
+        seen.bytes += bytes.len() as u64;
+        seen.offset += bytes.len() as u64 + u64::from(ending == Ending::Newline);
+        seen.first_time = seen.first_time.or(line.at);
+        seen.last_time = line.at.or(seen.last_time);
+        seen.end = line.end.or(seen.end);
         if let Some(damage) = line.damage {
-            self.damaged_count += 1;
-            if self.damaged.len() < DAMAGED_KEPT {
-                self.damaged.push((self.lines_read, damage));
+            seen.damaged_count += 1;
+            if seen.damaged.len() < DAMAGED_KEPT {
+                seen.damaged.push((seen.lines, damage));
             }
         }
         Ok(Some((line, ending)))
     }
 
-    /// How the run ended: as its last boundary says. A run that says that it started and not that
-    /// it ended was interrupted; of others nothing is known but that their file is complete.
-    pub(crate) fn end(&self) -> End {
-        let unsaid = if self.has_start { End::Interrupted } else { End::Completed };
-        self.end.unwrap_or(unsaid)
+    /// The last line, if it has no end and was not taken.
+    pub(crate) fn tail(&self) -> Option<&[u8]> {
+        self.tail.as_deref()
     }
+
+    /// Replaces what is in the batch by the next lines. `start` is the time of lines in front of
+    /// the first one that gives a time; without it, that is the first time of these lines.
+    pub(crate) fn fill(
+        &mut self,
+        batch: &mut Batch,
+        start: Option<Timestamp>,
+    ) -> Result<(), LinesError> {
+        batch.clear();
+        let mut at = self.seen.last_time.or(start);
+        let mut lines = Vec::new();
+        while !batch.is_full(lines.len()) {
+            let from = batch.bytes.len();
+            let Some((line, ending)) = self.line_onto(&mut batch.bytes)? else {
+                break;
+            };
+            let payload = self.opened(batch.bytes.get(from..).unwrap_or_default(), ending);
+            let (line, is_opened) = match payload {
+                Some(payload) => {
+                    batch.bytes.truncate(from);
+                    batch.bytes.extend_from_slice(&payload);
+                    (Line::text(&payload), true)
+                }
+                None => (line, false),
+            };
+            let given = if is_opened { Some(ENVELOPE) } else { given_kind(&line, ending) };
+            lines.push((from..batch.bytes.len(), line, given));
+        }
+        let first = lines.iter().find_map(|(_, line, _)| line.at);
+        for (range, line, given) in lines {
+            let content_type = line.content_type();
+            at = line.at.or(at);
+            let kind = given.map(str::to_owned).or(line.kind);
+            batch.add(range, kind, content_type, at.or(first).unwrap_or(self.modified));
+        }
+        Ok(())
+    }
+
+    /// The payload in a line that is its envelope.
+    fn opened(&self, line: &[u8], ending: Ending) -> Option<Vec<u8>> {
+        let may_be = !self.options.is_text && ending == Ending::Newline;
+        may_be.then(|| envelope::open(line))?
+    }
+}
+
+/// The kind that a line has whatever it calls itself.
+fn given_kind(line: &Line, ending: Ending) -> Option<&'static str> {
+    match (ending, line.damage) {
+        (Ending::EndOfFile, _) => Some(UNTERMINATED),
+        (Ending::Newline, Some(_)) => Some(RAW),
+        (Ending::Newline, None) => None,
+    }
+}
+
+/// Whether a record is what a line becomes.
+pub(crate) fn is_of_line(kind: Option<&str>, payload: &[u8], line: &[u8]) -> bool {
+    if kind == Some(ENVELOPE) { envelope::is_of(line, payload) } else { payload == line }
+}
+
+/// The last bytes in front of a place.
+fn before(file: &File, offset: u64) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(offset).map_or(CHECKED, |offset| offset.min(CHECKED));
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, offset - len as u64)?;
+    Ok(bytes)
+}
+
+/// `sha256:` and the digits that `sha256sum` prints.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    digest_text(&Sha256::digest(bytes))
 }

@@ -2,31 +2,69 @@
 //!
 //! | the path is | its runs are |
 //! |---|---|
-//! | a file | run = stem of its name, agent = `--agent`, else `imported` |
+//! | a file | run = its name without its ending, agent = `--agent`, else `imported` |
 //! | a folder that holds a folder `runs` | those of `runs` alone |
-//! | any other folder | `AGENT/RUN.jsonl` below it, and `RUN.jsonl` in it |
+//! | any other folder | all files in it, at any depth |
 //!
-//! The agent of files in the folder itself is `--agent`, else the folder's name.
+//! In a folder, `AGENT/RUN.jsonl` is the run `RUN` of `AGENT`, and `AGENT/a/RUN.jsonl` its run
+//! `a/RUN`. The agent of files in the folder itself is `--agent`, else the folder's name. Folders
+//! that only sort are left out of the ids: those named by a number, as of a year or a day, and
+//! `sessions` and `chats` below an agent.
 //!
-//! Inside of folders, links, special files and folders of the third level are not followed but
-//! named; files of other names are not runs. A path that the user names may be a link.
+//! Names with escapes, which `export` makes of ids that are no names, give these ids back: see
+//! [`crate::names`].
+//!
+//! Two files may want the same id, such as `a.json` and `a.jsonl`. The second one keeps its ending,
+//! its whole way from the folder, or gets a number, whichever is the first that helps: see
+//! [`Names`].
+//!
+//! Links, special files and hidden files inside of folders are not followed but named. A path that
+//! the user names may be any of these but special.
 
-use std::ffi::OsStr;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use runlog::{RunLog, RunRef};
 use rustix::fs::FileType;
+
+use crate::formats::origin::Origin;
+use crate::names::{ids_of, is_number, only_sorts, stem};
 
 use super::DEFAULT_AGENT;
 use super::place::{Entry, Place, not_regular};
 
+/// How deep folders are followed.
+const MAX_DEPTH: usize = 64;
+
 /// One file to import.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) place: Place,
     pub(crate) agent: String,
     pub(crate) run: String,
+    /// Longer run ids, for when the file is not the only one with this one.
+    pub(crate) longer: Vec<String>,
+}
+
+impl Source {
+    /// Agent and run.
+    pub(crate) fn ids(&self) -> (&str, &str) {
+        (&self.agent, &self.run)
+    }
+
+    /// The name of the file.
+    pub(crate) fn file_name(&self) -> String {
+        self.place.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Where it is, from the root on, for people.
+    pub(crate) fn absolute_path(&self) -> String {
+        let path = self.place.path();
+        std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned()
+    }
 }
 
 /// What was passed over on purpose.
@@ -64,71 +102,161 @@ impl Found {
             if !metadata.is_file() {
                 return Err(not_regular());
             }
-            self.file(root, path, agent.unwrap_or(DEFAULT_AGENT));
+            let way = path.file_name().into_iter().collect::<Vec<_>>();
+            self.file(root, &way, agent.unwrap_or(DEFAULT_AGENT));
             return Ok(());
         }
         let mut entries = root.entries()?;
         let is_runs = |entry: &Entry| entry.name == "runs" && entry.kind == FileType::Directory;
-        if let Some(runs) = entries.iter().find(|entry| is_runs(entry)) {
-            root = root.join(&runs.name);
+        if entries.iter().any(is_runs) {
+            for beside in entries.iter().filter(|entry| !is_runs(entry)) {
+                let why = "beside the folder of the runs";
+                self.skipped.push(Skipped { path: root.join(&beside.name).path(), why });
+            }
+            root = root.join(OsStr::new("runs"));
             entries = root.entries()?;
         }
         let own_agent = match agent {
             Some(agent) => Ok(agent.to_owned()),
             None => folder_name(&root.path()),
         };
-        for entry in entries {
-            let place = root.join(&entry.name);
-            if entry.kind == FileType::Directory {
-                let agent = folder_name(Path::new(&entry.name));
-                match place.entries() {
-                    Ok(entries) => self.runs(&place, entries, &agent),
-                    Err(error) => self.errors.push((place.path(), error.to_string())),
-                }
-            } else {
-                self.entry(place, &entry, &own_agent);
-            }
-        }
+        self.folder(&root, entries, &mut Vec::new(), &own_agent);
         Ok(())
     }
 
-    /// All runs of a folder of one agent.
-    fn runs(&mut self, folder: &Place, entries: Vec<Entry>, agent: &io::Result<String>) {
+    /// All files below a folder. `way` are the names that lead to it from the one that was named.
+    fn folder(
+        &mut self,
+        folder: &Place,
+        entries: Vec<Entry>,
+        way: &mut Vec<OsString>,
+        own_agent: &io::Result<String>,
+    ) {
         for entry in entries {
             let place = folder.join(&entry.name);
-            if entry.kind == FileType::Directory {
-                let why = "a folder inside of an agent's folder";
+            let is_hidden = entry.name.as_encoded_bytes().starts_with(b".");
+            way.push(entry.name);
+            let why = match entry.kind {
+                FileType::Symlink => Some("a symbolic link"),
+                _ if is_hidden => Some("hidden"),
+                FileType::Directory if way.len() > MAX_DEPTH => Some("a folder too deep"),
+                FileType::Directory => {
+                    match place.entries() {
+                        Ok(entries) => self.folder(&place, entries, way, own_agent),
+                        Err(error) => self.errors.push((place.path(), error.to_string())),
+                    }
+                    None
+                }
+                FileType::RegularFile => {
+                    self.file_below(place.clone(), way, own_agent);
+                    None
+                }
+                _ => Some("not a regular file"),
+            };
+            if let Some(why) = why {
                 self.skipped.push(Skipped { path: place.path(), why });
-            } else {
-                self.entry(place, &entry, agent);
             }
+            way.pop();
         }
     }
 
-    /// What is no folder.
-    fn entry(&mut self, place: Place, entry: &Entry, agent: &io::Result<String>) {
-        let name = Path::new(&entry.name);
-        let why = match entry.kind {
-            FileType::Symlink => "a symbolic link",
-            // Not a run, whatever it is.
-            _ if name.extension() != Some(OsStr::new("jsonl")) => return,
-            FileType::RegularFile => {
-                return match agent {
-                    Ok(agent) => self.file(place, name, agent),
-                    Err(error) => self.errors.push((place.path(), error.to_string())),
-                };
+    /// A file, by the names that lead to it from the folder that was named.
+    fn file_below(&mut self, place: Place, way: &[OsString], own_agent: &io::Result<String>) {
+        if let Some((agent, run)) = exported(way) {
+            self.sources.push(Source { place, agent, run, longer: Vec::new() });
+            return;
+        }
+        match agent_of(way, own_agent) {
+            Ok((agent, rest)) => {
+                let rest: Vec<&OsStr> = rest.iter().map(|name| &**name).collect();
+                self.file(place, &rest, &agent);
             }
-            _ => "not a regular file",
+            Err(error) => self.errors.push((place.path(), error)),
+        }
+    }
+
+    /// A file, by the names that lead to it from its agent's folder.
+    fn file(&mut self, place: Place, way: &[&OsStr], agent: &str) {
+        let names: Option<Vec<&str>> = way.iter().map(|name| name.to_str()).collect();
+        let Some((name, folders)) = names.as_deref().and_then(<[_]>::split_last) else {
+            self.errors.push((place.path(), not_utf8().to_string()));
+            return;
         };
-        self.skipped.push(Skipped { path: place.path(), why });
+        let kept: Vec<&str> =
+            folders.iter().copied().filter(|folder| !only_sorts(folder)).collect();
+        let id = |folders: &[&str], name: &str| [folders, &[name]].concat().join("/");
+        let run = id(&kept, stem(name));
+        let mut longer = vec![id(&kept, name), id(folders, name)];
+        longer.retain(|longer| *longer != run);
+        longer.dedup();
+        self.sources.push(Source { place, agent: agent.to_owned(), run, longer });
+    }
+}
+
+/// Agent and run of a file whose names an export made, and which have escapes.
+fn exported(way: &[OsString]) -> Option<(String, String)> {
+    let mut names: Vec<&str> = way.iter().map(|name| name.to_str()).collect::<Option<_>>()?;
+    let file = names.last_mut()?;
+    *file = stem(file);
+    let has_escapes = names.iter().any(|name| name.contains('%'));
+    has_escapes.then(|| ids_of(&names))?
+}
+
+/// The agent of a file, and the names that lead to the file from the agent's folder.
+fn agent_of<'w>(
+    way: &'w [OsString],
+    own_agent: &io::Result<String>,
+) -> Result<(String, &'w [OsString]), String> {
+    let own = || match own_agent {
+        Ok(agent) => Ok(agent.clone()),
+        Err(error) => Err(error.to_string()),
+    };
+    match way {
+        [first, rest @ ..] if !rest.is_empty() => {
+            let name = first.to_str().ok_or_else(|| not_utf8().to_string())?;
+            // A folder of a year, and not of an agent.
+            if is_number(name) { Ok((own()?, way)) } else { Ok((name.to_owned(), rest)) }
+        }
+        _ => Ok((own()?, way)),
+    }
+}
+
+/// Gives each file a run of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    taken: HashSet<(String, String)>,
+}
+
+impl Names {
+    /// The file with the first of its ids that is free: that no file of this import has, and no run
+    /// of the store that was imported from a file of another name. If none is, it gets a number.
+    pub(crate) fn choose(&mut self, log: &RunLog, source: &mut Source) -> runlog::Result<()> {
+        let longer = std::mem::take(&mut source.longer);
+        let last = longer.last().unwrap_or(&source.run).clone();
+        let (mut ids, mut number) = (longer.into_iter(), 1);
+        while !self.is_free(log, source)? {
+            source.run = ids.next().unwrap_or_else(|| {
+                number += 1;
+                format!("{last}~{number}")
+            });
+        }
+        self.taken.insert((source.agent.clone(), source.run.clone()));
+        Ok(())
     }
 
-    fn file(&mut self, place: Place, name: &Path, agent: &str) {
-        let agent = agent.to_owned();
-        match name.file_stem().and_then(OsStr::to_str).map(str::to_owned) {
-            Some(run) => self.sources.push(Source { place, agent, run }),
-            None => self.errors.push((place.path(), not_utf8().to_string())),
+    fn is_free(&self, log: &RunLog, source: &Source) -> runlog::Result<bool> {
+        if self.taken.contains(&(source.agent.clone(), source.run.clone())) {
+            return Ok(false);
         }
+        let metadata = match log.metadata(RunRef::from(source.ids())) {
+            Ok(metadata) => metadata,
+            Err(error) if error.is_not_found() => return Ok(true),
+            // What cannot be named is told when it is imported.
+            Err(runlog::Error::InvalidId { .. } | runlog::Error::Corrupt(_)) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        let origin = Origin::of(metadata.as_ref());
+        Ok(origin.is_none_or(|origin| origin.imported_from == source.file_name()))
     }
 }
 
@@ -179,6 +307,7 @@ mod tests {
         for path in [root.path().to_path_buf(), root.path().join("runs")] {
             assert_eq!(ids(&find(&[path], None)), whole);
         }
+        assert_eq!(find(&[root.path().to_path_buf()], None).skipped.len(), 2);
         assert_eq!(ids(&find(&[root.path().join("runs/b")], None)), whole[1..]);
         assert_eq!(ids(&find(&[root.path().join("runs/a/..")], None)), whole);
         assert_eq!(ids(&find(&[root.path().join("runs/b")], Some("c"))), [("c", "1"), ("c", "2")]);
@@ -195,19 +324,62 @@ mod tests {
     }
 
     #[test]
-    fn links_and_deep_folders_are_named_and_not_followed() {
+    fn links_and_hidden_files_are_named_and_not_followed() {
         let root = tempfile::tempdir().expect("a folder");
         touch(root.path(), "a/1.jsonl");
-        touch(root.path(), "a/deep/2.jsonl");
+        touch(root.path(), ".git/2.jsonl");
         std::os::unix::fs::symlink("1.jsonl", root.path().join("a/link.jsonl")).expect("a link");
         std::os::unix::fs::symlink("a", root.path().join("b")).expect("a link");
         let found = find(&[root.path().to_path_buf()], None);
         assert_eq!(ids(&found), [("a", "1")]);
         let why: Vec<_> = found.skipped.iter().map(|skipped| skipped.why).collect();
-        assert_eq!(
-            why,
-            ["a folder inside of an agent's folder", "a symbolic link", "a symbolic link"]
-        );
+        assert_eq!(why, ["hidden", "a symbolic link", "a symbolic link"]);
+    }
+
+    #[test]
+    fn ids_are_the_way_from_the_agent_without_what_only_sorts() {
+        let root = tempfile::tempdir().expect("a folder");
+        for name in [
+            "2026/01/31/rollout-1.jsonl",
+            "main/sessions/s.jsonl",
+            "project/session/subagents/agent-1.jsonl",
+            "x/local.traj.json",
+            "x/.traj.json.d/hidden",
+        ] {
+            touch(root.path(), name);
+        }
+        let found = find(&[root.path().to_path_buf()], Some("codex"));
+        let wanted = [
+            ("codex", "rollout-1"),
+            ("main", "s"),
+            ("project", "session/subagents/agent-1"),
+            ("x", "local"),
+        ];
+        assert_eq!(ids(&found), wanted);
+        assert_eq!(found.sources[0].longer, ["rollout-1.jsonl", "2026/01/31/rollout-1.jsonl"]);
+    }
+
+    #[test]
+    fn files_that_want_the_same_id_get_two() {
+        let root = tempfile::tempdir().expect("a folder");
+        for name in ["a/sessions/x.json", "a/sessions/x.jsonl", "a/x.jsonl", "a/y.jsonl"] {
+            touch(root.path(), name);
+        }
+        let store = tempfile::tempdir().expect("a folder");
+        let log = runlog::Options::new().create(store.path().join("s")).expect("a store");
+        let origin = br#"{"imported_from":"y.log"}"#;
+        drop(log.start_run("a", "y", runlog::Metadata::json(origin)).expect("a run"));
+        let mut found = find(&[root.path().to_path_buf()], None);
+        let mut names = Names::default();
+        for source in &mut found.sources {
+            names.choose(&log, source).expect("a name");
+        }
+        let wanted = [("a", "x"), ("a", "x.jsonl"), ("a", "sessions/x.jsonl"), ("a", "y.jsonl")];
+        let mut chosen = ids(&found);
+        chosen.sort_unstable_by_key(|(_, run)| run.len());
+        assert_eq!(chosen[0], wanted[0]);
+        let all: HashSet<_> = chosen.iter().collect();
+        assert_eq!(all.len(), 4);
     }
 
     #[test]

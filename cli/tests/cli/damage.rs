@@ -2,6 +2,9 @@
 
 use std::fs;
 
+use runlog::{Corruption, Damage};
+use serde_json::from_value;
+
 use crate::world::World;
 
 /// A store of one run of five records; one bit of the third is flipped.
@@ -11,7 +14,7 @@ fn damaged_world() -> World {
         (0..5).map(|n| format!("\"the text of record {n}\"\n")).collect::<Vec<_>>().concat();
     world.write("a/r.jsonl", lines);
     world.write("a/other.jsonl", "\"another run\"\n");
-    world.good(&["import", "a"]);
+    world.good(&["import", "--create", "a"]);
     let mut bytes = fs::read(world.store()).expect("the store");
     let text = b"the text of record 2";
     let at: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
@@ -26,12 +29,15 @@ fn verify_names_the_run_and_the_record() {
     let world = damaged_world();
     let ran = world.run(&["verify"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert!(ran.text().contains("(run \"r\", record 2)"), "{}", ran.text());
+    assert!(ran.text().contains("(agent \"a\", run \"r\", record 2)"), "{}", ran.text());
     assert!(ran.text().contains("1 problem"), "{}", ran.text());
     let events = world.run(&["verify", "--json"]).json();
     assert_eq!(events.len(), 2);
     assert_eq!((&events[0]["event"], &events[0]["run"]), (&"problem".into(), &"r".into()));
-    assert_eq!(events[0]["seq"], 2);
+    assert_eq!((&events[0]["agent"], &events[0]["seq"]), (&"a".into(), &2.into()));
+    let problem: Corruption = from_value(events[0].clone()).expect("the library reads it");
+    assert_eq!(events[0]["message"], problem.to_string());
+    assert!(matches!(problem.damage, Damage::Checksum { .. }), "{problem}");
     assert_eq!((&events[1]["event"], &events[1]["problems"]), (&"summary".into(), &1.into()));
 }
 
@@ -65,7 +71,7 @@ fn a_damaged_record_is_one_of_the_last() {
 fn a_clean_store_has_no_problems() {
     let world = World::new();
     world.write("a/r.jsonl", "1\n2\n");
-    world.good(&["import", "a"]);
+    world.good(&["import", "--create", "a"]);
     let ran = world.good(&["verify"]);
     assert!(ran.text().contains("2 records of 1 run"), "{}", ran.text());
     assert!(ran.text().ends_with("no problems\n"), "{}", ran.text());

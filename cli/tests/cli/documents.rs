@@ -14,9 +14,9 @@ fn world() -> World {
     world.write("a.json", "{\"n\": 1.50}");
     world.write("b.txt", "caf\u{e9}\x1b[2J\n");
     world.write("c.bin", b"\xff\0");
-    world.good(&["put", "space", "a", "a.json", "--type", "json", "--kind", "config"]);
-    world.good(&["put", "space", "b", "b.txt", "--type", "text"]);
-    world.good(&["put", "space", "c", "c.bin"]);
+    world.good(&["put", "--create", "space", "a", "a.json", "--type", "json", "--kind", "config"]);
+    world.good(&["put", "--create", "space", "b", "b.txt", "--type", "text"]);
+    world.good(&["put", "--create", "space", "c", "c.bin"]);
     world
 }
 
@@ -54,7 +54,9 @@ fn a_document_comes_back_byte_for_byte_and_is_shown_by_its_type() {
 #[test]
 fn a_value_may_come_from_standard_input_and_makes_the_store() {
     let world = World::new();
-    for (key, args) in [("a", &["put", "space", "a"][..]), ("b", &["put", "space", "b", "-"])] {
+    for (key, args) in
+        [("a", &["put", "--create", "space", "a"][..]), ("b", &["put", "space", "b", "-"])]
+    {
         let ran = fed(&world, args, b"\0 from a pipe\n");
         assert_eq!((ran.code, &*ran.stderr), (Some(0), ""), "{ran:?}");
         assert!(ran.text().starts_with(&format!("put {key} in space, 14 B")), "{}", ran.text());
@@ -68,11 +70,11 @@ fn a_value_that_is_not_of_its_type_is_refused_and_makes_no_store() {
     world.write("torn", "{\"n\":");
     world.write("bytes", b"\xff");
     for (file, kind) in [("torn", "json"), ("bytes", "json"), ("bytes", "text")] {
-        let ran = world.run(&["put", "space", "a", file, "--type", kind]);
+        let ran = world.run(&["put", "--create", "space", "a", file, "--type", kind]);
         assert_eq!((ran.code, ran.text()), (Some(1), ""), "{file} {kind}: {ran:?}");
         assert!(ran.stderr.contains("not of that type"), "{}", ran.stderr);
     }
-    let ran = world.run(&["put", "space", "a", "no such file"]);
+    let ran = world.run(&["put", "--create", "space", "a", "no such file"]);
     assert_eq!((ran.code, ran.text()), (Some(1), ""));
     assert!(!fs::exists(world.store()).expect("a look"));
 }
@@ -83,15 +85,16 @@ fn a_document_is_written_only_if_it_is_as_expected() {
     let version =
         |key: &str| world.good(&["get", "space", key, "--json"]).json()[0]["version"].clone();
     let before = version("a");
-    let ran = world.run(&["put", "space", "a", "b.txt", "--if-absent"]);
+    let ran = world.run(&["put", "--create", "space", "a", "b.txt", "--if-absent"]);
     assert_eq!((ran.code, ran.text()), (Some(1), ""), "{ran:?}");
-    world.good(&["put", "space", "d", "b.txt", "--if-absent"]);
+    world.good(&["put", "--create", "space", "d", "b.txt", "--if-absent"]);
     let before = before.to_string();
-    let rows =
-        world.good(&["put", "space", "a", "b.txt", "--if-version", &before, "--json"]).json();
+    let rows = world
+        .good(&["put", "--create", "space", "a", "b.txt", "--if-version", &before, "--json"])
+        .json();
     assert_eq!(keys(&rows[0]), ["action", "bytes", "key", "namespace", "version"]);
     assert_eq!(rows[0]["version"], version("a"));
-    let ran = world.run(&["put", "space", "a", "c.bin", "--if-version", &before]);
+    let ran = world.run(&["put", "--create", "space", "a", "c.bin", "--if-version", &before]);
     assert_eq!((ran.code, ran.text()), (Some(1), ""), "{ran:?}");
     let same = world.good(&["get", "space", "a", "--raw"]).stdout;
     assert_eq!(same, fs::read(world.path("b.txt")).expect("the file"));
@@ -100,8 +103,8 @@ fn a_document_is_written_only_if_it_is_as_expected() {
 #[test]
 fn documents_are_listed_by_key_page_by_page() {
     let world = world();
-    world.good(&["put", "space", "prefix/1", "c.bin"]);
-    world.good(&["put", "other", "x", "c.bin"]);
+    world.good(&["put", "--create", "space", "prefix/1", "c.bin"]);
+    world.good(&["put", "--create", "other", "x", "c.bin"]);
     let rows = world.good(&["docs", "space", "--json"]).json();
     let listed: Vec<_> = rows.iter().map(|row| row["key"].as_str().expect("a key")).collect();
     assert_eq!(listed, ["a", "b", "c", "prefix/1"]);
@@ -114,6 +117,8 @@ fn documents_are_listed_by_key_page_by_page() {
     assert_eq!((some.len(), &some[0]["key"]), (1, &json!("prefix/1")));
     let first = world.run(&["docs", "space", "--limit", "2", "--json"]);
     assert_eq!((first.code, first.json().len()), (Some(0), 2));
+    assert_eq!(first.message(), Some(json!({"event": "more", "what": "documents", "after": "b"})));
+    let first = world.run(&["docs", "space", "--limit", "2"]);
     assert_eq!(first.stderr, "more documents: --after b, or --all\n");
     let rest = world.good(&["docs", "space", "--after", "b", "--all", "--json"]).json();
     assert_eq!((rest.len(), &rest[0]["key"]), (2, &json!("c")));
@@ -131,8 +136,8 @@ fn a_deleted_document_is_gone_and_an_erased_one_leaves_no_byte() {
     };
     world.write("secret", secret);
     for key in ["gone", "deleted"] {
-        world.good(&["put", "space", key, "secret"]);
-        world.good(&["put", "space", key, "a.json"]);
+        world.good(&["put", "--create", "space", key, "secret"]);
+        world.good(&["put", "--create", "space", key, "a.json"]);
     }
     assert_eq!(world.good(&["del", "space", "deleted"]).text(), "deleted deleted of space\n");
     let again = world.run(&["del", "space", "deleted"]);
@@ -158,7 +163,7 @@ fn a_deleted_document_is_gone_and_an_erased_one_leaves_no_byte() {
 fn documents_and_runs_of_the_same_names_are_not_mixed_up() {
     let world = world();
     world.write("runs/space/a.jsonl", "{}\n");
-    world.good(&["import", "runs"]);
+    world.good(&["import", "--create", "--end", "completed", "runs"]);
     assert_eq!(world.good(&["ls", "--json"]).json().len(), 1);
     world.good(&["rm", "a"]);
     assert_eq!(world.good(&["docs", "space", "--json"]).json().len(), 3);
@@ -171,7 +176,7 @@ fn a_value_that_no_store_takes_is_refused_before_all_of_it_is_read() {
     let file = fs::File::create(world.path("sparse")).expect("a file");
     file.set_len(4 << 40).expect("a length");
     for name in ["/dev/zero", "sparse"] {
-        let ran = world.run(&["put", "space", "key", name]);
+        let ran = world.run(&["put", "--create", "space", "key", name]);
         assert_eq!((ran.code, ran.text()), (Some(1), ""), "{ran:?}");
         assert!(ran.stderr.contains("at most 67,108,864 bytes"), "{}", ran.stderr);
     }

@@ -207,7 +207,10 @@ fn the_fields_of_json_are_these() {
     world.good(&["hold", "r1", "--reason", "audit"]);
     let rows = world.good(&["gc", "--keep", "3", "--json"]).json();
     let [evict, open, protect, total] = &rows[..] else { panic!("four lines: {rows:?}") };
-    assert_eq!(keys(evict), ["action", "agent", "bytes", "ended_at", "rule", "run", "status"]);
+    assert_eq!(
+        keys(evict),
+        ["action", "agent", "bytes", "ended_at", "number", "rule", "run", "status"]
+    );
     let all = ["action", "agent", "bytes", "protection", "reason", "rule", "run"];
     assert_eq!((keys(open), &open["reason"]), (all.to_vec(), &Value::Null));
     assert_eq!((keys(protect), &protect["reason"]), (all.to_vec(), &"audit".into()));

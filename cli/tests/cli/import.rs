@@ -1,6 +1,8 @@
 //! Files go in and come back byte for byte.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::process::{Child, ChildStdout, Stdio};
 
 use runlog::{ContentType, NewRecord, Options, RunLog};
 use serde_json::{Value, json};
@@ -29,7 +31,7 @@ fn awkward_files() -> Vec<(&'static str, Vec<u8>, Vec<u64>)> {
         ("not-utf8", b"{\"a\":\"\xff\xfe\"}\n\x80\n{\"b\":2}\n".to_vec(), vec![1, 2]),
         ("nul", b"{\"a\":1}\n\0\0\0\0\0\0\n{\"b\":2}\n\0".to_vec(), vec![2, 4]),
         ("bom", b"\xef\xbb\xbf{\"a\":1}\n".to_vec(), vec![1]),
-        ("not-jsonl", b"{\n  \"a\": 1\n}\n".to_vec(), vec![1, 2, 3]),
+        ("not-jsonl", b"{\n  \"a\": 1\n\n".to_vec(), vec![1, 2]),
         ("scalars", b"1\n\"x\"\nnull\n[1]\n".to_vec(), vec![]),
         (
             "reserved-kinds",
@@ -47,7 +49,7 @@ fn every_file_comes_back_byte_for_byte() {
     for (name, bytes, _) in awkward_files() {
         world.write(&format!("runs/agent/{name}.jsonl"), bytes);
     }
-    world.good(&["import", "runs"]);
+    world.good(&["import", "--create", "runs"]);
     world.good(&["verify"]);
     for (name, bytes, _) in awkward_files() {
         let shown = world.good(&["show", name, "--raw"]);
@@ -61,7 +63,7 @@ fn damaged_lines_are_kept_and_reported_with_their_place() {
     for (name, bytes, _) in awkward_files() {
         world.write(&format!("runs/agent/{name}.jsonl"), bytes);
     }
-    let report = world.good(&["import", "runs", "--json"]).json();
+    let report = world.good(&["import", "--create", "runs", "--json"]).json();
     let mut total = 0;
     for (name, _, damaged) in awkward_files() {
         let file = format!("runs/agent/{name}.jsonl");
@@ -88,9 +90,9 @@ fn damaged_lines_are_kept_and_reported_with_their_place() {
 fn people_are_told_of_damaged_lines_as_well() {
     let world = World::new();
     world.write("a/torn.jsonl", "{}\n{\"x\":\n{}{}\n");
-    let report = world.good(&["import", "a"]);
+    let report = world.good(&["import", "--create", "a"]);
     let text = report.text();
-    assert!(text.contains("imported a/torn: 3 records"), "{text}");
+    assert!(text.contains("imported a/torn (json-lines): 3 records"), "{text}");
     assert!(text.contains("a/torn.jsonl:2: torn off within a JSON value"), "{text}");
     assert!(text.contains("a/torn.jsonl:3: more than one JSON value"), "{text}");
     assert!(text.contains("2 damaged lines kept as raw records"), "{text}");
@@ -103,7 +105,7 @@ fn lines_become_records_with_kind_time_and_content_type() {
         "a/r.jsonl",
         "{\"type\":\"message\",\"timestamp\":\"2025-11-20T23:33:50.805Z\"}\n\nnot json\n{}",
     );
-    world.good(&["import", "a"]);
+    world.good(&["import", "--create", "a"]);
     let rows = world.good(&["show", "r", "--json"]).json();
     let kinds: Vec<&Value> = rows.iter().map(|row| &row["kind"]).collect();
     assert_eq!(
@@ -130,13 +132,13 @@ fn the_files_of_the_car_daemon_say_how_their_runs_ended() {
         ("done", Some(r#"{"kind":"outcome","status":"success","outcome":{}}"#), "completed"),
         ("failed", Some(r#"{"kind":"outcome","status":"failure","outcome":{}}"#), "failed"),
         ("incomplete", Some(r#"{"kind":"incomplete"}"#), "interrupted"),
-        ("orphan", None, "interrupted"),
+        ("orphan", None, "in_progress"),
     ];
     for (name, termination, _) in files {
         let end = termination.map(|termination| ended(termination) + "\n").unwrap_or_default();
         world.write(&format!("car/runs/agent/{name}.jsonl"), format!("{started}\n{turn}\n{end}"));
     }
-    world.good(&["import", "car"]);
+    world.good(&["import", "--create", "car"]);
     let runs = world.good(&["ls", "--json"]).json();
     for (name, termination, status) in files {
         let run = runs.iter().find(|run| run["run"] == name).expect("the run");
@@ -154,9 +156,9 @@ fn importing_again_adds_nothing() {
     for (name, bytes, _) in awkward_files() {
         world.write(&format!("runs/agent/{name}.jsonl"), bytes);
     }
-    world.good(&["import", "runs"]);
+    world.good(&["import", "--create", "runs"]);
     let before = world.good(&["ls", "--all", "--json"]).stdout;
-    let again = world.good(&["import", ".", "--json"]).json();
+    let again = world.good(&["import", "--create", ".", "--json"]).json();
     let sums = again.last().expect("a summary");
     assert_eq!(sums["already_there"], awkward_files().len());
     assert_eq!((&sums["imported"], &sums["records"]), (&json!(0), &json!(0)));
@@ -167,8 +169,8 @@ fn importing_again_adds_nothing() {
 fn a_file_that_differs_from_its_run_is_refused_and_the_others_go_on() {
     let world = World::new();
     world.write("a/r.jsonl", "{}\n{\"x\":1}\n");
-    world.good(&["import", "a"]);
-    for changed in ["{}\n{\"x\":2}\n", "{}\n", "{}\n{\"x\":1}\n{}\n", "{}\n{\"x\":1}"] {
+    world.good(&["import", "--create", "a"]);
+    for changed in ["{}\n{\"x\":2}\n", "{}\n", "{}\n{\"x\":1}", "{\n \"x\":1\n}\n"] {
         world.write("a/r.jsonl", changed);
         world.write("a/s.jsonl", "{}\n");
         let ran = world.run(&["import", "a"]);
@@ -177,6 +179,15 @@ fn a_file_that_differs_from_its_run_is_refused_and_the_others_go_on() {
         assert_eq!(world.good(&["show", "r", "--raw"]).stdout, b"{}\n{\"x\":1}\n");
         assert_eq!(world.good(&["show", "s", "--raw"]).stdout, b"{}\n");
     }
+    let ran = world.good(&["import", "a", "--replace"]);
+    assert!(ran.text().contains("replaced a/r (json)"), "{}", ran.text());
+    assert_eq!(world.good(&["show", "r", "--raw"]).stdout, b"{\n \"x\":1\n}\n");
+    world.write("a/r.jsonl", "{}\n");
+    world.good(&["hold", "r", "--reason", "audit"]);
+    let ran = world.run(&["import", "a", "--replace"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("is held"), "{ran:?}");
+    assert_eq!(world.good(&["show", "r", "--raw"]).stdout, b"{\n \"x\":1\n}\n");
 }
 
 #[test]
@@ -184,14 +195,15 @@ fn an_import_that_was_cut_short_is_gone_on_with() {
     let world = World::new();
     world.write("a/r.jsonl", "{\"n\":0}\n{\"n\":1}\n{\"n\":2}\n");
     let log = world.open();
+    // As the first versions wrote it.
     let metadata: &[u8] = br#"{"imported_from":"r.jsonl"}"#;
     let writer = log.start_run("a", "r", metadata).expect("a run");
     let line = NewRecord::new(b"{\"n\":0}").content_type(ContentType::JSON_LINE);
     let _ = writer.append_record(&line).expect("an append");
     drop(writer);
     log.close().expect("closed");
-    let ran = world.good(&["import", "a"]);
-    assert!(ran.text().contains("continued a/r: 3 records"), "{}", ran.text());
+    let ran = world.good(&["import", "--create", "a", "--end", "completed"]);
+    assert!(ran.text().contains("continued a/r (json-lines): 3 records"), "{}", ran.text());
     assert_eq!(world.good(&["show", "r", "--raw"]).stdout, b"{\"n\":0}\n{\"n\":1}\n{\"n\":2}\n");
     assert_eq!(world.good(&["ls", "--json"]).json()[0]["status"], "completed");
 }
@@ -212,16 +224,44 @@ fn a_run_from_elsewhere_is_not_touched() {
 }
 
 #[test]
-fn a_growing_file_can_be_imported_again_where_its_run_is_kept_open() {
+fn a_growing_file_can_be_imported_again() {
     let world = World::new();
     world.write("a/r.jsonl", "{}\n");
-    world.good(&["import", "a", "--keep-open"]);
+    world.good(&["import", "--create", "a"]);
     assert_eq!(world.good(&["ls", "--json"]).json()[0]["status"], "in_progress");
     world.write("a/r.jsonl", "{}\n[]\n");
-    world.good(&["import", "a", "--keep-open"]);
+    let ran = world.good(&["import", "a"]);
+    assert!(ran.text().contains("continued a/r (json-lines): 2 records"), "{}", ran.text());
     assert_eq!(world.good(&["show", "r", "--raw"]).stdout, b"{}\n[]\n");
+    world.good(&["import", "a", "--end", "cancelled"]);
+    assert_eq!(world.good(&["ls", "--json"]).json()[0]["status"], "cancelled");
+    world.write("a/r.jsonl", "{}\n[]\n1\n");
     world.good(&["import", "a"]);
-    assert_eq!(world.good(&["ls", "--json"]).json()[0]["status"], "completed");
+    assert_eq!(world.good(&["show", "r", "--raw"]).stdout, b"{}\n[]\n1\n");
+    let run = &world.good(&["ls", "--json"]).json()[0];
+    assert_eq!((&run["status"], &run["late_records"]), (&json!("cancelled"), &json!(1)));
+}
+
+/// A last line that was half written is whole in the file later, and then in the run.
+#[test]
+fn a_half_written_line_is_completed() {
+    let world = World::new();
+    let whole = "{\"type\":\"a\"}\n{\"type\":\"b\"}\n";
+    for cut in 0..whole.len() {
+        let name = format!("a/r{cut}.jsonl");
+        world.write(&name, &whole[..cut]);
+        world.good(&["import", "--create", "a"]);
+        world.write(&name, whole);
+        let run = format!("a/r{cut}");
+        let again = world.good(&["import", "a", "--json"]).json();
+        let told = again.iter().find(|event| event["run"] == format!("r{cut}")).expect("told of");
+        assert_eq!(told["records"], 2, "{told}");
+        assert_eq!(world.good(&["show", &run, "--raw"]).text(), whole, "{cut}");
+        let rows = world.good(&["show", &run, "--json"]).json();
+        let kinds: Vec<_> = rows.iter().map(|row| row["kind"].clone()).collect();
+        assert_eq!(kinds, ["a", "b"], "{cut}");
+    }
+    assert_eq!(world.good(&["ls", "--all", "--json"]).json().len(), whole.len());
 }
 
 #[test]
@@ -231,7 +271,7 @@ fn a_line_above_the_limit_refuses_its_file_only() {
     long.resize(long.len() + (64 << 20) + 1, b'x');
     world.write("a/long.jsonl", &long);
     world.write("a/short.jsonl", "{}\n");
-    let ran = world.run(&["import", "a", "--json"]);
+    let ran = world.run(&["import", "--create", "a", "--json"]);
     assert_eq!(ran.code, Some(1));
     assert!(
         ran.stderr.contains("a/long.jsonl: line 2 has more than 67,108,864 bytes"),
@@ -250,7 +290,7 @@ fn a_line_of_many_extents_is_imported_whole() {
     options.create(world.store()).and_then(RunLog::close).expect("a store");
     let long = "{}\n".repeat(300) + &"x".repeat(32 << 20) + "\n{}\n";
     world.write("a/long.jsonl", &long);
-    world.good(&["import", "a"]);
+    world.good(&["import", "--create", "a"]);
     assert!(world.good(&["show", "long", "--raw"]).stdout == long.as_bytes());
     world.good(&["verify"]);
 }
@@ -260,8 +300,8 @@ fn single_files_belong_to_the_named_agent() {
     let world = World::new();
     world.write("one.jsonl", "{}\n");
     world.write("two.log", "{}\n");
-    world.good(&["import", "one.jsonl"]);
-    world.good(&["import", "two.log", "--agent", "me"]);
+    world.good(&["import", "--create", "one.jsonl"]);
+    world.good(&["import", "--create", "two.log", "--agent", "me"]);
     let agents = world.good(&["ls", "--agents"]);
     assert_eq!(agents.text(), "imported\nme\n");
     assert_eq!(world.good(&["ls", "--agent", "me", "--json"]).json()[0]["run"], "two");
@@ -271,7 +311,7 @@ fn single_files_belong_to_the_named_agent() {
 fn a_missing_path_is_an_error_and_the_others_go_on() {
     let world = World::new();
     world.write("one.jsonl", "{}\n");
-    let ran = world.run(&["import", "none.jsonl", "one.jsonl"]);
+    let ran = world.run(&["import", "--create", "none.jsonl", "one.jsonl"]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("none.jsonl"), "{}", ran.stderr);
     assert_eq!(world.good(&["ls", "--json"]).json().len(), 1);
@@ -287,7 +327,7 @@ fn links_in_folders_are_skipped_and_named() {
     world.write("runs/a/r.jsonl", "{}\n");
     std::os::unix::fs::symlink(world.path("secret.jsonl"), world.path("runs/a/s.jsonl"))
         .expect("a link");
-    let ran = world.good(&["import", "runs"]);
+    let ran = world.good(&["import", "--create", "runs"]);
     assert!(ran.text().contains("skipped runs/a/s.jsonl: a symbolic link"), "{}", ran.text());
     assert_eq!(world.good(&["ls", "--json"]).json().len(), 1);
 }
@@ -296,7 +336,7 @@ fn links_in_folders_are_skipped_and_named() {
 fn an_empty_folder_makes_an_empty_store() {
     let world = World::new();
     fs::create_dir(world.path("runs")).expect("a folder");
-    let ran = world.good(&["import", "runs"]);
+    let ran = world.good(&["import", "--create", "runs"]);
     assert!(ran.text().starts_with("0 runs imported"), "{}", ran.text());
     assert_eq!(world.good(&["ls", "--json"]).text(), "");
 }
@@ -318,7 +358,7 @@ fn a_file_of_holes_is_refused_at_once_and_the_others_go_on() {
     };
     sparse("a/holes.jsonl", 1 << 30);
     sparse("a/lines.jsonl", 32 << 20);
-    let ran = world.run(&["import", "a"]);
+    let ran = world.run(&["import", "--create", "a"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     for name in ["holes", "lines"] {
         let said = format!("a/{name}.jsonl: more than 64.0 MiB of it are holes");
@@ -334,7 +374,7 @@ fn a_file_with_a_small_hole_comes_back_byte_for_byte() {
     world.write("a/r.jsonl", "{}\n");
     let file = fs::File::options().write(true).open(world.path("a/r.jsonl")).expect("the file");
     file.set_len(1 << 20).expect("a length");
-    let ran = world.good(&["import", "a"]);
+    let ran = world.good(&["import", "--create", "a"]);
     assert!(ran.text().contains("a/r.jsonl:2: NUL bytes"), "{}", ran.text());
     let bytes = fs::read(world.path("a/r.jsonl")).expect("the file");
     assert!(world.good(&["show", "r", "--raw"]).stdout == bytes);
@@ -346,7 +386,68 @@ fn an_array_says_nothing_of_how_a_run_ended() {
     let started = r#"{"record":"started","started_at":"2026-01-02T03:04:05Z"}"#;
     let ended = r#"["ended","turn",null,null,null,{"kind":"outcome"}]"#;
     world.write("a/r.jsonl", format!("{started}\n{ended}\n"));
-    world.good(&["import", "a"]);
-    assert_eq!(world.good(&["ls", "--json"]).json()[0]["status"], "interrupted");
+    world.good(&["import", "--create", "a"]);
+    assert_eq!(world.good(&["ls", "--json"]).json()[0]["status"], "in_progress");
     assert_eq!(world.good(&["show", "r", "--json"]).json()[1]["kind"], Value::Null);
+}
+
+/// A process that follows, and what it tells.
+struct Follower {
+    child: Child,
+    told: Lines<BufReader<ChildStdout>>,
+}
+
+impl Follower {
+    fn start(world: &World, args: &[&str]) -> Self {
+        let mut command = world.command(&[&["import", "--follow", "--json"], args].concat());
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the command runs");
+        let told = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Self { child, told }
+    }
+
+    /// Waits for the next thing that it tells.
+    fn next(&mut self) -> Value {
+        let line = self.told.next().expect("it tells more").expect("a line");
+        serde_json::from_str(&line).expect("JSON")
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn files_are_followed_until_the_command_is_killed() {
+    let world = World::new();
+    world.write("a/r.jsonl", "{\"n\":1}\n{\"n\"");
+    let mut follower = Follower::start(&world, &["--create", "a"]);
+    let told = follower.next();
+    assert_eq!((&told["result"], &told["records"]), (&json!("imported"), &json!(1)));
+    let mut file = fs::File::options().append(true).open(world.path("a/r.jsonl")).expect("a file");
+    file.write_all(b":2}\n").expect("the rest of the line");
+    let told = follower.next();
+    assert_eq!((&told["result"], &told["records"]), (&json!("continued"), &json!(2)));
+    world.write("a/new.json", "{\"messages\": [");
+    let told = follower.next();
+    assert_eq!((&told["event"], &told["file"]), (&json!("waits"), &json!("a/new.json")));
+    world.write("a/new.json", "{\"messages\": []}");
+    let told = follower.next();
+    assert_eq!((&told["run"], &told["format"]), (&json!("new"), &json!("json")));
+    drop(follower);
+    assert_eq!(world.good(&["show", "r", "--raw"]).text(), "{\"n\":1}\n{\"n\":2}\n");
+    assert_eq!(world.good(&["show", "new", "--raw"]).text(), "{\"messages\": []}");
+    world.good(&["verify"]);
+    assert_eq!(world.run(&["import", "--follow", "a", "--end", "failed"]).code, Some(2));
+}
+
+#[test]
+fn progress_is_shown_elsewhere_than_on_a_terminal_when_asked_for() {
+    let world = World::new();
+    world.write("a/r.jsonl", "{}\n");
+    let ran = world.run(&["import", "--create", "a", "--progress"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.stderr.contains(" of 1 file, "), "{ran:?}");
 }

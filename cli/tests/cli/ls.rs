@@ -1,6 +1,7 @@
 //! Listing runs and agents.
 
-use serde_json::Value;
+use runlog::RunSummary;
+use serde_json::{Value, from_value, json};
 
 use crate::world::{World, keys};
 
@@ -13,7 +14,7 @@ fn world() -> World {
         let line = format!("{{\"timestamp\":\"2026-01-01T0{hour}:00:00Z\"}}\n");
         world.write(&format!("runs/{agent}/{run}.jsonl"), line);
     }
-    world.good(&["import", "."]);
+    world.good(&["import", "--create", "--end", "completed", "."]);
     world
 }
 
@@ -36,8 +37,25 @@ fn the_fields_of_a_run_are_these() {
     let world = world();
     let rows = world.good(&["ls", "--json", "--limit", "5"]).json();
     for row in &rows {
-        let all = ["agent", "bytes", "ended_at", "held", "records", "run", "started_at", "status"];
+        let all = [
+            "agent",
+            "bytes",
+            "created_at",
+            "ended_at",
+            "held",
+            "last_at",
+            "late_records",
+            "number",
+            "records",
+            "run",
+            "started",
+            "started_at",
+            "status",
+            "stored_bytes",
+        ];
         assert_eq!(keys(row), all);
+        let run: RunSummary = from_value(row.clone()).expect("the library reads it");
+        assert_eq!(run, world.open().run(&run).expect("the run"));
     }
     assert_eq!(rows[4]["started_at"], "2026-01-01T00:00:00.000000000Z");
     assert_eq!((rows[4]["records"].as_u64(), rows[4]["bytes"].as_u64()), (Some(1), Some(36)));
@@ -53,8 +71,8 @@ fn pages_follow_each_other_without_gap_or_repetition() {
         assert_eq!(ran.code, Some(0));
         seen.extend(ran.json());
         args.truncate(4);
-        if let Some((_, after)) = ran.stderr.split_once("--after ") {
-            let cursor = after.split(',').next().expect("a cursor");
+        if let Some(message) = ran.message() {
+            let cursor = message["after"].as_str().expect("a cursor");
             args.extend(["--after".to_owned(), cursor.to_owned()]);
         }
     }
@@ -72,7 +90,7 @@ fn a_bad_cursor_is_an_error() {
 fn runs_are_picked_by_status() {
     let world = world();
     world.write("runs/c/open.jsonl", "{}\n");
-    world.good(&["import", ".", "--keep-open"]);
+    world.good(&["import", "--create", "."]);
     let rows = world.good(&["ls", "--json", "--status", "in_progress"]).json();
     assert_eq!(runs(&rows), ["open"]);
     let rows = world.good(&["ls", "--json", "--status", "completed", "--agent", "b"]).json();
@@ -82,17 +100,140 @@ fn runs_are_picked_by_status() {
 }
 
 #[test]
+fn runs_are_picked_by_time_and_by_hold_in_both_orders() {
+    let world = world();
+    let listed = |args: &[&str]| {
+        let args = [&["ls", "--json"], args].concat();
+        runs(&world.good(&args).json()).join(" ")
+    };
+    let (one, three) = ("2026-01-01T01:00:00Z", "2026-01-01T04:00:00+01:00");
+    assert_eq!(listed(&["--since", one]), "r4 r3 r2 r1");
+    assert_eq!(listed(&["--until", one]), "r0");
+    assert_eq!(listed(&["--since", one, "--until", three, "--oldest"]), "r1 r2");
+    assert_eq!(listed(&["--since", one, "--agent", "b"]), "r3");
+    assert_eq!(listed(&["--held"]), "");
+    world.good(&["hold", "r3", "--reason", "a look"]);
+    world.good(&["hold", "r1", "--reason", "a look"]);
+    assert_eq!(listed(&["--held"]), "r3 r1");
+    let first = world.run(&["ls", "--json", "--held", "--oldest", "--limit", "1"]);
+    assert_eq!(runs(&first.json()).join(" "), "r1");
+    assert_eq!(
+        listed(&["--status", "failed", "--status", "completed", "--oldest"]),
+        "r0 r1 r2 r3 r4"
+    );
+    let ran = world.run(&["ls", "--since", "yesterday"]);
+    assert_eq!((ran.code, ran.text()), (Some(2), ""));
+}
+
+#[test]
 fn twenty_runs_are_listed_where_nothing_else_is_said() {
     let world = World::new();
     for n in 0..25 {
         world.write(&format!("a/{n}.jsonl"), "{}\n");
     }
-    world.good(&["import", "a"]);
+    world.good(&["import", "--create", "a"]);
     let ran = world.run(&["ls"]);
     assert_eq!(ran.text().lines().count(), 21);
     assert!(ran.stderr.contains("more runs"), "{}", ran.stderr);
     assert_eq!(world.good(&["ls", "--all"]).text().lines().count(), 26);
     assert_eq!(world.good(&["ls", "--limit", "25"]).text().lines().count(), 26);
+}
+
+#[test]
+fn runs_are_sorted_by_size_and_in_both_directions() {
+    let world = World::new();
+    for (run, len) in [("small", 2), ("large", 900), ("middle", 30), ("other", 30)] {
+        world.write(&format!("runs/a/{run}.jsonl"), format!("\"{}\"\n", "x".repeat(len)));
+    }
+    world.good(&["import", "--create", "."]);
+    let listed = |args: &[&str]| {
+        let args = [&["ls", "--json"], args].concat();
+        runs(&world.good(&args).json()).join(" ")
+    };
+    let by_age = listed(&[]);
+    assert_eq!(listed(&["--sort", "age"]), by_age);
+    let oldest = listed(&["--oldest"]);
+    assert_eq!(listed(&["--reverse"]), oldest);
+    assert_eq!(oldest.split(' ').rev().collect::<Vec<_>>().join(" "), by_age);
+    let by_size = listed(&["--sort", "size"]);
+    assert!(by_size.starts_with("large ") && by_size.ends_with(" small"), "{by_size}");
+    assert!(listed(&["--sort", "size", "-r"]).ends_with(" large"));
+    let ran = world.run(&["ls", "--json", "--sort", "size", "--limit", "1"]);
+    assert_eq!(runs(&ran.json()), ["large"]);
+    assert_eq!(ran.message().expect("a message")["after"], Value::Null);
+    let ran = world.run(&["ls", "--sort", "size", "--limit", "1"]);
+    assert_eq!(ran.stderr, "more runs: --limit N, or --all\n");
+    assert_eq!(world.run(&["ls", "--sort", "size", "--after", "1.2"]).code, Some(2));
+}
+
+#[test]
+fn a_title_is_the_first_message_of_the_user() {
+    let world = World::new();
+    let said = |id: &str, content: Value| {
+        let line = json!({"type": "user", "uuid": id, "sessionId": "s",
+            "message": {"role": "user", "content": content}});
+        format!("{line}\n")
+    };
+    let claude = [
+        said("1", json!("<command-name>/clear</command-name>")),
+        said("2", json!([{"type": "text", "text": "Fix the\n\u{1b}[31m build"}])),
+        said("3", json!("Then the tests")),
+    ]
+    .concat();
+    world.write("runs/a/claude.jsonl", claude);
+    let chat =
+        json!([{"role": "system", "content": "s"}, {"role": "user", "content": "Say hello"}]);
+    world.write("runs/a/chat.json", chat.to_string());
+    world.write("runs/a/none.jsonl", "{\"a\":1}\n");
+    world.good(&["import", "--create", "."]);
+    let rows = world.good(&["ls", "--json", "--titles"]).json();
+    let title = |run: &str| {
+        let row = rows.iter().find(|row| row["run"] == run).expect("the run");
+        row["title"].clone()
+    };
+    assert_eq!(title("claude"), "Fix the \u{1b}[31m build");
+    assert_eq!(title("chat"), "Say hello");
+    assert_eq!(title("none"), Value::Null);
+    let text = world.good(&["ls"]);
+    assert!(text.text().contains("  Fix the \\u{1b}[31m build\n"), "{}", text.text());
+    assert_eq!(world.run(&["ls", "--titles"]).code, Some(2), "titles are there in any case");
+}
+
+#[test]
+fn runs_are_picked_by_a_pattern_for_names_and_titles() {
+    let world = World::new();
+    for (run, said) in [("r1", "Fix the build"), ("r2", "Write docs"), ("build-3", "Hello")] {
+        let line = format!("{{\"role\":\"user\",\"content\":\"{said}\"}}\n");
+        world.write(&format!("runs/a/{run}.jsonl"), line);
+    }
+    world.good(&["import", "--create", "."]);
+    let listed = |args: &[&str]| {
+        let mut found: Vec<String> = world
+            .run(&[&["ls", "--json", "--grep"], args].concat())
+            .json()
+            .iter()
+            .map(|row| row["run"].as_str().expect("a string").to_owned())
+            .collect();
+        found.sort_unstable();
+        found.join(" ")
+    };
+    assert_eq!(listed(&["BUILD"]), "build-3 r1");
+    assert_eq!(listed(&["^a/r"]), "r1 r2");
+    assert_eq!(listed(&["^(hello|write docs)$", "--sort", "size"]), "build-3 r2");
+    assert_eq!(listed(&["nothing"]), "");
+    // Pages of what matches.
+    let mut seen = 0;
+    let mut after: Option<String> = None;
+    while seen < 9 {
+        let mut args = vec!["ls", "--json", "--grep", "build", "--limit", "1"];
+        args.extend(after.iter().flat_map(|after| ["--after", after]));
+        let ran = world.run(&args);
+        seen += ran.json().len();
+        let Some(message) = ran.message() else { break };
+        after = message["after"].as_str().map(str::to_owned);
+    }
+    assert_eq!(seen, 2);
+    assert_eq!(world.run(&["ls", "--grep", "("]).code, Some(2));
 }
 
 #[test]

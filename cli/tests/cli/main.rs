@@ -1,11 +1,19 @@
 //! The command as its users meet it: as a process, with files, pipes and exit codes.
 //!
 //! - [`import`]: files go in and come back byte for byte.
+//! - [`live`]: reading beside a writer, and without leaving a trace.
 //! - [`ls`], [`show`]: what is printed, for people and as JSON Lines.
+//! - [`names`]: how runs are named.
+//! - [`schema`]: what is printed with `--json`, and the schemas of it.
+//! - [`screen`]: what a real terminal shows, of 80 and of 200 columns.
 //! - [`gc`], [`deletion`]: what goes, what stays, and what is told of it.
 //! - [`damage`]: damaged stores.
+//! - [`salvage`]: what comes out of damaged stores.
 //! - [`demo`]: the demonstration.
+//! - [`du`]: what takes how much.
 //! - [`documents`]: documents by namespace and key.
+//! - [`formats`], [`export`]: each format goes in, says what it is, and comes out again.
+//! - [`search`], [`tail`]: finding records, and following them.
 //! - [`terminal`]: what is printed of other people's text.
 //! - [`usage`]: exit codes and the choice of the store.
 
@@ -13,10 +21,21 @@ mod damage;
 mod deletion;
 mod demo;
 mod documents;
+mod du;
+mod export;
+mod formats;
 mod gc;
+mod hostile;
 mod import;
+mod live;
 mod ls;
+mod names;
+mod salvage;
+mod schema;
+mod screen;
+mod search;
 mod show;
+mod tail;
 mod terminal;
 mod usage;
 mod world;

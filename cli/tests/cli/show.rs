@@ -6,7 +6,7 @@ use std::process::Stdio;
 use runlog::{ContentType, NewRecord, Outcome};
 use serde_json::json;
 
-use crate::world::{World, keys};
+use crate::world::{Ran, Terminal, World, keys};
 
 #[test]
 fn payloads_are_shown_by_their_content_type() {
@@ -62,7 +62,7 @@ fn parts_of_a_run_can_be_asked_for() {
     let world = World::new();
     let lines = (0..10).map(|n| format!("{n}\n")).collect::<Vec<_>>().concat();
     world.write("a/r.jsonl", lines);
-    world.good(&["import", "a"]);
+    world.good(&["import", "--create", "a"]);
     for (args, expected) in [
         (&["--from", "8"][..], "8\n9\n"),
         (&["--to", "1"], "0\n1\n"),
@@ -83,11 +83,81 @@ fn parts_of_a_run_can_be_asked_for() {
 fn long_payloads_are_cut_for_people_unless_they_want_all() {
     let world = World::new();
     world.write("a/r.jsonl", format!("\"{}\"\n", "x".repeat(1000)));
-    world.good(&["import", "a"]);
+    world.good(&["import", "--create", "a"]);
     let cut = world.good(&["show", "r"]);
     assert!(cut.text().contains(" ... 762 B more"), "{}", cut.text());
     let full = world.good(&["show", "r", "--full"]);
     assert!(full.text().contains(&"x".repeat(1000)));
+}
+
+/// A session with a question and an answer that calls a tool.
+fn session() -> World {
+    let world = World::new();
+    let lines = [
+        json!({"type": "user", "uuid": "1", "sessionId": "s", "timestamp": "2026-01-31T20:30:05Z",
+            "message": {"role": "user", "content": "Fix\u{1b}[2J it"}}),
+        json!({"type": "assistant", "uuid": "2", "sessionId": "s",
+            "timestamp": "2026-01-31T20:30:06Z", "message": {"role": "assistant", "model": "m-1",
+            "content": [{"type": "tool_use", "name": "Bash", "input": {"lines":
+                (0..40).collect::<Vec<_>>()}}]}}),
+    ];
+    world.write("a/r.jsonl", lines.map(|line| format!("{line}\n")).concat());
+    world.good(&["import", "--create", "a"]);
+    world
+}
+
+#[test]
+fn a_terminal_shows_records_with_headings_and_indented_json() {
+    let world = session();
+    let terminal = Terminal::of(80);
+    let (code, shown) = terminal.run(&world, &["show", "r"]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.starts_with("run r of agent a: in_progress, started 2026-02-01 05:30:05,"));
+    for line in [
+        "#0  2026-02-01 05:30:05  user  ",
+        "#1  2026-02-01 05:30:06  assistant  Bash  m-1  ",
+        "\n      \"message\": {\n        \"content\": \"Fix\\u001b[2J it\",\n",
+        " more (--full)",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    assert!(!shown.contains('\x1b'), "{shown}");
+    let (_, full) = terminal.run(&world, &["show", "r", "--full"]);
+    assert!(full.contains("                39\n") && !full.contains("more"), "{full}");
+    let (_, lines) = terminal.run(&world, &["show", "r", "--lines"]);
+    assert_eq!(lines.lines().count(), 3, "{lines}");
+    let colours = Terminal { has_colours: true, ..Terminal::of(80) };
+    let (_, shown) = colours.run(&world, &["show", "r"]);
+    assert!(shown.contains("\x1b[36m\"message\"\x1b[0m: {"), "{shown}");
+    // The same elsewhere when it is asked for, in UTC.
+    let pretty = world.good(&["show", "r", "--pretty"]);
+    assert!(pretty.text().contains("#0  2026-01-31T20:30:05Z  user"), "{}", pretty.text());
+    assert_eq!(world.good(&["show", "r"]).text().lines().count(), 3);
+}
+
+#[test]
+fn a_terminal_shows_a_run_in_the_pager() {
+    let world = session();
+    let terminal = Terminal::of(80);
+    let shown = |args: &[&str], pager: &str| {
+        let (code, shown) = terminal.show(world.command(args).env("PAGER", pager));
+        assert_eq!(code, Some(0), "{shown}");
+        shown
+    };
+    let paged = shown(&["show", "r"], "sed 's/^/| /'");
+    assert!(paged.lines().all(|line| line.starts_with("| ")), "{paged}");
+    for args in
+        [&["show", "r", "--no-pager"][..], &["show", "r", "--raw"], &["show", "r", "--json"]]
+    {
+        assert!(!shown(args, "sed 's/^/| /'").starts_with("| "), "{args:?}");
+    }
+    // A pager that the user leaves early, and one that there is not.
+    assert_eq!(shown(&["show", "r", "--full"], "head -n 1").lines().count(), 1);
+    let (code, told) = terminal.show(world.command(&["show", "r"]).env("PAGER", "/no/pager"));
+    assert!(code == Some(0) && told.contains("/no/pager"), "{told}");
+    // A pipe has no pager.
+    let ran = Ran::of(world.command(&["show", "r"]).env("PAGER", "false"));
+    assert_eq!((ran.code, ran.text().lines().count()), (Some(0), 3));
 }
 
 #[test]
@@ -95,7 +165,7 @@ fn a_run_id_of_two_agents_needs_the_agent() {
     let world = World::new();
     world.write("runs/a/r.jsonl", "1\n");
     world.write("runs/b/r.jsonl", "2\n");
-    world.good(&["import", "."]);
+    world.good(&["import", "--create", "."]);
     let ran = world.run(&["show", "r"]);
     assert_eq!((ran.code, ran.text()), (Some(1), ""));
     assert!(ran.stderr.contains("\"a\", \"b\""), "{}", ran.stderr);
@@ -106,7 +176,7 @@ fn a_run_id_of_two_agents_needs_the_agent() {
 fn a_run_that_is_not_there_is_an_error() {
     let world = World::new();
     world.write("a/r.jsonl", "1\n");
-    world.good(&["import", "a"]);
+    world.good(&["import", "--create", "a"]);
     for args in [&["show", "none"][..], &["show", "r", "--agent", "none"]] {
         let ran = world.run(args);
         assert_eq!((ran.code, ran.text()), (Some(1), ""));
@@ -123,7 +193,7 @@ fn a_closed_pipe_is_no_error() {
         .collect::<Vec<_>>()
         .concat();
     world.write("a/r.jsonl", lines);
-    world.good(&["import", "a"]);
+    world.good(&["import", "--create", "a"]);
     for form in ["--raw", "--json", "--full"] {
         let mut command = world.command(&["show", "r", form]);
         let mut child =

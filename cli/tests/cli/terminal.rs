@@ -43,8 +43,8 @@ fn hostile_world() -> World {
     }
     log.hold((text.as_str(), text.as_str()), &text).expect("a hold");
     let document = NewRecord::new(text.as_bytes()).kind(&kind).durability(Durability::Process);
-    log.put(&text, &text, &document).expect("a document");
-    log.put(&text, &format!("{text}2"), &document).expect("a document");
+    log.docs().put(&text, &text, &document).expect("a document");
+    log.docs().put(&text, &format!("{text}2"), &document).expect("a document");
     log.close().expect("closed");
     world
 }
@@ -75,10 +75,21 @@ fn no_command_prints_what_others_wrote_as_it_is() {
         &["ls"][..],
         &["ls", "--limit", "1"],
         &["ls", "--agents"],
+        &["ls", "--sort", "size"],
+        &["ls", "--grep", "("],
+        &["ls", "--grep", HOSTILE],
         &["ls", "--agent", text],
         &["ls", "--after", HOSTILE],
         &["show", text],
         &["show", text, "--full"],
+        &["show", text, "--pretty"],
+        &["show", &text[..10]],
+        &["show", &format!("{text}3")],
+        &["man", HOSTILE],
+        &["du"],
+        &["du", "--by", "run"],
+        &["du", "--by", "kind"],
+        &["du", "--agent", text],
         &["show", text, "--agent", HOSTILE],
         &["show", HOSTILE],
         &["verify"],
@@ -97,6 +108,8 @@ fn no_command_prints_what_others_wrote_as_it_is() {
         &["del", text, HOSTILE],
         &["del", text, text, "--erase"],
         &["hold", text, "--reason", HOSTILE],
+        &["end", text, "--status", "failed"],
+        &["end", HOSTILE, "--status", "failed"],
         &["rm", text],
         &["release", text],
         &["rm", text],
@@ -238,7 +251,9 @@ fn what_is_printed_of_a_payload_is_not_held_in_memory() {
         ("bytes", &bytes, ContentType::BYTES),
         ("json", &breaks, ContentType::JSON),
     ] {
-        log.put("space", key, &NewRecord::new(payload).content_type(content)).expect("a document");
+        log.docs()
+            .put("space", key, &NewRecord::new(payload).content_type(content))
+            .expect("a document");
     }
     let _ = writer.append(&nul).expect("an append");
     drop(writer);

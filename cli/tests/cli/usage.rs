@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::from_value;
+
 use crate::world::{Ran, World};
 
 #[test]
@@ -15,6 +17,7 @@ fn wrong_usage_is_code_2() {
         &["ls", "--status", "odd"],
         &["ls", "--limit", "3", "--all"],
         &["show", "r", "--raw", "--json"],
+        &["show", "r", "--pretty", "--lines"],
         &["gc", "--keep", "few"],
         &["gc", "--keep=-1"],
         &["gc", "--max-age", "30"],
@@ -26,6 +29,8 @@ fn wrong_usage_is_code_2() {
         &["hold", "r"],
         &["release"],
         &["rm"],
+        &["end", "r"],
+        &["end", "r", "--status", "in_progress"],
         &["erase"],
         &["receipts", "--limit", "all"],
         &["get", "space"],
@@ -52,7 +57,7 @@ fn help_tells_the_exit_codes_and_hides_the_inner_command() {
     world.good(&["--version"]);
     for (command, text) in [
         ("import", "Links inside a folder are not followed"),
-        ("show", "cut where it is long"),
+        ("show", "a long one is cut"),
         ("get", "shown in one line"),
         ("demo", "removed at the end"),
     ] {
@@ -60,7 +65,71 @@ fn help_tells_the_exit_codes_and_hides_the_inner_command() {
         assert!(help.text().contains(text), "{}", help.text());
     }
     let help = world.good(&["gc", "--help"]);
-    assert!(help.text().contains("A run in progress never goes"), "{}", help.text());
+    assert!(help.text().contains("A run in progress or held is never evicted"), "{}", help.text());
+}
+
+#[test]
+fn shells_and_man_learn_the_command_line_from_it() {
+    let world = World::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = world.good(&["completions", shell]);
+        assert!(script.text().contains("no-pager"), "{shell}");
+    }
+    let bash = world.good(&["completions", "bash"]);
+    let checked = std::process::Command::new("bash").args(["-n", "-c", bash.text()]).status();
+    assert!(checked.expect("bash").success());
+    let page = world.good(&["man"]);
+    assert!(page.text().contains(".TH runlog 1") && page.text().contains("runlog\\-import"));
+    assert!(!page.text().contains("demo\\-writer"), "{}", page.text());
+    let page = world.good(&["man", "show"]);
+    assert!(page.text().contains("no\\-pager") && page.text().contains(".TH runlog-show 1"));
+    assert_eq!(world.run(&["man", "demo-writer"]).code, Some(1));
+    assert_eq!(world.run(&["completions", "cmd"]).code, Some(2));
+}
+
+/// Whatever prints much or little: the reader may be gone before the first line.
+#[test]
+fn no_command_minds_a_closed_pipe() {
+    let world = World::new();
+    world.write("runs/a/r.jsonl", "{\"n\":1}\n".repeat(20_000));
+    world.write("runs/a/s.jsonl", "{\"n\":1}\n");
+    let import = ["import", "--create", "--end", "completed", "."];
+    for args in [
+        &import[..],
+        &["ls"],
+        &["ls", "--json"],
+        &["ls", "--agents"],
+        &["show", "r"],
+        &["show", "r", "--pretty"],
+        &["show", "r", "--json"],
+        &["show", "r", "--raw"],
+        &["tail", "r"],
+        &["tail", "-f", "s"],
+        &["verify"],
+        &["backup", "copy"],
+        &["stat"],
+        &["du"],
+        &["du", "--by", "kind"],
+        &["gc", "--keep", "5"],
+        &["hold", "r", "--reason", "x"],
+        &["release", "r"],
+        &["put", "space", "key", "runs/a/s.jsonl"],
+        &["get", "space", "key"],
+        &["docs", "space"],
+        &["del", "space", "key"],
+        &["rm", "r"],
+        &["receipts"],
+        &["compact"],
+        &["completions", "bash"],
+        &["man"],
+        &["--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = world.command(args).stdout(writer).output().expect("it ends");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*told), (Some(0), ""), "{args:?}");
+    }
 }
 
 #[test]
@@ -72,6 +141,21 @@ fn a_missing_store_is_an_error_and_is_not_made() {
         assert!(ran.stderr.contains("no store"), "{}", ran.stderr);
     }
     assert!(!fs::exists(world.store()).expect("a look"));
+}
+
+#[test]
+fn a_mistyped_store_is_made_by_nothing_but_create() {
+    let world = World::new();
+    world.write("a/r.jsonl", "{}\n");
+    for args in [&["import", "a"][..], &["put", "space", "key"]] {
+        let ran = world.run(args);
+        assert_eq!((ran.code, ran.text()), (Some(1), ""), "{args:?}");
+        assert!(ran.stderr.contains("there is no store at runs.runlog; --create"), "{ran:?}");
+        assert!(!fs::exists(world.store()).expect("a look"));
+        assert_eq!(world.run(&[args, &["--create"]].concat()).code, Some(0), "{args:?}");
+        assert_eq!(world.run(args).code, Some(0), "{args:?}");
+        fs::remove_file(world.store()).expect("removed");
+    }
 }
 
 #[test]
@@ -94,21 +178,15 @@ fn a_store_that_is_open_elsewhere_is_code_4() {
     world.write("a/r.jsonl", "{}\n");
     let log = world.open();
     for args in [
-        &["ls"][..],
-        &["show", "r"],
-        &["verify"],
-        &["stat"],
-        &["import", "a"],
+        &["import", "a"][..],
         &["gc", "--keep", "1"],
         &["hold", "r", "--reason", "audit"],
         &["release", "r"],
         &["rm", "r"],
+        &["end", "r", "--status", "failed"],
         &["erase", "r"],
-        &["receipts"],
         &["compact"],
-        &["get", "space", "key"],
         &["put", "space", "key"],
-        &["docs", "space"],
         &["del", "space", "key"],
     ] {
         let ran = world.run(args);
@@ -117,15 +195,15 @@ fn a_store_that_is_open_elsewhere_is_code_4() {
         assert!(ran.stderr.contains(&owner), "{}", ran.stderr);
     }
     log.close().expect("closed");
-    world.good(&["ls", "--json"]);
+    assert_eq!(world.run(&["import", "a"]).code, Some(0));
 }
 
 #[test]
 fn the_store_is_the_option_else_the_variable_else_the_default() {
     let world = World::new();
     world.write("a/one.jsonl", "{}\n");
-    world.good(&["import", "a", "--store", "option.runlog"]);
-    let mut command = world.command(&["import", "a"]);
+    world.good(&["import", "--create", "a", "--store", "option.runlog"]);
+    let mut command = world.command(&["import", "--create", "a"]);
     assert_eq!(Ran::of(command.env("RUNLOG_STORE", "variable.runlog")).code, Some(0));
     let mut command = world.command(&["ls", "--json", "--store", "option.runlog"]);
     let ran = Ran::of(command.env("RUNLOG_STORE", "none.runlog"));
@@ -140,11 +218,14 @@ fn the_store_is_the_option_else_the_variable_else_the_default() {
 fn stat_tells_what_is_there() {
     let world = World::new();
     world.write("a/one.jsonl", "{}\n");
-    world.good(&["import", "a"]);
+    world.good(&["import", "--create", "a"]);
     let text = world.good(&["stat"]);
     assert!(text.text().contains("runs.runlog"), "{}", text.text());
     let objects = world.good(&["stat", "--json"]).json();
     assert_eq!(objects.len(), 1);
+    assert!(objects[0]["file"].as_str().expect("a path").ends_with("runs.runlog"));
+    let stats: runlog::Stats = from_value(objects[0].clone()).expect("the library reads it");
+    assert_eq!((stats.runs, stats.space_failure), (1, None));
     let len = fs::metadata(world.store()).expect("the store").len();
-    assert_eq!(objects[0]["file_bytes"], len);
+    assert_eq!(objects[0]["file_len"], len);
 }

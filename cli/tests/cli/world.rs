@@ -2,11 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use runlog::{Options, RunLog};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -51,6 +54,8 @@ impl World {
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_runlog"));
         command.args(args).current_dir(self.folder.path()).env_remove("RUNLOG_STORE");
+        // No pager, unless a test sets one.
+        command.env("PAGER", "");
         command.stdin(Stdio::null());
         command
     }
@@ -68,6 +73,49 @@ impl World {
     }
 }
 
+/// A terminal of a number of columns, in Tokyo, with colours only if the test wants them.
+pub(crate) struct Terminal {
+    pub(crate) columns: u16,
+    pub(crate) has_colours: bool,
+    /// What its user types, from the beginning on.
+    pub(crate) typed: &'static str,
+}
+
+impl Terminal {
+    pub(crate) fn of(columns: u16) -> Self {
+        Self { columns, has_colours: false, typed: "" }
+    }
+
+    /// What the terminal shows of a command, both of its outputs, and its exit code.
+    pub(crate) fn run(&self, world: &World, args: &[&str]) -> (Option<i32>, String) {
+        self.show(&mut world.command(args))
+    }
+
+    pub(crate) fn show(&self, command: &mut Command) -> (Option<i32>, String) {
+        let mut near: File = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pty").into();
+        grantpt(&near).expect("granted");
+        unlockpt(&near).expect("unlocked");
+        let name = ptsname(&near, Vec::new()).expect("a name").into_string().expect("UTF-8");
+        let far = File::options().read(true).write(true).open(name).expect("the terminal");
+        let size = Winsize { ws_row: 24, ws_col: self.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&near, size).expect("a size");
+        command.env("TZ", "JST-9").env("TERM", "xterm").env_remove("NO_COLOR");
+        if !self.has_colours {
+            command.env("NO_COLOR", "1");
+        }
+        command.stdin(far.try_clone().expect("a copy")).stdout(far.try_clone().expect("a copy"));
+        let mut child = command.stderr(far).spawn().expect("it starts");
+        // The command has copies of the terminal, which must not keep it open.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        near.write_all(self.typed.as_bytes()).expect("typed");
+        let mut shown = Vec::new();
+        // An error once no process has the terminal open any more.
+        let _ = near.read_to_end(&mut shown);
+        let code = child.wait().expect("it ends").code();
+        (code, String::from_utf8(shown).expect("UTF-8").replace("\r\n", "\n"))
+    }
+}
+
 impl Ran {
     pub(crate) fn of(command: &mut Command) -> Self {
         let output = command.output().expect("the command runs");
@@ -80,6 +128,12 @@ impl Ran {
 
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.stdout).expect("the output is UTF-8")
+    }
+
+    /// The last message on standard error, which is an object with `--json`.
+    pub(crate) fn message(&self) -> Option<Value> {
+        let last = self.stderr.lines().last()?;
+        Some(serde_json::from_str(last).expect("an object"))
     }
 
     /// The output as JSON Lines.

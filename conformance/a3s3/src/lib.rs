@@ -11,7 +11,7 @@ use a3s_code_core::verification::VerificationReport;
 use anyhow::Result;
 use async_trait::async_trait;
 use runlog::RunLog;
-use runlog::stores::sessions::{EngineSessionStore, SessionStore as _, SessionTypes};
+use runlog_stores::sessions::{EngineSessionStore, SessionStore as _, SessionTypes};
 
 /// The types of a3s, as the store sees them. Artifacts are stored in the order in which they came.
 #[derive(Debug, Clone, Copy)]

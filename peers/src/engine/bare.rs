@@ -1,5 +1,5 @@
-//! No engine: a file that was written once before, in which the bytes of each record, and a frame
-//! header's worth of others, are written again, and synced if they are to survive power loss.
+//! No engine: a preallocated file into which the bytes of each record, and as many as a frame
+//! header has, are written, and synced if they must survive power loss.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,9 +8,9 @@ use std::sync::Mutex;
 
 use super::{Change, Engine, Level, New, Run, Writer};
 
-/// Bytes in front of each payload.
+/// Bytes before each payload.
 const HEADER: usize = 72;
-/// The file, which is written from its start again when it is full.
+/// The file. When it is full, it is written again from its start.
 const LEN: usize = 8 << 20;
 
 pub(super) struct Bare {

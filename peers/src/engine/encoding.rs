@@ -1,4 +1,4 @@
-//! How stores of keys and values keep runs and records. Keys sort as bytes.
+//! The keys and values of runs and records in key-value stores. Keys sort as bytes.
 //!
 //! | table | key | value |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 
 use super::{New, Run};
 
-/// Bytes of a run's value in front of the agent.
+/// Bytes of a run's value before the agent.
 const RUN_HEAD: usize = 9;
 
 /// Key and value of a record.
@@ -18,7 +18,7 @@ pub(super) struct RecordBytes {
 }
 
 impl RecordBytes {
-    /// The value, in a buffer that is used again.
+    /// The value, in a reused buffer.
     pub(super) fn of(&mut self, new: New<'_>) -> &[u8] {
         self.value.clear();
         self.value.push(u8::try_from(new.kind.len()).unwrap());
@@ -35,7 +35,7 @@ pub(super) fn record_key(run: u64, seq: u32) -> [u8; 12] {
     key
 }
 
-/// The keys that the records of a run can have.
+/// The range of keys of a run's records.
 pub(super) fn records_of(run: u64) -> ([u8; 12], [u8; 12]) {
     (record_key(run, 0), record_key(run, u32::MAX))
 }

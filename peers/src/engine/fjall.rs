@@ -1,6 +1,6 @@
-//! fjall with its default compression (LZ4) and a larger cache. Where records are to survive a
-//! kill, threads write at once, as its documentation says; where they are to survive power loss,
-//! they share commits, since each commit syncs by itself.
+//! fjall with its default compression (LZ4) and a larger cache. If records must survive only a
+//! kill, threads write at once, as its documentation recommends. If they must survive power loss,
+//! threads share commits, since each commit syncs by itself.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::encoding::{
 use super::group::{Group, Store};
 use super::{Change, Engine, Level, New, Run, Writer};
 
-/// Bytes of the cache, so that what is read here fits.
+/// Bytes of the cache, large enough for everything that is read here.
 const CACHE: u64 = 1 << 30;
 
 #[derive(Clone)]

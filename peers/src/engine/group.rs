@@ -1,8 +1,8 @@
-//! Transactions shared by threads, for engines with one writer: a program with many threads would
-//! do the same, since each commit costs as much for many records as for one.
+//! Transactions shared by threads, for engines with one writer. A program with many threads would
+//! do the same, since a commit costs as much for many records as for one.
 //!
-//! Who finds the store free commits, what others wait with included; who finds it taken leaves its
-//! records in a queue. A thread that commits alone copies nothing.
+//! A thread that finds the store free commits, including the records of waiting threads. A thread
+//! that finds it busy leaves its records in a queue. A thread that commits alone copies nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -10,9 +10,9 @@ use std::thread::Thread;
 
 use super::{Change, New};
 
-/// A store that one thread at a time can write to.
+/// A store with one writer at a time.
 pub(super) trait Store: Send {
-    /// Does all of this in one transaction.
+    /// Makes all of these changes in one transaction.
     fn commit(&mut self, changes: &[Change<'_>]);
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Group<S> {
     queue: Mutex<Vec<Waiting>>,
 }
 
-/// Records whose thread sleeps until they are there.
+/// Records of threads that sleep until they are committed.
 #[derive(Debug)]
 struct Waiting {
     records: Vec<(u64, u32, &'static str, Vec<u8>)>,
@@ -35,13 +35,13 @@ impl<S: Store> Group<S> {
         Self { store: Mutex::new(store), queue: Mutex::default() }
     }
 
-    /// Commits by itself, after the thread that has the store now.
+    /// Commits its own records, after the thread that has the store now.
     pub(super) fn alone(&self, changes: &[Change<'_>]) {
         self.store.lock().unwrap().commit(changes);
         self.hand_over();
     }
 
-    /// The store, for what is no change. Not while other threads append: no thread would wake them.
+    /// The store, for reading. Not while other threads append: nothing would wake them.
     pub(super) fn store(&self) -> MutexGuard<'_, S> {
         self.store.lock().unwrap()
     }
@@ -54,7 +54,7 @@ impl<S: Store> Group<S> {
         self.store.into_inner().unwrap()
     }
 
-    /// Returns when these records of a run are committed, with whatever others wait with.
+    /// Returns when these records of a run are committed, together with those of waiting threads.
     pub(super) fn append(&self, run: u64, first: u32, records: &[New<'_>]) {
         if let Some(store) = self.try_store() {
             return self.lead(store, &changes(run, first, records));
@@ -97,7 +97,7 @@ impl<S: Store> Group<S> {
             store.commit(&own.iter().copied().chain(theirs).collect::<Vec<_>>());
         }
         drop(store);
-        // Before the others: the next commit is on its way while they wake.
+        // Before the others: the next commit starts while they wake.
         self.hand_over();
         for waiting in others {
             waiting.done.store(true, Ordering::Release);
@@ -105,8 +105,8 @@ impl<S: Store> Group<S> {
         }
     }
 
-    /// Wakes one of those who came meanwhile: it finds the store free, or somebody else has it and
-    /// looks after the queue.
+    /// Wakes one of the threads that came meanwhile: it finds the store free, or another thread has
+    /// it and handles the queue.
     fn hand_over(&self) {
         if let Some(next) = self.queue.lock().unwrap().first() {
             next.thread.unpark();
@@ -125,7 +125,7 @@ mod tests {
     const THREADS: u64 = 8;
     const APPENDS: u32 = 2_000;
 
-    /// What was committed, and by how many commits.
+    /// The number of records and of commits.
     #[derive(Default)]
     struct Memory {
         records: Vec<(u64, u32)>,

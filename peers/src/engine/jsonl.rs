@@ -1,6 +1,6 @@
-//! The layout that daemons use today: a folder for each agent, a file of lines for each run, opened
-//! and closed for each append, and found again by looking into each agent's folder. There is no
-//! index: for the newest runs of an agent all lines of all its runs are parsed.
+//! The layout that daemons use today: a folder per agent and a file of lines per run, opened and
+//! closed for each append, and found by searching each agent's folder. There is no index: to find
+//! the newest runs of an agent, all lines of all its runs are parsed.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -29,7 +29,7 @@ struct Append<'a> {
     lines: Vec<u8>,
 }
 
-/// A line that is written.
+/// A line to write.
 #[derive(Debug, Serialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 enum Line<'a> {
@@ -38,7 +38,7 @@ enum Line<'a> {
     Ended { run_id: &'a str, agent_id: &'a str, ended_at: u64 },
 }
 
-/// What a turn's line has beside its tag.
+/// What a turn's line contains besides its tag.
 #[derive(Debug, Serialize)]
 struct Turn<'a> {
     index: u64,
@@ -46,7 +46,7 @@ struct Turn<'a> {
     output: &'a RawValue,
 }
 
-/// A line that is read, whatever it is. Nothing is copied.
+/// A line to read, of any kind. Nothing is copied.
 #[derive(Debug, Deserialize)]
 struct Found<'a> {
     record: &'a str,
@@ -67,7 +67,7 @@ impl Files {
         Self { tree: Jsonl::new(folder), level, loading: Mutex::default() }
     }
 
-    /// Appends lines, without the last line's end.
+    /// Appends lines, without the final newline.
     fn append(&self, run: &Run, lines: &[u8]) {
         match self.level {
             Level::Process => self.tree.append(&run.agent, &run.id, lines),

@@ -1,6 +1,6 @@
-//! LMDB. Where records are to survive a kill, commits go through a writable map and nothing is
-//! synced: what is in the map outlives the process. Where they are to survive power loss, LMDB has
-//! its default flags: pages are written and synced, then the page that makes them count.
+//! LMDB. If records must survive a kill, commits go through a writable map without syncs: the map's
+//! contents outlive the process. If they must survive power loss, LMDB has its default flags: pages
+//! are written and synced, then the page that makes them count.
 
 #![allow(unsafe_code, reason = "opening a map of a file that others could cut off is unsafe")]
 
@@ -17,7 +17,7 @@ use super::encoding::{
 use super::group::{Group, Store};
 use super::{Change, Engine, Level, New, Run, Writer};
 
-/// How large the store may become.
+/// The largest size of the store.
 const MAP: usize = 64 << 30;
 
 #[derive(Clone, Copy)]

@@ -1,10 +1,10 @@
-//! The engines behind one face.
+//! The engines behind a common interface.
 //!
-//! All keep the same: runs that belong to agents, and their records, each with a sequence, a kind
-//! and a payload. All answer the same: the records of a run by the run's id alone, the newest runs
-//! of an agent, and the agent of a run. What the stores without an idea of runs need for that is
-//! laid out as one would who knows them: runs have numbers, records are clustered by the number of
-//! their run and their sequence ([`encoding`]), and threads share transactions ([`group`]).
+//! All store the same: runs that belong to agents, and their records, each with a sequence, a kind
+//! and a payload. All answer the same: the records of a run by its id alone, the newest runs of an
+//! agent, and the agent of a run. Stores that do not know runs are used as an expert would: runs
+//! have numbers, records are clustered by run number and sequence ([`encoding`]), and threads share
+//! transactions ([`group`]).
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ mod ours;
 mod redb;
 mod sqlite;
 
-/// What an append has survived when it returns.
+/// Which failure a finished append survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
@@ -30,7 +30,7 @@ pub(crate) enum Level {
     Disk,
 }
 
-/// An engine. In files it is its name.
+/// An engine. Files store its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub(crate) enum Kind {
@@ -40,7 +40,7 @@ pub(crate) enum Kind {
     Lmdb,
     Redb,
     Fjall,
-    /// No engine, but what each must do at least: one write, and for power loss one sync.
+    /// No engine, but the least that each must do: one write and, for power loss, one sync.
     Bare,
 }
 
@@ -78,7 +78,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 
-    /// The package whose version counts.
+    /// The package whose version is reported.
     pub(crate) fn package(self) -> Option<&'static str> {
         match self {
             Self::Ours => Some("runlog"),
@@ -90,18 +90,18 @@ impl Kind {
         }
     }
 
-    /// Whether it keeps what it is given, and can be asked for it.
+    /// Whether it stores the records and can be queried.
     pub(crate) fn answers(self) -> bool {
         self != Self::Bare
     }
 
-    /// Whether each run has a file of its own: then it does not matter in which order runs were
-    /// written, opening the store does nothing, and to remove it takes long.
+    /// Whether each run has its own file: then the order in which runs were written does not
+    /// matter, opening the store does nothing, and removing it takes long.
     pub(crate) fn has_file_for_each_run(self) -> bool {
         self == Self::Jsonl
     }
 
-    /// What is guaranteed when an append returns, and by what.
+    /// What is guaranteed when an append returns, and how.
     pub(crate) fn guarantee(self, level: Level) -> &'static str {
         match (self, level) {
             (Self::Ours, Level::Process) => {
@@ -133,7 +133,7 @@ impl Kind {
         }
     }
 
-    /// Opens the store in this folder, or makes one.
+    /// Opens the store in this folder, or creates it.
     pub(crate) fn open(self, folder: &Path, level: Level) -> Box<dyn Engine> {
         match self {
             Self::Ours => Box::new(ours::Ours::open(folder, level)),
@@ -147,7 +147,7 @@ impl Kind {
     }
 }
 
-/// Whose records they are.
+/// The owners of records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
     /// In the order in which runs start.
@@ -163,7 +163,7 @@ pub(crate) struct New<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// One thing that happens to a store.
+/// One change of a store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change<'a> {
     Start(&'a Run),
@@ -173,21 +173,20 @@ pub(crate) enum Change<'a> {
 
 /// An open store.
 pub(crate) trait Engine: Send + Sync {
-    /// Starts a run, to be appended to by one thread.
+    /// Starts a run, to which one thread appends.
     fn start(&self, run: &Run) -> Box<dyn Writer + Send + '_>;
 
-    /// Many changes at once, in this order, in whatever way is fastest. What they promise is
-    /// promised when [`Engine::settle`] returns.
+    /// Makes many changes in this order, in the fastest way. They are durable when
+    /// [`Engine::settle`] returns.
     fn load(&self, changes: &[Change<'_>]);
 
-    /// Does now what is otherwise done in the background or at a later append.
+    /// Does the work now that would otherwise be done in the background or by a later append.
     fn settle(&self);
 
-    /// Does what the engine has for putting things together. Not all have something.
+    /// Does what the engine offers for reorganizing its data, if anything.
     fn compact(&mut self);
 
-    /// Compresses what has ended, where that is an option that is off by default; answers whether
-    /// it is.
+    /// Compresses ended runs if that is an option that is off by default; returns whether it is.
     fn compress(&mut self) -> bool {
         false
     }
@@ -195,23 +194,23 @@ pub(crate) trait Engine: Send + Sync {
     /// Sequence, kind and payload of each record of a run.
     fn trace(&self, run: &str, each: &mut dyn FnMut(u64, &str, &[u8]));
 
-    /// The ids of an agent's runs, the newest first.
+    /// The ids of an agent's runs, newest first.
     fn newest(&self, agent: &str, limit: usize, each: &mut dyn FnMut(&str));
 
     /// The agent of a run.
     fn agent_of(&self, run: &str, tell: &mut dyn FnMut(&str));
 
-    /// What the bytes of the store are, as far as the engine can tell.
+    /// What the bytes of the store contain, as far as the engine can tell.
     fn parts(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// Ends properly.
+    /// Closes cleanly.
     fn close(self: Box<Self>);
 }
 
 /// A run in progress.
 pub(crate) trait Writer {
-    /// Appends records, all or none; returns when they have the level of the store.
+    /// Appends records, all or none; returns when they have reached the level of the store.
     fn append(&mut self, records: &[New<'_>]);
 }

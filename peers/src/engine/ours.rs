@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use runlog::storage::MemoryStorage;
-use runlog::{Compression, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunWriter};
+use runlog::{
+    Compression, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunQuery, RunWriter,
+};
 
 use super::{Change, Engine, Level, New, Run, Writer};
 
@@ -13,7 +15,7 @@ pub(super) struct Ours {
     log: RunLog,
     path: PathBuf,
     level: Durability,
-    /// Of the runs that are being loaded.
+    /// The runs that are being loaded.
     loading: Mutex<HashMap<u64, RunWriter>>,
 }
 
@@ -71,7 +73,7 @@ impl Engine for Ours {
     }
 
     fn compress(&mut self) -> bool {
-        // The file is open once at a time: another stands in while it is closed.
+        // The file can be open only once at a time, so another store stands in while it is closed.
         let elsewhere = Options::new().create_storage(Arc::new(MemoryStorage::new())).unwrap();
         std::mem::replace(&mut self.log, elsewhere).close().unwrap();
         let options = Options::new().compression(Compression::Zstd { level: 3 });
@@ -89,7 +91,7 @@ impl Engine for Ours {
     }
 
     fn newest(&self, agent: &str, limit: usize, each: &mut dyn FnMut(&str)) {
-        for run in &self.log.runs(agent, None, limit).unwrap().runs {
+        for run in &self.log.list_runs(&RunQuery::new().agent(agent).limit(limit)).unwrap().runs {
             each(run.run.as_str());
         }
     }

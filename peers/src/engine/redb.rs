@@ -1,6 +1,6 @@
-//! redb. A commit with `Durability::None` stays in the process, so it survives no kill: at both
-//! levels commits are `Durability::Immediate`. Where records are to survive a kill only, the syncs
-//! are left out beneath redb, which has no option for that.
+//! redb. A commit with `Durability::None` stays in the process and does not survive a kill, so
+//! commits are `Durability::Immediate` at both levels. If records must survive only a kill, the
+//! syncs are left out beneath redb, which has no option for that.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -27,7 +27,7 @@ struct Redb {
 }
 
 struct Writing {
-    /// Always there, but while the store is compacted.
+    /// Always there, except while the store is compacted.
     database: Option<Arc<Database>>,
     bytes: RecordBytes,
 }
@@ -38,7 +38,7 @@ struct Append<'a> {
     next: u32,
 }
 
-/// A file that is synced only if it is to survive power loss.
+/// A file that is synced only if it must survive power loss.
 #[derive(Debug)]
 struct Backend {
     file: FileBackend,

@@ -1,6 +1,6 @@
-//! `SQLite` as one would set it up who knows it: a write-ahead log, prepared statements, records in
-//! a table whose integer key clusters them by run, covering indexes, a map of the file for reads, a
-//! cache of 256 MiB, a connection for reading beside the one that writes.
+//! `SQLite` as an expert would configure it: a write-ahead log, prepared statements, records in a
+//! table whose integer key clusters them by run, covering indexes, a map of the file for reads, a
+//! cache of 256 MiB, and separate connections for reading and writing.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 use super::group::{Group, Store};
 use super::{Change, Engine, Level, New, Run, Writer};
 
-/// Bits of a record's key that have the sequence.
+/// How many bits of a record's key contain the sequence.
 const SEQ_BITS: u32 = 24;
 
 const TABLES: &str = "

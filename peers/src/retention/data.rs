@@ -8,11 +8,11 @@ use runlog_sim::SplitMix64;
 pub(crate) const RECORDS: u32 = 30;
 /// Bytes of a record.
 pub(crate) const RECORD_LEN: usize = 256;
-/// Agents, which take turns.
+/// The number of agents, which alternate.
 pub(crate) const AGENTS: u32 = 50;
-/// Runs that are written at once, and runs in progress in the end.
+/// How many runs are written at once, and how many are in progress at the end.
 pub(crate) const AT_ONCE: u32 = 64;
-/// Completed runs of each agent that stay.
+/// How many completed runs of each agent are kept.
 pub(crate) const KEEP: u32 = 100;
 
 /// Which runs there are.
@@ -22,7 +22,7 @@ pub(crate) struct Data {
     scattered: bool,
 }
 
-/// One thing that happens.
+/// One step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     Start { run: u32 },
@@ -40,7 +40,7 @@ impl Data {
         self.completed + AT_ONCE
     }
 
-    /// Whether a run is in progress in the end: the last ones, or one in so many.
+    /// Whether a run is in progress at the end: the last ones, or one in this many.
     pub(crate) fn is_in_progress(self, run: u32) -> bool {
         if self.scattered {
             let each = self.runs() / AT_ONCE;
@@ -50,7 +50,7 @@ impl Data {
         }
     }
 
-    /// Does everything, step by step.
+    /// Does all steps.
     pub(crate) fn each_step(self, mut step: impl FnMut(Step)) {
         let numbers: Vec<u32> = (0..self.runs()).collect();
         for group in numbers.chunks(AT_ONCE as usize) {
@@ -68,7 +68,7 @@ impl Data {
         }
     }
 
-    /// The completed runs of an agent that stay, the newest first.
+    /// The completed runs of an agent that are kept, newest first.
     pub(crate) fn kept_of(self, agent: u32) -> Vec<u32> {
         let runs = (0..self.runs()).rev();
         let own = runs.filter(|run| agent_of(*run) == agent && !self.is_in_progress(*run));
@@ -105,7 +105,7 @@ pub(crate) fn run_name(run: u32) -> String {
     format!("run-{run:08}")
 }
 
-/// The bytes of a record: letters without any pattern.
+/// The bytes of a record: random letters.
 pub(crate) fn payload(run: u32, seq: u32) -> [u8; RECORD_LEN] {
     let mut random = SplitMix64::new(u64::from(run) << 32 | u64::from(seq));
     let mut bytes = [b'"'; RECORD_LEN];

@@ -1,19 +1,20 @@
-//! Retention, beside `SQLite`: both do the same work on the same data in one run.
+//! Retention, next to `SQLite`: both do the same work on the same data in one run.
 //!
-//! 100,000 completed runs of 30 records of 256 B over 50 agents, 64 at a time, and 64
-//! runs in progress. The newest 100 of each agent and what is in progress stay; the file gives the
-//! space of all others back. There are two cases: the runs in progress are the latest ones, as
-//! where a run takes minutes; or they began all over the life of the store (`scattered`).
+//! 100,000 completed runs of 30 records of 256 B by 50 agents, 64 at a time, and 64 runs in
+//! progress. The newest 100 runs of each agent and the runs in progress are kept; the file releases
+//! the space of all others. There are two cases: the runs in progress are the latest ones, as with
+//! runs of some minutes; or they began at any time in the life of the store (`scattered`).
 //!
 //! - **runlog** has the default options. Its time is that of `RunLog::gc`, and until the file is
-//!   back at 1.15 times the bytes of the runs that stay, with their frame headers, and 8 extents.
-//! - **`SQLite`** is set up as one would who knows it: a write-ahead log, `synchronous = NORMAL`, a
-//!   cache of 256 MiB, prepared statements, records clustered by run, an index for the policy. All
-//!   that goes is deleted in one transaction; then `VACUUM` and a checkpoint that truncates the
-//!   log. A second row has `auto_vacuum = INCREMENTAL` in place of `VACUUM`.
+//!   back at 1.15 times the bytes of the kept runs, with their frame headers, and 8 extents.
+//! - **`SQLite`** is configured as an expert would do it: a write-ahead log, `synchronous =
+//!   NORMAL`, a cache of 256 MiB, prepared statements, records clustered by run, an index for the
+//!   policy. One transaction deletes all runs that are not kept; then come `VACUUM` and a
+//!   checkpoint that truncates the log. A second row has `auto_vacuum = INCREMENTAL` instead of
+//!   `VACUUM`.
 //!
-//! A round fills all anew and measures one after the other; of all rounds the medians are told.
-//! Each checks that what is left is what the policy says.
+//! A round fills all stores anew and measures one after the other; the medians of all rounds are
+//! printed. Each engine checks that what is left matches the policy.
 
 mod data;
 mod ours;
@@ -28,21 +29,21 @@ use self::sqlite::Vacuum;
 use crate::measure::folder;
 use crate::report::load;
 
-/// What one engine did in one round.
+/// The result of one engine in one round.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
-    /// Choosing what goes and deleting it: until the call, or the transaction, was over.
+    /// Choosing the runs to delete and deleting them, until the call or the transaction ended.
     delete: Duration,
     /// Until the file was small again.
     space: Duration,
-    /// The processor's time that went into both, and what came in the background.
+    /// The processor time of both, and of the background work.
     processor: Duration,
-    /// The length of the file and its allocated bytes when the work was over, and later.
+    /// The length of the file and its allocated bytes when the work ended, and later.
     right_after: sizes::Sizes,
     later: sizes::Sizes,
-    /// What the file may have.
+    /// The limit for the file.
     bound: u64,
-    /// The bytes of the runs that stay.
+    /// The bytes of the kept runs.
     live: u64,
 }
 

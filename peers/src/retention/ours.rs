@@ -5,14 +5,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use runlog::{Durability, Metadata, NewRecord, Options, Outcome, Retention, RunLog, RunStatus};
+use runlog::{
+    Durability, Metadata, NewRecord, Options, Outcome, Retention, RunLog, RunQuery, RunStatus,
+};
 
 use super::Measured;
 use super::data::{AGENTS, Data, KEEP, RECORDS, Step, agent_name, agent_of, payload, run_name};
 use super::sizes::{self, Sizes};
 use crate::measure::processor;
 
-/// When the file is looked at again.
+/// The times at which the file is checked again.
 const LATER: Duration = Duration::from_secs(5);
 
 /// Fills a store, collects, and checks what is left.
@@ -44,7 +46,7 @@ pub(crate) fn measure(data: Data, folder: &Path) -> Measured {
         }
     }
     check(data, &log);
-    // What is still too large five seconds later counts as five seconds.
+    // If the file is still too large after five seconds, that counts as five seconds.
     let space = sizes::small_since(&seen, bound).unwrap_or(LATER).max(delete);
     Measured { delete, space, processor, right_after, later, bound, live }
 }
@@ -70,17 +72,20 @@ fn fill(data: Data, log: &RunLog) {
     log.checkpoint().unwrap();
 }
 
-/// Exactly what the policy says is left, and it is what was written.
+/// Checks that exactly the kept runs of the policy are left, with their contents.
 fn check(data: Data, log: &RunLog) {
     for agent in 0..AGENTS {
-        let page = log.runs(&agent_name(agent), None, 10_000).unwrap();
+        let page = log.list_runs(&RunQuery::new().agent(&agent_name(agent)).limit(10_000)).unwrap();
         let completed = page.runs.iter().filter(|run| run.status == RunStatus::Completed);
         let mut left: Vec<&str> = completed.map(|run| run.run.as_str()).collect();
         left.sort_unstable_by(|left, right| right.cmp(left));
         let kept: Vec<String> = data.kept_of(agent).into_iter().map(run_name).collect();
         assert_eq!(left, kept);
     }
-    let in_progress = log.in_progress(None, 10_000).unwrap().runs;
+    let in_progress = log
+        .list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(10_000))
+        .unwrap()
+        .runs;
     let mut left: Vec<&str> = in_progress.iter().map(|run| run.run.as_str()).collect();
     left.sort_unstable();
     let begun: Vec<String> = data.in_progress().into_iter().map(run_name).collect();

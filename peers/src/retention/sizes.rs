@@ -1,11 +1,11 @@
-//! How large files are, and when they became so.
+//! File sizes over time.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a file takes.
+/// The size of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizes {
     /// Its length.
@@ -15,7 +15,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Those of all of these files that are there.
+    /// The sum over all of these files that exist.
     pub(crate) fn of(paths: &[&Path]) -> Self {
         let there = paths.iter().filter_map(|path| std::fs::metadata(path).ok());
         there.fold(Self { len: 0, allocated: 0 }, |sum, found| Self {
@@ -29,7 +29,7 @@ impl Sizes {
     }
 }
 
-/// Looks at a file each millisecond until `stop`: its sizes from each moment on when they changed.
+/// Checks a file each millisecond until `stop`: its sizes, with the times of changes.
 pub(crate) fn watch(path: &Path, since: Instant, stop: &AtomicBool) -> Vec<(Duration, Sizes)> {
     let mut seen: Vec<(Duration, Sizes)> = Vec::new();
     while !stop.load(Ordering::Acquire) {
@@ -42,7 +42,7 @@ pub(crate) fn watch(path: &Path, since: Instant, stop: &AtomicBool) -> Vec<(Dura
     seen
 }
 
-/// From when on the file was no larger than that.
+/// The time from which the file was no larger than that.
 pub(crate) fn small_since(seen: &[(Duration, Sizes)], bound: u64) -> Option<Duration> {
     let last_large = seen.iter().rposition(|(_, sizes)| !sizes.fits(bound));
     seen.get(last_large.map_or(0, |at| at + 1)).map(|(when, _)| *when)

@@ -28,14 +28,14 @@ const POLICY: &str = "
         FROM runs WHERE status = 1)
     WHERE place > ?1";
 
-/// How the space comes back.
+/// How space is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Vacuum {
     Full,
     Incremental,
 }
 
-/// Fills a database, deletes, gives the space back, and checks what is left.
+/// Fills a database, deletes, releases the space, and checks what is left.
 pub(crate) fn measure(data: Data, folder: &Path, vacuum: Vacuum) -> Measured {
     let path = folder.join("peers.sqlite");
     let log = folder.join("peers.sqlite-wal");
@@ -112,7 +112,7 @@ fn fill(data: Data, database: &Connection) {
     checkpoint(database);
 }
 
-/// Exactly what the policy says is left.
+/// Checks that exactly the kept runs of the policy are left.
 fn check(data: Data, database: &Connection) {
     let ids = |condition: &str| {
         let mut asked = database

@@ -1,6 +1,6 @@
-//! Appends. Each round has a new store, with a few appends in front that do not count. Half of the
-//! calls are measured as a whole, for mean and rate; of the others the time of each is taken. Where
-//! there are several threads, one of them appends alone before that, to compare the rates.
+//! Appends. Each round has a new store, and begins with a few appends that do not count. Half of
+//! the calls are measured as a whole, for mean and rate; the others one by one. With several
+//! threads, one of them appends alone before that, to compare the rates.
 
 use super::{Context, Row};
 use crate::engine::{Engine, Kind, Level};
@@ -9,7 +9,7 @@ use crate::measure::{Appends, Done, folder, quantile, run};
 use crate::workload::runs::payloads;
 use crate::workload::sizes::Sizes;
 
-/// The parts of a round: in front of it, one thread by itself, and each half.
+/// The parts of a round: the first appends, one thread alone, and each half.
 const WARM: u32 = 10;
 const ALONE: u32 = 4;
 const HALF: u32 = 2;
@@ -55,7 +55,7 @@ impl Append {
     }
 }
 
-/// What was acknowledged is there: so many records in so many runs.
+/// Checks that what was acknowledged is there: this many records in this many runs.
 fn check(engine: &dyn Engine, runs: std::ops::Range<u64>, done: &Done) {
     let mut found = 0;
     for number in runs {

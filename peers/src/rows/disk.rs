@@ -1,4 +1,4 @@
-//! Bytes on disk for each byte of payload.
+//! Bytes on disk per byte of payload.
 
 use std::time::Instant;
 
@@ -15,16 +15,16 @@ use crate::workload::text::Words;
 const AGENTS: u64 = 50;
 const AT_ONCE: usize = 64;
 
-/// About so many runs are read.
+/// About how many runs are read.
 const READ: u64 = 400;
 
 #[derive(Debug)]
 struct Disk {
     sizes: Sizes,
-    /// The stores, closed, and the bytes that they took then.
+    /// The closed stores, and their bytes at that time.
     stores: Vec<(Kind, TempDir, f64)>,
     payload: f64,
-    /// What the bytes of stores are.
+    /// What the bytes of stores contain.
     notes: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ impl Disk {
     }
 }
 
-/// How many megabytes of payload are read in a second, run by run.
+/// How many megabytes of payload are read per second, run by run.
 #[allow(clippy::cast_precision_loss, reason = "no store has 2^53 bytes")]
 fn read(engine: &dyn Engine, runs: &Runs) -> f64 {
     let picked = runs.count.div_ceil(READ).max(1);

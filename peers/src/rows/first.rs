@@ -1,6 +1,6 @@
-//! Lookups of ids that were not asked for before, in a store that was just opened and in one that
-//! has been open for a while; and the anonymous memory that it has then. A process of its own does
-//! each round, so that no answer and no memory is left from another one.
+//! Lookups of new ids, in a store that was just opened and in one that has been open for a while;
+//! and its anonymous memory at that time. A separate process does each round, so that no answer and
+//! no memory remains from another one.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,10 +15,10 @@ use crate::engine::{Engine, Kind, Level};
 use crate::measure::{micros, quantile};
 use crate::workload::runs::Runs;
 
-/// The word that makes this program ask a store and tell what that took.
+/// The argument that makes this program query a store and print the times.
 pub(crate) const ASK: &str = "ask-for-the-first-time";
 
-/// Until what an engine does behind its opening is done.
+/// Until the work of an engine after its opening is done.
 const OPENED: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,15 +27,15 @@ pub(super) enum Question {
     AgentOf,
 }
 
-/// Asking for runs of a store, each for the first time.
+/// Looking runs of a store up, each for the first time.
 pub(super) struct First {
     pub(super) question: Question,
     pub(super) at_once: usize,
     pub(super) stores: Shared,
 }
 
-/// What the process that asks needs to know: for what, how many runs there are, and how many are
-/// asked for just behind the opening and later.
+/// The input of the querying process: the kind of query, how many runs there are, and how many are
+/// looked up directly after the opening and later.
 struct Asked {
     trace: bool,
     count: u64,
@@ -55,10 +55,10 @@ impl Asked {
     }
 }
 
-/// Asks the store in this folder, and tells the columns.
+/// Queries the store in this folder, and prints the columns.
 pub(crate) fn ask(kind: Kind, folder: &Path, words: &[String]) {
     let asked = Asked::parse(words).expect("they are the words of a row");
-    // Each id once: what an id before it left in a cache is of no use to it.
+    // Each id once: caches of earlier ids are of no use to it.
     let mut numbers: Vec<u64> = (0..asked.count).collect();
     let mut random = SplitMix64::new(99);
     let some = (2 * asked.lookups).min(numbers.len());
@@ -78,7 +78,7 @@ pub(crate) fn ask(kind: Kind, folder: &Path, words: &[String]) {
     println!("{}", told.join(" "));
 }
 
-/// The mean and the 99th of a hundred of lookups, in microseconds.
+/// The mean and the 99th percentile of lookups, in microseconds.
 fn told(engine: &dyn Engine, asked: &Asked, ids: &[String]) -> Vec<f64> {
     let mut nanos = Vec::with_capacity(ids.len());
     let mut buffer = Vec::with_capacity(RECORDS * RECORD_LEN);
@@ -100,7 +100,7 @@ fn told(engine: &dyn Engine, asked: &Asked, ids: &[String]) -> Vec<f64> {
     vec![micros(all) / f64::from(u32::try_from(ids.len()).unwrap()), most]
 }
 
-/// The anonymous memory of this process, in megabytes, where the system tells.
+/// The anonymous memory of this process in megabytes, if the system reports it.
 fn anonymous_memory() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

@@ -1,9 +1,9 @@
-//! What is measured. Each file has a group of rows:
+//! The measurements. Each file has a group of rows:
 //!
 //! - [`append`]: appends that survive a kill, and appends that survive power loss.
 //! - [`read`]: a run's records by its id, the newest runs of an agent, the agent of a run.
-//! - [`first`]: the same for ids that were not asked for before.
-//! - [`stores`]: the stores that those read.
+//! - [`first`]: the same for new ids.
+//! - [`stores`]: the stores for these reads.
 //! - [`reopen`]: opening after a kill.
 //! - [`disk`]: bytes on disk.
 //!
@@ -26,7 +26,7 @@ pub(crate) mod read;
 pub(crate) mod reopen;
 mod stores;
 
-/// How much is done.
+/// The amount of work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     pub(crate) rounds: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Scale {
     pub(crate) lookups: Limit,
     /// Runs of the one agent whose newest are asked for.
     pub(crate) of_agent: u64,
-    /// Lookups of ids that were not asked for before, just behind the opening and later.
+    /// Lookups of new ids, directly after the opening and later.
     pub(crate) first: usize,
     /// Runs of the largest store of which agents are asked for.
     pub(crate) many: u64,
@@ -89,13 +89,13 @@ impl Scale {
     }
 }
 
-/// What all rows know.
+/// The context of all rows.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) scale: Scale,
     /// Where the stores lie.
     pub(crate) dir: PathBuf,
-    /// Folders that are to be removed when nothing is measured any more.
+    /// Folders to remove when all measurements have ended.
     discarded: TempDir,
     count: Cell<usize>,
     began: Instant,
@@ -107,19 +107,19 @@ impl Context {
         Self { scale, dir, discarded, count: Cell::new(0), began: Instant::now() }
     }
 
-    /// Tells on standard error what is done now, and how long it took until here.
+    /// Prints the current step on standard error, and the time so far.
     pub(crate) fn tell(&self, what: &str) {
         eprintln!("{:7.1} s  {what}", self.began.elapsed().as_secs_f64());
     }
 
-    /// Waits until what was written or removed up to now is on the disk, so that no row pays for
-    /// what others left behind.
+    /// Waits until everything that was written or removed is on the disk, so that no row pays for
+    /// others.
     pub(crate) fn calm(&self) {
         rustix::fs::syncfs(File::open(&self.dir).unwrap()).unwrap();
     }
 
-    /// Removes the store of an engine, or puts it away if it has so many files that it would take
-    /// long, and the disk would have to do with it long after that.
+    /// Removes the store of an engine, or moves it away if it has so many files that removing them
+    /// would take long and keep the disk busy afterwards.
     pub(crate) fn discard(&self, kind: Kind, folder: TempDir) {
         if !kind.has_file_for_each_run() {
             return folder.close().unwrap();
@@ -128,7 +128,7 @@ impl Context {
         std::fs::rename(folder.keep(), self.discarded.path().join(name)).unwrap();
     }
 
-    /// Removes what was put away.
+    /// Removes the stores that were moved away.
     pub(crate) fn finish(self) {
         self.tell("removing what was written");
         self.discarded.close().unwrap();
@@ -140,13 +140,13 @@ impl Context {
 pub(crate) trait Row {
     fn name(&self) -> String;
 
-    /// What is done, in a sentence.
+    /// The work, in a sentence.
     fn what(&self) -> String;
 
-    /// What is told of it; the first is what engines are compared by, and less is better.
+    /// Its columns; the first is compared between engines, and less is better.
     fn columns(&self) -> Vec<&'static str>;
 
-    /// The lines of the short table: columns of which less is better, and what each is called.
+    /// The lines of the short table: columns where less is better, and their names.
     fn lines(&self) -> Vec<(usize, String)>;
 
     /// Digits of a figure.
@@ -154,7 +154,7 @@ pub(crate) trait Row {
         3
     }
 
-    /// What the store is asked to survive.
+    /// Which failure appends must survive.
     fn level(&self) -> Level {
         Level::Process
     }
@@ -167,18 +167,18 @@ pub(crate) trait Row {
         context.scale.rounds
     }
 
-    /// Makes ready what all rounds of these engines need.
+    /// Prepares what all rounds of these engines need.
     fn prepare(&mut self, context: &Context, kinds: &[Kind]);
 
-    /// The columns. What cannot be told is not there.
+    /// The columns. Values that cannot be measured are missing.
     fn round(&mut self, context: &Context, kind: Kind) -> Vec<Option<f64>>;
 
-    /// What there is to say beside the table.
+    /// Remarks on the table.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Lets go of what was made ready.
+    /// Drops what was prepared.
     fn finish(&mut self, _context: &Context) {}
 }
 

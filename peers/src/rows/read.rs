@@ -17,21 +17,21 @@ use crate::workload::text::Words;
 /// Records of a run whose trace is read, and bytes of each.
 pub(super) const RECORDS: usize = 30;
 pub(super) const RECORD_LEN: usize = 256;
-/// Records of the runs of which only the newest, or the agent, are asked for.
+/// Records of the runs whose newest runs, or agent, are looked up.
 const FEW_RECORDS: usize = 4;
 const AGENTS: u64 = 50;
-/// Runs that are written in turns.
+/// How many runs are interleaved.
 const AT_ONCE: usize = 64;
 /// Runs of one page.
 const PAGE: usize = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
-    /// The records of a run that was written by itself.
+    /// The records of a run that was written alone.
     Contiguous,
-    /// Of one that was written with 63 others in turns.
+    /// Those of a run that was interleaved with 63 others.
     Interleaved,
-    /// The same after the engine has put together what belongs together.
+    /// The same after the engine has reorganized its data.
     Compacted,
     /// The newest runs of an agent.
     Newest,
@@ -67,7 +67,7 @@ pub(super) fn rows(scale: Scale) -> Vec<Box<dyn Row>> {
         rows.push(first(first::Question::Trace, &stores));
         rows.push(row(Question::Compacted, count, &stores));
     }
-    // Every second run is of one agent.
+    // Every second run belongs to one agent.
     let count = 2 * scale.of_agent;
     let stores = stores(count, FEW_RECORDS, true);
     rows.push(row(Question::Newest, count, &stores));

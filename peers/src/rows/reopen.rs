@@ -1,6 +1,6 @@
-//! Opening a store whose process was killed. A process of its own fills the store, goes on with
-//! some runs record by record, and kills itself; each round opens a copy of what it left. JSONL
-//! opens nothing, so there is nothing to measure.
+//! Opening a store whose process was killed. A separate process fills the store, continues some
+//! runs record by record, and kills itself; each round opens a copy of the file. JSONL opens
+//! nothing, so there is nothing to measure.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::workload::runs::{Records, Runs, kind};
 use crate::workload::sizes::Sizes;
 use crate::workload::text::Words;
 
-/// The word that makes this program fill a store and kill itself.
+/// The argument that makes this program fill a store and kill itself.
 pub(crate) const FILL: &str = "fill-and-be-killed";
 
 /// Runs in progress when the process is killed, and their records.
@@ -29,7 +29,7 @@ const RECORD_LEN: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Reopen {
-    /// What killed processes left, and copies of that, which are made anew for each round, since
+    /// The files of killed processes, and copies of them, which are made anew for each round, since
     /// opening changes them.
     stores: Vec<(Kind, TempDir, TempDir)>,
 }
@@ -45,7 +45,7 @@ fn live(count: u64) -> Runs {
     Runs { records: Records::Fixed(LIVE_RECORDS), ..runs(count) }
 }
 
-/// Fills a store with so many runs, and more that do not end. Never returns.
+/// Fills a store with this many runs, and more that do not end. Never returns.
 pub(crate) fn fill(kind_of: Kind, folder: &Path, count: u64) -> ! {
     let engine = kind_of.open(folder, Level::Process);
     runs(count).load(&[&*engine]);
@@ -63,7 +63,7 @@ pub(crate) fn fill(kind_of: Kind, folder: &Path, count: u64) -> ! {
     unreachable!("a killed process does not go on");
 }
 
-/// What was acknowledged is there: all of the runs in progress, and some of the others.
+/// Checks that what was acknowledged is there: all runs in progress, and some of the others.
 fn check(engine: &dyn Engine, count: u64) {
     let (ended, live) = (runs(count), live(count));
     let step = usize::try_from(count / 50 + 1).unwrap();

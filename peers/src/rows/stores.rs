@@ -9,24 +9,24 @@ use crate::engine::{Engine, Kind, Level};
 use crate::measure::folder;
 use crate::workload::runs::Runs;
 
-/// Stores that rows share. The last row that has them lets them go.
+/// Stores that rows share. The last row that uses them drops them.
 pub(super) type Shared = Rc<RefCell<Stores>>;
 
-/// In which order the records lie.
+/// The order of the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     /// The runs were written one after the other.
     Contiguous,
-    /// So many runs were written in turns.
+    /// This many runs were interleaved.
     Interleaved(usize),
-    /// The same, and then each engine did what it has for putting things together.
+    /// The same, and then each engine reorganized its data.
     Compacted(usize),
 }
 
 /// The same runs in a store of each engine.
 pub(super) struct Stores {
     runs: Runs,
-    /// None are made yet if there is none.
+    /// `None` until they are made.
     order: Option<Order>,
     open: Vec<(Kind, Box<dyn Engine>, tempfile::TempDir)>,
 }
@@ -44,7 +44,7 @@ impl Stores {
         &*self.open.iter().find(|(of, ..)| *of == kind).unwrap().1
     }
 
-    /// Has another process work on the store of an engine, which is not open meanwhile.
+    /// Lets another process work on the store of an engine, which is closed meanwhile.
     pub(super) fn while_closed<R>(&mut self, kind: Kind, work: impl FnOnce(&Path) -> R) -> R {
         let at = self.open.iter().position(|(of, ..)| *of == kind).unwrap();
         let (_, engine, folder) = self.open.remove(at);
@@ -54,7 +54,7 @@ impl Stores {
         done
     }
 
-    /// Makes the stores, if they are not there in this order. All get the same records at once.
+    /// Makes the stores, unless they exist in this order. All get the same records at once.
     pub(super) fn make(&mut self, context: &Context, kinds: &[Kind], order: Order) {
         if self.order == Some(order) {
             return;
@@ -75,7 +75,7 @@ impl Stores {
         context.calm();
     }
 
-    /// Writes the runs anew, where it matters in which order they were written.
+    /// Writes the runs again, for engines for which the order matters.
     fn write(&mut self, context: &Context, kinds: &[Kind], at_once: usize) {
         self.runs.at_once = at_once;
         self.let_go(context, |kind| !kind.has_file_for_each_run());

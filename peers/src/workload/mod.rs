@@ -1,7 +1,7 @@
-//! What the engines are given: the same runs with the same bytes in the same order, from a seed.
+//! The data of the engines: the same runs with the same bytes in the same order, from a seed.
 //!
 //! - [`sizes`]: how long records are, and how many a run has.
-//! - [`text`]: what is in them: as compressible as what agents write.
+//! - [`text`]: their contents, as compressible as what agents write.
 //! - [`runs`]: runs, one after the other or many at a time.
 
 pub(crate) mod runs;

@@ -9,12 +9,12 @@ use super::sizes::{Sizes, records_of_a_run};
 use super::text::{Words, Writing};
 use crate::engine::{Change, Engine, New, Run};
 
-/// Kinds of records, and how many in a hundred have them.
+/// Kinds of records, with their percentages.
 const KINDS: [(&str, u64); 4] =
     [("assistant", 40), ("progress", 32), ("tool_result", 22), ("user", 6)];
-/// Changes that a store gets at once when it is loaded.
+/// How many changes a store gets at once when it is loaded.
 const LOADED_AT_ONCE: usize = 10_000;
-/// About as many bytes of payload are made at once.
+/// About how many bytes of payload are made at once.
 const GROUP_BYTES: u64 = 4 << 20;
 
 /// How many records a run has.
@@ -25,14 +25,14 @@ pub(crate) enum Records {
     Real,
 }
 
-/// A set of runs. A run and its records follow from the seed and the run's number.
+/// A set of runs. The seed and the run's number determine a run and its records.
 #[derive(Debug)]
 pub(crate) struct Runs {
     pub(crate) count: u64,
     pub(crate) agents: u64,
-    /// Whether every second run is of an agent beside those.
+    /// Whether every second run belongs to one further agent.
     pub(crate) favourite: bool,
-    /// So many runs get records in turns.
+    /// How many runs are interleaved.
     pub(crate) at_once: usize,
     pub(crate) records: Records,
     pub(crate) sizes: Sizes,
@@ -54,7 +54,7 @@ impl Runs {
         format!("run-{number:08}")
     }
 
-    /// The agent that has half of the runs, if one has.
+    /// The agent that has half of the runs, if there is one.
     pub(crate) fn favourite(&self) -> String {
         format!("agent-{:03}", self.agents)
     }
@@ -100,8 +100,8 @@ impl Runs {
         })
     }
 
-    /// The runs that stores get at once: also where runs are written one after the other these are
-    /// many, and always whole sets of those that are written in turns.
+    /// The runs that stores get at once: many, even if runs are not interleaved, and always
+    /// complete sets of interleaved runs.
     fn group(&self, first: u64) -> Group {
         let at_once = self.at_once as u64;
         let len = GROUP_BYTES / self.typical_bytes() / at_once * at_once;
@@ -127,7 +127,7 @@ struct Group {
 }
 
 impl Group {
-    /// All that happens to these runs, so many of which get records in turns.
+    /// All changes of these runs, with this many runs interleaved.
     fn changes(&self, at_once: usize) -> Vec<Change<'_>> {
         let mut changes = Vec::new();
         for (runs, records) in self.runs.chunks(at_once).zip(self.records.chunks(at_once)) {
@@ -159,8 +159,8 @@ pub(crate) fn kind(run: u64, seq: usize) -> &'static str {
     KINDS[0].0
 }
 
-/// Payloads of many runs, to be appended in turn: those of the runs' records one after the other,
-/// until there are so many bytes.
+/// Payloads of many runs, to append in turn: those of the runs' records one after the other, up to
+/// this many bytes.
 pub(crate) fn payloads(sizes: Sizes, bytes: usize) -> Vec<Vec<u8>> {
     let (records, words) = (Records::Real, Words::new());
     let runs = Runs { count: 0, agents: 1, at_once: 1, favourite: false, records, sizes, words };

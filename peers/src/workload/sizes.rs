@@ -1,4 +1,4 @@
-//! How long records are, and how many of them a run has.
+//! The length of records, and the number of records of a run.
 
 use runlog_sim::SplitMix64;
 
@@ -8,16 +8,16 @@ pub(crate) enum Sizes {
     Fixed(usize),
     /// Log-normal, median 350 B, mean 1.05 KB.
     LogNormal,
-    /// As real coding agents' sessions have them: median 1 KB, mean 3.7 KB, half of the bytes in
-    /// records above 16 KiB.
+    /// As in sessions of real coding agents: median 1 KB, mean 3.7 KB, half of the bytes in records
+    /// above 16 KiB.
     Real,
 }
 
 /// The median of the log-normal sizes.
 const MEDIAN: f64 = 350.0;
-/// What makes their mean three times the median: the root of twice the logarithm of three.
+/// Makes the mean three times the median: the root of twice the logarithm of three.
 const SIGMA: f64 = 1.482_303_807_367_511;
-/// No record is shorter or longer.
+/// The least and the greatest length of a record.
 const SHORTEST: usize = 40;
 const LONGEST: usize = 1 << 20;
 
@@ -99,7 +99,7 @@ fn rounded(value: f64) -> usize {
     (value.round() as usize).clamp(SHORTEST, LONGEST)
 }
 
-/// Between two quantiles the logarithms are equally distributed.
+/// Between two quantiles the logarithms are uniformly distributed.
 fn between(quantiles: &[(u64, usize)], random: &mut SplitMix64) -> usize {
     let at = random.below(10_000);
     let above = quantiles.iter().position(|(quantile, _)| *quantile > at).unwrap();

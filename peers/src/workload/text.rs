@@ -1,10 +1,10 @@
-//! What is in the records: JSON with text that is as compressible as what agents write.
+//! The contents of the records: JSON with text that is as compressible as what agents write.
 //!
 //! What agents write repeats itself at all distances: words within a sentence, lines within the
-//! output of a tool, whole pieces of an earlier record, and files that are read again much later.
-//! So the text is made of new pieces, which are words and now and then a number, and of copies of
-//! what the run has said before: within the record, shortly before, or long ago. The shares were
-//! chosen such that compression finds what it finds in real sessions; a test compares.
+//! output of a tool, whole parts of an earlier record, and files that are read again much later. So
+//! the text consists of new parts, which are words and some numbers, and of copies of earlier text
+//! of the run: from the same record, from shortly before, or from long ago. The shares were chosen
+//! so that compression achieves the same as for real sessions; a test compares that.
 
 use std::fmt::Write;
 
@@ -17,24 +17,24 @@ const SYLLABLES: [&str; 32] = [
     "st", "ver", "com", "de", "li", "na", "or", "per", "qua", "sis", "tem", "ure", "vi", "wo",
     "ad", "bo", "cha", "fi",
 ];
-/// How far back a copy of what was said shortly before goes, and of what was said long ago.
+/// How far back copies from shortly before and from long ago go.
 const SHORTLY: usize = 40_000;
 const LONG_AGO: usize = 1 << 20;
-/// What a run remembers.
+/// The earlier text of a run.
 const MEMORY: usize = 2 * LONG_AGO;
-/// A record above that is long: the output of a tool, a file.
+/// A record above this length is long: the output of a tool, a file.
 const LONG: usize = 6_000;
 /// Numbers among a hundred new words.
 const NUMBERS: u64 = 30;
 
-/// Where pieces come from, of a hundred; the others are new.
+/// The sources of parts, in percent; the others are new.
 #[derive(Debug, Clone, Copy)]
 struct Shares {
-    /// The record itself.
+    /// From the same record.
     within: u64,
-    /// What was said shortly before.
+    /// From shortly before.
     near: u64,
-    /// What was said long ago.
+    /// From long ago.
     far: u64,
 }
 
@@ -64,7 +64,7 @@ impl Words {
         Self((0..WORDS).map(|_| word()).collect())
     }
 
-    /// Frequent words are likely: each octave of the list is as likely as any other.
+    /// Frequent words are likely: each octave of the list is equally likely.
     fn pick(&self, random: &mut SplitMix64) -> &str {
         let octave = 1 + random.index(WORDS.ilog2() as usize);
         &self.0[random.index(1 << octave)]
@@ -76,8 +76,8 @@ impl<'a> Writing<'a> {
         Self { words, random: SplitMix64::new(seed), said: Vec::new() }
     }
 
-    /// The next record of a run: a JSON object of exactly this length, which has the numbers in it.
-    /// Anything shorter than what there must be becomes as long as that.
+    /// The next record of a run: a JSON object of exactly this length that contains the numbers. A
+    /// length below the minimum is raised to it.
     pub(crate) fn record(&mut self, run: u64, seq: usize, len: usize) -> Vec<u8> {
         let mut record = Vec::with_capacity(len);
         record.extend_from_slice(format!("{{\"id\":\"{run:08}{seq:06}\",\"text\":\"").as_bytes());
@@ -95,7 +95,7 @@ impl<'a> Writing<'a> {
         record
     }
 
-    /// Adds one piece, new or a copy, which may be too long.
+    /// Adds one part, new or a copy, which may be too long.
     fn piece(&mut self, record: &mut Vec<u8>, begin: usize, end: usize) {
         let len = self.length(end - record.len());
         let Shares { within, near, far } = if end - begin > LONG { OF_LONG } else { OF_SHORT };
@@ -120,7 +120,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// How long a piece is: a line, or in long records also many of them.
+    /// The length of a part: a line or, in long records, many lines.
     fn length(&mut self, left: usize) -> usize {
         let line = 24 + self.random.index(200);
         if left > 4_096 && self.random.below(3) == 0 {
@@ -168,7 +168,7 @@ mod tests {
         (0..count).map(run).collect()
     }
 
-    /// How many times shorter these become, each by itself.
+    /// The compression ratio of these, each by itself.
     fn ratio<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> f64 {
         let mut compressor = zstd::bulk::Compressor::new(LEVEL).unwrap();
         let (mut plain, mut compressed) = (0, 0);

@@ -97,7 +97,7 @@ fn a_full_disk_refuses_growth_until_space_returns() {
     disk.allocate(4096, 2 * 4096).unwrap();
 }
 
-/// Does the same random calls to any disk.
+/// Makes the same random calls on any disk.
 fn exercise(disk: &SimDisk, seed: u64) {
     let mut random = SplitMix64::new(seed);
     for step in 0..200_u32 {
@@ -269,7 +269,7 @@ fn power_is_lost_in_place_and_what_a_failed_sync_dropped_with_it() {
     disk.write_at(0, &[2; 4096]).unwrap();
     disk.fail_next(OpKind::Sync, ErrorKind::Other);
     assert!(disk.sync().is_err());
-    // A sync that succeeds after that brings nothing back that was dropped.
+    // A later successful sync brings back nothing that was dropped.
     disk.sync().unwrap();
     assert_eq!(disk.image(), [2; 4096]);
     let operations = disk.op_count();

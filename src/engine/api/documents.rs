@@ -1,4 +1,4 @@
-//! The key-value face of a store.
+//! The key-value interface of a store, and batches.
 
 use crate::engine::api::run_log::RunLog;
 use crate::engine::read::documents::{Document, DocumentPage};
@@ -10,33 +10,59 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::types::{Durability, Version};
 
-/// The key-value face.
+/// The documents of a store: values under keys, in namespaces. [`RunLog::docs`] returns this value.
+///
+/// Namespaces and keys are any text of 1 to 512 bytes, and are separate from agents and runs.
+/// Retention policies do not apply to documents.
+///
+/// ```
+/// # fn main() -> runlog::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runlog-doc-docs-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// use runlog::NewRecord;
+/// let log = runlog::Options::new().open(&path)?;
+/// log.docs().put("sessions", "s-1", &NewRecord::json(b"{\"turn\":1}"))?;
+/// log.docs().put("sessions", "s-1", &NewRecord::json(b"{\"turn\":2}"))?;
+/// let session = log.docs().get("sessions", "s-1")?.expect("it was put");
+/// assert_eq!(session.payload(), b"{\"turn\":2}");
+/// assert!(log.docs().delete("sessions", "s-1")?);
+/// assert!(log.docs().get("sessions", "s-1")?.is_none());
+/// # log.close()?; let _ = std::fs::remove_file(&path);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Documents<'l> {
+    log: &'l RunLog,
+}
+
 impl RunLog {
-    /// Writes a document: `value` under a key of a namespace, in the place of what was there. Old
-    /// versions are dead at once, and compaction gives their space back.
-    ///
-    /// Namespaces and keys are any text of 1 to 512 bytes, and have nothing to do with agents and
-    /// runs. No policy of retention touches a document.
-    ///
-    /// ```
-    /// # fn main() -> runlog::Result<()> {
-    /// # let path = std::env::temp_dir().join(format!("runlog-doc-put-{}", std::process::id()));
-    /// # let _ = std::fs::remove_file(&path);
-    /// use runlog::NewRecord;
-    /// let log = runlog::Options::new().open(&path)?;
-    /// log.put("sessions", "s-1", &NewRecord::json(b"{\"turn\":1}"))?;
-    /// log.put("sessions", "s-1", &NewRecord::json(b"{\"turn\":2}"))?;
-    /// let session = log.get("sessions", "s-1")?.expect("it was put");
-    /// assert_eq!(session.payload(), b"{\"turn\":2}");
-    /// assert!(log.delete("sessions", "s-1")?);
-    /// assert!(log.get("sessions", "s-1")?.is_none());
-    /// # log.close()?; let _ = std::fs::remove_file(&path);
-    /// # Ok(()) }
-    /// ```
+    /// The documents of the store.
+    pub fn docs(&self) -> Documents<'_> {
+        Documents { log: self }
+    }
+
+    /// Applies a [`Batch`]: all of its writes, or none.
     ///
     /// # Durability
-    /// [`crate::Durability::Process`] unless the value says otherwise. Whatever happens, the
-    /// document is afterwards as it was before, or as it was written.
+    /// The highest level that one of the writes asks for.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if a document does not have the expected version, [`Error::RunNotFound`]
+    /// or [`Error::RunEnded`] if a record cannot be appended, [`Error::InvalidArgument`] if there
+    /// is no write or if two writes name the same document, [`Error::InvalidId`],
+    /// [`Error::TooLarge`], [`Error::DiskFull`]. After each of these nothing was written.
+    pub fn commit(&self, batch: &Batch<'_>) -> Result<Committed> {
+        self.work(|engine| engine.retainer.commit(batch))
+    }
+}
+
+impl Documents<'_> {
+    /// Writes a document: sets the value under a key of a namespace, and replaces an older value.
+    /// The older version is dead at once; compaction frees its space.
+    ///
+    /// # Durability
+    /// [`crate::Durability::Process`] unless the value asks for more. After any crash the document
+    /// has either the old or the new value, never a mix.
     ///
     /// # Errors
     /// [`Error::InvalidId`], [`Error::TooLarge`], [`Error::DiskFull`].
@@ -44,14 +70,13 @@ impl RunLog {
         self.put_if(namespace, key, value, Expected::Anything)
     }
 
-    /// Writes a document if it is as expected: compare and set, atomically.
+    /// Writes a document if its current version is the expected one: an atomic compare-and-set.
     ///
     /// # Durability
-    /// [`crate::Durability::Disk`], unless nothing is expected.
+    /// [`crate::Durability::Disk`]; the level of the value for [`Expected::Anything`].
     ///
     /// # Errors
-    /// [`Error::Conflict`] if it is not as expected, with the version that it has; and as
-    /// [`RunLog::put`].
+    /// Those of [`Documents::put`]; [`Error::Conflict`] with the current version.
     pub fn put_if(
         &self,
         namespace: &str,
@@ -61,14 +86,14 @@ impl RunLog {
     ) -> Result<Version> {
         let mut batch = Batch::new();
         batch.put_if(namespace, key, *value, expected);
-        let committed = self.commit(&batch)?;
+        let committed = self.log.commit(&batch)?;
         Ok(committed.versions.first().copied().flatten().unwrap_or_default())
     }
 
     /// Writes several documents of a namespace, all or none of them.
     ///
     /// # Errors
-    /// As [`RunLog::put`]; [`Error::InvalidArgument`] if there are none, or a key comes twice.
+    /// Those of [`Documents::put`]; [`Error::InvalidArgument`] for an empty list or a repeated key.
     pub fn put_many(
         &self,
         namespace: &str,
@@ -78,20 +103,19 @@ impl RunLog {
         for (key, value) in documents {
             batch.put(namespace, key, *value);
         }
-        self.commit(&batch)
+        self.log.commit(&batch)
     }
 
-    /// A document, as of now.
+    /// The current value of a document; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`Error::InvalidId`], and [`Error::Corrupt`] if it is damaged: an older version is never
-    /// given in its place.
+    /// [`Error::InvalidId`]; [`Error::Corrupt`] if the current version is damaged. An older version
+    /// is never returned in its place.
     pub fn get(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
-        self.ask(|reader| reader.document(namespace, key))
+        self.log.ask(|reader| reader.document(namespace, key))
     }
 
-    /// The version of a document, if it is there: what [`RunLog::get`] would say, without reading
-    /// the value.
+    /// The current version of a document, without reading the value; `None` if it does not exist.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {
@@ -100,9 +124,9 @@ impl RunLog {
     /// use runlog::NewRecord;
     ///
     /// let log = runlog::Options::new().open(&path)?;
-    /// assert_eq!(log.version_of("plans", "tea")?, None);
-    /// let written = log.put("plans", "tea", &NewRecord::new(b"boil water"))?;
-    /// assert_eq!(log.version_of("plans", "tea")?, Some(written));
+    /// assert_eq!(log.docs().version_of("plans", "tea")?, None);
+    /// let written = log.docs().put("plans", "tea", &NewRecord::new(b"boil water"))?;
+    /// assert_eq!(log.docs().version_of("plans", "tea")?, Some(written));
     /// # log.close()?; let _ = std::fs::remove_file(&path);
     /// # Ok(()) }
     /// ```
@@ -110,29 +134,29 @@ impl RunLog {
     /// # Errors
     /// [`Error::InvalidId`].
     pub fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
-        self.ask(|reader| reader.version_of(namespace, key))
+        self.log.ask(|reader| reader.version_of(namespace, key))
     }
 
-    /// Deletes a document, at [`crate::Durability::Disk`]; answers whether it was there.
+    /// Deletes a document, at [`crate::Durability::Disk`]. Returns whether it existed.
     ///
     /// # Errors
     /// [`Error::InvalidId`], [`Error::DiskFull`].
     pub fn delete(&self, namespace: &str, key: &str) -> Result<bool> {
         let mut batch = Batch::new();
         batch.delete(namespace, key).durability(Durability::Disk);
-        let committed = self.commit(&batch)?;
+        let committed = self.log.commit(&batch)?;
         Ok(committed.versions.iter().any(Option::is_some))
     }
 
-    /// Deletes a document, and rewrites what is stored near it, until no byte of any value that it
-    /// ever had is left in the file: not of older versions, nor of writes of it that failed, nor in
-    /// free extents. One that is not there any more, or never was, is fine: what is left of it
-    /// goes. Its namespace and key may remain where they are stored beside the values.
+    /// Deletes a document, and copies its neighbours to other extents, until the file contains no
+    /// byte of any value that the document ever had: not of older versions, not of failed writes,
+    /// and not in free extents. If the document does not exist, the remains of its older values are
+    /// erased. Its namespace and key may remain where they are stored apart from the values.
     ///
-    /// Takes as long as copying the segments that had versions of the document. Extents that
-    /// still have readers keep their bytes until they are let go: [`Erased::pinned_extents`]
-    /// counts them, and the next call of [`RunLog::reclaim`] frees them. A value that is written
-    /// meanwhile stays.
+    /// It copies the segments that had versions of the document, and takes as long as that. Extents
+    /// that still have readers keep their bytes until the readers drop them:
+    /// [`Erased::pinned_extents`] counts these extents, and the next call of [`RunLog::reclaim`]
+    /// frees them. A value that another call writes meanwhile is kept.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {
@@ -141,9 +165,9 @@ impl RunLog {
     /// use runlog::NewRecord;
     ///
     /// let log = runlog::Options::new().open(&path)?;
-    /// log.put("people", "7", &NewRecord::new(b"born in 1970"))?;
-    /// log.put("people", "7", &NewRecord::new(b"moved to Rome"))?;
-    /// let erased = log.erase("people", "7")?;
+    /// log.docs().put("people", "7", &NewRecord::new(b"born in 1970"))?;
+    /// log.docs().put("people", "7", &NewRecord::new(b"moved to Rome"))?;
+    /// let erased = log.docs().erase("people", "7")?;
     /// assert_eq!((erased.bytes, erased.pinned_extents), (13, 0));
     /// let bytes = std::fs::read(&path).expect("the file");
     /// assert!(!bytes.windows(7).any(|part| part == b"born in" || part == b"to Rome"));
@@ -155,17 +179,17 @@ impl RunLog {
     /// Disk.
     ///
     /// # Errors
-    /// As [`RunLog::delete`]; [`Error::Corrupt`] when a segment with versions of the document is
-    /// damaged, since a copy would hide what is missing: the document is deleted, and bytes remain.
-    /// After this and other errors another call goes on.
+    /// Those of [`Documents::delete`]; [`Error::Corrupt`] if a segment with versions of the
+    /// document is damaged, since a copy would hide what is missing: the document is deleted then,
+    /// but bytes remain. After any error, call it again to continue.
     pub fn erase(&self, namespace: &str, key: &str) -> Result<Erased> {
-        let erased = self.work(|engine| engine.retainer.erase_document(namespace, key));
+        let erased = self.log.work(|engine| engine.retainer.erase_document(namespace, key));
         let (bytes, pinned_extents) = erased?;
         Ok(Erased { bytes, pinned_extents })
     }
 
-    /// A page of the documents of a namespace whose keys begin with `prefix`, by key, behind the
-    /// key `after`. Their payloads are not read.
+    /// A page of at most `limit` documents of a namespace whose keys begin with `prefix`, sorted by
+    /// key, after the key `after`. It does not read their payloads.
     ///
     /// # Errors
     /// [`Error::InvalidId`].
@@ -176,20 +200,6 @@ impl RunLog {
         after: Option<&str>,
         limit: usize,
     ) -> Result<DocumentPage> {
-        self.ask(|reader| reader.list_documents(namespace, prefix, after, limit))
-    }
-
-    /// Does everything that a [`Batch`] says, or nothing of it.
-    ///
-    /// # Durability
-    /// The highest level that one of the writes asks for.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] if a document is not as expected, [`Error::RunNotFound`] and
-    /// [`Error::RunEnded`] if a record cannot be appended, [`Error::InvalidArgument`] if there is
-    /// no write, or two of one document, [`Error::InvalidId`], [`Error::TooLarge`],
-    /// [`Error::DiskFull`]. Nothing was written then.
-    pub fn commit(&self, batch: &Batch<'_>) -> Result<Committed> {
-        self.work(|engine| engine.retainer.commit(batch))
+        self.log.ask(|reader| reader.list_documents(namespace, prefix, after, limit))
     }
 }

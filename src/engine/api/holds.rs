@@ -1,4 +1,4 @@
-//! Holds: runs that no policy and no call deletes until they are released.
+//! Holds: a held run cannot be deleted until it is released.
 
 use crate::engine::api::run_log::RunLog;
 use crate::engine::read::Reader;
@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::types::{Durability, RunRef};
 
 impl RunLog {
-    /// Holds a run: no policy and no call deletes it until it is released. Answers
-    /// whether that is new; holding it for another reason replaces the reason.
+    /// Holds a run: no policy and no call deletes it until it is released. Returns whether the run
+    /// was not held before. Holding a held run again with another reason replaces the reason.
     ///
     /// # Durability
     /// Disk.
@@ -19,11 +19,11 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::DiskFull`];
     /// [`Error::InvalidArgument`] for a reason of more than 4,096 bytes.
     pub fn hold<'r>(&self, run: impl Into<RunRef<'r>>, reason: &str) -> Result<bool> {
-        let held = self.log().hold(run.into(), Some(reason));
+        let held = self.log().hold(run.into(), Some(reason), Durability::Disk);
         self.log().told(held, Durability::Disk)
     }
 
-    /// Releases a run. Answers whether it was held.
+    /// Releases a run. Returns whether it was held.
     ///
     /// # Durability
     /// Disk.
@@ -31,11 +31,12 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::DiskFull`].
     pub fn release<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<bool> {
-        let released = self.log().hold(run.into(), None);
+        let released = self.log().hold(run.into(), None, Durability::Disk);
         self.log().told(released, Durability::Disk)
     }
 
-    /// All runs that are held, by agent and run. Looks at every run.
+    /// All held runs, sorted by agent and run. It reads the rows of these runs only; a store
+    /// without an index reads the row of every run.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Corrupt`].

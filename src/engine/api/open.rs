@@ -15,18 +15,19 @@ use crate::format::map::owner;
 use crate::format::{OWNER_AT, PAGE_LEN};
 
 impl Options {
-    /// Opens the store at `path`, and creates it if there is nothing.
+    /// Opens the store at `path`, and creates it if there is no file.
     ///
     /// # Errors
-    /// [`Error::Busy`] if it is open already, [`Error::NotAStore`], [`Error::Truncated`] and the
-    /// like if it is not a store; then it was not touched. [`Error::NeedsFeature`] if the program
-    /// lacks the codec of [`Options::compression`], and [`Error::InvalidArgument`] for a level that
-    /// there is not.
+    /// [`Error::Busy`] if the store is already open; [`Error::NotAStore`], [`Error::Truncated`] or
+    /// [`Error::UnsupportedVersion`] and the like if the file is not a usable store, which then was
+    /// not changed. [`Error::NeedsFeature`] if the program lacks the codec of
+    /// [`Options::compression`], and [`Error::InvalidArgument`] for a compression level that the
+    /// codec does not have.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<RunLog> {
         let path = path.as_ref();
         match self.open_existing(path) {
             Err(Error::NotFound { .. }) => match self.create(path) {
-                // Another process was faster.
+                // Another process was faster and created it.
                 Err(Error::AlreadyExists { .. }) => self.open_existing(path),
                 created => created,
             },
@@ -34,15 +35,18 @@ impl Options {
         }
     }
 
-    /// Opens the store at `path`, which must be there.
+    /// Opens the store at `path`, which must exist.
     ///
     /// # Errors
-    /// As [`Options::open`], and [`Error::NotFound`].
+    /// Those of [`Options::open`], [`Error::NotFound`], and [`Error::NetworkFileSystem`].
     pub fn open_existing(&self, path: impl AsRef<Path>) -> Result<RunLog> {
         let path = path.as_ref();
         self.compression.check()?;
         match FileStorage::open_locked(path)? {
-            OpenedFile::Locked(storage) => self.start(Arc::new(storage), Some(path)),
+            OpenedFile::Locked(storage) => {
+                self.check_file_system(&storage)?;
+                self.start(Arc::new(storage), Some(path))
+            }
             OpenedFile::Busy(storage) => {
                 let disk = Disk::new(Arc::new(storage));
                 let page = disk.read_padded(OWNER_AT, PAGE_LEN).unwrap_or_default();
@@ -52,8 +56,8 @@ impl Options {
         }
     }
 
-    /// Creates a store at `path`, where nothing may be. It appears whole or not at all, with the
-    /// mode 0600.
+    /// Creates a store at `path`, where no file may exist. After a crash either the whole store is
+    /// there, or nothing. The file gets the mode 0600.
     ///
     /// # Errors
     /// [`Error::AlreadyExists`]; [`Error::InvalidArgument`] for an extent size that is not allowed.
@@ -61,34 +65,47 @@ impl Options {
         let path = path.as_ref();
         self.compression.check()?;
         let creation = Creation::begin(path)?;
-        write_store(creation.storage(), self)?;
-        self.start(Arc::new(creation.finish()?), Some(path))
+        self.check_file_system(creation.storage())?;
+        write_store(&**creation.storage(), self)?;
+        self.start(creation.finish()?, Some(path))
     }
 
-    /// Opens the store in a storage of the caller's: memory, a simulated disk.
+    /// Opens the store in a storage of the caller, such as memory or a simulated disk.
     ///
     /// # Errors
-    /// As [`Options::open`].
+    /// Those of [`Options::open`].
+    #[cfg(any(test, feature = "unstable-internals"))]
     pub fn open_storage(&self, storage: Arc<dyn Storage>) -> Result<RunLog> {
         self.compression.check()?;
         self.start(storage, None)
     }
 
-    /// Creates a store in an empty storage of the caller's.
+    /// Creates a store in an empty storage of the caller.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the storage is not empty.
+    #[cfg(any(test, feature = "unstable-internals"))]
     pub fn create_storage(&self, storage: Arc<dyn Storage>) -> Result<RunLog> {
         self.compression.check()?;
         let disk = Disk::new(Arc::clone(&storage));
         if disk.len()? != 0 {
-            return Err(Error::InvalidArgument { what: "the storage of a new store is empty" });
+            return Err(Error::InvalidArgument {
+                what: "the storage of a new store must be empty",
+            });
         }
         write_store(&*storage, self)?;
         self.start(storage, None)
     }
 
-    fn start(&self, storage: Arc<dyn Storage>, path: Option<&Path>) -> Result<RunLog> {
+    /// Refuses a file that other machines may write too.
+    fn check_file_system(&self, storage: &FileStorage) -> Result<()> {
+        match storage.network() {
+            Some(name) if !self.network_file_systems => Err(Error::NetworkFileSystem { name }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn start(&self, storage: Arc<dyn Storage>, path: Option<&Path>) -> Result<RunLog> {
         let disk = Disk::new(storage);
         let engine = open::open(disk, self.clone(), path.map(Path::to_owned))?;
         let (pid, since) = (std::process::id(), engine.log.setup.now());

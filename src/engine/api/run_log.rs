@@ -1,4 +1,4 @@
-//! The handle of the public API: [`RunLog`], the store.
+//! The handle of an open store: [`RunLog`].
 
 use core::fmt;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::engine::Engine;
 use crate::engine::api::run_writer::RunWriter;
+use crate::engine::api::runs::Runs;
 use crate::engine::api::stats::Stats;
 use crate::engine::background::Threads;
 use crate::engine::compact::Compacted;
@@ -15,18 +16,21 @@ use crate::engine::read::receipts::Receipt;
 use crate::engine::read::trace::Trace;
 use crate::engine::retain::{Collected, GcPlan};
 use crate::engine::setup::environment::{Environment, Steps};
-use crate::engine::values::pages::{Adopted, Cursor, Deleted, Erased, RunPage};
+use crate::engine::setup::health::Health;
+use crate::engine::values::pages::{Adopted, Deleted, Erased, RunPage};
+use crate::engine::values::query::RunQuery;
 use crate::engine::values::report::RecoveryReport;
 use crate::engine::values::summary::RunSummary;
-use crate::engine::values::{Metadata, Outcome};
+use crate::engine::values::{Metadata, RunMetadata, RunOutcome};
 use crate::engine::verify::VerifyReport;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::gc::{Retention, Rule};
-use crate::types::{AgentId, ContentType, Durability, RunRef, Timestamp};
+use crate::types::{AgentId, Durability, RunRef, Timestamp};
 
-/// An open store. Cheap to clone; all clones are the same store. The last one that is dropped
-/// closes it, like [`RunLog::close`], but cannot tell whether that worked.
+/// An open store. Clones are cheap and share the store. Dropping the last one closes it, like
+/// [`RunLog::close`]; only the observer learns whether that worked, by the end of
+/// [`Activity::Close`](crate::Activity::Close).
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {
@@ -59,16 +63,17 @@ impl Drop for Open {
     fn drop(&mut self) {
         let threads = self.threads.get_mut().take();
         drop(threads);
+        // The observer was told how it went.
         let _ = self.engine.close();
         if self.engine.log.disk.is_inherited() {
-            // Dropping an index writes, and waits for threads that a child does not have.
+            // Dropping an index writes, and waits for threads that do not exist in a forked child.
             core::mem::forget(Arc::clone(&self.engine));
         }
     }
 }
 
 impl RunLog {
-    /// Starts the threads of an engine that recovery has put in order.
+    /// Starts the threads of an engine that recovery has opened.
     pub(crate) fn start(engine: Arc<Engine>) -> Result<Self> {
         engine.log.disk.on_poison(Arc::<Log>::downgrade(&engine.log));
         engine.log.due.helped_by(Arc::<Engine>::downgrade(&engine));
@@ -97,28 +102,28 @@ impl RunLog {
         self.log().reader.open().map(drop)
     }
 
-    /// Asks what is answered by reading. An answer that comes after the end of the store is thrown
-    /// away: it may rest on zeros, which views show then.
+    /// Answers a question by reading. An answer that arrives after the store was closed is
+    /// discarded: it may rest on the zeros that views show from then on.
     pub(crate) fn ask<T>(&self, ask: impl FnOnce(&Reader) -> Result<T>) -> Result<T> {
         let answer = ask(&self.log().reader);
         if self.log().disk.is_closed() { Err(Error::Closed) } else { answer }
     }
 
-    /// Does what is true once it is done, and may fail because of zeros; see [`RunLog::ask`].
+    /// Does work whose result stays true, but which may fail because of these zeros.
     pub(crate) fn work<T>(&self, work: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
         self.log().disk.unless_closed(work(self.engine()))
     }
 
-    /// Starts a run. Started again with the same metadata it is the same run, so that a caller who
-    /// does not know whether a start succeeded can repeat it; if the run has ended meanwhile, it
-    /// stays ended.
+    /// Starts a run. Starting it again with the same metadata returns the same run, so a caller who
+    /// does not know whether a start succeeded can repeat it. If the run has ended meanwhile, it
+    /// stays ended. [`RunWriter::was_found`] tells whether the run existed before the call.
     ///
     /// # Durability
     /// [`crate::Durability::Disk`] unless the metadata says otherwise.
     ///
     /// # Errors
-    /// [`Error::RunExists`] if it was started with other metadata, [`Error::InvalidId`],
-    /// [`Error::TooLarge`], [`Error::DiskFull`].
+    /// [`Error::RunExists`] if the run was started with other metadata, [`Error::RunEnded`] if it
+    /// has ended without a start, [`Error::InvalidId`], [`Error::TooLarge`], [`Error::DiskFull`].
     pub fn start_run<'m>(
         &self,
         agent: &str,
@@ -127,21 +132,20 @@ impl RunLog {
     ) -> Result<RunWriter> {
         let (engine, metadata) = (self.engine(), metadata.into());
         let started = engine.log.start(agent, run, &metadata);
-        let (run_no, agent, run) = engine.log.told(started, metadata.durability)?;
-        Ok(RunWriter::new(self.clone(), run_no, agent, run))
+        Ok(RunWriter::new(self.clone(), engine.log.told(started, metadata.durability)?))
     }
 
-    /// A writer of a run in progress, to go on with it.
+    /// A writer that continues a run in progress.
     ///
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunEnded`].
     pub fn writer<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunWriter> {
-        let (run_no, agent, run) = self.work(|engine| engine.log.resume(run.into()))?;
-        Ok(RunWriter::new(self.clone(), run_no, agent, run))
+        let opened = self.work(|engine| engine.log.resume(run.into()))?;
+        Ok(RunWriter::new(self.clone(), opened))
     }
 
-    /// The records of a run, in order, as of now. Without a scan: the index leads to the segments,
-    /// their directories to the records.
+    /// The records of a run as of now, in order. It does not scan: the index leads to the segments,
+    /// and their directories to the records.
     ///
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
@@ -165,14 +169,11 @@ impl RunLog {
         self.ask(|reader| reader.summary(run.into()))
     }
 
-    /// What the start of a run said, with its content type; `None` for a run without a start.
+    /// The metadata of a run's start; `None` if the run has no start.
     ///
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::Corrupt`].
-    pub fn metadata<'r>(
-        &self,
-        run: impl Into<RunRef<'r>>,
-    ) -> Result<Option<(ContentType, Vec<u8>)>> {
+    pub fn metadata<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunMetadata>> {
         self.ask(|reader| reader.metadata(run.into()))
     }
 
@@ -180,41 +181,37 @@ impl RunLog {
     ///
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::Corrupt`].
-    pub fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<Outcome>> {
+    pub fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunOutcome>> {
         self.ask(|reader| reader.outcome(run.into()))
     }
 
-    /// A page of an agent's runs, newest first. An unknown agent has none.
+    /// A page of the runs that match a query.
     ///
-    /// A cursor stays valid whatever happens meanwhile: the next page neither repeats nor skips a
-    /// run that was there all along.
+    /// A page shows one moment. Give [`RunPage::next`] to [`RunQuery::after`] to get the next page.
+    /// It stays valid whatever happens in between: the next page neither repeats nor skips a run
+    /// that existed, and matched the query, all the time.
     ///
-    /// # Errors
-    /// [`Error::InvalidId`].
-    pub fn runs(&self, agent: &str, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
-        AgentId::check(agent)?;
-        self.ask(|reader| reader.page(Some(agent), after.map(Cursor::key), limit))
-    }
-
-    /// A page of all runs, newest first.
+    /// The index finds the runs of an agent, the runs between two times, and runs in progress while
+    /// they are few. For other statuses and for holds, the call reads the row of each run in the
+    /// range.
     ///
     /// # Errors
-    /// [`Error::Closed`].
-    pub fn all_runs(&self, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
-        self.ask(|reader| reader.page(None, after.map(Cursor::key), limit))
+    /// [`Error::InvalidId`] for the agent; [`Error::Corrupt`].
+    pub fn list_runs(&self, query: &RunQuery) -> Result<RunPage> {
+        let list = query.list()?;
+        self.ask(|reader| reader.page(&list, query.page_limit()))
     }
 
-    /// A page of the runs in progress, in the order in which they were started.
+    /// All runs that match a query, one after the other. The iterator asks for one page at a time,
+    /// and each page shows a moment of its own; see [`RunLog::list_runs`].
     ///
     /// # Errors
-    /// [`Error::Closed`].
-    pub fn in_progress(&self, after: Option<&Cursor>, limit: usize) -> Result<RunPage> {
-        let after = after.map(|cursor| cursor.key().1);
-        let wanted = limit.saturating_add(1);
-        self.ask(|reader| Ok(RunPage::new(reader.in_progress_page(after, wanted)?, limit)))
+    /// Each item may be an error of [`RunLog::list_runs`], which is then the last item.
+    pub fn runs(&self, query: &RunQuery) -> Runs<Self> {
+        Runs::new(self.clone(), query.clone())
     }
 
-    /// Agents that have runs, by id, behind `after`.
+    /// At most `limit` agents that have runs, sorted by id, after `after`.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -223,100 +220,103 @@ impl RunLog {
     }
 
     /// Ends, as [`Interrupted`](crate::RunStatus), all runs in progress that were neither started
-    /// nor appended to since the store was opened: their writers are gone. A second call finds
-    /// none.
+    /// nor appended to since the store was opened, because their writers are gone. A second call
+    /// finds no such run.
     ///
     /// # Durability
     /// Disk.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] and whatever an end can meet; runs that were adopted before stay so.
+    /// [`Error::DiskFull`], and those of ending a run. Runs that were already ended stay ended.
     pub fn adopt_orphans(&self) -> Result<Adopted> {
         let adopted = self.log().adopt();
         self.ask(|_| Ok(Adopted { runs: adopted? }))
     }
 
-    /// Deletes an ended run. Its space is used again once all runs in the same segments are gone.
+    /// Deletes an ended run. Its space can be used again once all runs in the same segments are
+    /// deleted, or once compaction has moved the others.
     ///
     /// # Durability
-    /// Disk. A trace that is being read sees its run to the end.
+    /// Disk. A trace that was opened before still reads the run to its end.
     ///
     /// # Errors
-    /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunInProgress`].
+    /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::RunInProgress`], [`Error::RunHeld`],
+    /// [`Error::DiskFull`].
     pub fn delete_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Deleted> {
         let deleted = self.engine().retainer.delete(run.into(), Rule::Deleted);
         let (_, bytes) = self.log().told(deleted, Durability::Disk)?;
         Ok(Deleted { bytes })
     }
 
-    /// Deletes an ended run, and rewrites what is stored near it, until no byte of its payloads is
-    /// left in the file: not in free extents, nor behind a torn tail, nor in the index. What is
-    /// kept to tell of the deletion has the ids of the run.
+    /// Deletes an ended run, and copies its neighbours to other extents, until the file contains no
+    /// byte of its payloads: not in free extents, not behind a torn tail, and not in the index. The
+    /// receipt of the deletion keeps the ids of the run.
     ///
-    /// Takes as long as copying the segments that had records of the run. Extents that
-    /// still have readers keep their bytes until these are gone: [`Erased::pinned_extents`] counts
-    /// them, and the next call of [`RunLog::reclaim`] frees them.
+    /// It copies the segments that had records of the run, and takes as long as that. Extents that
+    /// still have readers keep their bytes until the readers drop them: [`Erased::pinned_extents`]
+    /// counts these extents, and the next call of [`RunLog::reclaim`] frees them.
     ///
     /// # Durability
     /// Disk.
     ///
     /// # Errors
-    /// As [`RunLog::delete_run`]; [`Error::Corrupt`] when a segment with records of the run is
-    /// damaged, since a copy would hide what is missing; [`Error::DiskFull`]; [`Error::Closed`]
-    /// when the store is closed meanwhile. The run is deleted then, and bytes remain: another call
-    /// goes on, as it does with any run that was deleted and has bytes left.
+    /// Those of [`RunLog::delete_run`]; [`Error::Corrupt`] if a segment with records of the run is
+    /// damaged, since a copy would hide what is missing; [`Error::DiskFull`]; [`Error::Closed`] if
+    /// the store is closed meanwhile. The run is deleted then, but bytes remain: call it again to
+    /// continue. That works for every deleted run of which bytes remain.
     pub fn erase_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Erased> {
         let erased = self.engine().retainer.erase(run.into());
         let (bytes, pinned_extents) = self.log().told(erased, Durability::Disk)?;
         Ok(Erased { bytes, pinned_extents })
     }
 
-    /// What a policy would evict now and why, and what it would not. Changes nothing.
+    /// What a policy would evict now and why, and what it would keep and why. Changes nothing.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a policy that cannot be meant; [`Error::Corrupt`].
+    /// [`Error::InvalidArgument`] if [`Retention::check`] refuses the policy; [`Error::Corrupt`].
     pub fn gc_plan(&self, policy: &Retention) -> Result<GcPlan> {
         let plan = self.engine().retainer.gc_plan(policy);
         self.ask(|_| Ok(plan?.0))
     }
 
-    /// Evicts what a policy does not keep, and frees what is dead then. A run in progress is never
-    /// evicted, nor is one that is held.
+    /// Evicts the runs that a policy does not keep, and frees the segments that are dead
+    /// afterwards. It never evicts a run in progress or a held run.
     ///
-    /// Segments without living runs are free when this returns, so that what is appended next takes
-    /// their place. In the background, or in a store without threads before this returns, their
-    /// space goes back to the file system, and living runs move out of the other segments; see
+    /// Segments without living runs are free when the call returns, and the next appends use them.
+    /// Later, in the background, their blocks return to the file system, and living runs move out
+    /// of other segments; a store without threads does both before the call returns. See
     /// [`Compaction`](crate::Compaction).
     ///
     /// # Durability
     /// Disk.
     ///
     /// # Errors
-    /// As [`RunLog::gc_plan`]; what made a write or sync fail. Runs that were evicted before it
-    /// stay so.
+    /// Those of [`RunLog::gc_plan`], and the cause of a failed write or sync. Runs that were
+    /// evicted before the error stay evicted.
     pub fn gc(&self, policy: &Retention) -> Result<Collected> {
         let collected = self.engine().retainer.gc(policy);
         self.ask(|_| collected)
     }
 
-    /// Evicts these runs, each for the rule that is named with it, and frees what is dead then, as
-    /// [`RunLog::gc`] does for a policy: for owners whose plan no policy can say, since it looks
-    /// into records, made with [`retention::plan`](crate::retention::plan) or without. A run that
-    /// is in progress, held, or not there is passed over.
+    /// Evicts these runs, each for the rule next to it, and frees the segments that are dead
+    /// afterwards, as [`RunLog::gc`] does for a policy. Use it for plans that no policy can
+    /// express, for example because they depend on the contents of records;
+    /// [`retention::plan`](crate::retention::plan) can help to make them. A run that is in
+    /// progress, held, or does not exist is skipped.
     ///
     /// # Durability
     /// Disk; one sync serves many runs.
     ///
     /// # Errors
-    /// [`Error::Ambiguous`]; [`Error::InvalidArgument`] for [`Rule::Erased`], for which there is
-    /// [`RunLog::erase_run`]. Otherwise as [`RunLog::gc`].
+    /// [`Error::Ambiguous`]; [`Error::InvalidArgument`] for [`Rule::Erased`]: use
+    /// [`RunLog::erase_run`] for that. Otherwise those of [`RunLog::gc`].
     pub fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
         let collected = self.engine().retainer.evict(runs);
         self.ask(|_| collected)
     }
 
-    /// Receipts of deleted runs, the latest first, as far as they are kept; see
-    /// [`Options::receipts`](crate::Options::receipts).
+    /// The receipts of deleted runs, the latest first, at most `limit`. How long receipts are kept
+    /// is set by [`Options::receipts`](crate::Options::receipts).
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Corrupt`].
@@ -325,33 +325,33 @@ impl RunLog {
         self.ask(|reader| reader.list_receipts(limit))
     }
 
-    /// Compacts all full segments: the records of each ended run come to lie next to one another,
-    /// and the space of deleted ones becomes free. With `Options::compression` all runs there that
-    /// have ended are compressed, while what happens by itself waits until several segments are
-    /// worth it. Appends and reads go on meanwhile.
+    /// Compacts all full segments: it puts the records of each ended run next to one another, and
+    /// frees the space of deleted runs. With `Options::compression` it compresses all ended runs in
+    /// these segments, while background compression waits until several segments are worth it.
+    /// Appends and reads continue meanwhile.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] when there is no room for a copy: nothing has changed then. What made a
-    /// write or sync fail.
+    /// [`Error::DiskFull`] if there is no space for a copy; nothing has changed then. The cause of
+    /// a failed write or sync.
     pub fn compact(&self) -> Result<Compacted> {
         self.check_open()?;
         let compacted = self.engine().compactor.compact_all();
         self.ask(|_| compacted)
     }
 
-    /// Returns once everything that was appended so far survives power loss.
+    /// Returns once everything that was appended before the call survives power loss.
     ///
     /// # Errors
-    /// What made the sync fail, or [`Error::Poisoned`].
+    /// The cause of a failed sync, or [`Error::Poisoned`].
     pub fn sync(&self) -> Result<()> {
         self.check_open()?;
         self.log().sync_all()
     }
 
-    /// Brings the index up to the last full segment, which otherwise happens in the background.
+    /// Brings the index up to the last full segment. Otherwise this happens in the background.
     ///
     /// # Errors
-    /// What made the sync fail. Index failures are not returned; the index is rebuilt.
+    /// The cause of a failed sync. Index failures are not returned; the index is rebuilt.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_open()?;
         self.log().sync_all()?;
@@ -359,21 +359,21 @@ impl RunLog {
         self.ask(|_| done)
     }
 
-    /// Gives the space of deleted runs back, as far as possible, which otherwise happens in the
-    /// background: frees what is dead and, unless the options say otherwise, moves what lives out
-    /// of segments that are mostly dead. On a full disk that has no space for that the index gives
-    /// way: it is built anew once there is space for the log to go on.
+    /// Frees the space of deleted runs as far as possible. Otherwise this happens in the
+    /// background. It frees dead segments and, unless the options forbid it, moves living runs out
+    /// of segments that are mostly dead. If a full disk has no space for that, it drops the index,
+    /// which is rebuilt once there is space for the log to continue.
     ///
     /// # Errors
-    /// What made a write or sync fail. [`Error::DiskFull`] if living records must move and there is
-    /// no space for a copy; what was dead as a whole is free then.
+    /// The cause of a failed write or sync. [`Error::DiskFull`] if living records must move and
+    /// there is no space for a copy; the segments that were dead as a whole are free then.
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
         let reclaimed = self.engine().retainer.reclaim();
         self.ask(|_| reclaimed)
     }
 
-    /// What the store takes from its surroundings, as its options said: for layers on top of it
+    /// The clock, randomness and boot id of this store, as its options set them, for layers on top
     /// that need the same time and the same randomness.
     ///
     /// ```
@@ -394,46 +394,69 @@ impl RunLog {
         &self.engine().report
     }
 
-    /// Checks everything: each structure, each frame, and the index against the segments. Reads the
-    /// whole file; appends and reads go on meanwhile.
+    /// Checks everything: each structure, each frame, and the index against the segments. It reads
+    /// the whole file and changes nothing. Appends and reads continue meanwhile.
     ///
     /// # Errors
-    /// Only what keeps it from reading. Damage is in the report.
+    /// Only what keeps it from reading. Damage is in the report instead.
     pub fn verify(&self) -> Result<VerifyReport> {
         let verified = self.engine().verify();
         self.ask(|_| verified)
     }
 
-    /// The time as the clock of the options tells it, which is what is stamped on all that has no
-    /// time of its own. May jump in both directions.
+    /// The time of the clock in the options, which stamps everything that has no time of its own.
+    /// It may jump in both directions.
     pub fn now(&self) -> Timestamp {
         self.log().setup.now()
     }
 
-    /// Numbers about the store. Reads the directories of all segments: a few milliseconds for
-    /// 100,000 runs.
+    /// Numbers about the store. Reads all directories: a few milliseconds for 100,000 runs.
     ///
     /// # Errors
-    /// What keeps it from asking for the length of the file.
+    /// The cause, if the length of the file cannot be read; [`Error::Closed`].
     pub fn stats(&self) -> Result<Stats> {
         let stats = self.engine().stats();
         self.ask(|_| stats)
     }
 
-    /// Makes everything durable, brings the index up to date, marks the file as closed in order,
-    /// and releases the file and its lock.
+    /// What is wrong with the store, as far as its calls and its background work have noticed since
+    /// it was opened: poison and its cause, a full disk, repeated failures, and stalled compaction;
+    /// and when it last synced. It also answers for a poisoned or closed store.
     ///
-    /// Other handles, writers and traces get [`Error::Closed`] from then on. Records and payloads
-    /// that were handed out stay readable, and tickets tell that their appends are durable. To let
-    /// go of the file, closing copies into memory the data of each mapped segment that the program
-    /// holds a record or payload of: up to an extent for each, however small the record.
+    /// It takes one lock that no append and no read takes, and does no I/O, so it is cheap.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-health-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// let log = runlog::Options::new().open(&path)?;
+    /// log.start_run("planner", "run-1", ())?;
+    /// let health = log.health();
+    /// assert!(health.is_well());
+    /// let sync = health.last_sync.expect("the start was synced");
+    /// println!("the last sync was {:?} ago and took {:?}", sync.ago, sync.took);
+    /// # log.close()?; let _ = std::fs::remove_file(&path);
+    /// # Ok(()) }
+    /// ```
+    pub fn health(&self) -> Health {
+        self.log().setup.monitor.health()
+    }
+
+    /// Makes everything durable, brings the index up to date, marks the file as cleanly closed, and
+    /// releases the file and its lock.
+    ///
+    /// Other handles, writers and traces return [`Error::Closed`] from then on. Records and
+    /// payloads that the program holds stay readable, and tickets report their appends as durable.
+    /// To release the file, closing copies the data of each mapped segment into memory that the
+    /// program holds a record or payload of: up to one extent each, however small the record.
     ///
     /// # Errors
-    /// What made a write or sync fail. The file is released all the same, and reopening recovers
-    /// whatever was acknowledged. A second call answers what the first did. [`Error::Io`] with
-    /// [`IoAction::Close`](crate::IoAction::Close) when bytes that the program holds could not be
-    /// read to be copied (they show zeros), or the system has no memory for the copy (then the file
-    /// stays open and locked until the program drops all that refers to the store).
+    /// The cause of a failed write or sync. The file is released nevertheless, and reopening
+    /// recovers everything that was acknowledged. A second call returns the result of the first.
+    /// [`Error::Io`] with [`IoAction::Close`](crate::IoAction::Close) in two cases: bytes that the
+    /// program holds could not be read for the copy, and show zeros; or the system has no memory
+    /// for the copy, and the file stays open and locked until the program drops everything that
+    /// refers to the store.
     pub fn close(self) -> Result<()> {
         let threads = self.open.threads.lock().take();
         drop(threads);

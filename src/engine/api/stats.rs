@@ -6,16 +6,20 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::engine::checkpoint::redb_backend::RedbBackend;
 use crate::engine::compact::live_bytes;
+use crate::engine::read::Reader;
+use crate::engine::read::list::count_living;
 use crate::engine::setup::options::TailWriter;
-use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
-use crate::engine::storage::disk::IoCounters;
+use crate::engine::storage::disk::{Disk, IoCounters};
 use crate::error::Result;
-use crate::format::map::manifest::Use;
+use crate::format::layout::{EXTENTS_AT, ExtentSize};
+use crate::format::map::manifest::{Extents, Use};
+use crate::format::segments::segment::Purpose;
 use crate::types::{LogPosition, RunNo, SegmentId};
 
 /// Numbers about an open store, as of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// The length of the file in bytes.
@@ -24,8 +28,7 @@ pub struct Stats {
     pub extent_len: u64,
     /// Extents that hold segments of the log.
     pub log_extents: u64,
-    /// Extents among them that are set aside for segments to come: one as a rule, as many as it
-    /// takes while a large record is written.
+    /// Those set aside for future segments: usually one, more while a large record is written.
     pub reserved_extents: u64,
     /// Extents that hold pages of the index.
     pub index_extents: u64,
@@ -33,36 +36,38 @@ pub struct Stats {
     pub meta_extents: u64,
     /// Extents of dead segments that may still have readers.
     pub retired_extents: u64,
-    /// Extents within the file that are free.
+    /// Free extents within the file.
     pub free_extents: u64,
-    /// The bytes of living runs in segments of the log: their frames, headers included, and what
-    /// the directories say of them. All of the segment that is being written counts as living.
+    /// The bytes of living runs in segments of the log: their frames with headers, and their
+    /// entries in the directories. The tail segment counts as living up to the end of the log.
     pub live_bytes: u64,
-    /// The bytes of segments of the log that are not living: those of deleted runs, of receipts,
-    /// and what is left over at the ends of segments. Compaction gives most of it back once enough
-    /// of a segment is dead.
+    /// The other bytes of full segments of the log: those of deleted runs, of receipts, and the
+    /// unused ends of segments. Compaction frees most of them once enough of a segment is dead.
     pub dead_bytes: u64,
+    /// The room behind the end of the log: the rest of the tail segment, and segments that are set
+    /// aside. The file may end within it.
+    pub open_bytes: u64,
     /// The bytes of free extents within the file.
     pub free_bytes: u64,
-    /// Dead segments that cannot be freed, since the program holds a trace, a record or a payload
-    /// of them.
+    /// The bytes in front of the extents: what the store is, and its first map.
+    pub front_bytes: u64,
+    /// Dead segments that cannot be freed: the program holds a trace, record or payload of them.
     pub pinned: Vec<Pinned>,
-    /// Why giving space back failed when it was tried last without being asked for, if it did. It
-    /// is tried again when more is deleted.
+    /// Why the last background attempt to free space failed. The next deletion tries again.
     pub space_failure: Option<String>,
-    /// Sealed segments.
+    /// The number of sealed segments.
     pub sealed_segments: u64,
-    /// Runs, living ones.
+    /// The number of living runs.
     pub runs: u64,
-    /// Runs whose state is in memory.
+    /// The number of runs whose state is in memory.
     pub active_runs: u64,
-    /// Deleted runs of which frames are left somewhere.
+    /// The number of deleted runs that still have frames in some segment.
     pub deleted_runs: u64,
-    /// Whether an index is open.
+    /// Whether the index is open.
     pub index_open: bool,
     /// The last segment that the index covers.
     pub index_applied: Option<SegmentId>,
-    /// Pages of the index that were read from the file since the store was opened.
+    /// How many pages of the index were read from the file since the store was opened.
     pub index_page_reads: u64,
     /// Everything in front of this position survives power loss.
     pub durable: LogPosition,
@@ -70,20 +75,20 @@ pub struct Stats {
     pub end: LogPosition,
     /// How frames reach the file: [`TailWriter::Mapped`] or [`TailWriter::Pwrite`].
     pub tail_writer: TailWriter,
-    /// What the storage was asked for since the store was opened.
+    /// The calls on the storage since the store was opened.
     pub io: IoCounters,
 }
 
 /// A dead segment that the program still holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Pinned {
     /// The segment.
     pub segment: SegmentId,
-    /// The bytes of its extent, which cannot be used again.
+    /// The bytes of its extent, which stay in use.
     pub bytes: u64,
-    /// How many hold it: traces, and records and payloads, of which those that one trace gave count
-    /// as one.
+    /// How many traces hold it, and records or payloads; those of one trace count as one.
     pub holders: u64,
 }
 
@@ -100,13 +105,7 @@ impl Engine {
         };
         let mut live = tail;
         for segment in &segments {
-            let extent = self.log.extent_size.bytes();
-            live += match live_bytes(segment, |run_no| deleted.contains(&run_no)) {
-                // What cannot be told is not given back.
-                Err(error) if error.is_corruption() => extent,
-                // A directory may say anything.
-                known => known?.min(extent),
-            };
+            live += live_bytes_in(segment, &deleted)?;
         }
         Ok(live)
     }
@@ -138,12 +137,12 @@ impl Engine {
                 state.tail.writer(),
             )
         };
-        // One that is on its way is not there yet.
+        // A segment that is being set aside does not count yet.
         let reserved = self.log.reserved.try_lock().map_or(0, |reserved| reserved.len() as u64);
-        let runs = count_runs(&catalog, &active_only, &deleted_runs)?;
+        let runs = count_living(&catalog, &active_only, &deleted_runs)?;
         let index_applied = catalog.index().and_then(|index| index.applied().log);
         let sealed_segments = (catalog.segments().len() + unsealed) as u64;
-        // It may hold segments that are dead by now.
+        // The catalog may hold segments that are dead by now.
         drop(catalog);
         let (live_bytes, pinned) = (self.live_bytes()?, self.pinned());
         let allocator = self.log.space.allocator.lock();
@@ -151,6 +150,7 @@ impl Engine {
             allocator.manifest.extents().uses.values().filter(|used| wanted(used)).count() as u64
         };
         let file_len = self.log.disk.len()?;
+        let open_bytes = open_bytes(allocator.manifest.extents(), self.log.extent_size, end);
         let used = allocator.manifest.extents().uses.keys();
         let in_file = self.log.extent_size.extents_in(file_len);
         let used_in_file = used.filter(|extent| u64::from(extent.0) < in_file).count() as u64;
@@ -166,8 +166,11 @@ impl Engine {
             retired_extents: count(|used| matches!(used, Use::Retired { .. })),
             free_extents,
             live_bytes,
-            dead_bytes: (log_extents * self.log.extent_size.bytes()).saturating_sub(live_bytes),
+            dead_bytes: (log_extents * self.log.extent_size.bytes())
+                .saturating_sub(live_bytes.saturating_add(open_bytes)),
+            open_bytes,
             free_bytes: free_extents * self.log.extent_size.bytes(),
+            front_bytes: EXTENTS_AT,
             pinned,
             space_failure: self.log.due.failure(),
             sealed_segments,
@@ -185,18 +188,87 @@ impl Engine {
     }
 }
 
-/// How many runs live: those of the catalog, and of memory those that it does not have.
-fn count_runs(catalog: &Catalog, active: &[RunNo], deleted: &HashSet<RunNo>) -> Result<u64> {
-    let mut runs = catalog.ask(|catalog| catalog.count_runs())?;
-    for number in active {
-        if catalog.ask(|catalog| catalog.row(*number))?.is_none() {
-            runs += 1;
-        }
+/// The same of a store that this process only reads: `extents` says who owns which extent, and
+/// everything in front of `floor` is durable.
+pub(crate) fn stats_of(
+    disk: &Disk,
+    answers: &Reader,
+    extents: &Extents,
+    floor: LogPosition,
+) -> Result<Stats> {
+    let (catalog, in_memory, deleted, sealed, end, tail) = {
+        let state = answers.open()?;
+        let sealed = state.catalog.segments().iter().chain(&state.unapplied).cloned();
+        let sealed: Vec<Arc<Segment>> = sealed.collect();
+        let (catalog, deleted) = (Arc::clone(&state.catalog), Arc::clone(&state.deleted));
+        let numbers = state.active.run_numbers();
+        (catalog, numbers, deleted, sealed, state.end_of_log(), u64::from(state.tail.offset))
+    };
+    let size = answers.setup.extent_size;
+    let mut live_bytes = tail;
+    for segment in &sealed {
+        live_bytes += live_bytes_in(segment, &deleted)?;
     }
-    for number in deleted {
-        if catalog.ask(|catalog| catalog.row(*number))?.is_some_and(|row| !row.document) {
-            runs = runs.saturating_sub(1);
+    let count =
+        |wanted: fn(&Use) -> bool| extents.uses.values().filter(|used| wanted(used)).count() as u64;
+    let file_len = disk.len()?;
+    let open_bytes = open_bytes(extents, size, end);
+    let in_file = size.extents_in(file_len);
+    let used = extents.uses.keys().filter(|extent| u64::from(extent.0) < in_file).count() as u64;
+    let log_extents = count(|used| matches!(used, Use::Log { .. }));
+    let free_extents = in_file.saturating_sub(used);
+    Ok(Stats {
+        file_len,
+        extent_len: size.bytes(),
+        log_extents,
+        reserved_extents: 0,
+        index_extents: count(|used| matches!(used, Use::Index { .. })),
+        meta_extents: count(|used| matches!(used, Use::Meta { .. })),
+        retired_extents: count(|used| matches!(used, Use::Retired { .. })),
+        free_extents,
+        live_bytes,
+        dead_bytes: (log_extents * size.bytes())
+            .saturating_sub(live_bytes.saturating_add(open_bytes)),
+        open_bytes,
+        free_bytes: free_extents * size.bytes(),
+        front_bytes: EXTENTS_AT,
+        pinned: Vec::new(),
+        space_failure: None,
+        sealed_segments: sealed.len() as u64,
+        runs: count_living(&catalog, &in_memory, &deleted)?,
+        active_runs: 0,
+        deleted_runs: deleted.len() as u64,
+        index_open: false,
+        index_applied: None,
+        index_page_reads: 0,
+        durable: floor,
+        end,
+        tail_writer: TailWriter::Auto,
+        io: disk.counters(),
+    })
+}
+
+/// The room behind the end of the log, in its segment and in those behind it.
+fn open_bytes(extents: &Extents, size: ExtentSize, end: LogPosition) -> u64 {
+    let room = |used: &Use| match used {
+        Use::Log { segment, .. } if *segment == end.segment => {
+            size.bytes().saturating_sub(end.offset.into())
         }
+        Use::Log { segment, purpose: Purpose::Log, sealed: None, .. } if *segment > end.segment => {
+            size.bytes()
+        }
+        _ => 0,
+    };
+    extents.uses.values().map(room).sum()
+}
+
+/// The bytes of living runs in a segment.
+fn live_bytes_in(segment: &Segment, deleted: &HashSet<RunNo>) -> Result<u64> {
+    let extent = segment.extent_size().bytes();
+    match live_bytes(segment, |run_no| deleted.contains(&run_no)) {
+        // Space that cannot be counted is not free.
+        Err(error) if error.is_corruption() => Ok(extent),
+        // A directory may claim any number.
+        known => Ok(known?.min(extent)),
     }
-    Ok(runs)
 }

@@ -1,10 +1,10 @@
-//! The index of an open store: whether there is one, and keeping it up to the log.
+//! The index of an open store: whether there is one, and keeping it up to date with the log.
 //!
-//! - A checkpoint applies sealed segments that the manifest says are durable, so the applied
-//!   position never passes the durable one (O7): the index may lag, it never leads.
-//! - An index that fails is dropped: the directories answer, and the next checkpoint builds it.
-//! - A durable flag in the superblock says that the index is about to be opened. Found set after
-//!   a crash, opening it may have been the crash, so the index is dropped unseen.
+//! - A checkpoint applies sealed segments that the manifest has as durable, so the applied position
+//!   never passes the durable one (O7): the index may lag, but never leads.
+//! - An index that fails is dropped: the directories answer, and the next checkpoint rebuilds it.
+//! - A durable flag in the superblock is set before the index is opened. If it is found set after a
+//!   crash, opening the index may have caused the crash, so the index is dropped unopened.
 
 pub(crate) mod redb_backend;
 
@@ -26,32 +26,32 @@ use crate::format::map::superblock::FLAG_INDEX_OPENING;
 use crate::index::{IndexIdentity, IndexSnapshot, IndexStore, SegmentChange};
 use crate::types::{ExtentNo, RunNo};
 
-/// Segments that are applied in one transaction of the index.
+/// How many segments are applied in one transaction of the index.
 const BATCH: usize = 32;
-/// Runs that are applied in one transaction, about: each takes a kilobyte of memory meanwhile.
+/// About how many runs are applied in one transaction: each takes a kilobyte of memory meanwhile.
 const BATCH_RUNS: usize = 8 << 10;
-/// Whether there is an index.
+/// The state of the index.
 #[derive(Debug)]
 pub(crate) enum IndexSlot {
-    /// The options say that there shall be none.
+    /// The options forbid an index.
     Off,
-    /// None was built yet, or it was dropped.
+    /// It was not built yet, or was dropped.
     Absent,
     /// It was dropped because the disk is full; see [`Checkpoints::make_way`].
     GaveWay,
-    /// The file holds one that was not opened yet.
+    /// The file has an index that was not opened yet.
     Stored,
     /// It is open.
     Open {
         /// The tables.
         store: IndexStore,
-        /// Where their pages are.
+        /// The storage of their pages.
         host: RedbBackend,
     },
 }
 
 impl IndexSlot {
-    /// Where the pages of an open index are.
+    /// The storage of an open index.
     pub(crate) fn host(&self) -> Option<&RedbBackend> {
         match self {
             Self::Open { host, .. } => Some(host),
@@ -60,7 +60,7 @@ impl IndexSlot {
     }
 }
 
-/// Keeps the index up to the log.
+/// Keeps the index up to date with the log.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     pub(crate) log: Arc<Log>,
@@ -72,7 +72,7 @@ impl Checkpoints {
         Self { log: Arc::clone(log), index: Ranked::new(Rank::Index, slot) }
     }
 
-    /// Opens the index that the file holds. One that cannot be trusted is dropped.
+    /// Opens the index of the file. If it cannot be trusted, it is dropped.
     fn open_index(&self, slot: &mut IndexSlot) -> Result<()> {
         match self.try_open_index() {
             Some((store, host)) => *slot = IndexSlot::Open { store, host },
@@ -89,13 +89,18 @@ impl Checkpoints {
         };
         let host = self.index_host(map, len);
         let identity = IndexIdentity { uuid: self.log.setup.uuid };
-        let store =
-            IndexStore::open(host.clone(), self.log.setup.options.index_cache, identity).ok()?;
-        let applied = store.applied().ok()?;
+        let open = || {
+            let cache = self.log.setup.options.index_cache;
+            let store = IndexStore::open(host.clone(), cache, identity)?;
+            let applied = store.applied()?;
+            Ok((store, applied))
+        };
+        let opened = self.log.setup.watch_failure(Activity::IndexCheckpoint, open);
+        let (store, applied) = opened.ok()?;
         let state = self.log.state.lock();
         // An index that leads the log was not built from it.
         let leads = applied.log.is_some_and(|applied| applied >= state.tail.segment.id());
-        // One that does not know an output has the records where they were before.
+        // An index that lacks an output has the old places of its records.
         let mut outputs = state.catalog.segments().iter().filter(|segment| segment.is_output());
         let is_known = outputs.all(|segment| segment.is_covered_by(applied));
         (!leads && is_known).then_some((store, host))
@@ -105,7 +110,7 @@ impl Checkpoints {
         RedbBackend::new(&self.log.space, map, len)
     }
 
-    /// The index, if it is open; the directories answer from now on.
+    /// Takes the index out, if it is open; from now on the directories answer.
     fn take_index(&self, slot: &mut IndexSlot) -> Option<(IndexStore, RedbBackend)> {
         let old = core::mem::replace(slot, IndexSlot::Absent);
         let mut state = self.log.state.lock();
@@ -116,7 +121,7 @@ impl Checkpoints {
         }
     }
 
-    /// Gives up the index.
+    /// Drops the index.
     pub(crate) fn drop_index(&self, slot: &mut IndexSlot) -> Result<()> {
         if let Some((store, host)) = self.take_index(slot) {
             host.detach();
@@ -133,23 +138,24 @@ impl Checkpoints {
         allocator.commit_durably(&changes)
     }
 
-    /// Brings the catalog up to the last full segment, whatever was durable of it.
+    /// Makes everything durable, and brings the catalog up to the last full segment.
     pub(crate) fn cover_seals(&self) -> Result<()> {
         self.log.sync_all()?;
         self.log.note_seals()?;
         self.checkpoint()
     }
 
-    /// Brings the catalog, and the index if there shall be one, up to the last sealed segment that
-    /// is known to be durable. An index that the file holds is opened first. While the store is
-    /// being closed, at most one batch is applied.
+    /// Brings the catalog, and the index if there should be one, up to the last sealed segment that
+    /// is known to be durable. It first opens the index of the file. While the store is being
+    /// closed, it applies at most one batch.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let mut slot = self.index.lock();
         if matches!(*slot, IndexSlot::Stored) {
             if self.log.due.is_stopping() {
                 return Ok(());
             }
-            self.open_index(&mut slot)?;
+            let open = || self.open_index(&mut slot);
+            self.log.setup.watch_failure(Activity::IndexCheckpoint, open)?;
         }
         let (catalog, fresh) = {
             let state = self.log.state.lock();
@@ -168,30 +174,39 @@ impl Checkpoints {
         if fresh.is_empty() && !(wanted && (behind || catalog.index_failed())) {
             return Ok(());
         }
-        let _watch = self.log.setup.watch(Activity::IndexCheckpoint);
+        let apply = || self.apply(&mut slot, &catalog, &fresh);
+        self.log.setup.watch(Activity::IndexCheckpoint, apply)
+    }
+
+    /// Brings the index, if there should be one, and then the catalog up to these sealed segments,
+    /// which the catalog lacks.
+    fn apply(&self, slot: &mut IndexSlot, catalog: &Catalog, fresh: &[Arc<Segment>]) -> Result<()> {
+        let setup = &self.log.setup;
         let mut segments = catalog.segments().to_vec();
         let through = fresh.last().map(|segment| segment.id()).max(catalog.through());
-        if !fresh.is_empty() && self.log.setup.options.compression != Compression::None {
+        if !fresh.is_empty() && setup.options.compression != Compression::None {
             self.log.due.want(Wanted::PACK);
         }
         segments.extend(fresh.iter().cloned());
         segments.sort_by_key(|segment| segment.id());
-        if catalog.index_failed() {
-            self.drop_index(&mut slot)?;
+        if let Some(failure) = catalog.index_failure() {
+            // A call noticed the failure, and the directories answered it.
+            let _ = setup.watch_failure(Activity::IndexCheckpoint, || Err::<(), _>(failure.into()));
+            self.drop_index(slot)?;
         }
-        let mut index = self.apply_to_index(&mut slot, &segments);
+        let mut index = self.apply_to_index(slot, &segments);
         if index.is_none() && matches!(*slot, IndexSlot::Open { .. }) {
-            self.drop_index(&mut slot)?;
-            index = self.apply_to_index(&mut slot, &segments);
+            self.drop_index(slot)?;
+            index = self.apply_to_index(slot, &segments);
             if index.is_none() {
-                self.drop_index(&mut slot)?;
-                // Perhaps it has no space: it is tried again once the log has some.
+                self.drop_index(slot)?;
+                // Perhaps there was no space: try again once the log has some.
                 *slot = IndexSlot::GaveWay;
             }
         }
         let next = Catalog::new(segments, through, index);
         if next.index().is_some_and(|index| !next.is_covered_by(index.applied())) {
-            // The store is being closed: what was applied counts, the rest is for the next opening.
+            // The store is being closed: what was applied stays, the next opening applies the rest.
             return Ok(());
         }
         let mut guard = self.log.state.lock();
@@ -206,49 +221,70 @@ impl Checkpoints {
         }
         drop(guard);
         for segment in fresh {
-            // A failure costs some space and nothing else.
-            let _ = self.trim_sealed(&segment);
+            // A failure costs only some space.
+            let _ = setup.watch_failure(Activity::GiveBack, || self.trim_sealed(segment));
         }
         Ok(())
     }
 
-    /// Applies what the index lacks of these segments. `None` if there is no index, or it failed.
+    /// Applies the segments that the index lacks, and builds the index if it is absent. `None` if
+    /// there is no index, or if it failed, which is reported.
     fn apply_to_index(
         &self,
         slot: &mut IndexSlot,
         segments: &[Arc<Segment>],
     ) -> Option<IndexSnapshot> {
-        if matches!(slot, IndexSlot::Absent) && !segments.is_empty() {
-            let _watch = self.log.setup.watch(Activity::IndexRebuild);
-            let host = self.index_host(Vec::new(), 0);
-            let identity = IndexIdentity { uuid: self.log.setup.uuid };
-            let created =
-                IndexStore::create(host.clone(), self.log.setup.options.index_cache, identity);
-            match created {
-                Ok(store) => *slot = IndexSlot::Open { store, host },
-                Err(_) => {
-                    host.detach();
-                    let _ = self.drop_index(slot);
-                    return None;
-                }
+        let setup = &self.log.setup;
+        let applied = if matches!(slot, IndexSlot::Absent) && !segments.is_empty() {
+            setup.watch(Activity::IndexRebuild, || {
+                self.create_index(slot)?;
+                self.apply_lacking(slot, segments)
+            })
+        } else {
+            let apply = || self.apply_lacking(slot, segments);
+            setup.watch_failure(Activity::IndexCheckpoint, apply)
+        };
+        applied.ok().flatten()
+    }
+
+    /// Creates an empty index.
+    fn create_index(&self, slot: &mut IndexSlot) -> Result<()> {
+        let host = self.index_host(Vec::new(), 0);
+        let identity = IndexIdentity { uuid: self.log.setup.uuid };
+        match IndexStore::create(host.clone(), self.log.setup.options.index_cache, identity) {
+            Ok(store) => *slot = IndexSlot::Open { store, host },
+            Err(failure) => {
+                host.detach();
+                // The error of the creation says more than one of dropping.
+                let _ = self.drop_index(slot);
+                return Err(failure.into());
             }
         }
-        let IndexSlot::Open { store, .. } = slot else { return None };
-        let applied = store.applied().ok()?;
+        Ok(())
+    }
+
+    /// Applies the segments that an open index lacks. `None` if no index is open.
+    fn apply_lacking(
+        &self,
+        slot: &IndexSlot,
+        segments: &[Arc<Segment>],
+    ) -> Result<Option<IndexSnapshot>> {
+        let IndexSlot::Open { store, .. } = slot else { return Ok(None) };
+        let applied = store.applied()?;
         let mut lacking: Vec<&Arc<Segment>> =
             segments.iter().filter(|segment| !segment.is_covered_by(applied)).collect();
-        // Outputs have numbers of their own kind: they come first, so that the numbers of the log
-        // stay in order.
+        // Ids of outputs are not in the order of the log's ids. Outputs come first, so that the ids
+        // of the log stay in order.
         lacking.sort_by_key(|segment| (!segment.is_output(), segment.id()));
         let outputs = segments.iter().filter(|segment| segment.is_output());
-        let evicted = evicted_by(outputs.chain(lacking.iter().copied())).ok()?;
+        let evicted = evicted_by(outputs.chain(lacking.iter().copied()))?;
         let (mut changes, mut runs) = (Vec::new(), 0);
         for segment in lacking {
-            let change = segment_change(segment, &evicted).ok()?;
+            let change = segment_change(segment, &evicted)?;
             runs += change.runs.len();
             changes.push(change);
             if changes.len() >= BATCH || runs >= BATCH_RUNS {
-                store.apply(&changes).ok()?;
+                store.apply(&changes)?;
                 changes.clear();
                 runs = 0;
                 if self.log.due.is_stopping() {
@@ -257,12 +293,12 @@ impl Checkpoints {
             }
         }
         if !changes.is_empty() {
-            store.apply(&changes).ok()?;
+            store.apply(&changes)?;
         }
-        store.snapshot().ok()
+        Ok(Some(store.snapshot()?))
     }
 
-    /// Gives back what is behind the directory of a sealed segment.
+    /// Releases the blocks behind the directory of a sealed segment.
     fn trim_sealed(&self, segment: &Segment) -> Result<()> {
         let Some(sealed) = segment.sealed() else { return Ok(()) };
         let seal = segment.read_header(sealed.seal)?;
@@ -280,9 +316,13 @@ impl Checkpoints {
                 && !state.catalog.segments().is_empty())
     }
 
-    /// Drops the index, and gives its space back: on a full disk it gives way to deletions. It is
-    /// built anew once there is space for the log to go on. Answers whether there was one.
+    /// Drops the index on a full disk and releases its space for deletions. It is rebuilt once
+    /// there is space for the log to continue. Returns whether there was an index.
     pub(crate) fn make_way(&self) -> Result<bool> {
+        self.log.setup.watch_failure(Activity::IndexCheckpoint, || self.try_to_make_way())
+    }
+
+    fn try_to_make_way(&self) -> Result<bool> {
         let mut slot = self.index.lock();
         if matches!(*slot, IndexSlot::Off | IndexSlot::GaveWay) {
             return Ok(false);
@@ -301,13 +341,14 @@ impl Checkpoints {
             allocator.write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)?;
         }
         for &extent in extents.iter().filter(|extent| allocator.manifest.is_free(**extent)) {
-            // What cannot be given back can be used all the same.
-            let _ = space.punch_extents(extent, 1);
+            // Space that cannot be released can still be used.
+            let punch = || space.punch_extents(extent, 1);
+            let _ = self.log.setup.watch_failure(Activity::GiveBack, punch);
         }
         Ok(!extents.is_empty())
     }
 
-    /// An index that is not there is not built: that would take what becomes free.
+    /// Prevents that an absent index is built, which would take the space that becomes free.
     pub(crate) fn put_off(&self) {
         let mut slot = self.index.lock();
         if matches!(*slot, IndexSlot::Absent) {
@@ -315,12 +356,13 @@ impl Checkpoints {
         }
     }
 
-    /// Closes the index in order.
+    /// Closes the index cleanly.
     pub(crate) fn close_index(&self) {
         let mut slot = self.index.lock();
         if let Some((store, host)) = self.take_index(&mut slot) {
-            // What was applied does not depend on it.
-            let _ = store.close();
+            // A failure does not affect what was applied.
+            let close = || Ok(store.close()?);
+            let _ = self.log.setup.watch_failure(Activity::IndexCheckpoint, close);
             host.detach();
         }
     }
@@ -335,7 +377,7 @@ fn evicted_by<'a>(segments: impl Iterator<Item = &'a Arc<Segment>>) -> Result<Ha
     Ok(evicted)
 }
 
-/// What the directory of a sealed segment says, for the index.
+/// The change to the index for the directory of a sealed segment.
 fn segment_change(segment: &Arc<Segment>, evicted: &HashSet<RunNo>) -> Result<SegmentChange> {
     let is_evicted = |run_no| evicted.contains(&run_no);
     segment.in_directory(|directory| {

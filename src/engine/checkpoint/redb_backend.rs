@@ -1,14 +1,14 @@
-//! The home of the index: a file within the file, made of INDEX extents, for redb to live in.
+//! The storage of the index: a file within the file, made of INDEX extents, for redb.
 //!
-//! Ordering, with what breaks otherwise:
+//! Ordering, and what breaks otherwise:
 //!
-//! 1. A map that grew is written *before* redb's sync, and made durable by that same sync (O5):
-//!    redb would find its newest pages outside of its file after a power cut.
-//! 2. Extents that became free are given up in the same batch as the smaller length, and handed out
-//!    once that is synced: a power cut would bring the larger map back over other bytes.
+//! 1. A map that grew is written *before* redb's sync, and made durable by that sync (O5).
+//!    Otherwise, after a power cut, redb's newest pages would lie outside of its file.
+//! 2. Freed extents are recorded in the same batch as the smaller length, and reused only once it
+//!    is synced. Otherwise a power cut would bring the larger map back over other bytes.
 //! 3. Bytes that a growing length uncovers are zeroed *before* the length is published.
 //!
-//! A failed write of a page poisons the index only. After [`RedbBackend::detach`] each access
+//! A failed write of a page poisons only the index. After [`RedbBackend::detach`] each access
 //! fails, so that a reader of a dropped index never sees bytes of an extent's next owner.
 
 use std::io;
@@ -39,13 +39,13 @@ struct Inner {
 struct State {
     map: Vec<ExtentNo>,
     len: u64,
-    /// How many extents, and which length, the manifest knows.
+    /// The number of extents and the length that the manifest knows.
     published: (usize, u64),
     detached: bool,
 }
 
 impl RedbBackend {
-    /// The index as the manifest describes it.
+    /// The index as recorded in the manifest.
     pub(crate) fn new(space: &Arc<Space>, map: Vec<ExtentNo>, len: u64) -> Self {
         let published = (map.len(), len);
         let state = RwLock::new(State { map, len, published, detached: false });
@@ -53,29 +53,29 @@ impl RedbBackend {
         Self(Arc::new(Inner { space: Arc::clone(space), state, reads }))
     }
 
-    /// How often redb read a page from the file.
+    /// How many pages redb has read from the file.
     pub(crate) fn reads(&self) -> u64 {
         self.0.reads.load(Ordering::Relaxed)
     }
 
-    /// Whether the index was dropped, so that it does not answer.
+    /// Whether the index was dropped, so that every access fails.
     pub(crate) fn is_detached(&self) -> bool {
         self.0.state.read().detached
     }
 
-    /// Ends all access. Returns once no access is under way.
+    /// Ends all access. Returns once no access is running.
     pub(crate) fn detach(&self) {
         let mut state = self.0.state.write();
         state.detached = true;
         let published = state.published.0;
         let mut allocator = self.0.space.allocator.lock();
-        // What was chosen but never published goes back.
+        // Extents that were chosen but never published are given back.
         for extent in state.map.drain(..).skip(published) {
             allocator.let_go(extent);
         }
     }
 
-    /// Calls `act` for each piece of a range: the offset in the file, and the range of the buffer.
+    /// Calls `act` for each part of a range: its offset in the file, its range in the buffer.
     fn pieces(
         &self,
         state: &State,
@@ -103,7 +103,7 @@ impl RedbBackend {
 
     fn grow(&self, state: &mut State, len: u64) -> io::Result<()> {
         let size = self.0.space.setup.extent_size.bytes();
-        // The rest of the last extent may hold what an earlier, longer index left there.
+        // The rest of the last extent may contain data of an earlier, longer index.
         let covered = state.map.len() as u64 * size;
         let uncovered = len.min(covered);
         if uncovered > state.len
@@ -125,7 +125,7 @@ impl RedbBackend {
         Ok(())
     }
 
-    /// Sees to it that the range reads as zero and lies within the file.
+    /// Makes the range read as zero and lie within the file.
     fn zero(&self, at: u64, len: u64) -> io::Result<()> {
         let file_len = self.0.space.disk.len().map_err(plain)?;
         let there = file_len.saturating_sub(at).min(len);
@@ -133,7 +133,7 @@ impl RedbBackend {
             self.0.space.disk.punch(at, there).map_err(plain)?;
         }
         if there < len {
-            // Space is taken as pages are written: redb grows by doubling, far ahead of its use.
+            // Space is taken when pages are written: redb grows by doubling, far ahead of its use.
             self.0.space.disk.write_unguarded(at + len - 1, &[0]).map_err(plain)?;
         }
         Ok(())
@@ -141,12 +141,12 @@ impl RedbBackend {
 }
 
 impl State {
-    /// Refuses all access once the index was dropped.
+    /// An error once the index was dropped.
     fn check(&self) -> io::Result<()> {
         if self.detached { Err(io::Error::other("the index was dropped")) } else { Ok(()) }
     }
 
-    /// Writes what the manifest does not know of the map and the length.
+    /// Writes the changes of the map and the length that the manifest does not know.
     fn publish(&mut self, allocator: &mut Allocator) -> Result<(), Error> {
         if self.published == (self.map.len(), self.len) {
             return Ok(());
@@ -162,7 +162,7 @@ impl State {
     }
 }
 
-/// redb takes plain I/O errors.
+/// redb expects plain I/O errors.
 fn plain(error: Error) -> io::Error {
     match error {
         Error::Io { source, .. } => io::Error::new(source.kind(), source.to_string()),
@@ -182,7 +182,7 @@ impl StorageBackend for RedbBackend {
         let len = out.len();
         self.pieces(&state, offset, len, |at, range| {
             let part = out.get_mut(range).ok_or(io::ErrorKind::UnexpectedEof)?;
-            // A page is copied from a view where there is one: redb never reads what it is writing.
+            // A page is copied from a view if possible: redb never reads what it is writing.
             match self.0.space.disk.map(at, part.len(), part.len()) {
                 Ok(Some(view)) if view.len() == part.len() => part.copy_from_slice(&view),
                 _ => self.0.space.disk.read(at, part).map_err(plain)?,
@@ -214,7 +214,7 @@ impl StorageBackend for RedbBackend {
         if !freed.is_empty() {
             freed.push(Change::IndexLen { len });
             state.published = (state.map.len(), len);
-            // Synced at once, so that the manifest may hand the extents out again.
+            // Synced at once, so that the extents can be reused.
             allocator.commit_durably(&freed).map_err(plain)?;
         }
         Ok(())

@@ -13,15 +13,16 @@ use crate::error::{Error, Result};
 use crate::format::map::manifest::Use;
 use crate::types::SegmentId;
 
-/// What a compaction did.
+/// The result of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Compacted {
-    /// Segments that gave up their place.
+    /// How many segments were replaced.
     pub segments: u64,
-    /// Segments that were written in their place.
+    /// How many segments replace them.
     pub outputs: u64,
-    /// The bytes that were written.
+    /// How many bytes were written.
     pub bytes: u64,
 }
 
@@ -33,22 +34,37 @@ impl core::ops::AddAssign for Compacted {
     }
 }
 
-/// The file is made shorter when at least this many extents are free, and at least one in
-/// [`SHRINK_PART`] of those in use.
+/// The file is shortened when at least this many extents are free, and at least one for each
+/// [`SHRINK_PART`] in use.
 const SHRINK_FREE: u64 = 4;
 /// See [`SHRINK_FREE`].
 const SHRINK_PART: u64 = 10;
-/// What putting all in order writes, in the bytes of the log, until runs that go on from one step
-/// to the next are not taken along any more: of a run in progress that is everything, each time.
+/// How many times the bytes of the log ordering may write before it stops taking along runs that
+/// continue from one step to the next: a run in progress would be copied completely in each step.
 const CARRIED_PART: u64 = 2;
 
 impl Compactor {
-    /// Compacts until nothing is gained by it, or until the store is being closed.
+    /// Compacts until nothing can be gained, or until the store is being closed.
     pub(crate) fn compact_for_space(&self, rate: Rate) -> Result<Compacted> {
+        let passed = self.pass_for_space(rate);
+        self.note_pass(&passed);
+        passed
+    }
+
+    /// Notes the result of a pass, for `RunLog::health`.
+    fn note_pass<T>(&self, passed: &Result<T>) {
+        let damaged = self.reclaimer.compacting.lock().damaged.clone();
+        self.log.setup.monitor.note_compaction(passed, &damaged);
+    }
+
+    fn pass_for_space(&self, rate: Rate) -> Result<Compacted> {
         let mut done = Compacted::default();
         // An index that lacks what is in a victim would be dropped.
         self.checkpoints.checkpoint()?;
-        self.reclaimer.compacting.lock().begin(rate);
+        let mut compacting = self.reclaimer.compacting.lock();
+        compacting.begin(rate);
+        compacting.damaged.clear();
+        drop(compacting);
         self.repeat(&mut done, |compacting, done| {
             if done.segments > 0 {
                 self.log.space.keep_reserve()?;
@@ -62,8 +78,8 @@ impl Compactor {
         Ok(done)
     }
 
-    /// Does steps until there is nothing to do, or the store is being closed. What is dead is freed
-    /// before each, and given back.
+    /// Repeats `step` until it has nothing to do, or until the store is being closed. Before each
+    /// step it frees dead segments and releases their blocks.
     fn repeat(
         &self,
         done: &mut Compacted,
@@ -79,8 +95,7 @@ impl Compactor {
         Ok(())
     }
 
-    /// Compresses what has become cold, if that makes fewer segments. What is gained by that for
-    /// the file is another time's.
+    /// Compresses ended runs where that makes fewer segments. A later compaction uses the space.
     pub(crate) fn compress_cold(&self, rate: Rate) -> Result<()> {
         let mut done = Compacted::default();
         self.checkpoints.checkpoint()?;
@@ -92,8 +107,8 @@ impl Compactor {
         Ok(())
     }
 
-    /// Compresses what is cold, if that is asked for: all in segments in front of `end`, or what
-    /// makes fewer segments. What there is no room for on a full disk stays as it is.
+    /// Compresses ended runs, if the options say so: all in segments before `end`, or only where
+    /// that makes fewer segments. Runs that do not fit on a full disk stay uncompressed.
     fn compress(&self, end: Option<SegmentId>, done: &mut Compacted) -> Result<()> {
         if self.log.setup.options.compression == Compression::None {
             return Ok(());
@@ -104,8 +119,8 @@ impl Compactor {
         })
     }
 
-    /// Compacts everything there is, also where only order is gained: afterwards the records of
-    /// each run that has ended are next to one another.
+    /// Compacts all full segments, even where it gains only order: afterwards the records of each
+    /// ended run are next to one another.
     pub(crate) fn compact_all(&self) -> Result<Compacted> {
         self.log.disk.check()?;
         self.checkpoints.cover_seals()?;
@@ -117,14 +132,14 @@ impl Compactor {
         };
         self.compress(Some(end), &mut done)?;
         {
-            // Who calls this pays for what was free before, too.
+            // This call may also move one segment for each extent that was free before.
             let mut allocator = self.log.space.allocator.lock();
             allocator.may_move = allocator.may_move.max(allocator.manifest.free_in_front());
         }
         let freed = self.compact_for_space(Rate::Unlimited)?;
         done += freed;
         if is_full && freed.segments > 0 {
-            // There may be room for it now; what stays in disorder for want of room is complete.
+            // There may be room now. Runs that stay unordered for lack of room are complete.
             match self.compact_for_order(end, &mut done) {
                 Err(Error::DiskFull { .. }) => {}
                 again => again?,
@@ -139,7 +154,7 @@ impl Compactor {
         let most = done.bytes + CARRIED_PART * sealed * self.log.extent_size.bytes();
         self.repeat(done, |compacting, done| {
             if done.bytes >= most {
-                // The last output has room left; what is never filled would be waste of each step.
+                // The last output has room left; leaving it in each step would waste space.
                 let full = compacting.carried.len().saturating_sub(1);
                 drop(compacting.carried.drain(..full));
             }
@@ -147,8 +162,8 @@ impl Compactor {
         })
     }
 
-    /// Moves what is at the end of the file to free extents in front, as far as that is worth it:
-    /// at most as many segments as became free since.
+    /// Moves the segments at the end of the file to free extents before them, as far as that is
+    /// worthwhile: at most one for each extent that became free.
     fn shrink(&self, done: &mut Compacted) -> Result<()> {
         self.repeat(done, |compacting, _| {
             if !self.is_worth_shrinking() {
@@ -173,10 +188,13 @@ impl Compactor {
             && allocator.manifest.free_in_front() >= SHRINK_FREE.max(count / SHRINK_PART)
     }
 
-    /// Moves what is at the very end of the file and is no sealed segment; answers whether
-    /// anything may be gained by looking again.
+    /// Moves the last extent of the file if it is not a sealed segment. Returns whether trying
+    /// again may gain something.
     fn move_last(&self) -> Result<bool> {
-        let _watch = self.log.setup.watch(Activity::Compaction);
+        self.log.setup.watch(Activity::Compaction, || self.try_to_move_last())
+    }
+
+    fn try_to_move_last(&self) -> Result<bool> {
         let last = {
             let allocator = self.log.space.allocator.lock();
             allocator.manifest.extents().uses.last_key_value().map(|(_, used)| *used)
@@ -211,7 +229,7 @@ impl Compactor {
         }
     }
 
-    /// Holds the thread up, so that it writes no faster than it may, and reads in vain no faster.
+    /// Pauses the thread to limit its rate, for bytes written and for bytes read in vain.
     pub(super) fn pace(&self, compacting: &mut Compacting, bytes: usize) {
         let end = self.log.commit.written();
         let appended = core::mem::replace(&mut compacting.seen, end) != end;

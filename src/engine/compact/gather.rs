@@ -1,10 +1,9 @@
-//! What a compaction copies: the frames of living runs in the victims, and what is still needed
-//! of their evictions.
+//! What a compaction copies: the frames of living runs in the victims, and needed evictions.
 //!
 //! - Every frame is checked before it is copied. A victim with damage, or with a frame that its
 //!   directory does not explain, is left alone: a copy would hide that a record is missing.
-//! - COMMITs are not copied: in a sealed segment the records of a batch count without. Neither are
-//!   BINDs, which the output has of its own, nor holds that a later one replaced.
+//! - COMMITs are not copied: in a sealed segment the records of a batch count without it. BINDs are
+//!   not copied, since the output has its own, nor holds that a later one replaced.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -18,18 +17,18 @@ use crate::format::frames::eviction::{Eviction, decode_evictions};
 use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId};
 
-/// A frame to be copied.
+/// A frame to copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// The place of its segment among the victims.
+    /// The index of its segment among the victims.
     pub(super) victim: usize,
     pub(super) header: FrameHeader,
-    /// The number of its payload among those that were compressed, if it was: the header is then
-    /// that of the new frame, but for its position, which is still that of the first old one.
+    /// The index of its compressed payload, if it was compressed. Then the header is that of the
+    /// new frame, except for the position, which is still that of the first old frame.
     pub(super) packed: Option<usize>,
 }
 
-/// What is copied of one run.
+/// The frames of one run to copy.
 #[derive(Debug)]
 pub(super) struct Moved {
     pub(super) run_no: RunNo,
@@ -37,11 +36,11 @@ pub(super) struct Moved {
     pub(super) frames: Vec<Found>,
 }
 
-/// A segment that gives up its place.
+/// A segment to replace.
 #[derive(Debug)]
 pub(super) struct Victim {
     pub(super) segment: Arc<Segment>,
-    /// Its bytes, where the storage has no views.
+    /// Its bytes, if the storage has no views.
     copy: Option<Vec<u8>>,
 }
 
@@ -53,31 +52,31 @@ impl Victim {
     }
 }
 
-/// Evictions and their places in the order of the log.
+/// Evictions and their orders in the log.
 pub(super) type Evictions = Vec<(Lsn, Eviction)>;
 
 /// The names of runs, by number.
 pub(super) type Names = BTreeMap<RunNo, (AgentId, RunId)>;
 
-/// Everything that the victims have and the outputs will.
+/// All contents of the victims that the outputs will have.
 #[derive(Debug)]
 pub(super) struct Gathered {
     pub(super) victims: Vec<Victim>,
     /// By run number.
     pub(super) runs: Vec<Moved>,
-    /// The names of the runs that the victims' directories list and that live.
+    /// The names of the living runs in the victims' directories.
     pub(super) names: Names,
     pub(super) evictions: Evictions,
-    /// Payloads that stand in the place of those of the victims.
+    /// Compressed payloads, which replace those of the victims.
     pub(super) packed: Vec<Vec<u8>>,
 }
 
-/// Why a set of victims does not do.
+/// Why a set of victims cannot be compacted.
 #[derive(Debug)]
 pub(super) enum Obstacle {
     /// These must be victims too.
     Missing(BTreeSet<SegmentId>),
-    /// This one cannot be a victim as things are.
+    /// This one cannot be a victim in its present state.
     Unmovable(SegmentId),
     /// They could not be read, or the store is being closed.
     Failed(Error),
@@ -112,7 +111,7 @@ pub(super) fn gather(
         }
     }
     for (run_no, mut frames) in runs {
-        // Each keeps its order for ever, so that this is the order in which they were appended.
+        // Each frame keeps its order for ever, so this is the order of the appends.
         frames.sort_by_key(|found| found.header.lsn);
         keep_last_hold(&mut frames);
         gathered.runs.push(Moved { run_no, frames });
@@ -121,7 +120,7 @@ pub(super) fn gather(
 }
 
 impl Gathered {
-    /// Reads one victim; answers whether it is whole.
+    /// Reads one victim; returns whether it is whole.
     fn read(
         &mut self,
         segment: &Arc<Segment>,
@@ -174,7 +173,7 @@ impl Gathered {
         Ok(true)
     }
 
-    /// The payload of a frame, as it is to be written.
+    /// The payload of a frame, as it will be written.
     pub(super) fn payload(&self, found: &Found) -> &[u8] {
         let payload = match found.packed {
             Some(number) => self.packed.get(number).map(Vec::as_slice),
@@ -184,7 +183,7 @@ impl Gathered {
     }
 }
 
-/// The names of the living runs that a directory lists.
+/// The names of the living runs in a directory.
 fn names_in(directory: &Directory<'_>, deleted: &HashSet<RunNo>) -> Decoded<Names> {
     let mut names = Names::new();
     for slot in 0..directory.run_count() {
@@ -197,7 +196,7 @@ fn names_in(directory: &Directory<'_>, deleted: &HashSet<RunNo>) -> Decoded<Name
     Ok(names)
 }
 
-/// Of several holds of a run only the latest says anything.
+/// Of several holds of a run only the latest counts.
 fn keep_last_hold(frames: &mut Vec<Found>) {
     let is_hold = |found: &Found| found.header.kind == FrameKind::Hold;
     let Some(last) = frames.iter().rev().find(|found| is_hold(found)) else { return };

@@ -1,4 +1,4 @@
-//! One step of a compaction: planned, written, and made to count.
+//! One step of a compaction: planning it, writing it, and making it count.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::index::{RunState, Span};
 use crate::types::{RunNo, SegmentId};
 
-/// The bytes that are written at once. While they are, an append may wait for the file.
+/// The bytes of one write. During a write an append may wait for the file.
 const CHUNK: usize = 128 << 10;
 
 /// The order of the runs in the outputs.
 pub(super) struct Order {
-    /// Their places among the runs that move.
+    /// Their indexes among the runs that move.
     runs: Vec<usize>,
-    /// So many of them are here as a whole.
+    /// How many of them have all of their frames in the victims.
     whole: usize,
 }
 
-/// One step as it was planned.
+/// A planned step.
 pub(super) struct Job {
     pub(super) gathered: Gathered,
-    /// What was known of each run that moves.
+    /// The state of each run that moves, as of the plan.
     pub(super) states: BTreeMap<RunNo, RunState>,
-    /// The runs among them that have ended.
+    /// The runs that have ended.
     ended: HashSet<RunNo>,
     pub(super) catalog: Arc<Catalog>,
 }
 
 impl Job {
-    /// Nothing of it comes from the log as it was written.
+    /// Whether all victims are outputs, which are already ordered.
     pub(super) fn is_in_order(&self) -> bool {
         self.gathered.victims.iter().all(|victim| victim.segment.is_output())
     }
@@ -57,7 +57,7 @@ impl Compactor {
         let victims: Vec<Arc<Segment>> =
             ids.iter().filter_map(|id| catalog.segment(*id)).cloned().collect();
         let mut gathered = gather(&victims, &deleted, || self.log.due.is_stopping())?;
-        // What is retired has no header any more, so that no eviction is needed for it.
+        // Retired segments have no headers at this point, so no eviction is needed for them.
         let others = catalog.segments().iter().filter(|segment| !ids.contains(&segment.id()));
         self.keep_needed(&mut gathered.evictions, others)?;
         let (mut states, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
@@ -79,7 +79,7 @@ impl Compactor {
         Ok(Job { gathered, states, ended, catalog })
     }
 
-    /// Leaves out the evictions, and the receipts, that are not worth a copy.
+    /// Removes the evictions and receipts that need no copy.
     fn keep_needed<'s>(
         &self,
         evictions: &mut Evictions,
@@ -102,21 +102,21 @@ impl Compactor {
         Ok(())
     }
 
-    /// Compresses what is cold, if that is asked for. No lock is held but that of compaction.
+    /// Compresses ended runs, if the options say so. Only the lock of compaction is held.
     pub(super) fn pack(&self, job: &mut Job) {
         if let Some(mut compressor) = self.log.setup.options.compression.compressor() {
             pack(&mut job.gathered, &job.ended, &mut compressor, self.log.extent_size);
         }
     }
 
-    /// What goes into which output; none if it has no room.
+    /// The contents of each output; `None` if a frame does not fit.
     pub(super) fn lay_out(&self, job: &Job) -> Option<(Order, Vec<Layout>)> {
         let order = self.order_of(job);
         let layouts = lay_out(&job.gathered, (&order.runs, order.whole), self.log.extent_size)?;
         Some((order, layouts))
     }
 
-    /// Does a step. None if the copies do not say what the victims do: nothing has changed then.
+    /// Does a step. `None` if the copies differ from the victims: then nothing has changed.
     pub(super) fn run_job(
         &self,
         compacting: &mut Compacting,
@@ -140,7 +140,7 @@ impl Compactor {
         let bytes = match counted {
             Ok((bytes, true)) => bytes,
             not_counted => {
-                // They are reserved and not sealed: nothing refers to them, ever.
+                // They stay reserved and unsealed: nothing ever refers to them.
                 self.log.state.lock().retired.extend(outputs);
                 return not_counted.map(|_| None);
             }
@@ -152,7 +152,7 @@ impl Compactor {
         Ok(Some(Compacted { segments, outputs, bytes }))
     }
 
-    /// Runs of which all is here come first, by age; the rest comes last.
+    /// Runs that are here as a whole come first, by age; the others come last.
     fn order_of(&self, job: &Job) -> Order {
         let ids: BTreeSet<SegmentId> =
             job.gathered.victims.iter().map(|victim| victim.segment.id()).collect();
@@ -171,7 +171,7 @@ impl Compactor {
         Order { runs: whole, whole: count }
     }
 
-    /// Reserves segments that do not take part in the order of the log.
+    /// Reserves segments that are not part of the order of the log.
     fn reserve_outputs(&self, count: usize) -> Result<Vec<Arc<Segment>>> {
         if count == 0 {
             return Ok(Vec::new());
@@ -181,11 +181,11 @@ impl Compactor {
             let ids: Result<Vec<_>> = (0..count).map(|_| state.take_segment_id()).collect();
             (ids?, state.next_numbers())
         };
-        // The state is not locked from here on: a roll locks it before the allocator.
+        // The state is unlocked from here on: a roll locks it before the allocator.
         self.log.set_aside(&ids, Purpose::Output, next)
     }
 
-    /// C2: the outputs, each checked against what it is to be, and synced.
+    /// C2: writes the outputs and syncs them.
     fn write_outputs(
         &self,
         compacting: &mut Compacting,
@@ -218,15 +218,15 @@ impl Compactor {
     }
 }
 
-/// The outputs with runs that are not whole.
+/// The outputs with runs that are not here as a whole.
 fn carried(layouts: &[Layout], order: &Order, keys: &[SegmentKey]) -> Vec<SegmentId> {
     let rest: HashSet<usize> = order.runs.iter().skip(order.whole).copied().collect();
     let is_open = |layout: &Layout| layout.runs.iter().any(|(run, _)| rest.contains(run));
     layouts.iter().zip(keys).filter(|(layout, _)| is_open(layout)).map(|(_, key)| key.id).collect()
 }
 
-/// Whether frames of a run would change their order: segments that stay, with frames between those
-/// that move. These must move too.
+/// Finds segments that stay although they lie between victims of a run: moving only the others
+/// would change the order of its frames, so these must move too.
 fn stays_between(spans: &[Span], victims: &BTreeSet<SegmentId>) -> Option<Obstacle> {
     let moves = |span: &Span| victims.contains(&span.segment);
     let with_records: Vec<&Span> =

@@ -1,17 +1,17 @@
 //! Compaction: living runs move out of segments that are mostly dead, each run in one piece, and
-//! the segments become free. Appends and reads go on meanwhile.
+//! the segments become free. Appends and reads continue meanwhile.
 //!
-//! One step, with what breaks if a crash comes in between:
+//! One step, and what a crash in between means:
 //!
 //! 1. C2: the outputs are reserved, written and synced. They do not count: recovery frees them.
 //! 2. C3: one batch of the manifest seals the outputs and retires the victims, synced. Recovery
-//!    sees one or the other. All that may fail comes in front of it.
+//!    sees all of it or nothing. Everything that may fail comes before it.
 //! 3. C4: the index learns the new places. Recovery drops an index that does not know all outputs.
 //! 4. C5 to C7: [`reclaim`](crate::engine::reclaim) frees the victims once they have no readers.
 //!
-//! The frames of a run never change their order: where several victims have frames of a run, no
-//! segment in between has some that stay behind. A run that is evicted while it moves is dead in
-//! the output, which is looked at again.
+//! The frames of a run never change their order: if several victims have frames of a run, no
+//! segment between them keeps some. A run that is evicted while it moves is dead in the output,
+//! which is checked again.
 
 pub(crate) mod drive;
 mod gather;
@@ -40,24 +40,25 @@ use crate::format::segments::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::gc::choose::{
     Bound, SegmentUse, for_order, for_packing, for_shrinking, for_space, is_worth,
 };
-use crate::types::{ExtentNo, RunNo, SegmentId};
+use crate::index::{RunList, Statuses};
+use crate::types::{ExtentNo, RunNo, RunStatus, SegmentId};
 
-/// What a step of a compaction is for.
+/// The goal of a step of compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// To gain extents.
+    /// Gain extents.
     Space,
-    /// The same where there is space for one output only.
+    /// Gain extents with space for one output only.
     SpaceOnFullDisk,
-    /// To put the records of each run next to one another, in segments in front of this one: those
-    /// that become full meanwhile are the next call's, or none would ever return.
+    /// Put the records of each run next to one another, in segments before this one. Segments that
+    /// become full meanwhile are left to the next call, so that each call ends.
     Order(SegmentId),
-    /// To compress what is cold: everything in segments in front of this one; or, where none is
-    /// named, what makes fewer segments.
+    /// Compress ended runs: everything in segments before this one or, without one, only where that
+    /// makes fewer segments.
     Pack(Option<SegmentId>),
-    /// To make the file shorter.
+    /// Shorten the file.
     Shrink,
-    /// To get rid of bytes that must not be left in the file.
+    /// Remove bytes that must not stay in the file.
     Erase,
 }
 
@@ -66,34 +67,34 @@ impl Goal {
         matches!(self, Self::Space | Self::SpaceOnFullDisk)
     }
 
-    /// There must be fewer outputs than victims.
+    /// Whether there must be fewer outputs than victims.
     fn must_gain(self) -> bool {
         self.is_for_space() || self == Self::Pack(None)
     }
 }
 
-/// Segments that one step takes at most, unless the order of runs ties more together.
+/// The most segments of one step, unless the order of runs requires more.
 const STEP_SEGMENTS: usize = 32;
-/// Extents that one step fills at most.
+/// The most extents that one step fills.
 const STEP_EXTENTS: u64 = 8;
-/// Bytes that one step takes at most where they are compressed, unless two extents are larger.
+/// The most bytes of one step that compresses, unless two extents are larger.
 const STEP_PACKED: u64 = 64 << 20;
-/// Runs that are looked up in memory at once, with all others waiting.
+/// How many runs are looked up in memory under one lock.
 const LOOKED_UP: usize = 512;
-/// So many segments must have something to compress before it is done by itself.
+/// How many segments must have something to compress before background compression begins.
 const PACK_SEGMENTS: usize = 4;
-/// The part of a segment that must be to compress for that.
+/// The part of a segment that must be compressible for that.
 const COLD_PART: u64 = 4;
-/// The most with those between which a run has records.
+/// The most segments of one step, including those that the order of runs requires.
 const MOST_SEGMENTS: usize = 96;
 
-/// How a step went.
+/// The result of a step.
 pub(crate) enum Attempt {
     /// It was done.
     Done(Compacted),
-    /// None of the segments can be moved as things are.
+    /// None of the segments can be moved in their present state.
     Nothing,
-    /// There would be as many outputs as victims.
+    /// The outputs would not be few enough to gain space.
     NoGain,
 }
 
@@ -116,7 +117,7 @@ impl Compactor {
         let (extent, segments) = (self.log.extent_size.bytes(), STEP_SEGMENTS);
         let bytes = match goal {
             Goal::SpaceOnFullDisk => extent - extent / 4,
-            // What is compressed waits in memory until it is written.
+            // Compressed data waits in memory until it is written.
             _ if self.log.setup.options.compression != Compression::None => {
                 extent.saturating_mul(STEP_EXTENTS).min((2 * extent).max(STEP_PACKED))
             }
@@ -125,8 +126,8 @@ impl Compactor {
         Bound { extent, bytes, segments }
     }
 
-    /// Does one step for space. On a full disk the extent that is set aside may do for a small one;
-    /// where none is, the index gives way.
+    /// Does one step for space. On a full disk a small step may use the compaction reserve; if
+    /// there is none, the index gives way.
     fn compact_for_space_once(&self, compacting: &mut Compacting) -> Result<Option<Compacted>> {
         match self.compact_step(compacting, Goal::Space) {
             Err(error @ Error::DiskFull { .. }) => {
@@ -144,13 +145,14 @@ impl Compactor {
         }
     }
 
-    /// Does one step; nothing if there is nothing to gain.
+    /// Does one step; `None` if there is nothing to gain.
     pub(crate) fn compact_step(
         &self,
         compacting: &mut Compacting,
         goal: Goal,
     ) -> Result<Option<Compacted>> {
-        let uses = self.segment_uses(compacting, goal)?;
+        let look = || self.segment_uses(compacting, goal);
+        let uses = self.log.setup.watch_failure(Activity::Compaction, look)?;
         loop {
             let movable: Vec<SegmentUse> = uses
                 .iter()
@@ -186,12 +188,12 @@ impl Compactor {
             match self.compact_segments(compacting, &wanted, goal)? {
                 Attempt::Done(step) => return Ok(Some(step)),
                 Attempt::Nothing if compacting.unmovable.len() == left_alone => return Ok(None),
-                // Other segments may do; those that cannot move are left alone from here on.
+                // Other segments may do; those that cannot move are excluded from now on.
                 Attempt::Nothing => {}
                 Attempt::NoGain if goal == Goal::Pack(None) => {
                     let tried = chosen.iter().map(|segment| (segment.id, segment.cold));
                     compacting.incompressible.extend(tried);
-                    // There may be many such; the caller's loop checks for closing in between.
+                    // There may be many of these; the caller's loop checks for closing in between.
                     let bytes: u64 = chosen.iter().map(|segment| segment.live).sum();
                     self.pace(compacting, usize::try_from(bytes).unwrap_or(usize::MAX));
                     return Ok(Some(Compacted::default()));
@@ -201,7 +203,7 @@ impl Compactor {
         }
     }
 
-    /// Moves what lives in these segments, and in as many others as belong to them.
+    /// Moves living runs out of these segments, and of others if the order of runs requires it.
     pub(crate) fn compact_segments(
         &self,
         compacting: &mut Compacting,
@@ -209,9 +211,20 @@ impl Compactor {
         goal: Goal,
     ) -> Result<Attempt> {
         let Some(&seed) = seeds.first() else { return Ok(Attempt::Nothing) };
-        let _watch = self.log.setup.watch(Activity::Compaction);
-        // Outputs that never counted go first: a segment that is gone must mean that those which
-        // replace it count. So does what was retired, for salvage and for evictions.
+        self.log
+            .setup
+            .watch(Activity::Compaction, || self.try_to_move(compacting, seed, seeds, goal))
+    }
+
+    fn try_to_move(
+        &self,
+        compacting: &mut Compacting,
+        seed: SegmentId,
+        seeds: &[SegmentId],
+        goal: Goal,
+    ) -> Result<Attempt> {
+        // Outputs that never counted are freed first: a missing segment must mean that the outputs
+        // that replace it count. Retired segments are freed too, for salvage and for evictions.
         self.reclaimer.free_retired(compacting)?;
         if self.log.due.is_stopping() {
             return Ok(Attempt::Nothing);
@@ -250,19 +263,20 @@ impl Compactor {
                     wanted.extend(more);
                 }
                 Err(Obstacle::Unmovable(id)) => {
-                    // What needs it cannot move either.
+                    // A segment that needs it cannot move either.
                     if !seeds.contains(&id) {
                         compacting.unmovable.insert(seed);
                     }
                     compacting.unmovable.insert(id);
+                    compacting.damaged.insert(id);
                     return Ok(Attempt::Nothing);
                 }
             }
         }
     }
 
-    /// What each sealed segment of the catalog has that lives, and what of it is to be compressed
-    /// if that is the goal.
+    /// The living bytes of each sealed segment of the catalog, and how many of them are
+    /// compressible if that is the goal.
     fn segment_uses(&self, compacting: &mut Compacting, goal: Goal) -> Result<Vec<SegmentUse>> {
         let (catalog, deleted) = {
             let state = self.log.reader.open()?;
@@ -295,17 +309,20 @@ impl Compactor {
         Ok(uses)
     }
 
-    /// The runs of the catalog that are in progress. What a step compresses goes by the same rule a
-    /// moment later, and no run goes on that has ended: nothing that is cold is left behind it.
+    /// The runs of the catalog that are in progress. The step itself uses the same rule a moment
+    /// later, and an ended run never continues, so no compressible frame is left behind.
     fn in_progress(&self, catalog: &Catalog) -> Result<HashSet<RunNo>> {
-        let mut open = catalog.ask(|catalog| catalog.in_progress_page(None, usize::MAX))?;
+        let statuses = Statuses::NONE.with(RunStatus::InProgress);
+        let list = RunList { statuses, ..RunList::ALL };
+        let open = catalog.ask(|catalog| catalog.runs_page(&list, usize::MAX))?;
+        let mut open: Vec<RunNo> = open.into_iter().map(|key| key.1).collect();
         let ended = self.ended_since(&open);
         open.retain(|run_no| !ended.contains(run_no));
         Ok(open.into_iter().collect())
     }
 
-    /// Which of these runs, in progress as the catalog knows, have ended since. Their ends survive
-    /// power loss, so that no crash makes them go on.
+    /// Which of these runs, in progress in the catalog, have ended since. Their ends survive power
+    /// loss, so no crash makes them continue.
     fn ended_since(&self, runs: &[RunNo]) -> HashSet<RunNo> {
         let mut ended = HashSet::new();
         let durable = self.log.commit.durable();
@@ -322,7 +339,7 @@ impl Compactor {
         ended
     }
 
-    /// The segments at the end of the file for which there is room in front of them.
+    /// The segments at the end of the file that have room before them.
     fn last_segments(&self, segments: &[SegmentUse]) -> Vec<SegmentUse> {
         let allocator = self.log.space.allocator.lock();
         let free: Vec<ExtentNo> =
@@ -343,9 +360,9 @@ impl Compactor {
     }
 }
 
-/// The part of an extent that must be waste for a segment to be compacted.
+/// The part of an extent that a segment must waste to be compacted.
 const WASTE_PART: u64 = 6;
-/// What a run takes in a segment: its frames, the one that names it, and its directory entry.
+/// The bytes of a run in a segment: its frames, its BIND, and its directory entry.
 fn cost(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
     let (agent, run) = directory.ids(slot)?;
     let ids = agent.len() + run.len();
@@ -354,7 +371,7 @@ fn cost(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
     Ok(directory.stored(slot)?.saturating_add((entry + frame_len(4 + ids)) as u64))
 }
 
-/// What `of_run` says of all runs of a segment that are not deleted, added up.
+/// The sum of `of_run` over all runs of a segment that are not deleted.
 fn sum_living(
     segment: &Segment,
     is_deleted: impl Fn(RunNo) -> bool,
@@ -371,7 +388,7 @@ fn sum_living(
     })
 }
 
-/// The bytes of living runs in a segment that may yet be compressed, if the runs have ended.
+/// The bytes of living runs in a segment that can still be compressed once the runs have ended.
 fn loose_bytes(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<u64> {
     fn loose(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
         directory.loose(slot)

@@ -1,4 +1,4 @@
-//! Writing the outputs of a compaction: run by run, each in one output where it fits.
+//! Writing the outputs of a compaction: run by run, each in one output if it fits.
 
 use crate::engine::compact::gather::{Found, Gathered, Moved, Names};
 use crate::engine::state::fold::{note_block, note_frame};
@@ -15,16 +15,16 @@ use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, SegmentKey};
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId, Timestamp};
 
-/// What goes into one output.
+/// The contents of one output.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// Frames of runs: the place of the run among those that move, and of the frames among its.
+    /// Frames of runs: the index of the run among those that move, and the range of its frames.
     pub(super) runs: Vec<(usize, core::ops::Range<usize>)>,
-    /// Items of evictions.
+    /// The range of evictions.
     pub(super) evictions: core::ops::Range<usize>,
 }
 
-/// Room for frames and for the directory.
+/// The space for frames and for the directory.
 #[derive(Debug, Clone, Copy)]
 struct Room {
     frames: usize,
@@ -49,10 +49,10 @@ impl Room {
 /// The most bytes of evictions in one frame.
 const EVICT_FRAME: usize = 32 << 10;
 
-/// Divides what was gathered among outputs; `order` is the order of the runs. Of the first `whole`
-/// runs one that fits an output is not divided; the others have more elsewhere. None if a frame
-/// fits no output, as none does of which a block claims more records than a segment can list:
-/// written all the same it would reach into the next extent.
+/// Divides the gathered frames among outputs; `order` is the order of the runs. Of the first
+/// `whole` runs, one that fits an output is not divided; the others have more frames elsewhere.
+/// `None` if a frame fits no output, such as a block that claims more records than a segment can
+/// list: writing it would overwrite the next extent.
 pub(super) fn lay_out(
     gathered: &Gathered,
     (order, whole): (&[usize], usize),
@@ -77,7 +77,7 @@ struct Outputs {
     room: Room,
     origin: usize,
     extent_size: ExtentSize,
-    /// Each output has room for what goes into it.
+    /// Whether each output has room for its contents.
     fits: bool,
 }
 
@@ -151,13 +151,13 @@ impl Outputs {
     }
 }
 
-/// One output as it is to be written: the frames behind the segment's header.
+/// The bytes of one output: the frames behind the segment's header.
 pub(super) struct Written {
     pub(super) bytes: Vec<u8>,
     pub(super) sealed: SealedAt,
 }
 
-/// The bytes of outputs.
+/// The inputs for the bytes of outputs.
 pub(super) struct Writing<'a> {
     pub(super) gathered: &'a Gathered,
     pub(super) layouts: &'a [Layout],
@@ -248,7 +248,7 @@ impl Writing<'_> {
     }
 }
 
-/// One output while it is put together.
+/// An output that is being written.
 struct Output {
     check: FrameCheck,
     bytes: Vec<u8>,
@@ -265,7 +265,7 @@ impl Output {
         note_frame(&mut self.builder, &header, evicted);
     }
 
-    /// A frame as it is, with the checksum of its payload.
+    /// Appends an unchanged frame, with the checksum of its payload.
     fn push_copy(&mut self, header: FrameHeader, payload: &[u8]) {
         let header = self.append(PendingFrame { header, name: payload, body: &[] });
         note_frame(&mut self.builder, &header, &[]);
@@ -277,7 +277,7 @@ impl Output {
     fn append(&mut self, mut pending_frame: PendingFrame<'_>) -> FrameHeader {
         pending_frame.header.position =
             LogPosition { segment: self.check.segment(), offset: self.end() };
-        // An output is not part of the log's order: what it says of durability would mean nothing.
+        // An output is not part of the log's order, so a durable position would mean nothing in it.
         pending_frame.header.durable = LogPosition::default();
         pending_frame.encode(&self.check, &mut self.bytes);
         pending_frame.header

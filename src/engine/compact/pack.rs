@@ -1,10 +1,10 @@
-//! Compressing what is cold, on its way into the outputs: records of runs that have ended become
-//! blocks, and chunks of large records become shorter, each by itself. All else stays as it is.
+//! Compressing ended runs on their way into the outputs: records become blocks, and chunks of large
+//! records are compressed each by itself. Everything else stays unchanged.
 //!
-//! - A block has records of one run that followed one another without another frame of the run in
-//!   between. So the frames of a run keep their order, a run dies as a whole, and a block moves on
-//!   as it is for ever, also by a program without the codec.
-//! - What does not become shorter by a tenth says that it was tried, and is not tried again.
+//! - A block has records of one run without another frame of the run between them. So the frames of
+//!   a run keep their order, a run dies as a whole, and blocks can be moved unchanged, even by a
+//!   program without the codec.
+//! - Data that does not shrink by a tenth is marked as tried, and is not tried again.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ use crate::format::frames::frame::{
 use crate::format::{ExtentSize, FrameHeader, FrameKind};
 use crate::types::RunNo;
 
-/// The part of its length by which something must become shorter to be worth it.
+/// The part of its length by which data must shrink to be worth compressing.
 const GAIN_PART: usize = 10;
 
 /// Compresses the frames of these runs, in place.
@@ -27,7 +27,7 @@ pub(super) fn pack(
     compressor: &mut Compressor,
     extent_size: ExtentSize,
 ) {
-    // Several blocks fit the smallest extents.
+    // So that several blocks fit the smallest extents.
     let most = BLOCK_RAW.min(extent_size.bytes_u32() as usize / 4);
     let mut packed = Vec::new();
     let mut runs = core::mem::take(&mut gathered.runs);
@@ -49,12 +49,12 @@ pub(super) fn pack(
     gathered.packed = packed;
 }
 
-/// One run while it is compressed.
+/// One run that is being compressed.
 struct Packing<'a> {
     gathered: &'a Gathered,
     compressor: &'a mut Compressor,
     most: usize,
-    /// The block that is being filled, and what goes into it.
+    /// The block that is being filled, and its frames.
     block: BlockBuilder,
     waiting: Vec<Found>,
     done: Vec<Found>,
@@ -92,7 +92,7 @@ impl Packing<'_> {
         }
     }
 
-    /// Ends the block that is being filled: the records that wait become one frame, or stay.
+    /// Ends the block that is being filled: the waiting records become one frame, or stay.
     fn close(&mut self) {
         let Some(first) = self.waiting.first().copied() else { return };
         let plainly: usize = self.waiting.iter().map(|found| found.header.frame_len()).sum();
@@ -133,7 +133,7 @@ impl Packing<'_> {
     }
 }
 
-/// A frame that stays as it is, and says so.
+/// A frame that stays as it is, marked as tried.
 fn plain(mut found: Found) -> Found {
     found.header.flags |= FLAG_PLAIN;
     found

@@ -1,5 +1,5 @@
-//! C3 and C4: the outputs count, and the catalog, the index and the runs in memory learn where the
-//! records are.
+//! C3 and C4: the outputs begin to count, and the catalog, the index and the runs in memory learn
+//! the new places of records.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use crate::engine::checkpoint::IndexSlot;
 use crate::engine::compact::Compactor;
 use crate::engine::compact::job::Job;
 use crate::engine::setup::due::Wanted;
+use crate::engine::setup::observer::Activity;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::error::{Error, Place, Result};
@@ -15,10 +16,10 @@ use crate::index::{IndexSnapshot, Relocation, RunRow, RunState, Span, fold_spans
 use crate::types::{RunNo, SegmentId};
 
 impl Compactor {
-    /// Puts the outputs in the place of the victims. Answers whether that was done: not if what
-    /// they say of a run differs from what was known of it.
+    /// Replaces the victims by the outputs. Returns false, and changes nothing, if the outputs say
+    /// something else about a run than was known.
     pub(super) fn count_outputs(&self, job: &Job, outputs: &[Arc<Segment>]) -> Result<bool> {
-        // Read here, so that no call that needs the index waits for it.
+        // Read now, so that no call that needs the index waits for it.
         for output in outputs {
             output.directory()?;
         }
@@ -63,13 +64,14 @@ impl Compactor {
         self.log.due.want(Wanted::RECLAIM);
         if is_lost {
             self.log.due.want(Wanted::CHECKPOINT);
-            // The outputs count, whatever becomes of it: told as an error it would free them.
-            let _ = self.checkpoints.drop_index(&mut slot);
+            // The outputs count in any case: an error here would free them.
+            let drop_index = || self.checkpoints.drop_index(&mut slot);
+            let _ = self.log.setup.watch_failure(Activity::IndexCheckpoint, drop_index);
         }
         Ok(true)
     }
 
-    /// Tells the index, if there is one that covers what the catalog does.
+    /// Updates the index, if there is one that covers all that the catalog covers.
     fn relocate_index(
         &self,
         slot: &mut IndexSlot,
@@ -82,16 +84,19 @@ impl Compactor {
             return None;
         }
         let compacted = outputs.iter().map(|segment| segment.id()).max().unwrap_or_default();
-        store.relocate(&Relocation { compacted, runs: runs.to_vec() }).ok()?;
-        store.snapshot().ok()
+        let relocated = self.log.setup.watch_failure(Activity::IndexCheckpoint, || {
+            store.relocate(&Relocation { compacted, runs: runs.to_vec() })?;
+            Ok(store.snapshot()?)
+        });
+        relocated.ok()
     }
 }
 
 /// The rows and spans of runs that moved.
 type MovedRuns = Vec<(RunRow, Vec<Span>)>;
 
-/// The rows and spans of the runs that a step moved, as the directories say them with the outputs.
-/// None if one of them says something else than before.
+/// The rows and spans of the runs that a step moved, from the directories with the outputs. `None`
+/// if one of them differs from before.
 fn moved_runs(
     job: &Job,
     outputs: &[Arc<Segment>],
@@ -101,7 +106,7 @@ fn moved_runs(
 ) -> Result<Option<MovedRuns>> {
     let mut moved = Vec::with_capacity(job.states.len());
     for (&run_no, known) in &job.states {
-        // As of now: segments may have been applied since the step was planned.
+        // As of now: segments may have been applied since the plan.
         let is_known = before.through() == job.catalog.through();
         let state = if is_known { known.clone() } else { before.run_state(run_no)? };
         let RunState { row: Some(row), mut spans } = state else { continue };

@@ -1,8 +1,8 @@
 //! Which sealed segments may have frames of a run, by their headers (R3, section 20 of FORMAT.md):
-//! so that bringing the runs of the tail into memory opens a few directories, and not all of them.
+//! so bringing the runs of the tail into memory opens a few directories and not all.
 //!
 //! A SEAL frame has a larger order than all frames that it closes, and the victims of an output
-//! were sealed before it was set aside. A header that does not check rules out nothing.
+//! were sealed before it was set aside. A damaged header excludes nothing.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use crate::format::segments::segment::SegmentHeader;
 use crate::index::RunRow;
 use crate::types::{Lsn, RunNo};
 
-/// The sealed segments, with what is known of their headers so far.
+/// The sealed segments, with the headers read so far.
 #[derive(Debug)]
 pub(crate) struct Homes {
-    /// Segments of the log that are sealed, the last one first, and the order of their SEAL frames.
+    /// Sealed segments of the log, the last one first, and the order of their SEAL frames.
     sealed: Vec<(Arc<Segment>, Asked<Lsn>)>,
-    /// All segments of the log, the last one first, and what their headers say.
+    /// All segments of the log, the last one first, and their headers.
     log: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
     outputs: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
-    /// What is not sealed is younger than what is. Else outputs may have what follows.
+    /// Whether all unsealed segments are younger than the sealed ones, and than all outputs.
     in_order: bool,
 }
 
-/// What was read of a header; within, none if that does not check.
+/// A value from a header once it was read; the inner option is `None` if the header is damaged.
 type Asked<T> = Option<Option<T>>;
 
 impl Homes {
-    /// All segments of a catalog, and those behind it, in the order of the log.
+    /// All segments of a catalog, and the unsealed ones, in the order of the log.
     pub(crate) fn new<'a>(
         catalog: &'a Catalog,
         unsealed: impl DoubleEndedIterator<Item = &'a Arc<Segment>>,
@@ -46,8 +46,8 @@ impl Homes {
         }
     }
 
-    /// What the sealed segments say of a run that no segment evicts; `begins` tells that a segment
-    /// that is not sealed has its beginning.
+    /// The row of a run in the sealed segments. No segment may evict the run. `begins` tells
+    /// whether an unsealed segment has its beginning.
     pub(crate) fn row(&mut self, run_no: RunNo, begins: bool) -> Result<Option<RunRow>> {
         if begins && self.in_order {
             return Ok(None);
@@ -56,7 +56,7 @@ impl Homes {
         Catalog::new(segments, None, None).ask_directories(|catalog| catalog.row(run_no))
     }
 
-    /// The segments that may have frames of a run, by their numbers.
+    /// The segments that may have frames of a run, by id.
     fn of(&mut self, run_no: RunNo) -> Vec<Arc<Segment>> {
         let begins = self.log.iter_mut().find_map(|(segment, header)| {
             let header = (*header.get_or_insert_with(|| segment.header().ok()))?;

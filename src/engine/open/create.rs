@@ -1,5 +1,5 @@
-//! Writing a new store: everything in front of the extents, and the first segment. The caller
-//! makes it durable and visible as a whole.
+//! Writing a new store: everything before the extents, and the first segment. The caller makes it
+//! durable and visible as a whole.
 
 use crate::engine::setup::options::Options;
 use crate::engine::state::tail::FIRST_STEP;
@@ -13,9 +13,9 @@ use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeade
 use crate::format::{EXTENTS_AT, ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT};
 use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
-/// Writes a store without any runs, and syncs it.
+/// Writes an empty store, and syncs it.
 pub(crate) fn write_store(storage: &dyn Storage, options: &Options) -> Result<()> {
-    let what = "the extent size is a power of two from 64 KiB to 64 MiB";
+    let what = "the extent size must be a power of two from 64 KiB to 64 MiB";
     let extent_size = ExtentSize::from_bytes(options.extent_size);
     let extent_size = extent_size.ok_or(Error::InvalidArgument { what })?;
     let environment = &options.environment;

@@ -1,18 +1,18 @@
-//! What recovery does with each piece of an unsealed segment: the table of R4, for which section 20
-//! of FORMAT.md has the reasons.
+//! What recovery does with each item of an unsealed segment: the table of R4. Section 20 of
+//! FORMAT.md has the reasons.
 
-/// What the bytes at a position are.
+/// The bytes at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bytes {
-    /// A frame that checks.
+    /// A frame with a valid header and payload.
     Valid,
-    /// A header that checks, and a payload that does not.
+    /// A valid header with an invalid payload.
     BadPayload,
-    /// No header that checks.
+    /// No valid header.
     BadHeader,
 }
 
-/// The circumstances.
+/// The circumstances of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) bytes: Bytes,
@@ -26,22 +26,22 @@ pub(crate) struct Case {
     pub(crate) more: bool,
 }
 
-/// What to do.
+/// What to do with an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The frame counts.
     Accept,
-    /// The record is damaged: it is told, keeps its place, and nothing else is affected.
+    /// The record is damaged: it is reported and keeps its place; nothing else is affected.
     Damaged,
-    /// Bytes without a header are told and passed over.
+    /// Bytes without a header are reported and skipped.
     Skip,
-    /// The log of this segment ends here, torn or not; later segments may go on.
+    /// The log of this segment ends here, torn or not; later segments may continue.
     EndSegment,
     /// The whole log ends here.
     EndLog,
-    /// A valid frame behind the end of the log: told, not replayed.
+    /// A valid frame behind the end of the log: reported, not replayed.
     Orphan,
-    /// Nothing to say.
+    /// Nothing to report.
     Ignore,
 }
 
@@ -58,11 +58,11 @@ pub(crate) fn decide(case: Case) -> Action {
         (Bytes::BadPayload, false, true, ..) => Action::Damaged,
         (Bytes::BadHeader, false, true, _, true) => Action::Skip,
         (Bytes::BadHeader, false, true, _, false) => Action::EndSegment,
-        // After a kill, only the frame in flight can be torn; it was not acknowledged.
+        // After a kill only the last frame can be torn, and it was not acknowledged.
         (Bytes::BadPayload, false, false, true, true) => Action::Damaged,
         (Bytes::BadHeader, false, false, true, true) => Action::Skip,
         (_, false, false, true, false) => Action::EndSegment,
-        // After a power cut the log ends at the first frame that does not check.
+        // After a power cut the log ends at the first invalid frame.
         (_, false, false, false, _) => Action::EndLog,
     }
 }

@@ -1,5 +1,4 @@
-//! The last steps of opening: what is torn is closed, the tail is found, everything becomes durable
-//! (R5, R7).
+//! The last steps of opening: torn segments are closed, the tail is found, all is durable (R5, R7).
 
 use std::sync::Arc;
 
@@ -8,7 +7,6 @@ use crate::engine::checkpoint::IndexSlot;
 use crate::engine::open::candidate_segments::Homes;
 use crate::engine::open::replay::{Recovered, RecoveredLog};
 use crate::engine::setup::due::Wanted;
-use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
 use crate::engine::values::report::RecoveryReport;
@@ -19,7 +17,7 @@ use crate::format::map::superblock::{FLAG_INDEX_OPENING, FLAG_SALVAGED};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::types::LogPosition;
 
-/// Puts the log in order. The engine was put together by [`open`](super::open).
+/// Puts the log in order. [`open`](super::open) has built the engine.
 pub(crate) fn finish(
     engine: &Engine,
     mut recovered: RecoveredLog,
@@ -39,8 +37,8 @@ pub(crate) fn finish(
         let mut is_open = false;
         for (number, recovered) in found.into_iter().enumerate() {
             let is_last = Some(number) == last_used || (last_used.is_none() && number == 0);
-            // The order of the log is the order of the numbers: in front of one that is closed, an
-            // unused segment is closed too.
+            // The order of the log is that of the ids: an unused segment before a closed one is
+            // closed.
             if recovered.unused && !is_last && Some(number) >= last_used {
                 state.see_to_header(log, &recovered.segment)?;
                 log.reserved.lock().push_back(recovered.segment);
@@ -60,7 +58,7 @@ pub(crate) fn finish(
         log.space.allocator.lock().manifest.synced();
         let end = state.end_of_log();
         log.commit.begin(end);
-        // Directories that had to be rebuilt.
+        // Directories that were rebuilt.
         let segments = state.catalog.segments().iter().chain(&state.unapplied);
         report.damaged.extend(segments.filter_map(|segment| segment.directory_damage().cloned()));
         begin_epoch(log, &mut state, end, has_index)?;
@@ -72,8 +70,8 @@ pub(crate) fn finish(
     Ok(())
 }
 
-/// R7: the superblock says that the log is durable up to `end`, which numbers may be used, and that
-/// the index is about to be opened if there is one.
+/// R7: writes a superblock with the durable end of the log, the promised numbers, and, if there is
+/// an index, the flag that it is about to be opened.
 fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition, has_index: bool) -> Result<()> {
     let mut allocator = log.space.allocator.lock();
     state.promised = state.numbers_ahead();
@@ -91,12 +89,12 @@ fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition, has_index: boo
     Ok(())
 }
 
-/// All segments are sealed by now. What only memory has of them may be older than outputs, which no
-/// answer reckons with: it is applied before the first one.
+/// Ends a salvage, when all segments are sealed. Segments that only memory covers may be older than
+/// outputs, which no answer allows for, so they are applied before the first answer.
 fn end_salvage(engine: &Engine) -> Result<()> {
     engine.checkpoints.checkpoint()?;
     let mut allocator = engine.log.space.allocator.lock();
-    // Into both: the older one says so until it is overwritten, and may be the one that is left.
+    // Into both slots: the older one still has the flag, and may be the one that survives.
     for _ in 0..2 {
         allocator.write_superblock(|block| block.flags &= !FLAG_SALVAGED)?;
     }
@@ -104,7 +102,7 @@ fn end_salvage(engine: &Engine) -> Result<()> {
 }
 
 impl LogState {
-    /// The header of a segment that has no frames yet may have been lost.
+    /// Writes the header of a segment without frames again if it was lost.
     fn see_to_header(&self, log: &Log, segment: &Segment) -> Result<()> {
         if segment.has_header()? {
             return Ok(());
@@ -112,8 +110,7 @@ impl LogState {
         log.write_segment_header(segment, self.next_numbers())
     }
 
-    /// Takes a scanned segment over: as the tail, or sealed, by its own SEAL frame or by one that
-    /// is written now.
+    /// Takes over a scanned segment, as the tail or sealed, by its SEAL frame or a new one.
     fn take_over(
         &mut self,
         log: &Log,
@@ -124,12 +121,14 @@ impl LogState {
         if found.builder.is_empty() && !keep {
             self.suspects.insert(found.segment.id());
         }
-        // Without its header it was never used: what else is there is an earlier owner's.
+        // A segment without frames may have lost its header: other contents are an earlier owner's.
         if found.end == SEGMENT_HEADER_LEN {
             self.see_to_header(log, &found.segment)?;
         }
-        self.remember(&found, homes)?;
-        // Space behind the end may never have been allocated: `fits` sees to it again.
+        let (segment, builder) = (found.segment.id(), &found.builder);
+        let runs = builder.runs().iter().map(|built| built.entry.run_no);
+        self.remember(segment, builder, runs, &mut |run_no, begins| homes.row(run_no, begins))?;
+        // Space behind the end may never have been allocated: `fits` allocates it again.
         let allocated = found.end.next_multiple_of(4096).min(log.extent_size.bytes_u32());
         self.begin(Arc::clone(&found.segment), allocated, log.setup.options.tail_writer);
         (self.tail.offset, self.tail.builder) = (found.end, found.builder);
@@ -140,7 +139,7 @@ impl LogState {
             if !found.torn {
                 return log.seal_tail(self, found.end);
             }
-            // What a truncation marker leaves in front of its end is durable before it (O20).
+            // Everything that a truncation marker keeps is durable before it (O20).
             log.disk.sync()?;
             let seal = self.seal_behind(log, found.seal_at);
             return log.seal_tail(self, seal);
@@ -150,7 +149,7 @@ impl LogState {
     }
 
     /// Where the SEAL frame of a torn segment goes: behind all evidence, which ends at `evidence`.
-    /// Room for the directory was always kept, and allocated, there.
+    /// Room for the directory was always kept and allocated there.
     fn seal_behind(&self, log: &Log, evidence: u32) -> u32 {
         let len = frame_len(self.tail.builder.encoded_len());
         let len = u32::try_from(len).unwrap_or(u32::MAX);
@@ -158,8 +157,8 @@ impl LogState {
         seal.max(self.tail.offset)
     }
 
-    /// Whether a segment of the log is younger than all outputs, also where the manifest was lost.
-    fn is_behind_outputs(&self, segment: &Segment) -> bool {
+    /// Whether a segment of the log is younger than all outputs, even if the manifest was lost.
+    pub(crate) fn is_behind_outputs(&self, segment: &Segment) -> bool {
         let mut outputs = self.catalog.segments().iter().filter(|segment| segment.is_output());
         let end = |output: &Segment| output.read_header(output.sealed()?.seal).ok();
         segment.header().is_ok_and(|header| {
@@ -167,9 +166,9 @@ impl LogState {
         })
     }
 
-    /// Sees to it that the log has a segment to go on in; answers whether the last one is younger
-    /// than all others. Where there is no space for another, what is torn is cleared and not
-    /// closed, so that opening never needs space; but what salvage found stays as it is.
+    /// Prepares a segment in which the log can continue. Returns whether the last segment is
+    /// younger than all others. If there is no space for another segment, torn segments are cleared
+    /// instead of closed, so that opening never needs space; after a salvage they stay as they are.
     fn make_room(
         &mut self,
         log: &Log,
@@ -181,7 +180,7 @@ impl LogState {
         // Runs that begin in the tail are in no other segment.
         let is_youngest = in_order || last.is_none_or(|last| self.is_behind_outputs(&last.segment));
         let is_open = last.is_some_and(|last| last.sealed.is_none() && !last.torn);
-        // An unused segment in front of one that is closed is closed too.
+        // An unused segment before a closed one is closed too.
         if (is_open && is_youngest) || found.last().is_some_and(|found| found.unused) {
             return Ok(is_youngest);
         }
@@ -202,13 +201,12 @@ impl LogState {
         if !any {
             return Err(full);
         }
-        // Segments behind the end are empty durably before the one in which the log ends is closed.
+        // Segments behind the end are durably empty before the one in which the log ends is closed.
         log.disk.sync()?;
         Ok(is_youngest)
     }
 
-    /// Closes the segments behind the one in which the log ends, durably, before that one is
-    /// closed (O14).
+    /// Closes the segments behind the end of the log, durably, before the last one is (O14).
     fn close_beyond(&mut self, log: &Log, found: &mut [Recovered]) -> Result<()> {
         let mut any = false;
         for found in found.iter_mut().filter(|found| found.beyond && !found.unused) {
@@ -219,44 +217,5 @@ impl LogState {
             any = true;
         }
         if any { log.disk.sync() } else { Ok(()) }
-    }
-
-    /// Brings the runs of a scanned segment into memory.
-    fn remember(&mut self, found: &Recovered, homes: &mut Homes) -> Result<()> {
-        for built in found.builder.runs() {
-            let entry = &built.entry;
-            if self.deleted.contains(&entry.run_no) {
-                continue;
-            }
-            if self.active.get(entry.run_no).is_none() {
-                // After a salvage, what is sealed may follow the beginning.
-                let mut run = match homes.row(entry.run_no, entry.created_at.is_some())? {
-                    Some(row) => ActiveRun::from_row(row),
-                    None => {
-                        let (agent, run) = (entry.agent.clone(), entry.run.clone());
-                        let mut new = ActiveRun::new(entry.run_no, agent, run, entry.last_at);
-                        (new.document, new.lost_beginning) = (entry.document, true);
-                        new
-                    }
-                };
-                run.lost_beginning &= entry.created_at.is_none();
-                run.created_at = entry.created_at.unwrap_or(run.created_at);
-                self.active.insert(run);
-            } else if let Some(at) = entry.created_at {
-                // Behind its chunks, or after a salvage behind what is sealed.
-                self.active.begin(entry.run_no, at);
-            }
-            if let Some(run) = self.active.get_mut(entry.run_no) {
-                run.next_seq = run.next_seq.max(entry.next_seq);
-                run.started |= entry.start.is_some();
-            }
-            if entry.end.is_some()
-                && let Some(run) = self.active.get(entry.run_no)
-                && let Some(row) = run.row(found.segment.id(), &found.builder)
-            {
-                self.active.set_status(entry.run_no, row.status);
-            }
-        }
-        Ok(())
     }
 }

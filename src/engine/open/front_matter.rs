@@ -1,6 +1,6 @@
-//! The first steps of opening: header, superblocks, manifest; and whether these can be believed.
+//! The first steps of opening: header, superblocks, manifest; and whether they can be trusted.
 //!
-//! Nothing is written here: a file that is refused stays as it was.
+//! Nothing is written here: a refused file stays unchanged.
 
 use std::borrow::Cow;
 
@@ -24,12 +24,12 @@ use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 /// Manifest areas up to this length are read, not viewed.
 const READ_WHOLE: usize = 1 << 20;
 
-/// What the file says of itself in front of its extents.
+/// The description of the store before its extents.
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) uuid: [u8; 16],
     pub(crate) extent_size: ExtentSize,
-    /// The newest superblock; made up if both are damaged.
+    /// The newest superblock; a substitute if both are damaged.
     pub(crate) superblock: Superblock,
     /// The larger of the durable positions of both slots.
     pub(crate) durable: LogPosition,
@@ -37,16 +37,31 @@ pub(crate) struct Base {
     pub(crate) manifest: ManifestAt,
     /// Where the next snapshot of the manifest goes.
     pub(crate) next: Area,
-    /// The manifest must be written anew before anything is added to it.
+    /// Whether the manifest must be rewritten before a record is added to it.
     pub(crate) rewrite: bool,
+    /// The bytes behind the last whole batch of the current area, without the zeros.
+    pub(crate) behind: Vec<u8>,
 }
 
-/// Reads everything in front of the extents.
-pub(crate) fn read_base(disk: &Disk, report: &mut RecoveryReport) -> Result<Base> {
+/// How the store is opened.
+#[derive(Clone, Copy)]
+pub(crate) struct Access<'a> {
+    /// Whether it is opened for writing, so that unknown optional features are refused.
+    pub(crate) to_write: bool,
+    /// Called before the whole file is searched for segments; an error ends the opening.
+    pub(crate) salvages: &'a dyn Fn() -> Result<()>,
+}
+
+/// Reads everything before the extents.
+pub(crate) fn read_base(
+    disk: &Disk,
+    report: &mut RecoveryReport,
+    access: Access<'_>,
+) -> Result<Base> {
     let len = disk.len()?;
     let header_page = disk.read_padded(0, PAGE_LEN)?;
     let mut slots = read_slots(disk, report)?;
-    let (uuid, extent_size) = identify(&header_page, len, slots.last(), report)?;
+    let (uuid, extent_size) = identify(&header_page, len, slots.last(), report, access.to_write)?;
     let is_other = |block: &mut Superblock| (block.uuid, block.extent_size) != (uuid, extent_size);
     let others = slots.extract_if(.., is_other);
     report.damaged.extend(others.map(|block| Corruption::new(slot_of(&block), Damage::Misplaced)));
@@ -75,14 +90,15 @@ pub(crate) fn read_base(disk: &Disk, report: &mut RecoveryReport) -> Result<Base
         manifest: superblock.manifest,
         next: Area::default(),
         rewrite: false,
+        behind: Vec::new(),
         superblock,
     };
-    read_manifest(disk, newest.is_some(), &mut base, report)?;
+    read_manifest(disk, newest.is_some(), &mut base, report, access)?;
     Ok(base)
 }
 
-/// The superblocks that check, the newer one last.
-fn read_slots(disk: &Disk, report: &mut RecoveryReport) -> Result<Vec<Superblock>> {
+/// The valid superblocks, the newer one last.
+pub(crate) fn read_slots(disk: &Disk, report: &mut RecoveryReport) -> Result<Vec<Superblock>> {
     let mut slots = Vec::new();
     for slot in 0..2u8 {
         let page = disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE_LEN)?;
@@ -97,7 +113,7 @@ fn read_slots(disk: &Disk, report: &mut RecoveryReport) -> Result<Vec<Superblock
         if first.is_newer_than(second) {
             core::mem::swap(first, second);
         }
-        // They are written by turns, so that one follows the other.
+        // The slots are written alternately, so their epochs must be consecutive.
         if first.epoch.0.wrapping_add(1) != second.epoch.0 {
             report.damaged.push(Corruption::new(slot_of(first), Damage::Mismatch));
         }
@@ -105,22 +121,22 @@ fn read_slots(disk: &Disk, report: &mut RecoveryReport) -> Result<Vec<Superblock
     Ok(slots)
 }
 
-/// Where a superblock stands.
+/// The slot of a superblock.
 fn slot_of(block: &Superblock) -> Place {
     Place::Superblock { slot: u8::from(block.epoch.0 % 2 == 1) }
 }
 
 /// The identity of the store, from the header or, if that is damaged, from a superblock.
-fn identify(
+pub(crate) fn identify(
     page: &[u8],
     len: u64,
     known: Option<&Superblock>,
     report: &mut RecoveryReport,
+    to_write: bool,
 ) -> Result<([u8; 16], ExtentSize)> {
     let damage = match StaticHeader::decode(page) {
-        // A store is always opened to be written.
         Ok(header) => match header.optional & !KNOWN_OPTIONAL {
-            0 => return Ok((header.uuid, header.extent_size)),
+            unknown if unknown == 0 || !to_write => return Ok((header.uuid, header.extent_size)),
             unknown => return Err(Error::UnsupportedFeatures { unknown }),
         },
         Err(HeaderFault::Newer { min_reader }) => {
@@ -145,13 +161,14 @@ fn identify(
     }
 }
 
-/// Reads the manifest that the superblock points to. What is missing is looked for in the extents,
-/// and so is everything if the manifest is an old one, since an extent has what came later.
+/// Reads the manifest that the superblock points to. If records are missing, or an extent shows
+/// that the manifest is an old one, the segments are looked for in the extents.
 fn read_manifest(
     disk: &Disk,
     pointed: bool,
     base: &mut Base,
     report: &mut RecoveryReport,
+    access: Access<'_>,
 ) -> Result<()> {
     let at = base.superblock.manifest;
     let damage = match read_current(disk, pointed, base) {
@@ -176,12 +193,13 @@ fn read_manifest(
     }
     report.salvaged = damage.is_some();
     if report.salvaged {
+        (access.salvages)()?;
         base.rewrite = true;
         base.superblock.flags |= FLAG_SALVAGED;
         salvage(disk, base)?;
     }
     base.next = next_area(base).unwrap_or_else(|_| {
-        // What is not the manifest's own must not be written to as if it were.
+        // Extents that are not the manifest's own must not be written as if they were.
         base.extents.uses.retain(|_, used| !matches!(used, Use::Meta { .. }));
         if !Area::FRONT.contains(&current(base)) {
             let generation = base.manifest.generation;
@@ -201,7 +219,7 @@ fn read_current(disk: &Disk, pointed: bool, base: &mut Base) -> Result<AreaConte
         return Err(damaged(Damage::Missing));
     }
     let len = usize::try_from(len).unwrap_or(0);
-    // A first look at a view has the system fetch what is around it: more than most areas are.
+    // Looking at a view makes the system fetch its surroundings, which are larger than most areas.
     let view = if len > READ_WHOLE { disk.map(offset, len, len)? } else { None };
     let bytes = match &view {
         Some(view) => Cow::Borrowed(&**view),
@@ -210,7 +228,7 @@ fn read_current(disk: &Disk, pointed: bool, base: &mut Base) -> Result<AreaConte
     let mut contents = read_area(&bytes, base.uuid, generation).map_err(damaged)?;
     let whole = AREA_HEADER_LEN + usize::try_from(contents.records).unwrap_or(0) * RECORD_LEN;
     base.rewrite = used_len(&bytes) > whole;
-    // A batch of extents that the file does not reach was not synced: as if it were torn.
+    // A batch with extents behind the end of the file was not synced: it counts as torn.
     let (file, size) = (disk.len()?, base.extent_size);
     let first = contents.records - contents.last_batch.len() as u64;
     let is_behind = |change: &Change| match *change {
@@ -225,14 +243,16 @@ fn read_current(disk: &Disk, pointed: bool, base: &mut Base) -> Result<AreaConte
         contents = read_area(before, base.uuid, generation).map_err(damaged)?;
         base.rewrite = true;
     }
+    let whole = AREA_HEADER_LEN + usize::try_from(contents.records).unwrap_or(0) * RECORD_LEN;
+    base.behind = bytes.get(whole..used_len(&bytes)).unwrap_or_default().to_vec();
     Ok(contents)
 }
 
-/// Looks at what stands in the extents that are no sealed segments, and tells of headers that are
-/// missing. Answers whether one has frames of a segment that was set aside after the superblock was
-/// written and that the manifest does not know: then records of the manifest are lost, since a
-/// segment gets frames only once its record is durable (O4). What a sealed segment's extent held
-/// before was retired in front of a superblock that says so.
+/// Checks the extents that are not sealed segments, and reports missing headers. Returns whether
+/// one of them has frames of a segment that is unknown to the manifest and was set aside after the
+/// superblock was written. Then records of the manifest are lost, since a segment gets frames only
+/// once its record is durable (O4). Earlier contents of a sealed segment's extent were retired
+/// before a superblock that says so.
 fn check_heads(
     disk: &Disk,
     base: &mut Base,
@@ -243,7 +263,7 @@ fn check_heads(
     let mut missing = Vec::new();
     base.extents.uses.retain(|&extent, used| {
         let is_sealed = matches!(used, Use::Log { sealed: Some(_), .. });
-        // That the file is too short for what is durable is told by who compares its length.
+        // The check of the length reports a file that is too short for its durable data.
         let is_kept = is_sealed || used.segment() == Some(base.durable.segment);
         let is_there = is_kept || size.offset_of(extent) < len;
         missing.extend((!is_there).then_some(extent));
@@ -289,8 +309,8 @@ fn other_front(base: &Base) -> Area {
     if current(base) == first { second } else { first }
 }
 
-/// The area for the next snapshot. META extents that are not those of the two areas, or of a
-/// current area that is no area of the manifest, are damage.
+/// The area for the next snapshot. It is damage if META extents belong to neither area, or if the
+/// current area is not an area of the manifest.
 fn next_area(base: &Base) -> Decoded<Area> {
     let mut areas = base.extents.areas(base.extent_size)?;
     if !Area::FRONT.contains(&current(base)) && !areas.contains(&current(base)) {

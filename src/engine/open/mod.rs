@@ -1,11 +1,11 @@
-//! Putting a store in order while it is opened.
+//! Recovery: opening a store and putting it in order.
 //!
 //! R0 superblock, R1 manifest ([`front_matter`], [`salvage`]); R2 floor, R3 sealed segments, R4
 //! unsealed ones ([`replay`], by the table in [`decide`]); R5 torn tails are closed, never
-//! overwritten; R6 whether the index can be trusted; R7 everything durable and a new epoch, before
-//! the first acknowledgement.
+//! overwritten; R6 whether the index can be trusted; R7 everything becomes durable and a new epoch
+//! begins, before the first acknowledgement.
 //!
-//! It keeps I3, I6 and I9 (ARCHITECTURE.md).
+//! It maintains I3, I6 and I9 (ARCHITECTURE.md).
 
 pub(crate) mod candidate_segments;
 pub(crate) mod create;
@@ -23,13 +23,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::engine::Engine;
 use crate::engine::checkpoint::IndexSlot;
 use crate::engine::open::finish::finish;
-use crate::engine::open::front_matter::{Base, read_base};
+use crate::engine::open::front_matter::{Access, Base, read_base};
 use crate::engine::open::replay::{RecoveredLog, recover_log};
 use crate::engine::open::salvage::drop_index;
 use crate::engine::setup::Setup;
 use crate::engine::setup::due::Due;
+use crate::engine::setup::health::Monitor;
 use crate::engine::setup::locks::{Rank, Ranked};
-use crate::engine::setup::observer::{Activity, Watch};
+use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::{Options, TailWriter};
 use crate::engine::space::Space;
 use crate::engine::space::allocator::Allocator;
@@ -45,37 +46,48 @@ use crate::engine::values::report::{IndexRecovery, RecoveryReport};
 use crate::engine::write::Log;
 use crate::error::{Error, Result, unless_damaged};
 use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
-use crate::format::map::manifest::Use;
+use crate::format::map::manifest::{SealedAt, Use};
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
 use crate::format::segments::segment::Purpose;
 use crate::format::{DirectoryBuilder, NUMBERS_END};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
 
-/// All segments that the manifest knows, by number.
-struct Known {
-    sealed: Vec<Arc<Segment>>,
-    unsealed: BTreeMap<SegmentId, Arc<Segment>>,
-    retired: Vec<Arc<Segment>>,
+/// All segments in the manifest, by id.
+pub(crate) struct Known {
+    pub(crate) sealed: Vec<Arc<Segment>>,
+    pub(crate) unsealed: BTreeMap<SegmentId, Arc<Segment>>,
+    pub(crate) retired: Vec<Arc<Segment>>,
 }
 
 impl Known {
-    /// The sealed segment of this purpose with the largest number.
-    fn last_sealed(&self, purpose: Purpose) -> Option<&Arc<Segment>> {
+    /// The sealed segment of this purpose with the largest id.
+    pub(crate) fn last_sealed(&self, purpose: Purpose) -> Option<&Arc<Segment>> {
         self.sealed.iter().rev().find(|segment| segment.purpose() == purpose)
     }
 }
 
 /// Opens the store in `disk`.
 pub(crate) fn open(disk: Disk, options: Options, path: Option<PathBuf>) -> Result<Arc<Engine>> {
-    let _watch = Watch::begin(options.observer.as_ref(), Activity::Recovery);
+    let monitor = Arc::new(Monitor::new(&options));
+    disk.witnessed_by(Arc::<Monitor>::clone(&monitor));
+    let recover = || recover(disk, options, path, Arc::clone(&monitor));
+    monitor.watch(Activity::Recovery, recover)
+}
+
+fn recover(
+    disk: Disk,
+    options: Options,
+    path: Option<PathBuf>,
+    monitor: Arc<Monitor>,
+) -> Result<Arc<Engine>> {
     let mut report = RecoveryReport::default();
-    let base = read_base(&disk, &mut report)?;
+    let base = read_base(&disk, &mut report, Access { to_write: true, salvages: &|| Ok(()) })?;
     report.clean = base.superblock.flags & FLAG_CLEAN != 0;
     let boot_id = options.environment.boot();
     report.same_boot = boot_id != [0; 16] && boot_id == base.superblock.boot_id;
-    let known = segments(&disk, &base);
+    let known = segments(&disk, &base, &|_, _, _| None);
     check_length(&disk, &base, &known)?;
-    // R2, as far as it does not depend on frames: what superblocks and SEAL records say.
+    // R2, as far as superblocks and SEAL records determine it without frames.
     let last = known.last_sealed(Purpose::Log);
     let end = last.map(|segment| segment.position(base.extent_size.bytes_u32()));
     let floor = end.unwrap_or_default().max(base.durable);
@@ -93,12 +105,13 @@ pub(crate) fn open(disk: Disk, options: Options, path: Option<PathBuf>) -> Resul
                 None
             }
         };
-        let log = recover_log(&known.unsealed, floor, &mut name_of, &mut report)?;
+        let log = recover_log(&known.unsealed, (floor, false), &mut name_of, &mut report)?;
         if let Some(error) = unread {
-            // Nothing is written yet. Records of which only the name could not be read are there.
+            // Nothing is written yet. Only the name could not be read, so the records are not lost.
             return Err(error);
         }
-        let setup = Arc::new(Setup { options, uuid: base.uuid, extent_size: base.extent_size });
+        let (uuid, extent_size) = (base.uuid, base.extent_size);
+        let setup = Arc::new(Setup { options, monitor, uuid, extent_size });
         let (mut engine, log) = build(disk, setup, path, base, known, catalog, log, &mut report)?;
         finish(&engine, log, &mut report)?;
         engine.report = report;
@@ -106,8 +119,14 @@ pub(crate) fn open(disk: Disk, options: Options, path: Option<PathBuf>) -> Resul
     })
 }
 
-/// The segments as the manifest has them. Retired ones keep their place until they are freed.
-fn segments(disk: &Disk, base: &Base) -> Known {
+/// The segments in the manifest. Retired ones keep their place until they are freed.
+///
+/// `reuse` returns a known sealed segment with this place, key and seal.
+pub(crate) fn segments(
+    disk: &Disk,
+    base: &Base,
+    reuse: &dyn Fn(ExtentNo, SegmentKey, SealedAt) -> Option<Arc<Segment>>,
+) -> Known {
     let mut known = Known { sealed: Vec::new(), unsealed: BTreeMap::new(), retired: Vec::new() };
     let new = |extent, key, purpose| {
         Arc::new(Segment::new(disk.clone(), base.extent_size, extent, key, purpose))
@@ -116,14 +135,19 @@ fn segments(disk: &Disk, base: &Base) -> Known {
     for (&extent, used) in &base.extents.uses {
         match *used {
             Use::Log { segment, salt, purpose, sealed: at } => {
-                let found = new(extent, SegmentKey { id: segment, salt }, purpose);
+                let key = SegmentKey { id: segment, salt };
+                if let Some(found) = at.and_then(|at| reuse(extent, key, at)) {
+                    sealed.insert(segment, found);
+                    continue;
+                }
+                let found = new(extent, key, purpose);
                 match at {
                     Some(at) => {
                         found.seal(at);
                         found.note(Mark::Durable);
                         sealed.insert(segment, found);
                     }
-                    // A compaction that never counted: what it copied is where it was.
+                    // An output that never counted: the originals of its copies are still there.
                     None if purpose == Purpose::Output => known.retired.push(found),
                     None => {
                         known.unsealed.insert(segment, found);
@@ -140,8 +164,8 @@ fn segments(disk: &Disk, base: &Base) -> Known {
     known
 }
 
-/// Refuses a file that ends before what it says is durable.
-fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
+/// Refuses a file that ends before its durable data.
+pub(crate) fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
     let len = disk.len()?;
     let sealed = known.sealed.iter().filter_map(|segment| {
         let seal = u64::from(segment.sealed()?.seal);
@@ -156,7 +180,7 @@ fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
     }
 }
 
-/// The engine as recovery found it; nothing was written yet.
+/// The engine as recovery found it, before anything is written.
 #[expect(clippy::too_many_arguments, reason = "the parts of a store, put together once")]
 fn build(
     disk: Disk,
@@ -185,7 +209,7 @@ fn build(
     };
     let (uuid, extent_size, len) = (base.uuid, base.extent_size, disk.len()?);
     let (extents, at, next) = (base.extents.clone(), base.manifest, base.next);
-    // The free extents within the file: those of a store that was killed may have blocks.
+    // The free extents within the file may have blocks if the store was killed.
     let is_within = |extent: &ExtentNo| extent_size.offset_of(*extent) < len;
     let freed: BTreeSet<ExtentNo> = extents.free().take_while(is_within).collect();
     let allocator = Allocator {
@@ -214,8 +238,8 @@ fn build(
     Ok((engine, log))
 }
 
-/// Writes again what counts and may not be durable (O19). With `rewrite` the manifest moves, before
-/// anything is added to it: what follows its last whole batch is not to be trusted.
+/// Writes data again that counts and may not be durable (O19). With `rewrite` the manifest moves
+/// before anything is added to it: what follows its last whole batch cannot be trusted.
 fn write_again(log: &Log, recovered: &RecoveredLog, rewrite: bool) -> Result<()> {
     let mut allocator = log.space.allocator.lock();
     if rewrite {
@@ -228,8 +252,8 @@ fn write_again(log: &Log, recovered: &RecoveredLog, rewrite: bool) -> Result<()>
     if rewrite { allocator.commit(&[]) } else { Ok(()) }
 }
 
-/// The state as recovery begins: the catalog, and a tail that is nowhere yet.
-fn first_state(
+/// The state at the beginning of recovery: the catalog, and a tail without a place.
+pub(crate) fn first_state(
     disk: &Disk,
     (base, writer): (&Base, TailWriter),
     known: Known,
@@ -294,12 +318,12 @@ fn unused_numbers(
     Ok((next_segment, run_no, lsn.min(Lsn(NUMBERS_END))))
 }
 
-/// Fewer directories are checked sooner than a thread begins.
+/// Checking fewer directories takes less time than starting a thread.
 const WORTH_A_THREAD: usize = 32;
 
-/// Does `work`, and checks directories meanwhile, on another thread if there are many: a lookup of
-/// a run while the index is not open needs all of them. A directory that was checked is kept, so
-/// that this changes nothing but when.
+/// Does `work` while directories are checked, on another thread if there are many: a lookup of a
+/// run while the index is not open needs all of them. Checked directories are kept, so this changes
+/// only the time.
 fn checking_ahead<R>(segments: &[Arc<Segment>], work: impl FnOnce() -> R) -> R {
     if segments.len() < WORTH_A_THREAD {
         return work();
@@ -308,12 +332,12 @@ fn checking_ahead<R>(segments: &[Arc<Segment>], work: impl FnOnce() -> R) -> R {
     std::thread::scope(|scope| {
         let check = || {
             for segment in segments.iter().take_while(|_| !over.load(Ordering::Relaxed)) {
-                // Who needs it is told what is wrong with it.
+                // An error is returned to the caller that needs the directory.
                 let _ = segment.directory();
             }
         };
         let thread = std::thread::Builder::new().name("runlog-check".to_owned());
-        // Without the thread it takes longer, and nothing else.
+        // Without the thread it only takes longer.
         let _ = thread.spawn_scoped(scope, check);
         let done = work();
         over.store(true, Ordering::Relaxed);

@@ -1,6 +1,7 @@
-//! The log's part of recovery: which frames of the unsealed segments count.
+//! Replaying the log: which frames of the unsealed segments count.
 
 use core::ops::Range;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,29 +20,30 @@ use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, FrameKind};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId};
 
-/// How an unsealed segment was found.
+/// An unsealed segment as recovery found it.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) segment: Arc<Segment>,
     pub(crate) builder: DirectoryBuilder,
-    /// The frames that count end here.
+    /// The end of the frames that count.
     pub(crate) end: u32,
-    /// A SEAL frame closes it.
+    /// Its SEAL frame, if it has one.
     pub(crate) sealed: Option<SealedAt>,
-    /// Something is behind the end, so that nothing may be appended to it.
+    /// Whether something is behind the end, so that nothing may be appended to the segment.
     pub(crate) torn: bool,
-    /// What is behind the end and is not zero, piece by piece.
+    /// The ranges behind the end that are not zero.
     pub(crate) behind: Vec<Range<u32>>,
-    /// A SEAL frame that closes it now goes here, behind all evidence. One that does not count is
-    /// none: it took the room for the directory, and within it another one would not be found.
+    /// Where a SEAL frame would close the segment now, behind all evidence. A SEAL frame that does
+    /// not count is not evidence: it took the room for the directory, and another one within it
+    /// would not be found.
     pub(crate) seal_at: u32,
-    /// It has no frames at all.
+    /// Whether it has no frames at all.
     pub(crate) unused: bool,
-    /// The log ended in a segment in front of it.
+    /// Whether the log ended in a segment before it.
     pub(crate) beyond: bool,
 }
 
-/// What the unsealed segments give together.
+/// The result for all unsealed segments.
 #[derive(Debug, Default)]
 pub(crate) struct RecoveredLog {
     pub(crate) segments: Vec<Recovered>,
@@ -52,9 +54,9 @@ pub(crate) struct RecoveredLog {
 }
 
 impl Recovered {
-    /// Overwrites what is behind the end with zeros, so that the segment can be gone on with where
-    /// there is no space for another. From the last piece to the first: a crash in between never
-    /// leaves a valid frame behind one that is gone. What lies below the floor stays as it is.
+    /// Overwrites everything behind the end with zeros, so that the log can continue in the segment
+    /// if there is no space for another. From the last range to the first: so a crash never leaves
+    /// a valid frame behind one that is gone. Nothing below the floor is changed.
     pub(crate) fn clear(&mut self, disk: &Disk, floor: LogPosition) -> Result<bool> {
         if self.sealed.is_some() || self.segment.position(self.end) < floor {
             return Ok(false);
@@ -66,8 +68,8 @@ impl Recovered {
         Ok(true)
     }
 
-    /// Writes again what counts of the segment and is not in front of the floor (O19): its header,
-    /// its frames, its SEAL frame.
+    /// Writes the parts of the segment again that count and are not in front of the floor (O19):
+    /// its header, its frames, its SEAL frame.
     pub(crate) fn write_again(&self, disk: &Disk, floor: LogPosition) -> Result<()> {
         let segment = &self.segment;
         let start = if floor > segment.position(0) { floor.offset } else { 0 };
@@ -89,16 +91,32 @@ impl Recovered {
     }
 }
 
-/// One segment, cut into pieces.
-struct Cut {
-    segment: Arc<Segment>,
+/// A segment, cut into items.
+struct Cut<'a> {
+    segment: &'a Arc<Segment>,
+    /// Read only once, since a process that only reads may find other bytes the next time.
+    extent: Cow<'a, [u8]>,
     items: Vec<Item>,
 }
 
-/// Reads the unsealed segments, in the order of the log.
+impl Cut<'_> {
+    /// Leaves out what is not in front of the floor, as if nothing had been written there.
+    fn end_at(&mut self, floor: LogPosition) {
+        self.items.retain(|item| self.segment.position(item.offset()) < floor);
+        let from = match self.items.last() {
+            Some(Item::Frame(lexed)) => lexed.end(),
+            Some(Item::Gap { .. }) => return,
+            None => SEGMENT_HEADER_LEN,
+        };
+        self.items.push(Item::Gap { from, to: None, blank: true });
+    }
+}
+
+/// Reads the unsealed segments, in the order of the log. With `durable_only` what is not in front
+/// of the floor is left out.
 pub(crate) fn recover_log(
     unsealed: &BTreeMap<SegmentId, Arc<Segment>>,
-    floor: LogPosition,
+    (floor, durable_only): (LogPosition, bool),
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
     report: &mut RecoveryReport,
 ) -> Result<RecoveredLog> {
@@ -109,16 +127,21 @@ pub(crate) fn recover_log(
         let items = lex_up_to(&extent, segment.frames(), end);
         for Lexed { header, .. } in items.iter().filter_map(Item::frame) {
             log.floor = log.floor.max(header.durable);
-            // Numbers of frames that do not count are not used again either.
+            // Numbers of frames that do not count are not reused either.
             log.next_lsn = log.next_lsn.max(Lsn(header.lsn.0.saturating_add(1)));
             log.next_run_no = log.next_run_no.max(RunNo(header.run_no.0.saturating_add(1)));
         }
-        cuts.push(Cut { segment: Arc::clone(segment), items });
+        cuts.push(Cut { segment, extent, items });
+    }
+    if durable_only {
+        for cut in &mut cuts {
+            cut.end_at(log.floor);
+        }
     }
     report.same_boot &= is_left_by_a_kill(&cuts, log.floor);
     let mut ended = false;
     for cut in &cuts {
-        let recovered = recover_segment(cut, log.floor, &mut ended, name_of, report)?;
+        let recovered = recover_segment(cut, log.floor, &mut ended, name_of, report);
         log.segments.push(recovered);
     }
     Ok(log)
@@ -128,10 +151,10 @@ fn is_seal(item: &Item) -> bool {
     item.frame().is_some_and(|lexed| lexed.header.kind == FrameKind::Seal)
 }
 
-/// Whether a kill can have left what there is: the last frame torn, one hole that is damage, and a
-/// SEAL frame in each segment but the last. Else the page cache did not survive, whatever the boot
-/// id says (R4).
-fn is_left_by_a_kill(cuts: &[Cut], floor: LogPosition) -> bool {
+/// Whether a kill can have left these segments: the last frame torn, at most one hole, which is
+/// damage, and a SEAL frame in each segment but the last. Otherwise the page cache did not survive,
+/// whatever the boot id says (R4).
+fn is_left_by_a_kill(cuts: &[Cut<'_>], floor: LogPosition) -> bool {
     let Some(last) = cuts.iter().rposition(|cut| cut.items.iter().any(Item::is_valid)) else {
         return true;
     };
@@ -144,7 +167,7 @@ fn is_left_by_a_kill(cuts: &[Cut], floor: LogPosition) -> bool {
         if closed.is_none() && number < last {
             return false;
         }
-        // Behind a SEAL frame that a kill left there are frames only if all of it was written.
+        // After a kill, frames follow a SEAL frame only if all of it was written.
         let sealed = closed.map(|seal| seal + usize::from(number < last));
         let end = sealed.or_else(|| cut.items.iter().rposition(Item::is_valid)).unwrap_or(0);
         let above = |item: &&Item| cut.segment.position(item.offset()) >= floor;
@@ -156,7 +179,7 @@ fn is_left_by_a_kill(cuts: &[Cut], floor: LogPosition) -> bool {
 
 /// Walks one segment.
 struct Walk<'a> {
-    cut: &'a Cut,
+    cut: &'a Cut<'a>,
     extent: &'a [u8],
     floor: LogPosition,
     report: &'a mut RecoveryReport,
@@ -165,22 +188,22 @@ struct Walk<'a> {
     sealed: Option<SealedAt>,
     torn: bool,
     orphans: u64,
-    /// What is missing in gaps, and the names of runs; once a gap was met.
+    /// The missing records in gaps, and the names of runs; set at the first gap.
     missing: Option<(Missing, Names)>,
 }
 
 fn recover_segment(
-    cut: &Cut,
+    cut: &Cut<'_>,
     floor: LogPosition,
     ended: &mut bool,
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
     report: &mut RecoveryReport,
-) -> Result<Recovered> {
-    let extent = cut.segment.read_all()?;
+) -> Recovered {
+    let extent = &*cut.extent;
     let beyond = *ended;
     let mut walk = Walk {
         cut,
-        extent: &extent,
+        extent,
         floor,
         report,
         frames: Vec::new(),
@@ -202,7 +225,7 @@ fn recover_segment(
         let at = cut.segment.position(walk.end);
         walk.report.torn.push(TornTail { at, orphans: walk.orphans });
     }
-    // In a sealed segment all batches are whole: what was open when it was closed was left out.
+    // In a sealed segment all batches are whole: recovery left out an open one when it closed it.
     let whole = match floor.segment.cmp(&cut.segment.id()) {
         _ if walk.sealed.is_some() => u32::MAX,
         core::cmp::Ordering::Less => 0,
@@ -210,21 +233,21 @@ fn recover_segment(
         core::cmp::Ordering::Greater => u32::MAX,
     };
     let open_batch = walk.drop_open_batch(whole);
-    let replayed = replay(&extent, &walk.frames, whole, name_of);
+    let replayed = replay(extent, &walk.frames, whole, name_of);
     walk.report.damaged.extend(replayed.damaged);
     walk.report.frames += walk.frames.len() as u64;
     walk.report.scanned_segments += 1;
-    // A frame of which the end was not stored reaches as far as its header says.
+    // A frame whose end was not stored extends as far as its header says.
     let written = match cut.items.last() {
         Some(Item::Gap { from, blank: false, .. }) => {
-            let data = extent.get(..cut.segment.data_end()).unwrap_or(&extent);
+            let data = extent.get(..cut.segment.data_end()).unwrap_or(extent);
             let written = used_len(data).next_multiple_of(FRAME_ALIGN);
             u32::try_from(written).unwrap_or(u32::MAX).max(*from)
         }
         last => last.map_or(SEGMENT_HEADER_LEN, Item::offset),
     };
-    Ok(Recovered {
-        segment: Arc::clone(&cut.segment),
+    Recovered {
+        segment: Arc::clone(cut.segment),
         builder: replayed.builder,
         behind: behind(&cut.items, walk.end, written),
         seal_at: cut.items.iter().find(|item| is_seal(item)).map_or(written, Item::offset),
@@ -233,10 +256,10 @@ fn recover_segment(
         torn: walk.torn || walk.orphans > 0 || open_batch,
         unused: matches!(cut.items.as_slice(), [Item::Gap { to: None, blank: true, .. }]),
         beyond,
-    })
+    }
 }
 
-/// What is behind the end and is not zero, piece by piece.
+/// The ranges behind the end that are not zero.
 fn behind(items: &[Item], end: u32, written: u32) -> Vec<Range<u32>> {
     let starts = items.iter().map(Item::offset);
     let ends = starts.clone().skip(1).chain([written]);
@@ -276,13 +299,13 @@ impl Walk<'_> {
                     *ended = true;
                 }
                 Action::Orphan => self.orphans += 1,
-                // Nothing may be written over it: it would look like a torn tail behind that.
+                // Nothing may be appended before it: it would look like a torn tail behind that.
                 Action::Ignore => self.torn |= !matches!(item, Item::Gap { blank: true, .. }),
             }
         }
     }
 
-    /// Takes a frame; answers whether it is a SEAL frame, which closes the segment.
+    /// Takes a frame; returns whether it is a SEAL frame, which closes the segment.
     fn accept(&mut self, item: &Item) -> bool {
         let Some(lexed) = item.frame() else { return false };
         if is_seal(item) {
@@ -309,8 +332,8 @@ impl Walk<'_> {
         });
     }
 
-    /// Ends the segment in front of a batch whose COMMIT never came; answers whether there was one.
-    /// What is in front of `whole` was written whole.
+    /// Ends the segment before a batch without a COMMIT; returns whether there was one. Batches in
+    /// front of `whole` were written completely.
     fn drop_open_batch(&mut self, whole: u32) -> bool {
         let end = self.end;
         let is_open = |lexed: &mut Lexed| {
@@ -322,23 +345,22 @@ impl Walk<'_> {
         self.end < end
     }
 
-    /// Bytes that are no frame, with frames behind them that count.
+    /// Reports bytes that are not a frame and are followed by frames that count.
     fn skip(&mut self, item: &Item, durable: bool) {
         let damage = if durable { Damage::Missing } else { Damage::Truncated };
         let place = Place::Frame(self.cut.segment.position(item.offset()));
-        let mut corruption = Corruption::new(place, damage);
         let (items, extent) = (&self.cut.items, self.extent);
         let (missing, names) = self.missing.get_or_insert_with(|| {
             (missing_in(items.iter()), names(extent, &frames_below(items, u32::MAX)))
         });
-        if let Some((run_no, seq)) = missing.get(&item.offset()) {
-            corruption.run = names.get(run_no).map(|(_, run)| run.clone());
-            corruption.seq = Some(*seq);
-        }
-        self.report.damaged.push(corruption);
+        let (name, seq) = match missing.get(&item.offset()) {
+            Some((run_no, seq)) => (names.get(run_no), Some(*seq)),
+            None => (None, None),
+        };
+        self.report.damaged.push(Corruption::new(place, damage).of_named(name).at(seq));
     }
 
-    /// The frames that count end at this item.
+    /// Ends the frames that count at this item.
     fn end_at(&mut self, item: &Item, durable: bool) {
         self.end = self.end.max(item.offset());
         self.torn = !matches!(item, Item::Gap { to: None, blank: true, .. });

@@ -1,5 +1,5 @@
-//! Which segments there are, by what is in the extents: for when the manifest cannot be believed.
-//! Section 20 of FORMAT.md has the rules (R1), and the reasons for them.
+//! Finding the segments by the contents of the extents, if the manifest cannot be trusted. Section
+//! 20 of FORMAT.md has the rules (R1) and their reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,7 @@ use crate::format::map::manifest::{Change, Extents, SealedAt, Use};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::types::{ExtentNo, SegmentId};
 
-/// Takes over every segment of this store that the manifest lost, and lets go of those that it has
-/// and that are gone.
+/// Adds every segment of this store that the manifest lost, and removes those that are gone.
 pub(crate) fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
     drop_index(&mut base.extents);
     let newest = base.extents.uses.values().filter_map(Use::segment).max();
@@ -61,9 +60,9 @@ pub(crate) fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
     salvage_outputs(disk, base, known, outputs)
 }
 
-/// Of the segments with one number, those that may count. Without a frame none does: a segment that
-/// could not be set aside has left its header, and its number was given out again. That one may be
-/// gone by now, and what replaced it must not take the header for it.
+/// The segments with one id that may count. A segment without frames does not count: if setting a
+/// segment aside failed, its header remains while its id was given out again. The other segment
+/// with the id may be gone by now, and its replacements must not take this header for it.
 fn that_count(
     disk: &Disk,
     base: &Base,
@@ -75,7 +74,7 @@ fn that_count(
             used.push(rival);
         }
     }
-    // Of one purpose, of which only outputs tell by themselves which of them is whole.
+    // All have one purpose. Outputs themselves show which of them is whole.
     if let Some(of_log) = used.iter().position(|(_, header)| header.purpose == Purpose::Log) {
         used = vec![used.swap_remove(of_log)];
     }
@@ -86,7 +85,7 @@ fn that_count(
 fn has_frames(disk: &Disk, base: &Base, extent: ExtentNo, key: SegmentKey) -> Result<bool> {
     let at = base.extent_size.offset_of(extent);
     let all = usize::try_from(base.extent_size.bytes()).unwrap_or(usize::MAX);
-    // The first page tells, unless it is damaged or has none.
+    // The first page shows it, unless it is damaged or has no frame.
     for len in [PAGE_LEN, all] {
         let bytes = disk.read_padded(at, len)?;
         if next_frame(&bytes, &FrameCheck::new(key), 0).is_some() {
@@ -96,8 +95,8 @@ fn has_frames(disk: &Disk, base: &Base, extent: ExtentNo, key: SegmentKey) -> Re
     Ok(false)
 }
 
-/// Whether an extent has another owner by now than the manifest says, or none. `newest` is the
-/// last segment that the manifest knows: what came to the extent later has a larger number.
+/// Whether an extent has another owner than in the manifest, or none. `newest` is the last segment
+/// in the manifest: later owners have larger ids.
 fn is_gone(
     disk: &Disk,
     base: &Base,
@@ -105,7 +104,7 @@ fn is_gone(
     newest: Option<SegmentId>,
 ) -> Result<bool> {
     let at = base.extent_size.offset_of(extent);
-    // What was freed later may have been cut off.
+    // An extent that was freed later may have been cut off.
     if at.saturating_add(SEGMENT_HEADER_LEN.into()) > disk.len()? {
         return Ok(true);
     }
@@ -122,7 +121,7 @@ fn is_gone(
     })
 }
 
-/// Decides which outputs of compactions count, and retires what they replace.
+/// Decides which outputs of compactions count, and retires the segments that they replace.
 fn salvage_outputs(
     disk: &Disk,
     base: &mut Base,
@@ -135,7 +134,7 @@ fn salvage_outputs(
         let segment = Segment::new(disk.clone(), base.extent_size, extent, key, Purpose::Output);
         found.push((extent, key, read_output(&segment)?));
     }
-    // What an output replaces was there before it. Of several with one number at most one is whole.
+    // The victims of an output are older. Of several with one id at most one is whole.
     let doubt = |it: &Option<Output>| it.as_ref().map_or(2, |it| u8::from(!it.is_whole));
     found.sort_by_key(|(_, key, output)| (key.id, doubt(output)));
     let (groups, mut taken) = (Groups::of(&found), known.clone());
@@ -163,8 +162,8 @@ fn salvage_outputs(
     Ok(())
 }
 
-/// Of each compaction of which an output is whole, by group and victims: so many outputs it has at
-/// least that are not behind its last one.
+/// For each compaction with a whole output, by group and victims: a number above the ordinals of
+/// its other outputs.
 struct Groups<'a>(BTreeMap<(SegmentId, &'a [SegmentId]), u32>);
 
 impl<'a> Groups<'a> {
@@ -179,9 +178,9 @@ impl<'a> Groups<'a> {
         Self(groups)
     }
 
-    /// Whether an output counts. One that is not whole was damaged since, or was not finished and
-    /// must not take the place of what is left: another one of its group tells, or that all is
-    /// gone.
+    /// Whether an output counts. An output that is not whole was damaged later, or was not finished
+    /// and must not replace the remaining victims. Another output of its group decides, or that all
+    /// victims are gone.
     fn counts(&self, output: &Output, known: &BTreeSet<SegmentId>) -> bool {
         let Origin { group, victims, ordinal, .. } = &output.origin;
         let is_gone = |victim: &SegmentId| !known.contains(victim);
@@ -202,16 +201,16 @@ fn retire_all(base: &mut Base, victims: &BTreeSet<SegmentId>) -> Result<()> {
     Ok(())
 }
 
-/// What an output says of itself.
+/// The description in an output.
 struct Output {
     at: SealedAt,
     origin: Origin,
-    /// Its directory is whole. If it is not, the output was not finished, or was damaged since.
+    /// Whether its directory is whole. If not, the output was not finished or was damaged later.
     is_whole: bool,
 }
 
-/// An output, if its origin is there. Without a SEAL frame it ends behind its last frame, and its
-/// directory is made anew from its frames.
+/// An output, if its ORIGIN is whole. Without a SEAL frame it ends behind its last frame, and its
+/// directory is rebuilt from its frames.
 fn read_output(segment: &Segment) -> Result<Option<Output>> {
     let extent = segment.read_all()?;
     let items = lex(&extent, segment.frames());

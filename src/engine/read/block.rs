@@ -1,11 +1,12 @@
-//! Reading what is compressed: the records of blocks, and chunks of large records. A trace has one
-//! block open at a time, in a buffer that the next one reuses unless a record of it is kept.
+//! Reading compressed data: the records of blocks, and chunks of large records. A trace has one
+//! block open at a time, in a buffer that the next block reuses unless a record of it is kept.
 
 use std::sync::Arc;
 
 use crate::engine::read::cursor::Spot;
+use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::run_slice::RunSlice;
-use crate::engine::state::segment::{CheckedFrame, Segment};
+use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frames::block::{
     BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_CHUNK_RAW, MAX_RECORD, seq_in, unpack_chunk,
@@ -15,7 +16,7 @@ use crate::format::frames::frame::{Chunks, FLAG_COMPRESSED};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::Seq;
 
-/// The block that a trace reads.
+/// The block that a trace is reading.
 #[derive(Debug, Default)]
 pub(crate) struct OpenBlock {
     /// Where its first record is.
@@ -26,15 +27,14 @@ pub(crate) struct OpenBlock {
 }
 
 impl OpenBlock {
-    /// The place of a record in this block, if it is in it.
+    /// The index of a record in this block; `None` if the record is not in it.
     #[inline]
     pub(crate) fn rank(&self, spot: Spot) -> Option<u32> {
         let rank = spot.index.checked_sub(self.first.index)?;
         (spot.part == self.first.part && (rank as usize) < self.rows.len()).then_some(rank)
     }
 
-    /// Opens the block in a frame that was checked, and answers the record of the part that is at
-    /// `spot`, which is in it.
+    /// Opens the block in a checked frame, and returns its record at `spot`.
     #[cold]
     pub(crate) fn open(
         &mut self,
@@ -68,8 +68,8 @@ impl OpenBlock {
         self.record(&part.segment, index - first)
     }
 
-    /// Checks a record of this block. What stands for its frame has the type of a block, and in
-    /// `extra` where its bytes start.
+    /// Checks a record of this block. The returned frame has the kind of a block, and in `extra`
+    /// the offset of the record's bytes.
     #[inline]
     pub(crate) fn record(&self, segment: &Segment, rank: u32) -> Result<CheckedFrame> {
         let Some((block, row)) = self.block.as_ref().zip(self.rows.get(rank as usize)) else {
@@ -89,14 +89,13 @@ impl OpenBlock {
         rest.get(..header.payload_len as usize).unwrap_or_default()
     }
 
-    /// All bytes of the block, for those who keep a record of it.
+    /// All bytes of the block, for records that are kept.
     pub(crate) fn raw(&self) -> &Arc<Vec<u8>> {
         &self.raw
     }
 }
 
-/// The kind and the payload of a record that lies in chunks, which are all in these parts of its
-/// run.
+/// The kind and the payload of a record in chunks. These slices of its run have all of the chunks.
 pub(crate) fn gather_chunks(
     parts: &[RunSlice],
     header: &FrameHeader,
@@ -112,7 +111,7 @@ pub(crate) fn gather_chunks(
     }
     let row = find_row(parts, header, Chunks::decode(said).map_err(wrong)?)?;
     let whole = name.len() + header.extra as usize;
-    // What the frame says is believed as far as there are chunks for it.
+    // Limits the length in the frame to what the chunks can contain.
     let most = row.iter().map(|(_, chunk)| match chunk.flags & FLAG_COMPRESSED {
         0 => chunk.payload_len as usize,
         _ => MAX_CHUNK_RAW as usize,
@@ -135,7 +134,7 @@ pub(crate) fn gather_chunks(
     if bytes.len() == whole { Ok(bytes) } else { Err(wrong(Damage::Mismatch)) }
 }
 
-/// The chunks of a record: the first by its order, the others behind it.
+/// The chunks of a record: finds the first by its order, and the others behind it.
 fn find_row<'p>(
     parts: &'p [RunSlice],
     record: &FrameHeader,
@@ -167,15 +166,15 @@ fn find_row<'p>(
     Ok(row)
 }
 
-/// The error of one record of the block at `offset`.
+/// The error for one record of the block at `offset`.
 #[cold]
 fn damaged_record(segment: &Segment, offset: u32, seq: Seq, damage: Damage) -> Error {
     let place = Place::Frame(segment.position(offset));
-    Error::Corrupt(Corruption { place, damage, run: None, seq: Some(seq) })
+    Error::Corrupt(Corruption::new(place, damage).at(Some(seq)))
 }
 
 impl Unreadable {
-    /// The error of compressed bytes; `damaged` says where they are.
+    /// The error for compressed bytes; `damaged` adds their place.
     fn tell(self, damaged: impl FnOnce(Damage) -> Error) -> Error {
         match self {
             Self::Damaged(damage) => damaged(damage),
@@ -184,8 +183,8 @@ impl Unreadable {
     }
 }
 
-/// Everything that is wrong within a frame of which the payload checks: of a block each record that
-/// cannot be read. A build without the codec checks what is not compressed.
+/// All damage within a frame with a valid payload: for a block, each record that cannot be read. A
+/// build without the codec checks only what is not compressed.
 pub(crate) fn inner_damage(header: &FrameHeader, payload: &[u8]) -> Vec<(Option<Seq>, Damage)> {
     let (mut raw, mut rows) = (Vec::new(), Vec::new());
     let opened = match header.kind {
@@ -212,7 +211,7 @@ pub(crate) fn inner_damage(header: &FrameHeader, payload: &[u8]) -> Vec<(Option<
     }
 }
 
-/// Damage that costs all records of a block.
+/// Damage that affects all records of a block.
 pub(crate) fn each_record(
     block: &FrameHeader,
     damage: Damage,
@@ -246,7 +245,7 @@ mod tests {
         format!("{run} {record} again ").bytes().cycle().take(len).collect()
     }
 
-    /// Runs that have ended and are compressed, and one that goes on.
+    /// Ended, compressed runs, and one in progress.
     fn compressed() -> Arc<MemoryStorage> {
         let storage = Arc::new(MemoryStorage::new());
         let log = zstd().create_storage(storage.clone()).unwrap();
@@ -286,13 +285,13 @@ mod tests {
         absent::during(|| {
             assert_needs_feature(&zstd().open_storage(storage.clone()).unwrap_err());
             let log = options().open_storage(storage.clone()).unwrap();
-            assert_eq!(log.all_runs(None, 100).unwrap().runs.len(), RUNS + 1);
+            assert_eq!(log.list_runs(&crate::RunQuery::new()).unwrap().runs.len(), RUNS + 1);
             for run in 0..RUNS {
                 let id = format!("run-{run}");
                 let summary = log.run(&id).unwrap();
                 assert_eq!(summary.records, 40);
                 assert_eq!(summary.bytes, 39 * 500 + 30_000);
-                assert_eq!(&*log.metadata(&id).unwrap().unwrap().1, b"metadata");
+                assert_eq!(log.metadata(&id).unwrap().unwrap().payload(), b"metadata");
                 let mut items = 0;
                 for item in log.trace(&id).unwrap() {
                     items += 1;
@@ -331,7 +330,7 @@ mod tests {
         for (one, two) in kept.iter().zip(&again) {
             assert_eq!(one.payload(), two.payload());
         }
-        // One behind the other, without a copy of each.
+        // Adjacent, without a copy of each.
         let place = |at: usize| kept[at].payload().as_ptr() as usize;
         assert_eq!(place(1) - place(0), 500);
         assert_eq!(place(10) - place(9), 500);

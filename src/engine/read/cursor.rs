@@ -1,25 +1,23 @@
-//! Walking the records of a run that is ready to be read: which is due next from either end, and
-//! whether it is whole.
+//! Walking the records of an opened run from either end, and checking each record.
 //!
-//! Most records lie in one piece of a mapped file and are as they should be. Those are answered at
-//! a glance ([`Walk::glance`]); whatever else there is takes steps ([`Walk::step`]), which check
-//! the same and say what is wrong.
+//! Most records are contiguous in a mapped file and undamaged. [`Walk::glance`] returns these
+//! quickly. [`Walk::step`] handles all others: it makes the same checks and says what is wrong.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::read::block::{OpenBlock, gather_chunks};
 use crate::engine::read::record::{Record, RecordView};
+use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::payload::{Lent, Payload};
 use crate::engine::state::run_slice::{Offsets, Opened, RunSlice};
-use crate::engine::state::segment::CheckedFrame;
-use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::error::{Damage, Error, Place, Result};
 use crate::format::frames::frame::FLAG_CHUNKS;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{RunNo, Seq};
 
 impl Opened {
-    /// Has the first bytes fetched that a walk from the front reads.
+    /// Prefetches the first bytes that a walk from the front reads.
     pub(crate) fn foresee(&self) {
         if let Some(part) = self.parts.first()
             && let Offsets::Listed(offsets) = &part.offsets
@@ -40,41 +38,34 @@ impl Opened {
         Ok(Spot { part: self.parts.len(), index: 0 })
     }
 
-    /// The error with the run and the sequence, where it does not say them itself.
+    /// Adds the run and the sequence to an error that lacks them.
     #[cold]
     fn named(&self, error: Error, seq: Option<Seq>) -> Error {
-        match error {
-            Error::Corrupt(mut corruption) => {
-                corruption.run.get_or_insert_with(|| self.run.clone());
-                corruption.seq = corruption.seq.or(seq);
-                Error::Corrupt(corruption)
-            }
-            other => other,
-        }
+        error.naming(&self.agent, &self.run, seq)
     }
 
-    /// The kind and the payload of a record that lies in chunks.
+    /// The kind and the payload of a record in chunks.
     #[cold]
     fn gather(&self, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
         let gathered = gather_chunks(&self.parts, header, stored);
         gathered.map_err(|error| self.named(error, Some(header.seq)))
     }
 
-    /// An item for what a directory does not list as it should.
+    /// The item for records that a directory does not list correctly.
     fn unlisted(&self, part: &RunSlice, seq: Option<Seq>, damage: Damage) -> Error {
         let place = Place::Directory { segment: part.segment.id() };
-        Error::Corrupt(Corruption { place, damage, run: Some(self.run.clone()), seq })
+        self.named(Error::corrupt(place, damage), seq)
     }
 }
 
-/// A place between records: the part, and the record within it.
+/// A place between records: the slice, and the index of a record in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Spot {
     pub(crate) part: usize,
     pub(crate) index: u32,
 }
 
-/// A record as a list has it.
+/// A record as a slice lists it.
 #[derive(Clone, Copy)]
 struct Listed<'o> {
     opened: &'o Opened,
@@ -82,13 +73,13 @@ struct Listed<'o> {
     spot: Spot,
 }
 
-/// How many records further on the bytes are fetched already.
+/// How many records ahead bytes are prefetched.
 const AHEAD: u32 = 3;
 
-/// Records that start within so many bytes of one another are read as one stream.
+/// Records that start within this many bytes of one another are read as one stream.
 const NEAR: u32 = 2 << 10;
 
-/// What is left of a run between two ends, and what is known at the front.
+/// The rest of a run between two ends, and the state at the front.
 #[derive(Debug)]
 pub(crate) struct Walk {
     run_no: RunNo,
@@ -96,15 +87,20 @@ pub(crate) struct Walk {
     back: Spot,
     /// The sequence that is due at the front; a larger one means that records are missing.
     expected: Option<Seq>,
-    /// The block that was read last, if any was.
+    /// The last block that was read.
     block: Option<Box<OpenBlock>>,
-    /// The part of which records are handed out, by its place.
+    /// The slice whose records are being handed out, with its index.
     lent: Option<(usize, Arc<Lent>)>,
-    /// Looks at frames through a view, to be counted at the end.
+    /// The number of frames read through a view, which is counted at the end.
     pub(crate) looks: u64,
 }
 
 impl Walk {
+    /// The run whose records it reads.
+    pub(crate) fn run_no(&self) -> RunNo {
+        self.run_no
+    }
+
     /// All records of a run.
     pub(crate) fn new(opened: &Opened, run_no: RunNo) -> Self {
         let back = Spot { part: opened.parts.len(), index: 0 };
@@ -112,7 +108,7 @@ impl Walk {
         Self { run_no, front, back, expected: Some(Seq(0)), block: None, lent: None, looks: 0 }
     }
 
-    /// Leaves only records with a sequence of at least `low` and below `high`.
+    /// Keeps only records with a sequence of at least `low` and below `high`.
     pub(crate) fn leave(
         &mut self,
         opened: &Opened,
@@ -131,7 +127,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Leaves no records, and holds no segment.
+    /// Drops the remaining records and all segments.
     pub(crate) fn end(&mut self) {
         self.lent = None;
         (self.front, self.back) = (Spot { part: 0, index: 0 }, Spot { part: 0, index: 0 });
@@ -142,7 +138,7 @@ impl Walk {
         self.settle_front(opened).is_some()
     }
 
-    /// Moves the front to a record, if one is left.
+    /// Moves the front to the next record, if one is left.
     fn settle_front<'o>(&mut self, opened: &'o Opened) -> Option<Listed<'o>> {
         while self.front < self.back {
             let spot = self.front;
@@ -155,7 +151,7 @@ impl Walk {
         None
     }
 
-    /// Moves the back behind a record, if one is left, and answers that record.
+    /// Moves the back behind the last record that is left, and returns that record.
     fn settle_back<'o>(&mut self, opened: &'o Opened) -> Option<Listed<'o>> {
         while self.front < self.back {
             if let Some(index) = self.back.index.checked_sub(1) {
@@ -168,7 +164,7 @@ impl Walk {
         None
     }
 
-    /// Checks the frame of a record, and that it is the record that the list says.
+    /// Checks the frame of a record, and that it is the record that the list claims.
     fn check(&mut self, listed: Listed<'_>) -> Result<CheckedFrame> {
         let Listed { opened, part, spot } = listed;
         let frame = self.check_frame(listed)?;
@@ -181,8 +177,7 @@ impl Walk {
         }
     }
 
-    /// The error of the records of a part, from this one on, if they are none: the list repeats
-    /// itself.
+    /// The error if the list repeats itself here, so that the slice has no more records.
     fn list_is_over(&self, Listed { opened, part, spot }: Listed<'_>) -> Option<Error> {
         let is_in_block = self.block.as_ref().is_some_and(|block| block.rank(spot).is_some());
         (!is_in_block && part.repeats(spot.index))
@@ -223,9 +218,9 @@ impl Walk {
         Ok(frame)
     }
 
-    /// The next record from the front, with its part and its bytes, if all is as it should be and
-    /// it lies in one piece of a mapped file: most do. Else nothing has changed, and
-    /// [`Walk::step`] says why.
+    /// The next record from the front, with the lent segment and its bytes, if it is contiguous in
+    /// a mapped file and everything is right. Otherwise nothing has changed, and [`Walk::step`]
+    /// finds out why.
     #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
     #[inline(always)]
     fn glance<'o>(&mut self, opened: &'o Opened) -> Option<(&Arc<Lent>, FrameHeader, &'o [u8])> {
@@ -250,7 +245,7 @@ impl Walk {
         Some((&self.lent.as_ref()?.1, header, stored))
     }
 
-    /// Records of the part are about to be handed out.
+    /// Notes that records of the slice will be handed out.
     #[inline]
     fn lend(&mut self, Listed { part, spot, .. }: Listed<'_>) {
         if self.lent.as_ref().is_none_or(|lent| lent.0 != spot.part) {
@@ -258,7 +253,7 @@ impl Walk {
         }
     }
 
-    /// Throws away what was found in a store that is closed by now: it may be zeros.
+    /// Discards a result if the store is closed by now: it may rest on zeros.
     fn unless_closed<T>(&mut self, part: &RunSlice, found: Result<T>) -> Result<T> {
         if part.segment.disk().is_closed() {
             self.end();
@@ -267,7 +262,7 @@ impl Walk {
         found
     }
 
-    /// Checks the next record from the front and goes on behind it; its part, and its frame.
+    /// Checks the next record from the front and moves behind it; returns its slice and its frame.
     fn step<'o>(&mut self, opened: &'o Opened) -> Option<Result<(&'o RunSlice, CheckedFrame)>> {
         let listed = self.settle_front(opened)?;
         self.lend(listed);
@@ -302,7 +297,7 @@ impl Walk {
         checked.map(|frame| (part, frame))
     }
 
-    /// The next record from the front, to look at.
+    /// The next record from the front, for short use.
     #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
     #[inline(always)]
     pub(crate) fn next_view<'w>(
@@ -372,7 +367,7 @@ impl Walk {
         Some(checked.and_then(|frame| self.keep(opened, part, frame)))
     }
 
-    /// The record in a frame that was checked, to keep.
+    /// The record in a checked frame, to keep.
     fn keep(&mut self, opened: &Opened, part: &RunSlice, frame: CheckedFrame) -> Result<Record> {
         let header = frame.header;
         if header.kind == FrameKind::Block {
@@ -390,9 +385,8 @@ impl Walk {
     }
 }
 
-/// Has the bytes of record `index` fetched, which will be read soon, while those in front of it are
-/// checked: interleaved runs would wait for the memory at each record. What lies close is fetched
-/// by the processor itself.
+/// Prefetches the bytes of record `index` while the records before it are checked: otherwise each
+/// record of interleaved runs would wait for memory. The processor itself prefetches close records.
 #[inline]
 fn foresee(part: &RunSlice, index: u32) {
     if let Offsets::Listed(offsets) = &part.offsets
@@ -404,7 +398,7 @@ fn foresee(part: &RunSlice, index: u32) {
     }
 }
 
-/// The sequence that an error is about.
+/// The sequence in an error.
 fn seq_of(error: &Error) -> Option<Seq> {
     match error {
         Error::Corrupt(corruption) => corruption.seq,

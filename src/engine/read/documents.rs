@@ -1,4 +1,4 @@
-//! Documents: finding the version that counts, reading it, and listing them.
+//! Documents: finding the current version, reading it, and listing documents.
 
 use core::fmt;
 use core::ops::Bound;
@@ -28,7 +28,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Its version, to write it back only if it did not change since.
+    /// Its version, for writing it back only if it has not changed since.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -43,7 +43,7 @@ impl Document {
         self.record.kind()
     }
 
-    /// What the payload is.
+    /// The content type of the payload.
     pub fn content_type(&self) -> ContentType {
         self.record.content_type()
     }
@@ -53,7 +53,7 @@ impl Document {
         self.record.payload()
     }
 
-    /// The bytes, to keep without copying.
+    /// The bytes, to keep without a copy.
     pub fn into_payload(self) -> Payload {
         self.record.into_payload()
     }
@@ -61,14 +61,14 @@ impl Document {
     /// Reads the payload as JSON.
     ///
     /// # Errors
-    /// [`Error::Json`] when it is not JSON of that shape; the bytes stay readable.
+    /// [`Error::Json`] if the payload is not JSON of that shape; the bytes stay readable.
     pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T> {
         self.record.json()
     }
 }
 
 impl fmt::Debug for Document {
-    /// Shows the payload's length only: payloads do not belong into logs.
+    /// Shows only the length of the payload: payloads do not belong in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Document")
             .field("version", &self.version)
@@ -78,8 +78,9 @@ impl fmt::Debug for Document {
     }
 }
 
-/// What a list says of a document, without reading it.
+/// What a list reports of a document, without reading its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct DocumentSummary {
     /// Its key.
@@ -87,17 +88,19 @@ pub struct DocumentSummary {
     /// Its version.
     pub version: Version,
     /// When it was written.
-    pub at: Timestamp,
+    pub timestamp: Timestamp,
     /// The bytes of its payload.
     pub bytes: u64,
 }
 
-/// A page of a list of documents, by key.
+/// A page of a list of documents, sorted by key.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct DocumentPage {
     /// The documents.
     pub documents: Vec<DocumentSummary>,
-    /// The key behind which the next page starts; `None` behind the last page.
+    /// The key after which the next page starts; `None` if this is the last page.
     pub next: Option<String>,
 }
 
@@ -112,7 +115,7 @@ impl Reader {
         };
         let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (&namespace, &key))?;
         let versions = Versions::new(stored, in_memory, &moment.deleted);
-        // While it is held, each deletion copies all of it.
+        // While this is held, each deletion copies the whole set.
         let Moment { catalog, deleted, .. } = moment;
         drop(deleted);
         let Some(found) = versions.current() else { return Ok(None) };
@@ -124,7 +127,7 @@ impl Reader {
         Ok(Some(Document { version: Version(run_no.0), record }))
     }
 
-    /// The version of a document, if it is there. Reads no value.
+    /// The current version of a document, without reading a value; `None` if it does not exist.
     pub(crate) fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
         let (namespace, key) = document_ids(namespace, key)?;
         let versions = self.versions(&namespace, &key)?;
@@ -139,7 +142,7 @@ impl Reader {
         after: Option<&str>,
         limit: usize,
     ) -> Result<DocumentPage> {
-        // Any key will do: only the namespace is checked.
+        // Only the namespace is checked, so any key will do.
         let (namespace, _) = document_ids(namespace, "key")?;
         let first = match after {
             Some(after) if after >= prefix => Bound::Excluded(after),
@@ -163,7 +166,7 @@ impl Reader {
                 });
                 Ok(keys.take_while(|(key, _)| key.starts_with(prefix)).collect())
             },
-            |(key, versions)| moment.document(key, versions),
+            |(key, versions)| moment.document(&key, &versions),
         )?;
         for sealed in sealed {
             let known = found.entry(sealed.key.clone()).or_insert_with(|| sealed.clone());
@@ -177,7 +180,7 @@ impl Reader {
         Ok(DocumentPage { documents, next })
     }
 
-    /// The versions of a document, as of now.
+    /// The versions of a document as of now.
     fn versions(&self, namespace: &AgentId, key: &RunId) -> Result<Versions> {
         let (moment, in_memory) = {
             let state = self.open()?;
@@ -187,7 +190,7 @@ impl Reader {
         Ok(Versions::new(stored, in_memory, &moment.deleted))
     }
 
-    /// The version of a document, if it is there, and its payload bytes.
+    /// The current version of a document and its payload bytes; `None` if it does not exist.
     pub(crate) fn document_bytes(
         &self,
         namespace: &AgentId,
@@ -198,10 +201,10 @@ impl Reader {
     }
 }
 
-/// A version of a document that the catalog knows.
+/// A version of a document in the catalog.
 pub(crate) struct StoredVersion {
     run_no: RunNo,
-    /// It was written to its end.
+    /// Whether its writing was completed.
     whole: bool,
     /// The bytes of its payload.
     bytes: u64,
@@ -209,7 +212,7 @@ pub(crate) struct StoredVersion {
 }
 
 impl StoredVersion {
-    /// Those of a document that were not deleted by then; asked without the lock.
+    /// The versions of a document in the catalog, without `deleted`. Called without the lock.
     pub(crate) fn all(
         catalog: &Catalog,
         deleted: &HashSet<RunNo>,
@@ -227,7 +230,7 @@ impl StoredVersion {
     }
 }
 
-/// The versions of a document that are in memory, with what is known of each.
+/// The versions of a document in memory, with what is known of each.
 pub(crate) struct VersionsInMemory(Vec<(RunNo, Option<RunRow>, Slices)>);
 
 impl VersionsInMemory {
@@ -244,7 +247,7 @@ impl VersionsInMemory {
 
 /// The versions of a document as of one moment.
 pub(crate) struct Versions {
-    /// Those that were not evicted, by number.
+    /// The versions that were not evicted, by number.
     all: Vec<FoundVersion>,
 }
 
@@ -258,7 +261,7 @@ pub(crate) struct FoundVersion {
 }
 
 impl Versions {
-    /// What memory knows of a version is later than what the catalog does.
+    /// For a version in both places, memory is newer than the catalog.
     pub(crate) fn new(
         stored: Vec<StoredVersion>,
         in_memory: VersionsInMemory,
@@ -288,20 +291,21 @@ impl Versions {
         self.all.iter().flat_map(|version| &version.spans).map(|span| span.segment)
     }
 
-    /// The version that counts: the last one that was written to its end.
+    /// The current version: the last one whose writing was completed.
     pub(crate) fn current(&self) -> Option<&FoundVersion> {
         self.all.iter().rfind(|version| version.whole)
     }
 }
 
 impl Moment {
-    /// The document under a key of which the catalog has these versions, by number.
+    /// The document under a key. `versions` are its versions in the catalog, by number.
     fn document(&self, key: &str, versions: &[RunNo]) -> Result<Option<DocumentSummary>> {
         for &run_no in versions.iter().rev() {
-            if !self.deleted.contains(&run_no)
-                && let Some(row) = self.catalog.ask(|catalog| catalog.row(run_no))?
-                && row.records > 0
-            {
+            if self.deleted.contains(&run_no) {
+                continue;
+            }
+            let row = self.catalog.row(run_no)?;
+            if row.records > 0 {
                 return Ok(Some(summary(key, &row)));
             }
         }
@@ -309,7 +313,7 @@ impl Moment {
     }
 }
 
-/// So many documents of a namespace that are in memory, by key.
+/// At most `most` documents of a namespace that are in memory, by key.
 fn in_memory(
     state: &LogState,
     namespace: &str,
@@ -328,11 +332,11 @@ fn in_memory(
 }
 
 fn summary(key: &str, row: &RunRow) -> DocumentSummary {
-    let (version, at, bytes) = (Version(row.run_no.0), row.created_at, row.bytes);
-    DocumentSummary { key: key.to_owned(), version, at, bytes }
+    let (version, timestamp, bytes) = (Version(row.run_no.0), row.created_at, row.bytes);
+    DocumentSummary { key: key.to_owned(), version, timestamp, bytes }
 }
 
-/// A namespace and a key, checked.
+/// A checked namespace and key.
 pub(crate) fn document_ids(namespace: &str, key: &str) -> Result<(AgentId, RunId)> {
     let named = |invalid: InvalidId, kind: IdKind| Error::from(InvalidId { kind, ..invalid });
     let space = AgentId::new(namespace).map_err(|error| named(error, IdKind::Namespace))?;

@@ -1,9 +1,9 @@
 //! Listing runs and agents, without a scan of the log or of the whole index.
 //!
-//! The catalog answers for everything up to its position, memory for what changed since. A row that
-//! both know comes from memory, which has the later part of the story.
+//! The catalog answers for everything up to its position, memory for later changes. A run that both
+//! know is listed from memory, which is newer.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::read::Reader;
@@ -12,27 +12,25 @@ use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::values::pages::{HeldRun, RunPage};
 use crate::engine::values::summary::RunSummary;
+use crate::engine::values::usage::{AgentUsage, Taken, Usage};
 use crate::error::Result;
 use crate::gc::{Candidate, Inventory};
-use crate::index::{self, IndexError, RowSummary, RunFilter};
+use crate::index::{self, IndexError, RowSummary, RunKey, RunList, RunRow};
 use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};
 
-/// Rows fetched from the catalog at once.
+/// How many rows are fetched from the catalog at once.
 const PAGE: usize = 64;
 
-/// The longest list of the newest runs of an agent that is kept: a page of 20, and more. Those of
-/// one run are asked for when agents are listed, once for each, so they are not worth keeping.
+/// The longest list of an agent's newest runs that is cached: a page of 20, and more. Lists of one
+/// run serve to list agents and are needed once each, so they are not cached.
 const NEWEST: usize = 32;
 
-/// The place of a run in lists by time.
-type RunKey = (Timestamp, RunNo);
-
-/// What lists are made of, besides runs in memory: taken in one hold of the lock together with
-/// those, since all of it changes when the lock is let go.
+/// The sources of lists besides the runs in memory. They are copied together with these under the
+/// lock, since all of them change without it.
 pub(crate) struct Moment {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) deleted: Arc<HashSet<RunNo>>,
-    /// Runs that memory lists, at places of its own.
+    /// Runs that only memory lists, at its own places.
     only_in_memory: Arc<HashSet<RunNo>>,
 }
 
@@ -45,72 +43,73 @@ impl Moment {
         }
     }
 
-    /// So many of what the catalog lists behind `from`: `ask` asks for so many keys behind one, and
-    /// `show` says what is shown of a key, if anything is.
+    /// At most `limit` results for the keys that the catalog lists after `from`. `ask` returns a
+    /// number of keys after a key; `show` returns the result for a key, or `None` to skip it.
     pub(crate) fn listed<K: Clone, T>(
         &self,
         (mut from, limit): (Option<K>, usize),
         ask: impl Fn(&dyn index::Catalog, Option<&K>, usize) -> Result<Vec<K>, IndexError>,
-        show: impl Fn(&K) -> Result<Option<T>>,
+        show: impl Fn(K) -> Result<Option<T>>,
     ) -> Result<Vec<T>> {
         let (mut found, mut wanted) = (Vec::new(), limit.min(PAGE));
         while found.len() < limit {
             let page = self.catalog.ask(|index| ask(index, from.as_ref(), wanted))?;
-            for key in &page {
+            let is_last = page.len() < wanted;
+            // Some are perhaps skipped, very many even.
+            (from, wanted) = (page.last().cloned(), PAGE);
+            for key in page {
                 found.extend(show(key)?);
                 if found.len() == limit {
                     return Ok(found);
                 }
             }
-            if page.len() < wanted {
+            if is_last {
                 break;
             }
-            // Some are not shown, and perhaps very many.
-            (from, wanted) = (page.last().cloned(), PAGE);
         }
         Ok(found)
     }
 
-    /// Whether lists show a run that the catalog lists, and for which memory does not answer.
+    /// Whether lists show a run of the catalog: not deleted, and not listed by memory alone.
     fn shows(&self, run_no: RunNo) -> bool {
         !self.deleted.contains(&run_no) && !self.only_in_memory.contains(&run_no)
     }
 
-    /// What lists show of a run that the catalog lists, if the run lives.
-    fn summary(&self, run_no: RunNo) -> Result<Option<RunSummary>> {
-        if !self.shows(run_no) {
-            return Ok(None);
-        }
-        Ok(Some(RunSummary::from_row(self.catalog.row(run_no)?)))
+    /// Whether lists show any run of an agent from the catalog.
+    fn has_run_of(&self, agent: &str) -> Result<bool> {
+        self.catalog.ask(|index| index.has_run_of(agent, &|run_no| self.shows(run_no)))
     }
 
-    /// So many living runs that the catalog lists, newest first, strictly older than `before` and
-    /// newer than `after`.
+    /// At most `limit` living runs of the catalog's list that are not in `in_memory` (ascending).
     fn runs(
         &self,
-        filter: RunFilter<'_>,
-        (before, after): (Option<RunKey>, Option<RunKey>),
+        list: &RunList<'_>,
+        in_memory: &[RunNo],
         limit: usize,
     ) -> Result<Vec<RunSummary>> {
-        let is_newer = |key: &RunKey| after.is_none_or(|after| *key > after);
-        if let (RunFilter::Agent(agent), None, 2..=NEWEST) = (filter, before, limit) {
+        if list.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let (Some(agent), 2..=NEWEST) = (list.is_newest_of(), limit) {
             let newest = self.catalog.newest(agent, limit)?;
+            let is_newer = |run: &&RunSummary| run.key() >= list.keys.0;
             let lives = |run: &&RunSummary| self.shows(run.number());
-            let newer = newest.runs.iter().take_while(|run| is_newer(&run.key));
+            let newer = newest.runs.iter().take_while(is_newer);
             let living: Vec<_> = newer.filter(lives).take(limit).cloned().collect();
-            let has_older = newest.runs.last().is_some_and(|oldest| !is_newer(&oldest.key));
+            let has_older = newest.runs.last().is_some_and(|oldest| !is_newer(&oldest));
             if newest.all || has_older || living.len() == limit {
                 return Ok(living);
             }
         }
+        type Row = (RunKey, Option<RunRow>);
+        let is_wanted = |number| in_memory.binary_search(&number).is_err() && self.shows(number);
         self.listed(
-            (before, limit),
+            (None, limit),
             |index, from, wanted| {
-                let mut page = index.runs_page(filter, from.copied(), wanted)?;
-                page.retain(is_newer);
-                Ok(page)
+                let rest = from.map_or(*list, |(from, _): &Row| list.behind(*from));
+                index.rows_page(&rest, wanted, &is_wanted)
             },
-            |key| self.summary(key.1),
+            |(_, row): Row| Ok(row.map(RunSummary::from_row)),
         )
     }
 }
@@ -121,7 +120,7 @@ pub(crate) struct Listed {
     pub(crate) inventory: Inventory,
     agents: HashMap<String, AgentId>,
     pub(crate) runs: Vec<ListedRun>,
-    /// The run ids, one behind the other.
+    /// The run ids, concatenated.
     ids: String,
 }
 
@@ -130,7 +129,6 @@ pub(crate) struct ListedRun {
     id: core::ops::Range<usize>,
     pub(crate) status: RunStatus,
     pub(crate) ended_at: Timestamp,
-    pub(crate) held: bool,
 }
 
 impl Listed {
@@ -141,7 +139,7 @@ impl Listed {
         let agent = match self.agents.get(row.agent) {
             Some(agent) => agent.clone(),
             None => {
-                // Ids in rows were checked when they were read.
+                // Ids in rows were checked when the rows were read.
                 let Ok(agent) = AgentId::new(row.agent) else { return };
                 self.agents.insert(row.agent.to_owned(), agent.clone());
                 agent
@@ -162,8 +160,7 @@ impl Listed {
             },
         );
         let id = start..self.ids.len();
-        let (status, held) = (row.status, row.held);
-        self.runs.push(ListedRun { agent, id, status, ended_at, held });
+        self.runs.push(ListedRun { agent, id, status: row.status, ended_at });
     }
 
     pub(crate) fn run_id(&self, run: &ListedRun) -> Result<RunId> {
@@ -171,43 +168,65 @@ impl Listed {
     }
 }
 
+/// Sums over rows.
+#[derive(Default)]
+struct Sums {
+    agents: BTreeMap<String, Taken>,
+    documents: Taken,
+}
+
+impl Sums {
+    fn add(&mut self, row: &RowSummary<'_>) {
+        if row.document {
+            self.documents.add(row.bytes, row.stored);
+            return;
+        }
+        if let Some(taken) = self.agents.get_mut(row.agent) {
+            taken.add(row.bytes, row.stored);
+            return;
+        }
+        let mut taken = Taken::default();
+        taken.add(row.bytes, row.stored);
+        self.agents.insert(row.agent.to_owned(), taken);
+    }
+}
+
 impl Reader {
-    /// A page of runs, newest first, strictly older than `before`.
-    pub(crate) fn page(
-        &self,
-        agent: Option<&str>,
-        before: Option<RunKey>,
-        limit: usize,
-    ) -> Result<RunPage> {
+    /// The first runs of a list, up to `limit`, and whether there are more.
+    pub(crate) fn page(&self, list: &RunList<'_>, limit: usize) -> Result<RunPage> {
         let wanted = limit.saturating_add(1);
-        let (moment, mut found) = {
+        let (moment, mut found, mut in_memory) = {
             let state = self.open()?;
-            let numbers = state.active.newest(agent, before, wanted);
-            (Moment::of(&state), Self::summaries(&state, numbers))
+            let numbers = state.active.listed(list, wanted, &state.tail.builder);
+            // For these runs memory has the current state.
+            let others = if list.is_of_states() { state.active.run_numbers() } else { Vec::new() };
+            (Moment::of(&state), Self::summaries(&state, numbers), others)
         };
-        let filter = agent.map_or(RunFilter::All, RunFilter::Agent);
-        // Where memory alone fills the page, older runs are not asked for.
-        let oldest = found.iter().map(|run| run.key).min();
-        let after = oldest.filter(|_| found.len() > limit);
-        let mut runs = moment.runs(filter, (before, after), wanted)?;
+        in_memory.sort_unstable();
+        // If memory alone fills the page, the runs after it are not needed.
+        let rest = match found.last().filter(|_| found.len() > limit) {
+            Some(oldest) => list.in_front_of(oldest.key()),
+            None => *list,
+        };
+        let mut runs = moment.runs(&rest, &in_memory, wanted)?;
         if runs.is_empty() {
             runs = found;
         } else if !found.is_empty() {
-            // Of those that memory has and did not list, none is among the first.
+            // Runs in memory that it did not list are not among the first ones.
             let in_memory: HashSet<RunNo> = found.iter().map(RunSummary::number).collect();
             runs.retain(|run| !in_memory.contains(&run.number()));
             runs.append(&mut found);
-            runs.sort_unstable_by_key(|run| core::cmp::Reverse(run.key));
+            list.sort(&mut runs, RunSummary::key);
         }
         Ok(RunPage::new(runs, limit))
     }
 
-    /// What lists show of runs that are in memory.
+    /// The list entries of runs in memory.
     fn summaries(state: &LogState, numbers: Vec<RunNo>) -> Vec<RunSummary> {
         let mut found = Vec::with_capacity(numbers.len());
         for run_no in numbers {
             match state.tail.builder.run(run_no) {
-                // A run that begins here has nothing in older segments.
+                // A run that begins in the tail has nothing in older segments.
                 Some(built) if built.entry.created_at.is_some() => {
                     found.push(RunSummary::from_entry(&built.entry));
                 }
@@ -217,33 +236,7 @@ impl Reader {
         found
     }
 
-    /// Summaries of runs in progress above `after`, by number.
-    pub(crate) fn in_progress_page(
-        &self,
-        after: Option<RunNo>,
-        limit: usize,
-    ) -> Result<Vec<RunSummary>> {
-        let (moment, mut found, mut in_memory) = {
-            let state = self.open()?;
-            let summaries = Self::summaries(&state, state.active.in_progress(after, limit));
-            (Moment::of(&state), summaries, state.active.run_numbers())
-        };
-        in_memory.sort_unstable();
-        found.extend(moment.listed(
-            (after, limit),
-            |index, from, wanted| index.in_progress_page(from.copied(), wanted),
-            // Memory knows of those that it has whether they have ended since.
-            |&number| match in_memory.binary_search(&number) {
-                Ok(_) => Ok(None),
-                Err(_) => moment.summary(number),
-            },
-        )?);
-        found.sort_unstable_by_key(RunSummary::number);
-        found.truncate(limit);
-        Ok(found)
-    }
-
-    /// Agents above `after`, ascending.
+    /// At most `limit` agents after `after`, ascending.
     pub(crate) fn agents_page(
         &self,
         after: Option<&AgentId>,
@@ -256,11 +249,8 @@ impl Reader {
         found.extend(moment.listed(
             (after.cloned(), limit),
             |index, from, wanted| index.agents_page(from.map(AgentId::as_str), wanted),
-            // An agent whose runs were all deleted since has none left to show.
-            |agent| {
-                let runs = moment.runs(RunFilter::Agent(agent.as_str()), (None, None), 1)?;
-                Ok((!runs.is_empty()).then(|| agent.clone()))
-            },
+            // An agent whose runs were all deleted since is skipped.
+            |agent| Ok(moment.has_run_of(agent.as_str())?.then_some(agent)),
         )?);
         found.sort_unstable();
         found.dedup();
@@ -295,13 +285,42 @@ impl Reader {
         Ok((listed, catalog))
     }
 
-    /// All runs that are held.
+    /// What all living runs and documents take.
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        let (catalog, deleted, active) = {
+            let state = self.open()?;
+            let numbers = state.active.run_numbers().into_iter().chain(state.active.versions_all());
+            let rows: Vec<_> = numbers.filter_map(|number| state.row_in_memory(number)).collect();
+            (Arc::clone(&state.catalog), Arc::clone(&state.deleted), rows)
+        };
+        let in_memory: HashSet<RunNo> = active.iter().map(|row| row.run_no).collect();
+        let summed = catalog.ask(|catalog| {
+            let mut sums = Sums::default();
+            catalog.each_summary(&mut |row| {
+                if !in_memory.contains(&row.run_no) && !deleted.contains(&row.run_no) {
+                    sums.add(&row);
+                }
+            })?;
+            Ok(sums)
+        });
+        let mut sums = summed?;
+        for row in &active {
+            sums.add(&row.summary());
+        }
+        let agent = |(agent, runs): (String, Taken)| {
+            // Ids in rows were checked when the rows were read.
+            Some(AgentUsage { agent: AgentId::new(&agent).ok()?, runs })
+        };
+        let agents = sums.agents.into_iter().filter_map(agent).collect();
+        Ok(Usage { agents, documents: sums.documents })
+    }
+
+    /// All held runs.
     pub(crate) fn held_runs(&self) -> Result<Vec<HeldRun>> {
-        let (listed, _) = self.list_all()?;
+        let list = RunList { held: Some(true), ..RunList::ALL };
         let mut held = Vec::new();
-        for run in listed.runs.iter().filter(|run| run.held) {
-            let id = listed.run_id(run)?;
-            let named = self.named(RunRef::from((run.agent.as_str(), id.as_str())), Detail::Row)?;
+        for run in self.page(&list, usize::MAX)?.runs {
+            let named = self.named(RunRef::from(&run), Detail::Row)?;
             let Ok(run_no) = named.resolve() else { continue };
             let row = named.row(run_no)?;
             if row.is_held() {
@@ -310,11 +329,39 @@ impl Reader {
                     .map_or((Timestamp(0), String::new()), |(header, reason)| {
                         (header.at, String::from_utf8_lossy(&reason).into_owned())
                     });
-                held.push(HeldRun { agent: run.agent.clone(), run: id, since, reason });
+                held.push(HeldRun { agent: run.agent, run: run.run, since, reason, run_no });
             }
         }
-        // Memory and catalog, and the two kinds of catalog, have orders of their own.
         held.sort_by(|one, two| (&one.agent, &one.run).cmp(&(&two.agent, &two.run)));
         Ok(held)
     }
+}
+
+/// How many runs live: those of the catalog, and those in memory that the catalog does not have.
+pub(crate) fn count_living(
+    catalog: &Catalog,
+    active: &[RunNo],
+    deleted: &HashSet<RunNo>,
+) -> Result<u64> {
+    let mut runs = catalog.ask(|catalog| catalog.count_runs())?;
+    for number in active {
+        if catalog.ask(|catalog| catalog.row(*number))?.is_none() {
+            runs += 1;
+        }
+    }
+    for number in deleted {
+        if catalog.ask(|catalog| catalog.row(*number))?.is_some_and(|row| !row.document) {
+            runs = runs.saturating_sub(1);
+        }
+    }
+    Ok(runs)
+}
+
+/// How many runs live as of now.
+pub(crate) fn count_runs(reader: &Reader) -> Result<u64> {
+    let (catalog, in_memory, deleted) = {
+        let state = reader.open()?;
+        (Arc::clone(&state.catalog), state.active.run_numbers(), Arc::clone(&state.deleted))
+    };
+    count_living(&catalog, &in_memory, &deleted)
 }

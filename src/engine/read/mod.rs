@@ -3,6 +3,7 @@
 pub(crate) mod block;
 pub(crate) mod cursor;
 pub(crate) mod documents;
+pub(crate) mod doubt;
 pub(crate) mod list;
 pub(crate) mod named;
 pub(crate) mod open_trace;
@@ -20,7 +21,7 @@ use crate::engine::state::location_cache::Found;
 use crate::engine::state::log_state::LogState;
 use crate::error::Result;
 
-/// Answers what is asked of a store.
+/// Answers questions about a store.
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) setup: Arc<Setup>,
@@ -28,14 +29,14 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// The state of a store that is open.
+    /// The state of an open store; an error if it is closed.
     pub(crate) fn open(&self) -> Result<Held<'_, LogState>> {
         let state = self.state.lock();
         state.check_open()?;
         Ok(state)
     }
 
-    /// What the catalog knows of a run id.
+    /// What the catalog knows about a run id.
     fn find(&self, catalog: &Catalog, run: &str, is_in_memory: bool) -> Result<Arc<Found>> {
         catalog.find(run, is_in_memory, self.setup.options.lookup_cache)
     }

@@ -1,5 +1,5 @@
-//! What is known of the runs with one id, as of one moment: taken in one hold of the lock on the
-//! log's state, and asked without it, since the catalog and the frames may have to be read.
+//! What is known about the runs with one id, as of one moment. It is copied under the lock on the
+//! log's state and queried without it, since the catalog and frames may have to be read.
 
 use core::cell::OnceCell;
 use std::collections::HashSet;
@@ -13,40 +13,40 @@ use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
 use crate::engine::state::run_slice::{Opened, RunSlice};
 use crate::engine::state::segment::Segment;
-use crate::engine::values::Outcome;
 use crate::engine::values::summary::RunSummary;
+use crate::engine::values::{RunMetadata, RunOutcome};
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::FrameHeader;
 use crate::format::frames::frame::decode_ids;
 use crate::index::{RunRow, Span};
 use crate::types::{AgentId, ContentType, LogPosition, RunId, RunNo, RunRef, RunStatus};
 
-/// The runs that a caller may mean by a name.
+/// The runs that a name may refer to.
 pub(crate) struct Named<'r> {
     run: RunRef<'r>,
     agent: Option<AgentId>,
     pub(crate) catalog: Arc<Catalog>,
     deleted: Arc<HashSet<RunNo>>,
-    /// Those that are in memory, and their agents.
+    /// The runs in memory, and their agents.
     in_memory: Vec<(RunNo, AgentId)>,
-    /// All living runs with the id are in memory.
+    /// Whether all living runs with the id are in memory.
     complete: bool,
-    /// The one of those in memory that can be meant, if it is one.
+    /// The only run in memory that the name can refer to, if there is exactly one.
     candidate: Option<Candidate>,
-    /// What the catalog knows of the id, once it was asked.
+    /// What the catalog knows about the id, once it was asked.
     found: OnceCell<Arc<Found>>,
-    /// The most ids of which the catalog keeps what was found.
+    /// The most ids whose answers the catalog keeps.
     kept: usize,
 }
 
-/// How much is to be known of a run in memory.
+/// How much to copy about a run in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detail {
     /// Its number and its agent.
     Name,
     /// Its row, and the frames that the row names.
     Row,
-    /// Where its records are.
+    /// The places of its records.
     Records,
 }
 
@@ -54,22 +54,22 @@ pub(crate) enum Detail {
 struct Candidate {
     run_no: RunNo,
     row: Option<Box<RunRow>>,
-    /// The segments that the catalog does not cover, and that have what the row points to.
+    /// The segments with the frames that the row names, of those that the catalog does not cover.
     segments: Vec<Arc<Segment>>,
     slices: Slices,
 }
 
-/// Where a run is in segments that the catalog does not cover.
+/// The slices of a run in segments that the catalog does not cover.
 #[derive(Default)]
 pub(crate) struct Slices {
-    /// Sealed ones, and the run's slot in each.
+    /// Sealed segments, and the slot of the run in each.
     sealed: Vec<(Arc<Segment>, u32)>,
-    /// The one that takes frames.
+    /// The slice in the tail.
     tail: Option<RunSlice>,
 }
 
 impl Slices {
-    /// Those of a run.
+    /// The slices of a run.
     pub(crate) fn of(state: &LogState, run_no: RunNo) -> Self {
         let spans = state.active.get(run_no).map_or(&[][..], |active| &active.spans);
         let sealed =
@@ -77,14 +77,14 @@ impl Slices {
         Self { sealed: sealed.collect(), tail: RunSlice::in_tail(&state.tail, run_no) }
     }
 
-    /// Reads what their directories say of the run.
+    /// Reads the slices from the directories.
     pub(crate) fn read(&self, run_no: RunNo) -> Result<Vec<RunSlice>> {
         let sealed =
             self.sealed.iter().map(|(segment, slot)| RunSlice::sealed(segment, *slot, run_no));
         sealed.chain(self.tail.clone().map(Ok)).collect()
     }
 
-    /// What all segments have of the run: those of the catalog, and behind them these.
+    /// All slices of the run: those of the catalog, and these after them.
     pub(crate) fn behind(
         &self,
         catalog: &Catalog,
@@ -97,7 +97,7 @@ impl Slices {
 }
 
 impl<'r> Named<'r> {
-    /// What is known of the runs with this name.
+    /// What is known about the runs with this name.
     fn of(state: &LogState, run: RunRef<'r>, detail: Detail, kept: usize) -> Result<Self> {
         RunId::check(run.run())?;
         let agent = run.agent().map(AgentId::new).transpose()?;
@@ -142,9 +142,9 @@ impl<'r> Named<'r> {
         Ok(numbers)
     }
 
-    /// The one run that is meant.
+    /// The one run that the name refers to.
     pub(crate) fn resolve(&self) -> Result<RunNo> {
-        // Most ids are of one run, which has ended and is not in memory.
+        // Most ids have one run, which has ended and is not in memory.
         if self.in_memory.is_empty()
             && self.agent.is_none()
             && self.run.number().is_none()
@@ -191,7 +191,7 @@ impl<'r> Named<'r> {
         }
     }
 
-    /// What is known of one of the runs, which was resolved.
+    /// The row of one of the runs, which was resolved before.
     pub(crate) fn row(&self, run_no: RunNo) -> Result<Arc<RunRow>> {
         let candidate = self.candidate.as_ref().filter(|run| run.run_no == run_no);
         match candidate.and_then(|run| run.row.clone()) {
@@ -200,7 +200,7 @@ impl<'r> Named<'r> {
         }
     }
 
-    /// The frame at a position that the row of one of the runs names.
+    /// The frame at a position in the row of one of the runs.
     pub(crate) fn frame(&self, at: Option<LogPosition>) -> Result<Option<(FrameHeader, Payload)>> {
         let Some(at) = at else { return Ok(None) };
         let fresh = self.candidate.iter().flat_map(|run| &run.segments);
@@ -211,7 +211,7 @@ impl<'r> Named<'r> {
         frame_in(segment, at.offset).map(Some)
     }
 
-    /// One of the runs, which was resolved, ready to be read.
+    /// Opens one of the runs, which was resolved before, for reading.
     pub(crate) fn open(&self, run_no: RunNo) -> Result<Arc<Opened>> {
         let candidate = self.candidate.as_ref().filter(|run| run.run_no == run_no);
         let fresh = candidate.map_or(Ok(Vec::new()), |run| run.slices.read(run_no))?;
@@ -250,13 +250,13 @@ impl Candidate {
 }
 
 impl Reader {
-    /// What is known of the runs with this name.
+    /// What is known about the runs with this name.
     pub(crate) fn named<'r>(&self, run: RunRef<'r>, detail: Detail) -> Result<Named<'r>> {
         let state = self.open()?;
         self.named_in(&state, run, detail)
     }
 
-    /// The same in a state that is locked.
+    /// The same in a locked state.
     pub(crate) fn named_in<'r>(
         &self,
         state: &LogState,
@@ -279,34 +279,42 @@ impl Reader {
         Ok(RunSummary::from_row(Arc::unwrap_or_clone(row)))
     }
 
-    /// What the START of a run says, if it has one: its content type, and the metadata.
-    pub(crate) fn metadata(&self, run: RunRef<'_>) -> Result<Option<(ContentType, Vec<u8>)>> {
+    /// The metadata of a run's START, if it has one.
+    pub(crate) fn metadata(&self, run: RunRef<'_>) -> Result<Option<RunMetadata>> {
         let named = self.named(run, Detail::Row)?;
         let row = named.row(named.resolve()?)?;
-        let start = named.frame(row.start)?.map(|(header, payload)| metadata_in(&header, &payload));
-        start.transpose()
+        let start = named.frame(row.start).and_then(|start| {
+            start.map(|(header, payload)| metadata_in(&header, &payload)).transpose()
+        });
+        start.map_err(|error| error.naming(&row.agent, &row.run, None))
     }
 
-    /// How a run ended, if it did.
-    pub(crate) fn outcome(&self, run: RunRef<'_>) -> Result<Option<Outcome>> {
+    /// How a run ended, if it has ended.
+    pub(crate) fn outcome(&self, run: RunRef<'_>) -> Result<Option<RunOutcome>> {
         let named = self.named(run, Detail::Row)?;
         let row = named.row(named.resolve()?)?;
-        let Some((header, payload)) = named.frame(row.end)? else { return Ok(None) };
-        let status = RunStatus::from_code(header.content.code()).unwrap_or(RunStatus::Interrupted);
-        let (content, bytes) = payload.split_first().unwrap_or((&0, &[]));
-        let outcome = Outcome::new(status).with_payload(bytes, ContentType::from_code(*content));
-        Ok(Some(outcome.at(header.at)))
+        let end = named.frame(row.end).map_err(|error| error.naming(&row.agent, &row.run, None));
+        let Some((header, payload)) = end? else { return Ok(None) };
+        Ok(Some(outcome_in(&header, &payload)))
     }
 }
 
-/// The metadata in the frame of a START, and what they are.
-pub(crate) fn metadata_in(header: &FrameHeader, payload: &[u8]) -> Result<(ContentType, Vec<u8>)> {
+/// The outcome in the frame of an END.
+pub(crate) fn outcome_in(header: &FrameHeader, payload: &[u8]) -> RunOutcome {
+    let status = RunStatus::from_code(header.content.code()).unwrap_or(RunStatus::Interrupted);
+    let (content, bytes) = payload.split_first().unwrap_or((&0, &[]));
+    let content = ContentType::from_code(*content);
+    RunOutcome { status, at: header.at, content, payload: bytes.to_vec() }
+}
+
+/// The metadata in the frame of a START.
+pub(crate) fn metadata_in(header: &FrameHeader, payload: &[u8]) -> Result<RunMetadata> {
     let (_, _, metadata) = decode_ids(payload)
         .map_err(|damage| Error::corrupt(Place::Frame(header.position), damage))?;
-    Ok((header.content, metadata.to_vec()))
+    Ok(RunMetadata { content: header.content, payload: metadata.to_vec() })
 }
 
-/// The error of a run that the catalog lists and says no more of.
+/// The error for a run that the catalog lists but has no data of.
 pub(crate) fn unlisted() -> Error {
     Error::corrupt(Place::Index, Damage::Missing)
 }

@@ -1,4 +1,4 @@
-//! From the id of a run to its trace: what memory knows, what the catalog knows, or both.
+//! From the id of a run to its trace, by memory, the catalog, or both.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Reader {
             if run.agent().is_none() && run.number().is_none() {
                 match state.active.by_id(run.run()) {
                     ([], false) => {
-                        // What was found before is answered by one reference.
+                        // A run that was found before needs only one reference.
                         let lives = |run_no: &RunNo| !state.deleted.contains(run_no);
                         let found = state.catalog.known(run.run());
                         let only = found.as_ref().and_then(|found| found.only());
@@ -56,7 +56,7 @@ impl Reader {
         Ok((named.open(run_no)?, run_no))
     }
 
-    /// What is known as of now of a run by its number; none if it was deleted.
+    /// The row of a run as of now, by its number; `None` if it was deleted.
     pub(crate) fn row_of(&self, run_no: RunNo) -> Result<Option<RunRow>> {
         let moment = {
             let state = self.state.lock();
@@ -69,7 +69,7 @@ impl Reader {
         Ok(row.filter(|_| !moment.deleted.contains(&run_no)))
     }
 
-    /// A run by its number, ready to be read; none if it was deleted.
+    /// Opens a run for reading by its number; `None` if it was deleted.
     pub(crate) fn open_number(&self, run_no: RunNo) -> Result<Option<Opened>> {
         let (moment, ids, slices) = {
             let state = self.state.lock();
@@ -88,8 +88,8 @@ impl Reader {
     }
 }
 
-/// A run that begins in the segment that takes frames, so that no other has anything of it: the
-/// fast path for the newest runs.
+/// A run that begins in the tail's segment, so that no other segment has frames of it: the fast
+/// path for the newest runs.
 fn open_new(state: &LogState, run_no: RunNo) -> Option<Arc<Opened>> {
     let entry = &state.tail.builder.run(run_no)?.entry;
     entry.created_at?;

@@ -1,5 +1,5 @@
-//! What is kept to tell of runs that were deleted. A receipt is a part of the eviction; it goes
-//! when a compaction leaves it out, and may be listed no more before.
+//! Receipts of deleted runs. A receipt is a part of the eviction. It is gone when a compaction
+//! leaves it out; lists may omit it earlier.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -16,8 +16,9 @@ use crate::format::segments::directory::EvictionAt;
 use crate::gc::Rule;
 use crate::types::{AgentId, RunId, RunNo, Timestamp};
 
-/// That a run was deleted.
+/// The receipt of a deleted run.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Receipt {
     /// The agent.
@@ -25,8 +26,8 @@ pub struct Receipt {
     /// The run.
     pub run: RunId,
     /// When it was deleted.
-    pub at: Timestamp,
-    /// By which rule.
+    pub deleted_at: Timestamp,
+    /// The rule that deleted it.
     pub rule: Rule,
     /// The bytes of its frames, headers included.
     pub bytes: u64,
@@ -35,12 +36,12 @@ pub struct Receipt {
 impl Receipt {
     fn new(kept: EvictionReceipt) -> Self {
         let rule = Rule::from_code(kept.rule).unwrap_or(Rule::Deleted);
-        Self { agent: kept.agent, run: kept.run, at: kept.at, rule, bytes: kept.bytes }
+        Self { agent: kept.agent, run: kept.run, deleted_at: kept.at, rule, bytes: kept.bytes }
     }
 }
 
-/// Which receipts are kept: those from the oldest on that is. All receipts are read to find that,
-/// so it is done once, when it is first asked for.
+/// Which receipts are kept: all from `oldest` on. Finding that reads all receipts, so it is done
+/// once, when it is first needed.
 #[derive(Debug)]
 pub(crate) struct KeptReceipts<'e> {
     reader: &'e Reader,
@@ -55,7 +56,7 @@ impl KeptReceipts<'_> {
         }
     }
 
-    /// The bytes of the receipts of a segment that are kept.
+    /// The bytes of the kept receipts of a segment.
     pub(crate) fn bytes_in(&self, segment: &Arc<Segment>) -> Result<u64> {
         let offsets = frames_of(segment)?;
         if offsets.is_empty() {
@@ -78,12 +79,12 @@ impl KeptReceipts<'_> {
 }
 
 impl Reader {
-    /// Which receipts are neither too old nor too many, as of when that is asked for.
+    /// The receipts that are neither too old nor too many, as of the first use.
     pub(crate) fn kept_receipts(&self) -> KeptReceipts<'_> {
         KeptReceipts { reader: self, oldest: Cell::new(None) }
     }
 
-    /// The oldest receipt that is kept, or would be.
+    /// The oldest receipt to keep.
     fn oldest_receipt(&self) -> Result<(Timestamp, RunNo)> {
         let limits = self.setup.options.receipts;
         let age = i64::try_from(limits.age.as_nanos()).unwrap_or(i64::MAX);
@@ -105,7 +106,7 @@ impl Reader {
         Ok(by_age.max(by_count))
     }
 
-    /// Receipts of deleted runs, the latest first, as far as they are kept.
+    /// The kept receipts of deleted runs, the latest first.
     pub(crate) fn list_receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
         let receipts = self.kept_receipts();
         let mut kept: Vec<(RunNo, EvictionReceipt)> = Vec::new();
@@ -121,7 +122,7 @@ impl Reader {
         Ok(kept.into_iter().take(limit).map(|(_, receipt)| Receipt::new(receipt)).collect())
     }
 
-    /// The frames with receipts, segment by segment.
+    /// The frames with receipts, by segment.
     fn receipt_frames(&self) -> Result<Vec<(Arc<Segment>, BTreeSet<u32>)>> {
         let (sealed, tail, in_tail) = {
             let state = self.state.lock();
@@ -141,7 +142,7 @@ impl Reader {
     }
 }
 
-/// Where a sealed segment has receipts.
+/// The offsets of receipts in a sealed segment.
 fn frames_of(segment: &Arc<Segment>) -> Result<BTreeSet<u32>> {
     if !has_evictions(segment) {
         return Ok(BTreeSet::new());
@@ -152,8 +153,8 @@ fn frames_of(segment: &Arc<Segment>) -> Result<BTreeSet<u32>> {
     })
 }
 
-/// What `decode` finds in these frames. Damaged ones are left out: the directory says what they
-/// evict, and what they told of it is lost.
+/// What `decode` finds in these frames. It skips damaged frames: the directory still says which
+/// runs they evict, but their receipts are lost.
 fn read_evictions<T>(
     segment: &Arc<Segment>,
     offsets: &BTreeSet<u32>,

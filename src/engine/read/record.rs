@@ -10,7 +10,7 @@ use crate::format::FrameHeader;
 use crate::format::frames::frame::FLAG_LATE;
 use crate::types::{ContentType, Lsn, Seq, Timestamp};
 
-/// A record as it was stored: with its bytes as a [`Payload`], or as a [`RecordView`].
+/// A stored record: with its bytes as a [`Payload`], or as a [`RecordView`].
 #[derive(Clone)]
 pub struct Record<B = Payload> {
     pub(crate) seq: Seq,
@@ -23,11 +23,11 @@ pub struct Record<B = Payload> {
     pub(crate) name_len: u8,
 }
 
-/// A record to look at: its bytes are borrowed from the trace wherever that is possible.
+/// A record for short use: its bytes are borrowed from the trace where possible.
 pub type RecordView<'t> = Record<Cow<'t, [u8]>>;
 
 impl<B> Record<B> {
-    /// The record with this header and these bytes, which were checked.
+    /// The record with this header and these checked bytes.
     #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
     #[inline(always)]
     pub(crate) fn new(header: &FrameHeader, stored: B) -> Self {
@@ -40,6 +40,14 @@ impl<B> Record<B> {
             stored,
             name_len: header.name_len,
         }
+    }
+}
+
+impl Record {
+    /// The same to look at, with bytes of its own.
+    pub(crate) fn into_view<'t>(self) -> RecordView<'t> {
+        let Self { seq, lsn, at, content, late, stored, name_len } = self;
+        Record { seq, lsn, at, content, late, stored: Cow::Owned(stored.to_vec()), name_len }
     }
 }
 
@@ -65,12 +73,12 @@ impl<B: Deref<Target = [u8]>> Record<B> {
         core::str::from_utf8(name).ok().filter(|kind| !kind.is_empty())
     }
 
-    /// What the payload is.
+    /// The content type of the payload.
     pub fn content_type(&self) -> ContentType {
         self.content
     }
 
-    /// Whether it came after the end of its run.
+    /// Whether it was appended after the end of its run.
     pub fn is_late(&self) -> bool {
         self.late
     }
@@ -83,7 +91,7 @@ impl<B: Deref<Target = [u8]>> Record<B> {
     /// Reads the payload as JSON.
     ///
     /// # Errors
-    /// [`Error::Json`] when it is not JSON of that shape; the bytes stay readable.
+    /// [`Error::Json`] if the payload is not JSON of that shape; the bytes stay readable.
     pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T> {
         serde_json::from_slice(self.payload())
             .map_err(|source| Error::Json { source: std::sync::Arc::new(source) })
@@ -91,14 +99,14 @@ impl<B: Deref<Target = [u8]>> Record<B> {
 }
 
 impl Record {
-    /// The bytes, to keep without copying.
+    /// The bytes, to keep without a copy.
     pub fn into_payload(self) -> Payload {
         self.stored.without_first(self.name_len)
     }
 }
 
 impl<B: Deref<Target = [u8]>> fmt::Debug for Record<B> {
-    /// Shows the payload's length only: payloads do not belong into logs.
+    /// Shows only the length of the payload: payloads do not belong in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Record")
             .field("seq", &self.seq)

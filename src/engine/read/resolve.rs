@@ -1,5 +1,5 @@
-//! Bringing runs into memory: what the catalog knows of them is asked without the lock, and counts
-//! if the catalog is still the same when the lock is taken again.
+//! Bringing runs into memory. The catalog is asked without the lock; the answer counts if the
+//! catalog is still the same when the lock is taken again.
 
 use std::sync::Arc;
 
@@ -18,14 +18,13 @@ use crate::types::{RunNo, SegmentId};
 /// How often the catalog is asked without the lock.
 const ATTEMPTS: usize = 4;
 
-/// What the catalog knows of the runs with one id, those included that are deleted by now: of these
-/// the row may be gone.
+/// The runs with one id in the catalog. Some may be deleted by now, and their rows gone.
 pub(crate) type StoredRuns = Vec<(RunNo, Result<RunRow>)>;
 
 impl Reader {
-    /// The state of a store that is open, and what `ask` finds in the catalog that it has. The
-    /// catalog is asked without the lock, and again if it was replaced meanwhile; if that happens
-    /// again and again it is asked under the lock, so that this ends however fast the log grows.
+    /// The state of an open store, and the answer of `ask` from its catalog. It asks without the
+    /// lock, and again if the catalog was replaced meanwhile. After several such replacements it
+    /// asks under the lock, so that this ends however fast the log grows.
     pub(crate) fn asked<K>(
         &self,
         ask: impl Fn(&Arc<Catalog>) -> Result<K>,
@@ -59,8 +58,7 @@ impl Reader {
     /// The state, with this run in memory.
     ///
     /// # Errors
-    /// [`Error::Evicted`] if it was deleted: a number that was given out once and is not known any
-    /// more.
+    /// [`Error::Evicted`] if it was deleted: the number was given out but is not known.
     pub(crate) fn loaded_number(&self, run_no: RunNo) -> Result<Held<'_, LogState>> {
         let state = self.open()?;
         if state.active.get(run_no).is_some() {
@@ -76,14 +74,14 @@ impl Reader {
         }
     }
 
-    /// What the catalog knows of the runs with this id.
+    /// What the catalog knows about the runs with this id.
     pub(crate) fn stored_runs(&self, catalog: &Catalog, run: &str) -> Result<StoredRuns> {
         let numbers = self.find(catalog, run, false)?;
         Ok(numbers.numbers.iter().map(|number| (*number, catalog.row(*number))).collect())
     }
 }
 
-/// Lets runs that have ended go from memory if others would make it too many.
+/// Removes ended runs from memory if there are too many.
 pub(crate) fn make_room(state: &mut LogState) {
     if state.active.is_full()
         && let Some(through) = state.catalog.through()
@@ -92,7 +90,7 @@ pub(crate) fn make_room(state: &mut LogState) {
     }
 }
 
-/// Brings all living runs with this id into memory, of which the catalog of this state knows these.
+/// Brings all living runs with this id into memory. `stored` are those in the catalog.
 pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRuns) -> Result<()> {
     if state.active.by_id(run).1 {
         return Ok(());

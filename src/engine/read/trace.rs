@@ -1,9 +1,9 @@
-//! Reading the records of a run, in order, forwards and backwards, without a scan.
+//! Reading the records of a run in order, forwards and backwards, without a scan.
 //!
-//! A trace is a view as of the moment it was asked for: it holds the segments that it reads, so
-//! that what it shows never changes, whatever is appended, deleted or reclaimed meanwhile (I8). It
-//! ends with the store: [`Error::Closed`] is its last item then, if a record was left.
-//! Damage is told where it is, as an error item; the records behind it follow.
+//! A trace is a view as of the moment when it was opened. It holds its segments, so its records
+//! never change, whatever is appended, deleted or reclaimed meanwhile (I8). It ends with the store:
+//! its last item is then [`Error::Closed`], if a record was left. Damage is an error item at its
+//! place; the records after it follow.
 
 use core::fmt;
 use core::ops::{Bound, RangeBounds};
@@ -11,30 +11,69 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::engine::read::cursor::Walk;
+use crate::engine::read::doubt::Doubt;
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::setup::environment::Clock;
 use crate::engine::state::run_slice::Opened;
 use crate::engine::state::segment::Mark;
 use crate::error::{Error, Result};
-use crate::types::{AgentId, RunId, RunNo, Seq, Timestamp};
+use crate::types::{AgentId, RunId, RunNo, RunRef, Seq, Timestamp};
 
-/// The records of a run, an iterator from the first to the last, or from the last with `rev()`.
+/// The records of a run, as an iterator from the first to the last, or the reverse with `rev()`.
 ///
-/// Made by `RunLog::trace`. An error item says that one record is damaged or missing; the
-/// iterator goes on behind it. Once the store is closed the next item is [`Error::Closed`] and the
-/// last one; records that were handed out before stay readable.
+/// `RunLog::trace` returns it. An error item means that one record is damaged or missing; the
+/// iterator continues after it. Once the store is closed, the next item is [`Error::Closed`] and
+/// the last one; records that the program holds stay readable.
+#[must_use = "a trace reads nothing until its records are asked for"]
 pub struct Trace {
     opened: Arc<Opened>,
     walk: Walk,
-    /// How long it may hold up that extents are used again.
+    /// How long it may keep extents from being reused.
     pin: Option<Pin>,
+    moving: Option<Box<Moving>>,
 }
 
-/// Since when a trace holds its segments, and for how long it may once they do not count any more.
+/// How long a trace holds its segments, and may hold them once they do not count.
 pub(crate) struct Pin {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) since: Timestamp,
     pub(crate) most: Duration,
+}
+
+/// Finds a run again of which the records may have moved, or be gone.
+pub(crate) trait Reopen: fmt::Debug + Send + Sync {
+    /// The run as it is now, and the number of the view that says so; none if the view with this
+    /// number is still what the file says.
+    ///
+    /// # Errors
+    /// [`Error::Evicted`] if it was deleted.
+    fn reopen(&self, run_no: RunNo, view: u64) -> Result<Option<(Arc<Opened>, u64)>>;
+
+    /// The number of the newest view.
+    fn newest(&self) -> u64;
+
+    /// Whether the view with this number is not what the file says any more.
+    fn is_overtaken(&self, view: u64) -> Result<bool>;
+}
+
+/// What a trace of a process that only reads needs to go on where the writer moved its records.
+#[derive(Debug)]
+struct Moving {
+    reader: Arc<dyn Reopen>,
+    view: u64,
+    /// The records that are left have sequences from here on.
+    low: Seq,
+    /// And below this one.
+    high: Seq,
+    doubt: Doubt,
+}
+
+impl Moving {
+    /// Whether what does not check may have been the writer's doing.
+    fn doubts(&mut self, error: &Error) -> bool {
+        let Error::Corrupt(damage) = error else { return false };
+        !self.doubt.confirms_one(damage, self.view, self.reader.newest())
+    }
 }
 
 impl Pin {
@@ -49,7 +88,82 @@ impl Trace {
     pub(crate) fn new(opened: Arc<Opened>, run_no: RunNo, pin: Option<Pin>) -> Self {
         opened.foresee();
         let walk = Walk::new(&opened, run_no);
-        Self { opened, walk, pin }
+        Self { opened, walk, pin, moving: None }
+    }
+
+    /// The same for a run that another process may move meanwhile.
+    pub(crate) fn moving(mut self, reader: Arc<dyn Reopen>, view: u64) -> Self {
+        let high = self.opened.parts.iter().map(|part| part.next_seq).max().unwrap_or_default();
+        self.moving =
+            Some(Box::new(Moving { reader, view, low: Seq(0), high, doubt: Doubt::default() }));
+        self
+    }
+
+    /// Goes on where the records are now, if they were moved since the trace looked.
+    #[cold]
+    fn find_again(&mut self) -> Result<bool> {
+        let Some(moving) = &mut self.moving else { return Ok(false) };
+        let run_no = self.walk.run_no();
+        // The writer may be faster again and again, but each time it has moved the run once more.
+        let mut has_moved = false;
+        loop {
+            let Some((opened, view)) = moving.reader.reopen(run_no, moving.view)? else {
+                return Ok(has_moved);
+            };
+            has_moved = true;
+            let mut walk = Walk::new(&opened, run_no);
+            let left = walk.leave(&opened, Some(moving.low), Some(moving.high));
+            (self.opened, self.walk, moving.view) = (opened, walk, view);
+            match left {
+                Err(error) if moving.doubts(&error) && moving.reader.is_overtaken(view)? => {}
+                left => return left.map(|()| true),
+            }
+        }
+    }
+
+    /// Notes which records are left behind an item.
+    fn note(&mut self, item: &Result<Record>, is_front: bool) {
+        let seq = match item {
+            Ok(record) => Some(record.seq()),
+            Err(Error::Corrupt(damage)) => damage.seq,
+            Err(_) => None,
+        };
+        let Some(moving) = &mut self.moving else { return };
+        moving.doubt.clear();
+        let Some(seq) = seq else { return };
+        if is_front {
+            moving.low = moving.low.max(Seq(seq.0.saturating_add(1)));
+        } else {
+            moving.high = moving.high.min(seq);
+        }
+    }
+
+    /// The next item of a run that another process may move meanwhile.
+    #[cold]
+    fn next_moving(&mut self, is_front: bool) -> Option<Result<Record>> {
+        loop {
+            let item = if is_front {
+                self.walk.next(&self.opened)?
+            } else {
+                self.walk.next_back(&self.opened)?
+            };
+            let is_doubtful = match (&item, &mut self.moving) {
+                (Err(error), Some(moving)) => moving.doubts(error),
+                _ => false,
+            };
+            let moved = if is_doubtful { self.find_again() } else { Ok(false) };
+            match moved {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.note(&item, is_front);
+                    return Some(item);
+                }
+                Err(error) => {
+                    self.walk.end();
+                    return Some(Err(error));
+                }
+            }
+        }
     }
 
     #[inline]
@@ -57,8 +171,8 @@ impl Trace {
         if self.pin.is_some() { self.let_go() } else { None }
     }
 
-    /// Lets go of the segments if they moved or died and were held for too long, and says so. Only
-    /// where a record is left: who has read them all has missed nothing.
+    /// Drops the segments if they moved or died and were held for too long, and returns the error
+    /// for that. It does nothing if no record is left, since then the reader has missed nothing.
     #[cold]
     fn let_go(&mut self) -> Option<Error> {
         let pin = self.pin.as_ref()?;
@@ -107,7 +221,7 @@ impl Trace {
     /// ```
     ///
     /// # Errors
-    /// Damage of a directory that had to be consulted; [`Error::Closed`].
+    /// Damage of a directory that it has to read; [`Error::Closed`].
     pub fn range(mut self, range: impl RangeBounds<Seq>) -> Result<Self> {
         let low = match range.start_bound() {
             Bound::Included(seq) => Some(*seq),
@@ -119,15 +233,21 @@ impl Trace {
             Bound::Excluded(seq) => Some(*seq),
             Bound::Unbounded => None,
         };
-        self.walk.leave(&self.opened, low, high)?;
-        Ok(self)
+        if let Some(moving) = &mut self.moving {
+            moving.low = moving.low.max(low.unwrap_or_default());
+            moving.high = moving.high.min(high.unwrap_or(moving.high));
+        }
+        match self.walk.leave(&self.opened, low, high) {
+            Err(error @ Error::Corrupt(_)) if !self.find_again()? => Err(error),
+            Err(error) if !error.is_corruption() => Err(error),
+            _ => Ok(self),
+        }
     }
 
-    /// The next record, to look at before the next one is asked for. Nothing is copied and nothing
-    /// counted for it where the bytes lie in one piece of a mapped file, which makes this the
-    /// fastest way to read a run.
+    /// The next record, for use before the next call. If its bytes are contiguous in a mapped file,
+    /// nothing is copied and no reference is counted, so this is the fastest way to read a run.
     ///
-    /// Goes on where the iterator is, and the other way round.
+    /// It continues where the iterator is, and the other way round.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {
@@ -147,13 +267,21 @@ impl Trace {
     /// ```
     ///
     /// # Errors
-    /// As the items of the iterator: damage of one record, behind which it goes on, or
-    /// [`Error::Evicted`] at the end.
+    /// Those of the iterator's items: damage of one record, after which it continues;
+    /// [`Error::Evicted`] or [`Error::Closed`] at the end.
     pub fn next_view(&mut self) -> Option<Result<RecordView<'_>>> {
         match self.refusal() {
             Some(error) => Some(Err(error)),
+            None if self.moving.is_some() => Some(self.next_moving(true)?.map(Record::into_view)),
             None => self.walk.next_view(&self.opened),
         }
+    }
+}
+
+impl<'a> From<&'a Trace> for RunRef<'a> {
+    /// The run of these records, and not a later run with the same ids.
+    fn from(trace: &'a Trace) -> Self {
+        Self::from((trace.agent(), trace.run())).numbered(trace.walk.run_no())
     }
 }
 
@@ -163,6 +291,7 @@ impl Iterator for Trace {
     fn next(&mut self) -> Option<Self::Item> {
         match self.refusal() {
             Some(error) => Some(Err(error)),
+            None if self.moving.is_some() => self.next_moving(true),
             None => self.walk.next(&self.opened),
         }
     }
@@ -172,6 +301,7 @@ impl DoubleEndedIterator for Trace {
     fn next_back(&mut self) -> Option<Self::Item> {
         match self.refusal() {
             Some(error) => Some(Err(error)),
+            None if self.moving.is_some() => self.next_moving(false),
             None => self.walk.next_back(&self.opened),
         }
     }

@@ -1,23 +1,26 @@
-//! Giving the extents of dead segments back: to new segments, and to the file system.
+//! Freeing the extents of dead segments, for new segments and for the file system.
 //!
-//! Ordering, with what breaks otherwise:
+//! Ordering, and what breaks otherwise:
 //!
-//! 1. The evictions, and the numbers that are in use, are durable *before* RETIRED (O8): a power
-//!    cut would bring runs back in part, or give a run number out again.
+//! 1. The evictions, and the numbers in use, are durable *before* RETIRED (O8). Otherwise a power
+//!    cut would bring back parts of runs, or let a run number be given out again.
 //! 2. The stored index has applied the evictions of a segment, or is dropped, *before* RETIRED
-//!    (O17): nothing else would ever tell the index that these runs are deleted.
-//! 3. RETIRED is durable *before* anything of the segment is touched (O6): a power cut would bring
-//!    back a segment whose bytes are already another owner's.
-//! 4. No reader holds the segment *before* its extent counts as free: a reader would see the bytes
-//!    change. Its header, which no reader looks at, is zeroed whether it is held or not.
+//!    (O17). Nothing else would ever tell the index that these runs are deleted.
+//! 3. RETIRED is durable *before* anything of the segment is touched (O6). Otherwise a power cut
+//!    would bring back a segment whose bytes already belong to another owner.
+//! 4. No reader holds the segment *before* its extent counts as free. Otherwise a reader would see
+//!    the bytes change. The header, which no reader looks at, is zeroed even while the segment is
+//!    held.
 //! 5. The zeroed header is durable *before* the extent counts as free, and before the next
-//!    compaction: without a manifest, salvage would take the old segment for a living one.
-//! 6. A segment with evictions is retired with or after all others with frames of those runs, and
-//!    its header is zeroed *after* theirs: a rebuild, or salvage, would bring the runs back.
-//! 7. FREE is durable *before* the file is cut off, or the extent gets another owner.
+//!    compaction. Otherwise salvage, without a manifest, would take the old segment for a living
+//!    one.
+//! 6. A segment with evictions is retired together with or after all others with frames of those
+//!    runs, and its header is zeroed *after* theirs. Otherwise a rebuild or salvage would bring the
+//!    runs back.
+//! 7. FREE is durable *before* the file is cut off or the extent gets another owner.
 //!
-//! A segment is dead only if its directory was read whole, or can be made anew from frames that
-//! were all read: what is missing in a damaged one may be of runs that live.
+//! A segment counts as dead only if its directory was read completely, or can be rebuilt from
+//! frames that were all read: the missing part of a damaged one may belong to living runs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -41,36 +44,37 @@ use crate::types::{LogPosition, RunNo, SegmentId};
 /// What is remembered between steps. Only the holder of its lock compacts.
 #[derive(Debug, Default)]
 pub(crate) struct Compacting {
-    /// Outputs with runs that went on behind the victims: the next step puts them in order.
+    /// Outputs with runs that continue behind the victims: the next step orders them.
     pub(crate) carried: Vec<SegmentId>,
-    /// Segments that cannot move as things are.
+    /// Segments that cannot move in their present state.
     pub(crate) unmovable: HashSet<SegmentId>,
-    /// Segments with which nothing was gained, and what lived in them then: they are left alone
-    /// until less of them lives.
+    /// Damaged segments that could not move in this pass for space.
+    pub(crate) damaged: BTreeSet<SegmentId>,
+    /// Segments that gained nothing, with their living bytes at that time. They are left alone
+    /// until fewer of their bytes live.
     pub(crate) settled: HashMap<SegmentId, u64>,
-    /// Segments that did not become fewer by compression, and what was cold in them then: they are
-    /// left alone until more is.
+    /// Segments that compression did not make fewer, with their compressible bytes at that time.
+    /// They are left alone until they have more.
     pub(crate) incompressible: HashMap<SegmentId, u64>,
-    /// The bytes that live in segments, and how many of them may yet be compressed, as far as they
-    /// were counted.
+    /// The living bytes of segments and how many of them can still be compressed, if counted.
     pub(crate) live: HashMap<SegmentId, (u64, u64)>,
-    /// Segments were freed since evictions were looked at that may have been needed for them.
+    /// Whether segments were freed for which evictions may have been kept since.
     pub(crate) has_freed: bool,
-    /// The bytes a second that are written at most.
+    /// The most bytes a second that compaction writes.
     pub(crate) rate: Rate,
-    /// The end of the log when something was written last.
+    /// The end of the log at the last write of compaction.
     pub(crate) seen: LogPosition,
 }
 
 impl Compacting {
-    /// Looks again at segments that could not move.
+    /// Begins a pass, in which all segments may be tried again.
     pub(crate) fn begin(&mut self, rate: Rate) {
         self.unmovable.clear();
         self.carried.clear();
         self.rate = rate;
     }
 
-    /// Nothing is gained by these segments together: leaves the one alone of which most lives.
+    /// Notes that these segments together gained nothing: the fullest one is left alone.
     pub(crate) fn settle(&mut self, wanted: &[SegmentId]) {
         let live = |id: &SegmentId| self.live.get(id).map_or(0, |(live, _)| *live);
         if let Some(fullest) = wanted.iter().copied().max_by_key(live) {
@@ -79,12 +83,12 @@ impl Compacting {
     }
 }
 
-/// Gives dead segments back.
+/// Retires dead segments and frees their extents.
 #[derive(Debug)]
 pub(crate) struct Reclaimer {
     pub(crate) log: Arc<Log>,
     pub(crate) checkpoints: Arc<Checkpoints>,
-    /// Held by the one who moves, retires or frees segments.
+    /// Held while moving, retiring or freeing segments.
     pub(crate) compacting: Ranked<Compacting>,
 }
 
@@ -94,19 +98,20 @@ impl Reclaimer {
         Self { log, checkpoints, compacting: Ranked::new(Rank::Compacting, Compacting::default()) }
     }
 
-    /// Frees every segment that is dead and not needed, as far as it has no readers.
+    /// Frees every segment that is dead, is not needed, and has no readers.
     pub(crate) fn reclaim(&self) -> Result<()> {
         self.free_dead(&mut self.compacting.lock())
     }
 
-    /// As [`Reclaimer::reclaim`], for a caller that holds the lock on compaction.
+    /// Like [`Reclaimer::reclaim`], for a caller that holds the lock on compaction.
     pub(crate) fn free_dead(&self, compacting: &mut Compacting) -> Result<()> {
-        let _watch = self.log.setup.watch(Activity::Reclaim);
-        self.free_retired(compacting)?;
-        if self.retire_dead(compacting)? { self.free_retired(compacting) } else { Ok(()) }
+        self.log.setup.watch(Activity::Reclaim, || {
+            self.free_retired(compacting)?;
+            if self.retire_dead(compacting)? { self.free_retired(compacting) } else { Ok(()) }
+        })
     }
 
-    /// Retires what is dead; answers whether anything was.
+    /// Retires dead segments; returns whether there were any.
     fn retire_dead(&self, compacting: &mut Compacting) -> Result<bool> {
         let (catalog, deleted, later, suspects) = {
             let mut guard = self.log.state.lock();
@@ -139,15 +144,15 @@ impl Reclaimer {
             Ok(true)
         });
         if retired.is_err() || self.log.due.is_stopping() {
-            // Not all of them were looked at.
+            // Not all of them were checked.
             self.log.state.lock().suspects.extend(suspects);
             compacting.has_freed |= has_freed;
         }
         retired
     }
 
-    /// The suspects that are dead; if there are any, or something was freed, all other dead
-    /// segments with evictions too, since those may be needed no more.
+    /// The dead ones among the suspects. If there are any, or something was freed, also all other
+    /// dead segments with evictions, which may not be needed any more.
     fn find_dead(
         &self,
         catalog: &Catalog,
@@ -172,8 +177,8 @@ impl Reclaimer {
         Ok(dead)
     }
 
-    /// Dead segments without those that are needed: for an eviction of a run of which a segment
-    /// that stays has frames, or for a receipt that is not too old.
+    /// Dead segments without those that are needed: for an eviction of a run that has frames in a
+    /// segment that stays, or for a receipt that is kept.
     fn without_needed(
         &self,
         mut dead: BTreeMap<SegmentId, Arc<Segment>>,
@@ -190,7 +195,7 @@ impl Reclaimer {
             }
         }
         dead.retain(|id, _| staying.iter().all(|segment| segment.id() != *id));
-        // What stays may need other segments in turn.
+        // Segments that stay may need others in turn.
         while let Some(segment) = staying.pop()
             && !evicting.is_empty()
         {
@@ -205,9 +210,9 @@ impl Reclaimer {
         Ok(dead.into_values().collect())
     }
 
-    /// Makes segments retired, durably, by the same batch of the manifest that makes `changes`. An
-    /// index that lacks an eviction of theirs is dropped first. While the index is locked,
-    /// no other thread builds one or replaces the catalog. The caller holds the lock on compaction.
+    /// Makes segments retired, durably, in the same batch of the manifest as `changes`. It first
+    /// drops an index that lacks one of their evictions. The caller holds the lock on compaction
+    /// and that of the index, so that no other thread builds an index or replaces the catalog.
     pub(crate) fn retire(
         &self,
         index: &mut IndexSlot,
@@ -236,7 +241,7 @@ impl Reclaimer {
         segments.iter().all(|segment| !has_evictions(segment) || segment.is_covered_by(applied))
     }
 
-    /// Takes segments that are retired out of the catalog, while the index is locked.
+    /// Removes retired segments from the catalog, while the index is locked.
     fn forget(&self, mut dead: Vec<Arc<Segment>>) {
         let gone: BTreeSet<SegmentId> = dead.iter().map(|segment| segment.id()).collect();
         let mut state = self.log.state.lock();
@@ -252,8 +257,7 @@ impl Reclaimer {
         state.retired.append(&mut dead);
     }
 
-    /// Frees retired segments without holders, those with frames of a run in front of those that
-    /// evict it.
+    /// Frees retired segments without holders: those with frames before those with evictions.
     pub(crate) fn free_retired(&self, compacting: &mut Compacting) -> Result<()> {
         let mut waiting = core::mem::take(&mut self.log.state.lock().retired);
         if waiting.is_empty() {
@@ -265,7 +269,7 @@ impl Reclaimer {
         state.retired.append(&mut waiting);
         let catalog = Arc::clone(&state.catalog);
         drop(state);
-        // An eviction elsewhere may have been needed for what was just freed, or be a copy.
+        // An eviction elsewhere may have been kept for a freed segment, or be a copy.
         compacting.has_freed = true;
         for segment in catalog.segments() {
             for run_no in evictions(segment)? {
@@ -279,14 +283,14 @@ impl Reclaimer {
         freed
     }
 
-    /// Zeroes the headers of the segments, turn by turn, frees those without holders, and
-    /// tells which runs they evicted.
+    /// Zeroes the headers of the segments in turns, frees those without holders, and collects the
+    /// runs that they evicted.
     fn free_in_turn(
         &self,
         waiting: &mut Vec<Arc<Segment>>,
         forgotten: &mut BTreeSet<RunNo>,
     ) -> Result<()> {
-        // Who believed a manifest that does not retire them would miss what is overwritten now.
+        // A manifest from before RETIRED would still refer to what is overwritten now.
         self.log.space.allocator.lock().cover()?;
         let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is(Mark::Erased)).collect();
         let (mut evicted, mut held) = (BTreeMap::new(), BTreeMap::new());
@@ -310,12 +314,13 @@ impl Reclaimer {
             let (mut turn, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(is_last);
             left = rest;
             if turn.is_empty() {
-                // Outputs may evict runs of each other.
+                // Outputs may evict runs of one another.
                 turn.append(&mut left);
             }
             self.erase_headers(&turn)?;
             for segment in &turn {
-                // What was retired before the store was opened is not among the deleted runs.
+                // The evictions of segments that were retired before the opening are not among the
+                // deleted runs.
                 let runs = evicted.remove(&segment.id()).unwrap_or_default();
                 forgotten.extend(runs.into_iter().filter(|_| segment.sealed().is_some()));
                 for run_no in held.remove(&segment.id()).unwrap_or_default() {
@@ -323,7 +328,7 @@ impl Reclaimer {
                 }
             }
         }
-        // Asked once of each: a reader may let go of one at any moment.
+        // Checked once for each: a reader may drop a segment at any moment.
         let is_free =
             |segment: &Arc<Segment>| segment.is(Mark::Erased) && Arc::strong_count(segment) == 1;
         let (free, held): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_free);
@@ -339,8 +344,8 @@ impl Reclaimer {
         Ok(())
     }
 
-    /// Zeroes, durably, the headers of retired segments, and of outputs that do not count. Refuses,
-    /// before it touches any, if the manifest says that one of them is anything else.
+    /// Durably zeroes the headers of retired segments, and of outputs that do not count. If the
+    /// manifest has one of them in another state, it returns an error and touches none.
     fn erase_headers(&self, segments: &[&Arc<Segment>]) -> Result<()> {
         for extent in segments.iter().map(|segment| segment.extent()) {
             match self.log.space.allocator.lock().manifest.extents().uses.get(&extent) {
@@ -371,7 +376,7 @@ fn is_dead(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<bool
     Ok(segment.directory_damage().is_none() || is_whole(segment)?)
 }
 
-/// Whether there are whole frames up to the end of a segment, and nothing else.
+/// Whether a segment has only whole frames up to its end.
 fn is_whole(segment: &Segment) -> Result<bool> {
     let (extent, mut at) = (segment.read_all()?, SEGMENT_HEADER_LEN as usize);
     let end = segment.sealed().map_or(usize::MAX, |sealed| sealed.end as usize);

@@ -1,4 +1,4 @@
-//! What reclaiming remembers.
+//! What reclaiming remembers between its calls.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ fn options() -> Options {
 fn reclaiming_ends_when_the_store_is_being_closed_and_forgets_nothing() {
     let threads = options().scheduler(Arc::new(Idle));
     let log = threads.create_storage(Arc::new(MemoryStorage::new())).unwrap();
-    // Each segment evicts what is in the one before it.
+    // Each segment evicts the contents of the one before it.
     for _ in 0..160 {
-        let _ = log.put("space", "key", &NewRecord::new(&[b'.'; 7000])).unwrap();
+        let _ = log.docs().put("space", "key", &NewRecord::new(&[b'.'; 7000])).unwrap();
     }
     log.checkpoint().unwrap();
     let engine = log.engine();

@@ -1,4 +1,4 @@
-//! Deleting a run, or a document, so that no byte of its payloads is left in the file.
+//! Deleting a run or a document so that the file contains no byte of its payloads.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::format::segments::directory_builder::DirectoryBuilder;
 use crate::gc::Rule;
 use crate::types::{AgentId, Durability, RunId, RunRef, SegmentId};
 
-/// So often a document that changes meanwhile is looked at again, so that the bytes that an erase
-/// tells are those of the version that it deleted. Then it goes whatever it is: each look that was
-/// in vain costs a sync.
+/// How often an erase looks again at a document that changes meanwhile, so that it reports the
+/// bytes of the version that it deleted. After that it deletes any version: each failed attempt
+/// costs a sync.
 const TRIES: u32 = 4;
 
-/// What is erased: a run, or all versions of a document. Segments know the names also of what is
-/// deleted already, so that an erase that was broken off can be repeated.
+/// What to erase: a run, or all versions of a document. Segments know the names of deleted runs
+/// too, so an interrupted erase can be repeated.
 struct Erasing {
-    /// The agent or the namespace; of a run that is not there, any agent if none is named.
+    /// The agent or the namespace. For a run that does not exist, `None` stands for any agent.
     space: Option<AgentId>,
     id: RunId,
     document: bool,
@@ -53,9 +53,9 @@ impl Erasing {
 }
 
 impl Retainer {
-    /// Deletes a run, and moves everything else out of the segments that have bytes of it, until
-    /// none is left in the file; answers its payload bytes and the extents with readers. Of
-    /// a run that was deleted before, what is left is moved away from.
+    /// Deletes a run, and moves everything else out of the segments with bytes of it, until the
+    /// file has none. Returns its payload bytes, and the number of extents with readers. For a run
+    /// that was deleted before, it removes the remaining bytes.
     pub(crate) fn erase(&self, run: RunRef<'_>) -> Result<(u64, u64)> {
         let (space, deleted) = match self.delete(run, Rule::Erased) {
             Ok((agent, bytes)) => (Some(agent), Ok(bytes)),
@@ -70,9 +70,9 @@ impl Retainer {
         Ok((bytes, pinned))
     }
 
-    /// The same for a document: no byte of any of its versions is left, nor of a write of it that
-    /// was given up half-way. Answers the payload bytes of the version that was there; if
-    /// others write it without a pause, of one that was there just before.
+    /// The same for a document: no byte remains of any of its versions, or of an abandoned write.
+    /// Returns the payload bytes of the current version; if other calls write the document at the
+    /// same time, those of a version that was current just before.
     pub(crate) fn erase_document(&self, name: &str, key: &str) -> Result<(u64, u64)> {
         let (space, id) = document_ids(name, key)?;
         let mut left = TRIES;
@@ -86,7 +86,7 @@ impl Retainer {
             let mut batch = Batch::new();
             batch.delete_if(name, key, expected).durability(Durability::Disk);
             match self.commit(&batch) {
-                // Another call wrote it in between, and what it wrote is what goes.
+                // Another call wrote it meanwhile, and its version must be deleted.
                 Err(Error::Conflict { .. }) => left -= 1,
                 done => break done.map(|_| found.map_or(0, |(_, bytes)| bytes))?,
             }
@@ -95,8 +95,8 @@ impl Retainer {
         Ok((bytes, pinned))
     }
 
-    /// Moves what lives out of the segments that have something of what was deleted, and leaves
-    /// nothing of their bytes; answers whether there were any, and the extents with readers.
+    /// Moves living runs out of the segments with remains of the erased run or document, and leaves
+    /// none of their bytes. Returns whether there were any, and the number of extents with readers.
     fn sweep(&self, erasing: &Erasing) -> Result<(bool, u64)> {
         let mut compacting = self.reclaimer.compacting.lock();
         compacting.begin(Rate::Unlimited);
@@ -129,7 +129,7 @@ impl Retainer {
         Ok((!found.is_empty(), self.log.state.lock().retired.len() as u64))
     }
 
-    /// Moves everything that lives out of a segment. One that cannot move has damage.
+    /// Moves everything that lives out of a segment. It fails if the segment is damaged.
     fn vacate(&self, compacting: &mut Compacting, id: SegmentId) -> Result<()> {
         if self.log.state.lock().catalog.segment(id).is_none() {
             return Ok(());

@@ -1,17 +1,17 @@
-//! How a full disk is cleaned up: something must be written before anything is free.
+//! Freeing space on a full disk, where something must be written before anything is free.
 //!
-//! - The end of each segment is kept back for evictions and ends (`write/place.rs`).
-//! - Large stores set one extent aside, for compaction where only parts of segments are dead
+//! - The end of each segment is reserved for ends and evictions (`write/place.rs`).
+//! - Large stores set one extent aside for compaction, for segments that are only partly dead
 //!   (`space/reserve.rs`).
-//! - The index gives way: the directories answer in its place, and it is built anew once there is
-//!   space for the log to go on. So small stores keep no extent for this, and need none.
+//! - The index gives way: the directories answer in its place, and it is rebuilt once there is
+//!   space for the log to continue. So small stores need no such extent.
 
 use crate::engine::retain::Retainer;
 use crate::engine::setup::options::Rate;
 use crate::engine::write::batch::{Batch, Committed};
 use crate::error::{Error, Result};
 use crate::gc::Rule;
-use crate::types::{AgentId, RunRef};
+use crate::types::{AgentId, Durability, RunRef};
 
 impl Retainer {
     /// Does all writes of a batch, or none.
@@ -20,13 +20,13 @@ impl Retainer {
         if batch.gives_back(self.log.extent_size) { self.deleting(commit) } else { commit() }
     }
 
-    /// Deletes an ended run; answers its agent and its payload bytes.
+    /// Deletes an ended run; returns its agent and its payload bytes.
     pub(crate) fn delete(&self, run: RunRef<'_>, rule: Rule) -> Result<(AgentId, u64)> {
-        self.deleting(|| self.log.delete(run, rule))
+        self.deleting(|| self.log.delete(run, rule, Durability::Disk))
     }
 
-    /// Does something that deletes. On a full disk once more after what is dead was freed, and once
-    /// more after the index gave way.
+    /// Calls `delete`. If the disk is full, it tries again after freeing dead segments, and once
+    /// more after dropping the index.
     fn deleting<T>(&self, mut delete: impl FnMut() -> Result<T>) -> Result<T> {
         let mut done = delete();
         for gives_way in [false, true] {
@@ -40,7 +40,7 @@ impl Retainer {
         done
     }
 
-    /// Frees what is dead, or dead in part, as far as there is space for that.
+    /// Frees segments that are dead or partly dead, as far as there is space for that.
     pub(super) fn free_on_full_disk(&self) -> Result<()> {
         self.checkpoints.put_off();
         self.checkpoints.cover_seals()?;
@@ -55,9 +55,9 @@ impl Retainer {
         Ok(())
     }
 
-    /// Gives the space of what was deleted back, as far as possible.
+    /// Frees the space of deleted runs, as far as possible.
     pub(crate) fn reclaim(&self) -> Result<()> {
-        // Only what the catalog covers can be freed.
+        // Only segments that the catalog covers can be freed.
         self.checkpoints.cover_seals()?;
         self.reclaimer.reclaim()?;
         self.log.space.give_back_freed()?;
@@ -70,13 +70,13 @@ impl Retainer {
         compacted
     }
 
-    /// Sees to it that there is a segment for the log to go on in if the tail is half full and has
-    /// something that is dead: that can only be freed behind the tail.
+    /// Prepares the next segment if the tail is half full and has dead runs, which can be freed
+    /// only once the log has left the segment.
     fn let_log_go_on(&self) -> Result<()> {
         for gives_way in [false, true] {
             let is_due = {
                 let mut state = self.log.state.lock();
-                // An attempt that failed left it as it was; one on its way has the lock.
+                // A failed attempt leaves the flag set; an attempt under way holds the lock.
                 let waiting = self.log.reserved.try_lock();
                 state.has_next &= waiting.is_none_or(|waiting| !waiting.is_empty());
                 let is_half_full = state.tail.offset > self.log.extent_size.bytes_u32() / 2;

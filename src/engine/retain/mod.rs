@@ -1,7 +1,7 @@
-//! Retention: what a policy says is planned from the rows, and done by evictions.
+//! Retention: a policy is planned from the rows, and carried out by evictions.
 //!
-//! - A plan is made from one moment's rows, and done run by run under the lock: what is held, or
-//!   gone, by then is passed over.
+//! - A plan is made from the rows of one moment and carried out run by run under the lock: runs
+//!   that are held or gone by then are skipped.
 //! - Evictions are durable before anything is freed (O8).
 
 mod erase;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::engine::checkpoint::Checkpoints;
 use crate::engine::compact::Compactor;
+use crate::engine::read::Reader;
 use crate::engine::read::named::Detail;
 use crate::engine::reclaim::Reclaimer;
 use crate::engine::setup::due::Wanted;
@@ -30,20 +31,23 @@ const EVICT_FRAME: usize = 32 << 10;
 /// The most runs that are looked up before some of them are evicted.
 const EVICTED_AT_ONCE: usize = 1024;
 
-/// What a policy says of the runs as of one moment.
+/// The plan of a policy, for the runs as of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
+#[must_use = "a plan deletes nothing"]
 pub struct GcPlan {
-    /// What goes, the run that ended first in front.
+    /// The runs to delete, in the order of their ends.
     pub evict: Vec<PlannedEviction>,
-    /// What was due to go and stays.
+    /// The runs that are kept although a limit says otherwise.
     pub protected: Vec<ProtectedRun>,
-    /// The numbers, for the runs that the policy covers.
+    /// The totals, for the runs that the policy covers.
     pub totals: Totals,
 }
 
-/// A run that goes.
+/// A run that a plan deletes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct PlannedEviction {
     /// The agent.
@@ -54,37 +58,54 @@ pub struct PlannedEviction {
     pub status: RunStatus,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// Why it goes; of several rules the first.
+    /// Why it is deleted; if several rules apply, the first in the order number, age, bytes.
     pub rule: Rule,
     /// The bytes of its frames, headers included.
     pub bytes: u64,
+    #[cfg_attr(feature = "serde", serde(rename = "number"))]
     run_no: RunNo,
 }
 
-/// A run that a limit says should go, and that stays.
+impl PlannedEviction {
+    /// The number of the run; see [`RunSummary::number`](crate::RunSummary::number).
+    pub fn number(&self) -> RunNo {
+        self.run_no
+    }
+}
+
+impl<'a> From<&'a PlannedEviction> for RunRef<'a> {
+    /// The run that the plan was made for, and not a later run with the same ids.
+    fn from(planned: &'a PlannedEviction) -> Self {
+        Self::from((&planned.agent, &planned.run)).numbered(planned.run_no)
+    }
+}
+
+/// A run that is kept although a limit says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct ProtectedRun {
     /// The agent.
     pub agent: AgentId,
     /// The run.
     pub run: RunId,
-    /// Why it was due.
+    /// Why it would be deleted.
     pub rule: Rule,
-    /// Why it stays.
+    /// Why it is kept.
     pub protection: Protection,
     /// The bytes of its frames, headers included.
     pub bytes: u64,
 }
 
-/// What a collection did.
+/// The result of a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Collected {
-    /// The plan as it was done: runs that were held or deleted in the meantime are not in it.
+    /// The plan as it was carried out, without runs that were held or deleted meanwhile.
     pub plan: GcPlan,
     /// Extents that became free before the call returned. More may follow in the background, or
-    /// when they have no readers any more.
+    /// when their readers are gone.
     pub freed_extents: u64,
     /// The bytes of these extents.
     pub freed_bytes: u64,
@@ -110,51 +131,25 @@ impl Retainer {
         }
     }
 
-    /// What a policy says.
+    /// The plan of a policy.
     pub(crate) fn gc_plan(&self, policy: &Retention) -> Result<(GcPlan, Arc<Catalog>)> {
-        policy.check()?;
-        let (listed, catalog) = self.log.reader.list_all()?;
-        let planned = plan(policy, self.log.setup.now(), &listed.inventory)?;
-        let mut found = GcPlan { evict: Vec::new(), protected: Vec::new(), totals: planned.totals };
-        for going in planned.going {
-            let Some(run) = listed.runs.get(going.place) else { continue };
-            found.evict.push(PlannedEviction {
-                agent: run.agent.clone(),
-                run: listed.run_id(run)?,
-                status: run.status,
-                ended_at: run.ended_at,
-                rule: going.rule,
-                bytes: going.bytes,
-                run_no: going.run_no,
-            });
-        }
-        for kept in planned.protected {
-            let Some(run) = listed.runs.get(kept.place) else { continue };
-            found.protected.push(ProtectedRun {
-                agent: run.agent.clone(),
-                run: listed.run_id(run)?,
-                rule: kept.rule,
-                protection: kept.protection,
-                bytes: kept.bytes,
-            });
-        }
-        Ok((found, catalog))
+        gc_plan_of(&self.log.reader, policy)
     }
 
-    /// Does what a policy says.
+    /// Carries out a policy.
     pub(crate) fn gc(&self, policy: &Retention) -> Result<Collected> {
         let (plan, catalog) = self.gc_plan(policy)?;
         self.carry_out(plan, Some(catalog))
     }
 
-    /// Evicts runs that a plan of the caller's names. What may not go is passed over.
+    /// Evicts the runs of a caller's own plan. Runs that may not be deleted are skipped.
     pub(crate) fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
         let mut plan =
             GcPlan { evict: Vec::new(), protected: Vec::new(), totals: Totals::default() };
         let mut named = HashSet::new();
         for &(run, rule) in runs {
             if rule == Rule::Erased {
-                let what = "an eviction leaves bytes behind, so it cannot say that it erases";
+                let what = "`Rule::Erased` is not accepted here; use `erase_run`";
                 return Err(Error::InvalidArgument { what });
             }
             let found = self.log.reader.named(run, Detail::Row)?;
@@ -182,19 +177,19 @@ impl Retainer {
         self.carry_out(plan, None)
     }
 
-    /// Does what a plan says, which was made with this catalog if it is a plan for all runs.
+    /// Carries out a plan. `catalog` is the one that it was made with, if it is for all runs.
     fn carry_out(&self, mut plan: GcPlan, catalog: Option<Arc<Catalog>>) -> Result<Collected> {
         self.log.disk.check()?;
         let before = self.free_count();
         let mut evicted = HashSet::with_capacity(plan.evict.len());
         let mut done = self.evict_all(&plan.evict, catalog.as_ref(), &mut evicted);
-        // It holds its segments.
+        // The catalog holds its segments.
         drop(catalog);
         let mut count = 0;
         while let Err(Error::DiskFull { .. }) = done
             && (evicted.len() > count || self.checkpoints.make_way()?)
         {
-            // What was evicted may give the space for the rest.
+            // What was evicted may free the space for the rest.
             count = evicted.len();
             self.free_on_full_disk()?;
             done = self.evict_all(&plan.evict, None, &mut evicted);
@@ -219,13 +214,13 @@ impl Retainer {
         Ok(Collected { plan, freed_extents, freed_bytes })
     }
 
-    /// Frees what is dead since runs were evicted.
+    /// Frees the segments that died by the evictions.
     fn free_evicted(&self, evicted: u64) -> Result<()> {
         let is_stale = self.is_index_stale(evicted)?;
         if is_stale {
-            // The evictions are sealed, so that the index to come has none of these runs.
+            // The evictions are sealed, so that the next index has none of these runs.
             match self.log.roll(&mut self.log.state.lock()) {
-                // They come to it with a later segment.
+                // The next index gets them with a later segment.
                 Err(Error::DiskFull { .. }) => {}
                 rolled => rolled?,
             }
@@ -235,19 +230,18 @@ impl Retainer {
         if is_stale {
             self.checkpoints.drop_index(&mut self.checkpoints.index.lock())?;
         }
-        // Only what the catalog covers can be freed.
+        // Only segments that the catalog covers can be freed.
         self.checkpoints.checkpoint()?;
         self.reclaimer.reclaim()
     }
 
-    /// Extents that are free or were cut off, compared with a file without end.
+    /// The number of free extents, in a file without end: extents that were cut off count as free.
     fn free_count(&self) -> u64 {
         let allocator = self.log.space.allocator.lock();
         (u64::from(u32::MAX)).saturating_sub(allocator.manifest.extents().uses.len() as u64)
     }
 
-    /// Evicts what is neither held nor gone, and says in `evicted` what that was, also if it comes
-    /// to an error.
+    /// Evicts runs that are neither held nor gone, and adds them to `evicted`, even on an error.
     fn evict_all(
         &self,
         runs: &[PlannedEviction],
@@ -272,7 +266,7 @@ impl Retainer {
         let now = self.log.setup.now();
         let (mut rest, mut most) = (runs, EVICT_FRAME);
         while !rest.is_empty() {
-            // As many as one frame takes.
+            // As many as fit one frame.
             let mut len = 0;
             let fits = |run: &&PlannedEviction| {
                 len += eviction(run, now).encoded_len();
@@ -299,7 +293,7 @@ impl Retainer {
                 continue;
             }
             match self.log.place_evictions(&mut state, &items) {
-                // Fewer may fit in what is kept back, and give space.
+                // Fewer may fit the reserve, and free space.
                 Err(Error::DiskFull { .. }) if items.len() > 1 => {
                     most = len / 2;
                     continue;
@@ -317,8 +311,7 @@ impl Retainer {
         Ok(())
     }
 
-    /// Whether most runs of the index are deleted: building it anew from what is left is faster
-    /// than removing them, and it becomes small.
+    /// Whether most runs of the index are deleted: rebuilding it is faster then, and small.
     fn is_index_stale(&self, evicted: u64) -> Result<bool> {
         let catalog = Arc::clone(&self.log.state.lock().catalog);
         if catalog.index().is_none() || evicted < 1000 {
@@ -328,8 +321,38 @@ impl Retainer {
     }
 }
 
-/// The rows of these runs in the catalog; none if the plan was made with it, so that they are as
-/// they were then.
+/// The plan of a policy for the runs that a reader lists.
+pub(crate) fn gc_plan_of(reader: &Reader, policy: &Retention) -> Result<(GcPlan, Arc<Catalog>)> {
+    policy.check()?;
+    let (listed, catalog) = reader.list_all()?;
+    let planned = plan(policy, reader.setup.now(), &listed.inventory)?;
+    let mut found = GcPlan { evict: Vec::new(), protected: Vec::new(), totals: planned.totals };
+    for going in planned.going {
+        let Some(run) = listed.runs.get(going.place) else { continue };
+        found.evict.push(PlannedEviction {
+            agent: run.agent.clone(),
+            run: listed.run_id(run)?,
+            status: run.status,
+            ended_at: run.ended_at,
+            rule: going.rule,
+            bytes: going.bytes,
+            run_no: going.run_no,
+        });
+    }
+    for kept in planned.protected {
+        let Some(run) = listed.runs.get(kept.place) else { continue };
+        found.protected.push(ProtectedRun {
+            agent: run.agent.clone(),
+            run: listed.run_id(run)?,
+            rule: kept.rule,
+            protection: kept.protection,
+            bytes: kept.bytes,
+        });
+    }
+    Ok((found, catalog))
+}
+
+/// The rows of these runs in the catalog; `None` if it has not changed since the plan.
 fn rows(
     catalog: &Arc<Catalog>,
     runs: &[PlannedEviction],
@@ -343,7 +366,7 @@ fn rows(
     rows.collect::<Result<_>>().map(Some)
 }
 
-/// Whether a run that was planned to go is still there and not held by now.
+/// Whether a planned run still exists, has ended and is not held.
 fn may_evict(state: &LogState, run_no: RunNo, rows: Option<&HashMap<RunNo, RunRow>>) -> bool {
     if state.deleted.contains(&run_no) {
         return false;
@@ -359,7 +382,7 @@ fn may_evict(state: &LogState, run_no: RunNo, rows: Option<&HashMap<RunNo, RunRo
     }
 }
 
-/// The eviction of a run that was planned to go.
+/// The eviction of a planned run.
 fn eviction(run: &PlannedEviction, at: Timestamp) -> Eviction {
     let (agent, id, rule) = (run.agent.clone(), run.run.clone(), run.rule.code());
     let receipt = EvictionReceipt { agent, run: id, at, rule, bytes: run.bytes };

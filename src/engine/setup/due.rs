@@ -1,5 +1,5 @@
-//! What background work is due, and who waits for it: the components ask for work here, and the
-//! threads of [`background`](crate::engine::background) find it.
+//! Which background work is due, and what wakes its thread. Components ask for work here, and the
+//! threads of [`background`](crate::engine::background) fetch it.
 
 use core::fmt;
 use core::time::Duration;
@@ -18,9 +18,9 @@ impl Wanted {
     pub(crate) const RESERVE: Self = Self(1 << 1);
     pub(crate) const CHECKPOINT: Self = Self(1 << 2);
     pub(crate) const RECLAIM: Self = Self(1 << 3);
-    /// To reclaim, too.
+    /// Compact; this includes reclaiming.
     pub(crate) const COMPACT: Self = Self(1 << 4);
-    /// Segments are full that may have something to compress.
+    /// Compress: full segments may hold compressible records.
     pub(crate) const PACK: Self = Self(1 << 5);
     pub(crate) const SPACE_WORK: Self = Self(Self::RECLAIM.0 | Self::COMPACT.0 | Self::PACK.0);
 
@@ -29,7 +29,7 @@ impl Wanted {
     }
 }
 
-/// One of the threads: its work, and what wakes it.
+/// One of the threads: the work that it does, and the bell that wakes it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) name: &'static str,
@@ -37,23 +37,22 @@ pub(crate) struct Worker {
     bell: Condvar,
 }
 
-/// Does the work that is due on the thread of a caller: where there are no threads for it, and
-/// where they cannot follow.
+/// Does due work on the thread of a caller: without threads, or if they fall behind.
 pub(crate) trait Helper: Send + Sync {
     /// Does this work.
     fn help(&self, work: Wanted);
 
-    /// Brings the index up to the log, so that memory stays bounded.
+    /// Brings the index up to date, so that memory stays bounded.
     fn catch_up(&self);
 }
 
-/// What is wanted, and who does it.
+/// The work that is due.
 pub(crate) struct Due {
     state: Mutex<State>,
     pub(crate) workers: [Worker; 3],
-    /// Something was written since the last background sync.
+    /// Whether something was written since the last background sync.
     dirty: AtomicBool,
-    /// Why giving space back failed, unless it has succeeded since.
+    /// Why the last attempt to give space back failed; `None` if it succeeded.
     failure: Mutex<Option<String>>,
     threads: bool,
     helper: OnceLock<Weak<dyn Helper>>,
@@ -77,7 +76,7 @@ impl Due {
         Self { state, workers, dirty, failure, threads, helper }
     }
 
-    /// From now on `helper` does what is due on the threads of callers.
+    /// Sets the helper that does due work on the threads of callers.
     pub(crate) fn helped_by(&self, helper: Weak<dyn Helper>) {
         let _ = self.helper.set(helper);
     }
@@ -86,7 +85,7 @@ impl Due {
         self.threads
     }
 
-    /// Asks for work to be done.
+    /// Asks for work.
     pub(crate) fn want(&self, work: Wanted) {
         let mut state = self.state.lock();
         if state.wanted & work.0 != work.0 {
@@ -95,24 +94,24 @@ impl Due {
         }
     }
 
-    /// Something was written that the background sync is to cover.
+    /// Notes a write for the next background sync.
     #[inline]
     fn wrote(&self) {
         if self.threads && !self.dirty.load(Ordering::Relaxed) {
-            // Under the lock, so that the thread is either before its look or already waiting.
+            // The lock ensures that the thread either has not looked yet or is already waiting.
             let _state = self.state.lock();
             self.dirty.store(true, Ordering::Release);
             self.wake(Wanted::SYNC);
         }
     }
 
-    /// A background sync begins; what is written from here on waits for the next one.
+    /// Begins a background sync. Writes from here on wait for the next one.
     pub(crate) fn begin_sync(&self) {
         self.dirty.store(false, Ordering::Relaxed);
     }
 
-    /// Called by each call that changed the store, with no lock held: does what is due where there
-    /// are no threads.
+    /// Every call that changed the store ends with this, holding no lock. In a store without
+    /// threads it does the due work.
     #[inline]
     pub(crate) fn after_change(&self) {
         if self.threads {
@@ -125,42 +124,42 @@ impl Due {
         }
     }
 
-    /// Helps with a checkpoint that is late.
+    /// Helps with a late checkpoint.
     pub(crate) fn catch_up(&self) {
         if let Some(helper) = self.helper.get().and_then(Weak::upgrade) {
             helper.catch_up();
         }
     }
 
-    /// Why the last attempt to give space back failed, if it did.
+    /// Why the last attempt to give space back failed; `None` if it succeeded.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
     }
 
-    /// How giving space back went.
+    /// Notes how giving space back went.
     pub(crate) fn note_failure(&self, failure: Option<String>) {
         *self.failure.lock() = failure;
     }
 
-    /// Has all background work end.
+    /// Tells all background threads to stop.
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
         self.wake(Wanted(u8::MAX));
     }
 
-    /// Wakes those who do such work; a caller's compaction that pauses waits there as well.
+    /// Wakes the threads for this work. A caller's compaction that pauses waits there too.
     fn wake(&self, work: Wanted) {
         for worker in self.workers.iter().filter(|worker| worker.does.has(work)) {
             worker.bell.notify_all();
         }
     }
 
-    /// Background work is to end.
+    /// Whether background work must stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.state.lock().stop
     }
 
-    /// Waits for so long, or until background work is to end.
+    /// Waits for this long, or until background work must stop.
     #[expect(clippy::disallowed_methods, reason = "a real pause of a real thread")]
     pub(crate) fn pause(&self, duration: Duration) {
         let until = Instant::now() + duration;
@@ -169,8 +168,9 @@ impl Due {
         while !state.stop && !space.bell.wait_until(&mut state, until).timed_out() {}
     }
 
-    /// Waits for work of a thread; none if background work is to end. A sync is wanted once what
-    /// was first written after the last one is an interval old; other work does not put it off.
+    /// Waits until there is work for a thread. `None` if background work must stop. A sync is due
+    /// one interval after the first write that the last sync did not cover; other work does not
+    /// delay it.
     #[expect(clippy::disallowed_methods, reason = "a real interval of a real thread")]
     pub(crate) fn await_work(
         &self,

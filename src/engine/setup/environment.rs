@@ -1,47 +1,59 @@
-//! What the engine takes from its surroundings besides the file: time, randomness, the boot id.
-//! All of it is injected, so that a test decides what happens.
+//! What the engine takes from its surroundings besides the file: time, randomness, the boot id. All
+//! of it is injected, so that tests control it.
 
 use core::fmt;
+use core::time::Duration;
 use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::engine::setup::host;
+use crate::engine::values::setters;
 use crate::types::Timestamp;
 
 /// Tells the time.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Now, in nanoseconds since the Unix epoch. May jump in both directions.
     fn now(&self) -> Timestamp;
+
+    /// The time since a fixed moment in the past, for measuring durations. It never goes back and
+    /// does not jump. The default is the monotonic clock of the machine.
+    fn monotonic(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let (seconds, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
+        Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
+    }
 }
 
-/// Gives random bytes.
+/// A source of random bytes.
 pub trait Entropy: fmt::Debug + Send + Sync + 'static {
     /// Fills `out`.
     fn fill(&self, out: &mut [u8]) -> io::Result<()>;
 }
 
-/// One step of the work that three background threads do otherwise.
+/// One step of the work that the three background threads do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Step {
-    /// Prepares the next segment, and the extent that compaction needs on a full disk.
+    /// Prepares the next segment, and the compaction reserve.
     Reserve,
     /// Syncs what was appended at Process level.
     Sync,
     /// Opens the index, and brings it up to the last sealed segment.
     Checkpoint,
-    /// Frees the segments of which all runs are deleted.
+    /// Frees the segments whose runs are all deleted.
     Reclaim,
     /// Gives the blocks of free extents back to the file system.
     GiveBack,
-    /// Moves living runs out of segments that are mostly dead, and makes the file shorter.
+    /// Moves living runs out of segments that are mostly dead, and shortens the file.
     Compact,
-    /// Compresses runs that have ended.
+    /// Compresses ended runs.
     Compress,
 }
 
 impl Step {
-    /// All of them.
+    /// All steps.
     pub const ALL: [Self; 7] = [
         Self::Reserve,
         Self::Sync,
@@ -53,15 +65,15 @@ impl Step {
     ];
 }
 
-/// Does the background work in the place of the threads: for tests that decide what runs when. It
-/// may run any step at any time, several at once on several threads, or none; the store answers
-/// and keeps what it acknowledged in any case.
+/// Does the background work instead of the threads, for tests that control what runs when. It may
+/// run any step at any time, several at once on several threads, or none. The store answers
+/// correctly and keeps what it acknowledged in every case.
 pub trait Scheduler: fmt::Debug + Send + Sync + 'static {
-    /// A store was opened, and these are the steps of its background work. None was run yet.
+    /// A store was opened; `steps` runs its background work. No step has run yet.
     fn begin(&self, steps: Steps);
 }
 
-/// Runs the steps of the background work of a store.
+/// Runs a step to its end; returns false if the store is closed.
 pub(crate) trait RunStep: Send + Sync {
     /// Runs a step to its end; false if the store is closed.
     fn run_step(&self, step: Step) -> bool;
@@ -78,11 +90,10 @@ impl Steps {
         Self { store }
     }
 
-    /// Runs a step to its end, on this thread, whether anything asked for it or not; a step that
-    /// has nothing to do does nothing. False if the store is closed: nothing was done then.
+    /// Runs a step to its end on this thread, whether or not it is due. A step without work does
+    /// nothing. Returns false, and does nothing, if the store is closed.
     ///
-    /// A step that fails is like one that a thread runs: what the failure means for the store is
-    /// told by the calls that follow.
+    /// A failure has the same effect as in a background thread: later calls report it.
     pub fn run(&self, step: Step) -> bool {
         self.store.upgrade().is_some_and(|store| store.run_step(step))
     }
@@ -94,20 +105,22 @@ impl fmt::Debug for Steps {
     }
 }
 
-/// The identity of one boot of the machine. Equal ids mean that what the kernel had cached is
-/// still there. Where that is not so, since a virtual machine was resumed from a snapshot or a
-/// volume was set back, opening a store notices the holes in it, and nothing else.
+/// The identity of one boot of the machine. Equal ids mean that the page cache of the kernel has
+/// survived. That is untrue after a virtual machine was resumed from a snapshot, or a volume was
+/// set back. Opening a store then notices the holes in the file, but nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BootId(pub [u8; 16]);
 
-/// What the engine takes from its surroundings.
+/// What the engine takes from its surroundings besides the file.
 ///
 /// ```
 /// use runlog::env::Environment;
-/// let mut environment = Environment::system();
-/// environment.boot_id = None; // as in a container whose host may have been restarted
+/// // As in a container whose host may have been restarted.
+/// let environment = Environment::system().boot_id(None);
 /// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Environment {
     /// The clock that stamps records.
     pub clock: Arc<dyn Clock>,
@@ -121,6 +134,15 @@ impl Environment {
     /// The boot as it is stored: zeros if it is unknown.
     pub(crate) fn boot(&self) -> [u8; 16] {
         self.boot_id.map_or([0; 16], |boot| boot.0)
+    }
+
+    setters! {
+        /// The clock that stamps records.
+        clock(clock: Arc<dyn Clock>) => clock = clock;
+        /// The source of the store's id and the segments' salts.
+        entropy(entropy: Arc<dyn Entropy>) => entropy = entropy;
+        /// The boot of the machine; `None` if unknown.
+        boot_id(boot_id: Option<BootId>) => boot_id = boot_id;
     }
 
     /// The real clock, the system's randomness, the boot id of the kernel.
@@ -138,7 +160,7 @@ impl Environment {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    /// Asked for each append, so without the detours of the standard library.
+    /// Each append calls it, so it avoids the overhead of the standard library.
     fn now(&self) -> Timestamp {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         Timestamp(now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec))

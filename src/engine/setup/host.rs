@@ -1,12 +1,12 @@
-//! The name of this machine, for people, and the id of its current boot, a hint for recovery: equal
-//! ids mean that the page cache survived; an unknown id counts as another boot.
+//! The name of this machine, for error messages, and the id of its current boot, a hint for
+//! recovery: equal ids mean that the page cache survived; an unknown id counts as another boot.
 
 /// The name of this machine, or an empty string.
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The id of the current boot, where the system has one: a UUID.
+/// The id of the current boot, a UUID, if the system has one.
 pub(crate) fn boot_id() -> Option<[u8; 16]> {
     parse_uuid(&std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?)
 }

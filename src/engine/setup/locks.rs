@@ -1,14 +1,14 @@
-//! The order of the engine's locks. The table in ARCHITECTURE.md says what each guards, which I/O
-//! happens under it, and what its holder may wait for.
+//! The order of the engine's locks. The table in ARCHITECTURE.md says for each lock what it guards,
+//! which I/O happens under it, and what its holder may wait for.
 //!
-//! A thread takes them in the order of their ranks. Builds with debug assertions check that.
+//! A thread takes locks in the order of their ranks. Builds with debug assertions check that.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// The place of a lock in the order.
+/// The position of a lock in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rank {
     /// Writing a large record in chunks.
@@ -17,7 +17,7 @@ pub(crate) enum Rank {
     Compacting,
     /// The index.
     Index,
-    /// Telling the manifest of sealed segments.
+    /// Telling the manifest about sealed segments.
     Noting,
     /// The state of the log.
     State,
@@ -27,7 +27,7 @@ pub(crate) enum Rank {
     Allocator,
 }
 
-/// A lock with a place in the order.
+/// A lock with a rank.
 pub(crate) struct Ranked<T> {
     rank: Rank,
     lock: Mutex<T>,
@@ -44,14 +44,14 @@ impl<T> Ranked<T> {
         Held { guard: self.lock.lock(), _order: order.entered() }
     }
 
-    /// Takes the lock if it is free: a caller that does not wait need not keep to the order.
+    /// Takes the lock if it is free. This never waits, so it may break the order.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
         let guard = self.lock.try_lock()?;
         Some(Held { guard, _order: Order { rank: self.rank }.entered() })
     }
 
-    /// Takes the lock in the way that `take` has.
+    /// Takes the lock by calling `take`.
     #[inline]
     pub(crate) fn lock_by<'l>(
         &'l self,
@@ -109,12 +109,12 @@ mod checked {
     use super::{Entered, Order, Rank};
 
     thread_local! {
-        /// How many locks of each rank this thread holds: of several stores, perhaps.
+        /// How many locks of each rank this thread holds; more than one if it uses several stores.
         static HELD: Cell<[u8; 7]> = const { Cell::new([0; 7]) };
     }
 
     impl Order {
-        /// Panics if the thread holds a lock that comes later in the order, or the same.
+        /// Panics if the thread holds a lock of the same or a higher rank.
         pub(super) fn before(rank: Rank) -> Self {
             let held = HELD.with(Cell::get);
             let later = held.iter().skip(rank as usize).any(|count| *count > 0);

@@ -12,20 +12,22 @@ use crate::format::frames::compression::{Compressor, ZSTD_FEATURE, ZSTD_LEVELS, 
 
 /// How frames reach the file when no call waits for a sync. The bytes are the same either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum TailWriter {
-    /// What suits the file: [`TailWriter::Mapped`] where that is possible.
+    /// The fastest way that the file permits: [`TailWriter::Mapped`] where possible.
     #[default]
     Auto,
     /// With a system call for each append.
     Pwrite,
-    /// By stores into a map of the file, which is several times faster for small records. Only on
-    /// 64-bit Linux, and only where allocated space is sure to be had, on ext4 and tmpfs;
-    /// everywhere else the store is opened all the same, and uses [`TailWriter::Pwrite`].
-    /// [`crate::Stats::tail_writer`] tells which.
+    /// By stores into a map of the file, which is several times faster for small records. It works
+    /// only on 64-bit Linux, and only on file systems where allocated space is guaranteed: ext4 and
+    /// tmpfs. Elsewhere the store opens nevertheless and uses [`TailWriter::Pwrite`].
+    /// [`crate::Stats::tail_writer`] tells which one it uses.
     ///
-    /// A device that fails, or a file that another program cuts off despite the lock, can end the
-    /// process with SIGBUS here, where a system call would have given an error.
+    /// If the device fails, or another program ignores the lock and truncates the file, this can
+    /// end the process with SIGBUS, where a system call would return an error.
     Mapped,
 }
 
@@ -57,6 +59,7 @@ pub struct Options {
     pub(crate) compression: Compression,
     pub(crate) receipts: ReceiptLimits,
     pub(crate) tail_writer: TailWriter,
+    pub(crate) network_file_systems: bool,
     pub(crate) environment: Environment,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) scheduler: Option<Arc<dyn Scheduler>>,
@@ -84,6 +87,7 @@ impl Options {
             compression: Compression::None,
             receipts: ReceiptLimits::default(),
             tail_writer: TailWriter::Auto,
+            network_file_systems: false,
             environment: Environment::system(),
             observer: None,
             scheduler: None,
@@ -91,45 +95,49 @@ impl Options {
     }
 
     setters! {
-        /// The size of the extents of a new store: a power of two from 64 KiB to 64 MiB. It is
-        /// fixed for the life of the file. Smaller extents suit small stores.
+        /// The size of the extents of a new store, in bytes: a power of two from 64 KiB to 64 MiB;
+        /// 4 MiB by default. It is fixed for the life of the file. Smaller extents suit small
+        /// stores.
         extent_size(bytes: u64) => extent_size = bytes;
-        /// How often what was appended at Process level is synced in the background; `None` means
-        /// never.
+        /// How often a background thread syncs what was appended at Process level; 250 ms by
+        /// default. `None` means never.
         sync_interval(interval: Option<Duration>) => sync_interval = interval;
         /// Whether three background threads sync, set space aside, keep the index and give space
-        /// back. Without them each call does what is due before it returns, and nothing is synced
-        /// unless asked for.
+        /// back. Without them each call does the due work before it returns, and the store syncs
+        /// only when a call asks for it.
         background(threads: bool) => background = threads;
         /// Whether the file has an index. Without one all answers are the same, but slower.
         index(index: bool) => index = index;
-        /// The memory for pages of the index, in bytes.
+        /// The memory for pages of the index, in bytes; 48 MiB by default.
         index_cache(bytes: usize) => index_cache = bytes;
-        /// The most runs that were looked up and stay in memory, about 700 bytes each; 65,536 by
-        /// default. Looking up another one asks the index.
+        /// The most looked-up runs that stay in memory, about 700 bytes each; 65,536 by default.
+        /// Looking up another run asks the index.
         lookup_cache(runs: usize) => lookup_cache = runs;
-        /// The longest record that is accepted, in bytes; at most 256 MiB.
+        /// The longest accepted record, in bytes; 64 MiB by default, at most 256 MiB.
         max_record_len(bytes: u64) => max_record_len = bytes;
-        /// How the space of deleted runs comes back.
+        /// How the store frees the space of deleted runs.
         compaction(compaction: Compaction) => compaction = compaction;
-        /// Whether runs that have ended are compressed; not unless this says so. Compressed ones
-        /// stay so when the store is opened without it, and can be read as long as the program has
-        /// the codec.
+        /// Whether and how ended runs are compressed; no compression by default. Compressed records
+        /// stay compressed when the store is opened without this option, and can be read as long as
+        /// the program has the codec.
         compression(compression: Compression) => compression = compression;
         /// How many receipts of deleted runs are kept at most, and for how long after the deletion;
-        /// 10,000 and 90 days by default. Older ones go with the next compaction.
+        /// 10,000 and 90 days by default. The next compaction drops older ones.
         receipts(count: u64, age: Duration) => receipts = ReceiptLimits { count, age };
-        /// How frames reach the file: by stores into a map of it, where that is possible, or by
-        /// system calls.
+        /// How frames reach the file: by stores into a map of it where possible, or by calls.
         tail_writer(writer: TailWriter) => tail_writer = writer;
-        /// The clock, the randomness and the boot id, for tests and for hosts that know better.
+        /// The clock, randomness and boot id, for tests and for hosts that know them better.
         environment(environment: Environment) => environment = environment;
-        /// Who is told what the engine does.
+        /// Whether a store on a network file system is opened for writing. By default it is refused
+        /// where the system tells (NFS, SMB, AFS, Ceph, Lustre, Coda). Allow it only where locks of
+        /// whole files (`flock`) exclude the writers of other machines.
+        network_file_systems(allow: bool) => network_file_systems = allow;
+        /// The observer of the engine's activities.
         observer(observer: Arc<dyn Observer>) => observer = Some(observer);
     }
 
-    /// Who does the background work in the place of the threads, for tests: see [`Scheduler`].
-    /// Calls then behave as in a store with threads.
+    /// Runs the background work instead of the threads, for tests; see [`Scheduler`]. Calls behave
+    /// as in a store with threads.
     #[must_use]
     pub fn scheduler(mut self, scheduler: Arc<dyn Scheduler>) -> Self {
         (self.background, self.scheduler) = (true, Some(scheduler));
@@ -137,8 +145,8 @@ impl Options {
     }
 }
 
-/// How the space of deleted runs comes back: whether living runs are moved out of segments that are
-/// mostly dead, how fast, and what becomes of the extents that this frees.
+/// How the store frees the space of deleted runs: whether it moves living runs out of segments that
+/// are mostly dead, how fast, and what it does with free extents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compaction {
     pub(crate) automatic: bool,
@@ -147,16 +155,15 @@ pub struct Compaction {
     pub(crate) pin_age: Option<Duration>,
 }
 
-/// Whether runs that have ended are compressed, and how.
+/// Whether and how ended runs are compressed.
 ///
-/// Records are appended as they are, and read so, as long as their run goes on. When it has ended,
-/// a compaction puts them into blocks of some 128 KiB, by itself in the background or by
-/// `RunLog::compact`. Reading gives the same bytes as before; a record costs the decompression of
-/// its block, which a trace does once for all records in it.
+/// Records of a run in progress are never compressed. After the run has ended, a compaction, in the
+/// background or by `RunLog::compact`, puts its records into blocks of about 128 KiB. Reading
+/// returns the same bytes. Reading a record decompresses its block; a trace does that once for all
+/// records of the block.
 ///
-/// The sizes of runs are told as they were appended. Limits of policies in bytes, plans and
-/// receipts count what runs take in the file, which compression makes less. Versions of documents
-/// are not compressed.
+/// Summaries report the size of runs as appended. Plans, receipts and limits of policies in bytes
+/// count the size in the file, which compression reduces. Versions of documents are not compressed.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {
@@ -176,14 +183,16 @@ pub struct Compaction {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Compression {
-    /// No.
+    /// No compression.
     #[default]
     None,
-    /// By zstd, for which the program is built with the feature `zstd`.
+    /// Compression with zstd; the program must be built with the feature `zstd`.
     Zstd {
-        /// 1 to 19: from fast to short. 3 is zstd's own default.
+        /// 1 to 19: from fast to small. The default of zstd is 3.
         level: i32,
     },
 }
@@ -194,11 +203,13 @@ impl Compression {
             Self::None => Ok(()),
             Self::Zstd { .. } if !has_zstd() => Err(Error::NeedsFeature { feature: ZSTD_FEATURE }),
             Self::Zstd { level } if ZSTD_LEVELS.contains(&level) => Ok(()),
-            Self::Zstd { .. } => Err(Error::InvalidArgument { what: "levels of zstd are 1 to 19" }),
+            Self::Zstd { .. } => {
+                Err(Error::InvalidArgument { what: "the level of zstd must be 1 to 19" })
+            }
         }
     }
 
-    /// What compresses so, if anything is to be compressed.
+    /// The compressor for this setting, if any.
     pub(crate) fn compressor(self) -> Option<Compressor> {
         match self {
             Self::None => None,
@@ -207,31 +218,33 @@ impl Compression {
     }
 }
 
-/// How many bytes a second are written at most.
+/// How many bytes a second compaction writes at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Rate {
     #[default]
     Unlimited,
-    /// So many while something is appended, and any number otherwise.
+    /// This many while something is appended, and any number otherwise.
     WhileAppending(u64),
     AtMost(u64),
 }
 
-/// What becomes of extents that are free.
+/// What happens to free extents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum SpaceReturn {
-    /// They stay in the file, to be used again. The file never shrinks.
+    /// They stay in the file and are reused. The file never shrinks.
     Keep,
-    /// Their blocks go back to the file system; the length of the file stays.
+    /// Their blocks return to the file system; the length of the file stays.
     Punch,
-    /// Their blocks go back, and the file is made shorter, for which segments at its end move to
+    /// Their blocks return to the file system, and the file shrinks: segments at its end move to
     /// free extents in front of them.
     #[default]
     Shrink,
 }
 
-/// How long receipts are kept.
+/// How many receipts are kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReceiptLimits {
     pub(crate) count: u64,
@@ -240,7 +253,7 @@ pub(crate) struct ReceiptLimits {
 
 impl Default for ReceiptLimits {
     fn default() -> Self {
-        Self { count: 10_000, age: Duration::from_secs(90 * 24 * 3600) }
+        Self { count: 10_000, age: Duration::from_hours(90 * 24) }
     }
 }
 
@@ -251,22 +264,21 @@ impl Default for Compaction {
 }
 
 impl Compaction {
-    /// The defaults: automatic, at most 64 MiB a second while something is appended, and the file
-    /// shrinks.
+    /// The defaults: automatic, at most 64 MiB a second during appends, and the file shrinks.
     pub fn new() -> Self {
         let rate = Rate::WhileAppending(64 << 20);
         Self { automatic: true, rate, space: SpaceReturn::default(), pin_age: None }
     }
 
     setters! {
-        /// Whether segments are compacted whenever that frees space, by a thread of its own or, in
-        /// a store without threads, by the calls that delete. Otherwise only `RunLog::compact` does
-        /// it. Segments of which all runs are deleted are freed in any case.
+        /// Whether the store compacts segments whenever that frees space: in a background thread
+        /// or, in a store without threads, in the calls that delete. Otherwise only
+        /// `RunLog::compact` compacts. Segments whose runs are all deleted are freed in any case.
         automatic(automatic: bool) => automatic = automatic;
     }
 
-    /// How many bytes a second the thread writes at most, whether something is appended or not;
-    /// `None` means as fast as it can. Calls of `RunLog::compact` are not held up.
+    /// How many bytes a second background compaction writes at most, whether something is appended
+    /// or not; `None` means no limit. It does not slow down `RunLog::compact`.
     #[must_use]
     pub fn bytes_per_second(mut self, rate: impl Into<Option<u64>>) -> Self {
         let rate = rate.into().filter(|rate| *rate > 0);
@@ -275,12 +287,11 @@ impl Compaction {
     }
 
     setters! {
-        /// What becomes of free extents.
+        /// What happens to free extents.
         space_return(space: SpaceReturn) => space = space;
-        /// How long a trace may hold up that extents are used again. The next step of an older one
-        /// is an error if its records have moved or were deleted meanwhile. `None`, the default,
-        /// means as long as it likes. Records that were handed out hold their extents as long as
-        /// they live.
+        /// How long a trace may keep extents from being reused. The next step of an older trace is
+        /// an error if its records have moved or were deleted meanwhile. `None`, the default, means
+        /// any time. Records that the program holds keep their extents as long as they live.
         max_pin_age(age: impl Into<Option<Duration>>) => pin_age = age.into();
     }
 }

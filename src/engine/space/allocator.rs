@@ -1,5 +1,4 @@
-//! The manifest and the superblock that points to it: which extents are free, and which one is kept
-//! for compaction on a full disk.
+//! Free extents, the manifest with the superblock that points to it, and the compaction reserve.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +17,16 @@ pub(crate) struct Allocator {
     /// The superblock as it was last written.
     pub(crate) superblock: Superblock,
     pub(crate) disk: Disk,
-    /// The extent that is set aside for compaction; it is claimed, and allocated.
+    /// The compaction reserve: an extent that is claimed and allocated.
     pub(crate) compaction_reserve: Option<ExtentNo>,
-    /// Extents that were freed and have blocks of the file system still.
+    /// Freed extents that may still have blocks of the file system.
     pub(crate) freed: BTreeSet<ExtentNo>,
-    /// So many segments may move to make the file shorter: as many as became free.
+    /// How many segments may move to shorten the file: one for each extent that became free.
     pub(crate) may_move: u64,
 }
 
 impl Allocator {
-    /// Writes changes of extents; a manifest that moved is made current at once.
+    /// Writes changes of extents. A manifest that moved is made current by a superblock.
     pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<()> {
         let has_moved = self.manifest.commit(changes)?;
         self.freed.extend(changes.iter().filter_map(|change| match change {
@@ -37,14 +36,15 @@ impl Allocator {
         if has_moved { self.write_superblock(|_| ()) } else { Ok(()) }
     }
 
-    /// Chooses a free extent. That it is free is durable from then on, so that its bytes may be
-    /// touched: a power loss would bring back a retired segment that has no blocks any more.
+    /// Chooses a free extent. It is first made durable that the extent is free, so that its bytes
+    /// may be touched: otherwise a power loss could bring back a retired segment whose blocks are
+    /// gone.
     pub(crate) fn claim(&mut self) -> Result<ExtentNo> {
         self.sync()?;
         Ok(self.manifest.claim())
     }
 
-    /// Gives a claimed extent back, and in time its space.
+    /// Gives a claimed extent back; its space follows later.
     pub(crate) fn let_go(&mut self, extent: ExtentNo) {
         self.manifest.unclaim(extent);
         self.freed.insert(extent);
@@ -56,13 +56,13 @@ impl Allocator {
         self.sync()
     }
 
-    /// Syncs what was committed.
+    /// Syncs the commits.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.manifest.sync()
     }
 
-    /// Writes the superblock, and what of the manifest it does not count yet, again as they were
-    /// found: a failed sync may have dropped them.
+    /// Writes the superblock, and the records of the manifest that it does not count, again as they
+    /// were found: a failed sync may have dropped them.
     pub(crate) fn write_again(&mut self) -> Result<()> {
         let block = self.superblock;
         if block.epoch > Epoch(0) {
@@ -71,7 +71,7 @@ impl Allocator {
         self.manifest.write_again(block.manifest.records)
     }
 
-    /// Has a superblock know of all that was committed, durably.
+    /// Makes sure that a durable superblock covers all commits.
     pub(crate) fn cover(&mut self) -> Result<()> {
         if self.superblock.manifest == self.manifest.at() {
             return Ok(());
@@ -80,8 +80,8 @@ impl Allocator {
     }
 
     /// Writes the next superblock into the slot of the older one, and syncs it (O9). If the
-    /// manifest has moved, the other slot follows before anything is added to the new area: either
-    /// of them may be lost, and the one that is left names the manifest that counts.
+    /// manifest has moved, it also writes the other slot before any record is added to the new
+    /// area: either slot may be lost, and the remaining one names the current manifest.
     pub(crate) fn write_superblock(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         self.sync()?;
         let mut next = self.superblock;

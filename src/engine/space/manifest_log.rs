@@ -1,12 +1,12 @@
-//! Keeping the manifest: the map of extents in memory, its records in the file.
+//! Maintaining the manifest: the owners of extents in memory, the records in the file.
 //!
 //! - [`ManifestLog::commit`] applies changes in memory and writes them as one batch of records. It
-//!   syncs the batch before it first, so that a record that does not check is a torn tail only if
-//!   nothing follows it.
-//! - When the current area is full, a snapshot goes into the next one, and the superblock points to
-//!   it before anything is added. Then the old area is the next one.
-//! - The next area holds twice the state, and its space is allocated, before it is needed: a full
-//!   disk never keeps the manifest from telling what was freed. Wider areas lie in extents (META).
+//!   first syncs the batch before it, so that an invalid record is a torn tail only if nothing
+//!   follows it.
+//! - When the current area is full, a snapshot goes into the next area, and the superblock points
+//!   to it before a record is added. The old area becomes the next one.
+//! - The next area has space for twice the state, allocated before it is needed: a full disk never
+//!   keeps the manifest from recording freed extents. Wider areas lie in extents (META).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,17 +33,17 @@ pub(crate) struct ManifestLog {
     next: Area,
     generation: u64,
     records: u64,
-    /// The last commit was not covered by a sync yet.
+    /// Whether the last commit is not covered by a sync yet.
     unsynced: bool,
     commits: u64,
-    /// What follows the last whole batch in the area is not to be trusted.
+    /// Whether the bytes behind the last whole batch of the area are untrusted.
     distrusted: bool,
-    /// Both areas are to move to the lowest places where they fit.
+    /// Whether both areas must move to the lowest places where they fit.
     to_front: bool,
 }
 
 impl ManifestLog {
-    /// The manifest as it was read.
+    /// A manifest that was read.
     pub(crate) fn resume(
         disk: Disk,
         uuid: [u8; 16],
@@ -69,22 +69,22 @@ impl ManifestLog {
         }
     }
 
-    /// The next commit writes a snapshot into another area, whatever room this one has.
+    /// Makes the next commit write a snapshot into another area, even if this one has room.
     pub(crate) fn distrust_area(&mut self) {
         self.distrusted = true;
     }
 
-    /// The next commit moves both areas to the lowest places where they fit.
+    /// Makes the next commit move both areas to the lowest places where they fit.
     pub(crate) fn move_to_front(&mut self) {
         (self.distrusted, self.to_front) = (true, true);
     }
 
-    /// Who owns what.
+    /// The owners of extents.
     pub(crate) fn extents(&self) -> &Extents {
         &self.extents
     }
 
-    /// Writes the records behind the first `durable` ones again, and takes all as not synced.
+    /// Writes the records behind the first `durable` ones again, and marks all as not synced.
     pub(crate) fn write_again(&mut self, durable: u64) -> Result<()> {
         self.unsynced = true;
         if self.distrusted {
@@ -95,13 +95,13 @@ impl ManifestLog {
         self.disk.write_again(place(durable)..place(self.records))
     }
 
-    /// What a superblock says of the manifest once all that was committed is durable.
+    /// How a superblock refers to the manifest, once all commits are durable.
     pub(crate) fn at(&self) -> ManifestAt {
         let Area { offset, len } = self.area;
         ManifestAt { offset, len, generation: self.generation, records: self.records }
     }
 
-    /// Syncs what was committed.
+    /// Syncs the commits.
     pub(crate) fn sync(&mut self) -> Result<()> {
         if self.unsynced {
             self.disk.sync()?;
@@ -110,52 +110,52 @@ impl ManifestLog {
         Ok(())
     }
 
-    /// Everything committed so far is durable.
+    /// Notes that all commits so far are durable.
     pub(crate) fn synced(&mut self) {
         self.unsynced = false;
     }
 
-    /// How many commits there were, for [`ManifestLog::synced_up_to`].
+    /// The number of commits, for [`ManifestLog::synced_up_to`].
     pub(crate) fn committed(&self) -> u64 {
         self.commits
     }
 
-    /// A sync that began after this many commits has succeeded.
+    /// Notes that a sync succeeded that began after this many commits.
     pub(crate) fn synced_up_to(&mut self, committed: u64) {
         self.unsynced &= self.commits != committed;
     }
 
-    /// Whether an extent has no owner, and is not claimed for one.
+    /// Whether an extent has no owner and is not claimed.
     pub(crate) fn is_free(&self, extent: ExtentNo) -> bool {
         !self.extents.uses.contains_key(&extent) && !self.claimed.contains(&extent)
     }
 
-    /// The last extent that has an owner, or is claimed for one.
+    /// The last extent that has an owner or is claimed.
     pub(crate) fn last_in_use(&self) -> Option<ExtentNo> {
         let used = self.extents.uses.last_key_value().map(|(extent, _)| *extent);
         used.max(self.claimed.last().copied())
     }
 
-    /// Where the last of these ends in the file: nothing may be cut off in front of it.
+    /// Where that extent ends in the file: the file must not be cut off in front of it.
     pub(crate) fn end_in_use(&self) -> u64 {
         self.last_in_use().map_or(EXTENTS_AT, |extent| self.extent_size.end_of(extent))
     }
 
-    /// How many extents are free in front of the last that has an owner.
+    /// How many extents are free in front of the last one that has an owner.
     pub(crate) fn free_in_front(&self) -> u64 {
         let uses = &self.extents.uses;
         let end = uses.last_key_value().map_or(0, |(extent, _)| u64::from(extent.0) + 1);
         end.saturating_sub(uses.len() as u64)
     }
 
-    /// The extents that have no owner and are not claimed for one, the lowest first.
+    /// The extents without an owner that are not claimed, the lowest first.
     pub(crate) fn free(&self) -> impl Iterator<Item = ExtentNo> + '_ {
         self.extents.free().filter(|extent| !self.claimed.contains(extent))
     }
 
     /// Claims the lowest free extent, until it is committed or given back.
     pub(crate) fn claim(&mut self) -> ExtentNo {
-        let extent = self.free().next().expect("there are four thousand million extents");
+        let extent = self.free().next().expect("there are 2^32 extents");
         self.claimed.insert(extent);
         extent
     }
@@ -166,7 +166,7 @@ impl ManifestLog {
     }
 
     /// Applies the changes and writes them as one batch. They are durable with the next sync.
-    /// Answers whether a new snapshot was written instead, and synced: the superblock must then be
+    /// Returns true if it wrote and synced a new snapshot instead: the superblock must then be
     /// written and synced before the old area is used again.
     #[must_use = "a manifest that moved is made current by the superblock"]
     pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<bool> {
@@ -209,8 +209,8 @@ impl ManifestLog {
         Ok(())
     }
 
-    /// Writes a snapshot into the next area and syncs it. What was the current area is the next one
-    /// from then on, unless it has become too small.
+    /// Writes a snapshot into the next area and syncs it. The current area becomes the next one,
+    /// unless it is too small.
     fn move_on(&mut self, state: &mut Extents, area: Area) -> Result<()> {
         let next = self.wide_enough(self.area, area, state)?;
         self.lend(state, [area, next])?;
@@ -225,7 +225,7 @@ impl ManifestLog {
             AreaHeader { uuid: self.uuid, generation, area_len: area.len, snapshot: count };
         let mut bytes = header.encode();
         bytes.extend(encode_batch(&snapshot, RecordKey { generation, index: 0 }));
-        // What an older generation left behind the snapshot must not look like a torn tail.
+        // Remains of an older generation behind the snapshot must not look like a torn tail.
         bytes.resize(usize::try_from(area.len).unwrap_or(bytes.len()).max(bytes.len()), 0);
         self.disk.write(area.offset, &bytes)?;
         self.disk.sync()?;
@@ -235,8 +235,8 @@ impl ManifestLog {
         Ok(())
     }
 
-    /// An area that holds twice the state, besides `other`: this one if it does. While there is no
-    /// space for a wider one, this one has to do; it is tried again with each commit.
+    /// An area for twice the state, different from `other`: `area` itself if it is large enough. If
+    /// there is no space for a wider area, it returns `area`; each commit tries again.
     fn wide_enough(&self, area: Area, other: Area, state: &Extents) -> Result<Area> {
         let needed = 2 * state.snapshot().len() as u64;
         if !self.to_front && needed <= area.capacity() {
@@ -250,8 +250,7 @@ impl ManifestLog {
             (self.extent_size, AREA_HEADER_LEN as u64 + 2 * needed * RECORD_LEN as u64);
         let mut wider =
             Area { offset: size.offset_of(ExtentNo(0)), len: len.next_multiple_of(PAGE) };
-        // It takes the place of nothing that was there before the changes that are being committed:
-        // they are not durable yet.
+        // Not into extents that were used before these changes, which are not durable yet.
         let is_taken = |extent| !self.is_free(extent) || state.uses.contains_key(&extent);
         while let Some(taken) = wider.extents(size).filter(|extent| is_taken(*extent)).last() {
             wider.offset = size.end_of(taken);
@@ -259,7 +258,7 @@ impl ManifestLog {
         let end = wider.extents(size).last().map_or(wider.offset, |last| size.end_of(last));
         let there = self.disk.len()?.min(end).saturating_sub(wider.offset);
         if there > 0 {
-            // Nothing of an earlier owner is left where no snapshot comes to be.
+            // Nothing of an earlier owner may remain where no snapshot will be written.
             self.disk.punch(wider.offset, there)?;
         }
         match self.disk.allocate(wider.offset, wider.len) {
@@ -269,8 +268,7 @@ impl ManifestLog {
         }
     }
 
-    /// Gives these areas the extents that they lie in, and takes back those of others; answers the
-    /// changes.
+    /// Gives the manifest the extents of these areas and frees its others; returns the changes.
     fn lend(&self, state: &mut Extents, areas: [Area; 2]) -> Result<Vec<Change>> {
         let of_area = |area: Area| area.extents(self.extent_size).map(move |it| (it, area.len));
         let mut lent: BTreeMap<ExtentNo, u64> = areas.into_iter().flat_map(of_area).collect();

@@ -1,7 +1,7 @@
-//! Who owns which extent of the file, and what becomes of those that are free.
+//! The owners of the file's extents, and the release of free ones.
 //!
-//! An extent is claimed, allocated, and only then written to, so that a full disk is met in front
-//! of a write. What is free is told to the manifest durably before its bytes are touched (O6).
+//! An extent is claimed, then allocated, and only then written, so a full disk is noticed before a
+//! write. The manifest durably knows an extent as free before its bytes are touched (O6).
 
 pub(crate) mod allocator;
 pub(crate) mod manifest_log;
@@ -28,7 +28,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Claims so many free extents and makes them ready for segments, or gives all of them back.
+    /// Claims and prepares `count` free extents for segments; on an error, none.
     pub(crate) fn prepare_extents(
         &self,
         allocator: &mut Allocator,
@@ -45,13 +45,12 @@ impl Space {
         prepared.map(|()| extents)
     }
 
-    /// Makes an extent ready for a segment: nothing of an earlier owner is left in it, and its
-    /// space is allocated.
+    /// Prepares an extent: removes what an earlier owner left in it, and allocates its space.
     fn prepare_extent(&self, extent: ExtentNo) -> Result<()> {
         let (at, len) = (self.setup.extent_size.offset_of(extent), self.setup.extent_size.bytes());
         let there = self.disk.len()?.saturating_sub(at).min(len);
         if there > 0 {
-            // What an earlier owner left would not check, but it would look like a torn tail.
+            // Remains of an earlier owner would not be valid, but would look like a torn tail.
             self.disk.punch(at, there)?;
         }
         self.disk.allocate(at, len)

@@ -1,52 +1,57 @@
-//! Giving back the blocks that no frame will be in: behind the directory of a sealed segment, once
-//! the catalog has it (it is durable then, and its holders keep the extent); and, when the store is
-//! closed, behind the end of the log and in segments that were set aside. Who writes there later
-//! allocates first ([`Mark::Allocated`](crate::engine::state::segment::Mark)).
+//! Releasing blocks that no frame will use. Behind the directory of a sealed segment they are
+//! released once the catalog has the segment: it is durable then, and its holders keep the extent.
+//! When the store is closed, they are also released behind the end of the log and in segments that
+//! are set aside; later writers allocate first
+//! ([`Mark::Allocated`](crate::engine::state::segment::Mark)).
 //!
-//! These bytes read as zeros before and after, so that a crash or a failure costs space only.
+//! These bytes read as zeros before and after, so a crash or a failure costs only space.
 
+use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::SpaceReturn;
 use crate::engine::space::Space;
 use crate::error::Result;
 use crate::types::ExtentNo;
 
-/// The blocks of file systems; less is not worth a call.
+/// The blocks of file systems. A smaller range is not worth a call.
 const BLOCK: u32 = 4096;
 
-/// The bytes that go back to the file system with one call, if an extent is no larger: it costs
-/// less than a call for each extent, but appends may wait for it.
+/// The most bytes that one call returns to the file system, unless an extent is larger. One call
+/// for several extents costs less, but appends may wait for it.
 const GIVEN_BACK_AT_ONCE: u64 = 16 << 20;
 
-/// The most that goes back when the store is closed: a gigabyte takes a fifth of a second.
+/// The most bytes that closing returns to the file system: a gigabyte takes a fifth of a second.
 const GIVEN_BACK_AT_CLOSE: u64 = 256 << 20;
 
 impl Space {
-    /// Gives the space of what was freed back to the file system, in small steps: it takes longer
-    /// than all else that it takes to free them, and who begins a segment may wait for one step.
+    /// Returns the blocks of freed extents to the file system, in small steps: this takes longer
+    /// than all other work of freeing, and beginning a segment may wait for one step.
     pub(crate) fn give_back_freed(&self) -> Result<()> {
-        while !self.due.is_stopping() && self.give_back_some()? {}
-        Ok(())
+        self.setup.watch(Activity::GiveBack, || {
+            while !self.due.is_stopping() && self.give_back_some()? {}
+            Ok(())
+        })
     }
 
-    /// The same when the store is closed, as far as that takes no time worth mentioning. The rest
-    /// goes back after the next opening.
+    /// The same at closing, limited to a short time. The rest follows after the next opening.
     pub(crate) fn give_back_at_close(&self) -> Result<()> {
         let mut steps =
             GIVEN_BACK_AT_CLOSE / self.setup.extent_size.bytes().max(GIVEN_BACK_AT_ONCE);
-        while steps > 0 && self.give_back_some()? {
-            steps -= 1;
-        }
-        Ok(())
+        self.setup.watch(Activity::GiveBack, || {
+            while steps > 0 && self.give_back_some()? {
+                steps -= 1;
+            }
+            Ok(())
+        })
     }
 
     /// Cuts off some of the free extents at the end of the file; if there are none, punches out
-    /// some that are next to one another. Answers whether there were any.
+    /// some adjacent free extents. Returns whether there were any.
     fn give_back_some(&self) -> Result<bool> {
         let space = self.setup.options.compaction.space;
         if space == SpaceReturn::Keep {
             return Ok(false);
         }
-        // Locked all the while: no other thread may begin to use one in between.
+        // Held throughout, so that no other thread begins to use one of them.
         let mut allocator = self.allocator.lock();
         let (len, most) =
             (self.disk.len()?, self.setup.extent_size.bytes().max(GIVEN_BACK_AT_ONCE));
@@ -59,7 +64,7 @@ impl Space {
                 return Ok(true);
             }
         }
-        // What is in use again, or behind the end, has no blocks to give back.
+        // An extent that is in use again or behind the end of the file has no blocks to return.
         let is_free = |extent: &ExtentNo| {
             let is_there = self.setup.extent_size.offset_of(*extent) < len;
             is_there && allocator.freed.contains(extent) && allocator.manifest.is_free(*extent)
@@ -80,7 +85,7 @@ impl Space {
         Ok(true)
     }
 
-    /// Gives the blocks of all free extents back, whatever the options say.
+    /// Returns the blocks of all free extents, whatever the options say.
     pub(crate) fn give_back_all(&self) -> Result<()> {
         let mut allocator = self.allocator.lock();
         allocator.sync()?;
@@ -93,15 +98,14 @@ impl Space {
         self.disk.sync()
     }
 
-    /// Punches out free extents next to one another, as far as they are within the file.
+    /// Punches out adjacent free extents, as far as they lie within the file.
     pub(crate) fn punch_extents(&self, first: ExtentNo, count: u64) -> Result<()> {
         let at = self.setup.extent_size.offset_of(first);
         let there = self.disk.len()?.saturating_sub(at).min(count * self.setup.extent_size.bytes());
         if there == 0 { Ok(()) } else { self.disk.punch(at, there) }
     }
 
-    /// Gives back the whole blocks of an extent, which begins at `extent` in the file, from `end`
-    /// on.
+    /// Releases the blocks behind `end` of the extent that is at `extent` in the file.
     pub(crate) fn trim(&self, extent: u64, end: u32) -> Result<()> {
         let (start, size) = (end.next_multiple_of(BLOCK), self.setup.extent_size.bytes_u32());
         if start >= size || self.setup.options.compaction.space == SpaceReturn::Keep {

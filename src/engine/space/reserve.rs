@@ -1,19 +1,20 @@
-//! One extent that is set aside for compaction, so that a full disk can be cleaned up where only
-//! parts of segments are dead: something must be written before anything is free.
+//! The compaction reserve: one extent that is set aside, so that compaction can free space on a
+//! full disk where segments are only partly dead. Compaction must write before it frees.
 //!
-//! The manifest does not know it, so that none of it has to be recovered; its space is allocated.
+//! The extent is allocated. The manifest does not know it, so recovery has nothing to do for it.
 
+use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::SpaceReturn;
 use crate::engine::space::Space;
 use crate::engine::space::allocator::Allocator;
 use crate::error::{Error, Result};
 
-/// Stores with fewer extents in use go without: they would grow too much by it.
+/// Stores that use fewer extents have no reserve, since it would enlarge them too much.
 const RESERVE_FROM: usize = 8;
 
 impl Space {
-    /// Sets an extent aside if none is and the store is large enough for it. That there is no
-    /// space is no failure: it is tried again with the next segment.
+    /// Sets the reserve aside if there is none and the store is large enough. No space is not an
+    /// error; the next segment tries again.
     pub(crate) fn keep_reserve(&self) -> Result<()> {
         let mut allocator = self.allocator.lock();
         if allocator.compaction_reserve.is_some()
@@ -21,16 +22,18 @@ impl Space {
         {
             return Ok(());
         }
-        match self.prepare_extents(&mut allocator, 1) {
-            Err(Error::DiskFull { .. }) => {}
-            prepared => allocator.compaction_reserve = prepared?.pop(),
-        }
-        Ok(())
+        self.setup.watch_failure(Activity::Reserve, || {
+            match self.prepare_extents(&mut allocator, 1) {
+                Err(Error::DiskFull { .. }) => {}
+                prepared => allocator.compaction_reserve = prepared?.pop(),
+            }
+            Ok(())
+        })
     }
 
-    /// Lets go of the extent that was set aside, to be given back with others that were freed. The
-    /// store is being closed: space for evictions, which come before any compaction on a full
-    /// disk, is given back too.
+    /// Gives the reserve back when the store is closed; it is released like other freed extents.
+    /// Closing also releases the space for evictions, which on a full disk come before any
+    /// compaction.
     pub(crate) fn release_reserve(&self) {
         let mut allocator = self.allocator.lock();
         if self.setup.options.compaction.space != SpaceReturn::Keep
@@ -42,7 +45,7 @@ impl Space {
 }
 
 impl Allocator {
-    /// Lets go of the extent that was set aside, if it keeps the file from getting shorter.
+    /// Gives the reserve back if it is the last extent and keeps the file from shrinking.
     pub(crate) fn release_last_reserve(&mut self) {
         let last = self.manifest.last_in_use();
         if let Some(extent) = self.compaction_reserve.take_if(|extent| Some(*extent) == last) {

@@ -1,5 +1,5 @@
-//! The runs that the engine keeps in memory: all that changed since the catalog's position, and
-//! all that are in progress and were touched since the store was opened. Where an id is marked as
+//! The runs that the engine keeps in memory: all that changed since the catalog's position, and all
+//! that are in progress and were touched since the store was opened. If an id is marked as
 //! complete, all living runs with that id are here.
 
 use core::ops::Bound;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::format::segments::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
-use crate::index::{RunRow, Span};
+use crate::index::{Order, RunKey, RunList, RunRow, Span};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 
-/// A checkpoint is due, and soon late, when this many runs are in memory, about a kilobyte each.
+/// A checkpoint is due when this many runs, of about a kilobyte each, are in memory.
 pub(crate) const RUNS_DUE: usize = 8 << 10;
 
 /// A run in memory.
@@ -21,38 +21,38 @@ pub(crate) struct ActiveRun {
     pub(crate) run_no: RunNo,
     pub(crate) agent: AgentId,
     pub(crate) run: RunId,
-    /// It is no run but a version of a document.
+    /// It is not a run but a version of a document.
     pub(crate) document: bool,
-    /// Everything that sealed segments say of the run.
+    /// What all sealed segments contain of the run.
     row: Option<RunRow>,
-    /// Where the run is in sealed segments that the catalog does not cover.
+    /// Its spans in sealed segments that the catalog does not cover.
     pub(crate) spans: Vec<Span>,
     /// The sequence of the next record.
     pub(crate) next_seq: Seq,
-    /// Its place in lists, which stays while it is in memory: what is said of a lost beginning
-    /// changes as the run goes on.
+    /// Its place in lists. It stays the same while the run is in memory, although what is known of
+    /// a lost beginning changes as the run continues.
     pub(crate) created_at: Timestamp,
-    /// The frame that it began with is lost.
+    /// The frame that created it is lost.
     pub(crate) lost_beginning: bool,
     /// It has an explicit start.
     pub(crate) started: bool,
     pub(crate) status: RunStatus,
     /// It was started or appended to since the store was opened.
     pub(crate) touched: bool,
-    /// A version of a document of which chunks are being written.
+    /// It is a version of a document whose chunks are being written.
     pub(crate) pending: bool,
     /// A caller has a writer of it.
     pub(crate) has_writer: bool,
 }
 
 impl ActiveRun {
-    /// What refuses who would go on with it.
+    /// The error for calls that would continue an ended run.
     pub(crate) fn has_ended(&self) -> Error {
         let (agent, run) = (self.agent.clone(), self.run.clone());
         Error::RunEnded { agent, run, status: self.status }
     }
 
-    /// A run that comes into being.
+    /// A new run.
     pub(crate) fn new(run_no: RunNo, agent: AgentId, run: RunId, at: Timestamp) -> Self {
         Self {
             run_no,
@@ -82,7 +82,7 @@ impl ActiveRun {
         run
     }
 
-    /// Folds what a segment says of the run.
+    /// Folds the entry of a segment into the row.
     fn fold(&mut self, segment: SegmentId, entry: &RunEntry) {
         match &mut self.row {
             Some(row) => row.apply(segment, entry),
@@ -90,7 +90,23 @@ impl ActiveRun {
         }
     }
 
-    /// The row as of now: what sealed segments say and what the active one adds.
+    /// Its place in lists.
+    fn key(&self) -> RunKey {
+        (self.created_at, self.run_no)
+    }
+
+    /// Whether it is held, as its row as of now says.
+    fn is_held(&self, builder: &DirectoryBuilder) -> bool {
+        let sealed = self.row.as_ref().and_then(|row| row.hold);
+        let entry = builder.run(self.run_no).and_then(|built| built.entry.hold);
+        match (sealed, entry) {
+            (Some(sealed), Some(entry)) if sealed.lsn > entry.lsn => sealed.held,
+            (_, Some(entry)) => entry.held,
+            (sealed, None) => sealed.is_some_and(|hold| hold.held),
+        }
+    }
+
+    /// The row as of now: sealed segments and the tail.
     pub(crate) fn row(&self, active: SegmentId, builder: &DirectoryBuilder) -> Option<RunRow> {
         let entry = builder.run(self.run_no).map(|built| &built.entry);
         let mut row = match (&self.row, entry) {
@@ -124,18 +140,17 @@ pub(crate) struct ActiveRuns {
     by_id: HashMap<RunId, SameId>,
     /// The versions of documents, by namespace and key.
     documents: BTreeMap<AgentId, BTreeMap<RunId, Vec<RunNo>>>,
-    by_agent: BTreeMap<AgentId, BTreeSet<(Timestamp, RunNo)>>,
-    by_time: BTreeSet<(Timestamp, RunNo)>,
-    in_progress: BTreeSet<RunNo>,
-    /// Runs of which the catalog may list another creation time than memory, so that memory alone
-    /// lists them.
+    by_agent: BTreeMap<AgentId, BTreeSet<(u8, RunKey)>>,
+    /// By the code of the status.
+    by_status: BTreeSet<(u8, RunKey)>,
+    /// Runs whose creation time in the catalog may differ, so that only memory lists them.
     lost_beginnings: Arc<HashSet<RunNo>>,
-    /// How many were left when others were forgotten last.
+    /// How many runs were left by the last `settle`.
     kept: usize,
 }
 
 impl ActiveRuns {
-    /// So many came since that some should be forgotten before another one is brought in.
+    /// Whether so many runs were added that some should be forgotten before another one is loaded.
     pub(crate) fn is_full(&self) -> bool {
         self.len() >= RUNS_DUE.max(2 * self.kept)
     }
@@ -146,20 +161,20 @@ impl ActiveRuns {
 
     /// The numbers of all runs in memory, without versions of documents.
     pub(crate) fn run_numbers(&self) -> Vec<RunNo> {
-        self.by_time.iter().map(|key| key.1).collect()
+        self.by_status.iter().map(|(_, key)| key.1).collect()
     }
 
     pub(crate) fn get(&self, run_no: RunNo) -> Option<&ActiveRun> {
         self.runs.get(&run_no)
     }
 
-    /// A run to be changed; its identity and creation time must stay, and a change of its status
-    /// goes through [`ActiveRuns::set_status`].
+    /// A run to change. Its identity and creation time must stay; use [`ActiveRuns::set_status`] to
+    /// change its status.
     pub(crate) fn get_mut(&mut self, run_no: RunNo) -> Option<&mut ActiveRun> {
         self.runs.get_mut(&run_no)
     }
 
-    /// A version of a document is not being written any more, and was not finished.
+    /// Notes that writing a version of a document was abandoned.
     pub(crate) fn give_up(&mut self, run_no: RunNo) {
         if let Some(version) = self.runs.get_mut(&run_no) {
             version.pending = false;
@@ -174,7 +189,7 @@ impl ActiveRuns {
         }
     }
 
-    /// All living runs with this id are in memory, and there is at least one.
+    /// Notes that all living runs with this id, at least one, are in memory.
     pub(crate) fn complete(&mut self, run: &str) {
         if let Some(same) = self.by_id.get_mut(run) {
             same.complete = true;
@@ -192,12 +207,9 @@ impl ActiveRuns {
             return;
         }
         self.by_id.entry(run.run.clone()).or_default().numbers.push(run.run_no);
-        let of_agent = self.by_agent.entry(run.agent.clone()).or_default();
-        of_agent.insert((run.created_at, run.run_no));
-        self.by_time.insert((run.created_at, run.run_no));
-        if !run.status.is_ended() {
-            self.in_progress.insert(run.run_no);
-        }
+        let place = (run.status.code(), run.key());
+        self.by_agent.entry(run.agent.clone()).or_default().insert(place);
+        self.by_status.insert(place);
         if run.lost_beginning {
             Arc::make_mut(&mut self.lost_beginnings).insert(run.run_no);
         }
@@ -225,27 +237,31 @@ impl ActiveRuns {
                 self.by_id.remove(&run.run);
             }
         }
+        let place = (run.status.code(), run.key());
         if let Some(of_agent) = self.by_agent.get_mut(&run.agent) {
-            of_agent.remove(&(run.created_at, run_no));
+            of_agent.remove(&place);
             if of_agent.is_empty() {
                 self.by_agent.remove(&run.agent);
             }
         }
-        self.by_time.remove(&(run.created_at, run_no));
-        self.in_progress.remove(&run_no);
+        self.by_status.remove(&place);
         if run.lost_beginning {
             Arc::make_mut(&mut self.lost_beginnings).remove(&run_no);
         }
     }
 
     pub(crate) fn set_status(&mut self, run_no: RunNo, status: RunStatus) {
-        if let Some(run) = self.runs.get_mut(&run_no) {
-            run.status = status;
-            if status.is_ended() {
-                self.in_progress.remove(&run_no);
-            } else {
-                self.in_progress.insert(run_no);
-            }
+        let Some(run) = self.runs.get_mut(&run_no) else { return };
+        let (old, new) = ((run.status.code(), run.key()), (status.code(), run.key()));
+        run.status = status;
+        if old == new || run.document {
+            return;
+        }
+        self.by_status.remove(&old);
+        self.by_status.insert(new);
+        if let Some(of_agent) = self.by_agent.get_mut(&run.agent) {
+            of_agent.remove(&old);
+            of_agent.insert(new);
         }
     }
 
@@ -257,12 +273,12 @@ impl ActiveRuns {
         }
     }
 
-    /// Frames of a run moved out of `victims`; `moved` is what the catalog says of it since.
+    /// Updates a run whose frames moved out of `victims`. `moved` is its row in the catalog.
     pub(crate) fn relocate(&mut self, moved: &RunRow, victims: &BTreeSet<SegmentId>) {
-        let run = self.runs.get_mut(&moved.run_no);
-        let Some(row) = run.and_then(|run| run.row.as_mut()) else { return };
+        let Some(run) = self.runs.get_mut(&moved.run_no) else { return };
+        let Some(row) = &mut run.row else { return };
         let is_gone = |at: Option<LogPosition>| at.is_some_and(|at| victims.contains(&at.segment));
-        // What counts of these, and lies in front of the catalog's position, counts there too.
+        // The catalog covers each frame that counts and was in a victim.
         if is_gone(row.start) {
             row.start = moved.start;
         }
@@ -272,10 +288,13 @@ impl ActiveRuns {
         if is_gone(row.hold.map(|hold| hold.at)) {
             row.hold = moved.hold;
         }
+        // A compaction drops COMMITs and compresses. What is behind the catalog has not moved.
+        row.stored =
+            run.spans.iter().fold(moved.stored, |sum, span| sum.saturating_add(span.stored));
     }
 
-    /// The catalog covers everything through `through`: forgets spans up to there, and runs of
-    /// which nothing is left to remember.
+    /// Notes that the catalog covers everything through `through`: forgets spans up to there, and
+    /// runs without anything left to remember.
     pub(crate) fn settle(&mut self, through: SegmentId, builder: &DirectoryBuilder) {
         for run in self.runs.values_mut() {
             run.spans.retain(|span| span.segment > through);
@@ -302,13 +321,19 @@ impl ActiveRuns {
         self.kept = self.len();
     }
 
-    /// The versions of a document in memory, in no order.
+    /// The versions of all documents in memory, without those that are not written yet.
+    pub(crate) fn versions_all(&self) -> impl Iterator<Item = RunNo> + '_ {
+        let versions = self.documents.values().flat_map(BTreeMap::values).flatten().copied();
+        versions.filter(|number| self.runs.get(number).is_some_and(|run| !run.pending))
+    }
+
+    /// The versions of a document in memory, unordered.
     pub(crate) fn versions(&self, namespace: &str, key: &str) -> &[RunNo] {
         let versions = self.documents.get(namespace).and_then(|keys| keys.get(key));
         versions.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The versions of documents of a namespace in memory, by key, from a key on.
+    /// The documents of a namespace that have versions in memory, by key, from a key on.
     pub(crate) fn documents<'h>(
         &'h self,
         namespace: &str,
@@ -319,12 +344,12 @@ impl ActiveRuns {
         behind.map(|(key, versions)| (key.as_str(), versions.as_slice()))
     }
 
-    /// The runs that memory alone lists.
+    /// The runs that only memory lists.
     pub(crate) fn lost_beginnings(&self) -> Arc<HashSet<RunNo>> {
         Arc::clone(&self.lost_beginnings)
     }
 
-    /// The beginning of a run in memory was found behind other frames of it.
+    /// Notes that the beginning of a run was found behind other frames of the run.
     pub(crate) fn begin(&mut self, run_no: RunNo, at: Timestamp) {
         if let Some(mut run) = self.runs.get(&run_no).filter(|run| run.lost_beginning).cloned() {
             self.remove(run_no);
@@ -333,28 +358,32 @@ impl ActiveRuns {
         }
     }
 
-    /// The newest runs of an agent, or of all, that are older than `before`.
-    pub(crate) fn newest(
+    /// The first runs of a list that are in memory, in its order, up to `limit`.
+    pub(crate) fn listed(
         &self,
-        agent: Option<&str>,
-        before: Option<(Timestamp, RunNo)>,
+        list: &RunList<'_>,
         limit: usize,
+        builder: &DirectoryBuilder,
     ) -> Vec<RunNo> {
-        let before = before.unwrap_or((Timestamp(i64::MAX), RunNo(u64::MAX)));
-        let runs = match agent {
+        let places = match list.agent {
             Some(agent) => self.by_agent.get(agent),
-            None => Some(&self.by_time),
+            None => Some(&self.by_status),
         };
-        let mut numbers = Vec::with_capacity(limit.min(64));
-        let older = runs.into_iter().flat_map(|runs| runs.range(..before).rev());
-        numbers.extend(older.take(limit).map(|key| key.1));
-        numbers
-    }
-
-    /// Runs in progress with a number above `after`, ascending.
-    pub(crate) fn in_progress(&self, after: Option<RunNo>, limit: usize) -> Vec<RunNo> {
-        let from = after.map_or(0, |after| after.0.saturating_add(1));
-        self.in_progress.range(RunNo(from)..).take(limit).copied().collect()
+        let Some(places) = places.filter(|_| !list.is_empty()) else { return Vec::new() };
+        let is_held = |run_no| self.runs.get(&run_no).is_some_and(|run| run.is_held(builder));
+        let mut keys = Vec::with_capacity(limit.min(64));
+        for code in list.statuses.each().map(RunStatus::code) {
+            let range = places.range((code, list.keys.0)..=(code, list.keys.1));
+            let wanted = range.map(|(_, key)| *key);
+            let wanted = wanted.filter(|key| list.held.is_none_or(|held| is_held(key.1) == held));
+            match list.order {
+                Order::Ascending => keys.extend(wanted.take(limit)),
+                Order::Descending => keys.extend(wanted.rev().take(limit)),
+            }
+        }
+        list.sort(&mut keys, |key| *key);
+        keys.truncate(limit);
+        keys.into_iter().map(|key| key.1).collect()
     }
 
     /// Agents with an id above `after`, ascending.

@@ -1,10 +1,11 @@
-//! What answers for the sealed segments up to a position: the index if it can be trusted, the
-//! directories of the segments if not. A catalog never changes; the engine replaces it. It holds
-//! its segments, so that their extents are not reused while anything holds it.
+//! Answers for the sealed segments up to a position, from the index if it can be trusted, else from
+//! the directories of the segments. A catalog never changes; the engine replaces it. It holds its
+//! segments, so their extents are not reused while the catalog is in use.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use crate::engine::state::location_cache::LocationCache;
 use crate::engine::state::segment::Segment;
@@ -13,8 +14,8 @@ use crate::format::Directory;
 use crate::format::codec::Decoded;
 use crate::format::segments::segment::Purpose;
 use crate::index::{
-    self, Applied, DifferenceKind, Directories, DirectoryScan, IndexError, IndexSnapshot,
-    RedbFailure, RunState, Subject,
+    self, Applied, DifferenceKind, Directories, DirectoryScan, IndexError, IndexSnapshot, Listing,
+    Places, RedbFailure, RunState, Subject,
 };
 use crate::types::{RunNo, SegmentId};
 
@@ -25,24 +26,50 @@ pub(crate) struct Catalog {
     ids: Vec<SegmentId>,
     through: Option<SegmentId>,
     index: Option<IndexSnapshot>,
-    /// The index failed to answer.
-    failed: AtomicBool,
+    /// Why the index failed to answer.
+    failed: OnceLock<IndexError>,
     location_cache: LocationCache,
+    /// Where runs are in the directories, for who has no index.
+    places: Option<Arc<Places>>,
+    /// All runs, once a list was asked for by who has no index.
+    listing: OnceLock<Listing>,
+    making: Mutex<()>,
 }
 
 impl Catalog {
-    /// A catalog of these segments, ascending, and perhaps an index that covers exactly them.
+    /// A catalog of these segments, ascending. If there is an index, it covers exactly them.
     pub(crate) fn new(
         segments: Vec<Arc<Segment>>,
         through: Option<SegmentId>,
         index: Option<IndexSnapshot>,
     ) -> Self {
         let ids = segments.iter().map(|segment| segment.id()).collect();
-        let (failed, location_cache) = (AtomicBool::new(false), LocationCache::default());
-        Self { segments, ids, through, index, failed, location_cache }
+        let (failed, location_cache) = (OnceLock::new(), LocationCache::default());
+        Self {
+            segments,
+            ids,
+            through,
+            index,
+            failed,
+            location_cache,
+            places: None,
+            listing: OnceLock::new(),
+            making: Mutex::default(),
+        }
     }
 
-    /// The same without the index.
+    /// The same, which knows where runs are in the directories: all of `known` if that says enough,
+    /// in at most `most` bytes.
+    pub(crate) fn with_places(mut self, known: Option<&Arc<Places>>, most: usize) -> Self {
+        self.places = Some(Places::of(&self, known, most));
+        self
+    }
+
+    /// Where runs are in the directories, if that is known.
+    pub(crate) fn places(&self) -> Option<&Arc<Places>> {
+        self.places.as_ref()
+    }
+
     pub(crate) fn without_index(&self) -> Self {
         Self::new(self.segments.clone(), self.through, None)
     }
@@ -55,7 +82,7 @@ impl Catalog {
         &self.location_cache
     }
 
-    /// Whether an index that goes so far knows all segments.
+    /// Whether an index with this progress covers all segments.
     pub(crate) fn is_covered_by(&self, applied: Applied) -> bool {
         self.segments.iter().all(|segment| segment.is_covered_by(applied))
     }
@@ -71,7 +98,17 @@ impl Catalog {
 
     /// Whether the index failed to answer since the catalog was made.
     pub(crate) fn index_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+        self.failed.get().is_some()
+    }
+
+    /// Why the index failed to answer since the catalog was made.
+    pub(crate) fn index_failure(&self) -> Option<IndexError> {
+        self.failed.get().copied()
+    }
+
+    /// Stops asking the index. The first failure is kept.
+    fn blame_index(&self, failure: IndexError) {
+        let _ = self.failed.set(failure);
     }
 
     pub(crate) fn segment(&self, id: SegmentId) -> Option<&Arc<Segment>> {
@@ -88,35 +125,44 @@ impl Catalog {
         {
             match question(index) {
                 Ok(answer) => return Ok(answer),
-                Err(_) => self.failed.store(true, Ordering::Release),
+                Err(failure) => self.blame_index(failure),
             }
         }
         self.ask_directories(question)
     }
 
-    /// The row and the spans of a run. The index is believed only if its spans add up to its row:
-    /// one that is missing would otherwise go unnoticed.
+    /// The row and the spans of a run. The index is trusted only if its spans add up to its row;
+    /// otherwise a missing span would go unnoticed.
     pub(crate) fn run_state(&self, run_no: RunNo) -> Result<RunState> {
         let state = self.ask(|catalog| catalog.run_state(run_no))?;
         let whole = match &state.row {
             Some(row) => row.is_covered_by(&state.spans),
             None => state.spans.is_empty(),
         };
-        if whole || self.index.is_none() || self.index_failed() {
+        if whole || !self.doubt_index() {
             return Ok(state);
         }
-        self.failed.store(true, Ordering::Release);
         self.ask(|catalog| catalog.run_state(run_no))
     }
 
-    /// Asks the directories, whatever the index may know.
+    /// Stops asking an index whose answers contradict each other. Answers whether there is one that
+    /// was asked until now.
+    pub(crate) fn doubt_index(&self) -> bool {
+        if self.index.is_none() || self.index_failed() {
+            return false;
+        }
+        self.blame_index(IndexError::Damaged(Damage::IndexPages));
+        true
+    }
+
+    /// Asks the directories and not the index.
     pub(crate) fn ask_directories<T>(
         &self,
         question: impl Fn(&dyn index::Catalog) -> Result<T, IndexError>,
     ) -> Result<T> {
         let mut answer = question(&DirectoryScan::new(self));
         if answer.is_err() {
-            // A failed read is no damage, and tells nothing of the next.
+            // A failed read is not damage, and the next read may succeed.
             self.read_directories()?;
             answer = question(&DirectoryScan::new(self));
         }
@@ -126,9 +172,9 @@ impl Catalog {
         })
     }
 
-    /// Whether the index says what the directories say (I4); none if it could not be read. A run
-    /// whose eviction the index has not applied may have lost segments already, so that the two
-    /// differ about it for a while.
+    /// Whether the index agrees with the directories (I4); `None` if there is no index or it could
+    /// not be read. For deleted runs a difference is accepted: while the index has not applied an
+    /// eviction, segments of its run may already be gone.
     pub(crate) fn index_matches(&self, deleted: &HashSet<RunNo>) -> Result<Option<bool>> {
         let Some(index) = &self.index else { return Ok(None) };
         let is_unread =
@@ -148,19 +194,19 @@ impl Catalog {
             is_read &= !checked.is_err_and(is_unread);
             is_read.then(|| same && checked.is_ok())
         };
-        // A failed read is no difference, and tells nothing of the next.
+        // A failed read is not a difference, and the next read may succeed.
         let mut same = matches();
         if same == Some(false) {
             self.read_directories()?;
             same = matches();
         }
         if same != Some(true) {
-            self.failed.store(true, Ordering::Release);
+            self.blame_index(IndexError::Damaged(Damage::IndexPages));
         }
         Ok(same)
     }
 
-    /// Reads what was not read yet; a directory that is damaged is made anew.
+    /// Reads the directories that were not read yet, and rebuilds damaged ones.
     fn read_directories(&self) -> Result<()> {
         self.segments.iter().try_for_each(|segment| segment.directory().map(drop))
     }
@@ -178,5 +224,33 @@ impl Directories for Catalog {
     fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> Decoded<R>) -> Decoded<R> {
         let segment = self.segments.get(index).ok_or(Damage::Missing)?;
         read(segment.directory().map_err(|_| Damage::Missing)?)
+    }
+
+    fn places_of(&self, run_no: RunNo) -> Option<Vec<usize>> {
+        Some(self.places.as_ref()?.of_run(run_no, &self.ids))
+    }
+
+    fn stamp(&self, index: usize) -> u64 {
+        let Some(segment) = self.segments.get(index) else { return 0 };
+        let sealed = segment.sealed();
+        let end = sealed.map_or(0, |at| u64::from(at.end) << 32 | u64::from(at.digest));
+        segment.key().salt.rotate_left(1) ^ end
+    }
+
+    fn listing(&self) -> Decoded<Option<&Listing>> {
+        if self.places.as_ref().is_none_or(|places| !places.has_room_for_listing()) {
+            return Ok(None);
+        }
+        // One thread makes it.
+        let _making = self.making.lock();
+        if self.listing.get().is_none() {
+            let made = Listing::of(self)?;
+            let _ = self.listing.set(made);
+        }
+        Ok(self.listing.get())
+    }
+
+    fn places_of_id(&self, run: &str) -> Option<Vec<usize>> {
+        Some(self.places.as_ref()?.of_id(run, &self.ids))
     }
 }

@@ -1,4 +1,4 @@
-//! Which runs a segment evicts, and of which of them it has frames.
+//! Which runs a segment evicts, and which of them have frames in it.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ pub(crate) fn has_evictions(segment: &Segment) -> bool {
     segment.sealed().is_some_and(|sealed| sealed.has_evictions)
 }
 
-/// The runs that a segment evicts. One that was retired before the store was opened has to be read.
+/// The runs that a segment evicts. Reads it if it was retired before the opening.
 pub(crate) fn evictions(segment: &Segment) -> Result<Vec<RunNo>> {
     if segment.sealed().is_some_and(|sealed| !sealed.has_evictions) {
         return Ok(Vec::new());
@@ -21,7 +21,7 @@ pub(crate) fn evictions(segment: &Segment) -> Result<Vec<RunNo>> {
     })
 }
 
-/// Those of the runs of which a segment has frames, and no eviction of its own.
+/// The asked runs that have frames in a segment, except those that the segment itself evicts.
 pub(crate) fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Result<Vec<RunNo>> {
     if asked.is_empty() {
         return Ok(Vec::new());

@@ -1,5 +1,5 @@
-//! Folding frames into the directory of their segment: append, compaction and recovery all come
-//! through here, so that they cannot differ.
+//! Folding frames into the directory of their segment. Append, compaction and recovery all use this
+//! module, so that they cannot differ.
 
 use crate::format::frames::block::{BlockHead, seq_in};
 use crate::format::frames::frame::{
@@ -9,11 +9,10 @@ use crate::format::segments::directory::{EndAt, EvictionAt, HoldAt, StartAt};
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, RunEntry};
 use crate::types::{RunNo, RunStatus};
 
-/// The START that creates its run, as opposed to one that comes after records did.
+/// In a START: it creates its run, as opposed to a START after the first records.
 pub(crate) const CREATES: u32 = 1;
 
-/// Notes a frame that counts in the directory of its segment. The run must have an entry. Append
-/// and recovery both come through here.
+/// Notes a frame that counts in the directory of its segment. Its run must have an entry.
 pub(crate) fn note_frame(
     builder: &mut DirectoryBuilder,
     header: &FrameHeader,
@@ -24,15 +23,14 @@ pub(crate) fn note_frame(
         let offset = header.position.offset;
         builder.push_eviction(EvictionAt { run_no, offset, with_receipt });
     }
-    // A BIND only names its run; the entry says the same.
+    // A BIND only names its run, as the entry does.
     if header.kind == FrameKind::Bind {
         return;
     }
     let Some(entry) = builder.run_mut(header.run_no) else { return };
     entry.stored += header.frame_len() as u64;
     entry.document |= header.flags & FLAG_DOCUMENT != 0;
-    // A chunk is nothing by itself: its record may never have come. A hold is not part of the run's
-    // story.
+    // A chunk alone does not count: its record may be incomplete. A hold is no activity.
     if !matches!(header.kind, FrameKind::Chunk | FrameKind::Hold) {
         entry.last_at = entry.last_at.max(header.at);
     }
@@ -73,7 +71,7 @@ pub(crate) fn note_frame(
     }
 }
 
-/// Notes a record like [`note_frame`], in the entry that its run has.
+/// Notes a record like [`note_frame`], in the existing entry of its run.
 #[inline]
 pub(crate) fn note_record(builder: &mut DirectoryBuilder, slot: usize, header: &FrameHeader) {
     builder.note_lsn(header.lsn);
@@ -93,8 +91,8 @@ fn count_record(entry: &mut RunEntry, header: &FrameHeader) {
     entry.bytes += record_len(header);
 }
 
-/// Notes the records of a block, behind [`note_frame`]. What is damaged of its payload costs what
-/// the header of the frame does not say.
+/// Notes the records of a block, after [`note_frame`]. If its payload is damaged, only what the
+/// header of the frame says is noted.
 pub(crate) fn note_block(builder: &mut DirectoryBuilder, block: &FrameHeader, payload: &[u8]) {
     let head = BlockHead::decode(block, payload).ok().map(|(head, _)| head);
     if let Some(head) = head {
@@ -115,12 +113,12 @@ pub(crate) fn note_block(builder: &mut DirectoryBuilder, block: &FrameHeader, pa
     }
 }
 
-/// A run is cold in a segment if all of its records and chunks there are.
+/// Updates whether a run is cold in a segment: whether all of its records and chunks there are.
 fn note_cold(entry: &mut RunEntry, cold: bool) {
     entry.cold = cold && (entry.cold || entry.records == 0 && entry.chunks == 0);
 }
 
-/// The length of a record's payload, also where it lies in chunks.
+/// The length of a record's payload, including a payload in chunks.
 pub(crate) fn record_len(header: &FrameHeader) -> u64 {
     if header.flags & FLAG_CHUNKS != 0 {
         u64::from(header.extra)

@@ -1,6 +1,7 @@
-//! What the catalog was asked for, kept: a catalog never changes, and the next one starts without.
+//! A cache of answers of one catalog. A catalog never changes, so entries stay valid; the next
+//! catalog starts with an empty cache.
 //!
-//! Of ids everything is kept ([`Found`]), of agents the newest runs ([`Newest`]).
+//! Of an id it keeps all that is known ([`Found`]), of an agent the newest runs ([`Newest`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -11,33 +12,33 @@ use crate::engine::state::catalog::Catalog;
 use crate::engine::state::run_slice::{Opened, RunSlice};
 use crate::engine::values::summary::RunSummary;
 use crate::error::{Damage, Error, Place, Result};
-use crate::index::{RunFilter, RunRow, RunState, Span};
+use crate::index::{RunList, RunRow, RunState, Span};
 use crate::types::{AgentId, RunNo, RunRef};
 
-/// How many times as many more ids are asked for before others take their place.
+/// A full cache is emptied after this many times its capacity of other ids were asked for.
 const REFUSED: usize = 8;
 
-/// The most agents of which the newest runs are kept, up to 8 KiB each.
+/// The most agents whose newest runs are kept, up to 8 KiB each.
 const AGENTS: usize = 256;
 
-/// What was looked up.
+/// The cached answers.
 #[derive(Debug, Default)]
 pub(crate) struct LocationCache {
     found: Mutex<Kept>,
     newest: Mutex<HashMap<AgentId, Arc<Newest>>>,
 }
 
-/// The ids of which everything is kept.
+/// The cached ids.
 #[derive(Debug, Default)]
 struct Kept {
     found: HashMap<Box<str>, Arc<Found>>,
-    /// How many were not kept since there was no room.
+    /// How many ids were not kept because the cache was full.
     refused: usize,
 }
 
 impl Kept {
-    /// Keeps what was found of so many ids. While it is full it takes nothing for a while, and then
-    /// begins anew: keeping each of too many ids for a moment would be work for nothing.
+    /// Keeps an answer, for at most `most` ids. A full cache first refuses new ids for a while and
+    /// is then emptied: replacing entries at once would be useless work if too many ids are in use.
     fn insert(&mut self, run: &str, found: &Arc<Found>, most: usize) {
         if self.found.len() >= most {
             self.refused += 1;
@@ -50,32 +51,40 @@ impl Kept {
     }
 }
 
-/// The newest runs of an agent, which are asked for most.
+/// The newest runs of an agent, the most common question.
 #[derive(Debug)]
 pub(crate) struct Newest {
     /// Newest first.
     pub(crate) runs: Vec<RunSummary>,
-    /// The agent has no others.
+    /// Whether the agent has no other runs.
     pub(crate) all: bool,
 }
 
-/// What the catalog knows of one run id.
+/// What the catalog knows about one run id.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// The runs with this id, evicted ones included if their eviction is younger than the catalog.
+    /// The runs with this id, evicted ones included if the catalog does not cover that.
     pub(crate) numbers: Vec<RunNo>,
     row: OnceLock<Arc<RunRow>>,
     opened: OnceLock<Arc<Opened>>,
 }
 
+impl LocationCache {
+    fn clear(&self) {
+        *self.found.lock() = Kept::default();
+        self.newest.lock().clear();
+    }
+}
+
 impl Catalog {
-    /// What is kept of a run id. Reads nothing.
+    /// The cached answer for a run id. Reads nothing.
     pub(crate) fn known(&self, run: &str) -> Option<Arc<Found>> {
         self.location_cache().found.lock().found.get(run).cloned()
     }
 
-    /// What the catalog knows of a run id; at most so many are kept. That it knows nothing is kept
-    /// only of a run that memory has: ids that never were would take the place of others.
+    /// What the catalog knows about a run id; at most `most` answers are kept. An answer without
+    /// runs is kept only for a run in memory: otherwise ids that never existed would fill the
+    /// cache.
     pub(crate) fn find(&self, run: &str, is_in_memory: bool, most: usize) -> Result<Arc<Found>> {
         if let Some(found) = self.known(run) {
             return Ok(found);
@@ -88,19 +97,19 @@ impl Catalog {
         Ok(found)
     }
 
-    /// The newest runs of an agent, at least so many if there are, evicted ones included if their
-    /// eviction is younger than the catalog.
+    /// The newest runs of an agent: at least `count` if it has that many. Evicted ones are included
+    /// if the catalog does not cover their eviction.
     pub(crate) fn newest(&self, agent: &str, count: usize) -> Result<Arc<Newest>> {
         if let Some(newest) = self.location_cache().newest.lock().get(agent)
             && (newest.all || newest.runs.len() >= count)
         {
             return Ok(Arc::clone(newest));
         }
-        let filter = RunFilter::Agent(agent);
-        let keys = self.ask(|catalog| catalog.runs_page(filter, None, count))?;
-        let summary = |key: &(_, RunNo)| Ok(RunSummary::from_row(self.row(key.1)?));
-        let runs = keys.iter().map(summary).collect::<Result<_>>()?;
-        let newest = Arc::new(Newest { runs, all: keys.len() < count });
+        let list = RunList::of_agent(agent);
+        let rows = self.ask(|catalog| catalog.rows_page(&list, count, &|_| true))?;
+        let all = rows.len() < count;
+        let runs = rows.into_iter().filter_map(|(_, row)| row.map(RunSummary::from_row)).collect();
+        let newest = Arc::new(Newest { runs, all });
         let mut kept = self.location_cache().newest.lock();
         if kept.len() >= AGENTS {
             kept.clear();
@@ -109,13 +118,17 @@ impl Catalog {
         Ok(newest)
     }
 
-    /// The row of a run that the catalog listed.
+    /// The row of a run that the catalog listed. An index that has none is not asked again.
     pub(crate) fn row(&self, run_no: RunNo) -> Result<RunRow> {
-        let row = self.ask(|catalog| catalog.row(run_no))?;
+        let mut row = self.ask(|catalog| catalog.row(run_no))?;
+        if row.is_none() && self.doubt_index() {
+            self.location_cache().clear();
+            row = self.ask(|catalog| catalog.row(run_no))?;
+        }
         row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
     }
 
-    /// What sealed segments have of a run, opened.
+    /// The run slices of a run in sealed segments.
     pub(crate) fn parts_of(&self, run_no: RunNo, spans: &[Span]) -> Result<Arc<[RunSlice]>> {
         let open = |span: &Span| {
             let place = Place::Directory { segment: span.segment };
@@ -130,7 +143,7 @@ impl Catalog {
 }
 
 impl Found {
-    /// The one run with the id, if it is one.
+    /// The run with the id, if there is exactly one.
     pub(crate) fn only(&self) -> Option<RunNo> {
         match self.numbers.as_slice() {
             [only] => Some(*only),
@@ -150,7 +163,7 @@ impl Found {
         Ok(Arc::clone(self.row.get_or_init(|| row)))
     }
 
-    /// What sealed segments have of a run with this id, if the catalog knows it.
+    /// The run slices of a run with this id, if the catalog knows it.
     pub(crate) fn open(&self, catalog: &Catalog, run_no: RunNo) -> Result<Option<Arc<Opened>>> {
         let is_only = self.only() == Some(run_no);
         match self.opened.get() {

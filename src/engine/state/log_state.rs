@@ -1,13 +1,13 @@
 //! The state of an open store that appends change: the tail of the log and the runs in memory.
 //!
-//! One lock guards all of it: order, sequence and place are assigned, the bytes are written, and
-//! the frame is noted under that lock.
+//! One lock guards all of it. Under that lock order, sequence and place are assigned, the bytes are
+//! written, and the frame is noted.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use crate::engine::setup::options::TailWriter;
-use crate::engine::state::active_runs::{ActiveRuns, RUNS_DUE};
+use crate::engine::state::active_runs::{ActiveRun, ActiveRuns, RUNS_DUE};
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
 use crate::engine::state::tail::Tail;
@@ -18,12 +18,12 @@ use crate::format::{DirectoryBuilder, ExtentSize, LAST_WRITTEN, NUMBERS_END};
 use crate::index::RunRow;
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId};
 
-/// Who may use the space that is kept back.
+/// Who may use the reserve at the end of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Records and starts leave the reserve alone.
+    /// Records and starts may not use the reserve.
     Normal,
-    /// Ends and evictions may use it, so that runs can be ended on a full disk.
+    /// Ends, evictions, holds and urgent batches may use it, also on a full disk.
     Reserve,
 }
 
@@ -31,35 +31,35 @@ pub(crate) enum Urgency {
 #[derive(Debug)]
 pub(crate) struct LogState {
     pub(crate) tail: Tail,
-    /// A segment is set aside, or on its way there.
+    /// A segment is set aside, or is being prepared.
     pub(crate) has_next: bool,
-    /// Sealed segments, oldest first, that the catalog does not cover. The manifest knows those in
-    /// front as sealed ([`Mark::Durable`](crate::engine::state::segment::Mark)).
+    /// Sealed segments, oldest first, that the catalog does not cover. The first ones may be sealed
+    /// in the manifest too ([`Mark::Durable`](crate::engine::state::segment::Mark)).
     pub(crate) unapplied: VecDeque<Arc<Segment>>,
-    /// What answers for everything older.
+    /// Answers for everything older.
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) active: ActiveRuns,
-    /// Runs that are deleted but still have frames somewhere.
+    /// Deleted runs that still have frames in some segment.
     pub(crate) deleted: Arc<HashSet<RunNo>>,
-    /// Segments of which less may live than at the last look.
+    /// Segments in which runs may have died since they were last checked.
     pub(crate) suspects: BTreeSet<SegmentId>,
-    /// Segments that do not count any more, but may still have readers.
+    /// Segments that do not count, but may still have readers.
     pub(crate) retired: Vec<Arc<Segment>>,
     pub(crate) next_segment: SegmentId,
     pub(crate) next_run_no: RunNo,
     pub(crate) next_lsn: Lsn,
-    /// The superblock says that no run number and no order from these on was given out.
+    /// The superblock says that no number from these on was given out.
     pub(crate) promised: (RunNo, Lsn),
     pub(crate) closed: bool,
     pub(crate) buffer: Vec<u8>,
 }
 
-/// The space at the end of a segment that only ends and evictions may use.
+/// The length of the reserve, the space at the end of a segment that only urgent frames may use.
 pub(crate) fn reserve_len(extent_size: ExtentSize) -> u32 {
     (extent_size.bytes_u32() / 16).min(32 << 10)
 }
 
-/// The part of it that is left alone.
+/// How much of the reserve such a frame must leave free.
 pub(crate) fn reserve_for(extent_size: ExtentSize, urgency: Urgency) -> u32 {
     match urgency {
         Urgency::Normal => reserve_len(extent_size),
@@ -67,35 +67,36 @@ pub(crate) fn reserve_for(extent_size: ExtentSize, urgency: Urgency) -> u32 {
     }
 }
 
-/// How many numbers the superblock promises at once. Half of them is more than the frames of any
-/// segment take, so that placing frames, which each segment begins with, is where to look.
+/// How many numbers the superblock promises at once. Half of them is more than the frames of one
+/// segment can take, so it suffices to check the promise when a segment begins.
 pub(crate) const NUMBERS_AHEAD: u64 = 1 << 24;
 const _: () = assert!(NUMBERS_AHEAD / 2 > (64 << 20) / frame::FRAME_HEADER_LEN as u64);
 
 /// A checkpoint is due when this many segments are waiting for one.
 const CHECKPOINT_DUE: usize = 4;
-/// A checkpoint is due when so many bytes of segments are waiting of which something is dead: only
-/// what the catalog covers can be freed.
+/// A checkpoint is due when segments of this many bytes are waiting, some with dead runs: only
+/// segments that the catalog covers can be freed.
 const DEAD_DUE: u64 = 4 << 20;
-/// Appends help with the checkpoint when this many segments are waiting, so that memory stays
-/// bounded.
+/// Appends help when this many segments wait for a checkpoint, to bound memory.
 const CHECKPOINT_LATE: usize = 24;
-/// See [`RUNS_DUE`].
+/// Appends also help when this many runs are in memory. See [`RUNS_DUE`].
 const RUNS_LATE: usize = 32 << 10;
+/// A checkpoint is overdue at this many times the limits for a late one.
+const OVERDUE: usize = 4;
 
 impl LogState {
-    /// The numbers that the superblock is to promise next.
+    /// The numbers that the superblock must promise next.
     pub(crate) fn numbers_ahead(&self) -> (RunNo, Lsn) {
         let ahead = |next: u64| next.saturating_add(NUMBERS_AHEAD).min(NUMBERS_END);
         (RunNo(ahead(self.next_run_no.0)), Lsn(ahead(self.next_lsn.0)))
     }
 
-    /// The numbers that the next run and the next frame get.
+    /// The numbers for the next run and the next frame.
     pub(crate) fn next_numbers(&self) -> (RunNo, Lsn) {
         (self.next_run_no, self.next_lsn)
     }
 
-    /// The number of a run that comes into being.
+    /// The number for a new run.
     pub(crate) fn take_run_no(&mut self) -> Result<RunNo> {
         let run_no = self.next_run_no;
         if run_no.0 >= LAST_WRITTEN {
@@ -105,7 +106,7 @@ impl LogState {
         Ok(run_no)
     }
 
-    /// A number for a segment. It is used only if a record of the manifest says so durably.
+    /// The id for a new segment. It is used once a durable record of the manifest has it.
     pub(crate) fn take_segment_id(&mut self) -> Result<SegmentId> {
         let id = self.next_segment;
         if id > LAST_SEGMENT {
@@ -115,19 +116,19 @@ impl LogState {
         Ok(id)
     }
 
-    /// Where the next frame will end up at the earliest: everything in front of it was written.
+    /// The earliest position of the next frame: everything in front of it was written.
     #[inline]
     pub(crate) fn end_of_log(&self) -> LogPosition {
         self.tail.end()
     }
 
-    /// The tail moves into a segment that has no frames yet.
+    /// Moves the tail into a segment that has no frames yet.
     pub(crate) fn begin(&mut self, segment: Arc<Segment>, allocated: u32, writer: TailWriter) {
         let builder = DirectoryBuilder::default();
         self.tail = Tail::new(segment, (SEGMENT_HEADER_LEN, allocated), builder, writer);
     }
 
-    /// A checkpoint is due: segments or runs wait for one, or what is dead in segments does.
+    /// Whether a checkpoint is due: for segments or runs that wait for one, or to free dead runs.
     pub(crate) fn is_due(&self) -> bool {
         let waiting = self.unapplied.len();
         waiting >= CHECKPOINT_DUE
@@ -135,8 +136,7 @@ impl LogState {
             || (waiting > 0 && self.active.len() >= RUNS_DUE)
     }
 
-    /// Whether these segments, which wait for a checkpoint or waited for it, are worth a look for
-    /// what is dead in them.
+    /// Whether these segments, which wait or waited for a checkpoint, have enough dead runs.
     pub(crate) fn has_much_dead<'s>(
         &self,
         mut waiting: impl ExactSizeIterator<Item = &'s Arc<Segment>>,
@@ -145,18 +145,82 @@ impl LogState {
             && waiting.any(|segment| self.suspects.contains(&segment.id()))
     }
 
-    /// A checkpoint is late: appends help, so that memory stays bounded.
+    /// Whether a checkpoint is late, so that appends must help to keep memory bounded.
     #[inline]
     pub(crate) fn is_late(&self) -> bool {
         let waiting = self.unapplied.len();
         waiting >= CHECKPOINT_LATE || (waiting > 1 && self.active.len() >= RUNS_LATE)
     }
 
+    /// Whether a checkpoint is overdue, so that even deferred calls help.
+    pub(crate) fn is_overdue(&self) -> bool {
+        let waiting = self.unapplied.len();
+        waiting >= OVERDUE * CHECKPOINT_LATE
+            || (waiting > 1 && self.active.len() >= OVERDUE * RUNS_LATE)
+    }
+
+    /// The tail's segment is sealed. Folds what its directory says into the runs in memory, slot by
+    /// slot, and puts it behind the segments that the catalog does not cover.
+    pub(crate) fn take_sealed(&mut self, segment: Arc<Segment>) {
+        let builder = core::mem::take(&mut self.tail.builder);
+        let mut built: Vec<_> = builder.runs().iter().map(|run| &run.entry).collect();
+        built.sort_by_key(|entry| entry.run_no);
+        for (slot, entry) in (0..).zip(built) {
+            self.active.seal(segment.id(), slot, entry);
+        }
+        self.unapplied.push_back(segment);
+    }
+
+    /// Brings these runs of a segment of the log, which `builder` lists, into memory. `row_of`
+    /// gives what older segments say of a run; it is told whether the run begins in this segment.
+    pub(crate) fn remember(
+        &mut self,
+        segment: SegmentId,
+        builder: &DirectoryBuilder,
+        runs: impl Iterator<Item = RunNo>,
+        row_of: &mut dyn FnMut(RunNo, bool) -> Result<Option<RunRow>>,
+    ) -> Result<()> {
+        for entry in runs.filter_map(|run_no| builder.run(run_no)).map(|built| &built.entry) {
+            if self.deleted.contains(&entry.run_no) {
+                continue;
+            }
+            if self.active.get(entry.run_no).is_none() {
+                // After a salvage, what is sealed may follow the beginning.
+                let mut run = match row_of(entry.run_no, entry.created_at.is_some())? {
+                    Some(row) => ActiveRun::from_row(row),
+                    None => {
+                        let (agent, run) = (entry.agent.clone(), entry.run.clone());
+                        let mut new = ActiveRun::new(entry.run_no, agent, run, entry.last_at);
+                        (new.document, new.lost_beginning) = (entry.document, true);
+                        new
+                    }
+                };
+                run.lost_beginning &= entry.created_at.is_none();
+                run.created_at = entry.created_at.unwrap_or(run.created_at);
+                self.active.insert(run);
+            } else if let Some(at) = entry.created_at {
+                // Behind its chunks, or after a salvage behind what is sealed.
+                self.active.begin(entry.run_no, at);
+            }
+            if let Some(run) = self.active.get_mut(entry.run_no) {
+                run.next_seq = run.next_seq.max(entry.next_seq);
+                run.started |= entry.start.is_some();
+            }
+            if entry.end.is_some()
+                && let Some(run) = self.active.get(entry.run_no)
+                && let Some(row) = run.row(segment, builder)
+            {
+                self.active.set_status(entry.run_no, row.status);
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// The segment with this number, if it still counts.
+    /// The segment with this id, if it still counts.
     pub(crate) fn segment(&self, id: SegmentId) -> Option<Arc<Segment>> {
         if self.tail.segment.id() == id {
             return Some(Arc::clone(&self.tail.segment));
@@ -167,12 +231,12 @@ impl LogState {
         self.unapplied.iter().find(|segment| segment.id() == id).cloned()
     }
 
-    /// What is known as of now of a run in memory.
+    /// The row as of now of a run in memory.
     pub(crate) fn row_in_memory(&self, run_no: RunNo) -> Option<RunRow> {
         self.active.get(run_no)?.row(self.tail.segment.id(), &self.tail.builder)
     }
 
-    /// Where the frame at a position is to be read, also once the lock is let go.
+    /// The segment and offset to read a frame at a position. They stay valid without the lock.
     pub(crate) fn frame_at(&self, at: Option<LogPosition>) -> Option<(Arc<Segment>, u32)> {
         let at = at?;
         Some((self.segment(at.segment)?, at.offset))

@@ -1,4 +1,4 @@
-//! What is known of an open store: its segments, the tail of the log, the runs.
+//! What the engine knows about an open store: its segments, the tail of the log, the runs.
 
 pub(crate) mod active_runs;
 pub(crate) mod catalog;

@@ -1,48 +1,49 @@
-//! The bytes of a record for those who keep them.
+//! The bytes of a record, for callers that keep them.
 
 use core::fmt;
 use core::ops::Deref;
 use std::sync::Arc;
 
-use crate::engine::state::segment::{CheckedFrame, Segment};
+use crate::engine::state::segment::{HEADER, Segment};
+use crate::format::FrameHeader;
 use crate::format::codec::len_u32;
 
-/// Bytes that were stored: a view of the file where that is possible, a copy elsewhere. Cheap to
-/// clone; the extent that a view points into is not reused while the payload or a clone lives. The
-/// payloads of records that were compressed together share one copy of all of them, some 128 KiB.
+/// Stored bytes: a view of the file where possible, otherwise a copy. Clones are cheap. The extent
+/// behind a view is not reused while the payload or a clone lives. Payloads of records that were
+/// compressed together share one copy of all of them, about 128 KiB.
 #[derive(Clone)]
 pub struct Payload {
     owner: Owner,
-    /// The first of the owner's bytes.
+    /// Where the payload starts within the owner's bytes.
     start: u32,
-    /// How many they are.
+    /// Its length.
     len: u32,
 }
 
-/// Who has the bytes of a payload.
+/// What holds the bytes of a payload.
 #[derive(Clone)]
 enum Owner {
-    /// The segment, in its view of the extent.
+    /// A segment, in its view of the extent.
     View(Arc<Lent>),
-    /// A copy, which others may share.
+    /// A copy, which other payloads may share.
     Copy(Arc<Vec<u8>>),
 }
 
-/// A segment of which bytes are handed out: closing the store leaves them where they are.
+/// A segment whose bytes were handed out. Closing the store keeps these bytes readable.
 #[derive(Debug)]
 pub(crate) struct Lent {
     segment: Arc<Segment>,
 }
 
 impl Lent {
-    /// Bytes of the segment are about to be handed out. They stay if the store is not closed when
-    /// that is asked after this.
+    /// Notes that bytes of the segment will be handed out. They stay readable if the caller
+    /// afterwards finds the store still open.
     pub(crate) fn of(segment: &Arc<Segment>) -> Arc<Self> {
         segment.lent().lend();
         Arc::new(Self { segment: Arc::clone(segment) })
     }
 
-    /// The payload of a frame of the segment that was checked, to keep.
+    /// The payload of a checked frame of the segment, to keep.
     #[inline]
     pub(crate) fn keep(self: &Arc<Self>, frame: CheckedFrame) -> Payload {
         let (start, len) = (frame.start(), frame.header.payload_len);
@@ -69,7 +70,7 @@ impl Payload {
         Self { owner: Owner::Copy(Arc::clone(bytes)), start, len }
     }
 
-    /// The bytes without the first `len`; none if they are fewer.
+    /// The bytes after the first `len`; empty if there are fewer.
     #[must_use]
     pub(crate) fn without_first(mut self, len: u8) -> Self {
         self.start = self.start.saturating_add(u32::from(len));
@@ -105,8 +106,39 @@ impl AsRef<[u8]> for Payload {
 }
 
 impl fmt::Debug for Payload {
-    /// Shows the length only: payloads do not belong into logs.
+    /// Shows only the length: payloads do not belong in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Payload({} bytes)", self.len())
+    }
+}
+
+/// A frame with checked header and payload.
+#[derive(Debug)]
+pub(crate) struct CheckedFrame {
+    pub(crate) header: FrameHeader,
+    /// The payload, if the segment has no view of it.
+    copy: Option<Vec<u8>>,
+}
+
+impl CheckedFrame {
+    /// A frame whose payload the caller does not need.
+    #[inline]
+    pub(crate) fn without_copy(header: FrameHeader) -> Self {
+        Self { header, copy: None }
+    }
+
+    /// A frame with its payload.
+    pub(crate) fn with_copy(header: FrameHeader, payload: Vec<u8>) -> Self {
+        Self { header, copy: Some(payload) }
+    }
+
+    /// The payload, if the segment has no view of it.
+    pub(crate) fn into_copy(self) -> Option<Vec<u8>> {
+        self.copy
+    }
+
+    /// The offset of the payload in the segment.
+    pub(crate) fn start(&self) -> u32 {
+        self.header.position.offset.saturating_add(HEADER)
     }
 }

@@ -1,4 +1,4 @@
-//! What one segment has of a run: the way from a run to the offsets of its records.
+//! What one segment contains of a run: the way from a run to the offsets of its records.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::format::frames::block::seq_in;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{AgentId, Lsn, RunId, RunNo, Seq};
 
-/// The longest list of offsets that is kept in memory.
+/// The longest list of offsets that is copied into memory.
 const MAX_LISTED: u32 = 64;
 
-/// What one segment has of the run.
+/// What one segment contains of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunSlice {
     pub(crate) segment: Arc<Segment>,
     pub(crate) records: u32,
-    /// Chunks of large records, which are listed behind the records.
+    /// The number of chunks of large records. The list has them after the records.
     pub(crate) chunks: u32,
     pub(crate) first_lsn: Lsn,
     pub(crate) first_seq: Option<Seq>,
@@ -26,18 +26,18 @@ pub(crate) struct RunSlice {
     pub(crate) offsets: Offsets,
 }
 
-/// Where the records of a part are.
+/// Where the list of offsets is.
 #[derive(Debug, Clone)]
 pub(crate) enum Offsets {
-    /// In the directory of a sealed segment, from there on.
+    /// In the directory of a sealed segment, at `first`.
     Stored { first: u32 },
-    /// In memory: of the segment that is being written, and of runs that were looked up.
+    /// In memory: for the tail, and for runs that were looked up.
     Listed(Arc<[u32]>),
 }
 
 impl RunSlice {
-    /// What a sealed segment has of a run, in this slot as a rule; a directory that was rebuilt may
-    /// have it elsewhere.
+    /// The slice of a run in a sealed segment. The run is normally in this slot; a rebuilt
+    /// directory may have it in another one.
     pub(crate) fn sealed(segment: &Arc<Segment>, slot: u32, run_no: RunNo) -> Result<Self> {
         segment.in_directory(|directory| {
             let slot = match directory.run_no(slot) {
@@ -52,7 +52,7 @@ impl RunSlice {
         })
     }
 
-    /// What the segment that takes frames has of a run.
+    /// The slice of a run in the tail.
     pub(crate) fn in_tail(tail: &Tail, run_no: RunNo) -> Option<Self> {
         let built = tail.builder.run(run_no)?;
         Some(Self {
@@ -66,7 +66,7 @@ impl RunSlice {
         })
     }
 
-    /// Copies a short list of offsets out of the directory, for those who keep the part.
+    /// Copies a short list of offsets out of the directory, for slices that are kept.
     pub(crate) fn list(&mut self) {
         let listed = self.records.saturating_add(self.chunks);
         if matches!(self.offsets, Offsets::Stored { .. }) && listed <= MAX_LISTED {
@@ -82,13 +82,12 @@ impl RunSlice {
         self.segment.read_header(self.offset(self.records.saturating_add(index))?)
     }
 
-    /// The index of the first chunk with an order of at least `first`, of those of which the header
-    /// can be read.
+    /// The first chunk with an order of at least `first`, of those with a readable header.
     pub(crate) fn lower_chunk(&self, first: Lsn) -> Result<u32> {
         let (mut low, mut high, mut found) = (0, self.chunks, self.chunks);
         while low < high {
             let middle = low + (high - low) / 2;
-            // A damaged one cannot say where it is; the next whole one says it.
+            // A damaged chunk has no known order; the next whole one decides.
             let mut readable = (middle..high).map(|index| (index, self.chunk(index)));
             match readable.find(|(_, chunk)| !matches!(chunk, Err(Error::Corrupt(_)))) {
                 Some((_, Err(error))) => return Err(error),
@@ -100,7 +99,7 @@ impl RunSlice {
         Ok(found)
     }
 
-    /// The offset of record `index`; those of chunks follow.
+    /// The offset of record `index`. The offsets of chunks follow those of records.
     #[inline]
     pub(crate) fn offset(&self, index: u32) -> Result<u32> {
         match &self.offsets {
@@ -112,15 +111,14 @@ impl RunSlice {
         }
     }
 
-    /// Whether the list has a frame again that it had before, which no writer lists again: only the
-    /// records of a block share one.
+    /// Whether the list repeats an earlier frame: only the records of one block share an offset.
     pub(crate) fn repeats(&self, index: u32) -> bool {
         let Some(Ok(before)) = index.checked_sub(1).map(|before| self.offset(before)) else {
             return false;
         };
         match self.offset(index) {
             Ok(offset) if before == offset => {
-                // One that is damaged may be a block.
+                // A damaged frame may be a block.
                 let Ok(header) = self.segment.read_header(offset) else { return false };
                 let rank = self.first_at(offset, index).map_or(0, |first| index - first);
                 header.kind != FrameKind::Block || rank >= header.extra
@@ -130,13 +128,12 @@ impl RunSlice {
         }
     }
 
-    /// The index of the first record at this offset, which record `index` is at: that of the first
-    /// record of its block.
+    /// The index of the first record at this offset, which is also that of record `index`.
     pub(crate) fn first_at(&self, offset: u32, index: u32) -> Result<u32> {
         first_of(index, |middle| Ok(self.offset(middle)? < offset))
     }
 
-    /// The sequence of record `index`, which is in the frame with this header.
+    /// The sequence of record `index`, whose frame has this header.
     pub(crate) fn seq_at(&self, header: &FrameHeader, index: u32) -> Result<Seq> {
         if header.kind != FrameKind::Block {
             return Ok(header.seq);
@@ -157,8 +154,8 @@ impl RunSlice {
         if self.next_seq.0 - first.0 == u64::from(self.records) {
             return Ok(u32::try_from(seq.0 - first.0).unwrap_or(self.records));
         }
-        // A damaged one cannot say; its neighbours lead close enough, and the reader skips what
-        // lies outside of the range.
+        // A damaged record has no known sequence. Its neighbours lead close enough, and the reader
+        // skips records outside of the range.
         first_of(self.records, |middle| {
             match unless_damaged(self.segment.read_header(self.offset(middle)?))? {
                 Some(header) => Ok(self.seq_at(&header, middle)? < seq),
@@ -167,7 +164,7 @@ impl RunSlice {
         })
     }
 
-    /// The sequence that record `index` should have, if the part has no holes.
+    /// The sequence that record `index` should have, if the slice has no holes.
     pub(crate) fn presumed_seq(&self, index: u32) -> Option<Seq> {
         let first = self.first_seq?;
         let whole = self.next_seq.0.checked_sub(first.0)? == u64::from(self.records);
@@ -175,12 +172,11 @@ impl RunSlice {
     }
 }
 
-/// A run that is ready to be read. It is kept where it was looked up, so that the next who reads it
-/// finds all of it by one reference.
+/// A run that is ready to be read, cached so that one reference gives the next reader all.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) agent: AgentId,
     pub(crate) run: RunId,
-    /// What each segment has of it, in the order of the log.
+    /// Its slice in each segment, in the order of the log.
     pub(crate) parts: Arc<[RunSlice]>,
 }

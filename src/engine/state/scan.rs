@@ -1,8 +1,8 @@
 //! Reading an unsealed segment frame by frame.
 //!
 //! - [`lex`] cuts the extent into frames that check, frames with a damaged payload, and gaps.
-//! - [`replay`] folds what counts into a directory; names come from BIND and START, whichever of
-//!   the two is whole.
+//! - [`replay`] folds the frames that count into a directory. Names come from whichever of BIND and
+//!   START is whole.
 
 use std::collections::HashMap;
 
@@ -21,11 +21,11 @@ use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, Seq};
 
-/// A frame whose header checks.
+/// A frame with a valid header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lexed {
     pub(crate) header: FrameHeader,
-    /// What the payload's check says.
+    /// The result of checking the payload.
     pub(crate) payload: Decoded<()>,
 }
 
@@ -37,18 +37,18 @@ impl Lexed {
     }
 }
 
-/// A piece of a segment.
+/// An item of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Item {
     /// A frame.
     Frame(Lexed),
-    /// Bytes that are no frame.
+    /// Bytes that are not a frame.
     Gap {
         /// Where they start.
         from: u32,
         /// Where the next frame starts.
         to: Option<u32>,
-        /// All bytes are zero: nothing was written there.
+        /// Whether all bytes are zero: nothing was written there.
         blank: bool,
     },
 }
@@ -61,7 +61,7 @@ impl Item {
         }
     }
 
-    /// The frame, if it is one.
+    /// The frame, if this is one.
     pub(crate) fn frame(&self) -> Option<&Lexed> {
         match self {
             Self::Frame(lexed) => Some(lexed),
@@ -69,24 +69,24 @@ impl Item {
         }
     }
 
-    /// Whether it is a frame that checks whole.
+    /// Whether this is a frame with a valid header and payload.
     pub(crate) fn is_valid(&self) -> bool {
         self.frame().is_some_and(|lexed| lexed.payload.is_ok())
     }
 }
 
-/// Cuts a segment into pieces. It goes on behind a SEAL frame, since an earlier recovery may have
-/// put another one behind what is torn. The last piece is a gap with nothing behind it.
+/// Cuts a segment into items. It continues behind a SEAL frame, since an earlier recovery may have
+/// put another SEAL behind torn frames. The last item is a gap without a frame behind it.
 pub(crate) fn lex(extent: &[u8], check: &FrameCheck) -> Vec<Item> {
     lex_up_to(extent, check, extent.len())
 }
 
-/// As [`lex`], for an extent that is known to have only zeros from `end` on. They are not looked
-/// at, but for what belongs to a frame that starts in front of them.
+/// Like [`lex`], for an extent that is known to have only zeros from `end` on. It reads these zeros
+/// only as part of a frame that starts before `end`.
 pub(crate) fn lex_up_to(extent: &[u8], check: &FrameCheck, end: usize) -> Vec<Item> {
     let mut items = Vec::new();
     let mut at = SEGMENT_HEADER_LEN;
-    // No frame starts where there are only zeros to the end, which is much of a tail.
+    // No frame starts in the zeros at the end, which are a large part of a tail.
     let written = used_len(extent.get(..end).unwrap_or(extent));
     loop {
         if let Some(lexed) = lex_frame(extent, check, at) {
@@ -103,7 +103,7 @@ pub(crate) fn lex_up_to(extent: &[u8], check: &FrameCheck, end: usize) -> Vec<It
     }
 }
 
-/// The next frame that starts in front of `written` and lies within the extent as a whole.
+/// The next valid frame that starts before `written` and lies completely within the extent.
 fn next_valid(extent: &[u8], check: &FrameCheck, from: u32, written: usize) -> Option<u32> {
     let mut at = from.checked_add(1)?;
     let headers = extent.get(..written.saturating_add(FRAME_HEADER_LEN)).unwrap_or(extent);
@@ -129,18 +129,82 @@ pub(crate) fn payload_of<'a>(extent: &'a [u8], header: &FrameHeader) -> &'a [u8]
     extent.get(start..start + header.payload_len as usize).unwrap_or_default()
 }
 
-/// What a replay gives.
+/// A piece of an extent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    /// Where it starts.
+    pub(crate) at: u32,
+    pub(crate) bytes: &'a [u8],
+    /// The length of the whole extent.
+    pub(crate) extent_len: usize,
+}
+
+impl<'a> Piece<'a> {
+    /// The bytes of a frame's payload.
+    pub(crate) fn payload_of(self, header: &FrameHeader) -> &'a [u8] {
+        let start = header.position.offset.saturating_sub(self.at) as usize + FRAME_HEADER_LEN;
+        self.bytes.get(start..start + header.payload_len as usize).unwrap_or_default()
+    }
+}
+
+/// The frame at `at`, if the piece has all of it and its header checks.
+pub(crate) fn frame_in_piece(piece: Piece<'_>, check: &FrameCheck, at: u32) -> InPiece {
+    let bytes = piece.bytes.get(at.saturating_sub(piece.at) as usize..).unwrap_or_default();
+    if bytes.len() < FRAME_HEADER_LEN {
+        return InPiece::Beyond;
+    }
+    let Ok(header) = FrameHeader::decode_with(bytes, check, at) else {
+        if used_len(bytes) == 0 {
+            return InPiece::Blank;
+        }
+        return InPiece::Odd { followed: is_followed(piece, check, at) };
+    };
+    let Some(padded) = bytes.get(FRAME_HEADER_LEN..header.frame_len()) else {
+        return InPiece::Beyond;
+    };
+    match header.check_payload(check, padded) {
+        Ok(()) => InPiece::Frame(Lexed { header, payload: Ok(()) }),
+        Err(_) => InPiece::Odd { followed: is_followed(piece, check, at) },
+    }
+}
+
+/// What stands at a place of a piece.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum InPiece {
+    /// A whole frame.
+    Frame(Lexed),
+    /// Nothing but zeros, up to the end of the piece.
+    Blank,
+    /// Bytes that do not check, and whether a header that does follows within the piece.
+    Odd { followed: bool },
+    /// The piece is too short to tell.
+    Beyond,
+}
+
+/// Whether the header of a frame stands behind `at`.
+fn is_followed(piece: Piece<'_>, check: &FrameCheck, at: u32) -> bool {
+    let first = (at.saturating_sub(piece.at) as usize + 1).next_multiple_of(FRAME_ALIGN);
+    let last = piece.bytes.len().saturating_sub(FRAME_HEADER_LEN - 1);
+    (first..last).step_by(FRAME_ALIGN).any(|start| {
+        let Ok(offset) = u32::try_from(piece.at as usize + start) else { return false };
+        let bytes = piece.bytes.get(start..).unwrap_or_default();
+        claims_position(bytes, LogPosition { segment: check.segment(), offset })
+            && FrameHeader::decode_with(bytes, check, offset).is_ok()
+    })
+}
+
+/// The result of a replay.
 #[derive(Debug, Default)]
 pub(crate) struct Replayed {
     pub(crate) builder: DirectoryBuilder,
-    /// Frames of which the run is not known, or that say what cannot be read.
+    /// Frames of unknown runs, and frames whose contents cannot be read.
     pub(crate) damaged: Vec<Corruption>,
 }
 
-/// Folds the frames that count, in order. `name_of` knows runs from elsewhere, for the case that a
-/// segment's own BIND and START of a run are both damaged.
+/// Folds the frames that count, in order. `name_of` knows runs from other places, in case both BIND
+/// and START of a run are damaged in this segment.
 ///
-/// Batches in front of `whole` were written whole: their records count even if the COMMIT is
+/// Batches in front of `whole` were written completely: their records count even if the COMMIT is
 /// damaged, so that the damage costs no record.
 pub(crate) fn replay(
     extent: &[u8],
@@ -148,8 +212,27 @@ pub(crate) fn replay(
     whole: u32,
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
 ) -> Replayed {
-    let names = names(extent, frames);
     let mut replayed = Replayed::default();
+    let piece = Piece { at: 0, bytes: extent, extent_len: extent.len() };
+    replay_piece(&mut replayed, piece, frames, whole, name_of);
+    replayed
+}
+
+/// Goes on with a replay: the frames of one more piece of the extent.
+pub(crate) fn replay_piece(
+    replayed: &mut Replayed,
+    piece: Piece<'_>,
+    frames: &[Lexed],
+    whole: u32,
+    name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
+) {
+    let names = names_in(piece, frames);
+    each_counted(frames, whole, &mut |lexed| note(replayed, piece, lexed, &names, name_of));
+}
+
+/// Calls `count` with each frame that counts, in order: without the frames of batches that have no
+/// COMMIT. Batches in front of `whole` were written completely.
+pub(crate) fn each_counted(frames: &[Lexed], whole: u32, count: &mut dyn FnMut(&Lexed)) {
     let mut batch: Vec<Lexed> = Vec::new();
     for lexed in frames {
         let header = &lexed.header;
@@ -160,31 +243,35 @@ pub(crate) fn replay(
             }
             FrameKind::Commit => {
                 let members = batch.split_off(batch.len().saturating_sub(header.extra as usize));
-                // A batch of one run has none of another: that one's commit never came.
+                // A frame of another run belongs to a batch without COMMIT.
                 let of_one = |run_no| header.run_no == RunNo(0) || header.run_no == run_no;
                 for member in members.into_iter().filter(|member| of_one(member.header.run_no)) {
-                    note(&mut replayed, extent, &member, &names, name_of);
+                    count(&member);
                 }
             }
-            // A gap or another frame in the middle of a batch: its commit never came.
+            // A gap or another frame within a batch: its COMMIT was never written.
             _ => {}
         }
         batch.clear();
-        note(&mut replayed, extent, lexed, &names, name_of);
+        count(lexed);
     }
-    replayed
 }
 
 pub(crate) type Names = HashMap<RunNo, (AgentId, RunId)>;
 
-/// The ids behind the run numbers, from every whole BIND and START.
+/// The ids of the run numbers, from every whole BIND and START.
 pub(crate) fn names(extent: &[u8], frames: &[Lexed]) -> Names {
+    names_in(Piece { at: 0, bytes: extent, extent_len: extent.len() }, frames)
+}
+
+/// The same of a piece of an extent.
+pub(crate) fn names_in(piece: Piece<'_>, frames: &[Lexed]) -> Names {
     let named = frames.iter().filter(|lexed| {
         lexed.payload.is_ok() && matches!(lexed.header.kind, FrameKind::Bind | FrameKind::Start)
     });
     named
         .filter_map(|lexed| {
-            let (agent, run, _) = frame::decode_ids(payload_of(extent, &lexed.header)).ok()?;
+            let (agent, run, _) = frame::decode_ids(piece.payload_of(&lexed.header)).ok()?;
             Some((lexed.header.run_no, (agent, run)))
         })
         .collect()
@@ -192,31 +279,29 @@ pub(crate) fn names(extent: &[u8], frames: &[Lexed]) -> Names {
 
 fn note(
     replayed: &mut Replayed,
-    extent: &[u8],
+    piece: Piece<'_>,
     lexed: &Lexed,
     names: &Names,
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
 ) {
     let header = &lexed.header;
     let mut tell = |damage| {
-        replayed.damaged.push(Corruption {
-            place: Place::Frame(header.position),
-            damage,
-            run: names.get(&header.run_no).map(|name| name.1.clone()),
-            seq: (header.kind == FrameKind::Record).then_some(header.seq),
-        });
+        let place = Place::Frame(header.position);
+        let seq = (header.kind == FrameKind::Record).then_some(header.seq);
+        let name = names.get(&header.run_no);
+        replayed.damaged.push(Corruption::new(place, damage).of_named(name).at(seq));
     };
     if let Err(damage) = lexed.payload {
         tell(damage);
     }
     let mut evicted = Vec::new();
     if header.kind == FrameKind::Evict && lexed.payload.is_ok() {
-        match eviction::evicted_runs(payload_of(extent, header)) {
+        match eviction::evicted_runs(piece.payload_of(header)) {
             Ok(runs) => evicted = runs,
             Err(damage) => tell(damage),
         }
     }
-    // A BIND says nothing by itself: the run gets its entry with its first other frame.
+    // A BIND alone makes no entry: the run gets its entry with its first other frame.
     let names_run = header.run_no != RunNo(0) && header.kind != FrameKind::Bind;
     if names_run && replayed.builder.run(header.run_no).is_none() {
         let name = names.get(&header.run_no).cloned().or_else(|| name_of(header.run_no));
@@ -227,24 +312,24 @@ fn note(
     }
     note_frame(&mut replayed.builder, header, &evicted);
     if header.kind == FrameKind::Block {
-        // No segment lists more records than its directory has room for behind its frames.
+        // No segment lists more records than its directory has space for behind its frames.
         let taken = lexed.end() as usize + frame_len(replayed.builder.encoded_len());
-        let room = extent.len().saturating_sub(taken) / RECORD_COST;
+        let room = piece.extent_len.saturating_sub(taken) / RECORD_COST;
         if header.extra > MAX_BLOCK_RECORDS || header.extra as usize > room {
             tell(Damage::OutOfRange { found: header.extra.into(), max: room as u64 });
         } else {
-            note_block(&mut replayed.builder, header, payload_of(extent, header));
+            note_block(&mut replayed.builder, header, piece.payload_of(header));
         }
     }
 }
 
-/// The frames of a segment below its end, whatever state they are in, for a sealed segment.
+/// All frames of a sealed segment below its end, damaged or not.
 pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
     let is_below = |lexed: &&Lexed| lexed.header.position.offset < end;
     items.iter().filter_map(Item::frame).filter(is_below).copied().collect()
 }
 
-/// The directory of a sealed segment, made anew from its frames because the stored one is damaged.
+/// Rebuilds the directory of a sealed segment from its frames, because the stored one is damaged.
 pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
     let extent = segment.read_all()?;
     let items = lex(&extent, segment.frames());
@@ -255,7 +340,7 @@ pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
     Ok(replayed.builder.encode(RunNo(next)))
 }
 
-/// The SEAL frame by which an earlier recovery ended the segment in front of evidence (section 14
+/// The SEAL frame with which an earlier recovery ended the segment in front of evidence (section 14
 /// of FORMAT.md).
 pub(crate) fn truncation_marker(items: &[Item]) -> Option<&Lexed> {
     items.iter().filter_map(Item::frame).find(|Lexed { header, payload }| {
@@ -264,13 +349,13 @@ pub(crate) fn truncation_marker(items: &[Item]) -> Option<&Lexed> {
     })
 }
 
-/// The directory that is the payload of a SEAL frame, if both are whole.
+/// The directory in the payload of a SEAL frame, if both are whole.
 pub(crate) fn directory_in<'a>(extent: &'a [u8], seal: &Lexed) -> Option<Directory<'a>> {
     let payload = payload_of(extent, &seal.header);
     seal.payload.and_then(|()| Directory::new(payload)).ok()
 }
 
-/// How many records are in a frame, if it is of a kind that has records.
+/// How many records a frame has; `None` if its kind has no records.
 pub(crate) fn records_in(header: &FrameHeader) -> Option<u32> {
     match header.kind {
         FrameKind::Record => Some(1),
@@ -279,11 +364,11 @@ pub(crate) fn records_in(header: &FrameHeader) -> Option<u32> {
     }
 }
 
-/// Which record is missing in the gap that starts at an offset.
+/// The record that is missing in a gap, by the offset where the gap starts.
 pub(crate) type Missing = HashMap<u32, (RunNo, Seq)>;
 
-/// The holes that gaps leave in the sequences of runs, by where the gap starts: the first record
-/// behind the gap of a run that has records in front of it says which record is missing.
+/// The holes that gaps leave in the sequences of runs. If a run has records on both sides of a gap,
+/// the first one behind it shows which record is missing.
 pub(crate) fn missing_in<'a>(items: impl Iterator<Item = &'a Item>) -> Missing {
     let mut due: HashMap<RunNo, (u32, Seq)> = HashMap::new();
     let (mut gaps, mut missing) = (Vec::new(), Missing::new());
@@ -304,7 +389,7 @@ pub(crate) fn missing_in<'a>(items: impl Iterator<Item = &'a Item>) -> Missing {
     missing
 }
 
-/// The first offset at or behind `from` where a valid frame header stands.
+/// The first offset at or behind `from` with a valid frame header.
 pub(crate) fn next_frame(extent: &[u8], check: &FrameCheck, from: u32) -> Option<u32> {
     let start = (from.max(SEGMENT_HEADER_LEN) as usize).next_multiple_of(FRAME_ALIGN);
     (start..extent.len().saturating_sub(FRAME_HEADER_LEN - 1)).step_by(FRAME_ALIGN).find_map(|at| {

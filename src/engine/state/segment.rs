@@ -1,8 +1,7 @@
-//! A segment of the log while the store is open: where it is, its frames, its directory.
+//! A segment of the log in an open store: its place, its frames, its directory.
 //!
-//! - Frames that were written never change, so that a payload can be a view of the file.
-//! - A holder of the `Arc` of a segment pins it: its extent is not reused before the last holder
-//!   lets go (I8). A segment holds the map of its extent, so that one count pins both.
+//! - Written frames never change, so a payload can be a view of the file.
+//! - Who holds the `Arc` of a segment pins its extent (I8), and the map of it.
 
 use core::fmt;
 use core::ops::Range;
@@ -11,6 +10,7 @@ use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::scan::rebuild_directory;
 use crate::engine::storage::disk::{Disk, LentRange};
 use crate::engine::storage::{Region, prefetch};
@@ -24,8 +24,8 @@ use crate::format::{Directory, ExtentSize, FrameCheck, FrameHeader, FrameKind, S
 use crate::index::Applied;
 use crate::types::{ExtentNo, LogPosition, SegmentId};
 
-/// The length of a frame's header as offsets count.
-const HEADER: u32 = 72;
+/// The length of a frame's header, in the type of offsets.
+pub(super) const HEADER: u32 = 72;
 const _: () = assert!(HEADER as usize == FRAME_HEADER_LEN);
 
 /// A segment of an open store.
@@ -41,31 +41,31 @@ pub(crate) struct Segment {
     directory: OnceLock<DirectoryBytes>,
     region: OnceLock<Region>,
     marks: AtomicU8,
-    /// Who holds bytes of the view that were handed out.
+    /// Counts the holders of bytes of the view that were handed out.
     lent: OnceLock<Arc<LentRange>>,
 }
 
-/// What becomes known of a segment, and stays so.
+/// A fact about a segment that, once known, stays true.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Mark {
-    /// The manifest says that it is sealed, hence durable.
+    /// The manifest has it as sealed, so it is durable.
     Durable = 1,
-    /// It does not count any more, and is held for its readers only.
+    /// It does not count, and is kept only for its readers.
     Retired = 2,
-    /// Its header was zeroed, durably, so that no salvage takes it for a living segment.
+    /// Its header was durably zeroed, so that salvage does not take it for a living segment.
     Erased = 4,
     /// Its whole extent was allocated since the store was opened.
     Allocated = 8,
 }
 
-/// A directory that was checked.
+/// A checked directory.
 #[derive(Debug)]
 enum DirectoryBytes {
     /// These bytes of the view of the extent.
     View(Range<usize>),
-    /// A copy of what is stored.
+    /// A copy of the stored directory.
     Copy(Vec<u8>),
-    /// The stored directory was damaged so; this one was rebuilt from the frames.
+    /// The stored directory has this damage; this one was rebuilt from the frames.
     Rebuilt(Vec<u8>, Corruption),
 }
 
@@ -93,12 +93,12 @@ impl Segment {
         }
     }
 
-    /// Whether that is known of the segment.
+    /// Whether this fact is known.
     pub(crate) fn is(&self, mark: Mark) -> bool {
         self.marks.load(Ordering::Acquire) & mark as u8 != 0
     }
 
-    /// From now on it is known.
+    /// Notes this fact.
     pub(crate) fn note(&self, mark: Mark) {
         self.marks.fetch_or(mark as u8, Ordering::AcqRel);
     }
@@ -111,13 +111,13 @@ impl Segment {
         self.key
     }
 
-    /// What sets it aside in the manifest.
+    /// The manifest record that sets it aside.
     pub(crate) fn reservation(&self) -> Change {
         let (SegmentKey { id: segment, salt }, purpose) = (self.key, self.purpose);
         Change::Reserve { extent: self.extent, segment, salt, purpose }
     }
 
-    /// What tells the manifest that it is sealed, once it is.
+    /// The manifest record that seals it; `None` if it is not sealed.
     pub(crate) fn sealing(&self) -> Option<Change> {
         let (extent, segment) = (self.extent, self.key.id);
         Some(Change::Seal { extent, segment, at: self.sealed()? })
@@ -128,17 +128,17 @@ impl Segment {
         self.purpose
     }
 
-    /// Whether an index that goes so far knows it.
+    /// Whether an index with this progress covers it.
     pub(crate) fn is_covered_by(&self, applied: Applied) -> bool {
         applied.covers(self.key.id, self.purpose)
     }
 
-    /// Whether compaction made it, so that its number says nothing about the order of the log.
+    /// Whether compaction wrote it, so that its id says nothing about the order of the log.
     pub(crate) fn is_output(&self) -> bool {
         self.purpose == Purpose::Output
     }
 
-    /// What checks its frames.
+    /// The check of its frames.
     pub(crate) fn frames(&self) -> &FrameCheck {
         &self.frames
     }
@@ -147,7 +147,6 @@ impl Segment {
         self.extent
     }
 
-    /// The file that it is in.
     pub(crate) fn disk(&self) -> &Disk {
         &self.disk
     }
@@ -165,17 +164,33 @@ impl Segment {
         LogPosition { segment: self.key.id, offset }
     }
 
-    /// Where the log of the segment ends and its directory is, once it is sealed.
+    /// Where the log of the segment ends and where its directory is; `None` if it is not sealed.
     pub(crate) fn sealed(&self) -> Option<SealedAt> {
         self.sealed.get().copied()
     }
 
-    /// The segment takes no more frames.
+    /// Notes that the segment is sealed and takes no more frames.
     pub(crate) fn seal(&self, at: SealedAt) {
         let _ = self.sealed.set(at);
     }
 
-    /// The damage of the stored directory, if it had to be rebuilt.
+    /// The segment ends at `at` for this process alone, with a directory that is in no file.
+    pub(crate) fn seal_here(&self, at: SealedAt, directory: Vec<u8>) {
+        let _ = (self.directory.set(DirectoryBytes::Copy(directory)), self.sealed.set(at));
+    }
+
+    /// Whether no file has its SEAL frame.
+    pub(crate) fn is_sealed_here(&self) -> bool {
+        self.sealed().is_some_and(|at| at.seal == at.end && at.digest == 0)
+    }
+
+    /// The bytes of the directory.
+    pub(crate) fn directory_bytes(&self) -> Result<&[u8]> {
+        self.directory()?;
+        Ok(self.directory.get().map(|kept| self.bytes_of(kept)).unwrap_or_default())
+    }
+
+    /// The damage of the stored directory, if it was rebuilt.
     pub(crate) fn directory_damage(&self) -> Option<&Corruption> {
         match self.directory.get() {
             Some(DirectoryBytes::Rebuilt(_, damage)) => Some(damage),
@@ -183,7 +198,7 @@ impl Segment {
         }
     }
 
-    /// The directory of a sealed segment. A damaged one is rebuilt from the frames.
+    /// The directory of a sealed segment. A damaged directory is rebuilt from the frames.
     pub(crate) fn directory(&self) -> Result<Directory<'_>> {
         let kept = match self.directory.get() {
             Some(kept) => kept,
@@ -206,7 +221,7 @@ impl Segment {
         Directory::new(self.bytes_of(kept)).map_err(|damage| self.damaged_directory(damage))
     }
 
-    /// What `read` finds in the directory; damage that it meets is told with its place.
+    /// The answer of `read` from the directory; an error names the directory.
     pub(crate) fn in_directory<T>(
         &self,
         read: impl FnOnce(Directory<'_>) -> Decoded<T>,
@@ -214,7 +229,7 @@ impl Segment {
         read(self.directory()?).map_err(|damage| self.damaged_directory(damage))
     }
 
-    /// The directory has damage.
+    /// The error for a damaged directory.
     pub(crate) fn damaged_directory(&self, damage: Damage) -> Error {
         Error::corrupt(Place::Directory { segment: self.key.id }, damage)
     }
@@ -243,7 +258,7 @@ impl Segment {
         Ok(payload)
     }
 
-    /// The segment's own header, checked; it must be that of this segment.
+    /// The segment's own header, checked. An error if it belongs to another segment.
     pub(crate) fn header(&self) -> Result<SegmentHeader> {
         let place = Place::Extent { extent: self.extent };
         let bytes = self.disk.read_padded(self.at, SEGMENT_HEADER_LEN as usize)?;
@@ -268,16 +283,16 @@ impl Segment {
         header.map_err(|damage| self.damaged(offset, damage))
     }
 
-    /// The frame at `offset`, checked whole.
+    /// The frame at `offset`, header and payload checked.
     pub(crate) fn read_frame(&self, offset: u32) -> Result<(FrameHeader, Cow<'_, [u8]>)> {
         let header = self.read_header(offset)?;
         let payload = self.read_payload(&header)?;
         Ok((header, payload))
     }
 
-    /// Checks the frame at `offset` whole; `named` adds what the header says to an error about the
-    /// payload. One look at the bytes where there is a view, which the caller counts
-    /// ([`Segment::count_mapped`]), so that many can be counted at once.
+    /// Checks the header and payload of the frame at `offset`. `named` adds the facts of the header
+    /// to an error about the payload. With a view this reads the bytes once and does not count it:
+    /// the caller counts several looks at once ([`Segment::count_mapped`]).
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
     #[inline(always)]
     pub(crate) fn check_frame(
@@ -294,10 +309,10 @@ impl Segment {
             .ok_or(Damage::Truncated)
             .and_then(|padded| header.check_payload(&self.frames, padded))
             .map_err(|damage| named(&header, self.damaged(offset, damage)))?;
-        Ok(CheckedFrame { header, copy: None })
+        Ok(CheckedFrame::without_copy(header))
     }
 
-    /// The same where there is no view.
+    /// The same without a view.
     #[cold]
     fn copy_frame(
         &self,
@@ -306,32 +321,33 @@ impl Segment {
     ) -> Result<CheckedFrame> {
         let header = self.read_header(offset)?;
         let payload = self.read_payload(&header).map_err(|error| named(&header, error))?;
-        Ok(CheckedFrame { header, copy: Some(payload.into_owned()) })
+        Ok(CheckedFrame::with_copy(header, payload.into_owned()))
     }
 
-    /// The payload of a frame of this segment that was checked, to look at.
+    /// The payload of a checked frame of this segment, for short use.
     #[inline]
     pub(crate) fn look(&self, frame: CheckedFrame) -> Cow<'_, [u8]> {
-        match frame.copy {
+        let (start, len) = (frame.start(), frame.header.payload_len);
+        match frame.into_copy() {
             Some(copy) => Cow::Owned(copy),
-            None => Cow::Borrowed(self.viewed(frame.start(), frame.header.payload_len)),
+            None => Cow::Borrowed(self.viewed(start, len)),
         }
     }
 
-    /// Counts who holds bytes of the view that were handed out.
+    /// Counts the holders of bytes of the view that were handed out.
     pub(crate) fn lent(&self) -> &LentRange {
         let extent = self.at..self.at + self.extent_size.bytes();
         self.lent.get_or_init(|| self.disk.lendable(extent))
     }
 
-    /// These bytes out of the view; nothing without a view.
+    /// These bytes of the view; empty without a view.
     #[inline]
     pub(crate) fn viewed(&self, start: u32, len: u32) -> &[u8] {
         let range = start as usize..start as usize + len as usize;
         self.mapped().and_then(|bytes| bytes.get(range)).unwrap_or_default()
     }
 
-    /// Item `index` of a list of offsets in the directory, which was opened before.
+    /// Item `index` of a list of offsets in the directory, which must be open.
     #[inline]
     pub(crate) fn listed_offset(&self, start: u32, index: u32) -> Result<u32> {
         let kept = self.directory.get().ok_or(Damage::Missing);
@@ -339,7 +355,7 @@ impl Segment {
         offset.map_err(|damage| self.damaged_directory(damage))
     }
 
-    /// The payload behind a header that was checked.
+    /// The payload behind a checked header.
     pub(crate) fn read_payload(&self, header: &FrameHeader) -> Result<Cow<'_, [u8]>> {
         let offset = header.position.offset;
         let padded = header.frame_len() - FRAME_HEADER_LEN;
@@ -357,7 +373,7 @@ impl Segment {
         })
     }
 
-    /// The bytes at `offset` of the segment, out of the view where the storage has views.
+    /// The bytes at `offset` of the segment, from the view if there is one.
     fn read(&self, offset: u32, len: usize) -> Result<Cow<'_, [u8]>> {
         let end = u64::from(offset) + len as u64;
         if end > self.extent_size.bytes() {
@@ -380,14 +396,13 @@ impl Segment {
         }
     }
 
-    /// Counts so many looks at frames through the view.
+    /// Counts this many looks at frames through the view.
     pub(crate) fn count_mapped(&self, looks: u64) {
         self.disk.count_mapped(looks);
     }
 
-    /// The bytes of the extent as a view of the file, once all of it lies within the file; of a
-    /// sealed segment up to where they end ([`Segment::bytes_end`]). Once there is a view, it
-    /// stays.
+    /// A view of the extent, if all of it lies within the file; of a sealed segment up to the end
+    /// of its bytes ([`Segment::bytes_end`]). Once there is a view, it stays.
     #[inline]
     pub(crate) fn mapped(&self) -> Option<&[u8]> {
         match self.region.get() {
@@ -396,14 +411,14 @@ impl Segment {
         }
     }
 
-    /// Has the first bytes of the frame at `offset` fetched from memory, if there is a view.
+    /// Prefetches the first bytes of the frame at `offset`, if there is a view.
     pub(crate) fn foresee(&self, offset: u32) {
         if let Some(bytes) = self.region.get().and_then(|region| region.get(offset as usize..)) {
             prefetch(bytes);
         }
     }
 
-    /// Whether there is a view by now.
+    /// Whether there is a view.
     pub(crate) fn is_mapped(&self) -> bool {
         self.region.get().is_some()
     }
@@ -419,13 +434,12 @@ impl Segment {
         Some(self.region.get_or_init(|| region))
     }
 
-    /// Where the bytes of a sealed segment end, those of its directory included: nothing looks at
-    /// what is behind, since its blocks are given back. All of the extent as long as it is not
-    /// sealed.
+    /// Where the bytes of a sealed segment end, including its directory. Nothing reads behind that,
+    /// since the blocks there are released. The end of the extent if the segment is not sealed.
     fn bytes_end(&self) -> usize {
         let size = usize::try_from(self.extent_size.bytes()).unwrap_or(usize::MAX);
         let Some(SealedAt { seal, .. }) = self.sealed() else { return size };
-        // By a call, since it is not known yet that there is no hole.
+        // A system call, because the range may have a hole.
         let bytes = self.disk.read_padded(self.at + u64::from(seal), FRAME_HEADER_LEN);
         let header =
             bytes.ok().and_then(|bytes| FrameHeader::decode_with(&bytes, &self.frames, seal).ok());
@@ -433,20 +447,20 @@ impl Segment {
         (seal as usize).saturating_add(len).min(size)
     }
 
-    /// From there on all bytes of the extent are zero, as far as that is known without reading.
+    /// The offset from which on all bytes of the extent are zero, as far as the file system knows.
     pub(crate) fn data_end(&self) -> usize {
         let end = self.disk.data_end(self.at, self.extent_size.bytes());
         usize::try_from(end - self.at).unwrap_or(usize::MAX)
     }
 
-    /// All bytes of the extent up to where they end, zeros behind the end of the file.
+    /// All bytes of the extent up to [`Segment::bytes_end`], with zeros behind the end of the file.
     pub(crate) fn read_all(&self) -> Result<Cow<'_, [u8]>> {
         self.read_up_to(self.bytes_end())
     }
 
-    /// The first bytes of the extent, zeros behind the end of the file.
+    /// The first bytes of the extent, with zeros behind the end of the file.
     pub(crate) fn read_up_to(&self, end: usize) -> Result<Cow<'_, [u8]>> {
-        // A view may be older than a hole in what was set aside for frames.
+        // A view may be older than a hole in the space that was set aside for frames.
         if let Some(bytes) = self.mapped().and_then(|bytes| bytes.get(..end))
             && !self.disk.looking_takes_space(self.at, end)
         {
@@ -468,31 +482,5 @@ impl fmt::Debug for Segment {
             .field("extent", &self.extent)
             .field("sealed", &self.sealed.get())
             .finish_non_exhaustive()
-    }
-}
-
-/// A frame that was checked whole, payload included.
-#[derive(Debug)]
-pub(crate) struct CheckedFrame {
-    pub(crate) header: FrameHeader,
-    /// The payload, where the segment has no view of it.
-    copy: Option<Vec<u8>>,
-}
-
-impl CheckedFrame {
-    /// A frame of which the payload is not asked for here.
-    #[inline]
-    pub(crate) fn without_copy(header: FrameHeader) -> Self {
-        Self { header, copy: None }
-    }
-
-    /// The payload, where the segment has no view of it.
-    pub(crate) fn into_copy(self) -> Option<Vec<u8>> {
-        self.copy
-    }
-
-    /// Where in the segment the payload starts.
-    pub(crate) fn start(&self) -> u32 {
-        self.header.position.offset.saturating_add(HEADER)
     }
 }

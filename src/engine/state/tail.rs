@@ -1,17 +1,18 @@
 //! The end of the log, and how frames get into the file there: written, or stored into a map of it.
 //!
-//! A store costs no system call, which is most of what an append costs. It is as good as a write:
+//! A store needs no system call, which is most of the cost of an append. It is as safe as a write:
 //!
-//! - **Space is there before.** Frames are stored only onto zeros that this process wrote. So a
-//!   full disk is an error of the call that writes zeros, and the store finds its pages in memory.
-//! - **Zeros go in front of the tail**, never onto a byte that was written. In small writes: more
-//!   at once lands in large folios of the page cache, which the kernel writes whole at each sync.
-//! - **One frame is one store, in the order of the log**, so that a kill tears the last frame only.
-//!   (All frames of a batch in one store could leave its COMMIT without a record.)
+//! - **Space comes first.** Frames are stored only onto zeros that this process wrote. So a full
+//!   disk is an error of the call that writes zeros, and a store finds its pages in memory.
+//! - **Zeros are written ahead of the tail**, never onto a written byte, and in small writes:
+//!   larger writes land in large folios of the page cache, which the kernel writes as a whole at
+//!   each sync.
+//! - **Each frame is stored by itself, in the order of the log**, so that a kill tears only the
+//!   last frame. (Storing all frames of a batch at once could leave its COMMIT without a record.)
 //!
-//! What waits for a sync is written all the same: a sync write-protects the pages that it stores,
-//! and the next store into one of them costs a fault. Zeros go ahead of that too, since a sync of
-//! blocks that were written once before costs less. Long frames are written without zeros, which
+//! Frames that wait for a sync are written nevertheless: a sync write-protects the pages that it
+//! stores, so the next store into one of them causes a fault. Zeros go ahead of them too, since
+//! syncing blocks that were written before is cheaper. Long frames are written without zeros, which
 //! would cost more than the call.
 
 use std::sync::Arc;
@@ -24,38 +25,38 @@ use crate::format::codec::len_u32;
 use crate::format::{DirectoryBuilder, ExtentSize};
 use crate::types::{Durability, LogPosition};
 
-/// Frames that are longer together are written. On ext4, where zeros are written in large folios,
-/// both ways cost the same at 8 to 16 KiB; on tmpfs, which has no such thing, at 2 KiB.
+/// Frames with a greater total length are written. On ext4, where zeros are written in large
+/// folios, both ways cost the same at 8 to 16 KiB; on tmpfs, which has no large folios, at 2 KiB.
 pub(crate) const MAX_STORED: usize = 8 << 10;
 
-/// How far zeros go ahead at least.
+/// The least distance that zeros go ahead.
 const FIRST_ZEROS: u32 = 4 << 10;
 
-/// How far zeros go ahead of what waits for a sync: they take a call for each block.
+/// How far zeros go ahead of frames for a sync at most. Each block takes a call.
 const MOST_FOR_SYNCS: u32 = 64 << 10;
 
-/// How far the first extent of a store is allocated at first, and how much it grows by at least.
+/// The first allocation in an extent, and the least amount by which it grows.
 pub(crate) const FIRST_STEP: u32 = 64 << 10;
 
-/// Whether the tail's segment can be stored into.
+/// Whether frames can be stored into the tail's segment.
 #[derive(Debug)]
 enum Stores {
-    /// The file was not asked yet; this is the way that the options want.
+    /// The file was not asked yet; the options want this way.
     Unasked(TailWriter),
-    /// It cannot, or is not to be.
+    /// No: the file does not permit it, or the options forbid it.
     Refused,
-    /// It can.
+    /// Yes.
     Window {
         /// The segment's extent.
         window: Arc<dyn TailWindow>,
-        /// Between the end of the log and here there are zeros that this process wrote.
+        /// From the end of the log up to here there are zeros that this process wrote.
         zeroed: u32,
-        /// How far zeros go ahead the next time: further each time, as long as all is stored.
+        /// How far the next zeros go ahead: further each time, as long as all frames are stored.
         ahead: u32,
     },
 }
 
-/// How far zeros go ahead at most. With 64 KiB, one append in two hundred would stop to write them.
+/// How far zeros go ahead at most. With 64 KiB, one append in 200 would stop to write them.
 fn most_zeros(extent_size: ExtentSize) -> u32 {
     (extent_size.bytes_u32() / 16).clamp(FIRST_ZEROS, 128 << 10)
 }
@@ -64,7 +65,7 @@ fn most_zeros(extent_size: ExtentSize) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Tail {
     pub(crate) segment: Arc<Segment>,
-    /// The next frame goes here.
+    /// The offset of the next frame.
     pub(crate) offset: u32,
     /// Space is allocated up to here.
     pub(crate) allocated: u32,
@@ -73,8 +74,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// The end of a log that goes on at `offset` of this segment, of which the space is allocated
-    /// up to `allocated`.
+    /// The end of a log at `offset` of this segment, which is allocated up to `allocated`.
     pub(crate) fn new(
         segment: Arc<Segment>,
         (offset, allocated): (u32, u32),
@@ -84,13 +84,13 @@ impl Tail {
         Self { segment, offset, allocated, stores: Stores::Unasked(writer), builder }
     }
 
-    /// Where the next frame will end up at the earliest: everything in front of it was written.
+    /// The earliest position of the next frame: everything in front of it was written.
     pub(crate) fn end(&self) -> LogPosition {
         self.segment.position(self.offset)
     }
 
-    /// Whether the next `len` bytes of the tail, which are allocated, are to be stored. Sees to it
-    /// that there are zeros. A failure has changed nothing.
+    /// Whether the next `len` bytes of the tail, which are allocated, should be stored; if so, it
+    /// writes zeros there. A failure changes nothing.
     pub(crate) fn stores_next(&mut self, len: usize, level: Durability) -> Result<bool> {
         if level != Durability::Process || len > MAX_STORED {
             if level == Durability::Disk {
@@ -119,7 +119,7 @@ impl Tail {
         Ok(true)
     }
 
-    /// Writes zeros behind those that are there up to `goal`, so many with one call.
+    /// Writes zeros from the end of the existing ones up to `goal`, `at_once` bytes per call.
     fn zero_to(&mut self, goal: u32, at_once: u32) -> Result<()> {
         let Stores::Window { zeroed, .. } = &mut self.stores else { return Ok(()) };
         let mut from = self.offset.max(*zeroed);
@@ -132,10 +132,9 @@ impl Tail {
         Ok(())
     }
 
-    /// Sees to it that frames that wait for a sync are written over zeros: a sync of blocks that
-    /// were never written has to change the file's map of blocks too, each time. Block by block,
-    /// since zeros that are written together would be synced together each time one of them
-    /// changes.
+    /// Writes zeros for frames that wait for a sync: syncing blocks that were never written also
+    /// changes the file's map of blocks each time. It writes block by block, since zeros that are
+    /// written together would be synced together whenever one of them changes.
     fn zero_for_syncs(&mut self, len: usize) -> Result<()> {
         self.ask_for_window();
         let Stores::Window { zeroed, .. } = &self.stores else { return Ok(()) };
@@ -147,8 +146,7 @@ impl Tail {
         self.zero_to(end.next_multiple_of(most).min(self.allocated), FIRST_ZEROS)
     }
 
-    /// Puts one frame into the file at the end of the log, where zeros went ahead: a head of whole
-    /// words, and the rest.
+    /// Stores one frame at the end of the log, onto zeros: a head of whole words, and the rest.
     #[inline]
     pub(crate) fn put_frame(&self, head: &[u8], rest: &[u8]) -> Result<()> {
         self.store_at(self.offset as usize, head, rest)
@@ -163,7 +161,7 @@ impl Tail {
         self.segment.disk().store_frame(&**window, self.segment.file_offset(), at, head, rest)
     }
 
-    /// Whether the next `len` bytes are to be stored, and zeros went ahead of them already.
+    /// Whether the next `len` bytes should be stored and have zeros already.
     #[inline]
     pub(crate) fn has_zeros_for(&self, len: usize) -> bool {
         let Stores::Window { zeroed, .. } = &self.stores else { return false };
@@ -183,7 +181,7 @@ impl Tail {
         };
     }
 
-    /// Puts frames into the file at the end of the log, frame by frame if they are to be stored.
+    /// Puts frames into the file at the end of the log; stores them one by one if `stored`.
     pub(crate) fn put(
         &self,
         bytes: &[u8],
@@ -204,7 +202,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Nothing is stored any more.
+    /// Stops storing.
     pub(crate) fn close(&mut self) {
         self.stores = Stores::Refused;
     }

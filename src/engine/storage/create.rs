@@ -1,18 +1,20 @@
-//! Creation of a store so that no other process ever sees a part of one.
+//! Creating a store so that no other process ever sees a part of it.
 //!
-//! 1. A file without a name is made in the directory of the store (Linux), or one with a
-//!    temporary name where that is not to be had. It is locked at once.
+//! 1. [`Creation::begin`] makes a file without a name in the directory of the store (Linux), or
+//!    else one with a temporary name. It locks the file at once.
 //! 2. The engine fills it through [`Creation::storage`].
-//! 3. [`Creation::finish`] syncs it, gives it its name in a way that fails if the name is taken,
-//!    and syncs the directory: a name before the sync could lead to an empty file.
+//! 3. [`Creation::finish`] syncs the file, gives it its name in a way that fails if the name is
+//!    taken, and syncs the directory. Naming it before the sync could leave an empty file after a
+//!    crash.
 //!
-//! A `Creation` that is dropped or fails leaves nothing behind. Only the death of the process can
-//! leave a file where a temporary name was needed, `.{name}.{pid}.{random}.new`.
+//! A `Creation` that is dropped or fails leaves nothing behind. Only if the process dies can a file
+//! with a temporary name remain, `.{name}.{pid}.{random}.new`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::engine::storage::file::FileStorage;
 use crate::engine::storage::handle::new_file_options;
@@ -22,10 +24,10 @@ use crate::engine::storage::system::{
 };
 use crate::error::{Error, IoAction, Result};
 
-/// A store that is being made and has no name yet.
+/// A new store that has no name yet.
 #[derive(Debug)]
 pub(crate) struct Creation {
-    storage: FileStorage,
+    storage: Arc<FileStorage>,
     path: PathBuf,
     directory: PathBuf,
     temporary: Option<TemporaryName>,
@@ -37,17 +39,17 @@ struct TemporaryName(PathBuf);
 
 impl Drop for TemporaryName {
     fn drop(&mut self) {
-        // Best effort: the creation failed already, and its own error is what counts.
+        // Best effort: the creation has already failed, and its error is the one to report.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl Creation {
-    /// Makes an empty, locked file of mode 0600 that is to become the store at `path`.
+    /// Makes an empty, locked file of mode 0600, the future store at `path`.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] or [`Error::NotRegularFile`] when something is there already, and
-    /// [`Error::Io`] or [`Error::DiskFull`] when the system refuses.
+    /// [`Error::AlreadyExists`] or [`Error::NotRegularFile`] if something is already there;
+    /// [`Error::Io`] or [`Error::DiskFull`] if the system refuses.
     pub(crate) fn begin(path: &Path) -> Result<Self> {
         Self::begin_with(path, unnamed_file)
     }
@@ -73,21 +75,22 @@ impl Creation {
         let lock = WriterLock::acquire(&file)
             .and_then(|lock| lock.ok_or_else(|| io::ErrorKind::WouldBlock.into()))
             .map_err(|source| Error::io(IoAction::Lock, source))?;
-        let storage = FileStorage::new(file, 0, Some(lock));
+        let storage = Arc::new(FileStorage::new(file, 0, Some(lock)));
         Ok(Self { storage, path: directory.join(name), directory, temporary })
     }
 
-    /// The file, to be filled.
-    pub(crate) fn storage(&self) -> &FileStorage {
+    /// The file to fill.
+    pub(crate) fn storage(&self) -> &Arc<FileStorage> {
         &self.storage
     }
 
     /// Makes the file durable and gives it its name. The lock stays held throughout.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] when another process was faster. When only the last step fails, the
-    /// sync of the directory, the store is there, whole, but a power loss may take its name.
-    pub(crate) fn finish(self) -> Result<FileStorage> {
+    /// [`Error::AlreadyExists`] if another process created the file first. If only the last step
+    /// fails, the sync of the directory, the whole store is there, but a power loss may remove its
+    /// name.
+    pub(crate) fn finish(self) -> Result<Arc<FileStorage>> {
         let Self { storage, path, directory, temporary } = self;
         let refused = |source| Error::io(IoAction::Create, source);
         let file = storage.handle.file().map_err(refused)?;
@@ -96,7 +99,7 @@ impl Creation {
             None => link_unnamed(&file, &path),
             Some(temporary) => rename_or_link(temporary, &path),
         };
-        // Must come before the sync of the directory, so that this name is durably gone too.
+        // Before the sync of the directory, so that the temporary name is durably removed too.
         drop(temporary);
         named.map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: path.clone() },
@@ -123,8 +126,8 @@ fn named_file(directory: &Path, name: &OsStr) -> Result<(File, TemporaryName)> {
     Ok((file, TemporaryName(path)))
 }
 
-/// Replaces the temporary name by `path`, which must not exist: by a rename, which leaves only
-/// one name at any time, or by a second name where such a rename is not to be had.
+/// Replaces the temporary name by `path`, which must not exist. A rename leaves one name at any
+/// time; where the system has no such rename, a second name is linked.
 fn rename_or_link(temporary: &TemporaryName, path: &Path) -> io::Result<()> {
     match rename_without_replacing(&temporary.0, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -134,8 +137,8 @@ fn rename_or_link(temporary: &TemporaryName, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the names in `directory` durable. A directory that may be written but not read cannot be
-/// opened for that; then the whole file system is synced.
+/// Makes the names in `directory` durable. A directory without read permission cannot be opened for
+/// that; then the whole file system is synced.
 fn sync_directory(directory: &Path, file: &File) -> io::Result<()> {
     match File::open(directory) {
         Ok(opened) => opened.sync_all(),
@@ -152,7 +155,7 @@ mod tests {
     use crate::engine::storage::{OpenedFile, Storage};
 
     type Unnamed = fn(&Path) -> Option<File>;
-    /// Both ways to create: as this system does it, and with a temporary name.
+    /// Both ways to create: the way of this system, and with a temporary name.
     const WAYS: [Unnamed; 2] = [unnamed_file, |_| None];
 
     fn entries(directory: &Path) -> Vec<String> {

@@ -1,12 +1,13 @@
-//! The storage as the engine sees it: errors with the action that failed, counters, and poison.
+//! The storage as the engine uses it: errors that name the failed action, counters, and poison.
 //!
 //! - **A failed write or sync is final** (I10): the kernel may have dropped the pages and marked
-//!   them clean. From then on each write and sync is refused. A failed write of the index poisons
-//!   nothing, since the index can be rebuilt.
-//! - **Poison is decided and told here alone** ([`OnPoison`]), whichever call met the failure.
-//! - **A child that was forked writes nothing**: file, lock and maps are its parent's.
-//! - **Syncs are one after another**: the kernel tells a failed write-back to one caller only, and
-//!   the next must not take its silence for success.
+//!   them clean. From then on each write and sync is refused. A failed write of the index does not
+//!   poison, since the index can be rebuilt.
+//! - **Only this file decides and reports poison** ([`OnPoison`], [`Witness`]), whichever call
+//!   failed.
+//! - **A forked child writes nothing**: file, lock and maps belong to its parent.
+//! - **Syncs run one after another**: the kernel reports a failed write-back to one caller only,
+//!   and the next caller must not take a sync without an error for success.
 
 use core::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,19 +18,19 @@ use parking_lot::Mutex;
 use crate::engine::storage::{Region, Storage, TailWindow, ZEROS, fork};
 use crate::error::{Error, IoAction, Result};
 
-/// How many bytes [`Disk::write_again`] has in memory.
+/// How many bytes [`Disk::write_again`] copies at a time.
 const COPIED_AT_ONCE: usize = 64 << 10;
 
-/// How often the storage was asked for something since the store was opened.
+/// How many calls the storage got since the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct IoCounters {
     /// Reads by system call.
     pub reads: u64,
     /// Bytes read by system call.
     pub bytes_read: u64,
-    /// Frames and directories looked at through a map of the file. A trace adds its own when it
-    /// is dropped.
+    /// Frames and directories read through a map. A trace adds its count when it is dropped.
     pub mapped_reads: u64,
     /// Writes.
     pub writes: u64,
@@ -41,7 +42,7 @@ pub struct IoCounters {
     pub syncs: u64,
 }
 
-/// Counters of these names, which [`IoCounters`] tells.
+/// Counters with the names of the fields of [`IoCounters`].
 macro_rules! counters {
     ($($name:ident),*) => {
         #[derive(Debug, Default)]
@@ -72,14 +73,14 @@ pub(crate) struct Disk {
 struct Shared {
     counters: Counters,
     state: State,
-    /// All ranges of which bytes were ever handed out, as far as their segments live.
+    /// All ranges whose bytes were ever handed out, while their segments live.
     lent: Mutex<Vec<Weak<LentRange>>>,
     on_poison: OnceLock<Weak<dyn OnPoison>>,
+    witness: OnceLock<Arc<dyn Witness>>,
     syncing: Mutex<()>,
 }
 
-/// What each append and each record of a trace asks. Away from the counters, which each append
-/// changes.
+/// Read by each append and record; apart from the counters, which each append changes.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct State {
@@ -87,7 +88,7 @@ struct State {
     closed: AtomicBool,
 }
 
-/// A range of the file, and how many hold bytes of a view of it that were handed out.
+/// A range of the file, and how many values hold bytes of a view of it.
 #[derive(Debug)]
 pub(crate) struct LentRange {
     range: Range<u64>,
@@ -95,10 +96,10 @@ pub(crate) struct LentRange {
 }
 
 impl LentRange {
-    /// Bytes of the range are about to be handed out. They stay if the store is not closed when
-    /// that is asked after this.
+    /// Notes that bytes of the range will be handed out. They stay readable if the caller
+    /// afterwards finds the store still open.
     pub(crate) fn lend(&self) {
-        // In one order with the question whether the store is closed.
+        // In one order with the check whether the store is closed.
         self.holders.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -109,14 +110,28 @@ impl LentRange {
 
 /// A component whose callers wait for a sync.
 pub(crate) trait OnPoison: Send + Sync {
-    /// No sync will succeed any more. Called once, by the thread that met the failure, perhaps with
-    /// locks of the engine held.
+    /// Reports that no sync will succeed from now on. It is called once, by the thread that met the
+    /// failure, possibly with locks of the engine held.
     fn poisoned(&self);
+}
+
+/// Is told the results of calls that the store depends on, possibly with locks of the engine held.
+pub(crate) trait Witness: core::fmt::Debug + Send + Sync {
+    /// `why` is about to poison the store, unless it is already poisoned.
+    fn poisons(&self, why: &Error);
+
+    /// The file system was asked for `len` bytes; `is_given` tells whether it granted them.
+    fn asked_for_space(&self, len: u64, is_given: bool);
 }
 
 impl Disk {
     pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
         Self { storage, shared: Arc::default(), forks: fork::generation() }
+    }
+
+    /// The storage itself.
+    pub(crate) fn storage(&self) -> Arc<dyn Storage> {
+        Arc::clone(&self.storage)
     }
 
     pub(crate) fn len(&self) -> Result<u64> {
@@ -129,12 +144,12 @@ impl Disk {
         told(IoAction::Read { offset }, self.storage.read_at(offset, buf))
     }
 
-    /// Reads `len` bytes; what lies behind the end of the file reads as zero.
+    /// Reads `len` bytes; bytes behind the end of the file read as zero.
     pub(crate) fn read_padded(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.read_data(offset, len, offset.saturating_add(len as u64))
     }
 
-    /// The same for a range that is known to have only zeros from `end` on; they are not read.
+    /// The same for a range with only zeros from `end` on, which are not read.
     pub(crate) fn read_data(&self, offset: u64, len: usize, end: u64) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         let there = self.len()?.min(end).saturating_sub(offset).min(len as u64);
@@ -147,8 +162,7 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// Writes what the range has over itself, so that a sync stores it whatever became of earlier
-    /// ones.
+    /// Overwrites the range with its contents, so that the next sync stores it in any case.
     pub(crate) fn write_again(&self, range: Range<u64>) -> Result<()> {
         for at in range.clone().step_by(COPIED_AT_ONCE) {
             let len = (range.end - at).min(COPIED_AT_ONCE as u64);
@@ -157,8 +171,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Where the data of the range ends, as far as that is known without reading: there are only
-    /// zeros behind.
+    /// Where the data of the range ends, as far as is known without reading: zeros follow.
     pub(crate) fn data_end(&self, offset: u64, len: u64) -> u64 {
         let end = offset.saturating_add(len);
         self.storage.data_end(offset, len).map_or(end, |found| found.clamp(offset, end))
@@ -169,8 +182,8 @@ impl Disk {
         self.storage.looking_takes_space(offset, len as u64).unwrap_or(true)
     }
 
-    /// A view of the range, of which only the first bytes, `used` of them, will be looked at; or
-    /// `None` where the storage has none, or looking would take space.
+    /// A view of the range, of which only the first `used` bytes will be looked at. `None` if the
+    /// storage has no views, or looking would take space.
     pub(crate) fn map(&self, offset: u64, len: usize, used: usize) -> Result<Option<Region>> {
         if self.looking_takes_space(offset, used) {
             return Ok(None);
@@ -178,26 +191,27 @@ impl Disk {
         told(IoAction::Read { offset }, self.storage.map(offset, len))
     }
 
-    /// Counts looks at bytes through a map.
+    /// Counts reads through a map.
     pub(crate) fn count_mapped(&self, looks: u64) {
         self.shared.counters.mapped_reads.fetch_add(looks, Ordering::Relaxed);
     }
 
-    /// Writes what must not be lost: a failure poisons the store.
+    /// Writes data that must not be lost: a failure poisons the store.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check()?;
-        self.write_unguarded(offset, data).inspect_err(|_| self.poison())
+        self.write_unguarded(offset, data).inspect_err(|error| self.poison(error))
     }
 
-    /// Writes what can be rebuilt: a failure is told and nothing else.
+    /// Writes data that can be rebuilt: a failure is only reported.
     pub(crate) fn write_unguarded(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_open()?;
         self.shared.counters.writes.fetch_add(1, Ordering::Relaxed);
         self.shared.counters.bytes_written.fetch_add(data.len() as u64, Ordering::Relaxed);
-        told(IoAction::Write { offset }, self.storage.write_at(offset, data))
+        let written = told(IoAction::Write { offset }, self.storage.write_at(offset, data));
+        written.inspect_err(|error| self.miss_space(data.len() as u64, error))
     }
 
-    /// Writes zeros to where nothing was written yet. A failure changes nothing.
+    /// Writes zeros where nothing was written yet. A failure changes nothing.
     pub(crate) fn zero(&self, offset: u64, len: usize) -> Result<()> {
         self.check()?;
         let mut at = 0;
@@ -209,14 +223,14 @@ impl Disk {
         Ok(())
     }
 
-    /// A window for stores, or `None` where the storage has none.
+    /// A window for stores, or `None` if the storage has none.
     pub(crate) fn map_tail(&self, offset: u64, len: usize) -> Option<Arc<dyn TailWindow>> {
         self.storage.map_tail(offset, len).ok().flatten()
     }
 
-    /// Stores a frame that must not be lost, in two parts of which the first is made of whole
-    /// words, at a place of a window that is at `offset` of the file: a failure poisons the store.
-    /// One thread at a time, which has checked the disk.
+    /// Stores a frame that must not be lost, in two parts, of which the first consists of whole
+    /// words, at `at` of a window that begins at `offset` of the file. A failure poisons the store.
+    /// Only one thread may call this at a time, after it has checked the disk.
     #[inline]
     pub(crate) fn store_frame(
         &self,
@@ -228,8 +242,9 @@ impl Disk {
     ) -> Result<()> {
         let stores = &self.shared.counters.stores;
         stores.store(stores.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let done = window.store_frame(at, head, rest).inspect_err(|_| self.poison());
+        let done = window.store_frame(at, head, rest);
         told(IoAction::Write { offset: offset + at as u64 }, done)
+            .inspect_err(|error| self.poison(error))
     }
 
     /// Makes everything durable that was written before the call. A failure poisons the store.
@@ -237,15 +252,15 @@ impl Disk {
         let _one_at_a_time = self.shared.syncing.lock();
         self.check()?;
         self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        told(IoAction::Sync, self.storage.sync().inspect_err(|_| self.poison()))
+        told(IoAction::Sync, self.storage.sync()).inspect_err(|error| self.poison(error))
     }
 
-    /// Whether this process is a child that was forked from the one that opened the store.
+    /// Whether this process is a forked child of the one that opened the store.
     pub(crate) fn is_inherited(&self) -> bool {
         fork::current() != self.forks
     }
 
-    /// Refuses if an earlier write or sync failed, or the store is closed or another process's.
+    /// An error after a failed write or sync, once the store is closed, or in a forked child.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_inherited() {
             return Err(Error::Closed);
@@ -257,14 +272,14 @@ impl Disk {
         }
     }
 
-    /// Refuses once the store is closed.
+    /// An error if the store is closed.
     fn check_open(&self) -> Result<()> {
         if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// From now on nothing is written, and nothing that is read counts.
+    /// From now on nothing is written, and the results of reads do not count.
     pub(crate) fn close(&self) {
-        // In one order with loads of `is_closed` behind the counts of who was handed bytes.
+        // In one order with the loads in `is_closed` that follow the counts of lent bytes.
         self.shared.state.closed.store(true, Ordering::SeqCst);
     }
 
@@ -273,8 +288,7 @@ impl Disk {
         self.shared.state.closed.load(Ordering::SeqCst)
     }
 
-    /// Throws away why a call failed that the end of the store has overtaken: what it read may have
-    /// been zeros.
+    /// Replaces an error after the store was closed: the call may have read zeros.
     pub(crate) fn unless_closed<T>(&self, result: Result<T>) -> Result<T> {
         match result {
             Err(error) if self.is_closed() => self.check().and(Err(error)),
@@ -282,7 +296,7 @@ impl Disk {
         }
     }
 
-    /// A range of which bytes may be handed out.
+    /// A range whose bytes may be handed out.
     pub(crate) fn lendable(&self, range: Range<u64>) -> Arc<LentRange> {
         let lent = Arc::new(LentRange { range, holders: AtomicU64::new(0) });
         let mut known = self.shared.lent.lock();
@@ -293,8 +307,7 @@ impl Disk {
         lent
     }
 
-    /// Releases the file of a store that is closed, and leaves the bytes that were handed out; see
-    /// [`Storage::release`].
+    /// Releases the file of a closed store, except bytes in use; see [`Storage::release`].
     pub(crate) fn release(&self) -> Result<()> {
         let known = self.shared.lent.lock();
         let held = known.iter().filter_map(Weak::upgrade);
@@ -304,15 +317,25 @@ impl Disk {
         told(IoAction::Close, self.storage.release(&kept))
     }
 
-    /// Names who is told of poison. The first call counts.
+    /// Sets the receiver of poison. Only the first call counts.
     pub(crate) fn on_poison(&self, told: Weak<dyn OnPoison>) {
         let _ = self.shared.on_poison.set(told);
     }
 
-    /// What fails because the file was released says nothing about what was written before.
-    fn poison(&self) {
+    /// Sets the witness of calls. Only the first call counts.
+    pub(crate) fn witnessed_by(&self, witness: Arc<dyn Witness>) {
+        let _ = self.shared.witness.set(witness);
+    }
+
+    /// Stops all acknowledgements. On a closed store it does nothing: a failure caused by releasing
+    /// the file says nothing about earlier writes.
+    pub(crate) fn poison(&self, why: &Error) {
         if self.is_closed() {
             return;
+        }
+        // Before the flag, so that a caller that finds the store poisoned can find out why.
+        if let Some(witness) = self.shared.witness.get() {
+            witness.poisons(why);
         }
         let was = self.shared.state.poisoned.swap(true, Ordering::AcqRel);
         if !was && let Some(told) = self.shared.on_poison.get().and_then(Weak::upgrade) {
@@ -323,7 +346,20 @@ impl Disk {
     pub(crate) fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         self.check_open()?;
         let action = IoAction::Allocate { offset: offset + len };
-        told(action, self.storage.allocate(offset, len))
+        let allocated = told(action, self.storage.allocate(offset, len));
+        match (&allocated, self.shared.witness.get()) {
+            (Ok(()), Some(witness)) => witness.asked_for_space(len, true),
+            (Ok(()), None) => {}
+            (Err(error), _) => self.miss_space(len, error),
+        }
+        allocated
+    }
+
+    /// Reports to the witness that a call failed because space was missing, if that was the reason.
+    fn miss_space(&self, len: u64, error: &Error) {
+        if let Some(witness) = self.shared.witness.get().filter(|_| error.is_disk_full()) {
+            witness.asked_for_space(len, false);
+        }
     }
 
     pub(crate) fn set_len(&self, len: u64) -> Result<()> {
@@ -341,7 +377,7 @@ impl Disk {
     }
 }
 
-/// The error of an action with its name.
+/// Adds the action to an error.
 #[inline]
 fn told<T>(action: IoAction, result: std::io::Result<T>) -> Result<T> {
     result.map_err(|source| Error::io(action, source))
@@ -351,7 +387,7 @@ fn told<T>(action: IoAction, result: std::io::Result<T>) -> Result<T> {
 mod tests {
     use super::*;
 
-    /// A file that is released while it is written to.
+    /// A file that is released while it is written.
     #[derive(Debug, Default)]
     struct Overtaken(OnceLock<Disk>);
 
@@ -415,7 +451,7 @@ mod tests {
         assert!(matches!(disk.write_unguarded(0, &[1]), Err(Error::Closed)));
     }
 
-    /// Notes what is to be kept.
+    /// Records the ranges to keep.
     #[derive(Debug, Default)]
     struct Kept(Mutex<Vec<Range<u64>>>);
 

@@ -1,12 +1,13 @@
 //! A real file: positioned reads and writes, space, views, and the opening of a store.
 //!
 //! - A store is opened for writing under the [writer lock](crate::engine::storage::lock). A handle
-//!   without the lock only reads, to see who has it.
-//! - Symbolic links and everything that is not a regular file are refused before they are read.
-//! - This process alone changes the length of a locked file. `known_len` never exceeds it, so a
-//!   range below it can be viewed without asking the system: it is lowered before the file gets
-//!   shorter, and raised under `resizing`.
-//! - An allocation that fails cuts the file to its old length. So every growth holds `resizing`.
+//!   without the lock only reads, to find out who holds it.
+//! - Symbolic links and everything else that is not a regular file are refused before they are
+//!   read.
+//! - Only this process changes the length of a locked file. `known_len` never exceeds the length,
+//!   so a range below it can be viewed without a system call: it is lowered before the file is
+//!   shortened, and raised under `resizing`.
+//! - A failed allocation cuts the file to its old length. So every growth holds `resizing`.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -22,13 +23,13 @@ use rustix::fs::OFlags;
 use super::{Region, Storage, TailWindow, ZEROS};
 use crate::engine::storage::handle::Handle;
 use crate::engine::storage::holes::{self, FileSystem};
-use crate::engine::storage::lock::WriterLock;
+use crate::engine::storage::lock::{self, WriterLock};
 use crate::engine::storage::mmap_append::TailMaps;
 use crate::engine::storage::mmap_read::Windows;
 use crate::engine::storage::system::{release_space, reserve_space};
 use crate::error::{Error, IoAction, Result};
 
-/// How often opening starts again because the path came to name another file meanwhile.
+/// How often opening starts again if the path comes to name another file meanwhile.
 const OPEN_ATTEMPTS: usize = 16;
 
 /// One store in a file of the file system.
@@ -42,12 +43,12 @@ pub struct FileStorage {
     can_allocate: OnceLock<bool>,
 }
 
-/// What opening a store led to.
+/// The result of opening a store.
 #[derive(Debug)]
 pub(crate) enum OpenedFile {
-    /// The writer lock is ours until the storage is released, or dropped with all of its views.
+    /// The writer lock is held until the storage is released, or dropped with all of its views.
     Locked(FileStorage),
-    /// Another handle has the writer lock. This handle reads only, and has no views.
+    /// Another handle has the writer lock. This handle only reads, and has no views.
     Busy(FileStorage),
 }
 
@@ -67,8 +68,49 @@ impl FileStorage {
         Err(Error::io(IoAction::Open, source))
     }
 
-    /// Takes the lock of a file that was found at `path`; `None` if that path names another file
-    /// by now, because the lock says nothing then.
+    /// Opens the regular file at `path` to read it: without the lock, and without changing the time
+    /// of the last access where this process may ask for that.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotRegularFile`], or [`Error::Io`].
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self> {
+        let found = fs::symlink_metadata(path).map_err(|source| refusal(path, source))?;
+        if !found.is_file() {
+            return Err(Error::NotRegularFile { path: path.to_path_buf() });
+        }
+        let open = |flags: OFlags| {
+            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | flags;
+            OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+        };
+        // Only the owner may leave that time alone.
+        let file = open(OFlags::NOATIME).or_else(|_| open(OFlags::empty()));
+        let file = file.map_err(|source| refusal(path, source))?;
+        let opened = file.metadata().map_err(|source| Error::io(IoAction::Open, source))?;
+        if !opened.is_file() {
+            return Err(Error::NotRegularFile { path: path.to_path_buf() });
+        }
+        Ok(Self::new(file, opened.len(), None))
+    }
+
+    /// The name of the network file system that the file is on, if it is on one.
+    pub(crate) fn network(&self) -> Option<&'static str> {
+        self.handle.file_system().network()
+    }
+
+    /// The process that has the writer lock, if the system tells.
+    pub(crate) fn locked_by(&self) -> Option<u32> {
+        let found = self.file().ok()?.metadata().ok()?;
+        lock::holder(found.dev(), found.ino())
+    }
+
+    /// Whether `path` names this file.
+    pub(crate) fn is_at(&self, path: &Path) -> Result<bool> {
+        let read = |source| Error::io(IoAction::Open, source);
+        is_file_at(path, &*self.file().map_err(read)?).map_err(read)
+    }
+
+    /// Takes the lock of a file that was found at `path`; `None` if the path names another file by
+    /// now, since the lock is useless then.
     fn lock(path: &Path, file: File, len: u64) -> Result<Option<OpenedFile>> {
         let lock =
             WriterLock::acquire(&file).map_err(|source| Error::io(IoAction::Lock, source))?;
@@ -95,7 +137,7 @@ impl FileStorage {
         self.handle.file()
     }
 
-    /// Whether the file system allocates space without a write. Asked for a byte that is there.
+    /// Whether the file system can allocate space without a write. It asks for an existing byte.
     fn can_allocate(&self, file: &File) -> bool {
         *self.can_allocate.get_or_init(|| {
             let asked = reserve_space(file, 0, 1);
@@ -103,7 +145,7 @@ impl FileStorage {
         })
     }
 
-    /// The file, if this process may write it.
+    /// The file, if this process may write to it.
     fn writable(&self) -> io::Result<MappedRwLockReadGuard<'_, File>> {
         if !self.handle.is_locked() || self.handle.is_inherited() {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -134,8 +176,8 @@ impl Storage for FileStorage {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // On Linux this covers stores through maps too: the first store into a page that is clean
-        // meets a write-protected page, and makes it dirty like a write does.
+        // On Linux this also covers stores through maps: the first store into a clean page hits
+        // write protection and marks the page dirty, as a write does.
         let file = self.writable()?;
         self.tails.let_go();
         file.sync_data()
@@ -165,7 +207,7 @@ impl Storage for FileStorage {
             result => result,
         };
         if let Err(error) = reserved {
-            // A part may have been reserved, and the file may have grown by it.
+            // Part of the range may have been reserved, and the file may have grown.
             file.set_len(before)?;
             return Err(error);
         }
@@ -179,7 +221,7 @@ impl Storage for FileStorage {
         if len == 0 {
             return Ok(());
         }
-        // A hole may have no space again when it is written to, unless that can be allocated first.
+        // Writing into a hole may find no space, unless the space can be allocated first.
         let released = if self.can_allocate(&file) {
             release_space(&file, offset, len)
         } else {
@@ -197,7 +239,7 @@ impl Storage for FileStorage {
 
     fn data_end(&self, offset: u64, len: u64) -> io::Result<u64> {
         let end = end_of(offset, len)?;
-        // Elsewhere what was written and is not on the disk yet may be taken for a hole.
+        // Other file systems and kernels may report unsynced data as a hole.
         let is_told = self.handle.file_system().keeps_space() && holes::kernel_tells();
         Ok(if is_told { holes::last_data(&*self.file()?, offset, end) } else { end })
     }
@@ -209,7 +251,7 @@ impl Storage for FileStorage {
     }
 
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<Region>> {
-        // Without the lock another process may cut the file off under a view.
+        // Without the lock another process may truncate the file under a view.
         if !self.handle.is_locked() {
             return Ok(None);
         }
@@ -245,7 +287,7 @@ impl Storage for FileStorage {
     }
 }
 
-/// The end of a range, if a file can reach that far.
+/// The end of a range, if a file can be that long.
 fn end_of(offset: u64, len: u64) -> io::Result<u64> {
     let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
     end.ok_or_else(|| io::ErrorKind::FileTooLarge.into())
@@ -261,9 +303,9 @@ fn write_zeros(file: &File, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the regular file at `path` for reading and writing, and tells its length.
+/// Opens the regular file at `path` for reading and writing, and returns its length.
 fn open_regular(path: &Path) -> Result<(File, u64)> {
-    // Looked at before it is opened, since opening a device can do something.
+    // Checked before it is opened, since opening a device can have side effects.
     let found = fs::symlink_metadata(path).map_err(|source| refusal(path, source))?;
     if !found.is_file() {
         return Err(Error::NotRegularFile { path: path.to_path_buf() });
@@ -287,7 +329,7 @@ fn refusal(path: &Path, source: io::Error) -> Error {
     }
 }
 
-/// How an existing store is opened: a link is not followed, and a FIFO does not block.
+/// The options to open an existing store: no following of links, no blocking on a FIFO.
 fn open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);

@@ -1,16 +1,16 @@
-//! Whether this process is a child that was forked while a store was open. Such a child shares the
-//! open file, the writer lock and the writable maps with its parent, and has none of its threads.
-//! So it may read what it has, and must not write, give space back, or release the lock.
+//! Detecting that this process was forked while a store was open. Such a child shares the open
+//! file, the writer lock and the writable maps with its parent, and has none of its threads. It may
+//! read what it has, but must not write, give space back, or release the lock.
 
 #![allow(unsafe_code, reason = "the system calls back; the block says what it needs")]
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Once;
 
-/// How many forks lie between this process and the first one of the program.
+/// The number of forks from the first process of the program to this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// A number that changes in each child that is forked.
+/// A number that changes in each forked child.
 pub(crate) fn generation() -> u64 {
     type Handler = Option<extern "C" fn()>;
     unsafe extern "C" {
@@ -28,7 +28,7 @@ pub(crate) fn generation() -> u64 {
     current()
 }
 
-/// The same once a store was opened: the cost of a load.
+/// The same number, once a store was opened. It costs one load.
 #[inline]
 pub(crate) fn current() -> u64 {
     FORKS.load(Ordering::Relaxed)

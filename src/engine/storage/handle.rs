@@ -1,4 +1,4 @@
-//! An open file: what all views of it hold.
+//! An open file, which all views of it share.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{File, OpenOptions};
@@ -14,7 +14,7 @@ use crate::engine::storage::lock::WriterLock;
 /// The open file with its lock, until both are released.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    /// Read-locked by each call on the file, so that none is under way once it is released.
+    /// Read-locked by each call on the file, so that no call is running once the file is released.
     open: RwLock<Option<(File, Option<WriterLock>)>>,
     is_locked: bool,
     file_system: FileSystem,
@@ -23,7 +23,7 @@ pub(crate) struct Handle {
 }
 
 impl Drop for Handle {
-    /// A child that was forked shares the lock with its parent, who goes on to hold it.
+    /// A forked child shares the lock with its parent, which continues to hold it.
     fn drop(&mut self) {
         if self.is_inherited() {
             core::mem::forget(self.open.get_mut().take().and_then(|(_, lock)| lock));
@@ -43,19 +43,19 @@ impl Handle {
         }
     }
 
-    /// The file, which stays open as long as the answer lives.
+    /// The file, which stays open as long as the returned guard lives.
     ///
     /// # Errors
-    /// `NotConnected` once it was released.
+    /// `NotConnected` once the file was released.
     pub(crate) fn file(&self) -> io::Result<MappedRwLockReadGuard<'_, File>> {
-        // Past a thread that waits to release the file: that one waits for calls, which may wait
-        // for a lock whose holder comes here.
+        // Does not queue behind a thread that waits to release the file: that thread waits for
+        // running calls, and those may wait for a lock whose holder comes here.
         let open = self.open.read_recursive();
         let open = RwLockReadGuard::try_map(open, |open| Some(&open.as_ref()?.0));
         open.map_err(|_| io::Error::new(io::ErrorKind::NotConnected, "the store is closed"))
     }
 
-    /// Releases the lock and closes the file, once the calls on it that are under way are over.
+    /// Releases the lock and closes the file, once all running calls on it have ended.
     pub(crate) fn release(&self) {
         let open = self.open.write().take();
         drop(open);
@@ -67,12 +67,12 @@ impl Handle {
         self.open.is_locked_exclusive()
     }
 
-    /// Whether it was opened with the writer lock.
+    /// Whether the file was opened with the writer lock.
     pub(crate) fn is_locked(&self) -> bool {
         self.is_locked
     }
 
-    /// Whether this process is a child that was forked from the one that opened the file.
+    /// Whether this process is a forked child of the one that opened the file.
     pub(crate) fn is_inherited(&self) -> bool {
         fork::current() != self.forks
     }
@@ -81,14 +81,14 @@ impl Handle {
         self.file_system
     }
 
-    /// The file is at least this long, as long as the lock is held.
+    /// The file is at least this long as long as the lock is held.
     pub(crate) fn known_len(&self) -> u64 {
         self.known_len.load(Ordering::Acquire)
     }
 }
 
-/// How a new store is opened: for its owner alone. The mode counts from the start, so no
-/// other user can open the file in between.
+/// The options to create a store: only its owner may access it. The mode applies from creation, so
+/// no other user can open the file in between.
 pub(crate) fn new_file_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);

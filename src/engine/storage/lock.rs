@@ -1,8 +1,8 @@
 //! The writer lock: an exclusive, advisory lock of the whole file.
 //!
 //! - The lock belongs to the open file, not to the process: a second open in the same process is
-//!   refused as well, and dropping that second handle releases nothing.
-//! - It vanishes with the process, however that ends.
+//!   refused too, and dropping that second handle releases nothing.
+//! - It ends with the process, however that ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -12,7 +12,7 @@ use std::io;
 pub(crate) struct WriterLock(File);
 
 impl WriterLock {
-    /// Takes the lock, or says `None` if another handle holds it.
+    /// Takes the lock; `None` if another handle holds it.
     pub(crate) fn acquire(file: &File) -> io::Result<Option<Self>> {
         let file = file.try_clone()?;
         match file.try_lock() {
@@ -23,11 +23,26 @@ impl WriterLock {
     }
 }
 
+/// The process that holds an exclusive lock of this whole file, as the kernel lists it. Nothing is
+/// locked to find out: a writer that comes at that moment would be refused.
+pub(crate) fn holder(device: u64, inode: u64) -> Option<u32> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let file = format!("{major:02x}:{minor:02x}:{inode}");
+    let listed = std::fs::read_to_string("/proc/locks").ok()?;
+    listed.lines().find_map(|line| {
+        // "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF"
+        let mut words = line.split_whitespace().skip(1);
+        let is_lock = ["FLOCK", "ADVISORY", "WRITE"].iter().all(|word| words.next() == Some(word));
+        let (pid, of) = (words.next()?, words.next()?);
+        (is_lock && of == file).then(|| pid.parse().ok()).flatten()
+    })
+}
+
 impl Drop for WriterLock {
-    /// Releases the lock at once. Closing the file would do it too, but only when the last copy
-    /// of the descriptor is gone, and a child process that is just being started has one.
+    /// Releases the lock at once. Closing the file also releases it, but only with the last copy of
+    /// the descriptor, and a child process that is being started has a copy.
     fn drop(&mut self) {
-        // A lock that cannot be released here goes with the descriptor.
+        // If unlocking fails, closing the descriptor releases the lock.
         let _ = self.0.unlock();
     }
 }

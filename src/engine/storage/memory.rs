@@ -1,5 +1,5 @@
-//! A store in memory: the same engine, nothing on disk. For tests, and for programs that want the
-//! log of a process only for as long as it lives.
+//! A store in memory: the same engine, nothing on disk. For tests, and for programs that need the
+//! log only as long as the process lives.
 
 use core::fmt;
 use std::io;
@@ -16,30 +16,26 @@ pub struct MemoryStorage {
 
 impl MemoryStorage {
     /// An empty file.
-    #[must_use]
     pub fn new() -> Self {
         Self::from_bytes(Vec::new())
     }
 
     /// A file with this content.
-    #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self { bytes: RwLock::new(bytes), limit: u64::MAX }
     }
 
-    /// An empty file that refuses to become longer than `limit` bytes, as a full disk does.
-    #[must_use]
+    /// An empty file that refuses to grow beyond `limit` bytes, like a full disk.
     pub fn with_limit(limit: u64) -> Self {
         Self { bytes: RwLock::default(), limit }
     }
 
     /// A copy of the whole file.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.bytes.read().clone()
     }
 
-    /// Makes `bytes` at least `end` long, or leaves it as it is.
+    /// Makes `bytes` at least `end` long; an error changes nothing.
     fn grow(&self, bytes: &mut Vec<u8>, end: u64) -> io::Result<()> {
         let target = usize::try_from(end).map_err(|_| io::ErrorKind::FileTooLarge)?;
         if target <= bytes.len() {

@@ -1,18 +1,18 @@
 //! Stores into the file through writable maps, for the tail of the log.
 //!
-//! One window of 256 MiB is mapped at a time, the one that the tail lies in; an older one lives on
-//! until its last reference is gone. A range that crosses two windows gets an exact map of its own.
+//! One window of 256 MiB is mapped at a time, the one with the tail; an older one lives until its
+//! last reference is dropped. A range that crosses two windows gets its own map.
 //!
-//! - No `&mut [u8]` is ever made. Words of 8 bytes are stored one by one, as atomics: concurrent
-//!   stores and views ([`Region`](super::Region)) are defined, and a kill tears between words only.
-//! - A store reaches only what the window was made for, and never behind the end of the file,
-//!   which would be a SIGBUS. [`Storage::map_tail`](super::Storage::map_tail) has its caller
-//!   allocate the range.
-//! - The window lets go of pages that were stored into, now and then and before a sync. Else the
-//!   sync write-protects them one by one, and stops every processor of this program for each.
+//! - No `&mut [u8]` is ever made. Words of 8 bytes are stored one by one, as atomics: so stores
+//!   concurrent with views ([`Region`](super::Region)) are defined, and a kill tears only between
+//!   words.
+//! - A store stays within its window, and within the file: behind its end it would cause a SIGBUS.
+//!   The caller of [`Storage::map_tail`](super::Storage::map_tail) allocates the range.
+//! - The window lets go of stored pages from time to time and before a sync. Otherwise the sync
+//!   write-protects them one by one, and stops every processor of this program for each.
 //! - A window holds the file handle, and all windows are dropped before the lock is released.
-//! - Only on ext4 and tmpfs: elsewhere (btrfs, zfs, xfs after a reflink copy) a store into space
-//!   that was allocated may meet a full disk, which is a SIGBUS. The caller writes there.
+//! - It works only on ext4 and tmpfs. On others (btrfs, zfs, xfs after a reflink copy) a store into
+//!   allocated space may find the disk full, which causes a SIGBUS. The caller writes there.
 
 #![allow(unsafe_code, reason = "a store through a raw pointer; the block says what it needs")]
 
@@ -31,31 +31,31 @@ use crate::engine::storage::mmap_read::WINDOW_LEN;
 /// The bytes of one store.
 const WORD: usize = 8;
 
-/// What is let go of begins and ends at multiples of this, which is what the kernel maps at once:
-/// half of it would come back with the next store into the other half.
+/// Ranges to let go of begin and end at multiples of this, the unit that the kernel maps at once: a
+/// store into one half of a unit would map the other half again.
 const FOLIO: usize = 64 << 10;
 
-/// How much is let go of at once: that stops the other processors too.
+/// How much the window lets go of at once. Letting go stops the other processors too.
 const RELEASED: usize = 256 << 10;
 
 /// The same before a sync.
 const RELEASED_FOR_SYNC: usize = 64 << 10;
 
-/// The writable map of one file that is in use.
+/// The current writable map of one file.
 #[derive(Debug, Default)]
 pub(super) struct TailMaps {
     current: Mutex<Option<(u64, Arc<Writable>)>>,
-    /// The window that was made last, which is the one that is stored into.
+    /// The newest window, which is the one that takes stores.
     last: Mutex<Weak<Window>>,
 }
 
-/// One writable map and what keeps it sound.
+/// One writable map and the handle that keeps it sound.
 struct Writable {
     map: MmapRaw,
     handle: Arc<Handle>,
 }
 
-/// A part of a map: what the tail's segment may take.
+/// A part of a map: the range for the tail's segment.
 #[derive(Debug)]
 struct Window {
     writable: Arc<Writable>,
@@ -63,14 +63,14 @@ struct Window {
     start: usize,
     offset: u64,
     len: usize,
-    /// Nothing behind here was stored into.
+    /// Nothing was stored behind this offset.
     stored: AtomicUsize,
-    /// Everything in front of here was let go of.
+    /// The window has let go of everything before this offset.
     released: AtomicUsize,
 }
 
 impl TailMaps {
-    /// A window for stores into `offset..offset + len`, or `None` where that is not to be had.
+    /// A window for stores into `offset..offset + len`, or `None` if that is not supported.
     pub(super) fn window(
         &self,
         handle: &Arc<Handle>,
@@ -95,12 +95,12 @@ impl TailMaps {
         Some(window)
     }
 
-    /// Nothing will be stored any more, and no window lives.
+    /// Drops the current map, when no more stores will come and no window lives.
     pub(super) fn close(&self) {
         *self.current.lock() = None;
     }
 
-    /// Lets go of what was stored into; called before a sync.
+    /// Lets go of stored pages before a sync.
     pub(super) fn let_go(&self) {
         let last = self.last.lock().upgrade();
         if let Some(last) = last {
@@ -161,7 +161,7 @@ impl Window {
 }
 
 impl Window {
-    /// Drops the pages that were stored into from the page table, if there are so many by now.
+    /// Drops stored pages from the page table, if they are at least `least` bytes.
     fn let_go(&self, least: usize) {
         let (stored, released) =
             (self.stored.load(Ordering::Relaxed), self.released.load(Ordering::Relaxed));
@@ -208,8 +208,8 @@ impl TailWindow for Window {
             filled[..last.len()].copy_from_slice(last);
             self.put(at + head.len() + words.len() * WORD, &[filled]);
         }
-        // A kill finds the words of this call stored before those of the next: a thread's stores
-        // are stopped in the order of its program, and the compiler keeps to that order here.
+        // After a kill, the words of this call are stored before those of the next: a thread's
+        // stores stop in program order, and this fence keeps the compiler to that order.
         compiler_fence(Ordering::SeqCst);
         self.stored.store(end, Ordering::Relaxed);
         Ok(())

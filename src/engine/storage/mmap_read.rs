@@ -1,16 +1,17 @@
-//! Read-only views of the file through memory maps. Besides `mmap_append.rs` and `fork.rs` the only
-//! file of the crate with `unsafe`, so that the hint to fetch bytes of a view is here too.
+//! Read-only views of the file through memory maps. Apart from `mmap_append.rs` and `fork.rs` this
+//! is the only file of the crate with `unsafe`, so the prefetch hint is here too.
 //!
-//! The file is mapped in windows of 256 MiB, each when it is first asked for, and kept as long as
-//! the storage lives: a map for each segment would meet the kernel's limit of about 65,000 maps. A
-//! window may reach behind the end of the file. A range that crosses two windows gets its own map.
+//! The file is mapped in windows of 256 MiB. Each is mapped when it is first needed, and kept as
+//! long as the storage lives: one map per segment would reach the kernel's limit of about 65,000
+//! maps. A window may extend behind the end of the file. A range that crosses two windows gets its
+//! own map.
 //!
-//! - [`crate::engine::storage::FileStorage`] hands out ranges within the file only.
-//! - The writer lock is held, so that no other writer can change bytes, as long as a window is a
-//!   map of the file. When the lock is released, anonymous memory takes the place of the map, at
-//!   the same address and at once, with a copy of what is still needed ([`Windows::release`]).
-//! - Only Linux can do that. Elsewhere, on 32-bit targets, and where the process has no maps left
-//!   or the file system has none, the answer is `None`, and the caller reads.
+//! - [`crate::engine::storage::FileStorage`] returns only ranges within the file.
+//! - As long as a window maps the file, the writer lock is held, so that no other writer can change
+//!   bytes. When the lock is released, anonymous memory replaces the map, at the same address and
+//!   at once, with a copy of the bytes that are still needed ([`Windows::release`]).
+//! - Only Linux can do that. On other systems, on 32-bit targets, without free maps of the process,
+//!   and on file systems without maps the answer is `None`, and the caller reads.
 
 #![allow(unsafe_code, reason = "mapping a file is unsafe by nature; each block says what it needs")]
 
@@ -30,10 +31,10 @@ use crate::engine::storage::holes::last_data;
 /// How much of the file one window covers.
 pub(super) const WINDOW_LEN: u64 = 256 << 20;
 
-/// How many windows are kept: 4 TiB of file. What lies behind is read, not mapped.
+/// The most windows that are kept: 4 TiB of file. The rest of the file is read, not mapped.
 const MAX_WINDOWS: usize = 1 << 14;
 
-/// The windows of one file that were asked for so far, by their number.
+/// The windows of one file that are mapped so far, by number.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     slots: RwLock<Slots>,
@@ -42,11 +43,11 @@ pub(super) struct Windows {
 #[derive(Debug, Default)]
 struct Slots {
     numbered: Vec<Option<Arc<Window>>>,
-    /// Those of ranges that cross two windows.
+    /// The windows of ranges that cross two numbered windows.
     others: Vec<Weak<Window>>,
 }
 
-/// One map of the file, or what took its place.
+/// One map of the file, or the memory that replaced it.
 #[derive(Debug)]
 pub(super) struct Window {
     map: Mmap,
@@ -64,8 +65,7 @@ impl Window {
 }
 
 impl Windows {
-    /// A view of `offset..offset + len`, which must lie within the file and not be empty; `None`
-    /// where it cannot be mapped.
+    /// A view of this range, which lies within the file; `None` if it cannot be mapped.
     pub(super) fn view(&self, handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Region> {
         if usize::BITS < u64::BITS || !cfg!(target_os = "linux") {
             return None;
@@ -84,7 +84,7 @@ impl Windows {
         Region::of(Owner::Window(window), start..start + len)
     }
 
-    /// The window with this number, mapped now if it was not before.
+    /// The window with this number, mapped if necessary.
     fn window(&self, handle: &Arc<Handle>, number: usize) -> Option<Arc<Window>> {
         if let Some(Some(window)) = self.slots.read().numbered.get(number) {
             return Some(Arc::clone(window));
@@ -104,20 +104,20 @@ impl Windows {
         slot.clone()
     }
 
-    /// Takes the file from under all windows, and releases it. What regions show of `kept` stays.
+    /// Replaces the file under all windows by memory that still shows `kept`, and releases it.
     ///
     /// # Errors
-    /// There is no memory for that: some windows show the file still, which stays open and locked.
-    /// Or some of `kept` cannot be read, and shows zeros; the file is released then.
+    /// There is no memory for that: some windows still show the file, which stays open and locked.
+    /// Or some of `kept` cannot be read and shows zeros; the file is released then.
     pub(super) fn release(&self, handle: &Handle, kept: &[Range<u64>]) -> io::Result<()> {
-        // Held to the end, so that nothing is mapped in between.
+        // Held to the end, so that nothing is mapped meanwhile.
         let mut slots = self.slots.write();
         let Ok(file) = handle.file() else { return Ok(()) };
         let numbered = core::mem::take(&mut slots.numbered).into_iter().flatten();
         let others = core::mem::take(&mut slots.others);
         let mut read = Ok(());
         for window in numbered.chain(others.iter().filter_map(Weak::upgrade)) {
-            // One without regions is unmapped here.
+            // A window without regions is unmapped here.
             if let Err(window) = Arc::try_unwrap(window) {
                 read = read.and(window.detach(&file, kept)?);
             }
@@ -139,21 +139,23 @@ impl Window {
         // are mapped), and before it is released another map takes the place of this one. A
         // program that ignores the lock and cuts the file off can end this process with SIGBUS; no
         // system call can rule that out, and the documentation of the crate says so.
+        // Bytes that the engine looks at while the store is closed may turn into zeros, as if the
+        // disk held them: it indexes nothing by what it has not bounded, and throws the answer
+        // away.
         // SAFETY: the map is read-only and shared, no code turns it into a mutable one, and the
-        // bytes that are handed out of it neither change nor go. Those that the engine looks at
-        // while the store is closed may turn into zeros, as if the disk held them: it indexes
-        // nothing by what it has not bounded, and throws the answer away.
+        // bytes that are handed out of it neither change nor go.
         let map = unsafe { options.map(&*handle.file().ok()?) }.ok()?;
         Some(Self { map, offset, _handle: Arc::clone(handle) })
     }
 
-    /// Replaces the map of the file by memory with a copy of what it shows of `kept`. The bytes are
-    /// read, not looked at: looking at holes can take space. Answers whether all could be read.
+    /// Replaces the map of the file by memory with a copy of its part of `kept`. The bytes are
+    /// read, not looked at, since looking at holes can take space. Returns whether all of them
+    /// could be read.
     fn detach(&self, file: &File, kept: &[Range<u64>]) -> io::Result<io::Result<()>> {
         let len = self.map.len();
         let mut read = Ok(());
         let mut copy = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
-        // A file that was cut off has nothing there that could be looked at.
+        // Behind the end of a truncated file nothing can be read.
         let end = (self.offset + len as u64).min(file.metadata()?.len());
         for range in kept {
             let start = range.start.max(self.offset);
@@ -180,7 +182,7 @@ impl Window {
         // same bytes if it lies in what is kept; of others the engine throws away what was read.
         // SAFETY: both maps are whole, readable, of this process, and of the same length.
         unsafe { mremap_fixed(source, len, len, MremapFlags::MAYMOVE, target)? };
-        // Its address is free, and perhaps that of another map by now.
+        // The address of the copy is free, and another map may have it by now.
         core::mem::forget(copy);
         Ok(())
     }
@@ -191,8 +193,7 @@ impl Window {
     }
 }
 
-/// Has the first 384 bytes, if there are as many, fetched from memory: a header and a small
-/// payload. Only a hint.
+/// Prefetches the first 384 bytes, if there are that many: a header and a small payload.
 pub(crate) fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     if let Some(bytes) = bytes.first_chunk::<384>() {

@@ -1,20 +1,20 @@
-//! The one door to the file: everything the engine does to bytes goes through [`Storage`].
+//! The only access to the file: everything that the engine does to bytes goes through [`Storage`].
 //!
 //! - [`Storage`]: positioned reads and writes, sync, length, space. A real file is one
-//!   implementation, memory another, a simulated disk in a test a third; engine and index run
+//!   implementation, memory another, and a simulated disk in tests a third; engine and index run
 //!   unmodified on each.
 //! - [`Region`]: a read-only view of bytes that stays valid as long as it is held.
-//! - [`TailWindow`]: a range of the file that bytes can be stored into without a call.
+//! - [`TailWindow`]: a range of the file into which bytes can be stored without a system call.
 //!
-//! What an implementation must promise:
+//! What an implementation must guarantee:
 //!
-//! - A write that returned is visible to each later read, also through a [`Region`].
+//! - A completed write is visible to each later read, also through a [`Region`].
 //! - After [`Storage::sync`] returned `Ok`, all writes, lengths, allocations and punches that had
-//!   returned before it was called survive a power loss. After it returned `Err`, nothing is known.
-//! - Without a sync, a power loss may keep or lose each 512-byte sector of a write on its own.
-//! - A store that returned is like a write that returned: reads see it, a sync covers it, the death
-//!   of the process does not touch it. But each 8 bytes of it fare on their own, also when the
-//!   process dies within it.
+//!   returned before it was called survive a power loss. After `Err`, nothing is known.
+//! - Without a sync, a power loss may keep or lose each 512-byte sector of a write independently.
+//! - A completed store is like a completed write: reads see it, a sync covers it, and it survives
+//!   the death of the process. But if the process dies during a store, each 8 bytes of it may be
+//!   kept or lost independently, as in a power loss.
 
 pub(crate) mod create;
 pub(crate) mod disk;
@@ -55,34 +55,34 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the range reaches behind the end of the file.
+    /// `UnexpectedEof` if the range extends behind the end of the file.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
-    /// Writes all of `data` at `offset`, growing the file when it reaches behind its end.
+    /// Writes all of `data` at `offset`, and grows the file if the range extends behind its end.
     ///
     /// On an error any part of `data` may have been written.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Makes everything that was written durable (`fdatasync`: the bytes and the length).
+    /// Makes everything durable that was written (`fdatasync`: the bytes and the length).
     fn sync(&self) -> io::Result<()>;
 
     /// Sets the length of the file; new bytes read as zero.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Reserves space for a range, so that writing it later cannot meet a full disk. Bytes that
-    /// were never written read as zero; written ones stay. Grows the file when the range reaches
+    /// Reserves space for a range, so that writing it later cannot fail for lack of space. Bytes
+    /// that were never written read as zero; written ones stay. Grows the file if the range extends
     /// behind its end.
     ///
     /// # Errors
-    /// `StorageFull` when there is no space; the file is then as it was before.
+    /// `StorageFull` if there is no space; the file is then unchanged.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Gives the space of a range back; it reads as zero afterwards and the length stays. An
-    /// implementation that cannot do so writes zeros.
+    /// Returns the space of a range; it reads as zero afterwards, and the length of the file stays.
+    /// An implementation that cannot do that writes zeros.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// The end of the data in a range: all bytes from there to the end of the range are zero, as
-    /// is known without reading them. Who cannot tell answers the end of the range.
+    /// The end of the data in a range: all bytes from there to the end of the range are known to be
+    /// zero without reading them. Implementations that cannot tell return the end of the range.
     ///
     /// # Errors
     /// `FileTooLarge` for a range that no file can have.
@@ -90,72 +90,72 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         offset.checked_add(len).ok_or_else(|| io::ErrorKind::FileTooLarge.into())
     }
 
-    /// Whether looking at the range through a view takes space of the file system: it has a hole,
-    /// and this file system fills the holes that are looked at, or ends the process (`SIGBUS`) if
-    /// it is full. Reading by call never does.
+    /// Whether looking at the range through a view takes space of the file system: the range has a
+    /// hole, and this file system fills holes that are looked at, or ends the process (`SIGBUS`) if
+    /// it is full. Reading by a call never takes space.
     ///
     /// # Errors
-    /// As those of [`Storage::data_end`].
+    /// Those of [`Storage::data_end`].
     fn looking_takes_space(&self, offset: u64, len: u64) -> io::Result<bool> {
         let _ = (offset, len);
         Ok(false)
     }
 
-    /// A read-only view of a range that lies within the file, or `None` where views are not
-    /// supported. Bytes that are written later show through the view; the caller sees to it that
-    /// nothing it looks at is rewritten or cut off while it looks, or a hole that looking fills.
+    /// A read-only view of a range within the file, or `None` if views are not supported. Later
+    /// writes show through the view. The caller makes sure that nothing it looks at is rewritten or
+    /// cut off meanwhile, or is a hole that looking would fill.
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<Region>> {
         let _ = (offset, len);
         Ok(None)
     }
 
-    /// A window for stores into a range, or `None` where that is not supported. The range may
-    /// reach behind the end of the file; the stores may not.
+    /// A window for stores into a range, or `None` if that is not supported. The range may extend
+    /// behind the end of the file; the stores may not.
     ///
-    /// The caller stores only into bytes that it allocated and then wrote since the file was
-    /// opened, so that the space is allocated, and has nothing read them before the store returned.
-    /// The file is not cut off while the window lives.
+    /// The caller stores only into bytes that it has allocated and then written since the file was
+    /// opened, so that their space is allocated. It lets no thread read them before the store has
+    /// returned, and does not cut the file off while the window lives.
     fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
         let _ = (offset, len);
         Ok(None)
     }
 
-    /// Releases the file and the writer lock. From then on each other method may fail, views show
-    /// `kept` of the file as it is now, and zeros elsewhere, and no window is stored into: the
-    /// caller has dropped them all.
+    /// Releases the file and the writer lock. From then on each other method may fail, and views
+    /// show `kept` of the file as it is now and zeros elsewhere. The caller has dropped all windows
+    /// for stores.
     ///
     /// # Errors
-    /// The views cannot be made independent of the file, which is released when the storage and
-    /// its views are dropped; or some of `kept` cannot be read and shows zeros.
+    /// The views cannot be made independent of the file, which is then released when the storage
+    /// and its views are dropped; or some of `kept` cannot be read and shows zeros.
     fn release(&self, kept: &[Range<u64>]) -> io::Result<()> {
         let _ = kept;
         Ok(())
     }
 }
 
-/// A range of a file for stores, which cost no call of the system.
+/// A range of a file for stores, which need no system call.
 pub trait TailWindow: fmt::Debug + Send + Sync + 'static {
     /// Stores all of `data` at `at` within the window. Both are multiples of 8. Stores of one
     /// thread reach the file in their order.
     ///
     /// # Errors
-    /// `InvalidInput` when the range does not lie within the window or is not made of whole words,
-    /// `UnexpectedEof` when it does not lie within the file.
+    /// `InvalidInput` if the range does not lie within the window or does not consist of whole
+    /// words, `UnexpectedEof` if it does not lie within the file.
     fn store(&self, at: usize, data: &[u8]) -> io::Result<()>;
 
-    /// Stores `head`, which is made of whole words, then `rest`, and zeros up to the end of its
+    /// Stores `head`, which consists of whole words, then `rest`, and zeros up to the end of its
     /// last word, like one store of all that.
     ///
     /// # Errors
-    /// As [`TailWindow::store`].
+    /// Those of [`TailWindow::store`].
     fn store_frame(&self, at: usize, head: &[u8], rest: &[u8]) -> io::Result<()> {
         let mut frame = [head, rest].concat();
         frame.resize(frame.len().next_multiple_of(8), 0);
         self.store(at, &frame)
     }
 
-    /// The caller has other work to do in between stores, and so may the window: nothing in front
-    /// of the end of the last one will be stored into any more. Changes nothing but speed.
+    /// A hint that the caller does other work before the next store, so the window may too: nothing
+    /// before the end of the last store will be stored into again. It only affects speed.
     fn pause(&self) {}
 }
 
@@ -166,8 +166,7 @@ pub struct Region {
     range: Range<usize>,
 }
 
-/// Who has the bytes of a region. That of a file is known by name, since a trace asks for each of
-/// its records.
+/// The owner of a region's bytes. Windows are a variant, since traces ask so often.
 #[derive(Clone)]
 enum Owner {
     Window(Arc<mmap_read::Window>),
@@ -196,7 +195,6 @@ impl Region {
     }
 
     /// A part of this region; `None` if the range does not lie within it.
-    #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         let start = self.range.start.checked_add(range.start)?;
         let end = self.range.start.checked_add(range.end)?;

@@ -1,5 +1,5 @@
-//! What only Linux does, in one place. Elsewhere each function says that it cannot, and its caller
-//! goes another way.
+//! What only Linux can do. On other systems each function returns that it is unsupported, and its
+//! caller uses another way.
 
 pub(super) use crate::engine::storage::system::os::*;
 
@@ -24,7 +24,7 @@ mod os {
         Ok(retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, len))?)
     }
 
-    /// Gives the space of a range back.
+    /// Returns the space of a range to the file system.
     pub(in crate::engine::storage) fn release_space(
         file: &File,
         offset: u64,
@@ -34,13 +34,13 @@ mod os {
         Ok(retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, len))?)
     }
 
-    /// A file in `directory` that has no name and can be given one, or `None` where there is no
-    /// such thing; a directory that refuses any new file says so when the named one is tried.
+    /// A file in `directory` that has no name yet, or `None` if the system cannot make one. If the
+    /// directory refuses all new files, trying the named file returns the error.
     pub(in crate::engine::storage) fn unnamed_file(directory: &Path) -> Option<File> {
         let flags = i32::try_from(OFlags::TMPFILE.bits()).ok()?;
         let options = &mut crate::engine::storage::handle::new_file_options();
         let file = options.custom_flags(flags).open(directory).ok()?;
-        // The name can only be given through /proc; a container may lack it.
+        // The file can only be named through /proc, which a container may lack.
         let seen = fs::metadata(descriptor_path(&file)).ok()?;
         let own = file.metadata().ok()?;
         ((seen.dev(), seen.ino()) == (own.dev(), own.ino())).then_some(file)

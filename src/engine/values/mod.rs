@@ -1,15 +1,17 @@
-//! The small values of the public API: what goes into a start and an end, and what comes back.
+//! The small values of the public API: the arguments of starts and ends, and the answers.
 
 pub(crate) mod new_record;
 pub(crate) mod pages;
+pub(crate) mod query;
 pub(crate) mod report;
 pub(crate) mod summary;
+pub(crate) mod usage;
 
 use core::fmt;
 
 use crate::types::{ContentType, Durability, RunStatus, Timestamp};
 
-/// Methods of a value that is put together, each with its argument, and the field that takes it.
+/// Builder methods: each with its argument, and the field that it sets.
 macro_rules! setters {
     ($(
         $(#[doc = $doc:expr])*
@@ -25,10 +27,10 @@ macro_rules! setters {
 }
 pub(crate) use setters;
 
-/// What a start says of its run: bytes with a content type, at most 64 KiB (less with extents
+/// The metadata of a run's start: bytes with a content type, at most 64 KiB (less with extents
 /// below 1 MiB).
 ///
-/// `()` stands for none, and a byte slice for bytes of which nothing is said. The default
+/// `()` stands for no metadata, and a byte slice for bytes without a content type. The default
 /// durability is [`Durability::Disk`].
 #[derive(Clone, Copy)]
 pub struct Metadata<'a> {
@@ -39,7 +41,7 @@ pub struct Metadata<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    /// Bytes of which nothing is said.
+    /// Bytes without a content type.
     pub fn new(payload: &'a [u8]) -> Self {
         Self { payload, content: ContentType::BYTES, durability: Durability::Disk, at: None }
     }
@@ -50,11 +52,11 @@ impl<'a> Metadata<'a> {
     }
 
     setters! {
-        /// What the bytes are.
+        /// The content type of the bytes.
         content_type(content: ContentType) => content = content;
-        /// What the start must survive before the call returns.
+        /// Which failure the start must survive before the call returns.
         durability(durability: Durability) => durability = durability;
-        /// The time of the start, instead of the time of the call.
+        /// The time of the start; the time of the call by default.
         at(at: Timestamp) => at = Some(at);
     }
 }
@@ -89,12 +91,23 @@ impl fmt::Debug for Metadata<'_> {
     }
 }
 
-/// How a run ended: a status, and bytes with a content type, at most 4 KiB.
+/// How to end a run: a status and optionally bytes (at most 4 KiB), a content type, a durability
+/// level and a timestamp. [`RunOutcome`] is the answer of the store for an ended run.
 ///
 /// ```
-/// use runlog::{ContentType, Outcome, RunStatus};
-/// let outcome = Outcome::failed().with_payload(br#"{"error":"timeout"}"#, ContentType::JSON);
+/// # fn main() -> runlog::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runlog-doc-outcome-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// use runlog::{Outcome, RunStatus};
+///
+/// let log = runlog::Options::new().open(&path)?;
+/// let run = log.start_run("planner", "run-1", ())?;
+/// run.end(&Outcome::failed().json(br#"{"error":"timeout"}"#))?;
+/// let outcome = log.outcome("run-1")?.expect("the run has ended");
 /// assert_eq!(outcome.status(), RunStatus::Failed);
+/// assert_eq!(outcome.payload(), br#"{"error":"timeout"}"#);
+/// # drop(run); log.close()?; let _ = std::fs::remove_file(&path);
+/// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -127,26 +140,34 @@ impl Outcome {
         Self::new(RunStatus::Cancelled)
     }
 
-    /// The run was given up.
+    /// The run was abandoned.
     pub fn interrupted() -> Self {
         Self::new(RunStatus::Interrupted)
     }
 
-    /// Adds bytes.
+    /// Adds bytes. They have no content type unless [`Outcome::content_type`] sets one.
     #[must_use]
-    pub fn with_payload(mut self, payload: &[u8], content: ContentType) -> Self {
-        (self.payload, self.content) = (payload.to_vec(), content);
+    pub fn bytes(mut self, payload: &[u8]) -> Self {
+        self.payload = payload.to_vec();
         self
     }
 
+    /// Adds one JSON value that the caller has already serialised.
+    #[must_use]
+    pub fn json(self, payload: &[u8]) -> Self {
+        self.bytes(payload).content_type(ContentType::JSON)
+    }
+
     setters! {
-        /// What the end must survive before the call returns.
+        /// The content type of the bytes.
+        content_type(content: ContentType) => content = content;
+        /// Which failure the end must survive before the call returns.
         durability(durability: Durability) => durability = durability;
-        /// The time of the end, instead of the time of the call.
+        /// The time of the end; the time of the call by default.
         at(at: Timestamp) => at = Some(at);
     }
 
-    /// How the run ended.
+    /// The status to end the run with.
     pub fn status(&self) -> RunStatus {
         self.status
     }
@@ -156,8 +177,7 @@ impl Outcome {
         &self.payload
     }
 
-    /// What the bytes are.
-    pub fn content_type(&self) -> ContentType {
+    pub(crate) fn content(&self) -> ContentType {
         self.content
     }
 
@@ -179,8 +199,91 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// What an append by ids may do beyond what a writer may. Imports of other systems need both.
+/// The metadata of a run: the bytes of its start, and their content type.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RunMetadata {
+    pub(crate) content: ContentType,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl RunMetadata {
+    /// The content type of the bytes.
+    pub fn content_type(&self) -> ContentType {
+        self.content
+    }
+
+    /// The bytes; empty if the start had none.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The bytes, without a copy.
+    pub fn into_payload(self) -> Vec<u8> {
+        self.payload
+    }
+}
+
+impl fmt::Debug for RunMetadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunMetadata").field("len", &self.payload.len()).finish_non_exhaustive()
+    }
+}
+
+/// How a run ended: a status, the time of the end, and bytes with their content type.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RunOutcome {
+    pub(crate) status: RunStatus,
+    pub(crate) at: Timestamp,
+    pub(crate) content: ContentType,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl RunOutcome {
+    /// The status that the run ended with.
+    pub fn status(&self) -> RunStatus {
+        self.status
+    }
+
+    /// When it ended.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The content type of the bytes.
+    pub fn content_type(&self) -> ContentType {
+        self.content
+    }
+
+    /// The bytes; empty if the end had none.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The bytes, without a copy.
+    pub fn into_payload(self) -> Vec<u8> {
+        self.payload
+    }
+}
+
+impl fmt::Debug for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunOutcome")
+            .field("status", &self.status)
+            .field("len", &self.payload.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an append by ids may do in addition to a writer. Imports need both permissions.
+///
+/// ```
+/// use runlog::Allow;
+/// let late = Allow::nothing().after_end(true);
+/// assert!(late.after_end && !late.unstarted);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Allow {
     /// The run need not have been started; it then counts as not started.
     pub unstarted: bool,
@@ -189,13 +292,27 @@ pub struct Allow {
 }
 
 impl Allow {
-    /// Neither.
-    pub fn nothing() -> Self {
-        Self::default()
+    /// No permission.
+    pub const fn nothing() -> Self {
+        Self { unstarted: false, after_end: false }
     }
 
-    /// Both.
-    pub fn everything() -> Self {
+    /// Both permissions.
+    pub const fn everything() -> Self {
         Self { unstarted: true, after_end: true }
+    }
+
+    /// Permits that the run was not started.
+    #[must_use]
+    pub const fn unstarted(mut self, allow: bool) -> Self {
+        self.unstarted = allow;
+        self
+    }
+
+    /// Permits that the run has ended.
+    #[must_use]
+    pub const fn after_end(mut self, allow: bool) -> Self {
+        self.after_end = allow;
+        self
     }
 }

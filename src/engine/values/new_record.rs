@@ -1,11 +1,11 @@
-//! A record on its way into the log.
+//! A record to be appended.
 
 use crate::engine::values::setters;
 use crate::error::{Error, Result};
 use crate::types::{ContentType, Durability, IdKind, MAX_KIND_LEN, Timestamp};
 
-/// A record to be appended: a payload and, if wanted, a kind, a content type, a durability level
-/// and a timestamp.
+/// A record to be appended: a payload and optionally a kind, a content type, a durability level and
+/// a timestamp.
 ///
 /// ```
 /// use runlog::{ContentType, Durability, NewRecord};
@@ -25,7 +25,7 @@ pub struct NewRecord<'a> {
 }
 
 impl<'a> NewRecord<'a> {
-    /// A record of bytes of which nothing is said, at [`Durability::Process`].
+    /// A record without a kind or content type, at [`Durability::Process`].
     pub fn new(payload: &'a [u8]) -> Self {
         Self {
             payload,
@@ -41,14 +41,22 @@ impl<'a> NewRecord<'a> {
         Self::new(payload).content_type(ContentType::JSON)
     }
 
+    /// The same record with one JSON value as its payload.
+    pub(crate) fn with_json<'p>(self, payload: &'p [u8]) -> NewRecord<'p>
+    where
+        'a: 'p,
+    {
+        NewRecord { payload, content: ContentType::JSON, ..self }
+    }
+
     setters! {
-        /// The kind: any string of at most [`MAX_KIND_LEN`] bytes. Empty means none.
+        /// The kind: any string of at most [`MAX_KIND_LEN`] bytes. Empty means no kind.
         kind(kind: &'a str) => kind = kind;
-        /// What the payload is.
+        /// The content type of the payload.
         content_type(content: ContentType) => content = content;
-        /// What the record must survive before the append returns.
+        /// Which failure the record must survive before the append returns.
         durability(durability: Durability) => durability = durability;
-        /// The time of the record, instead of the time of the append.
+        /// The time of the record; the time of the append by default.
         at(at: Timestamp) => at = Some(at);
     }
 
@@ -82,8 +90,15 @@ impl<'a> NewRecord<'a> {
     }
 }
 
+impl Default for NewRecord<'_> {
+    /// A record without a payload.
+    fn default() -> Self {
+        Self::new(&[])
+    }
+}
+
 impl core::fmt::Debug for NewRecord<'_> {
-    /// Shows the payload's length only: payloads do not belong into logs.
+    /// Shows only the length of the payload: payloads do not belong in logs.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("NewRecord")
             .field("kind", &self.kind)

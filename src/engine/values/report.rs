@@ -7,56 +7,61 @@ use crate::types::LogPosition;
 
 /// What opening a store found and did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// The store had been closed in order.
+    /// The store had been closed cleanly.
     pub clean: bool,
-    /// The machine was not restarted since the store was last written: what a killed process had
-    /// written is all there.
+    /// The machine was not restarted since the store was last written, so everything that a killed
+    /// process wrote is there.
     pub same_boot: bool,
-    /// The map of the file was damaged and was put together again from the segments themselves.
+    /// The manifest was damaged, and was rebuilt from the headers of the segments.
     pub salvaged: bool,
-    /// Sealed segments, which were not read.
+    /// The number of sealed segments, which were not read.
     pub sealed_segments: u64,
-    /// Segments that were read frame by frame.
+    /// The number of segments that were read frame by frame.
     pub scanned_segments: u64,
-    /// Frames that were taken over from them.
+    /// The number of frames that these segments kept.
     pub frames: u64,
-    /// Where the log was torn.
+    /// The places where the log was torn.
     pub torn: Vec<TornTail>,
-    /// Damage that was met. Each entry costs what it names and nothing else. Directories of older
-    /// segments are looked at when they are needed, so not all of theirs need be here:
-    /// [`RunLog::verify`](crate::RunLog::verify) looks at everything.
+    /// The damage that was found. Each entry affects only the place that it names. Directories of
+    /// older segments are read when they are needed, so their damage may be missing here:
+    /// [`RunLog::verify`](crate::RunLog::verify) reads everything.
     pub damaged: Vec<Corruption>,
-    /// What became of the index.
+    /// What happened to the index.
     pub index: IndexRecovery,
 }
 
-/// The end of a log that a crash tore off. What lies behind it was never acknowledged as durable.
+/// The end of a log that a crash tore. What lies behind it was never acknowledged as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct TornTail {
     /// Where the log ends now.
     pub at: LogPosition,
-    /// Whole frames behind that position. They are kept as they are, but do not count, since
-    /// frames in front of them are missing.
+    /// Whole frames behind that position. They stay in the file but do not count, because frames
+    /// before them are missing.
     pub orphans: u64,
 }
 
-/// What became of the index when the store was opened.
+/// What happened to the index when the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum IndexRecovery {
-    /// The store has no index: it is small, or the options say so.
+    /// The store has no index, because it is small or the options forbid one.
     #[default]
     None,
-    /// It is opened, here or in the background, and brought up to the log.
+    /// The index is kept: it is opened, here or in the background, and brought up to date.
     Kept,
-    /// It could not be trusted and is built anew.
+    /// The index could not be trusted and is rebuilt.
     Dropped,
 }
 
 impl RecoveryReport {
-    /// Whether everything was in order.
+    /// Whether nothing was damaged or torn.
     pub fn is_clean(&self) -> bool {
         self.damaged.is_empty() && self.torn.is_empty() && !self.salvaged
     }
@@ -65,22 +70,22 @@ impl RecoveryReport {
 impl fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match (self.clean, self.same_boot) {
-            (true, _) => "the store had been closed in order",
-            (false, true) => "the process that wrote had died",
-            (false, false) => "the machine had been restarted, or may have been",
+            (true, _) => "the store was closed cleanly",
+            (false, true) => "the process that wrote the store died",
+            (false, false) => "the machine was restarted, or may have been",
         };
         writeln!(f, "{state}")?;
         writeln!(
             f,
-            "{} sealed segments trusted, {} read, {} frames taken over",
+            "{} sealed segments trusted, {} segments read, {} frames kept from them",
             self.sealed_segments, self.scanned_segments, self.frames
         )?;
         if self.salvaged {
-            writeln!(f, "the map of the file was damaged and was rebuilt from its segments")?;
+            writeln!(f, "the manifest was damaged and was rebuilt from the segments")?;
         }
         for torn in &self.torn {
             let TornTail { at, orphans } = torn;
-            writeln!(f, "the log was torn at {at}; {orphans} whole frames behind do not count")?;
+            writeln!(f, "the log was torn at {at}; {orphans} whole frames behind it do not count")?;
         }
         for corruption in &self.damaged {
             writeln!(f, "{corruption}")?;
@@ -88,7 +93,7 @@ impl fmt::Display for RecoveryReport {
         match self.index {
             IndexRecovery::None => f.write_str("there is no index"),
             IndexRecovery::Kept => f.write_str("the index is kept"),
-            IndexRecovery::Dropped => f.write_str("the index is built anew"),
+            IndexRecovery::Dropped => f.write_str("the index is rebuilt"),
         }
     }
 }

@@ -1,36 +1,40 @@
-//! What lists say of a run.
+//! What lists report of a run.
 
 use crate::format::RunEntry;
 use crate::index::RunRow;
 use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};
 
-/// What the store knows of a run without reading its records.
+/// What the store knows about a run without reading its records.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct RunSummary {
     /// The agent's id.
     pub agent: AgentId,
     /// The run's id.
     pub run: RunId,
-    /// Where the run stands.
+    /// Whether the run is in progress, or how it ended.
     pub status: RunStatus,
-    /// The run has an explicit start; without one, records were appended by ids.
+    /// Whether the run was started explicitly. Without a start, records were appended by ids.
     pub started: bool,
-    /// When the run was started or, without a start, got its first record.
+    /// When the run was started or, without a start, when it got its first record.
     pub started_at: Timestamp,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// The latest time of anything that was appended to it.
+    /// The latest time of everything that was appended to it.
     pub last_at: Timestamp,
-    /// How many records it has.
+    /// The number of its records.
     pub records: u64,
-    /// How many of them came after its end.
+    /// The number of records that were appended after its end.
     pub late_records: u64,
-    /// The bytes of all payloads.
+    /// The bytes of all payloads, as they were appended.
     pub bytes: u64,
-    /// It is held, so that it is not evicted.
+    /// The bytes of all its frames in the file: payloads, compressed or not, and headers.
+    pub stored_bytes: u64,
+    /// Whether it is held, so that it cannot be deleted.
     pub held: bool,
-    pub(crate) key: (Timestamp, RunNo),
+    created_at: Timestamp,
+    number: RunNo,
 }
 
 impl<'a> From<&'a RunSummary> for RunRef<'a> {
@@ -40,19 +44,25 @@ impl<'a> From<&'a RunSummary> for RunRef<'a> {
 }
 
 impl RunSummary {
-    /// The number that the store gave this run: of no other, also once it is deleted and its ids
-    /// are used again. What a program remembers of a run is best remembered under it.
+    /// The number of the run in this store. The store never gives it to another run, even after
+    /// this run is deleted and its ids are reused. Programs that remember something about a run
+    /// should use it as the key.
     pub fn number(&self) -> RunNo {
-        self.key.1
+        self.number
     }
 
-    /// When the run came into being, which is its place in lists: its start, unless records came
-    /// before that.
+    /// When the run was created, which is its place in lists: at its start, or at its first record
+    /// if that came before.
     pub fn created_at(&self) -> Timestamp {
-        self.key.0
+        self.created_at
     }
 
-    /// The same as by way of the row of a run that no other segment has anything of.
+    /// Its place in lists.
+    pub(crate) fn key(&self) -> (Timestamp, RunNo) {
+        (self.created_at, self.number)
+    }
+
+    /// The summary of a run that only one segment has frames of; equals the one made from its row.
     #[allow(clippy::inline_always, reason = "moving a summary costs as much as making it")]
     #[inline(always)]
     pub(crate) fn from_entry(entry: &RunEntry) -> Self {
@@ -68,8 +78,10 @@ impl RunSummary {
             records: entry.records.into(),
             late_records: entry.late.into(),
             bytes: entry.bytes,
+            stored_bytes: entry.stored,
             held: entry.hold.is_some_and(|hold| hold.held),
-            key: (created_at, entry.run_no),
+            created_at,
+            number: entry.run_no,
         }
     }
 
@@ -86,8 +98,10 @@ impl RunSummary {
             records: row.records,
             late_records: row.late,
             bytes: row.bytes,
+            stored_bytes: row.stored,
             held,
-            key: (row.created_at, row.run_no),
+            created_at: row.created_at,
+            number: row.run_no,
         }
     }
 }
@@ -115,6 +129,7 @@ mod tests {
             entry.last_at = Timestamp(times.3);
             entry.hold = hold.map(|held| HoldAt { offset: 192, lsn: Lsn(4), held });
             (entry.records, entry.late, entry.bytes) = counts;
+            entry.stored = counts.2 / 2;
             entry
         })
     }

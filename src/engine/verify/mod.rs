@@ -1,6 +1,9 @@
-//! Checking everything that the file holds, and listing every problem with its place.
+//! Checking everything in the file, and listing every problem with its place.
 
+mod replica;
 mod segments;
+
+pub(crate) use replica::verify_replica;
 
 use core::cell::RefCell;
 use core::cmp::Ordering;
@@ -22,31 +25,32 @@ use crate::format::{OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT};
 use crate::index::{DirectoryScan, RunRow, Span};
 use crate::types::{RunNo, SegmentId, Seq};
 
-/// What a check of everything found.
+/// The result of checking everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
+#[must_use = "the problems that were found are in the report"]
 pub struct VerifyReport {
-    /// Every problem, with its place; a damaged frame costs its record and nothing else.
+    /// Every problem, with its place. A damaged frame affects only its record.
     pub problems: Vec<Corruption>,
-    /// Segments that were read.
+    /// How many segments were read.
     pub segments: u64,
-    /// Frames that were checked.
+    /// How many frames were checked.
     pub frames: u64,
-    /// Records among them, large ones counted once.
+    /// How many records they have; a large record counts once.
     pub records: u64,
-    /// Living runs.
+    /// How many runs live.
     pub runs: u64,
-    /// Runs that have frames in the segments that were read, counted per segment.
+    /// How many runs have frames in each segment, summed over the segments.
     pub run_parts: u64,
-    /// Bytes that were read.
+    /// How many bytes were read.
     pub bytes: u64,
-    /// Whether an index was compared with the segments: there was one, and it was not dropped
-    /// meanwhile.
+    /// Whether the index was compared: there was one, and it was not dropped meanwhile.
     pub index_checked: bool,
 }
 
 impl VerifyReport {
-    /// Whether nothing is wrong.
+    /// Whether there are no problems.
     pub fn is_clean(&self) -> bool {
         self.problems.is_empty()
     }
@@ -68,19 +72,19 @@ impl Engine {
             (sealed_segments(&state), tail, end, catalog, deleted, index.host().cloned(), in_tail)
         };
         let mut large = Large::new();
+        let row_of = |run_no| self.log.reader.row_of(run_no).ok().flatten();
+        let name_of = |run_no| row_of(run_no).map(|row| (row.agent, row.run));
         for segment in &sealed {
             verify_segment_header(segment, &mut report)?;
-            report.add(check_sealed(segment, &mut large))?;
+            report.add(check_sealed(segment, &name_of, &mut large))?;
         }
         verify_segment_header(&tail, &mut report)?;
-        let row_of = |run_no| self.log.reader.row_of(run_no).ok().flatten();
-        let name_of = |run_no| row_of(run_no).map(|row| row.run);
-        report.add(check_tail(&tail, end, name_of, &mut large))?;
+        report.add(check_tail(&tail, end, &name_of, &mut large))?;
         self.verify_large(large, &mut report)?;
         verify_sequences(sealed, (tail.id(), &in_tail), &deleted, &mut report)?;
         if let Some(host) = host.filter(|_| catalog.index().is_some()) {
             let matches = catalog.index_matches(&deleted);
-            // One that was dropped meanwhile does not answer, which says nothing about it.
+            // An index that was dropped meanwhile does not answer, which is not a problem.
             let matches = report.unless_damaged(matches)?.flatten();
             let matches = matches.filter(|matches| *matches || !host.is_detached());
             report.index_checked = matches.is_some();
@@ -91,11 +95,11 @@ impl Engine {
         Ok(report)
     }
 
-    /// Reads each large record: that its frames check says nothing of whether all are there.
+    /// Reads each large record: valid frames do not show whether all chunks exist.
     fn verify_large(&self, large: Large, report: &mut VerifyReport) -> Result<()> {
         for (run_no, seq) in large {
             let opened = report.unless_damaged(self.log.reader.open_number(run_no))?;
-            // It may have been deleted since.
+            // It may have been deleted meanwhile.
             let Some(opened) = opened.flatten() else { continue };
             let trace = Trace::new(Arc::new(opened), run_no, None);
             let read = trace.range(seq..=seq).and_then(|mut one| one.next().transpose());
@@ -107,7 +111,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Checks what stands in front of the extents, and the manifest wherever it is.
+    /// Checks everything before the extents, and the manifest wherever it is.
     fn verify_front(&self, report: &mut VerifyReport) -> Result<()> {
         let allocator = self.log.space.allocator.lock();
         let header = self.log.disk.read_padded(0, PAGE_LEN)?;
@@ -146,7 +150,7 @@ impl Engine {
 
 fn verify_segment_header(segment: &Segment, report: &mut VerifyReport) -> Result<()> {
     match segment.header() {
-        // Zeroed on purpose: the segment was retired since the check began.
+        // Zeroed on purpose: the segment was retired after the check began.
         Err(Error::Corrupt(_)) if segment.is(Mark::Retired) => {}
         Err(Error::Corrupt(corruption)) => report.problems.push(corruption),
         read => drop(read?),
@@ -154,8 +158,8 @@ fn verify_segment_header(segment: &Segment, report: &mut VerifyReport) -> Result
     Ok(())
 }
 
-/// Tells of the runs of which a segment has records that are in front of where another one ended,
-/// or not next to them: what is in between is lost.
+/// Reports runs whose records in a segment overlap those of an earlier segment, or do not directly
+/// follow them: records in between are lost.
 fn verify_sequences(
     sealed: Vec<Arc<Segment>>,
     (tail, in_tail): (SegmentId, &HashMap<RunNo, Seq>),
@@ -181,8 +185,8 @@ fn verify_sequences(
         if let Some((segment, damage, seq)) = odd
             && !deleted.contains(&row.run_no)
         {
-            let (place, run) = (Place::Directory { segment }, Some(row.run));
-            found.borrow_mut().push(Corruption { place, damage, run, seq: Some(seq) });
+            let odd = Corruption::new(Place::Directory { segment }, damage);
+            found.borrow_mut().push(odd.of(&row.agent, &row.run).at(Some(seq)));
         }
         Ok(())
     };
@@ -200,7 +204,7 @@ fn verify_sequences(
     Ok(())
 }
 
-/// The segments that are sealed, ascending.
+/// The sealed segments, ascending.
 fn sealed_segments(state: &LogState) -> Vec<Arc<Segment>> {
     let mut sealed: Vec<_> =
         state.catalog.segments().iter().chain(&state.unapplied).cloned().collect();
@@ -209,8 +213,7 @@ fn sealed_segments(state: &LogState) -> Vec<Arc<Segment>> {
 }
 
 impl VerifyReport {
-    /// What was found, or nothing where damage kept it from being found, which is told once of each
-    /// place. Any other failure says nothing of the store.
+    /// The result, or `None` for damage, which is reported once per place.
     fn unless_damaged<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(found) => Ok(Some(found)),
@@ -224,7 +227,7 @@ impl VerifyReport {
         }
     }
 
-    /// Adds what the check of a segment found.
+    /// Adds the result of checking a segment.
     fn add(&mut self, check: Result<Self>) -> Result<()> {
         let Some(check) = self.unless_damaged(check)? else { return Ok(()) };
         self.segments += check.segments;
@@ -245,7 +248,7 @@ mod tests {
     use crate::types::Seq;
     use crate::{Options, RunLog};
 
-    /// Appends to the run until the log goes on in another segment.
+    /// Appends to the run until the log continues in another segment.
     fn fill(log: &RunLog) {
         let full = log.stats().unwrap().end.segment;
         while log.stats().unwrap().end.segment == full {
@@ -266,7 +269,7 @@ mod tests {
         assert!(log.verify().unwrap().is_clean());
         log.log().roll(&mut log.log().state.lock()).unwrap();
         log.engine().log.state.lock().active.get_mut(run_no).unwrap().next_seq = Seq(twice);
-        // In the tail, in a sealed segment, and in one that the index knows.
+        // In the tail, in a sealed segment, and in one that the index covers.
         for _ in 0..3 {
             let _ = log.writer("run").unwrap().append(b"again").unwrap();
             let told = log.verify().unwrap().problems;

@@ -1,4 +1,4 @@
-//! Checking a whole segment without changing anything: what `verify` does for each.
+//! Checking a whole segment without changing anything, for `verify`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,13 +12,20 @@ use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frames::frame::FLAG_CHUNKS;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, FrameKind};
-use crate::types::{RunId, RunNo, Seq};
+use crate::types::{AgentId, RunId, RunNo, Seq};
 
-/// The large records that a check meets, which may have chunks in other segments.
+/// The large records that a check finds, which may have chunks in other segments.
 pub(crate) type Large = BTreeSet<(RunNo, Seq)>;
 
-/// Checks a sealed segment: every frame up to its end, the directory, and one against the other.
-pub(crate) fn check_sealed(segment: &Segment, large: &mut Large) -> Result<VerifyReport> {
+/// Finds the agent and the run of a number outside of the segment's frames.
+pub(crate) type NameOf<'n> = &'n dyn Fn(RunNo) -> Option<(AgentId, RunId)>;
+
+/// Checks a sealed segment: every frame up to its end, the directory, and each against the other.
+pub(crate) fn check_sealed(
+    segment: &Segment,
+    name_of: NameOf<'_>,
+    large: &mut Large,
+) -> Result<VerifyReport> {
     let mut check = VerifyReport { segments: 1, ..VerifyReport::default() };
     let Some(sealed) = segment.sealed() else { return Ok(check) };
     let extent = segment.read_all()?;
@@ -36,7 +43,7 @@ pub(crate) fn check_sealed(segment: &Segment, large: &mut Large) -> Result<Verif
     };
     let known = stored.as_ref().and_then(|bytes| Directory::new(bytes).ok());
     let named = known.map(|directory| record_names(&directory)).unwrap_or_default();
-    let frames = check.walk(segment, (&extent, &items), sealed.end, &named, large);
+    let frames = check.walk(segment, (&extent, &items), sealed.end, (&named, name_of), large);
     if let Some(directory) = known {
         check.compare(segment, &extent, &frames, &directory);
     }
@@ -44,12 +51,11 @@ pub(crate) fn check_sealed(segment: &Segment, large: &mut Large) -> Result<Verif
     Ok(check)
 }
 
-/// Checks the segment that is being written, up to what was written.
-/// `name_of` knows runs from elsewhere.
+/// Checks the tail's segment up to its end.
 pub(crate) fn check_tail(
     segment: &Segment,
     end: u32,
-    name_of: impl Fn(RunNo) -> Option<RunId>,
+    name_of: NameOf<'_>,
     large: &mut Large,
 ) -> Result<VerifyReport> {
     let mut check = VerifyReport { segments: 1, ..VerifyReport::default() };
@@ -62,32 +68,29 @@ pub(crate) fn check_tail(
             Item::Frame(lexed) => (lexed.header.run_no, lexed.header.seq),
             Item::Gap { from, .. } => *missing.get(from)?,
         };
-        let run = match runs.get(&run_no) {
-            Some((_, run)) => run.clone(),
-            None => name_of(run_no)?,
-        };
+        let run = runs.get(&run_no).cloned().or_else(|| name_of(run_no))?;
         Some((item.offset(), Name { run, seq: Some(seq), records: 1 }))
     });
     let named: Names = named.collect();
-    let frames = check.walk(segment, (&extent, &items), end, &named, large);
+    let frames = check.walk(segment, (&extent, &items), end, (&named, name_of), large);
     check.run_parts = replay(&extent, &frames, end, &mut |_| None).builder.runs().len() as u64;
     check.bytes = u64::from(end.min(u32::try_from(extent.len()).unwrap_or(u32::MAX)));
     Ok(check)
 }
 
-/// Which record is where, as the directory has it: the first one of those in a block.
+/// The records by offset, as the directory lists them: for a block, the first one.
 type Names = HashMap<u32, Name>;
 
-/// The run, the sequence if it is known, and how many records are in the same frame.
+/// The run, the sequence if it is known, and the number of records in the frame.
 #[derive(Debug, Clone)]
 struct Name {
-    run: RunId,
+    run: (AgentId, RunId),
     seq: Option<Seq>,
     records: u32,
 }
 
 impl Name {
-    /// The sequences of the records, as far as they are known.
+    /// The sequences of the records, if they are known.
     fn seqs(&self) -> impl Iterator<Item = Option<Seq>> + '_ {
         let seq = |rank| self.seq.map(|seq| Seq(seq.0.saturating_add(u64::from(rank))));
         (0..self.records).map(seq)
@@ -104,14 +107,14 @@ fn record_names(directory: &Directory<'_>) -> Names {
         for index in 0..entry.records {
             let Ok(offset) = directory.record_offset(slot, index) else { break };
             let seq = entry.first_seq.filter(|_| whole).map(|seq| Seq(seq.0 + u64::from(index)));
-            let new = || Name { run: entry.run.clone(), seq, records: 0 };
+            let new = || Name { run: (entry.agent.clone(), entry.run.clone()), seq, records: 0 };
             names.entry(offset).or_insert_with(new).records += 1;
         }
     }
     names
 }
 
-/// What is wrong with a frame, by the records that it costs.
+/// The damage of a frame, for each record that it affects.
 fn damage_in(extent: &[u8], lexed: &Lexed) -> Vec<(Option<Seq>, Damage)> {
     let header = &lexed.header;
     match (lexed.payload, header.kind) {
@@ -123,28 +126,31 @@ fn damage_in(extent: &[u8], lexed: &Lexed) -> Vec<(Option<Seq>, Damage)> {
 }
 
 impl VerifyReport {
-    /// Lists every frame below `end` that does not check, and every gap.
+    /// Lists every invalid frame below `end`, and every gap.
     fn walk(
         &mut self,
         segment: &Segment,
         (extent, items): (&[u8], &[Item]),
         end: u32,
-        names: &Names,
+        (names, name_of): (&Names, NameOf<'_>),
         large: &mut Large,
     ) -> Vec<Lexed> {
         let mut frames = Vec::new();
         for item in items.iter().take_while(|item| item.offset() < end) {
             let place = Place::Frame(segment.position(item.offset()));
             let name = names.get(&item.offset());
-            let run = || name.map(|name| name.run.clone());
+            let run = name.map(|name| &name.run);
             match item {
                 Item::Frame(lexed) => {
                     self.frames += 1;
                     self.records += u64::from(records_in(&lexed.header).unwrap_or(0));
-                    // No more problems than the directory lists records, whatever a block says.
+                    // At most as many problems as the directory lists records.
                     let most = name.map_or(1, |name| name.records as usize);
                     for (seq, damage) in damage_in(extent, lexed).into_iter().take(most) {
-                        self.problems.push(Corruption { place, damage, run: run(), seq });
+                        let problem = Corruption::new(place, damage).of_named(run).at(seq);
+                        // Directories list only records; for other frames the header has the run.
+                        let known = run.is_none().then(|| name_of(lexed.header.run_no)).flatten();
+                        self.problems.push(problem.of_named(known.as_ref()));
                     }
                     let header = &lexed.header;
                     if header.kind == FrameKind::Record && header.flags & FLAG_CHUNKS != 0 {
@@ -155,7 +161,7 @@ impl VerifyReport {
                 Item::Gap { .. } => {
                     let damage = Damage::Missing;
                     let seqs = name.map_or_else(|| vec![None], |name| name.seqs().collect());
-                    let problem = |seq| Corruption { place, damage, run: run(), seq };
+                    let problem = |seq| Corruption::new(place, damage).of_named(run).at(seq);
                     self.problems.extend(seqs.into_iter().map(problem));
                 }
             }
@@ -167,7 +173,7 @@ impl VerifyReport {
         frames
     }
 
-    /// Compares the directory with one that is made from the frames, where all frames are whole.
+    /// Compares the directory with one that is rebuilt from the frames, if all frames are whole.
     fn compare(
         &mut self,
         segment: &Segment,

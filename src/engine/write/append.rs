@@ -1,12 +1,13 @@
 //! Appending records to a run.
 //!
-//! What can be done outside of the lock is done there (checks, checksums, chunks of large records).
-//! Frames are placed under it, and durability is waited for after it.
+//! Checks, checksums and chunks of large records are done outside of the lock. Frames are placed
+//! under the lock, and waiting for durability follows after it.
 //!
 //! The **fast path** stores one record at Process level of a run that the tail's segment knows,
-//! where zeros went ahead: most records. It does what [`place`](Log::place) does, in the same
-//! order, without what such a record never needs: to roll, allocate, bind, write zeros, or put
-//! frames together in a buffer. It leaves everything else to the others, with nothing changed.
+//! onto zeros: most records. It does what [`place`](Log::place) does, in the same order, without
+//! the steps that such a record never needs: rolling, allocating, binding, writing zeros, and
+//! collecting frames in a buffer. If a record needs one of them, the fast path changes nothing and
+//! leaves the record to `place`.
 
 use std::sync::Arc;
 
@@ -35,12 +36,12 @@ use crate::types::{
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target<'a> {
     There(RunNo),
-    /// It is not there, and begins, as of this time, with what is written.
+    /// A run that does not exist. It is created, as of this time, with the first frames.
     New((&'a AgentId, &'a RunId), Option<Timestamp>),
 }
 
 impl Target<'_> {
-    /// The number of the run, if it has one.
+    /// The number of the run; 0 for a new one.
     pub(crate) fn run_no(self) -> RunNo {
         match self {
             Self::There(run_no) => run_no,
@@ -50,7 +51,7 @@ impl Target<'_> {
 }
 
 impl Log {
-    /// Places frames of a run; one that is not there begins, of whose id all runs are in memory.
+    /// Places frames of a run. For a new run, all runs with its id must be in memory.
     pub(crate) fn place_for(
         &self,
         state: &mut LogState,
@@ -65,17 +66,17 @@ impl Log {
         };
         state.check_open()?;
         if find(state, ids.0, ids.1).is_some() {
-            // It was not there a moment ago.
+            // It did not exist a moment ago.
             return Err(Error::Evicted { run: None });
         }
-        // It is as old as the first of what begins it.
+        // The run is as old as its first frame.
         let at = at.or_else(|| pending.first().map(|pending_frame| pending_frame.header.at));
         let metadata = Metadata { durability, at, ..Metadata::default() };
         self.create_run(state, ids, &metadata, FLAG_IMPLICIT, pending)
     }
 
-    /// Acts on the run with these ids, which begins with what is written if that is allowed; if it
-    /// is deleted meanwhile, on the next one.
+    /// Calls `act` with the run that has these ids, or with a new run if that is allowed. If the
+    /// run is deleted meanwhile, it tries again with the next one.
     pub(crate) fn on_run(
         self: &Arc<Self>,
         agent: &str,
@@ -92,15 +93,15 @@ impl Log {
                 return Err(Error::RunNotFound { run, agent: Some(agent) });
             }
             match act(found.map_or(Target::New((&agent, &run), at), Target::There)) {
-                // It went, or another call began it.
+                // The run was deleted, or another call created it.
                 Err(Error::Evicted { .. }) if found.is_none() || last != found => last = found,
                 done => return done,
             }
         }
     }
 
-    /// The run that records go to which need chunks, and those need a run: one that is not there
-    /// begins now, once there is space for all of them.
+    /// Creates the run for records that need chunks, since chunks need a run; but only once there
+    /// is space for all of them. `None` if the run exists or nothing needs chunks.
     fn target_of_chunks(&self, target: Target<'_>, rows: &Rows<'_>) -> Result<Option<RunNo>> {
         if matches!(target, Target::There(_)) || !rows.is_long {
             return Ok(None);
@@ -128,7 +129,7 @@ impl Log {
         self.append_rows(target, core::slice::from_ref(record), allow)
     }
 
-    /// Appends records so that all or none of them are there, whatever happens.
+    /// Appends records: after any failure all of them exist, or none.
     pub(crate) fn append_batch(
         self: &Arc<Self>,
         target: Target<'_>,
@@ -142,7 +143,7 @@ impl Log {
         }
     }
 
-    /// Appends records that were checked, as pending frames.
+    /// Appends checked records as pending frames.
     fn append_rows(
         self: &Arc<Self>,
         target: Target<'_>,
@@ -183,8 +184,7 @@ impl Log {
         self.place_records(rows, target, (&mut pending, records.len()), allow, level)
     }
 
-    /// Places a record, or the first so many frames as records of a batch, and waits for what was
-    /// asked for.
+    /// Places a record, or a batch whose first `count` frames are records, and waits for the level.
     fn place_records(
         self: &Arc<Self>,
         rows: Rows<'_>,
@@ -211,8 +211,8 @@ impl Log {
         Ok(self.appended(Seq(first.0 + count as u64 - 1), lsn, end))
     }
 
-    /// The longest payload that stays in one frame, so that a batch with so many bytes of other
-    /// frames fits its segment.
+    /// The longest payload that stays in one frame, chosen so that the batch, with `others` bytes
+    /// of other frames, fits a segment.
     pub(crate) fn limit_for(&self, records: &[NewRecord<'_>], others: usize) -> Result<usize> {
         let max = self.extent_size.max_batch() as usize;
         let size = |limit: usize| -> usize {
@@ -231,24 +231,24 @@ impl Log {
         Ok(limit.min(inline))
     }
 
-    /// Refuses a record that could never be stored.
+    /// Refuses a record that can never be stored.
     pub(crate) fn check_record(&self, record: &NewRecord<'_>) -> Result<()> {
         record.check_kind()?;
         let max = self.setup.options.max_record_len.min(MAX_RECORD.into());
         check_len(Sized::Record, record.payload().len(), max)
     }
 
-    /// Refuses a batch that could never be stored.
+    /// Refuses a batch that can never be stored.
     pub(crate) fn check_batch(&self, records: &[NewRecord<'_>]) -> Result<()> {
         records.iter().try_for_each(|record| self.check_record(record))?;
         match records {
-            [] => Err(Error::InvalidArgument { what: "a batch has at least one record" }),
+            [] => Err(Error::InvalidArgument { what: "a batch needs at least one record" }),
             [_] => Ok(()),
             _ => self.limit_for(records, 0).map(|_| ()),
         }
     }
 
-    /// The state, with all in memory that a call needs which writes to this run.
+    /// Locks the state with everything in memory that a write to this run needs.
     pub(crate) fn lock_for(&self, target: Target<'_>) -> Result<Held<'_, LogState>> {
         match target {
             Target::There(run_no) => self.reader.loaded_number(run_no),
@@ -272,7 +272,7 @@ pub(crate) fn next_seq(state: &mut LogState, run_no: RunNo, allow: Allow) -> Res
     Ok((run.next_seq, if late { FLAG_LATE } else { 0 }))
 }
 
-/// The strictest level that one of the records asks for.
+/// The highest level that one of the records asks for.
 pub(crate) fn level_of(records: &[NewRecord<'_>]) -> Durability {
     records.iter().map(NewRecord::level).max().unwrap_or(Durability::Process)
 }
@@ -293,11 +293,11 @@ pub(crate) fn check_len(what: Sized, len: usize, max: u64) -> Result<()> {
     if len > max { Err(Error::TooLarge { what, len, max }) } else { Ok(()) }
 }
 
-/// The longest start of a frame: the header, the kind, and what fills the last word of it.
+/// The longest head of a frame: the header, the kind, and the bytes that fill its last word.
 const HEAD: usize = FRAME_HEADER_LEN + MAX_KIND_LEN + FRAME_ALIGN;
 
 impl Log {
-    /// Appends a record by the fast path; none if that does not do for it.
+    /// Appends a record by the fast path; `None` if the record needs another way.
     #[inline]
     pub(crate) fn append_short(
         self: &Arc<Self>,
@@ -329,7 +329,7 @@ impl Log {
 }
 
 impl Log {
-    /// Stores a record behind the last frame, if everything is ready for it.
+    /// Stores a record after the last frame, if nothing else has to be done first.
     fn store_record(
         &self,
         state: &mut LogState,
@@ -344,7 +344,7 @@ impl Log {
         let len = header.frame_len();
         let directory = frame_len(state.tail.builder.encoded_len() + RECORD_COST);
         let kept = directory + reserve_len(self.extent_size) as usize;
-        // With room for all that, space is allocated and nothing has to be rolled or sealed.
+        // This room includes what `place` would allocate, and nothing has to be rolled or sealed.
         let has_room = state.tail.offset as usize + len + kept <= state.tail.allocated as usize;
         if !has_room || !state.tail.has_zeros_for(len) {
             return Ok(None);
@@ -359,7 +359,7 @@ impl Log {
         head[..FRAME_HEADER_LEN].copy_from_slice(&header.encode_with(state.tail.segment.frames()));
         let named = FRAME_HEADER_LEN + name.len();
         head[FRAME_HEADER_LEN..named].copy_from_slice(name);
-        // The head is made of whole words, so that the rest of the payload starts with one.
+        // The head consists of whole words, so that the rest of the payload starts at a word.
         let whole = named.next_multiple_of(FRAME_ALIGN);
         let (first, rest) = payload.split_at((whole - named).min(payload.len()));
         head[named..named + first.len()].copy_from_slice(first);
@@ -375,7 +375,7 @@ impl Log {
     }
 }
 
-/// Whether a frame with so long a payload may be stored.
+/// Whether a frame with a payload of this length may be stored.
 fn is_short(extent_size: ExtentSize, payload: usize) -> bool {
     payload <= (extent_size.inline_limit() as usize).min(MAX_STORED - FRAME_HEADER_LEN)
 }

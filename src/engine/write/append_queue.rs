@@ -1,13 +1,13 @@
 //! The queue of threads that append without a pause: one at a time holds the lock of the log's
 //! state for a turn of many appends, while the others sleep.
 //!
-//! A lock that goes to another processor with each append takes the tail, its directory and fresh
-//! zeros with it, which costs more than the append. (Restricting how many threads go for a lock is
-//! what Dice, "Malthusian Locks", 2017, does for locks in general.)
+//! If the lock goes to another processor with each append, the tail, its directory and fresh zeros
+//! follow it, which costs more than the append. (Dice, "Malthusian Locks", 2017, restricts how many
+//! threads compete for a lock in general.)
 //!
 //! - Only a thread that itself appends without a pause sleeps; the others wait for the lock.
-//! - A sleeping thread also looks by itself now and then, so that a thread which stops appending
-//!   within its turn holds no other up.
+//! - A sleeping thread also checks by itself from time to time, so that a thread that stops
+//!   appending within its turn does not delay it.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -17,30 +17,30 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::types::Timestamp;
 
-/// The appends of a turn, while others wait.
+/// The number of appends in a turn while others wait.
 const TURN: u32 = 256;
 
-/// A thread appends without a pause if it began its last append no longer ago, in nanoseconds.
+/// A pause of fewer nanoseconds between the begins of two appends does not count.
 const NO_PAUSE: i64 = 2_000;
 
-/// How often a thread looks before it sleeps: for about as long as three appends take.
+/// How often a thread tries before it sleeps: for about the time of three appends.
 const LOOKS: u32 = 32;
 
-/// After how long a sleeping thread looks by itself, for each place in the queue: about a turn.
+/// After how long a sleeping thread checks by itself, times its place in the queue: about a turn.
 const PATIENCE: Duration = Duration::from_micros(100);
 
 /// The threads that wait for their turn.
 #[derive(Debug, Default)]
 pub(crate) struct AppendQueue {
     waiting: AtomicU32,
-    /// The appends of the turn, since a thread waits for the next. Changed under the lock.
+    /// The appends of this turn, counted while a thread waits. Changed under the lock.
     appends: AtomicU32,
     queue: Mutex<()>,
-    /// Calls the thread that has waited longest.
+    /// Wakes the thread that has waited longest.
     next: Condvar,
 }
 
-/// Whether this thread began its last append a while before this one.
+/// Whether this thread began its last append too long ago to append without a pause.
 #[inline]
 fn has_paused(now: Timestamp) -> bool {
     thread_local! {
@@ -51,7 +51,7 @@ fn has_paused(now: Timestamp) -> bool {
 }
 
 impl AppendQueue {
-    /// Takes the lock for an append that begins now, if that is known.
+    /// Takes the lock for an append that begins now; `None` if the time is not known.
     #[inline]
     pub(crate) fn lock<'c, T>(
         &self,
@@ -104,7 +104,7 @@ impl AppendQueue {
         is_over
     }
 
-    /// Calls the thread that has waited longest.
+    /// Wakes the thread that has waited longest.
     #[cold]
     pub(crate) fn pass_on(&self) {
         self.next.notify_one();
@@ -115,7 +115,7 @@ impl AppendQueue {
 mod tests {
     use super::*;
 
-    /// Waits until so many threads sleep.
+    /// Waits until this many threads sleep.
     fn await_sleepers(queue: &AppendQueue, count: u32) {
         while queue.waiting.load(Ordering::Relaxed) != count {
             core::hint::spin_loop();

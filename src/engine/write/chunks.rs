@@ -1,11 +1,10 @@
-//! Payloads on their way into frames: whole, or as a row of chunks that is written in front of the
-//! record.
+//! From payloads to frames: whole, or as a row of chunks before the record.
 //!
 //! - Each chunk takes the lock for itself, so that no append waits for megabytes.
-//! - The holder of the lock `rows` of the [`Log`] writes a row, so that the chunks of two records
-//!   never mix.
-//! - Chunks count only once their record does. What a failed write left goes with its run; a
-//!   version of a document is evicted at once.
+//! - A row is written under the lock `rows` of the [`Log`], so that the chunks of two records never
+//!   mix.
+//! - Chunks count only once their record does. The remains of a failed write are deleted with their
+//!   run; a version of a document is evicted at once.
 //! - The space for a row is allocated before its first chunk is written.
 
 use std::sync::Arc;
@@ -28,37 +27,37 @@ use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId, Seq, Timestamp};
 
-/// The payload of a record as it will stand in its frame.
+/// The payload of a record as it will be stored in its frame.
 pub(crate) enum Body<'a> {
-    /// As the caller has it.
+    /// As the caller passed it.
     Whole(&'a [u8]),
-    /// In a row of chunks: what tells of them, and the length of the payload.
+    /// In a row of chunks: the reference to them, and the length of the payload.
     InChunks([u8; CHUNKS_LEN], u32),
 }
 
-/// What the chunks of a record belong to.
+/// The owner of the chunks of a record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ChunksOf {
-    /// A run, in a state that is allowed.
+    /// A run that accepts records under these permissions.
     Run(Allow),
     /// A version of a document.
     Document,
 }
 
-/// The right to write the rows of chunks of one call; taken when the first is written, and kept
-/// until the records that they belong to are.
+/// The right to write the rows of chunks of one call. The lock is taken before the first row is
+/// written, and kept until the records are.
 pub(crate) struct Rows<'e> {
     pub(crate) held: Option<Held<'e, ()>>,
-    /// Records that are longer are written in chunks.
+    /// Payloads with a kind that are longer than this are written in chunks.
     pub(crate) limit: usize,
-    /// The bytes that all frames of the call take.
+    /// The bytes of all frames of the call.
     pub(crate) need: usize,
-    /// Some of the records are longer.
+    /// Whether some of the records need chunks.
     pub(crate) is_long: bool,
 }
 
 impl Log {
-    /// For writing these records.
+    /// The rows for writing these records.
     pub(crate) fn rows_for(&self, records: &[NewRecord<'_>], limit: usize) -> Rows<'_> {
         let chunk = self.extent_size.inline_limit() as usize;
         let whole = |record: &NewRecord<'_>| record.name().len() + record.payload().len();
@@ -70,8 +69,7 @@ impl Log {
         Rows { held: None, limit, need: need.sum(), is_long }
     }
 
-    /// The payload as it is if it fits into one frame, else what tells of its chunks, which are
-    /// written now.
+    /// The payload if it fits one frame, else the reference to chunks, which it writes now.
     pub(crate) fn body<'a, 'e>(
         self: &'e Arc<Self>,
         rows: &mut Rows<'e>,
@@ -86,7 +84,7 @@ impl Log {
         if rows.held.is_none() {
             rows.held = Some(self.rows.lock());
             if let ChunksOf::Run(allow) = of {
-                // What is refused takes no space.
+                // A refused record must take no space.
                 let mut state = self.reader.loaded_number(run_no)?;
                 let _ = next_seq(&mut state, run_no, allow)?;
             }
@@ -106,7 +104,7 @@ impl Log {
             if let ChunksOf::Run(allow) = of {
                 let _ = next_seq(&mut state, run_no, allow)?;
             }
-            // The first says it by its own order.
+            // The first chunk has its own order instead.
             pending_frame.header.seq = Seq(chunks.first.0);
             self.place_one(&mut state, &mut pending_frame, Urgency::Normal, record.level())?;
             if chunks.count == 0 {
@@ -118,11 +116,12 @@ impl Log {
         Ok(Body::InChunks(chunks.encode(), len))
     }
 
-    /// Sees to it that so many bytes of frames have space, so that a full disk is met before the
-    /// first of them is written. Others may use the space meanwhile; then it is met in between.
+    /// Allocates space for this many bytes of frames, so that a full disk is noticed before the
+    /// first of them is written. Other calls may use the space meanwhile; then a full disk is
+    /// noticed in between.
     pub(crate) fn make_room(&self, need: usize) -> Result<()> {
         let (extent, chunk) = (self.extent_size.bytes_u32(), self.extent_size.inline_limit());
-        // What every segment keeps besides frames, and a chunk that does not fit at its end.
+        // What frames cannot use of each segment, and a chunk that does not fit at its end.
         let kept = reserve_len(self.extent_size) + SEGMENT_HEADER_LEN + chunk;
         let kept = kept as usize + frame_len(MAX_RUN_ENTRY_COST);
         let mut state = self.reader.open()?;
@@ -138,13 +137,13 @@ impl Log {
             self.disk.allocate(segment.file_offset(), extent.into())?;
             segment.note(Mark::Allocated);
         }
-        // The next segments take the lowest free extents: these.
+        // The next segments take the lowest free extents, which are these.
         let claimed = {
             let mut allocator = self.space.allocator.lock();
             let more = set_aside.len()..segments;
             more.map(|_| allocator.claim()).collect::<Result<Vec<ExtentNo>>>()?
         };
-        // Where the file system writes zeros for it this takes long: without the lock.
+        // Without the lock, since file systems that write zeros for it take long.
         let allocated = claimed.iter().try_for_each(|extent| {
             self.disk.allocate(self.extent_size.offset_of(*extent), self.extent_size.bytes())
         });
@@ -154,14 +153,14 @@ impl Log {
             if is_kept { allocator.manifest.unclaim(extent) } else { allocator.let_go(extent) }
         }
         if allocated.is_err() {
-            // Why there is no room says more than why it could not be given back.
+            // The error of the allocation says more than one of giving space back.
             let _ = self.space.give_back_freed();
         }
         allocated
     }
 
-    /// Gives up versions of documents that were not written to their end, and runs that a refused
-    /// call created, unless another call has used them since, or has a writer of them.
+    /// Abandons unfinished versions of documents, and runs that a refused call created, unless
+    /// another call has used them since or has a writer of them.
     pub(crate) fn give_up(&self, numbers: impl IntoIterator<Item = RunNo>) {
         let mut has_dead = false;
         for run_no in numbers {
@@ -190,7 +189,7 @@ impl Log {
         }
     }
 
-    /// Evicts a run of which the catalog knows frames in these segments.
+    /// Evicts an unfinished run. The catalog knows frames of it in the segments `stored`.
     fn evict_unfinished(&self, state: &mut LogState, run_no: RunNo, stored: Vec<SegmentId>) {
         let segments: Vec<_> = state.fresh_segments(run_no).chain(stored).collect();
         if !segments.is_empty() {

@@ -1,5 +1,4 @@
-//! Deleting runs, and holding them against it. All of it may use the space that is kept
-//! back, so that a full disk can be cleaned up.
+//! Deleting and holding runs. These frames may use the reserve, to clean up a full disk.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::types::{AgentId, Durability, LogPosition, RunNo, RunRef};
 const MAX_REASON: usize = 4 << 10;
 
 impl Log {
-    /// Places an EVICT, and lets go of the runs.
+    /// Places an EVICT, and removes the runs from memory.
     pub(crate) fn place_evictions(
         &self,
         state: &mut LogState,
@@ -35,8 +34,13 @@ impl Log {
         Ok(end)
     }
 
-    /// Deletes an ended run; answers its agent and its payload bytes.
-    pub(crate) fn delete(&self, run: RunRef<'_>, rule: Rule) -> Result<(AgentId, u64)> {
+    /// Deletes an ended run; returns its agent and its payload bytes.
+    pub(crate) fn delete(
+        &self,
+        run: RunRef<'_>,
+        rule: Rule,
+        level: Durability,
+    ) -> Result<(AgentId, u64)> {
         let (mut state, run_no, stored) = loop {
             let (run_no, state) = self.lock_named(run)?;
             drop(state);
@@ -60,22 +64,27 @@ impl Log {
             self.place_evictions(&mut state, &[Eviction { run_no, receipt: Some(receipt) }])?;
         state.suspects.extend(segments);
         self.due.want(Wanted::COMPACT);
-        self.finish(state, end, Durability::Disk)?;
+        self.finish(state, end, level)?;
         Ok((row.agent, row.bytes))
     }
 
-    /// Holds a run, so that no policy and no call evicts it; or releases it. Answers whether that
-    /// changed anything.
-    pub(crate) fn hold(&self, run: RunRef<'_>, reason: Option<&str>) -> Result<bool> {
+    /// Holds a run, so that no policy and no call deletes it; or releases it, if there is no
+    /// reason. Returns whether that changed anything.
+    pub(crate) fn hold(
+        &self,
+        run: RunRef<'_>,
+        reason: Option<&str>,
+        level: Durability,
+    ) -> Result<bool> {
         let body = reason.unwrap_or_default().as_bytes();
         if body.len() > MAX_REASON {
-            let what = "the reason of a hold is at most 4,096 bytes long";
+            let what = "the reason of a hold must be at most 4,096 bytes long";
             return Err(Error::InvalidArgument { what });
         }
         let (run_no, mut state) = self.lock_held(run, reason.map(str::as_bytes))?;
         let Some(run_no) = run_no else {
             let end = state.end_of_log();
-            self.finish(state, end, Durability::Disk)?;
+            self.finish(state, end, level)?;
             return Ok(false);
         };
         let mut header = FrameHeader::new(FrameKind::Hold, run_no, self.setup.now());
@@ -83,12 +92,12 @@ impl Log {
         let mut pending_frame = PendingFrame::new(header, &[], body);
         let end =
             self.place_one(&mut state, &mut pending_frame, Urgency::Reserve, Durability::Disk)?;
-        self.finish(state, end, Durability::Disk)?;
+        self.finish(state, end, level)?;
         Ok(true)
     }
 
-    /// The run that is meant, and the state with it in memory; no run if it is held for this reason
-    /// already, or not held if none is given.
+    /// The run, and the state with it in memory. No run if nothing has to change: it is already
+    /// held for this reason, or, without a reason, is not held.
     fn lock_held(
         &self,
         run: RunRef<'_>,

@@ -1,39 +1,49 @@
-//! Group commit: one sync serves all who wait for it.
+//! Group commit: one sync serves all callers that wait for it.
 //!
-//! - The first thread that needs a position to be durable and finds no sync under way does it for
-//!   all; the others wait. A sync covers what was written until it begins, so those that come
-//!   meanwhile are in the next one, which the thread that has waited longest leads.
+//! - The first thread that needs a position to be durable and finds no sync running syncs for all;
+//!   the others wait. A sync covers what was written before it began, so later callers are covered
+//!   by the next one, which the thread that has waited longest leads.
 //! - A sync wakes the threads that it has covered, and the next leader.
-//! - The durable position moves only after a sync was *seen to succeed* (O2), to what had been
+//! - The durable position moves only after a sync has returned success (O2), to what had been
 //!   written when that sync began.
 //! - A [`Ticket`](super::ticket::Ticket) waits here, as a thread or as a task.
 
+use core::panic::AssertUnwindSafe;
 use core::task::Waker;
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::engine::setup::signal::Signals;
 use crate::types::LogPosition;
 
-/// How far the log was written and how far it is durable.
+/// How far the log is written, and how far it is durable.
 #[derive(Debug, Default)]
 pub(crate) struct CommitQueue {
     written: AtomicU64,
     durable: AtomicU64,
     state: Mutex<Waiting>,
+    /// Who follows the log in this process.
+    pub(crate) followers: Signals,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// A sync is under way, or some thread was told to begin one.
+    /// A sync is running, or a thread was told to begin one.
     in_flight: bool,
-    /// Those who came while one was under way, in the order in which they came.
+    /// The threads that came while a sync was running, in the order in which they came.
     sleepers: Vec<(LogPosition, Arc<Sleeper>)>,
-    /// The tasks that wait, each once for a position, however often it asks.
-    wakers: BTreeMap<LogPosition, Vec<Waker>>,
+    /// The tasks that wait, each with one waker, however often it is polled.
+    wakers: BTreeMap<(LogPosition, WaiterNo), Waker>,
+    last_waiter: WaiterNo,
 }
+
+/// The number of a waiting task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct WaiterNo(u64);
 
 /// A thread that waits for the sync of another.
 #[derive(Debug, Default)]
@@ -42,12 +52,12 @@ struct Sleeper {
     changed: Condvar,
 }
 
-/// What a thread that waited is to do.
+/// What a thread that waited must do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Look again: its position is durable, or the sync has failed.
+    /// Check again: its position is durable, or the sync has failed.
     Look,
-    /// Sync for all who wait.
+    /// Sync for all callers that wait.
     Lead,
 }
 
@@ -69,17 +79,18 @@ impl Sleeper {
 }
 
 impl CommitQueue {
-    /// The log is durable up to `end`, where appends will go on.
+    /// Notes that the log is durable up to `end`, where appends continue.
     pub(crate) fn begin(&self, end: LogPosition) {
         self.wrote(end);
         self.durable.fetch_max(end.to_u64(), Ordering::AcqRel);
     }
 
-    /// Everything in front of this position was written. Called under the lock of the state.
+    /// Notes that all before this position was written. Called under the lock of the state.
     pub(crate) fn wrote(&self, end: LogPosition) {
-        // That lock orders the callers, so no other caller moves the mark in between.
+        // The lock orders the callers, so no other caller moves the mark in between.
         if end > self.written() {
             self.written.store(end.to_u64(), Ordering::Release);
+            self.followers.ring();
         }
     }
 
@@ -91,8 +102,8 @@ impl CommitQueue {
         LogPosition::from_u64(self.durable.load(Ordering::Acquire))
     }
 
-    /// Waits for the sync that is under way or for the one after it, whichever covers `end`.
-    /// A caller that is told to lead must do it: no other thread will.
+    /// Waits for the running sync or the one after it, whichever covers `end`. A caller that is
+    /// told to lead must do so: no other thread will.
     pub(crate) fn join(&self, end: LogPosition) -> Told {
         let sleeper = {
             let mut state = self.state.lock();
@@ -110,20 +121,21 @@ impl CommitQueue {
         sleeper.wait()
     }
 
-    /// A sync that no thread here waited for has succeeded. It began when everything in front of
-    /// `covered` had been written.
+    /// Notes a successful sync that no thread here waited for. It began after everything in front
+    /// of `covered` was written.
     pub(crate) fn cover(&self, covered: LogPosition) {
         self.settle(Some(covered), false);
     }
 
-    /// No sync will succeed any more: wakes all that wait. A later caller finds the disk poisoned,
-    /// or becomes the leader of a sync that is refused.
+    /// Wakes all waiters, because no sync will succeed from now on. A later caller finds the disk
+    /// poisoned, or becomes the leader of a sync that is refused.
     pub(crate) fn fail(&self) {
         self.settle(None, false);
     }
 
-    /// A sync has succeeded that began when everything in front of `covered` had been written, or
-    /// one has failed. Wakes those it concerns; if it `led`, another thread leads from here on.
+    /// Notes a successful sync that began after everything in front of `covered` was written, or a
+    /// failed one. Wakes the waiters that this concerns. If the sync `led`, another thread leads
+    /// from now on.
     pub(crate) fn settle(&self, covered: Option<LogPosition>, led: bool) {
         let mut state = self.state.lock();
         if let Some(covered) = covered {
@@ -132,7 +144,7 @@ impl CommitQueue {
         let (durable, failed) = (self.durable(), covered.is_none());
         let is_settled = |end: LogPosition| failed || end <= durable;
         let tasks = core::mem::take(&mut state.wakers).into_iter();
-        let (ready, tasks) = tasks.partition::<BTreeMap<_, _>, _>(|task| is_settled(task.0));
+        let (ready, tasks) = tasks.partition::<BTreeMap<_, _>, _>(|((end, _), _)| is_settled(*end));
         let (awake, mut asleep) =
             state.sleepers.drain(..).partition::<Vec<_>, _>(|sleeper| is_settled(sleeper.0));
         let next = (led && !asleep.is_empty()).then(|| asleep.remove(0).1);
@@ -147,22 +159,39 @@ impl CommitQueue {
         for (_, sleeper) in awake {
             sleeper.tell(Told::Look);
         }
-        for waker in ready.into_values().flatten() {
-            waker.wake();
+        for waker in ready.into_values() {
+            // A waker that panics must not cost another task its wake.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 
-    /// Wakes the task once `end` is durable or never will be.
-    pub(crate) fn register(&self, end: LogPosition, waker: &Waker) -> bool {
+    /// Wakes the task once `end` is durable or never will be. Its waker replaces the previous one
+    /// of this waiter. Returns false if `end` is already durable.
+    pub(crate) fn register(
+        &self,
+        end: LogPosition,
+        waiter: &mut Option<WaiterNo>,
+        waker: &Waker,
+    ) -> bool {
         let mut state = self.state.lock();
         if self.durable() >= end {
             return false;
         }
-        let wakers = state.wakers.entry(end).or_default();
-        if !wakers.iter().any(|known| known.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
+        let waiter = *waiter.get_or_insert_with(|| {
+            state.last_waiter.0 += 1;
+            state.last_waiter
+        });
+        let last = state.wakers.insert((end, waiter), waker.clone());
+        drop(state);
+        // Dropping a waker runs code of its task.
+        drop(last);
         true
+    }
+
+    /// Removes a task that does not wait any more.
+    pub(crate) fn forget(&self, end: LogPosition, waiter: WaiterNo) {
+        let waker = self.state.lock().wakers.remove(&(end, waiter));
+        drop(waker);
     }
 }
 
@@ -180,7 +209,7 @@ mod tests {
         LogPosition { segment: SegmentId(1), offset }
     }
 
-    /// Waits until so many threads wait for a sync.
+    /// Waits until this many threads wait for a sync.
     fn await_sleepers(queue: &CommitQueue, count: usize) {
         while queue.state.lock().sleepers.len() != count {
             core::hint::spin_loop();
@@ -262,13 +291,31 @@ mod tests {
     fn a_task_that_polls_again_and_again_is_kept_and_woken_once() {
         let queue = CommitQueue::default();
         let woken = Arc::new(Woken::default());
-        let waker = Waker::from(Arc::clone(&woken));
-        for offset in [8, 16] {
-            assert!((0..1000).all(|_| queue.register(position(offset), &waker)));
+        let mut waiters = [(8, None), (16, None)];
+        for (offset, waiter) in &mut waiters {
+            // A task may be polled with another waker each time.
+            for _ in 0..1000 {
+                let waker = Waker::from(Arc::new(Woken::default()));
+                assert!(queue.register(position(*offset), waiter, &waker));
+            }
+            let waker = Waker::from(Arc::clone(&woken));
+            assert!(queue.register(position(*offset), waiter, &waker));
         }
-        let kept: usize = queue.state.lock().wakers.values().map(Vec::len).sum();
-        assert_eq!(kept, 2, "one for each ticket");
+        assert_eq!(queue.state.lock().wakers.len(), 2, "one for each ticket");
         queue.cover(position(16));
         assert_eq!(woken.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_task_that_no_longer_waits_is_kept_no_longer() {
+        let queue = CommitQueue::default();
+        let waker = Waker::from(Arc::new(Woken::default()));
+        let (mut one, mut two) = (None, None);
+        assert!(queue.register(position(8), &mut one, &waker));
+        assert!(queue.register(position(8), &mut two, &waker));
+        queue.forget(position(8), one.unwrap());
+        assert_eq!(queue.state.lock().wakers.len(), 1, "the other one waits still");
+        queue.forget(position(8), two.unwrap());
+        assert!(queue.state.lock().wakers.is_empty());
     }
 }

@@ -18,23 +18,36 @@ use crate::engine::write::ticket::Appended;
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::frame;
 use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
+use crate::index::{Order, RunList, Statuses};
 use crate::types::{AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunRef, RunStatus, Seq};
 
+/// A run that a writer may append to.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenedRun {
+    pub(crate) run_no: RunNo,
+    pub(crate) agent: AgentId,
+    pub(crate) run: RunId,
+    /// Whether it existed before.
+    pub(crate) found: bool,
+}
+
 impl Log {
-    /// Starts a run, or finds that it was started with the same metadata.
+    /// Starts a run, or finds that it was already started with the same metadata.
     pub(crate) fn start(
         self: &Arc<Self>,
         agent: &str,
         run: &str,
         metadata: &Metadata<'_>,
-    ) -> Result<(RunNo, AgentId, RunId)> {
+    ) -> Result<OpenedRun> {
         let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
         let max = self.extent_size.max_metadata().into();
         check_len(Sized::Metadata, metadata.payload.len(), max)?;
         let ids = (&agent, &run);
         loop {
             let mut state = self.reader.loaded(run.as_str())?;
-            let (run_no, end) = match find(&state, &agent, &run) {
+            let known = find(&state, &agent, &run);
+            let found = known.is_some();
+            let (run_no, end) = match known {
                 Some(run_no) if state.active.get(run_no).is_some_and(|run| run.started) => {
                     let end = state.end_of_log();
                     let start = state.row_in_memory(run_no).and_then(|row| row.start);
@@ -64,12 +77,12 @@ impl Log {
                 (active.started, active.touched) = (true, true);
             }
             self.finish(state, end, metadata.durability)?;
-            return Ok((run_no, agent, run));
+            return Ok(OpenedRun { run_no, agent, run, found });
         }
     }
 
-    /// A run in progress, to go on with it.
-    pub(crate) fn resume(&self, run: RunRef<'_>) -> Result<(RunNo, AgentId, RunId)> {
+    /// Opens a run in progress to continue it.
+    pub(crate) fn resume(&self, run: RunRef<'_>) -> Result<OpenedRun> {
         let (run_no, mut state) = self.lock_named(run)?;
         let active = state.active.get_mut(run_no).ok_or(Error::Closed)?;
         let (agent, run, status) = (active.agent.clone(), active.run.clone(), active.status);
@@ -77,24 +90,24 @@ impl Log {
             return Err(Error::RunEnded { agent, run, status });
         }
         (active.touched, active.has_writer) = (true, true);
-        Ok((run_no, agent, run))
+        Ok(OpenedRun { run_no, agent, run, found: true })
     }
 
-    /// The run that is meant, and the state with it in memory.
+    /// The named run, and the state with it in memory.
     pub(crate) fn lock_named(&self, run: RunRef<'_>) -> Result<(RunNo, Held<'_, LogState>)> {
         let mut last = None;
         loop {
             let run_no = self.reader.named(run, Detail::Name)?.resolve()?;
             match self.reader.loaded_number(run_no) {
-                // It was deleted meanwhile: another one may be meant now, or none.
+                // It was deleted meanwhile: the name may now stand for another run, or none.
                 Err(Error::Evicted { .. }) if last != Some(run_no) => last = Some(run_no),
                 loaded => return Ok((run_no, loaded?)),
             }
         }
     }
 
-    /// A run that is not there, and begins with these frames; if they are refused it does not.
-    /// What ends a run that it begins is refused like any START on a full disk.
+    /// Creates a run with these frames; if they are refused, it is not created. An END that creates
+    /// its run may not use the reserve, like any START.
     pub(crate) fn create_run(
         &self,
         state: &mut LogState,
@@ -106,7 +119,7 @@ impl Log {
         let run_no = state.take_run_no()?;
         let now = metadata.at.unwrap_or_else(|| self.setup.now());
         let mut new = ActiveRun::new(run_no, ids.0.clone(), ids.1.clone(), now);
-        // The records of who begins it are on their way: it is no orphan.
+        // Its creator is about to append, so it is not an orphan.
         new.touched = true;
         state.active.insert(new);
         state.active.complete(ids.1.as_str());
@@ -116,7 +129,7 @@ impl Log {
         Ok((run_no, end))
     }
 
-    /// Places a START, and frames of its run next to it.
+    /// Places a START, and frames of its run after it.
     fn place_start(
         &self,
         state: &mut LogState,
@@ -144,7 +157,7 @@ impl Log {
         Ok(end)
     }
 
-    /// Ends a run, or finds that it was ended in the same way.
+    /// Ends a run, or finds that it was already ended with the same outcome.
     pub(crate) fn end(self: &Arc<Self>, target: Target<'_>, outcome: &Outcome) -> Result<Appended> {
         check_outcome(outcome)?;
         let body = end_body(outcome);
@@ -197,16 +210,16 @@ impl Log {
         Ok((pending_frame.header.lsn, end))
     }
 
-    /// Ends, as interrupted, all runs in progress that no call touched since the store was opened.
+    /// Ends, as interrupted, all runs in progress that no call has touched since the opening.
     pub(crate) fn adopt(self: &Arc<Self>) -> Result<Vec<(AgentId, RunId)>> {
         let mut adopted = Vec::new();
-        let mut after = None;
+        let statuses = Statuses::NONE.with(RunStatus::InProgress);
+        let mut rest = RunList { statuses, order: Order::Ascending, ..RunList::ALL };
         let outcome = Outcome::new(RunStatus::Interrupted).durability(Durability::Process);
         let body = end_body(&outcome);
         loop {
-            let page = self.reader.in_progress_page(after, 256)?;
-            let Some(last) = page.last().map(RunSummary::number) else { break };
-            for run_no in page.iter().map(RunSummary::number) {
+            let page = self.reader.page(&rest, 256)?;
+            for run_no in page.runs.iter().map(RunSummary::number) {
                 let mut state = match self.reader.loaded_number(run_no) {
                     // It was ended and deleted meanwhile.
                     Err(Error::Evicted { .. }) => continue,
@@ -216,16 +229,19 @@ impl Log {
                 if run.touched || run.status.is_ended() {
                     continue;
                 }
-                adopted.push((run.agent.clone(), run.run.clone()));
-                // Under the same lock: a call that touches the run from here on finds it ended.
+                adopted.push((run_no, run.agent.clone(), run.run.clone()));
+                // Under the same lock: a call that touches the run later finds it ended.
                 let (_, end) =
                     self.place_end(&mut state, Target::There(run_no), &outcome, &body)?;
                 self.finish(state, end, outcome.level())?;
+                self.catch_up();
             }
-            after = Some(last);
+            let Some(next) = page.next else { break };
+            rest = rest.behind(next.key());
         }
         self.sync_all()?;
-        Ok(adopted)
+        adopted.sort_unstable_by_key(|run| run.0);
+        Ok(adopted.into_iter().map(|(_, agent, run)| (agent, run)).collect())
     }
 }
 
@@ -233,21 +249,21 @@ impl Log {
 fn is_same_start(start: Option<(Arc<Segment>, u32)>, metadata: &Metadata<'_>) -> Result<bool> {
     let Some((segment, offset)) = start else { return Ok(false) };
     let (header, payload) = frame_in(&segment, offset)?;
-    let (content, stored) = metadata_in(&header, &payload)?;
-    Ok(stored == metadata.payload && content == metadata.content)
+    let stored = metadata_in(&header, &payload)?;
+    Ok(stored.payload == metadata.payload && stored.content == metadata.content)
 }
 
-/// Refuses an outcome that could never be stored.
+/// Refuses an outcome that can never be stored.
 pub(crate) fn check_outcome(outcome: &Outcome) -> Result<()> {
     if !outcome.status().is_ended() {
-        return Err(Error::InvalidArgument { what: "an outcome is not `in_progress`" });
+        return Err(Error::InvalidArgument { what: "an outcome must not be `in_progress`" });
     }
     check_len(Sized::Outcome, outcome.payload().len(), MAX_OUTCOME.into())
 }
 
 /// The payload of an END frame.
 fn end_body(outcome: &Outcome) -> Vec<u8> {
-    let mut body = vec![outcome.content_type().code()];
+    let mut body = vec![outcome.content().code()];
     body.extend_from_slice(outcome.payload());
     body
 }

@@ -1,8 +1,8 @@
 //! The log of an open store: appending to it, and making it durable.
 //!
 //! An append is encoded outside of the lock, gets its place under it ([`place`]), and waits for a
-//! sync outside of it again ([`group_commit`]). When a segment is full the log goes on in the next
-//! one ([`roll`]), which was set aside before ([`next_segment`]).
+//! sync outside of it again ([`group_commit`]). When a segment is full, the log continues in the
+//! next one ([`roll`]), which was set aside before ([`next_segment`]).
 
 pub(crate) mod append;
 pub(crate) mod append_queue;
@@ -19,7 +19,7 @@ pub(crate) mod ticket;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::read::Reader;
 use crate::engine::setup::Setup;
@@ -32,11 +32,12 @@ use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::{Disk, OnPoison};
 use crate::engine::write::append_queue::AppendQueue;
 use crate::engine::write::group_commit::{CommitQueue, Told};
+use crate::engine::write::ticket::{Pending, Ticket};
 use crate::error::{Error, Result};
 use crate::format::ExtentSize;
 use crate::types::{Durability, LogPosition};
 
-/// The log, and all that changes it.
+/// The log, and everything that changes it.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) setup: Arc<Setup>,
@@ -46,18 +47,41 @@ pub(crate) struct Log {
     pub(crate) space: Arc<Space>,
     pub(crate) state: Arc<Ranked<LogState>>,
     pub(crate) reader: Reader,
-    /// Held by the one who tells the manifest of sealed segments.
+    /// Held while telling the manifest about sealed segments.
     noting: Ranked<()>,
-    /// Held by the one who writes a large record in chunks.
+    /// Held while writing a large record in chunks.
     rows: Ranked<()>,
     /// Threads that wait for the state to append to it.
     queue: AppendQueue,
-    /// Segments that are set aside for when the tail's is full, in the order of their numbers;
-    /// locked while another one is in the background.
+    /// Segments that are set aside for when the tail's segment is full, in the order of their ids.
+    /// Locked while another one is being prepared.
     pub(crate) reserved: Ranked<VecDeque<Arc<Segment>>>,
     pub(crate) commit: CommitQueue,
-    /// A sealed segment waits for the sync that covers it.
+    /// Whether a sealed segment waits for the sync that covers it.
     sealing: AtomicBool,
+    /// Whether the index is so far behind that calls that may wait must help.
+    late: AtomicBool,
+    /// Whether the index is so far behind that all calls must help.
+    overdue: AtomicBool,
+}
+
+/// Calls a function if a panic drops it.
+struct OnPanic<F: FnMut()>(F);
+
+impl<F: FnMut()> OnPanic<F> {
+    fn new(act: F) -> Self {
+        Self(act)
+    }
+
+    fn defuse(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl<F: FnMut()> Drop for OnPanic<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 impl OnPoison for Log {
@@ -88,10 +112,12 @@ impl Log {
             reserved: Ranked::new(Rank::Reserved, VecDeque::new()),
             commit: CommitQueue::default(),
             sealing: AtomicBool::new(false),
+            late: AtomicBool::new(false),
+            overdue: AtomicBool::new(false),
         }
     }
 
-    /// Returns once everything that was written so far is durable.
+    /// Returns once everything that was written before the call is durable.
     pub(crate) fn sync_all(&self) -> Result<()> {
         self.sync_through(self.commit.written())
     }
@@ -106,18 +132,21 @@ impl Log {
             if self.commit.durable() < end {
                 self.disk.unless_closed(led)?;
             }
-            // Else closing the store has made it durable in between.
+            // Otherwise closing the store has made it durable meanwhile.
         }
         Ok(())
     }
 
-    /// Syncs for everybody who waits.
+    /// Syncs for all callers that wait.
     fn lead(&self) -> Result<()> {
         let covered = self.commit.written();
-        let result = {
-            let _watch = self.setup.watch(Activity::Sync);
-            self.disk.sync()
-        };
+        let lead_on = OnPanic::new(|| {
+            self.disk.poison(&Error::Panicked);
+            // Otherwise the waiting callers would wait for a leader that does not exist.
+            self.commit.settle(None, true);
+        });
+        let result = self.setup.watch(Activity::Sync, || self.disk.sync());
+        lead_on.defuse();
         self.commit.settle(result.is_ok().then_some(covered), true);
         if result.is_ok() {
             self.note_synced();
@@ -125,28 +154,58 @@ impl Log {
         result
     }
 
-    /// What a call at this level tells: a refusal that rests on what others wrote is told once that
-    /// is durable, so that no power loss makes it untrue.
+    /// The answer of a call at this level. A refusal that rests on other writes is returned once
+    /// these are durable, so that no power loss makes it untrue.
     pub(crate) fn told<T>(&self, result: Result<T>, level: Durability) -> Result<T> {
-        let rests_on_writes = |error: &Error| {
-            matches!(
-                error,
-                Error::Conflict { .. }
-                    | Error::Evicted { .. }
-                    | Error::RunEnded { .. }
-                    | Error::RunExists { .. }
-                    | Error::RunHeld { .. }
-                    | Error::RunInProgress { .. }
-                    | Error::RunNotFound { .. }
-            )
-        };
-        if level == Durability::Disk && result.as_ref().is_err_and(rests_on_writes) {
+        if level == Durability::Disk && result.as_ref().is_err_and(Self::rests_on_writes) {
             self.sync_all()?;
         }
+        self.catch_up();
         self.disk.unless_closed(result)
     }
 
-    /// Unlocks, waits for what was asked for, and does what is due.
+    /// The answer of a call whose caller waits for the disk itself.
+    pub(crate) fn told_later<T>(self: &Arc<Self>, result: Result<T>) -> Pending<T> {
+        let ticket = Ticket::new(Arc::clone(self), self.commit.written());
+        if self.overdue.load(Ordering::Relaxed) && self.overdue.swap(false, Ordering::Relaxed) {
+            self.due.catch_up();
+        }
+        Pending::new(self.disk.unless_closed(result), ticket)
+    }
+
+    /// Whether a power loss could make a refusal untrue.
+    pub(crate) fn rests_on_writes(error: &Error) -> bool {
+        matches!(
+            error,
+            Error::Ambiguous { .. }
+                | Error::Conflict { .. }
+                | Error::Evicted { .. }
+                | Error::RunEnded { .. }
+                | Error::RunExists { .. }
+                | Error::RunHeld { .. }
+                | Error::RunInProgress { .. }
+                | Error::RunNotFound { .. }
+        )
+    }
+
+    /// Does work that must not stop half-way. A panic poisons the store: what is in memory may be
+    /// half changed, and must not reach the file.
+    pub(crate) fn poison_on_panic<T>(&self, work: impl FnOnce() -> T) -> T {
+        let poison = OnPanic::new(|| self.disk.poison(&Error::Panicked));
+        let done = work();
+        poison.defuse();
+        done
+    }
+
+    /// Helps with a late checkpoint, so that memory stays bounded. Waits for the disk.
+    #[inline]
+    pub(crate) fn catch_up(&self) {
+        if self.late.load(Ordering::Relaxed) && self.late.swap(false, Ordering::Relaxed) {
+            self.due.catch_up();
+        }
+    }
+
+    /// Unlocks the state, waits for the requested level, and does the due work.
     #[inline]
     pub(crate) fn finish(
         &self,
@@ -154,7 +213,12 @@ impl Log {
         end: LogPosition,
         level: Durability,
     ) -> Result<()> {
-        let is_late = state.is_late();
+        if state.is_late() {
+            self.late.store(true, Ordering::Relaxed);
+            if state.is_overdue() {
+                self.overdue.store(true, Ordering::Relaxed);
+            }
+        }
         if !state.has_next && state.tail.offset > self.extent_size.bytes_u32() / 2 {
             self.due.want(Wanted::RESERVE);
         }
@@ -163,9 +227,6 @@ impl Log {
             self.sync_through(end)?;
         }
         self.due.after_change();
-        if is_late {
-            self.due.catch_up();
-        }
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Segments that are set aside, and the numbers that are promised, before they are needed.
+//! Segments that are set aside, and numbers that are promised, before they are needed.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::format::{LAST_WRITTEN, SegmentKey};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
 
 impl Log {
-    /// The segment that the log goes on in: the next of those that are set aside, or else one that
-    /// is made while the state is locked.
+    /// The segment in which the log continues: the next of those that are set aside, or else one
+    /// that is prepared now, under the lock of the state.
     pub(crate) fn next_segment(&self, state: &mut LogState) -> Result<Arc<Segment>> {
-        // One may be on its way. It must be used first: the order of the log is the order of the
-        // numbers, and an unused segment in front of a used one would look like a lost one.
+        // A segment that is being prepared must be used first: the order of the log is the order of
+        // the ids, and an unused segment in front of a used one would look like a lost one.
         let mut reserved = self.reserved.lock();
         let next = reserved.pop_front();
         state.has_next = !reserved.is_empty();
@@ -27,31 +27,32 @@ impl Log {
         }
         let id = state.take_segment_id()?;
         self.reserve(id, state.next_numbers()).inspect_err(|error| {
-            // Nothing refers to the number yet.
+            // Nothing refers to the id yet.
             state.next_segment = id;
             let tail = state.tail.segment.id();
             if error.is_disk_full() && state.suspects.iter().any(|suspect| *suspect != tail) {
-                // What is dead there is the space for the next try.
+                // The dead runs there are the space for the next attempt.
                 self.due.want(Wanted::COMPACT);
             }
         })
     }
 
     /// Prepares an extent as a segment of the log: allocates it, writes its header, and makes both
-    /// and the manifest's record durable (O4).
+    /// and the record of the manifest durable (O4).
     pub(crate) fn reserve(&self, id: SegmentId, next: (RunNo, Lsn)) -> Result<Arc<Segment>> {
-        let _watch = self.setup.watch(Activity::Reserve);
         let written = self.commit.written();
-        let reserved = self.set_aside(&[id], Purpose::Log, next)?.pop().ok_or(Error::Poisoned)?;
-        // The sync of the record covers the log too: so the seals of earlier segments become known
-        // soon, and an open after a crash reads few segments however fast appends are.
+        let reserved = self.setup.watch(Activity::Reserve, || {
+            self.set_aside(&[id], Purpose::Log, next)?.pop().ok_or(Error::Poisoned)
+        })?;
+        // The sync of the record covers the log too. So the manifest learns of the seals of earlier
+        // segments soon, and opening after a crash reads few segments however fast appends are.
         self.commit.cover(written);
         Ok(reserved)
     }
 
-    /// Sets segments aside: in free extents that are allocated, with headers, and with records of
-    /// the manifest, all of it durable (O4). A single output may take the compaction reserve on a
-    /// full disk.
+    /// Sets segments aside: allocates free extents, writes headers and the records of the manifest,
+    /// and makes all of it durable (O4). On a full disk a single output may take the compaction
+    /// reserve.
     pub(crate) fn set_aside(
         &self,
         ids: &[SegmentId],
@@ -84,7 +85,7 @@ impl Log {
         reserved
     }
 
-    /// A segment in an extent that is ready for it, with its header in the file.
+    /// A segment in a prepared extent, with its header written to the file.
     fn new_segment(
         &self,
         extent: ExtentNo,
@@ -110,14 +111,15 @@ impl Log {
         self.disk.write(segment.file_offset(), &header.encode())
     }
 
-    /// Sets a segment aside if none is, so that rolling costs no sync.
+    /// Sets a segment aside if there is none, so that rolling needs no sync.
     pub(crate) fn reserve_ahead(&self) -> Result<()> {
+        self.promise_ahead()?;
         let mut state = self.state.lock();
         if state.closed || state.has_next {
             return Ok(());
         }
         let id = state.take_segment_id()?;
-        // Locked before the state is let go, so that a roll waits for this segment.
+        // Locked before the state is unlocked, so that a roll waits for this segment.
         let mut reserved = self.reserved.lock();
         state.has_next = true;
         let next = state.next_numbers();
@@ -133,7 +135,7 @@ impl Log {
         Ok(())
     }
 
-    /// Gives back what was allocated for appends that will not come. The store is closed.
+    /// Returns the space that was allocated for further appends. The store must be closed.
     pub(crate) fn trim_unused(&self) -> Result<()> {
         let state = self.state.lock();
         self.space.trim(state.tail.segment.file_offset(), state.tail.offset)?;
@@ -143,8 +145,8 @@ impl Log {
         Ok(())
     }
 
-    /// Sees to it that all numbers that the next frames may get are promised durably: recovery goes
-    /// on behind the promise, so that a power loss that takes a frame does not free its numbers.
+    /// Makes sure that all numbers for the next frames are durably promised. Recovery continues
+    /// behind the promise, so a power loss that takes a frame does not free its numbers.
     pub(crate) fn promise_numbers(&self, state: &mut LogState) -> Result<()> {
         if state.next_lsn.0 >= LAST_WRITTEN {
             return Err(Error::Exhausted { what: "records" });
@@ -160,10 +162,74 @@ impl Log {
         Ok(())
     }
 
-    /// Makes durable which segment ids are in use: the segments that have them may go.
+    /// Promises more numbers before calls run out of them, so that no call has to do it.
+    fn promise_ahead(&self) -> Result<()> {
+        let ahead = {
+            let state = self.state.lock();
+            let (promised, ahead) = (state.promised, state.numbers_ahead());
+            let is_far = |end: u64, next: u64| end.saturating_add(NUMBERS_AHEAD / 4) >= next;
+            if state.closed || is_far(promised.0.0, ahead.0.0) && is_far(promised.1.0, ahead.1.0) {
+                return Ok(());
+            }
+            ahead
+        };
+        self.space.allocator.lock().write_superblock(|block| {
+            // A call may have promised more meanwhile.
+            block.next_run_no = block.next_run_no.max(ahead.0);
+            block.next_lsn = block.next_lsn.max(ahead.1);
+        })?;
+        let mut state = self.state.lock();
+        state.promised = (state.promised.0.max(ahead.0), state.promised.1.max(ahead.1));
+        Ok(())
+    }
+
+    /// Makes durable which segment ids were used, and how far the log is durable, before segments
+    /// are retired. So a process that only reads finds the evictions below the floor for which they
+    /// were (FORMAT.md, section 24).
     pub(crate) fn secure_numbers(&self) -> Result<()> {
-        let next = self.state.lock().next_segment;
+        let (next, durable) = (self.state.lock().next_segment, self.commit.durable());
         let mut allocator = self.space.allocator.lock();
-        allocator.write_superblock(|block| block.next_segment = block.next_segment.max(next))
+        allocator.write_superblock(|block| {
+            block.next_segment = block.next_segment.max(next);
+            block.durable = block.durable.max(durable);
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Options;
+    use crate::storage::MemoryStorage;
+
+    #[test]
+    fn numbers_are_promised_before_a_call_runs_out_of_them_and_never_taken_back() {
+        let options = Options::new().background(false);
+        let store = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        let log = store.log();
+        let promises = || {
+            let allocator = log.space.allocator.lock();
+            (allocator.superblock.next_run_no, allocator.superblock.next_lsn)
+        };
+        let at_first = promises();
+        assert_eq!(log.state.lock().promised, at_first);
+        log.reserve_ahead().unwrap();
+        assert_eq!(promises(), at_first, "enough is left");
+        // As if three tenths of the orders had been given out.
+        log.state.lock().next_lsn.0 += NUMBERS_AHEAD / 10 * 3;
+        log.reserve_ahead().unwrap();
+        let ahead = log.state.lock().numbers_ahead();
+        assert_eq!(promises(), ahead);
+        assert_eq!(log.state.lock().promised, ahead);
+        // Another call has promised more, which this one does not know.
+        let more = (RunNo(ahead.0.0 + 5), Lsn(ahead.1.0 + NUMBERS_AHEAD));
+        let mut allocator = log.space.allocator.lock();
+        allocator.write_superblock(|block| (block.next_run_no, block.next_lsn) = more).unwrap();
+        drop(allocator);
+        log.state.lock().next_lsn.0 += NUMBERS_AHEAD / 10 * 3;
+        log.reserve_ahead().unwrap();
+        assert_eq!(promises(), more);
     }
 }

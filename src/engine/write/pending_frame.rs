@@ -1,4 +1,4 @@
-//! Frames before they have a place: what can be done outside of the lock is done here.
+//! Frames without a place: the work on them that needs no lock.
 
 use crate::format::frames::eviction::Eviction;
 use crate::format::frames::frame::{FRAME_ALIGN, FrameCheck};
@@ -6,8 +6,7 @@ use crate::format::segments::directory::{EVICTION_COST, RECORD_COST};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{RunNo, Timestamp};
 
-/// A frame that has no place yet. The payload is the concatenation of two parts, so that the
-/// record kind need not be copied in front of it first.
+/// A frame without a place. Its payload is in two parts, so that the kind is not copied.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingFrame<'a> {
     pub(crate) header: FrameHeader,
@@ -27,7 +26,7 @@ impl<'a> PendingFrame<'a> {
         Self::new(FrameHeader::new(kind, run_no, at), &[], &[])
     }
 
-    /// An EVICT of these; `body` takes their bytes.
+    /// An EVICT of these items; `body` receives their bytes.
     pub(crate) fn evict<'i>(
         items: impl IntoIterator<Item = &'i Eviction>,
         at: Timestamp,
@@ -41,7 +40,7 @@ impl<'a> PendingFrame<'a> {
         Self::new(header, &[], body)
     }
 
-    /// Puts the bytes of the frame behind those that are there, filled up to whole words.
+    /// Appends the bytes of the frame to `bytes`, filled up to whole words.
     pub(crate) fn encode(&self, check: &FrameCheck, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&self.header.encode_with(check));
         bytes.extend_from_slice(self.name);
@@ -49,7 +48,7 @@ impl<'a> PendingFrame<'a> {
         bytes.resize(bytes.len().next_multiple_of(FRAME_ALIGN), 0);
     }
 
-    /// What the frame adds to the directory, beyond the entry of a run that is new to it.
+    /// The bytes that the frame adds to the directory, apart from the entry of a new run.
     pub(crate) fn directory_cost(&self) -> usize {
         match self.header.kind {
             FrameKind::Record | FrameKind::Chunk => RECORD_COST,

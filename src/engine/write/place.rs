@@ -1,8 +1,9 @@
-//! Where frames get their order and their place: under the lock of the log's state, so that what is
+//! Giving frames their order and their place, under the lock of the log's state, so that what is
 //! acknowledged is a contiguous prefix of the log.
 //!
-//! The bytes come before the written mark (O1), a segment's durable record before its first frame
-//! (O4), and room for the directory before a frame: else the segment could not be sealed.
+//! The bytes come before the written mark (O1), and the durable record of a segment before its
+//! first frame (O4). A frame is placed only if the directory still fits behind it: otherwise the
+//! segment could not be sealed.
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ use crate::types::{Durability, LogPosition, RunNo, Timestamp};
 
 impl Log {
     /// Puts frames into the file next to one another, with one write or, at Process level, stored
-    /// one by one, each behind a BIND if its run has no entry in the segment yet. Sets their
-    /// positions and order. Returns the position behind the last frame.
+    /// one by one. Adds a BIND for each run that has no entry in the segment yet. Sets the
+    /// positions and the order of the frames. Returns the position behind the last frame.
     pub(crate) fn place(
         &self,
         state: &mut LogState,
@@ -37,7 +38,7 @@ impl Log {
         let mut names = binds(state, pending, &state.tail.builder)?;
         let mut need = room_for(pending, &names);
         if !self.fits(state, need, urgency)? {
-            // Asked before the segment is closed: what fits into none takes no space.
+            // Checked before the segment is sealed: frames that fit no segment must take no space.
             let empty = DirectoryBuilder::default();
             names = binds(state, pending, &empty)?;
             need = room_for(pending, &names);
@@ -54,7 +55,7 @@ impl Log {
         self.write(state, pending, &names, stored)
     }
 
-    /// As [`Log::place`], for one frame.
+    /// Like [`Log::place`], for one frame.
     pub(crate) fn place_one(
         &self,
         state: &mut LogState,
@@ -65,7 +66,7 @@ impl Log {
         self.place(state, core::slice::from_mut(pending_frame), urgency, level)
     }
 
-    /// Whether the tail's segment has room; sees to it that the room is allocated.
+    /// Whether the tail's segment has room for the frames; allocates the room.
     fn fits(&self, state: &mut LogState, need: (usize, usize), urgency: Urgency) -> Result<bool> {
         let reserve = reserve_for(self.extent_size, urgency) as usize;
         let directory = frame_len(state.tail.builder.encoded_len() + need.1);
@@ -75,7 +76,7 @@ impl Log {
         }
         let wanted = end + reserve_len(self.extent_size) as usize;
         if wanted > state.tail.allocated as usize {
-            // Without it, the frames may fit all the same into the space that is kept back.
+            // Without it, the frames may still fit into the reserve.
             if state.tail.grow(wanted).is_err() {
                 let least = u32::try_from(end + reserve).unwrap_or(u32::MAX);
                 state.tail.allocate_to(least)?;
@@ -84,7 +85,7 @@ impl Log {
         Ok(true)
     }
 
-    /// Encodes and writes; nothing is noted unless the write succeeded.
+    /// Encodes and writes the frames. Notes them only if the write succeeded.
     fn write(
         &self,
         state: &mut LogState,
@@ -129,7 +130,7 @@ impl Log {
     }
 }
 
-/// The bytes that the frames take, and that they add to the directory.
+/// The bytes that the frames take in the log and in the directory.
 fn room_for(pending: &[PendingFrame<'_>], binds: &[(RunNo, Vec<u8>)]) -> (usize, usize) {
     let frames: usize = pending.iter().map(|pending_frame| pending_frame.header.frame_len()).sum();
     let bind_frames: usize = binds.iter().map(|(_, ids)| frame_len(ids.len())).sum();
@@ -138,7 +139,7 @@ fn room_for(pending: &[PendingFrame<'_>], binds: &[(RunNo, Vec<u8>)]) -> (usize,
     (frames + bind_frames, records + entries)
 }
 
-/// The BIND payloads that pending frames need in a segment with this directory.
+/// The BIND payloads for these frames in a segment with this directory.
 fn binds(
     state: &LogState,
     pending: &[PendingFrame<'_>],
@@ -160,7 +161,7 @@ fn binds(
     Ok(binds)
 }
 
-/// Notes a frame that was written in the directory in the making.
+/// Notes a written frame in the directory of the tail.
 fn note(state: &mut LogState, pending_frame: &PendingFrame<'_>) -> Result<()> {
     let (run_no, mut evicted) = (pending_frame.header.run_no, Vec::new());
     match pending_frame.header.kind {

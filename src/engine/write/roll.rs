@@ -1,5 +1,5 @@
-//! Going on in the next segment: the directory of the last one is written as its SEAL, and the
-//! manifest learns that it is sealed once that is durable.
+//! Rolling: the directory of the full segment is written as its SEAL frame, and the manifest learns
+//! that the segment is sealed once that frame is durable.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,24 +16,29 @@ use crate::format::segments::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::RunNo;
 
-/// Numbers of segments that are kept for recoveries and compactions.
+/// The last ids of segments, which are kept for recoveries and compactions.
 const KEPT_SEGMENTS: u32 = 1 << 16;
 
 impl Log {
-    /// Seals the tail's segment and goes on in the next one.
+    /// Seals the tail's segment and continues in the next one.
     pub(crate) fn roll(&self, state: &mut LogState) -> Result<()> {
         state.check_open()?;
         if state.next_segment.0 > LAST_SEGMENT.0 - KEPT_SEGMENTS {
             return Err(Error::Exhausted { what: "segments" });
         }
-        let _watch = self.setup.watch(Activity::Roll);
+        // The next segment must follow the last one; otherwise its id would be a gap.
+        let go_on = || self.poison_on_panic(|| self.go_on_in_next(state));
+        self.setup.watch(Activity::Roll, go_on)
+    }
+
+    fn go_on_in_next(&self, state: &mut LogState) -> Result<()> {
         let next = self.next_segment(state)?;
         if let Err(error) = self.seal_tail(state, state.tail.offset) {
             self.reserved.lock().push_front(next);
             state.has_next = true;
             return Err(error);
         }
-        // What was set aside before the store was opened is allocated as it is needed.
+        // Segments that were set aside before the store was opened are allocated as needed.
         let whole = self.extent_size.bytes_u32();
         let allocated = if next.is(Mark::Allocated) { whole } else { SEGMENT_HEADER_LEN };
         state.begin(next, allocated, self.setup.options.tail_writer);
@@ -42,34 +47,26 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the directory of the tail's segment at `seal`, and makes the segment one that only
-    /// the manifest does not know as sealed yet.
+    /// Writes the directory of the tail's segment at `seal`. Afterwards the segment counts as
+    /// sealed, except that the manifest does not know it yet.
     pub(crate) fn seal_tail(&self, state: &mut LogState, seal: u32) -> Result<()> {
-        let _watch = self.setup.watch(Activity::Seal);
         let segment = Arc::clone(&state.tail.segment);
         debug_assert!(state.unapplied.back().is_none_or(|last| last.id() < segment.id()));
         debug_assert!(state.catalog.through() < Some(segment.id()));
-        let at = self.write_seal(state, seal)?;
+        let at = self.setup.watch(Activity::Seal, || self.write_seal(state, seal))?;
         self.note_seal(state, segment, at);
         Ok(())
     }
 
-    /// The tail's segment has its SEAL frame, of which the manifest does not know yet. Folds what
-    /// its directory says into the runs in memory, slot by slot.
+    /// Notes that the tail's segment has its SEAL frame. The manifest does not list it yet.
     pub(crate) fn note_seal(&self, state: &mut LogState, segment: Arc<Segment>, at: SealedAt) {
         segment.seal(at);
-        let builder = core::mem::take(&mut state.tail.builder);
-        let mut built: Vec<_> = builder.runs().iter().map(|run| &run.entry).collect();
-        built.sort_by_key(|entry| entry.run_no);
-        for (slot, entry) in (0..).zip(built) {
-            state.active.seal(segment.id(), slot, entry);
-        }
+        state.take_sealed(segment);
         self.sealing.store(true, Ordering::Release);
-        state.unapplied.push_back(segment);
     }
 
-    /// Writes the directory of what the tail holds as the SEAL frame of its segment. A full disk
-    /// is met before anything is written: closing the store gave back what was allocated for it.
+    /// Writes the directory of the tail as the SEAL frame of its segment. A full disk is noticed
+    /// before anything is written: closing the store released the space that was allocated for it.
     pub(crate) fn write_seal(&self, state: &mut LogState, seal: u32) -> Result<SealedAt> {
         let segment = &state.tail.segment;
         let directory = state.tail.builder.encode(state.next_run_no);
@@ -85,7 +82,7 @@ impl Log {
         let (at, end) = (segment.file_offset() + u64::from(seal), seal as usize + bytes.len());
         let (found, max) = (end as u64, self.extent_size.bytes());
         if found > max {
-            // What is behind it is another segment's.
+            // The bytes behind the extent belong to another segment.
             return Err(segment.damaged_directory(Damage::OutOfRange { found, max }));
         }
         if end > state.tail.allocated as usize {
@@ -101,19 +98,18 @@ impl Log {
         })
     }
 
-    /// Tells the manifest of segments whose seal is durable now.
+    /// Tells the manifest about segments whose seal is now durable.
     pub(crate) fn note_synced(&self) {
         if self.sealing.swap(false, Ordering::AcqRel) {
-            // A failure poisons the disk, so that it is told by whatever is tried next; what was
-            // synced is durable all the same.
-            let _ = self.note_seals();
+            // A failure does not undo the sync, and the next sync tries again.
+            let _ = self.setup.watch_failure(Activity::Seal, || self.note_seals());
         }
     }
 
     /// See [`Log::note_synced`].
     pub(crate) fn note_seals(&self) -> Result<()> {
-        // A second one would overtake: the manifest must know the older segments first, since
-        // recovery takes what it knows as sealed for older than everything else.
+        // One call must not overtake another: the manifest must learn of older segments first,
+        // since recovery takes the segments that it has as sealed for older than all others.
         let _one_at_a_time = self.noting.lock();
         let (durable, size) = (self.commit.durable(), self.extent_size.bytes_u32());
         let unknown = |segment: &&Arc<Segment>| !segment.is(Mark::Durable);
@@ -125,7 +121,7 @@ impl Log {
         let noted =
             if changes.is_empty() { Ok(()) } else { self.space.allocator.lock().commit(&changes) };
         if waiting.len() > covered.len() || noted.is_err() {
-            // The next sync comes back to them.
+            // The next sync tries again.
             self.sealing.store(true, Ordering::Release);
         }
         noted?;

@@ -1,8 +1,8 @@
 //! Blocks: records of one run that has ended, compressed together behind one frame; and chunks of
 //! large records that are compressed one by one.
 //!
-//! - What a directory says of the records of a block stands in front of the compressed bytes and in
-//!   the header of the frame, so that moving a block and listing its run need no codec.
+//! - The compressed bytes follow the block's head. The head and the frame's header have everything
+//!   that a directory says of the records, so moving a block and listing its run need no codec.
 //! - The sequences of the records in a block have no gaps.
 //! - Each record keeps the checksum that its frame had: it is checked end to end.
 //!
@@ -16,24 +16,24 @@ use crate::format::frames::compression::{self, Compressor, Unreadable};
 use crate::format::frames::frame::{FLAG_LATE, FrameHeader, FrameKind};
 use crate::types::{ContentType, Lsn, MAX_KIND_LEN, Seq, Timestamp};
 
-/// The length of what stands in front of the compressed bytes of a block.
+/// The length of a block's head, which is in front of the compressed bytes.
 pub const BLOCK_HEAD_LEN: usize = 40;
-/// The same of a chunk.
+/// The length of a chunk's head.
 pub const CHUNK_HEAD_LEN: usize = 12;
-/// The raw bytes that a block is filled up to, in extents that are large enough.
+/// Blocks are filled up to this many raw bytes, if the extents are large enough.
 pub const BLOCK_RAW: usize = 128 << 10;
-/// The longest raw bytes of a block: the longest payload of a frame there is, and its row.
+/// The most raw bytes of a block: the longest payload of a frame, and its row.
 pub const MAX_BLOCK_RAW: u32 = (8 << 20) + (4 << 10);
 /// The most records in a block.
 pub const MAX_BLOCK_RECORDS: u32 = 16 << 10;
-/// The longest raw bytes of a chunk.
+/// The most raw bytes of a chunk.
 pub const MAX_CHUNK_RAW: u32 = 8 << 20;
-/// The longest record there is, in any store.
+/// The longest record in any store.
 pub const MAX_RECORD: u32 = 256 << 20;
 /// The longest row of a record.
 const MAX_ROW: usize = 10 + 10 + 3 + 5 + 4;
 
-/// What stands in front of the compressed bytes of a block.
+/// The head of a block, in front of the compressed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockHead {
     /// The codec.
@@ -48,7 +48,7 @@ pub struct BlockHead {
     pub last_lsn: Lsn,
     /// The payload bytes of the records, without their kinds.
     pub bytes: u64,
-    /// How many of them came after the end of the run.
+    /// How many of the records were appended after the end of the run.
     pub late: u32,
 }
 
@@ -59,9 +59,9 @@ pub struct BlockRow {
     pub lsn: Lsn,
     /// When it was appended.
     pub at: Timestamp,
-    /// It came after the end of its run.
+    /// Whether it was appended after the end of its run.
     pub late: bool,
-    /// What the payload is.
+    /// The type of the payload.
     pub content: ContentType,
     /// The length of the kind, which stands in front of the payload.
     pub name_len: u8,
@@ -69,12 +69,12 @@ pub struct BlockRow {
     pub start: u32,
     /// The length of kind and payload.
     pub len: u32,
-    /// Their crc32, as it was in the record's own frame.
+    /// Their crc32, the same as in the record's own frame.
     pub crc: u32,
 }
 
 impl BlockRow {
-    /// Kind and payload, which must match their checksum.
+    /// Kind and payload; an error if they do not match their checksum.
     pub fn bytes<'a>(&self, raw: &'a [u8]) -> Decoded<&'a [u8]> {
         let (start, len) = (self.start as usize, self.len as usize);
         let bytes = raw.get(start..).and_then(|rest| rest.get(..len)).ok_or(Damage::Truncated)?;
@@ -82,7 +82,7 @@ impl BlockRow {
         Ok(bytes)
     }
 
-    /// The header that the frame of the record had, but for its place; `rank` is the place of the
+    /// The header that the record's own frame had, except for its place. `rank` is the index of the
     /// record in the block.
     pub fn header(&self, block: &FrameHeader, rank: u32) -> FrameHeader {
         FrameHeader {
@@ -120,8 +120,8 @@ impl BlockHead {
         })
     }
 
-    /// Reads what stands in front, and checks it against the frame's header; also of a payload of
-    /// which the rest is damaged. The compressed bytes follow.
+    /// Reads the head and checks it against the frame's header. It also reads the head of a payload
+    /// whose rest is damaged. The compressed bytes follow.
     pub fn decode<'a>(block: &FrameHeader, payload: &'a [u8]) -> Decoded<(Self, &'a [u8])> {
         let mut fields = open_checked(payload, b"", BLOCK_HEAD_LEN - 4)?;
         let head = Self {
@@ -144,10 +144,10 @@ impl BlockHead {
         Ok((head, Reader::at(payload, BLOCK_HEAD_LEN).rest()))
     }
 
-    /// Decompresses the block into `raw`, and says in `rows` what is in it.
+    /// Decompresses the block into `raw` and writes its rows to `rows`.
     ///
     /// # Errors
-    /// [`Unreadable::NeedsFeature`] where this build lacks the codec.
+    /// [`Unreadable::NeedsFeature`] if this build lacks the codec.
     pub fn open(
         &self,
         block: &FrameHeader,
@@ -161,7 +161,7 @@ impl BlockHead {
         Ok(self.read_rows(block, raw, rows)?)
     }
 
-    /// Reads the rows, which must agree with what the head and the frame's header say.
+    /// Reads the rows, which must agree with the head and the frame's header.
     fn read_rows(&self, block: &FrameHeader, raw: &[u8], rows: &mut Vec<BlockRow>) -> Decoded<()> {
         let encoded = raw.get(..self.rows_len as usize).ok_or(Damage::Truncated)?;
         check_crc(self.rows_crc, crc32fast::hash(encoded))?;
@@ -199,7 +199,7 @@ impl BlockHead {
 /// Puts records together until they fill a block.
 #[derive(Debug, Default)]
 pub struct BlockBuilder {
-    /// The header of each.
+    /// The header of each record.
     rows: Vec<FrameHeader>,
     payloads: Vec<u8>,
 }
@@ -222,14 +222,15 @@ impl BlockBuilder {
             && last.seq.0.checked_add(1) == Some(record.seq.0)
     }
 
-    /// Adds a record that can be the next one: the header of its frame, and kind and payload.
+    /// Adds a record that [`BlockBuilder::takes`]: the header of its frame, and its kind and
+    /// payload.
     pub fn push(&mut self, record: &FrameHeader, payload: &[u8]) {
         self.rows.push(*record);
         self.payloads.extend_from_slice(payload);
     }
 
-    /// The frame of the block, without a place, and its payload; none if that would be longer than
-    /// `most` bytes. The builder is empty afterwards.
+    /// The frame of the block, without a place, and its payload; `None` if that would be longer
+    /// than `most` bytes. The builder is empty afterwards.
     pub(crate) fn finish(
         &mut self,
         compressor: &mut Compressor,
@@ -266,7 +267,7 @@ impl BlockBuilder {
     }
 }
 
-/// The rows of records; times are told from the latest one on.
+/// The rows of records; their times count back from the latest one.
 fn encode_rows(rows: &[FrameHeader], first: Lsn, latest: Timestamp) -> Vec<u8> {
     let mut out = Vec::with_capacity(rows.len() * 16);
     let (mut lsn, mut at) = (first.0, latest.0);
@@ -281,7 +282,7 @@ fn encode_rows(rows: &[FrameHeader], first: Lsn, latest: Timestamp) -> Vec<u8> {
     out
 }
 
-/// The payload that a chunk becomes; none if that would be longer than `most` bytes.
+/// The compressed payload of a chunk; `None` if it would be longer than `most` bytes.
 pub(crate) fn pack_chunk(
     compressor: &mut Compressor,
     raw: &[u8],
@@ -299,7 +300,7 @@ pub(crate) fn pack_chunk(
 /// Appends the raw bytes of a compressed chunk to `out`, which may grow by `most` bytes.
 ///
 /// # Errors
-/// [`Unreadable::NeedsFeature`] where this build lacks the codec.
+/// [`Unreadable::NeedsFeature`] if this build lacks the codec.
 pub fn unpack_chunk(payload: &[u8], most: u64, out: &mut Vec<u8>) -> Result<(), Unreadable> {
     let mut reader = Reader::new(payload);
     let (codec, raw_len) = (reader.u8()?, reader.zeros(3)?.u32()?);
@@ -315,8 +316,8 @@ pub fn unpack_chunk(payload: &[u8], most: u64, out: &mut Vec<u8>) -> Result<(), 
     Ok(check_crc(raw_crc, crc32fast::hash(raw))?)
 }
 
-/// Seven bits a byte, the lowest first; the last byte has its highest bit clear, and is not zero
-/// unless it is the only one.
+/// Seven bits a byte, the lowest first. The last byte has its highest bit clear, and is zero only
+/// if it is the only byte.
 fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     loop {
         let low = value.to_le_bytes()[0] & 0x7f;
@@ -345,7 +346,7 @@ fn varint(reader: &mut Reader<'_>) -> Decoded<u64> {
     Err(Damage::Mismatch)
 }
 
-/// Small numbers of either sign become small ones without.
+/// Maps small numbers of either sign to small unsigned numbers.
 fn zigzag(value: i64) -> u64 {
     (value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned()
 }

@@ -1,8 +1,8 @@
 //! The codec of compressed bytes, if this build has it (feature `zstd`).
 //!
-//! - Whether a codec is missing is told apart from damage: the bytes may be perfect.
-//! - What comes out is as long as the caller said, or it is an error: no input makes it longer, and
-//!   nothing is allocated by what the compressed bytes say of themselves.
+//! - A missing codec is reported as such and not as damage: the bytes may be intact.
+//! - The caller says how long the output is, and any other length is an error. Lengths in the
+//!   compressed bytes are not trusted for allocations.
 
 use crate::error::Damage;
 
@@ -10,13 +10,13 @@ use crate::error::Damage;
 pub const ZSTD: u8 = 1;
 /// The Cargo feature with which a build can read and write [`ZSTD`].
 pub const ZSTD_FEATURE: &str = "zstd";
-/// The levels of zstd that can be asked for.
+/// The levels of zstd that a caller can choose.
 pub const ZSTD_LEVELS: core::ops::RangeInclusive<i32> = 1..=19;
 
-/// Why compressed bytes give nothing.
+/// Why compressed bytes cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unreadable {
-    /// The bytes are not what they should be.
+    /// The bytes are damaged.
     Damaged(Damage),
     /// This build lacks the Cargo feature with this name.
     NeedsFeature(&'static str),
@@ -37,10 +37,10 @@ pub fn has_zstd() -> bool {
     cfg!(feature = "zstd")
 }
 
-/// Fills `out`, which is as long as the bytes were.
+/// Decompresses into `out`, whose length must be that of the original bytes.
 ///
 /// # Errors
-/// [`Unreadable::Damaged`] where something else comes out.
+/// [`Unreadable::Damaged`] if the output differs in length.
 pub fn decompress(codec: u8, compressed: &[u8], out: &mut [u8]) -> Result<(), Unreadable> {
     if codec != ZSTD {
         return Err(Damage::UnknownCode { found: codec.into() }.into());
@@ -61,7 +61,7 @@ fn zstd_into(compressed: &[u8], out: &mut [u8]) -> Option<usize> {
 
     use zstd::bulk::Decompressor;
 
-    // It is large, and has no memory of what it did.
+    // One per thread: the context is large, and keeps no state between calls.
     thread_local! {
         static KEPT: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     }
@@ -82,13 +82,13 @@ fn zstd_into(_: &[u8], _: &mut [u8]) -> Option<usize> {
 pub(crate) struct Compressor {
     #[cfg(feature = "zstd")]
     zstd: zstd::bulk::Compressor<'static>,
-    /// What comes back of what was compressed.
+    /// The buffer for the check that the compressed bytes give the original again.
     #[cfg(feature = "zstd")]
     back: Vec<u8>,
 }
 
 impl Compressor {
-    /// A compressor; none where this build has no codec.
+    /// A compressor; `None` if this build has no codec.
     #[cfg(feature = "zstd")]
     pub(crate) fn new(level: i32) -> Option<Self> {
         let mut zstd = zstd::bulk::Compressor::new(level).ok()?;
@@ -96,14 +96,14 @@ impl Compressor {
         has_zstd().then_some(Self { zstd, back: Vec::new() })
     }
 
-    /// A compressor; none where this build has no codec.
+    /// A compressor; `None` if this build has no codec.
     #[cfg(not(feature = "zstd"))]
     pub(crate) fn new(_: i32) -> Option<Self> {
         None
     }
 
-    /// Appends what `raw` becomes to `out`, if that is at most `most` bytes. What was appended was
-    /// seen to give the same bytes again: those it stands for are deleted after this.
+    /// Compresses `raw` and appends the result to `out`, if it has at most `most` bytes. The result
+    /// was decompressed and compared first, since the originals are deleted after this.
     #[cfg(feature = "zstd")]
     pub(crate) fn compress(&mut self, raw: &[u8], most: usize, out: &mut Vec<u8>) -> bool {
         let start = out.len();
@@ -119,14 +119,14 @@ impl Compressor {
         len.is_some()
     }
 
-    /// Appends what `raw` becomes to `out`, if that is at most `most` bytes.
+    /// Compresses `raw` and appends the result to `out`, if it has at most `most` bytes.
     #[cfg(not(feature = "zstd"))]
     pub(crate) fn compress(&mut self, _: &[u8], _: usize, _: &mut Vec<u8>) -> bool {
         false
     }
 }
 
-/// A build without the codec, played by one that has it.
+/// Simulates a build without the codec in one that has it.
 #[cfg(test)]
 pub(crate) mod absent {
     use core::cell::Cell;
@@ -135,7 +135,7 @@ pub(crate) mod absent {
         pub(crate) static ABSENT: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Does this in a thread that has no codec meanwhile.
+    /// Calls `what` in a thread that acts as if it had no codec.
     pub(crate) fn during<T>(what: impl FnOnce() -> T) -> T {
         struct Back;
         impl Drop for Back {

@@ -1,4 +1,4 @@
-//! The payload of EVICT: which runs are deleted, and what tells of it (section 11 of FORMAT.md).
+//! The payload of EVICT: the deleted runs and their receipts (section 11 of FORMAT.md).
 
 use crate::format::codec::{Decoded, Reader, Writer, check_flags};
 use crate::types::{AgentId, RunId, RunNo, Timestamp};
@@ -12,11 +12,11 @@ const WITH_RECEIPT: u8 = 1;
 pub struct Eviction {
     /// The run.
     pub run_no: RunNo,
-    /// What is kept to tell of it.
+    /// What remains to report the deletion, if anything.
     pub receipt: Option<EvictionReceipt>,
 }
 
-/// What is kept of a run that was deleted.
+/// What the store keeps about a deleted run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvictionReceipt {
     /// The agent.
@@ -72,7 +72,7 @@ pub fn decode_evictions(payload: &[u8]) -> Decoded<Vec<Eviction>> {
     })
 }
 
-/// The runs of an EVICT payload, and whether there is a receipt.
+/// The runs of an EVICT payload, and whether each has a receipt.
 pub fn evicted_runs(payload: &[u8]) -> Decoded<Vec<(RunNo, bool)>> {
     read_items(payload, |run_no, item, reader| {
         if let Some(item) = &item {
@@ -83,8 +83,8 @@ pub fn evicted_runs(payload: &[u8]) -> Decoded<Vec<(RunNo, bool)>> {
     })
 }
 
-/// Of each receipt of an EVICT payload its time and its run, by which it is kept, and how many
-/// bytes its item has.
+/// For each receipt of an EVICT payload: its time and its run, which are its key, and the length of
+/// its item.
 pub fn receipts_at(payload: &[u8]) -> Decoded<Vec<((Timestamp, RunNo), usize)>> {
     let items = read_items(payload, |run_no, item, reader| {
         let Some(item) = item else { return Ok(None) };
@@ -94,7 +94,7 @@ pub fn receipts_at(payload: &[u8]) -> Decoded<Vec<((Timestamp, RunNo), usize)>> 
     Ok(items.into_iter().flatten().collect())
 }
 
-/// The part of a receipt that has a fixed length.
+/// The fixed-length part of a receipt.
 struct Item {
     at: Timestamp,
     bytes: u64,
@@ -103,7 +103,7 @@ struct Item {
     rule: u8,
 }
 
-/// What `read` makes of each item; the ids of its receipt are next.
+/// Calls `read` for each item, with the reader at the ids of its receipt.
 fn read_items<T>(
     payload: &[u8],
     read: impl Fn(RunNo, Option<Item>, &mut Reader<'_>) -> Decoded<T>,

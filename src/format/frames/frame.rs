@@ -1,12 +1,13 @@
 //! The frames of the log: a 72-byte header, a payload, zeros up to a multiple of 8. The layout is
 //! in section 10 of FORMAT.md.
 //!
-//! - A frame belongs to one place: its header holds the position (segment, offset), and its check
-//!   is keyed by the segment's random salt. A frame left in a recycled extent, copied or written
-//!   to the wrong place never checks (I5).
-//! - The header's check covers the payload's checksum, not the payload: a damaged payload costs
-//!   its own record only, since the length in the header can still be trusted.
-//! - The payload's checksum does not depend on the place, so that it is computed outside of locks.
+//! - A frame is valid in one place only: its header holds the position (segment, offset), and its
+//!   check is keyed by the segment's random salt. A frame left in a recycled extent, a copy, or a
+//!   frame written to the wrong place never passes the check (I5).
+//! - The header's check covers the payload's checksum, not the payload. So a damaged payload costs
+//!   only its own record: the length in the header can still be trusted.
+//! - The payload's checksum does not depend on the place, so it can be computed before locks are
+//!   taken.
 
 use crate::error::Damage;
 use crate::format::codec::{Decoded, Reader, Writer, at_most, check_crc, check_flags, check_zeros};
@@ -19,32 +20,34 @@ use crate::types::{
 pub const FRAME_HEADER_LEN: usize = 72;
 /// Frames start at multiples of this.
 pub const FRAME_ALIGN: usize = 8;
-/// The length of what a large record says of its chunks.
+/// The length of the chunk row in a large record's payload.
 pub const CHUNKS_LEN: usize = 16;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// Gives agent and run id behind a run number; first in each segment that has frames of it.
+    /// Gives the agent and run id of a run number. It is the first frame of the run in each
+    /// segment.
     Bind = 1,
-    /// A run comes into being.
+    /// A run is created.
     Start = 2,
     /// A record of a run.
     Record = 3,
     /// A run ends.
     End = 4,
-    /// A part of a large record; counts only once the RECORD behind it does.
+    /// A part of a large record. It counts only if the RECORD behind it does.
     Chunk = 5,
-    /// The frames of a batch, which lie directly in front of it, count.
+    /// Makes the frames of its batch count; they lie directly in front of it.
     Commit = 6,
-    /// Runs are deleted.
+    /// Deletes runs.
     Evict = 7,
     /// Carries the durable position while nothing else is written.
     Watermark = 8,
     /// The directory of the segment; the last frame.
     Seal = 9,
-    /// What a compaction copied here came from; the last frame in front of the SEAL of an output.
+    /// The segments that a compaction copied these frames from; in an output the last frame in
+    /// front of the SEAL.
     Origin = 10,
     /// Holds a run, or releases it.
     Hold = 11,
@@ -53,7 +56,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    /// The type with this code, if this version has one. Codes 13 to 31 are set aside for
+    /// The kind with this code, if this version has one. Codes 13 to 31 are reserved for
     /// content-addressed blobs and forks.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
@@ -74,43 +77,42 @@ impl FrameKind {
     }
 }
 
-/// The frame belongs to a batch and counts only once its COMMIT is there.
+/// The frame belongs to a batch and counts only if the batch's COMMIT is there.
 pub const FLAG_BATCH: u8 = 1;
-/// The record came after the end of its run.
+/// The record was appended after the end of its run.
 pub const FLAG_LATE: u8 = 1 << 1;
-/// The bytes of the record are in CHUNKs in front of it; the payload says how many.
+/// The bytes of the record are in CHUNK frames in front of it; the payload says how many.
 pub const FLAG_CHUNKS: u8 = 1 << 2;
-/// A START that no caller asked for: records came first.
+/// A START that no caller requested: the run began with a record.
 pub const FLAG_IMPLICIT: u8 = 1 << 3;
 /// The frame belongs to a version of a document, not to a run.
 pub const FLAG_DOCUMENT: u8 = 1 << 4;
 /// The payload of a CHUNK is compressed.
 pub const FLAG_COMPRESSED: u8 = 1 << 5;
-/// A RECORD or a CHUNK of a run that has ended, which a compaction that compresses left as it is.
+/// A RECORD or CHUNK of an ended run that a compressing compaction left uncompressed.
 pub const FLAG_PLAIN: u8 = 1 << 6;
 /// All bits up to the last.
 const KNOWN_FLAGS: u8 = FLAG_PLAIN | (FLAG_PLAIN - 1);
 
-/// The identity of a segment, by which its frames are keyed.
+/// The identity of a segment, which keys the checks of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentKey {
     /// The number; never reused once a frame with it was acknowledged.
     pub id: SegmentId,
-    /// Random, so that a number that a power cut made the store reuse does not make old frames
-    /// valid.
+    /// Random, so that old frames stay invalid if a power cut makes the store reuse the number.
     pub salt: u64,
 }
 
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What the frame is.
+    /// The kind of the frame.
     pub kind: FrameKind,
     /// The `FLAG_` bits.
     pub flags: u8,
     /// The length of the record kind, which stands in front of the payload.
     pub name_len: u8,
-    /// What the payload is; for END the status code of the run.
+    /// The type of the payload; in an END the status code of the run.
     pub content: ContentType,
     /// The crc32 of the record kind and the payload.
     pub payload_crc: u32,
@@ -127,15 +129,16 @@ pub struct FrameHeader {
     pub seq: Seq,
     /// When it was appended.
     pub at: Timestamp,
-    /// All of the log in front of this position was durable when the frame was written.
+    /// When the frame was written, all of the log in front of this position was durable.
     pub durable: LogPosition,
     /// Depends on the kind of the frame (section 11 of FORMAT.md).
     pub extra: u32,
 }
 
-/// What checks the frames of one segment: its number, and a checksum that the salt is already in.
+/// Checks the frames of one segment: its number, and a checksum state that already contains the
+/// salt.
 ///
-/// Kept with the segment, so that a frame costs two runs of the checksum and nothing around them.
+/// It is kept with the segment, so that checking a frame costs only two checksum computations.
 #[derive(Debug, Clone)]
 pub struct FrameCheck {
     id: SegmentId,
@@ -155,7 +158,7 @@ impl FrameCheck {
         self.id
     }
 
-    /// The keyed check of a header: the crc32 of the salt and everything behind the check itself.
+    /// The keyed check of a header: the crc32 of the salt and of everything behind the check field.
     #[inline]
     pub(crate) fn of_header(&self, header: &[u8; FRAME_HEADER_LEN]) -> u32 {
         let mut crc = self.salted.clone();
@@ -163,7 +166,7 @@ impl FrameCheck {
         crc.finalize()
     }
 
-    /// The crc32 of a payload; it has no key.
+    /// The crc32 of a payload; it is not keyed.
     #[inline]
     pub(crate) fn of_payload(&self, payload: &[u8]) -> u32 {
         let mut crc = self.salted.clone();
@@ -179,7 +182,7 @@ pub const fn frame_len(len: usize) -> usize {
 }
 
 impl FrameHeader {
-    /// A header of which the place is not known yet.
+    /// A header whose place is not known yet.
     pub fn new(kind: FrameKind, run_no: RunNo, at: Timestamp) -> Self {
         Self {
             kind,
@@ -198,7 +201,7 @@ impl FrameHeader {
         }
     }
 
-    /// Takes the lengths and the checksum of a payload: the record kind, and what follows it.
+    /// Sets the lengths and the checksum of a payload, which is the record kind and then the body.
     pub fn set_payload(&mut self, name: &[u8], body: &[u8]) {
         let mut crc = crc32fast::Hasher::new();
         if !name.is_empty() {
@@ -265,7 +268,7 @@ impl FrameHeader {
         if header.position != expected {
             return Err(Damage::Misplaced);
         }
-        // All of them at once: an end is a power of two.
+        // All at once: the limit is a power of two.
         at_most(header.lsn.0 | header.run_no.0 | header.seq.0, NUMBERS_END - 1)?;
         check_flags(header.flags, KNOWN_FLAGS)?;
         at_most(header.name_len, u64::from(header.payload_len).min(MAX_KIND_LEN as u64))?;
@@ -277,7 +280,8 @@ impl FrameHeader {
         frame_len(self.payload_len as usize)
     }
 
-    /// Compares the payload with its checksum, and the zeros behind it; any segment's check does.
+    /// Compares the payload with its checksum and checks the zero padding. It does not depend on
+    /// the segment.
     #[inline]
     pub fn check_payload(&self, check: &FrameCheck, payload_and_padding: &[u8]) -> Decoded<()> {
         let (payload, padding) = payload_and_padding
@@ -288,8 +292,8 @@ impl FrameHeader {
     }
 }
 
-/// Whether a header at `bytes` claims to be at this position: a cheap test for the search of the
-/// next frame behind damage.
+/// Whether a header at `bytes` has this position: a cheap test for the search for the next frame
+/// behind damage.
 pub fn claims_position(bytes: &[u8], position: LogPosition) -> bool {
     bytes.get(16..24) == Some(&position.to_u64().to_le_bytes())
 }
@@ -311,18 +315,18 @@ pub fn decode_ids(payload: &[u8]) -> Decoded<(AgentId, RunId, &[u8])> {
     Ok((agent, reader.id(run_len, RunId::new)?, reader.rest()))
 }
 
-/// What a large record says of its chunks. They are a row: CHUNK frames of the run, numbered from
-/// 0, without another record's chunks in between.
+/// The chunk row of a large record: CHUNK frames of the run, numbered from 0, without chunks of
+/// another record in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunks {
-    /// The order of the first chunk, which all others have as their sequence.
+    /// The order of the first chunk; all other chunks have it as their sequence.
     pub first: Lsn,
-    /// How many they are.
+    /// The number of chunks.
     pub count: u32,
 }
 
 impl Chunks {
-    /// What stands behind the kind of the record.
+    /// The bytes behind the kind of the record.
     pub fn encode(self) -> [u8; CHUNKS_LEN] {
         let mut out = [0; CHUNKS_LEN];
         out[..8].copy_from_slice(&self.first.0.to_le_bytes());
@@ -330,7 +334,7 @@ impl Chunks {
         out
     }
 
-    /// Reads what stands behind the kind of the record.
+    /// Reads the bytes behind the kind of the record.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
         let chunks = Self { first: Lsn(reader.u64()?), count: reader.u32()? };

@@ -1,4 +1,4 @@
-//! What a segment is made of: frames, and what is in them.
+//! The frames of a segment, and their payloads.
 
 pub mod block;
 pub mod compression;

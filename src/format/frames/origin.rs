@@ -1,20 +1,20 @@
-//! The payload of ORIGIN: what the frames of a compaction output were copied from. Only salvage
-//! reads it, to tell which outputs count (sections 11 and 20 of FORMAT.md).
+//! The payload of ORIGIN: the segments that a compaction output was copied from. Only salvage reads
+//! it, to decide which outputs count (sections 11 and 20 of FORMAT.md).
 
 use crate::error::Damage;
 use crate::format::codec::{Decoded, Reader, Writer, len_u32};
 use crate::types::SegmentId;
 
-/// What a compaction output came from.
+/// Where the frames of a compaction output came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The first output of the group.
     pub group: SegmentId,
     /// The place of this output in the group, from 0.
     pub ordinal: u16,
-    /// It is the last one.
+    /// Whether it is the last output of the group.
     pub last: bool,
-    /// The segments that the group replaces, ascending; the same in each output of it.
+    /// The segments that the group replaces, ascending; each output of the group lists the same.
     pub victims: Vec<SegmentId>,
 }
 

@@ -1,7 +1,8 @@
-//! A record's frame at a glance: checked whole where it lies, without taking its header apart.
+//! The fast check of a record's frame: it checks the whole frame in place, without decoding its
+//! header field by field.
 //!
-//! A trace spends most of its time here. The answer is yes or no. What exactly is wrong, or
-//! different, [`FrameHeader::decode_with`] says, which checks the same.
+//! A trace spends most of its time here. The answer is yes or no. [`FrameHeader::decode_with`]
+//! checks the same and says what is wrong.
 
 use crate::format::frames::frame::{
     FLAG_BATCH, FLAG_LATE, FLAG_PLAIN, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, FrameHeader,
@@ -11,8 +12,8 @@ use crate::format::layout::NUMBERS_END;
 use crate::types::{ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunNo, Seq, Timestamp};
 
 impl FrameCheck {
-    /// The record at `offset` of the bytes of the segment, if there is one that is whole and in
-    /// one frame; and its kind and payload.
+    /// The record at `offset` of the segment's bytes with its kind and payload, if it is intact and
+    /// in one frame.
     #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
     #[inline(always)]
     pub fn record<'s>(&self, segment: &'s [u8], offset: u32) -> Option<(FrameHeader, &'s [u8])> {
@@ -37,7 +38,7 @@ impl FrameCheck {
         let end = FRAME_HEADER_LEN + len as usize;
         let frame = bytes.get(..end.next_multiple_of(FRAME_ALIGN))?;
         let payload = frame.get(FRAME_HEADER_LEN..end)?;
-        // The padding is the end of the last word of the frame. It is cut out by halves, since a
+        // The padding is the end of the frame's last word. Two half shifts remove the rest, since a
         // word cannot be shifted by all of its 64 bits.
         let half = (frame.len() - end) * 4;
         let padding = u64::from_le_bytes(*frame.last_chunk()?) >> (32 - half) >> (32 - half);

@@ -1,4 +1,4 @@
-//! The state that the manifest describes: who owns each extent, and where its areas are.
+//! The state that the manifest describes: the owner of each extent, and the manifest areas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use crate::format::map::manifest::{AREA_HEADER_LEN, Change, MAX_AREA_LEN, RECORD
 use crate::format::segments::segment::Purpose;
 use crate::types::{ExtentNo, SegmentId};
 
-/// Who owns an extent.
+/// The owner of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// A segment of the log; sealed or not.
+    /// A segment of the log, sealed or not.
     Log {
         /// The segment's number.
         segment: SegmentId,
@@ -23,7 +23,7 @@ pub enum Use {
         /// Its end and directory, once sealed.
         sealed: Option<SealedAt>,
     },
-    /// A segment that does not count any more, but may still be read.
+    /// A segment that is no longer used, but may still be read.
     Retired {
         /// The segment's number.
         segment: SegmentId,
@@ -52,7 +52,7 @@ impl Use {
     }
 }
 
-/// A place for a snapshot and the changes behind it.
+/// A manifest area: the place of a snapshot and the changes behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Area {
     /// Where it starts in the file.
@@ -68,12 +68,12 @@ impl Area {
         Self { offset: MANIFEST_AT + MANIFEST_AREA_LEN, len: MANIFEST_AREA_LEN },
     ];
 
-    /// How many records it holds.
+    /// How many manifest records fit.
     pub fn capacity(self) -> u64 {
         self.len.saturating_sub(AREA_HEADER_LEN as u64) / RECORD_LEN as u64
     }
 
-    /// The extents that it lies in; none in front of them.
+    /// The extents that it occupies; none if it is in front of the extents.
     pub fn extents(self, size: ExtentSize) -> impl Iterator<Item = ExtentNo> {
         let behind = self.offset.checked_sub(EXTENTS_AT);
         let first = behind.map_or(0, |behind| behind / size.bytes());
@@ -83,8 +83,8 @@ impl Area {
     }
 }
 
-/// The state that the manifest describes. An extent that is not listed is free (I1: each extent
-/// has exactly one owner, by construction).
+/// The state that the manifest describes. An extent that is not listed is free. The map gives each
+/// extent exactly one owner (I1).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extents {
     /// All extents that have an owner.
@@ -94,7 +94,7 @@ pub struct Extents {
 }
 
 impl Extents {
-    /// Applies one change. A change that does not fit the state is damage.
+    /// Applies one change. A change that contradicts the state is damage.
     pub fn apply(&mut self, change: Change) -> Decoded<()> {
         let fits = match change {
             Change::Reserve { extent, segment, salt, purpose } => {
@@ -127,7 +127,7 @@ impl Extents {
         if fits { Ok(()) } else { Err(Damage::Mismatch) }
     }
 
-    /// Gives an extent an owner; answers whether it had none.
+    /// Gives an extent an owner; returns whether it had none.
     fn claim(&mut self, extent: ExtentNo, used: Use) -> bool {
         self.uses.insert(extent, used).is_none()
     }
@@ -156,8 +156,8 @@ impl Extents {
         changes
     }
 
-    /// The manifest areas in extents: each in a row of META extents of its own, which all say how
-    /// long it is.
+    /// The manifest areas in extents. Each occupies a row of META extents of its own, which all
+    /// state the area's length.
     pub fn areas(&self, size: ExtentSize) -> Decoded<Vec<Area>> {
         let mut metas = self.uses.iter().filter_map(|(&extent, used)| match *used {
             Use::Meta { area_len } => Some((extent, area_len)),
@@ -177,8 +177,8 @@ impl Extents {
         Ok(areas)
     }
 
-    /// Whether each segment is in one extent only, and no segment of the log is sealed behind one
-    /// that is not.
+    /// Whether each segment is in one extent only, and no sealed segment of the log is behind an
+    /// unsealed one.
     pub(crate) fn is_consistent(&self) -> bool {
         let is_open = |used: &Use| match *used {
             Use::Log { segment, purpose: Purpose::Log, sealed, .. } => {
@@ -192,7 +192,7 @@ impl Extents {
             && log.values().is_sorted()
     }
 
-    /// The extents of the index in order, if there is no gap.
+    /// The extents of the index in order, unless there is a gap.
     pub fn index_map(&self) -> Option<Vec<ExtentNo>> {
         let slot = |(&extent, used): (&ExtentNo, &Use)| match *used {
             Use::Index { slot } => Some((slot, extent)),
@@ -204,7 +204,7 @@ impl Extents {
         contiguous.then(|| slots.into_iter().map(|(_, extent)| extent).collect())
     }
 
-    /// The extents without an owner, the lowest first, without end.
+    /// The extents without an owner, the lowest first; the iterator is endless.
     pub fn free(&self) -> impl Iterator<Item = ExtentNo> + '_ {
         (0..u32::MAX).map(ExtentNo).filter(|extent| !self.uses.contains_key(extent))
     }

@@ -11,8 +11,8 @@ pub const MAGIC: [u8; 16] = *b"\x93RUNLOG1\r\n\x1a\n\0\0\0\0";
 /// The bytes that the header's checksum covers.
 const CHECKED_LEN: usize = 80;
 
-/// Feature bits that this program knows. A reader refuses a file with unknown required bits; it
-/// may read, but not write, a file with unknown optional ones.
+/// The feature bits that this program knows. A reader refuses a file with unknown required bits. It
+/// may read, but not write, a file with unknown optional bits.
 pub const KNOWN_REQUIRED: u64 = 0;
 /// See [`KNOWN_REQUIRED`].
 pub const KNOWN_OPTIONAL: u64 = 0;
@@ -28,7 +28,7 @@ pub struct StaticHeader {
     pub required: u64,
     /// Features that a reader may ignore.
     pub optional: u64,
-    /// The identity of the store; each structure carries it or is keyed by it.
+    /// The identity of the store; each structure contains it or is keyed by it.
     pub uuid: [u8; 16],
     /// The size of the extents.
     pub extent_size: ExtentSize,
@@ -50,7 +50,7 @@ impl StaticHeader {
         }
     }
 
-    /// The page that is written.
+    /// The page's bytes.
     pub fn encode(&self) -> Vec<u8> {
         put_checked(&MAGIC, (CHECKED_LEN, PAGE_LEN), |out| {
             out.u32(self.version)
@@ -64,8 +64,8 @@ impl StaticHeader {
         })
     }
 
-    /// Reads a page. The version is judged before all that it may change, so that a newer file is
-    /// told from a damaged one: [`HeaderFault`] says which.
+    /// Reads a page. It checks the version before everything that a version may change, so that it
+    /// can distinguish a newer file from a damaged one; see [`HeaderFault`].
     pub fn decode(page: &[u8]) -> Result<Self, HeaderFault> {
         let mut reader = open_checked(page, &MAGIC, CHECKED_LEN)?;
         let (version, min_reader) = (reader.u32()?, reader.u32()?);
@@ -98,19 +98,19 @@ impl From<Damage> for HeaderFault {
 /// Why a header cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderFault {
-    /// The magic is not ours.
+    /// The magic is not that of a runlog file.
     Foreign,
-    /// A newer version is needed.
+    /// The file needs a newer version.
     Newer {
         /// The version that is needed.
         min_reader: u32,
     },
-    /// Features are needed that this program does not know.
+    /// The file needs features that this program does not know.
     Features {
         /// The unknown bits.
         unknown: u64,
     },
-    /// The header is ours but damaged.
+    /// It is a runlog header, but damaged.
     Damaged(Damage),
 }
 

@@ -1,7 +1,7 @@
-//! The manifest: who owns each extent, as a snapshot followed by changes.
+//! The manifest: the owner of each extent, as a snapshot followed by changes.
 //!
-//! Section 7 of FORMAT.md has the layout, and says what a hole is. [`Extents`] is the state: the
-//! fold of all records.
+//! Section 7 of FORMAT.md has the layout and defines a hole. [`Extents`] is the state that results
+//! from all records.
 
 use crate::error::Damage;
 use crate::format::codec::{Decoded, Reader, check_crc, check_flags, open_checked, put_checked};
@@ -15,11 +15,11 @@ pub const AREA_HEADER_LEN: usize = 64;
 const AREA_CHECKED_LEN: usize = 60;
 /// The length of one record.
 pub const RECORD_LEN: usize = 40;
-/// What a device writes whole or not at all. Areas start at multiples of it.
+/// Devices write this many bytes whole or not at all. Areas start at multiples of it.
 const SECTOR_LEN: usize = 512;
-/// No area is longer.
+/// The longest area.
 pub const MAX_AREA_LEN: u64 = 1 << 32;
-/// The record closes its batch.
+/// The record is the last of its batch.
 pub const LAST_OF_BATCH: u8 = 1;
 
 /// The start of a manifest area.
@@ -36,7 +36,7 @@ pub struct AreaHeader {
 }
 
 impl AreaHeader {
-    /// The bytes that are written.
+    /// The header's bytes.
     pub fn encode(&self) -> Vec<u8> {
         put_checked(&MAGIC, (AREA_CHECKED_LEN, AREA_HEADER_LEN), |out| {
             out.bytes(&self.uuid).u64(self.generation).u64(self.area_len).u32(self.snapshot);
@@ -60,13 +60,13 @@ impl AreaHeader {
 /// Where a sealed segment ends, and where its directory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealedAt {
-    /// The log of the segment ends here; nothing behind it is read but the SEAL frame.
+    /// The log of the segment ends here; behind it only the SEAL frame is read.
     pub end: u32,
     /// The offset of the SEAL frame, whose payload is the directory.
     pub seal: u32,
     /// The checksum of the directory.
     pub digest: u32,
-    /// The directory lists evictions, so that opening reads it for them.
+    /// Whether the directory lists evictions, so that opening must read it.
     pub has_evictions: bool,
 }
 
@@ -81,11 +81,11 @@ pub enum Change {
         segment: SegmentId,
         /// The segment's salt.
         salt: u64,
-        /// What the segment is for.
+        /// The purpose of the segment.
         purpose: Purpose,
     },
-    /// The segment in the extent is sealed, and known to be durable. An output of a compaction
-    /// counts from here on; the batch that says so retires what it replaces.
+    /// The segment in the extent is sealed and durable. A compaction output counts from this change
+    /// on; the same batch retires the segments that it replaces.
     Seal {
         /// The extent.
         extent: ExtentNo,
@@ -94,24 +94,24 @@ pub enum Change {
         /// Its end and directory.
         at: SealedAt,
     },
-    /// The segment in the extent does not count any more.
+    /// The segment in the extent is no longer used.
     Retire {
         /// The extent.
         extent: ExtentNo,
     },
-    /// The extent has no owner.
+    /// The extent becomes free.
     Free {
         /// The extent.
         extent: ExtentNo,
     },
-    /// The extent is piece `slot` of the index.
+    /// The extent becomes piece `slot` of the index.
     Map {
         /// The extent.
         extent: ExtentNo,
         /// Its place in the index.
         slot: u32,
     },
-    /// The index is this long.
+    /// The index has this length.
     IndexLen {
         /// The length in bytes.
         len: u64,
@@ -134,7 +134,7 @@ const INDEX_LEN: u8 = 6;
 const META: u8 = 7;
 const HAS_EVICTIONS: u8 = 1;
 
-/// Where a record stands: the key of its check.
+/// The place of a record, which keys its check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordKey {
     /// The generation of the area.
@@ -143,7 +143,7 @@ pub struct RecordKey {
     pub index: u64,
 }
 
-/// The bytes of a batch of which the first record has this key.
+/// The bytes of a batch whose first record has this key.
 pub fn encode_batch(changes: &[Change], first: RecordKey) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(changes.len() * RECORD_LEN);
     for (place, change) in (0..).zip(changes) {
@@ -153,19 +153,19 @@ pub fn encode_batch(changes: &[Change], first: RecordKey) -> Vec<u8> {
     bytes
 }
 
-/// A record that checks.
+/// A record that passed its check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// What it says.
+    /// The change that it records.
     pub change: Change,
-    /// How many records of its batch are in front of it.
+    /// How many records of its batch precede it.
     pub place: u32,
-    /// It closes its batch.
+    /// Whether it is the last of its batch.
     pub last: bool,
 }
 
 impl Change {
-    /// The bytes that are written.
+    /// The record's bytes.
     fn encode(&self, key: RecordKey, place: u32, last: bool) -> [u8; RECORD_LEN] {
         let (op, detail, extent, number, wide, [a, b, c]) = match *self {
             Self::Reserve { extent, segment, salt, purpose } => {
@@ -239,33 +239,33 @@ fn record_check(record: &[u8; RECORD_LEN], key: RecordKey) -> u32 {
     crc32fast::hash(&keyed)
 }
 
-/// What was read of an area.
+/// The contents of an area.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AreaContents {
     /// The header.
     pub header: AreaHeader,
-    /// The state after the last whole batch.
+    /// The state after the last complete batch.
     pub extents: Extents,
-    /// How many records are in whole batches.
+    /// How many records are in complete batches.
     pub records: u64,
-    /// The last of these batches; none if that is the snapshot.
+    /// The last of these batches; empty if that is the snapshot.
     pub last_batch: Vec<Change>,
-    /// What follows the last whole batch is damage, not a batch that was being written: a later
-    /// batch follows, or bytes that no torn write leaves.
+    /// Whether damage follows the last complete batch, as opposed to a batch that was being
+    /// written: a later batch follows, or bytes that no torn write leaves.
     pub hole: bool,
 }
 
-/// Reads a whole area: the snapshot, then changes up to the first that does not check.
+/// Reads a whole area: the snapshot, then the changes up to the first that fails its check.
 pub fn read_area(bytes: &[u8], uuid: [u8; 16], generation: u64) -> Decoded<AreaContents> {
     let header = AreaHeader::decode(bytes)?;
     if header.uuid != uuid || header.generation != generation {
         return Err(Damage::Misplaced);
     }
-    // Zeros are no record: most of an area is nothing else.
+    // Most of an area is zeros, which are not records.
     let used = used_len(bytes).saturating_sub(AREA_HEADER_LEN).next_multiple_of(RECORD_LEN);
     let bytes = bytes.get(..AREA_HEADER_LEN + used).unwrap_or(bytes);
     let records = bytes.get(AREA_HEADER_LEN..).unwrap_or_default().chunks_exact(RECORD_LEN);
-    // The records, and the number of the first one of the batch of each.
+    // The records, each with the number of the first record of its batch.
     let mut decoded = (0_usize..).zip(records).map(|(index, record)| {
         let key = RecordKey { generation, index: index as u64 };
         Change::decode(record, key).map(|record| (index.checked_sub(record.place as usize), record))
@@ -276,7 +276,7 @@ pub fn read_area(bytes: &[u8], uuid: [u8; 16], generation: u64) -> Decoded<AreaC
         let (first, record) = match found {
             Ok(found) => found,
             Err(Damage::Checksum { .. }) => break,
-            // What checks and makes no sense was written as it is.
+            // It passed the check and makes no sense, so it was written like that.
             Err(damage) => return Err(damage),
         };
         if first != Some(whole) {
@@ -297,7 +297,7 @@ pub fn read_area(bytes: &[u8], uuid: [u8; 16], generation: u64) -> Decoded<AreaC
     if !extents.is_consistent() {
         return Err(Damage::Mismatch);
     }
-    // Of one batch, and at most one is not synced, a power cut may leave any sectors.
+    // At most one batch is not synced. A power cut may leave any sectors of it.
     let later = decoded.filter_map(Result::ok).any(|(first, _)| first != Some(whole));
     let hole = later || !is_torn(bytes, AREA_HEADER_LEN + good * RECORD_LEN);
     Ok(AreaContents { header, extents, records: whole as u64, last_batch, hole })
@@ -312,9 +312,9 @@ pub fn used_len(bytes: &[u8]) -> usize {
     rest.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Whether a write that was torn may have left the record at this place of its area, which does
-/// not check: a killed process left the first bytes and nothing behind them, or a power cut left
-/// the part in one sector unwritten. What was never written is zero.
+/// Whether a torn write may have left the invalid record at this place of its area. A killed
+/// process leaves the first bytes and zeros behind them. A power cut leaves a part in one sector
+/// unwritten. Bytes that were never written are zero.
 fn is_torn(area: &[u8], at: usize) -> bool {
     let unwritten = |part: &[u8]| part.iter().all(|&byte| byte == 0);
     let (record, behind) =
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(extents.free().next(), Some(ExtentNo(5)));
     }
 
-    /// What is whole of an area, and whether there is a hole, once these of its bytes were changed.
+    /// What can be read of an area and whether there is a hole, after `change` altered its bytes.
     fn changed(batches: &[&[Change]], change: impl FnOnce(&mut [u8])) -> (u64, bool) {
         let mut bytes = area(1, batches);
         change(&mut bytes);
@@ -404,17 +404,17 @@ mod tests {
         let short: [&[Change]; 2] = [&one, &two];
         assert_eq!(changed(&short, |bytes| bytes[record(2)..record(3)].fill(0)), (1, false));
         assert_eq!(changed(&short, |bytes| bytes[record(1) + 9] ^= 1), (1, true));
-        // A batch that was torn between its sectors.
+        // A batch torn between its sectors.
         let (one, two) = (reserves(0..8), reserves(8..16));
         let long: [&[Change]; 2] = [&one, &two];
         assert_eq!(changed(&long, |bytes| bytes[record(8)..SECTOR_LEN].fill(0)), (8, false));
         assert_eq!(changed(&long, |bytes| bytes[SECTOR_LEN..].fill(0)), (8, false));
-        // A record that checks, behind one that does not.
+        // A valid record behind an invalid one.
         let each: Vec<_> = (0..24).map(|number| reserves(number..number + 1)).collect();
         let mut batches: Vec<&[Change]> = each.iter().map(Vec::as_slice).collect();
         assert_eq!(changed(&batches[..3], |bytes| bytes[record(1) + 9] ^= 1), (1, true));
-        // A lost sector. Of what is left behind it, all is of one batch, which is not the one that
-        // was lost first.
+        // A lost sector. Everything behind it belongs to one batch, which is not the batch that
+        // lost its start.
         let last = reserves(24..30);
         batches.push(&last);
         assert!(changed(&batches, |bytes| bytes[SECTOR_LEN..2 * SECTOR_LEN].fill(0)).1);
@@ -426,7 +426,7 @@ mod tests {
         assert!(read(&area(1, &[&both, &[seal(0, 1)]])).is_ok());
         assert!(read(&area(1, &[&both, &[seal(1, 2)]])).is_err());
         assert!(read(&area(1, &[&both, &[seal(0, 1)], &[seal(1, 2)]])).is_ok());
-        // The numbers of outputs say nothing.
+        // The numbers of outputs do not matter.
         let (extent, segment) = (ExtentNo(1), SegmentId(2));
         let output = Change::Reserve { extent, segment, salt: 8, purpose: Purpose::Output };
         assert!(read(&area(1, &[&[both[0], output], &[seal(1, 2)]])).is_ok());

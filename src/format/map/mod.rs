@@ -1,4 +1,4 @@
-//! What stands in front of the extents, and who owns each of these.
+//! The structures in front of the extents, and the owner of each extent.
 
 pub mod extents;
 pub mod header;

@@ -1,5 +1,5 @@
-//! The owner page: who holds the writer lock. For people only, the lock itself decides; a page
-//! that does not check is treated as absent.
+//! The owner page: which process holds the writer lock. It is for people only, since the lock
+//! itself decides. A page that fails its check is treated as absent.
 
 use crate::error::Owner;
 use crate::format::codec::{Decoded, at_most, open_checked, put_checked};
@@ -10,7 +10,7 @@ const MAGIC: [u8; 8] = *b"RLOGOWN1";
 const MAX_HOST_LEN: usize = 255;
 const CHECKED_LEN: usize = 8 + 4 + 2 + 2 + 8 + 256;
 
-/// The page that is written. A longer host name is cut at a character's end.
+/// The page's bytes. A longer host name is cut at a character boundary.
 pub fn encode(owner: &Owner) -> Vec<u8> {
     let mut cut = owner.host.len().min(MAX_HOST_LEN);
     while !owner.host.is_char_boundary(cut) {

@@ -1,21 +1,24 @@
-//! A superblock slot: where the manifest is, how far the log was known to be durable. O9 says how
-//! the two slots are written, so that either of them may be lost.
+//! A superblock slot: where the manifest is, and how far the log was durable. O9 defines how the
+//! two slots are written, so that either of them may be lost.
 
 use crate::format::codec::{Decoded, open_checked, put_checked};
 use crate::format::layout::{ExtentSize, PAGE_LEN, check_numbers};
 use crate::types::{Epoch, LogPosition, Lsn, RunNo, SegmentId};
 
 const MAGIC: [u8; 8] = *b"RLOGSUP1";
-const CHECKED_LEN: usize = 176;
+/// The bytes that the check covers; it stands behind them.
+pub const CHECKED_LEN: usize = 176;
 
-/// The store was closed in order: no segment has frames that were not synced.
+/// The store was closed properly: no segment has unsynced frames.
 pub const FLAG_CLEAN: u32 = 1;
-/// The index was about to be opened. Found set after a crash, the index is dropped and rebuilt,
-/// since opening it may have been what killed the process.
+/// The index was about to be opened. If this is set after a crash, the index is dropped and
+/// rebuilt, since opening it may have killed the process.
 pub const FLAG_INDEX_OPENING: u32 = 1 << 1;
-/// The manifest was put together from the segments, and not all of them are sealed in it yet: what
-/// is not sealed may be older than outputs of compactions.
+/// The manifest was reconstructed from the segments, and it does not list all of them as sealed
+/// yet: unsealed ones may be older than compaction outputs.
 pub const FLAG_SALVAGED: u32 = 1 << 2;
+/// The file is a copy that a backup made, and no process has opened it for writing since.
+pub const FLAG_COPY: u32 = 1 << 3;
 
 /// Where the current manifest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,7 +29,8 @@ pub struct ManifestAt {
     pub len: u64,
     /// The generation of its snapshot.
     pub generation: u64,
-    /// How many records were durable when the superblock was written; fewer valid ones are damage.
+    /// How many manifest records were durable when the superblock was written. If fewer are valid,
+    /// that is damage.
     pub records: u64,
 }
 
@@ -35,7 +39,7 @@ pub struct ManifestAt {
 pub struct Superblock {
     /// The store it belongs to.
     pub uuid: [u8; 16],
-    /// The size of the extents, as in the static header, which it backs up.
+    /// The size of the extents; a backup of the value in the static header.
     pub extent_size: ExtentSize,
     /// Counts the superblocks of the store; the slot is the epoch modulo 2.
     pub epoch: Epoch,
@@ -47,9 +51,9 @@ pub struct Superblock {
     pub next_segment: SegmentId,
     /// No run got this number or a larger one.
     pub next_run_no: RunNo,
-    /// No frame got this order or a larger one, if the store was closed in order.
+    /// If the store was closed properly, no frame got this order or a larger one.
     pub next_lsn: Lsn,
-    /// The boot of the machine in which the slot was written; zero if unknown.
+    /// The boot id of the machine when the slot was written; zero if unknown.
     pub boot_id: [u8; 16],
     /// See the `FLAG_` constants.
     pub flags: u32,
@@ -77,8 +81,8 @@ impl Superblock {
         })
     }
 
-    /// Whether it was written after the other one. Epochs may wrap around: only two of them, next
-    /// to one another, are ever compared.
+    /// Whether this slot was written after the other one. Epochs may wrap around: the two that are
+    /// compared are always consecutive.
     pub fn is_newer_than(&self, other: &Self) -> bool {
         (1..1 << 63).contains(&self.epoch.0.wrapping_sub(other.epoch.0))
     }

@@ -1,8 +1,8 @@
 //! The directory of a sealed segment: which runs have frames in it, and where.
 //!
-//! It is the payload of the SEAL frame, in a fixed layout that is searched in place. Together the
-//! directories of all segments hold everything the index holds, so that the index can be dropped
-//! and rebuilt from them at any time.
+//! It is the payload of the SEAL frame, in a fixed layout that can be searched in place. The
+//! directories of all segments together contain everything that the index contains, so the index
+//! can be dropped and rebuilt from them at any time.
 //!
 //! The layout is in section 15 of FORMAT.md.
 
@@ -27,11 +27,11 @@ pub const HASH_LEN: usize = 8;
 pub(crate) const EVICTION_LEN: usize = 16;
 pub(crate) const OFFSET_LEN: usize = 4;
 
-/// The most a run that is new to the segment adds to its directory.
+/// The most bytes that a run's first frame in the segment adds to its directory.
 pub const MAX_RUN_ENTRY_COST: usize = RUN_ENTRY_LEN + HASH_LEN + 2 * MAX_ID_LEN;
-/// What a further record of a run, or a chunk of one, adds.
+/// The bytes that each further record or chunk of a run adds.
 pub const RECORD_COST: usize = OFFSET_LEN;
-/// What an eviction adds.
+/// The bytes that an eviction adds.
 pub const EVICTION_COST: usize = EVICTION_LEN;
 
 /// The eviction has a receipt.
@@ -44,7 +44,7 @@ pub struct EvictionAt {
     pub run_no: RunNo,
     /// The offset of the EVICT frame.
     pub offset: u32,
-    /// The frame has a receipt for it.
+    /// Whether the frame has a receipt for it.
     pub with_receipt: bool,
 }
 
@@ -60,8 +60,8 @@ pub fn hash_id(run: &str) -> u32 {
     crc32fast::hash(run.as_bytes())
 }
 
-/// The view of an encoded directory. Its checksum was verified before; each access is
-/// bounds-checked all the same.
+/// A view of an encoded directory. Its checksum was verified before; each access is bounds-checked
+/// nevertheless.
 #[derive(Debug, Clone, Copy)]
 pub struct Directory<'a> {
     bytes: &'a [u8],
@@ -113,8 +113,8 @@ impl<'a> Directory<'a> {
         })
     }
 
-    /// Checks all parts: a directory that is not valid as a whole is rebuilt, since lists of many
-    /// runs would end at the first entry that is not.
+    /// Checks all parts. A directory with any invalid part must be rebuilt, since a list of many
+    /// runs would otherwise end at the first invalid entry.
     pub fn check(&self) -> Decoded<()> {
         let (mut last_run, mut last_hash) = (None, None);
         for slot in 0..self.runs {
@@ -167,7 +167,7 @@ impl<'a> Directory<'a> {
         self.last_lsn
     }
 
-    /// The number that the next new run was to get when the segment was sealed.
+    /// The number that the next new run would get when the segment was sealed.
     pub fn next_run_no(&self) -> RunNo {
         self.next_run_no
     }
@@ -182,20 +182,20 @@ impl<'a> Directory<'a> {
         self.field(slot, 88)?.u64()
     }
 
-    /// Whether what is in `slot` is a version of a document.
+    /// Whether `slot` holds a version of a document.
     pub fn is_document(&self, slot: u32) -> Decoded<bool> {
         Ok(self.flags(slot)? & DOCUMENT != 0)
     }
 
-    /// The bytes of the frames of the run in `slot` if it has records here that may yet be
-    /// compressed; zero for versions of documents, which never are.
+    /// The bytes of the frames of the run in `slot` if it has records here that can still be
+    /// compressed, else zero. Versions of documents are never compressed.
     pub fn loose(&self, slot: u32) -> Decoded<u64> {
         let has_records = self.field(slot, 24)?.u32()? > 0;
         let settled = self.flags(slot)? & (DOCUMENT | COLD) != 0;
         if has_records && !settled { self.stored(slot) } else { Ok(0) }
     }
 
-    /// What the directory says of the run in `slot`.
+    /// The entry of the run in `slot`.
     pub fn run(&self, slot: u32) -> Decoded<RunEntry> {
         self.check_entry(slot)?;
         let mut reader = self.field(slot, 0)?;
@@ -301,8 +301,8 @@ impl<'a> Directory<'a> {
         Ok((reader.u32()?, Lsn(reader.u64()?)))
     }
 
-    /// Where in the directory's bytes the record offsets of the run in `slot` are, and how many it
-    /// has. The offsets of its chunks follow them; all of them lie within the directory.
+    /// The start of the list of record offsets of the run in `slot`, in the directory's bytes, and
+    /// its length. The chunk offsets follow it. All of them lie within the directory.
     pub fn record_list(&self, slot: u32) -> Decoded<(u32, u32)> {
         let mut reader = self.field(slot, 24)?;
         let (records, first) = (reader.u32()?, reader.u32()?);
@@ -313,16 +313,16 @@ impl<'a> Directory<'a> {
         Ok((u32::try_from(start).map_err(|_| Damage::Truncated)?, records))
     }
 
-    /// The sequence of the first record of the run in `slot`, if it has records here, and one above
-    /// that of the last.
+    /// The sequence of the first record of the run in `slot`, if it has records here, and the
+    /// sequence of the last one plus one.
     pub fn sequences(&self, slot: u32) -> Decoded<(Option<Seq>, Seq)> {
         let mut reader = self.field(slot, 8)?;
         let (first, next) = (Seq(reader.u64()?), Seq(reader.u64()?));
         Ok(((self.flags(slot)? & RECORDS != 0).then_some(first), next))
     }
 
-    /// The offset of record `index` of the run in `slot`; records count from 0 in this segment, and
-    /// chunks go on behind them.
+    /// The offset of record `index` of the run in `slot`. Records count from 0 in this segment; the
+    /// chunks have the indexes behind the last record.
     pub fn record_offset(&self, slot: u32, index: u32) -> Decoded<u32> {
         let (start, records) = self.record_list(slot)?;
         let listed = records.saturating_add(self.chunks(slot)?.0);
@@ -357,7 +357,7 @@ pub fn offset_in_list(directory: &[u8], start: u32, index: u32) -> Decoded<u32> 
     u32_at(directory, start as usize + index as usize * OFFSET_LEN)
 }
 
-/// Where the part behind `count` items of `size` bytes at `at` starts.
+/// The end of `count` items of `size` bytes that start at `at`.
 fn part(at: usize, count: u32, size: usize) -> Decoded<usize> {
     (count as usize).checked_mul(size).and_then(|len| at.checked_add(len)).ok_or(Damage::Truncated)
 }

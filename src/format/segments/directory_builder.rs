@@ -1,5 +1,5 @@
-//! Making a directory: entries are collected while frames are appended or scanned, and encoded when
-//! the segment is sealed. The layout is that of [`directory`](super::directory).
+//! Builds a directory: entries are collected while frames are appended or scanned, and encoded when
+//! the segment is sealed. [`directory`](super::directory) has the layout.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::format::segments::directory::{
 use crate::format::segments::run_map::RunMap;
 use crate::types::{AgentId, Lsn, RunId, RunNo};
 
-/// Collects what a segment's directory will say.
+/// Collects the contents of a segment's directory.
 #[derive(Debug, Default, Clone)]
 pub struct DirectoryBuilder {
     runs: Vec<BuiltRun>,
@@ -23,10 +23,10 @@ pub struct DirectoryBuilder {
     last_lsn: Lsn,
 }
 
-/// One run of a directory in the making.
+/// One run of a directory that is being built.
 #[derive(Debug, Clone)]
 pub struct BuiltRun {
-    /// What the directory will say.
+    /// The entry of the run in the directory.
     pub entry: RunEntry,
     /// The offsets of the run's records, ascending.
     pub offsets: Vec<u32>,
@@ -35,7 +35,7 @@ pub struct BuiltRun {
 }
 
 impl DirectoryBuilder {
-    /// How many bytes the encoded directory has as of now.
+    /// The length of the directory if it were encoded now.
     pub fn encoded_len(&self) -> usize {
         DIRECTORY_HEADER_LEN
             + self.runs.len() * (RUN_ENTRY_LEN + HASH_LEN)
@@ -97,13 +97,13 @@ impl DirectoryBuilder {
         }
     }
 
-    /// Where the entry of a run is, for [`DirectoryBuilder::push_record_at`].
+    /// The slot of a run's entry, for [`DirectoryBuilder::push_record_at`].
     #[inline]
     pub fn slot(&self, run_no: RunNo) -> Option<usize> {
         self.by_no.get(&run_no).copied()
     }
 
-    /// Adds the offset of a record of the run in `slot`; its entry.
+    /// Adds the offset of a record of the run in `slot` and returns the run's entry.
     #[inline]
     pub fn push_record_at(&mut self, slot: usize, offset: u32) -> Option<&mut RunEntry> {
         let built = self.runs.get_mut(slot)?;
@@ -117,14 +117,19 @@ impl DirectoryBuilder {
         self.evictions.insert(eviction.run_no, eviction);
     }
 
-    /// Takes note of the order of a frame.
+    /// The largest order that was noted.
+    pub fn last_lsn(&self) -> Lsn {
+        self.last_lsn
+    }
+
+    /// Includes the order of a frame in the directory's range of orders.
     pub fn note_lsn(&mut self, lsn: Lsn) {
         self.first_lsn = Some(self.first_lsn.map_or(lsn, |first| first.min(lsn)));
         self.last_lsn = self.last_lsn.max(lsn);
     }
 
-    /// The directory's bytes. `next_run_no` is stored so that numbers are not reused even if every
-    /// other trace of them is gone.
+    /// The directory's bytes. They include `next_run_no`, so that run numbers are not reused even
+    /// if every other trace of them is lost.
     pub fn encode(&self, next_run_no: RunNo) -> Vec<u8> {
         let mut order: Vec<&BuiltRun> = self.runs.iter().collect();
         order.sort_by_key(|built| built.entry.run_no);

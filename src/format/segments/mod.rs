@@ -1,7 +1,8 @@
-//! What fills an extent of the log: its header, and the directory of its runs.
+//! The parts of a log extent: its header, and the directory of its runs.
 
 pub mod directory;
 pub mod directory_builder;
+pub(crate) mod lost_key;
 pub(crate) mod run_entry;
 pub(crate) mod run_map;
 pub mod segment;

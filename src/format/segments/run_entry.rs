@@ -1,6 +1,6 @@
-//! What one segment says of one run: the unit of a directory, and of the fold to rows.
+//! What one segment says about one run: the unit of a directory, and of the fold into rows.
 //!
-//! The layout is a part of that of the [`directory`](super::directory).
+//! The layout is a part of the [`directory`](super::directory)'s.
 
 use crate::format::codec::Writer;
 use crate::types::{AgentId, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp};
@@ -9,12 +9,12 @@ pub(crate) const CREATED: u16 = 1;
 pub(crate) const STARTED: u16 = 1 << 1;
 pub(crate) const ENDED: u16 = 1 << 2;
 pub(crate) const RECORDS: u16 = 1 << 3;
-/// There is a HOLD frame; with [`HELD`] the latest one holds, without it that one releases.
+/// There is a HOLD frame. The latest one holds the run if [`HELD`] is set, else it releases it.
 pub(crate) const HOLD: u16 = 1 << 4;
 pub(crate) const HELD: u16 = 1 << 5;
-/// It is no run but a version of a document.
+/// The entry is a version of a document, not a run.
 pub(crate) const DOCUMENT: u16 = 1 << 6;
-/// Everything of the run here was compressed, or found not to be worth it.
+/// Everything of the run here was compressed, or compression was found not worthwhile.
 pub(crate) const COLD: u16 = 1 << 7;
 pub(crate) const KNOWN_FLAGS: u16 =
     CREATED | STARTED | ENDED | RECORDS | HOLD | HELD | DOCUMENT | COLD;
@@ -28,7 +28,7 @@ pub struct StartAt {
     pub at: Timestamp,
 }
 
-/// Where an END is, and what it says.
+/// Where an END is, and its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EndAt {
     /// The offset of the END frame in its segment.
@@ -41,18 +41,18 @@ pub struct EndAt {
     pub lsn: Lsn,
 }
 
-/// Where the latest HOLD of a run in a segment is, and what it says.
+/// Where the latest HOLD of a run in a segment is, and its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HoldAt {
     /// The offset of the HOLD frame in its segment.
     pub offset: u32,
     /// Its order; of several HOLDs of a run the latest wins.
     pub lsn: Lsn,
-    /// It holds the run; else it releases it.
+    /// Whether it holds the run or releases it.
     pub held: bool,
 }
 
-/// What one segment says of one run.
+/// What one segment says about one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunEntry {
     /// The number of the run.
@@ -61,12 +61,13 @@ pub struct RunEntry {
     pub agent: AgentId,
     /// The run's id.
     pub run: RunId,
-    /// It is no run but a version of a document: the agent's id is the namespace, the run's id the
-    /// key.
+    /// Whether it is a version of a document, not a run. Then the agent's id is the namespace and
+    /// the run's id the key.
     pub document: bool,
-    /// There are records or chunks here, all of them compressed or found not to be worth it.
+    /// Whether there are records or chunks here, and all of them are compressed or were found not
+    /// worth it.
     pub cold: bool,
-    /// When the run came into being, if its first frame is in this segment.
+    /// When the run was created, if its first frame is in this segment.
     pub created_at: Option<Timestamp>,
     /// The explicit START, if it is in this segment.
     pub start: Option<StartAt>,
@@ -76,13 +77,13 @@ pub struct RunEntry {
     pub hold: Option<HoldAt>,
     /// The sequence of the first record here, if there is one.
     pub first_seq: Option<Seq>,
-    /// One above the sequence of the last record here.
+    /// The sequence of the last record here plus one.
     pub next_seq: Seq,
     /// How many records are here.
     pub records: u32,
     /// How many chunks of large records are here.
     pub chunks: u32,
-    /// How many of them came after the end of the run.
+    /// How many of the records here were appended after the end of the run.
     pub late: u32,
     /// The payload bytes of the records here.
     pub bytes: u64,
@@ -90,8 +91,8 @@ pub struct RunEntry {
     pub stored: u64,
     /// The latest timestamp of a frame of the run here.
     pub last_at: Timestamp,
-    /// The smallest order of a record or chunk of the run here; the largest number if there is
-    /// none. No segment has some between those of another: so segments of a run have an order.
+    /// The smallest order of a record or chunk of the run here, or the largest number if there is
+    /// neither. The ranges of segments do not overlap, so this orders the segments of a run.
     pub first_lsn: Lsn,
 }
 

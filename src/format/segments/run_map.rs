@@ -1,8 +1,8 @@
-//! Maps by run number, which each append asks several times.
+//! Maps by run number, which each append looks up several times.
 //!
-//! Run numbers are given out one after the other, so the hash need not be strong; but a file from
-//! elsewhere can hold any numbers, so each map mixes in a random key of its own: nothing in a file
-//! makes numbers collide.
+//! Run numbers are assigned one after the other, so a cheap hash suffices. But a file from
+//! elsewhere can hold any numbers, so each map mixes in its own random key: no file can make
+//! numbers collide.
 
 use core::hash::{BuildHasher, Hasher};
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use crate::types::RunNo;
 /// A map by run number.
 pub(crate) type RunMap<V> = HashMap<RunNo, V, RunHash>;
 
-/// Hashes run numbers; the state begins as the key of a map.
+/// Hashes run numbers; the initial state is the key of the map.
 #[derive(Debug, Clone)]
 pub(crate) struct RunHash {
     state: u64,
@@ -34,7 +34,8 @@ impl BuildHasher for RunHash {
 }
 
 impl Hasher for RunHash {
-    /// Two rounds of multiplying and shifting: each bit of the number reaches each of the hash.
+    /// Two rounds of multiplication and shift, so that each bit of the number affects each bit of
+    /// the hash.
     fn write_u64(&mut self, number: u64) {
         let mut mixed = (self.state ^ number).wrapping_mul(0xff51_afd7_ed55_8ccd);
         mixed ^= mixed >> 32;
@@ -66,7 +67,7 @@ mod tests {
             let hashes: Vec<u64> = (0..1024).map(|no| hash.hash_one(RunNo(no << step))).collect();
             let low: BTreeSet<u64> = hashes.iter().map(|hash| hash & 0x3ff).collect();
             let high: BTreeSet<u64> = hashes.iter().map(|hash| hash >> 54).collect();
-            // Of 1024 places about 647 are hit by 1024 numbers that are thrown at random.
+            // 1024 random numbers fill about 647 of 1024 slots.
             assert!(low.len() > 500 && high.len() > 500, "{step}: {} {}", low.len(), high.len());
         }
     }

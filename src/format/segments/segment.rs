@@ -12,10 +12,10 @@ const CHECKED_LEN: usize = 60;
 /// The length of a segment header; the first frame follows it.
 pub const SEGMENT_HEADER_LEN: u32 = 64;
 
-/// The largest number of a segment: the one behind it is still a number.
+/// The largest segment number; one more still fits the type.
 pub const LAST_SEGMENT: SegmentId = SegmentId(u32::MAX - 1);
 
-/// Refuses what is no number of a segment.
+/// Refuses a value that is not a segment number.
 pub(crate) fn check_id(id: SegmentId) -> Decoded<()> {
     if (SegmentId(1)..=LAST_SEGMENT).contains(&id) {
         return Ok(());
@@ -27,10 +27,10 @@ pub(crate) fn check_id(id: SegmentId) -> Decoded<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum Purpose {
-    /// It takes part in the order of the log.
+    /// A segment in the order of the log.
     #[default]
     Log = 0,
-    /// Compaction copies frames into it. It counts once the manifest has it as sealed.
+    /// Compaction copies frames into it. It counts once the manifest lists it as sealed.
     Output = 1,
 }
 
@@ -52,16 +52,16 @@ pub struct SegmentHeader {
     pub uuid: [u8; 16],
     /// Its number and salt.
     pub key: SegmentKey,
-    /// What it is for.
+    /// The purpose of the segment.
     pub purpose: Purpose,
-    /// No run had this number or a larger one when the segment was reserved.
+    /// When the segment was reserved, no run had this number or a larger one.
     pub next_run_no: RunNo,
-    /// No frame had this order or a larger one when the segment was reserved.
+    /// When the segment was reserved, no frame had this order or a larger one.
     pub next_lsn: Lsn,
 }
 
 impl SegmentHeader {
-    /// The bytes that are written.
+    /// The header's bytes.
     pub fn encode(&self) -> Vec<u8> {
         put_checked(&MAGIC, (CHECKED_LEN, SEGMENT_HEADER_LEN as usize), |out| {
             out.bytes(&self.uuid)

@@ -9,9 +9,9 @@
 use super::log::{AGENTS, CACHE, IDENTITY, Log, Model, RUNS, Random, Shape, SharedBytes};
 use crate::format::segments::segment::Purpose;
 use crate::index::{
-    Catalog, IndexError, IndexSnapshot, IndexStore, RunFilter, RunRow, SegmentChange, check,
+    Catalog, IndexError, IndexSnapshot, IndexStore, RunList, RunRow, SegmentChange, Statuses, check,
 };
-use crate::types::RunRef;
+use crate::types::{RunRef, RunStatus};
 
 struct Good {
     log: Log,
@@ -110,12 +110,15 @@ impl Tally {
             self.list(good, found, |model| model.spans(*run_no).unwrap());
         }
         let all = usize::MAX;
-        for filter in [RunFilter::All, RunFilter::Agent(AGENTS[1]), RunFilter::Agent(AGENTS[5])] {
-            let found = snapshot.runs_page(filter, None, all);
-            self.list(good, found, |model| model.runs_page(filter, None, all).unwrap());
+        let of_agents = [AGENTS[1], AGENTS[5]].map(RunList::of_agent);
+        let of_status = |status| Statuses::NONE.with(status);
+        let in_progress = RunList { statuses: of_status(RunStatus::InProgress), ..RunList::ALL };
+        let ended = RunList { statuses: of_status(RunStatus::Completed), ..of_agents[0] };
+        let held = RunList { held: Some(true), ..RunList::ALL };
+        for list in of_agents.into_iter().chain([RunList::ALL, in_progress, ended, held]) {
+            let found = snapshot.runs_page(&list, all);
+            self.list(good, found, |model| model.runs_page(&list, all).unwrap());
         }
-        let found = snapshot.in_progress_page(None, all);
-        self.list(good, found, |model| model.in_progress_page(None, all).unwrap());
         let found = snapshot.agents_page(None, all);
         self.list(good, found, |model| model.agents_page(None, all).unwrap());
         if let Some(count) = self.answer(snapshot.count_runs()) {

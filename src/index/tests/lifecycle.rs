@@ -8,13 +8,13 @@ use crate::error::Damage;
 use crate::format::segments::segment::Purpose;
 use crate::index::check::{Difference, DifferenceKind};
 use crate::index::fence::RedbFailure;
-use crate::index::key::Table;
+use crate::index::key::{State, Table};
 use crate::index::value::{self, SCHEMA_VERSION};
 use crate::index::{
-    Applied, Catalog, IndexError, IndexIdentity, IndexSnapshot, IndexStore, Relocation, RunFilter,
-    SegmentChange, Span, Subject, check, key,
+    Applied, Catalog, IndexError, IndexIdentity, IndexSnapshot, IndexStore, Relocation, RunKey,
+    RunList, SegmentChange, Span, Statuses, Subject, check, key,
 };
-use crate::types::{RunNo, SegmentId};
+use crate::types::{RunNo, RunStatus, SegmentId, Timestamp};
 
 fn built(log: &Log) -> SharedBytes {
     let bytes = SharedBytes::default();
@@ -45,9 +45,19 @@ fn an_index_of_another_store_is_foreign() {
 #[test]
 fn an_index_of_another_version_is_foreign() {
     let bytes = built(&sample());
-    let (uuid, schema) = (IDENTITY.uuid, SCHEMA_VERSION + 1);
-    let meta = value::Meta { uuid, schema, applied: Applied::default(), runs: 0 };
-    put(&bytes, Table::Meta, b"index", Some(&value::meta_value(b"index", &meta)));
+    for schema in [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1] {
+        let (uuid, applied) = (IDENTITY.uuid, Applied::default());
+        let meta = value::Meta { uuid, schema, applied, runs: 0 };
+        put(&bytes, Table::Meta, b"index", Some(&value::meta_value(b"index", &meta)));
+        let opened = IndexStore::open(SharedBytes::new(bytes.copy()), CACHE, IDENTITY);
+        assert_eq!(opened.unwrap_err(), IndexError::Foreign);
+    }
+    // Whatever tables it has.
+    let database = Database::builder().create_with_backend(bytes.clone()).unwrap();
+    let transaction = database.begin_write().unwrap();
+    assert!(transaction.delete_table(Table::ByState.definition()).unwrap());
+    transaction.commit().unwrap();
+    drop(database);
     let opened = IndexStore::open(bytes, CACHE, IDENTITY);
     assert_eq!(opened.unwrap_err(), IndexError::Foreign);
 }
@@ -89,14 +99,14 @@ fn a_snapshot_stays_as_it_was_and_outlives_the_store() {
     let store = IndexStore::create(SharedBytes::default(), CACHE, IDENTITY).unwrap();
     store.apply(&changes[..4]).unwrap();
     let old = store.snapshot().unwrap();
-    let rows = old.runs_page(RunFilter::All, None, usize::MAX).unwrap();
+    let rows = old.runs_page(&RunList::ALL, usize::MAX).unwrap();
     assert!(!rows.is_empty());
     store.apply(&changes[4..]).unwrap();
-    assert_eq!(old.runs_page(RunFilter::All, None, usize::MAX).unwrap(), rows);
+    assert_eq!(old.runs_page(&RunList::ALL, usize::MAX).unwrap(), rows);
     assert_eq!(old.applied().log, Some(changes[3].segment));
     drop(store);
     // What it answers now is redb's matter; it must only not panic.
-    let _ = old.runs_page(RunFilter::All, None, usize::MAX);
+    let _ = old.runs_page(&RunList::ALL, usize::MAX);
 }
 
 #[test]
@@ -125,7 +135,7 @@ fn a_failed_write_fails_all_later_applies_and_keeps_what_was_applied() {
     let store = IndexStore::create(bytes.clone(), CACHE, IDENTITY).unwrap();
     store.apply(&changes[..4]).unwrap();
     let before = store.snapshot().unwrap();
-    let all = |snapshot: &IndexSnapshot| snapshot.runs_page(RunFilter::All, None, usize::MAX);
+    let all = |snapshot: &IndexSnapshot| snapshot.runs_page(&RunList::ALL, usize::MAX);
     let rows = all(&before).unwrap();
     bytes.fill_up();
     let failure = Err(IndexError::Redb(RedbFailure::Io));
@@ -169,12 +179,14 @@ fn check_finds_each_kind_of_difference_in_each_table() {
     let log = sample();
     let store = IndexStore::open(built(&log), CACHE, IDENTITY).unwrap();
     let snapshot = store.snapshot().unwrap();
-    let run_no = snapshot.in_progress_page(None, 1).unwrap()[0];
+    let statuses = Statuses::NONE.with(RunStatus::InProgress);
+    let list = RunList { statuses, ..RunList::ALL };
+    let run_no = snapshot.runs_page(&list, 1).unwrap()[0].1;
     let row = snapshot.row(run_no).unwrap().unwrap();
     let span = snapshot.spans(run_no).unwrap()[0];
     let stranger = RunNo(1 << 40);
     let (agent, run) = (row.agent.as_str(), row.run.as_str());
-    let key_of = |run_no| match_keys(agent, run, row.created_at, run_no, span.segment);
+    let key_of = |run_no| match_keys((agent, run), row.state(), (row.created_at, run_no), span);
     for ((table, key), (_, other)) in key_of(run_no).into_iter().zip(key_of(stranger)) {
         let expect = |bytes: SharedBytes, subject, kind| {
             let mut found = differences(bytes, &log);
@@ -201,20 +213,59 @@ fn check_finds_each_kind_of_difference_in_each_table() {
 }
 
 fn match_keys(
-    agent: &str,
-    run: &str,
-    at: crate::types::Timestamp,
-    run_no: RunNo,
-    segment: SegmentId,
-) -> [(Table, Vec<u8>); 6] {
+    (agent, run): (&str, &str),
+    state: State,
+    key: RunKey,
+    span: Span,
+) -> [(Table, Vec<u8>); 5] {
+    let run_no = key.1;
     [
         (Table::Runs, key::run_key(run_no).to_vec()),
         (Table::RunIds, key::id_key(run, agent, run_no)),
-        (Table::ByAgent, key::agent_key(agent, at, run_no)),
-        (Table::ByTime, key::time_key(at, run_no).to_vec()),
-        (Table::InProgress, key::run_key(run_no).to_vec()),
-        (Table::Spans, key::span_key(run_no, segment).to_vec()),
+        (Table::ByAgent, key::state_key(Some(agent), state, key)),
+        (Table::ByState, key::state_key(None, state, key)),
+        (Table::Spans, key::span_key(run_no, span.segment).to_vec()),
     ]
+}
+
+/// A run that came into another state, and stayed in the lists of its old one; or came into none.
+#[test]
+fn check_finds_runs_in_lists_of_other_states() {
+    let log = sample();
+    let store = IndexStore::open(built(&log), CACHE, IDENTITY).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let (at, run_no) = snapshot.runs_page(&RunList::ALL, 1).unwrap()[0];
+    let row = snapshot.row(run_no).unwrap().unwrap();
+    let statuses = Statuses::ALL.each();
+    let states = statuses.flat_map(|status| [false, true].map(|held| State { status, held }));
+    let states: Vec<_> = states.filter(|state| *state != row.state()).collect();
+    assert_eq!(states.len(), 9);
+    let mut found_twice = 0;
+    for (table, agent) in [(Table::ByAgent, Some(row.agent.as_str())), (Table::ByState, None)] {
+        for old in &states {
+            let key = key::state_key(agent, *old, (at, run_no));
+            let (subject, kind) = (Some(Subject::Run(run_no)), DifferenceKind::Extra);
+            let extra = Difference { table, subject: subject.clone(), kind };
+            let missing = Difference { kind: DifferenceKind::Missing, ..extra.clone() };
+            let bytes = built(&log);
+            put(&bytes, table, &key, Some(&value::mark(table, &key)));
+            let mut found = differences(bytes.clone(), &log);
+            found.retain(|found| found.table != Table::Agents);
+            assert_eq!(found, [extra], "{table} {old:?}");
+            // It is in two states, which a list of both finds, if any other run is in that state.
+            let list = RunList { agent, ..RunList::ALL };
+            let right = snapshot.runs_page(&list, usize::MAX).unwrap();
+            let store = IndexStore::open(bytes.clone(), CACHE, IDENTITY).unwrap();
+            let page = store.snapshot().unwrap().runs_page(&list, usize::MAX);
+            let is_found = page == Err(IndexError::Damaged(Damage::Misplaced));
+            assert!(is_found || agent.is_some() && page == Ok(right), "{table} {old:?}: {page:?}");
+            found_twice += u32::from(is_found);
+            drop(store);
+            put(&bytes, table, &key::state_key(agent, row.state(), (at, run_no)), None);
+            assert_eq!(differences(bytes, &log), [missing], "{table} {old:?}");
+        }
+    }
+    assert!(found_twice > 9, "{found_twice}");
 }
 
 #[test]
@@ -222,7 +273,7 @@ fn check_finds_rows_that_say_something_else() {
     let log = sample();
     let store = IndexStore::open(built(&log), CACHE, IDENTITY).unwrap();
     let snapshot = store.snapshot().unwrap();
-    let (_, run_no) = snapshot.runs_page(RunFilter::All, None, 1).unwrap()[0];
+    let (_, run_no) = snapshot.runs_page(&RunList::ALL, 1).unwrap()[0];
 
     let mut row = snapshot.row(run_no).unwrap().unwrap();
     row.records += 1;
@@ -360,4 +411,41 @@ fn a_run_without_spans_is_a_bug_of_the_caller() {
     relocation.runs[0].1.clear();
     let store = IndexStore::open(bytes, CACHE, IDENTITY).unwrap();
     let _ = store.relocate(&relocation);
+}
+
+/// An old page in the place of a newer one holds entries whose checksums fit.
+#[test]
+fn a_run_that_is_listed_in_a_state_that_it_left_or_is_gone_is_damage() {
+    let log = sample();
+    let store = IndexStore::open(built(&log), CACHE, IDENTITY).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let in_progress = Statuses::NONE.with(RunStatus::InProgress);
+    let list = RunList { statuses: in_progress, ..RunList::ALL };
+    let (at, run_no) = snapshot.runs_page(&list, 1).unwrap()[0];
+    let row = snapshot.row(run_no).unwrap().unwrap();
+    let agent = row.agent.as_str();
+    drop((snapshot, store));
+    let left = State { status: RunStatus::Failed, held: row.is_held() };
+    let (early, gone) = (Timestamp(i64::MIN), RunNo(1 << 40));
+    let places = [(left, (at, run_no)), (row.state(), (early, run_no)), (left, (at, gone))];
+    for (state, key) in places {
+        for (table, of) in [(Table::ByState, None), (Table::ByAgent, Some(agent))] {
+            let bytes = built(&log);
+            let mark = key::state_key(of, state, key);
+            put(&bytes, table, &mark, Some(&value::mark(table, &mark)));
+            let store = IndexStore::open(bytes, CACHE, IDENTITY).unwrap();
+            let snapshot = store.snapshot().unwrap();
+            let list =
+                RunList { agent: of, statuses: Statuses::NONE.with(state.status), ..RunList::ALL };
+            let rows = snapshot.rows_page(&list, usize::MAX, &|_| true);
+            assert_eq!(rows, Err(Damage::IndexPages.into()), "{table} {state:?} {key:?}");
+            // A run that is deleted is not asked for.
+            let others = snapshot.rows_page(&list, usize::MAX, &|number| number != key.1).unwrap();
+            assert!(others.iter().all(|(other, row)| row.is_some() == (other.1 != key.1)));
+            if let (Some(agent), true) = (of, key.1 == gone) {
+                let has_it = snapshot.has_run_of(agent, &|number| number == gone);
+                assert_eq!(has_it, Err(Damage::IndexPages.into()));
+            }
+        }
+    }
 }

@@ -14,8 +14,8 @@ use crate::format::{Directory, DirectoryBuilder, RunEntry};
 use crate::index::row::RunState;
 use crate::index::scan::is_behind;
 use crate::index::{
-    Applied, Catalog, Directories, IndexError, IndexIdentity, RowSummary, RunFilter, RunRow,
-    SegmentChange, Span,
+    Applied, Catalog, Directories, IndexError, IndexIdentity, Order, RowSummary, RunKey, RunList,
+    RunRow, SegmentChange, Span,
 };
 use crate::types::{AgentId, Lsn, RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp};
 
@@ -406,31 +406,30 @@ impl Catalog for Model {
         Ok(self.runs.get(&run_no).cloned().unwrap_or_default())
     }
 
-    fn runs_page(
-        &self,
-        filter: RunFilter<'_>,
-        before: Option<(Timestamp, RunNo)>,
-        limit: usize,
-    ) -> Result<Vec<(Timestamp, RunNo)>, IndexError> {
-        let is_wanted = |row: &&RunRow| match filter {
-            RunFilter::All => true,
-            RunFilter::Agent(agent) => row.agent == agent,
+    fn runs_page(&self, list: &RunList<'_>, limit: usize) -> Result<Vec<RunKey>, IndexError> {
+        let is_wanted = |row: &&RunRow| {
+            let key = row.time_key();
+            list.agent.is_none_or(|agent| row.agent == agent)
+                && list.statuses.each().any(|status| status == row.status)
+                && list.held.is_none_or(|held| held == row.hold.is_some_and(|hold| hold.held))
+                && list.keys.0 <= key
+                && key <= list.keys.1
         };
         let mut keys: Vec<_> = self.rows().filter(is_wanted).map(RunRow::time_key).collect();
-        keys.retain(|key| before.is_none_or(|before| *key < before));
-        keys.sort_by(|left, right| right.cmp(left));
+        keys.sort_unstable();
+        if list.order == Order::Descending {
+            keys.reverse();
+        }
         keys.truncate(limit);
         Ok(keys)
     }
 
-    fn in_progress_page(
+    fn has_run_of(
         &self,
-        after: Option<RunNo>,
-        limit: usize,
-    ) -> Result<Vec<RunNo>, IndexError> {
-        let running = self.rows().filter(|row| row.status == RunStatus::InProgress);
-        let numbers = running.map(|row| row.run_no).filter(|run_no| Some(*run_no) > after);
-        Ok(numbers.take(limit).collect())
+        agent: &str,
+        is_wanted: &dyn Fn(RunNo) -> bool,
+    ) -> Result<bool, IndexError> {
+        Ok(self.rows().any(|row| row.agent == agent && is_wanted(row.run_no)))
     }
 
     fn agents_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<AgentId>, IndexError> {

@@ -7,3 +7,4 @@ mod hostile;
 mod lifecycle;
 mod log;
 mod model;
+mod places;

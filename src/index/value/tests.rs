@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::index::key::State;
 
 fn row() -> RunRow {
     RunRow {
@@ -116,7 +117,10 @@ fn the_bytes_of_the_other_values_are_these() {
         "e5ecf5ff",
     ];
     assert_eq!(hex(&meta_value(b"index", &meta)), expected.concat());
-    assert_eq!(hex(&mark(Table::InProgress, &key::run_key(RunNo(258)))), "8c018b5b");
+    let state = State { status: RunStatus::Failed, held: true };
+    let by_state = key::state_key(None, state, (Timestamp(-2), RunNo(258)));
+    assert_eq!(hex(&by_state), "0a7ffffffffffffffe0000000000000102");
+    assert_eq!(hex(&mark(Table::ByState, &by_state)), "7bf14f6c");
 }
 
 #[test]
@@ -147,9 +151,9 @@ fn a_value_counts_only_under_its_key_and_in_its_table() {
     let other = read_row(&key::run_key(RunNo(259)), &value);
     assert!(matches!(other, Err(Damage::Checksum { .. })), "{other:?}");
     let key = key::run_key(RunNo(1));
-    let mark = mark(Table::InProgress, &key);
-    assert_eq!(read_mark(Table::InProgress, &key, &mark), Ok(()));
-    let other = read_mark(Table::ByTime, &key, &mark);
+    let mark = mark(Table::Spans, &key);
+    assert_eq!(read_mark(Table::Spans, &key, &mark), Ok(()));
+    let other = read_mark(Table::ByState, &key, &mark);
     assert!(matches!(other, Err(Damage::Checksum { .. })), "{other:?}");
 }
 

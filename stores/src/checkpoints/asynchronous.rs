@@ -1,12 +1,12 @@
 //! The same calls for async callers, with any runtime or none.
 //!
-//! A thread of the store does what calls ask for, one after the other, so that polling never waits
-//! for a disk; calls that wait for the disk at the same time share a sync. Pruning, copying and
-//! deleting threads and archiving are done by another one, so that they hold up nothing else. Each
-//! is started by its first call, and ends when the last handle is dropped, which waits for it.
+//! A thread of the store does the work of the calls, one after the other, so polling never waits
+//! for a disk. Calls that wait for the disk at the same time share a sync. A second thread does
+//! pruning, copying, deleting and archiving, so that these delay no other call. The first call
+//! starts each thread. Dropping the last handle ends it and waits for it.
 //!
-//! A call begins when it is polled first. One that is dropped later is done as a whole, or skipped
-//! as a whole if the thread had not come to it.
+//! A call begins at its first poll. If it is dropped later, it is done as a whole, or skipped as a
+//! whole if the thread had not begun it.
 
 use core::fmt;
 use core::time::Duration;
@@ -28,8 +28,8 @@ use runlog::RunLog;
 /// A [`Checkpointer`] whose calls are futures: see the [module](super) for what they do. Cheap to
 /// clone; clones share their thread.
 ///
-/// States are turned into JSON, and read from it, by that thread. What is durable when a call of
-/// [`Checkpointer`] returns is durable when the future is ready.
+/// That thread converts states to and from JSON. What is durable when a call of [`Checkpointer`]
+/// returns is durable when the future is ready.
 ///
 /// # Errors
 /// Those of [`Checkpointer`], and [`CheckpointError::NoAnswer`].
@@ -71,7 +71,7 @@ pub struct AsyncCheckpointer<S> {
 
 /// [`SessionLog`] whose calls are futures. Cheap to clone; clones share their thread.
 ///
-/// Events are turned into JSON when the call is polled first, and read from it by the thread.
+/// The first poll converts events to JSON; the thread reads them from JSON.
 ///
 /// # Errors
 /// Those of [`SessionLog`], and [`CheckpointError::NoAnswer`].
@@ -81,9 +81,9 @@ pub struct AsyncSessionLog<E> {
 
 /// A store on two threads.
 struct Inner<T> {
-    /// Here it waits for the disk in the place of calls.
+    /// The thread that waits for the disk for the calls.
     quick: OnThread<T>,
-    /// For what takes long.
+    /// The thread for long calls.
     slow: OnThread<T>,
 }
 
@@ -126,7 +126,7 @@ impl<S: 'static> AsyncCheckpointer<S> {
         Self { inner: Inner::new(&log, store, Checkpointer::put_off) }
     }
 
-    /// The store, for those who may wait for the disk.
+    /// The blocking store, for callers that may wait for the disk.
     pub fn blocking(&self) -> &Checkpointer<S> {
         self.inner.slow.store()
     }
@@ -224,7 +224,7 @@ impl<E: 'static> AsyncSessionLog<E> {
         Self { inner: Inner::new(&store, log, SessionLog::put_off) }
     }
 
-    /// The log, for those who may wait for the disk.
+    /// The blocking log, for callers that may wait for the disk.
     pub fn blocking(&self) -> &SessionLog<E> {
         self.inner.slow.store()
     }

@@ -1,4 +1,4 @@
-//! A checkpoint as its users see it.
+//! A checkpoint, as callers see it.
 
 use core::fmt;
 
@@ -10,8 +10,8 @@ use runlog::Result;
 
 /// A snapshot of the progress of a graph in a thread.
 ///
-/// Made by [`Checkpointer::checkpoint`](super::Checkpointer::checkpoint), which gives it a fresh id
-/// and the time, or from parts that are known.
+/// [`Checkpointer::checkpoint`](super::Checkpointer::checkpoint) makes one with a fresh id and the
+/// current time; [`Checkpoint::from_parts`] makes one from known parts.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Checkpoint<S> {
@@ -23,19 +23,19 @@ pub struct Checkpoint<S> {
     pub thread_id: String,
     /// The checkpoint that it branched off, if any.
     pub parent_id: Option<CheckpointId>,
-    /// The step within the thread, as the caller counts. The order of a thread does not depend on
-    /// it.
+    /// The step within the thread, as the caller counts it. The order of a thread does not depend
+    /// on it.
     pub step: usize,
     /// The state after that step.
     pub state: S,
-    /// The node that is to run next; `None` where the graph has ended.
+    /// The node that runs next; `None` if the graph has ended.
     pub next_node: Option<String>,
     /// When it was made.
     pub timestamp: DateTime<Utc>,
 }
 
 impl<S> Checkpoint<S> {
-    /// A checkpoint of which everything is known: one that was stored elsewhere.
+    /// A checkpoint with all of its parts, for example one that was stored elsewhere.
     #[must_use]
     pub fn from_parts(
         id: CheckpointId,
@@ -60,14 +60,14 @@ impl<S> Checkpoint<S> {
     /// The thread and its tenant.
     ///
     /// # Errors
-    /// [`runlog::Error::InvalidArgument`] if somebody has emptied the thread's id.
+    /// [`runlog::Error::InvalidArgument`] if the thread's id was set to an empty text.
     pub fn key(&self) -> Result<ThreadKey> {
         ThreadKey::new(self.tenant_id.clone(), self.thread_id.clone())
     }
 }
 
 impl<S> fmt::Debug for Checkpoint<S> {
-    /// Shows everything but the state: payloads do not belong into logs.
+    /// Shows everything but the state: payloads do not belong in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkpoint")
             .field("id", &self.id)

@@ -1,37 +1,37 @@
 //! Where a state is cut into parts. Pure: bytes in, places out.
 //!
-//! A cut depends on the bytes around it, and hardly on anything in front of them. So two states
-//! that have much in common have most parts in common, wherever they differ.
+//! A cut depends on the bytes around it, and hardly on anything in front of them. So two similar
+//! states have most parts in common, wherever they differ.
 //!
 //! There are three kinds of cuts:
 //! - behind a value of the JSON that is not nested deeply and at least [`SMALL`] long, such as a
-//!   message: what is appended behind it begins a part of its own;
-//! - where a rolling checksum of the last 64 bytes says so, once in 2 KiB of long texts and of many
-//!   small values;
-//! - after [`LARGE`] bytes, whatever they are.
+//!   message: bytes that are appended behind it begin a new part;
+//! - where a rolling checksum of the last 64 bytes has a certain form, about once in 2 KiB of long
+//!   texts and of many small values;
+//! - after [`LARGE`] bytes in any case.
 
-/// No part but the last is shorter than that.
+/// The shortest part, except for the last one.
 const SMALLEST: usize = 256;
 
-/// A value that is this long is followed by a cut. No checksum cuts before that.
+/// A cut follows a value of at least this length. The checksum cuts no shorter part.
 const SMALL: usize = 1 << 10;
 
-/// No part is longer than that, but for the end of a character.
+/// The longest part; the end of a character may exceed it.
 const LARGE: usize = 16 << 10;
 
-/// How deep a value is nested at most for a cut behind it: an object in a list in an object.
+/// The deepest nesting of a value that is followed by a cut: an object in a list in an object.
 const SHALLOW: u32 = 3;
 
-/// As many zeros at the top of the checksum are a cut.
+/// So many zero bits at the top of the checksum make a cut.
 const ZEROS: u32 = 11;
 
-/// Nodes have at least this many parts, but for the last one of a state.
+/// The fewest parts of a node, except for the last one of a state.
 const FEW: usize = 4;
 
-/// Nodes have at most this many parts.
+/// The most parts of a node.
 const MANY: usize = 128;
 
-/// Of so many names one ends its node.
+/// One name in so many ends its node.
 const OF: u64 = 32;
 
 /// The number that each byte adds to the checksum.
@@ -54,7 +54,7 @@ const fn mixed(number: u64) -> u64 {
     twice ^ twice >> 31
 }
 
-/// A number for bytes: the same for the same bytes, and mostly another one for others.
+/// A hash of bytes.
 pub(super) fn digest(bytes: &[u8]) -> u64 {
     let mut digest = bytes.len() as u64;
     for chunk in bytes.chunks(8) {
@@ -71,7 +71,7 @@ pub(super) fn most_parts(len: u64) -> u64 {
     len / SMALLEST as u64 + 1
 }
 
-/// The ends of the parts of a state. What is behind the last of them is not a part yet.
+/// The ends of the parts of a state. The bytes behind the last end are not a part yet.
 pub(super) fn cuts(state: &[u8]) -> Vec<usize> {
     let mut cuts = Vec::new();
     let (mut begin, mut checksum, mut json) = (0, 0_u64, Json::default());
@@ -95,18 +95,18 @@ pub(super) fn cuts(state: &[u8]) -> Vec<usize> {
     cuts
 }
 
-/// Where a scan through JSON is. Of what is no JSON it says something, too.
+/// The state of a scan through JSON. It also accepts bytes that are not JSON.
 #[derive(Default)]
 struct Json {
     in_text: bool,
     escaped: bool,
     depth: u32,
-    /// Where the last value ended that was not deep.
+    /// Where the last value ended that was not nested deeply.
     last: usize,
 }
 
 impl Json {
-    /// Whether a long value that is not deep ends behind this byte.
+    /// Whether a long value that is not nested deeply ends behind this byte.
     fn step(&mut self, byte: u8, end: usize) -> bool {
         let ends = if self.in_text {
             let closes = byte == b'"' && !self.escaped;

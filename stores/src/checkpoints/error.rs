@@ -9,7 +9,7 @@ use super::key::ThreadKey;
 use crate::worker::Failure;
 use runlog::Error;
 
-/// What went wrong. Never shows what is in a state or an event.
+/// What went wrong. It never shows the contents of a state or an event.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum CheckpointError {
@@ -25,19 +25,19 @@ pub enum CheckpointError {
         /// The id.
         id: CheckpointId,
     },
-    /// There is no such thread to copy. The caller should check the key.
+    /// The thread to copy does not exist. The caller should check the key.
     UnknownThread {
         /// The thread.
         key: ThreadKey,
     },
-    /// The thread that a copy was to become is there. Nothing was changed. The caller should delete
-    /// it first, or choose another.
+    /// The target of a copy exists. Nothing was changed. The caller should delete it first, or
+    /// choose another key.
     ThreadExists {
         /// The thread.
         key: ThreadKey,
     },
     /// A document was written by a newer version. The caller should update the program; the bytes
-    /// can be read with [`RunLog::get`](runlog::RunLog::get).
+    /// can be read with [`Documents::get`](runlog::Documents::get).
     NewerSchema {
         /// The namespace of the document.
         namespace: String,
@@ -48,9 +48,9 @@ pub enum CheckpointError {
         /// The newest version that is known.
         known: u32,
     },
-    /// A document is not what its place says, or is missing. Other threads are not affected. The
-    /// caller should restore the thread from a copy, or delete it; what is there can be read with
-    /// [`RunLog::get`](runlog::RunLog::get).
+    /// A document does not fit its place, or is missing. Other threads are not affected. The caller
+    /// should restore the thread from a copy, or delete it.
+    /// [`Documents::get`](runlog::Documents::get) reads the documents that are there.
     Damaged {
         /// The namespace of the document.
         namespace: String,
@@ -61,7 +61,7 @@ pub enum CheckpointError {
     },
     /// A state or an event is not of the type that was asked for. The caller should read the bytes:
     /// [`Checkpointer::state_bytes`](super::Checkpointer::state_bytes), or
-    /// [`RunLog::get`](runlog::RunLog::get).
+    /// [`Documents::get`](runlog::Documents::get).
     OtherShape {
         /// The namespace of the document.
         namespace: String,
@@ -72,17 +72,17 @@ pub enum CheckpointError {
         /// The column, from 1; 0 at the end of a line.
         column: usize,
     },
-    /// Code of the caller's types panicked in the middle of an asynchronous call. What was to be
-    /// changed was changed as a whole, or not at all.
+    /// Code of the caller's types panicked in the middle of an asynchronous call. The change was
+    /// made as a whole, or not at all.
     NoAnswer,
-    /// The operating system refused the thread that asynchronous calls are done by. Nothing was
-    /// done. The caller should look at the limits of the process, and call again.
+    /// The operating system refused the thread for asynchronous calls. Nothing was done. The caller
+    /// should check the limits of the process, and call again.
     NoThread {
-        /// What it said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
-    /// The store failed, or refused an id or a size. What the thread has can be asked once the
-    /// store works again.
+    /// The store failed, or refused an id or a size. The caller should ask for the state of the
+    /// thread once the store works again.
     Store(Error),
 }
 
@@ -90,15 +90,15 @@ pub enum CheckpointError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Defect {
-    /// Another document says that it is there, and it is not.
+    /// Another document refers to it, and it is missing.
     Missing,
-    /// It is not JSON of the shape that this place has.
+    /// It is not JSON of the shape that this place requires.
     Shape,
-    /// It says no version of its schema.
+    /// It does not state the version of its schema.
     NoSchema,
     /// It belongs to another thread, checkpoint, or place.
     Foreign,
-    /// The state that it describes does not have the length or the checksum that it says.
+    /// The state that it describes does not have the stated length or checksum.
     Checksum,
 }
 
@@ -106,9 +106,9 @@ impl fmt::Display for Defect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Missing => "is missing",
-            Self::Shape => "is not of the shape that its place has",
-            Self::NoSchema => "says no version of its schema",
-            Self::Foreign => "belongs elsewhere",
+            Self::Shape => "does not have the shape that its place requires",
+            Self::NoSchema => "does not state the version of its schema",
+            Self::Foreign => "belongs to another place",
             Self::Checksum => "describes a state with another length or checksum",
         })
     }
@@ -118,13 +118,13 @@ impl fmt::Display for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownParent { parent } => {
-                write!(f, "the thread has no checkpoint {parent} to branch off")
+                write!(f, "the thread has no checkpoint {parent} to branch off; check its history")
             }
             Self::Exists { id } => {
-                write!(f, "the thread has another checkpoint {id}; make a new id")
+                write!(f, "the thread has another checkpoint {id}; use a new id")
             }
-            Self::UnknownThread { key } => write!(f, "there is no {key}"),
-            Self::ThreadExists { key } => write!(f, "there is a {key} already; delete it first"),
+            Self::UnknownThread { key } => write!(f, "there is no {key}; check the key"),
+            Self::ThreadExists { key } => write!(f, "{key} exists already; delete it first"),
             Self::NewerSchema { namespace, key, found, known } => write!(
                 f,
                 "document {key:?} of {namespace:?} has schema version {found}, this program knows \
@@ -138,7 +138,7 @@ impl fmt::Display for CheckpointError {
                 "document {key:?} of {namespace:?} has JSON of another shape (line {line}, column \
                  {column})"
             ),
-            Self::NoAnswer => f.write_str("the call ended without an answer"),
+            Self::NoAnswer => f.write_str("the call ended without a result, since it panicked"),
             Self::NoThread { source } => write!(f, "no thread for the call: {source}; call again"),
             Self::Store(error) => error.fmt(f),
         }
@@ -181,7 +181,7 @@ impl CheckpointError {
         Self::OtherShape { namespace, key, line: error.line(), column: error.column() }
     }
 
-    /// Whether a document is not there that should be: perhaps somebody deleted it meanwhile.
+    /// Whether a required document is missing: another caller may have deleted it meanwhile.
     pub(super) fn is_missing(&self) -> bool {
         matches!(
             self,

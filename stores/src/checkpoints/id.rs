@@ -1,4 +1,4 @@
-//! The ids of checkpoints: UUIDs, version 7 where they are made here.
+//! The ids of checkpoints: UUIDs. New ids have version 7.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use runlog::env::Environment;
 use runlog::{Error, IoAction, Result};
 
-/// The bits of an id behind its milliseconds, without those that say which UUID it is.
+/// The bits of an id behind its milliseconds, without the version and variant bits.
 const RANDOM_BITS: u32 = 74;
 
-/// The last id that was made in this process, without the bits that say which UUID it is.
+/// The last id that was made in this process, without the version and variant bits.
 static LAST: Mutex<u128> = Mutex::new(0);
 
 /// The id of a checkpoint: any UUID. In JSON it is the usual text with hyphens.
@@ -29,11 +29,11 @@ static LAST: Mutex<u128> = Mutex::new(0);
 pub struct CheckpointId([u8; 16]);
 
 impl CheckpointId {
-    /// A fresh id: a UUID of version 7, larger than all that were made in this process before, also
-    /// when the clock goes back.
+    /// A fresh id: a UUID of version 7. It is larger than all ids that this process made before,
+    /// also when the clock goes back.
     ///
     /// # Errors
-    /// [`Error::Io`] when there is no randomness.
+    /// [`Error::Io`] if the system gives no random bytes.
     pub fn generate(environment: &Environment) -> Result<Self> {
         let mut random = [0; 16];
         environment.entropy.fill(&mut random).map_err(|source| Error::Io {

@@ -10,7 +10,7 @@ use runlog::{Error, Result};
 /// The newest schema of the documents.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
-/// What all documents say.
+/// The field that all documents have.
 #[derive(Deserialize)]
 struct Schema {
     schema_version: Option<u64>,
@@ -21,7 +21,7 @@ pub(super) fn json(value: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|source| Error::Json { source: std::sync::Arc::new(source) })
 }
 
-/// Reads a document of ours, or its first line, and says what is wrong if it is not one.
+/// Reads a document, or its first line, and returns the defect if it is not valid.
 pub(super) fn read_json<T: DeserializeOwned>(
     bytes: &[u8],
     namespace: &str,

@@ -1,4 +1,4 @@
-//! Whose checkpoints: the tenant and the thread.
+//! The owner of checkpoints: tenant and thread.
 
 use core::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use runlog::{Error, Result};
 
-/// A tenant: any text that is not empty. Tenants never see anything of one another.
+/// A tenant: any text that is not empty. A tenant never sees data of another.
 ///
 /// In JSON it is a string; an empty one is refused. The default tenant is "default".
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ use runlog::{Error, Result};
 pub struct TenantId(Arc<str>);
 
 impl TenantId {
-    /// Takes the text as it is.
+    /// Uses the text unchanged.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if it is empty.
@@ -72,7 +72,8 @@ impl fmt::Debug for TenantId {
     }
 }
 
-/// A conversation thread of a tenant. Neither of the two ids is empty; any characters are fine.
+/// A conversation thread of a tenant. Neither of the two ids is empty; they may have any
+/// characters.
 ///
 /// A thread id has at most 512 bytes; a tenant and the name of the store together at most 470. With
 /// longer ones every call fails with [`Error::InvalidId`].

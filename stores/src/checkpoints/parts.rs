@@ -1,15 +1,16 @@
-//! Storing a state so that what a thread has already is not stored again.
+//! Stores only those parts of a state that the thread does not have yet.
 //!
 //! A state is JSON, cut into parts ([`cut`](super::cut)). A part is a document `p/<name>` of its
-//! thread. Its name is a digest of its bytes; where another part has that name, the next name that
-//! is free. Bytes are compared before a part counts as stored, so a digest is never taken for them.
+//! thread. Its name is a digest of its bytes, or the next free name if another part has that name.
+//! Bytes are compared before a part counts as stored, so two parts with one digest are never
+//! confused.
 //!
 //! A checkpoint names the parts of its state, up to [`NAMES`] of them. If there are more, their
 //! names are cut into nodes, which are parts too, and the checkpoint names those; and so on, up to
-//! [`DEPTH`] times. So a state of 64 MiB is a few steps away from its checkpoint, and reading never
-//! goes through another checkpoint.
+//! [`DEPTH`] times. So a state of 64 MiB needs only a few levels, and reading it reads no other
+//! checkpoint.
 //!
-//! What is behind the last cut is stored in the checkpoint itself, if it is short.
+//! The checkpoint itself has the bytes behind the last cut, if they are short.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -22,20 +23,20 @@ use runlog::{Error, Result, RunLog, SizedThing};
 /// The longest state, in bytes of JSON.
 pub(super) const MAX_STATE: u64 = 1 << 30;
 
-/// The longest rest of a state that is stored in its checkpoint. A document of its own would cost
-/// about as much.
+/// The longest rest of a state that its checkpoint has. A separate document would cost about as
+/// much.
 const REST: usize = 256;
 
 /// The most names in a checkpoint.
 const NAMES: usize = 16;
 
-/// How many times names are cut into nodes at most.
+/// The most levels of nodes.
 const DEPTH: u8 = 12;
 
 /// The bytes of a name in a node.
 const NAME_LEN: usize = 8;
 
-/// What the keys of parts begin with.
+/// The prefix of the keys of parts.
 pub(super) const PREFIX: &str = "p/";
 
 /// The name of a part within its thread. In JSON it is 16 hexadecimal digits.
@@ -80,15 +81,15 @@ pub(super) struct Layout {
     len: u64,
     /// Their checksum.
     crc32: u32,
-    /// How many times the names lead to nodes before they lead to the state.
+    /// The levels of nodes between these names and the parts.
     depth: u8,
     parts: Vec<PartName>,
 }
 
-/// What is to be stored for a state.
+/// What must be stored for a state.
 pub(super) struct Plan {
     pub(super) layout: Layout,
-    /// Where the rest of the state begins, which the checkpoint has itself.
+    /// Where the rest of the state begins that the checkpoint has itself.
     pub(super) rest: usize,
     /// The keys and bytes of parts that the thread does not have yet.
     pub(super) fresh: Vec<(String, Vec<u8>)>,
@@ -101,7 +102,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Finds out what is to be stored for a state.
+    /// Finds out what must be stored for a state.
     pub(super) fn plan(&self, state: &[u8]) -> Result<Plan> {
         let len = state.len() as u64;
         if len > MAX_STATE {
@@ -144,14 +145,14 @@ impl Parts<'_> {
                     return Ok(PartName(name));
                 }
             } else {
-                match self.log.get(self.namespace, &PartName(name).key()) {
+                match self.log.docs().get(self.namespace, &PartName(name).key()) {
                     Ok(Some(part)) if part.payload() == bytes => return Ok(PartName(name)),
                     Ok(Some(_)) => {}
                     Ok(None) => {
                         fresh.insert(name, bytes.to_vec());
                         return Ok(PartName(name));
                     }
-                    // It is of no use to this state, and stays what it is.
+                    // This state cannot use it; it stays unchanged.
                     Err(error) if error.is_corruption() => {}
                     Err(error) => return Err(error),
                 }
@@ -160,7 +161,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Puts a state together. `key` is that of its checkpoint, to be named where it is damaged.
+    /// Puts a state together. `key` is the key of its checkpoint, for errors.
     pub(super) fn state(
         &self,
         layout: &Layout,
@@ -196,7 +197,7 @@ impl Parts<'_> {
         Ok(state)
     }
 
-    /// Adds the names of all parts of a state. `nodes` are those that were looked at.
+    /// Adds the names of all parts of a state. `nodes` are the nodes that were visited.
     pub(super) fn mark(
         &self,
         layout: &Layout,
@@ -208,7 +209,7 @@ impl Parts<'_> {
         for depth in (0..layout.depth.min(DEPTH)).rev() {
             let mut next = HashSet::new();
             for name in names {
-                // Another state has it too, as deep.
+                // Another state has it too, at the same level.
                 if nodes.insert((depth, name)) {
                     next.extend(self.node(name)?);
                 }
@@ -232,6 +233,6 @@ impl Parts<'_> {
     fn part(&self, name: PartName) -> Result<runlog::Document, CheckpointError> {
         let key = name.key();
         let missing = || CheckpointError::damaged(self.namespace, &key, Defect::Missing);
-        self.log.get(self.namespace, &key)?.ok_or_else(missing)
+        self.log.docs().get(self.namespace, &key)?.ok_or_else(missing)
     }
 }

@@ -1,9 +1,9 @@
-//! Deleting checkpoints of a thread that others go on writing.
+//! Deletes checkpoints of a thread while other calls write to it.
 //!
-//! **Invariant:** what goes is needed by no checkpoint at the moment at which it goes. Each batch
-//! that deletes is written only if the head of the thread is as it was read, and what was put up
-//! to that head was looked at. So a checkpoint that is put meanwhile costs a look at that
-//! checkpoint, and no other. One who puts looks again likewise.
+//! **Invariant:** no checkpoint needs a document at the moment at which it is deleted. A batch that
+//! deletes is written only if the head of the thread is unchanged since it was read, and all
+//! checkpoints up to that head were checked. So a checkpoint that is put meanwhile costs one check,
+//! of that checkpoint. A call that puts checks in the same way.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet};
@@ -33,7 +33,7 @@ struct Pruning<'a, S> {
     nodes: HashSet<(u8, PartName)>,
 }
 
-/// Documents that go together, unless they are needed.
+/// Documents that are deleted together, unless they are needed.
 struct Candidate {
     keys: Vec<String>,
     /// Of the part.
@@ -43,7 +43,7 @@ struct Candidate {
 
 enum What {
     Checkpoint(CheckpointId),
-    /// None for one that no checkpoint can name.
+    /// `None` for a document that no checkpoint can name.
     Part(Option<PartName>),
 }
 
@@ -67,24 +67,25 @@ impl<S> Checkpointer<S> {
     /// Deletes checkpoints of a thread: those that are not among the `newest`, and those that are
     /// older than `max_age` by the store's clock. `None` means no limit.
     ///
-    /// What stays whatever the limits are: the newest checkpoint, and all ancestors of one that
-    /// stays. So a thread in which each checkpoint names the one before it as its parent stays as
-    /// it is; the parent is meant for branches. Parts of states go once no checkpoint has them,
-    /// those of a put that was broken off too; of a first put, with the pruning of any thread.
-    /// Checkpoints that are put meanwhile stay.
+    /// Whatever the limits are, the newest checkpoint stays, and so do all ancestors of a
+    /// checkpoint that stays. So nothing is deleted from a thread in which each checkpoint names
+    /// the one before it as its parent; the parent is meant for branches. Parts of states are
+    /// deleted once no checkpoint has them, also those of an interrupted put. Those of an
+    /// interrupted first put are deleted by pruning any thread. Checkpoints that are put meanwhile
+    /// stay.
     ///
-    /// Reads all checkpoints of the thread, without their states. A thread that is not there has
-    /// nothing to delete. Others go on putting meanwhile; copies and prunings of the same store
-    /// wait for one another.
+    /// It reads all checkpoints of the thread, without their states. It deletes nothing if there is
+    /// no such thread. Other calls can put meanwhile; copies and prunings of the same store wait
+    /// for one another.
     ///
     /// # Durability
-    /// Disk. A crash in between leaves a part of what was to go; each checkpoint that is there is
-    /// whole.
+    /// Disk. A crash in between leaves a part of the checkpoints to delete; each checkpoint that is
+    /// there is whole.
     ///
     /// # Errors
-    /// [`CheckpointError::Damaged`] and [`CheckpointError::NewerSchema`] if it cannot be told what
-    /// a checkpoint needs: then nothing is deleted, or nothing more. What made a write fail; what
-    /// was deleted before stays so.
+    /// [`CheckpointError::Damaged`] and [`CheckpointError::NewerSchema`] if the needs of a
+    /// checkpoint are unknown: then it deletes nothing, or nothing more. The cause of a failed
+    /// write; earlier deletions stay.
     pub fn prune(
         &self,
         key: &ThreadKey,
@@ -99,7 +100,7 @@ impl<S> Checkpointer<S> {
         Ok(pruned)
     }
 
-    /// Answers whether it is done. It is not if the thread was made anew meanwhile.
+    /// Returns whether it is done. It is not if the thread was created again meanwhile.
     fn try_prune(
         &self,
         key: &ThreadKey,
@@ -154,7 +155,7 @@ impl<S> Checkpointer<S> {
         let (mut parts, mut after) = (Vec::new(), None::<String>);
         loop {
             let log = &self.space.log;
-            let page = log.list(&thread.documents, PREFIX, after.as_deref(), PAGE)?;
+            let page = log.docs().list(&thread.documents, PREFIX, after.as_deref(), PAGE)?;
             parts.extend(page.documents.into_iter().map(|part| Candidate {
                 what: What::Part(PartName::of_key(&part.key)),
                 bytes: part.bytes,
@@ -180,11 +181,11 @@ impl<S> Pruning<'_, S> {
         }
     }
 
-    /// What is to be deleted, in order: the parts that no checkpoint has; then the checkpoints, the
-    /// oldest first, and behind each the parts that no newer one has.
+    /// The documents to delete, in order: the parts that no checkpoint has; then the checkpoints,
+    /// the oldest first, and behind each the parts that no newer one has.
     ///
     /// So each checkpoint that is there is whole after any step, and space becomes free in the
-    /// order in which it was written: on a full disk soon enough for the rest.
+    /// order of writing, which on a full disk is early enough for the rest.
     fn in_order(
         &self,
         newest_first: &[(CheckpointId, String)],
@@ -209,7 +210,7 @@ impl<S> Pruning<'_, S> {
             }
             groups.push(group);
         }
-        // Which parts a damaged checkpoint has cannot be told. Older ones may have them too.
+        // The parts of a damaged checkpoint are unknown. Older checkpoints may have them too.
         let rest = named.into_values();
         if is_known {
             ordered.extend(rest);
@@ -221,11 +222,11 @@ impl<S> Pruning<'_, S> {
         ordered
     }
 
-    /// Keeps a checkpoint with its ancestors. Answers whether all of their parts were there, as
-    /// they are unless the thread was made anew.
+    /// Keeps a checkpoint with its ancestors. Returns whether all of their parts were there, as
+    /// they are unless the thread was created again.
     fn keep(&mut self, id: CheckpointId) -> Result<bool, CheckpointError> {
         let mut next = Some(id);
-        // Ends where it was before, so that parents in a circle are no matter.
+        // Ends at a checkpoint that was visited before, so parents in a circle do no harm.
         while let Some(id) = next {
             let Some((parent, layout)) = self.known.get(&id) else { break };
             if !self.kept.insert(id) {
@@ -241,14 +242,14 @@ impl<S> Pruning<'_, S> {
         Ok(true)
     }
 
-    /// Whether the thread is not the one that was read any more.
+    /// Whether the thread is no longer the one that was read.
     fn is_another(&self) -> Result<bool, CheckpointError> {
         let now = self.store.space.thread(self.key)?;
         Ok(now.is_none_or(|now| now.head.number != self.thread.head.number))
     }
 
-    /// Deletes those of the candidates that are not needed. Answers whether the thread is the same
-    /// still.
+    /// Deletes those of the candidates that are not needed. Returns whether the thread is still the
+    /// same.
     fn delete(
         &mut self,
         candidates: &[Candidate],
@@ -275,8 +276,8 @@ impl<S> Pruning<'_, S> {
         }
     }
 
-    /// Deletes documents, unless another call has changed the thread. Answers whether they are
-    /// gone.
+    /// Deletes documents, unless another call has changed the thread. Returns whether they are
+    /// deleted.
     fn delete_documents<'k>(&mut self, keys: impl Iterator<Item = &'k String>) -> Result<bool> {
         let (space, head) = (&self.store.space, self.thread.head);
         let write = space.head_write(self.key, &head)?;
@@ -293,7 +294,7 @@ impl<S> Pruning<'_, S> {
         }
     }
 
-    /// Keeps what was put since the thread was read. Answers whether it is the same thread still.
+    /// Keeps what was put since the thread was read. Returns whether it is still the same thread.
     fn catch_up(&mut self) -> Result<bool, CheckpointError> {
         let now = self.store.space.thread(self.key)?;
         let Some(now) = now.filter(|now| now.head.number == self.thread.head.number) else {

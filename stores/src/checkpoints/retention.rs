@@ -1,4 +1,4 @@
-//! What becomes of whole threads, and of checkpoints that are old: deleting, copying, pruning.
+//! Whole threads and old checkpoints: deleting, copying, pruning.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ use super::store::Checkpointer;
 use super::stored::{Stored, encode, encode_place, id_key, ordinal_of};
 use runlog::{Document, NewRecord, Result, RunLog};
 
-/// Held by the one who copies or prunes a thread of a store. What one of them reads of a thread,
-/// the other one does not delete; two stores may have one in common.
+/// Held by the call that copies or prunes a thread of a store, so that no other call deletes what
+/// it reads. Two stores may share a lock.
 static ONE_AT_A_TIME: [Mutex<()>; 32] = [const { Mutex::new(()) }; 32];
 
 /// See [`ONE_AT_A_TIME`].
@@ -35,7 +35,7 @@ pub struct Pruned {
     pub part_bytes: u64,
 }
 
-/// A thread with all of its checkpoints, the newest first, without their states.
+/// A thread with all of its checkpoints, newest first, without their states.
 pub(super) struct Inventory {
     pub(super) thread: Thread,
     pub(super) checkpoints: Vec<(String, Stored)>,
@@ -54,19 +54,19 @@ impl<S> Checkpointer<S> {
         })
     }
 
-    /// Deletes a thread with all of its checkpoints, at once: whatever happens, all of them are
-    /// there or none. Answers whether there was such a thread.
+    /// Deletes a thread with all of its checkpoints atomically. Returns whether there was such a
+    /// thread.
     ///
-    /// Their space is given back behind that; where a crash comes in between, by the next call of
-    /// this, or of [`Checkpointer::prune`], whatever the thread. These two also give back what a
-    /// first checkpoint of any thread has left that was broken off by a crash or a full disk.
+    /// Then it frees their space. After a crash in between, the next call of this or of
+    /// [`Checkpointer::prune`] does so, for any thread. These two also free what an interrupted
+    /// first checkpoint of any thread has left.
     ///
     /// # Durability
     /// Disk.
     ///
     /// # Errors
-    /// [`CheckpointError::NewerSchema`]; [`CheckpointError::Damaged`] if it cannot be told which
-    /// documents the thread has. Damage of its checkpoints is no reason not to delete it.
+    /// [`CheckpointError::NewerSchema`]; [`CheckpointError::Damaged`] if the documents of the
+    /// thread are unknown. A thread with damaged checkpoints can be deleted.
     pub fn delete_thread(&self, key: &ThreadKey) -> Result<bool, CheckpointError> {
         let deleted = self.space.delete(key)?;
         self.space.sweep()?;
@@ -74,23 +74,21 @@ impl<S> Checkpointer<S> {
         Ok(deleted)
     }
 
-    /// Copies a thread, as it is now, to a key that has none: checkpoints keep their ids, their
-    /// order, their parents and their times. Answers how many there are. The two know nothing of
-    /// one another afterwards.
+    /// Copies a thread, as it is now, to a key without a thread. Checkpoints keep their ids, order,
+    /// parents and times. Returns how many there are. The two threads are independent afterwards.
     ///
-    /// The copy appears at once, whatever happens; where a crash comes before that, what was
-    /// written of it goes with the next call. Copies and prunings of the same store wait for one
-    /// another.
+    /// The copy appears atomically. After a crash before that, the next call deletes what was
+    /// written of it. Copies and prunings of the same store wait for one another.
     ///
     /// # Durability
     /// Disk.
     ///
     /// # Errors
     /// [`CheckpointError::UnknownThread`], [`CheckpointError::ThreadExists`];
-    /// [`CheckpointError::Damaged`] and [`CheckpointError::NewerSchema`] if it cannot be told what
-    /// a checkpoint needs.
+    /// [`CheckpointError::Damaged`] and [`CheckpointError::NewerSchema`] if the needs of a
+    /// checkpoint are unknown.
     pub fn copy_thread(&self, from: &ThreadKey, to: &ThreadKey) -> Result<usize, CheckpointError> {
-        // So no other call makes threads, and what there is of them is left from a crash.
+        // So no other call creates threads, and unfinished ones are left from a crash.
         let _one_at_a_time = one_at_a_time(&self.space.log);
         loop {
             self.space.sweep_copies()?;
@@ -121,7 +119,8 @@ impl<S> Checkpointer<S> {
         }
     }
 
-    /// Writes the documents of a copy, and shows it. Answers whether no writer was in the way.
+    /// Writes the documents of a copy, and makes it visible. Returns whether no other writer
+    /// interfered.
     fn fill(
         &self,
         mut hidden: Hidden,
@@ -138,7 +137,7 @@ impl<S> Checkpointer<S> {
             let mut parts: Vec<(String, Document)> = Vec::with_capacity(some.len());
             for key in some {
                 let missing = || CheckpointError::damaged(source, key, Defect::Missing);
-                let part = self.space.log.get(source, key)?.ok_or_else(missing)?;
+                let part = self.space.log.docs().get(source, key)?.ok_or_else(missing)?;
                 parts.push((key.clone(), part));
             }
             let records: Vec<(&str, NewRecord<'_>)> = parts

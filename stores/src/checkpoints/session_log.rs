@@ -1,9 +1,9 @@
-//! [`SessionLog`]: the events of threads, in order, the old ones archived.
+//! [`SessionLog`]: the events of threads, in order; old ones can be archived.
 //!
 //! Events that are appended together are one document. A document costs some hundred bytes beside
-//! its events, so small ones are put together, [`TOGETHER`] events at a time: the append that makes
-//! the number full writes one document in place of those, in its own batch. A reader that looks for
-//! one of them meanwhile finds that the head has changed, and begins anew.
+//! its events, so the log merges small ones, [`TOGETHER`] events at a time: the append that reaches
+//! this number writes one document that replaces them, in its own batch. A reader that looks for
+//! one of them meanwhile finds that the head has changed, and starts again.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -20,23 +20,23 @@ use crate::room::in_steps;
 use crate::worker::Later;
 use runlog::{NewRecord, Result, RunLog};
 
-/// What the namespaces of session logs begin with; no caller's namespace should.
+/// The prefix of the namespaces of session logs. Callers should not use it.
 const NAMESPACE: &str = "\0session-log/";
 
 /// Events that are appended together are in documents of about this many bytes.
 const DOCUMENT: usize = 1 << 20;
 
-/// So many events in small documents are put into one.
+/// How many events of small documents are merged into one.
 const TOGETHER: u64 = 64;
 
-/// The bytes of a document that is put together, at most: of large events little would be gained.
+/// The most bytes of a merged document: merging large events gains little.
 const TOGETHER_LEN: u64 = 32 << 10;
 
 /// The events of threads, of one type. Cheap to clone; clones are the same log, and so are all that
 /// were made with the same name on the same [`RunLog`].
 ///
-/// Events of a thread have ordinals 1, 2, 3, ... in the order in which they were appended. An
-/// ordinal is never given twice, as long as the thread is not deleted.
+/// Events of a thread have ordinals 1, 2, 3, ... in the order of the appends. An ordinal is never
+/// used twice, as long as the thread is not deleted.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -86,7 +86,7 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
-/// The key of the document whose last event has an ordinal.
+/// The key of the document whose last event has this ordinal.
 fn key_of(last: u64) -> String {
     format!("{last:016x}")
 }
@@ -97,8 +97,8 @@ impl<E> SessionLog<E> {
         Self::named(log, "default")
     }
 
-    /// One of several logs that know nothing of one another. The name and a tenant have at most 470
-    /// bytes together, else every call fails with [`runlog::Error::InvalidId`].
+    /// One of several independent logs. The name and a tenant have at most 470 bytes together, else
+    /// every call fails with [`runlog::Error::InvalidId`].
     pub fn named(log: &RunLog, name: &str) -> Self {
         Self { space: Space::new(log, NAMESPACE, name), event: PhantomData }
     }
@@ -108,7 +108,7 @@ impl<E> SessionLog<E> {
         Self { space: self.space.put_off(later), event: PhantomData }
     }
 
-    /// The store, for what is not about sessions.
+    /// The log of the engine, for everything else.
     pub fn log(&self) -> &RunLog {
         &self.space.log
     }
@@ -126,11 +126,10 @@ impl<E> SessionLog<E> {
         Ok(self.space.threads(tenant, after, limit)?)
     }
 
-    /// Archives the events up to and with an ordinal: readers never see them again, at no cursor,
-    /// and their space is given back once all events that are stored with them are archived too:
-    /// those that were appended with them and, of small ones, up to 63 others.
-    /// Answers how many there were that were not archived before; of ordinals that were not given
-    /// yet nothing is archived. An ordinal that is archived already changes nothing.
+    /// Archives the events up to and including an ordinal: readers never see them again, at any
+    /// cursor. Their space is freed once all events in the same document are archived too: those
+    /// that were appended with them and, of small ones, up to 63 others. Returns how many events it
+    /// archived. Ordinals that were not assigned yet, or were archived before, do not count.
     ///
     /// # Durability
     /// Disk.
@@ -147,7 +146,7 @@ impl<E> SessionLog<E> {
             let mut head = thread.head;
             head.archived = watermark.min(head.last);
             if head.archived <= thread.head.archived {
-                // An earlier try may have been broken off in between.
+                // An earlier attempt may have been interrupted.
                 self.delete_archived(&thread, thread.head.archived)?;
                 self.space.settle()?;
                 return Ok(0);
@@ -162,12 +161,12 @@ impl<E> SessionLog<E> {
         }
     }
 
-    /// Deletes documents all of whose events are archived; also those that an earlier call left,
-    /// since a crash came in between.
+    /// Deletes documents whose events are all archived, also those that an earlier call left
+    /// because of a crash.
     fn delete_archived(&self, thread: &Thread, archived: u64) -> Result<()> {
         let (mut after, last) = (None::<String>, key_of(archived));
         loop {
-            let page = self.space.log.list(&thread.documents, "", after.as_deref(), PAGE)?;
+            let page = self.space.log.docs().list(&thread.documents, "", after.as_deref(), PAGE)?;
             let keys: Vec<String> = page.documents.into_iter().map(|found| found.key).collect();
             let count = keys.iter().take_while(|key| **key <= last).count();
             let Some((old, _)) = keys.split_at_checked(count).filter(|_| count > 0) else {
@@ -184,15 +183,15 @@ impl<E> SessionLog<E> {
         }
     }
 
-    /// Deletes the log of a thread, at once. Answers whether there was one. What is appended
-    /// afterwards begins with ordinal 1.
+    /// Deletes the log of a thread atomically. Returns whether there was one. Later appends start
+    /// with ordinal 1.
     ///
     /// # Durability
     /// Disk.
     ///
     /// # Errors
-    /// [`CheckpointError::NewerSchema`]; [`CheckpointError::Damaged`] if it cannot be told which
-    /// documents the thread has.
+    /// [`CheckpointError::NewerSchema`]; [`CheckpointError::Damaged`] if the documents of the
+    /// thread are unknown.
     pub fn delete_thread(&self, key: &ThreadKey) -> Result<bool, CheckpointError> {
         let deleted = self.space.delete(key)?;
         self.space.sweep()?;
@@ -202,20 +201,20 @@ impl<E> SessionLog<E> {
 }
 
 impl<E: Serialize + DeserializeOwned> SessionLog<E> {
-    /// Appends events, all or none of them, and answers the highest ordinal of the thread. For no
-    /// events nothing is written.
+    /// Appends all events or none, and returns the highest ordinal of the thread. For an empty
+    /// slice it writes nothing.
     ///
     /// # Durability
     /// Disk.
     ///
     /// # Errors
-    /// [`runlog::Error::Json`] for an event that cannot be JSON, or not be read back from it;
+    /// [`runlog::Error::Json`] for an event that cannot be written as JSON, or not be read back;
     /// [`runlog::Error::TooLarge`], [`runlog::Error::InvalidId`], [`runlog::Error::DiskFull`].
     pub fn append(&self, key: &ThreadKey, events: &[E]) -> Result<u64, CheckpointError> {
         self.append_lines(key, &lines_of(events)?)
     }
 
-    /// Appends events as [`lines_of`] gives them.
+    /// Appends events as [`lines_of`] returns them.
     pub(super) fn append_lines(
         &self,
         key: &ThreadKey,
@@ -254,13 +253,12 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
         }
     }
 
-    /// The events that are not put together yet and new ones, as one document, and the keys of
-    /// those that it takes the place of; nothing where they are too long or too many for that, or
-    /// cannot be read.
+    /// The events that are not merged yet and the new ones, as one document, and the keys of the
+    /// documents that it replaces; `None` if they are too long, too many, or cannot be read.
     fn put_together(&self, thread: &Thread, new: &[Chunk]) -> Result<Option<(Chunk, Vec<String>)>> {
         let (log, namespace) = (&self.space.log, &thread.documents);
         let from = key_of(thread.head.packed.max(thread.head.archived));
-        let page = log.list(namespace, "", Some(&from), PAGE)?;
+        let page = log.docs().list(namespace, "", Some(&from), PAGE)?;
         let old = page.documents.iter().map(|document| document.bytes);
         let len: u64 = old.chain(new.iter().map(|chunk| chunk.bytes.len() as u64)).sum();
         if page.next.is_some() || page.documents.is_empty() || len > TOGETHER_LEN {
@@ -268,9 +266,9 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
         }
         let (mut line, mut lines) = (None, Vec::new());
         for listed in &page.documents {
-            let document = match log.get(namespace, &listed.key) {
+            let document = match log.docs().get(namespace, &listed.key) {
                 Ok(Some(document)) => document,
-                // Readers are told of the damage.
+                // Readers report the damage.
                 Err(error) if error.is_corruption() => return Ok(None),
                 missing => return missing.map(|_| None),
             };
@@ -318,7 +316,7 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
         let mut due = cursor.max(thread.head.archived).saturating_add(1);
         let (mut events, mut after) = (Vec::new(), key_of(due - 1));
         while due <= last {
-            let page = self.space.log.list(namespace, "", Some(&after), PAGE)?;
+            let page = self.space.log.docs().list(namespace, "", Some(&after), PAGE)?;
             let missing = |due| CheckpointError::damaged(namespace, &key_of(due), Defect::Missing);
             if page.documents.is_empty() {
                 return Err(missing(due));
@@ -329,7 +327,7 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
                     break;
                 }
                 let key = document.key;
-                let Some(found) = self.space.log.get(namespace, &key)? else {
+                let Some(found) = self.space.log.docs().get(namespace, &key)? else {
                     return Err(missing(due));
                 };
                 due = read_chunk(found.payload(), (namespace, &key), due, &mut events)?;
@@ -345,15 +343,15 @@ pub(super) fn lines_of<E: Serialize + DeserializeOwned>(events: &[E]) -> Result<
     events.iter().map(one_line).collect()
 }
 
-/// An event as a line of JSON. Types can write JSON of their own making with line breaks in it,
-/// which are nothing but space there: in texts they are escaped.
+/// An event as a line of JSON. Types can write JSON with line breaks, which are white space: within
+/// texts they are escaped.
 fn one_line<E: Serialize + DeserializeOwned>(event: &E) -> Result<Vec<u8>> {
     let mut line = readable::<E>(event)?;
     line.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
     Ok(line)
 }
 
-/// Events as they are stored together, the first of them behind the ordinal `last`.
+/// Events as one document; the first follows the ordinal `last`.
 fn chunks(lines: &[Vec<u8>], last: u64) -> Result<Vec<Chunk>> {
     let (mut chunks, mut rest, mut last) = (Vec::new(), lines, last);
     while !rest.is_empty() {
@@ -377,8 +375,7 @@ fn chunks(lines: &[Vec<u8>], last: u64) -> Result<Vec<Chunk>> {
     Ok(chunks)
 }
 
-/// Puts the events of a document behind those of others. Answers whether it is whole, and the one
-/// that comes next.
+/// Adds the events of a document to the others. Returns whether it is whole, and the next ordinal.
 fn join(all: &mut Option<Line>, lines: &mut Vec<u8>, key: &str, bytes: &[u8]) -> bool {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let (head, rest) = bytes.split_at(end);
@@ -397,7 +394,7 @@ fn join(all: &mut Option<Line>, lines: &mut Vec<u8>, key: &str, bytes: &[u8]) ->
     true
 }
 
-/// Reads the events of a document from the ordinal that is due on; answers which is due next.
+/// Reads the events of a document from the expected ordinal on; returns the next expected one.
 fn read_chunk<E: DeserializeOwned>(
     bytes: &[u8],
     (namespace, key): (&str, &str),
@@ -412,7 +409,7 @@ fn read_chunk<E: DeserializeOwned>(
         return Err(damaged(Defect::Foreign));
     }
     if line.first > due {
-        // The events in front are gone, perhaps because they were archived meanwhile.
+        // The events in front are missing, perhaps because they were archived meanwhile.
         return Err(damaged(Defect::Missing));
     }
     let mut next = line.first;

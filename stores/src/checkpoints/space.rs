@@ -1,24 +1,24 @@
-//! Where the threads of a store are, and how they come and go at once.
+//! Where the threads of a store are, and how they appear and disappear atomically.
 //!
 //! | namespace | key | what |
 //! |---|---|---|
 //! | base | `next` | the number of the next thread |
 //! | base `/t/` tenant | thread id | the head of a thread: its number, how far it goes |
 //! | base `/` number | | the documents of that thread |
-//! | base `/gone` | number | a thread whose documents are to be deleted |
-//! | base `/copy` | number | a thread that is being made, or was when the process died |
+//! | base `/gone` | number | a deleted thread whose documents still exist |
+//! | base `/copy` | number | a thread that is being copied, or was when the process died |
 //! | base `/begun` | number | a thread whose first checkpoint takes several batches |
 //!
 //! The base is the prefix of the store, the length of its name, `/`, and the name, so that no two
-//! names, tenants and threads have a place in common.
+//! names, tenants and threads share a place.
 //!
-//! **Invariant:** each change of what a thread has writes its head in the same batch, and only if
-//! it is as it was read. So of two that do so at the same time one begins anew, and a thread whose
-//! head is gone is gone, however much it has.
+//! **Invariant:** each change of a thread writes its head in the same batch, and only if the head
+//! is unchanged since it was read. So of two concurrent changes one starts again, and a thread
+//! without a head is deleted, however many documents it has.
 //!
-//! **Invariant:** numbers are never given twice.
+//! **Invariant:** numbers are never used twice.
 //!
-//! How documents are deleted is in [`sweep`](super::sweep).
+//! [`sweep`](super::sweep) deletes the documents.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,13 +28,13 @@ use super::key::{TenantId, ThreadKey};
 use crate::worker::Later;
 use runlog::{Batch, Error, Expected, NewRecord, Result, RunLog, SizedThing, Version};
 
-/// Documents that are looked at, or deleted, in one step.
+/// How many documents one step reads or deletes.
 pub(super) const PAGE: usize = 128;
 
 /// The key of the number of the next thread.
 const NEXT: &str = "next";
 
-/// What the mark of a thread that is being made says.
+/// The value of the mark of a thread that is being copied.
 const MARK: &[u8] = b"{\"schema_version\":1}";
 
 /// The threads of a store of a name.
@@ -42,7 +42,7 @@ const MARK: &[u8] = b"{\"schema_version\":1}";
 pub(super) struct Space {
     pub(super) log: RunLog,
     pub(super) base: String,
-    /// Who waits for the disk in the place of the caller.
+    /// The thread that waits for the disk for its callers.
     later: Option<Later>,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Space {
 pub(super) struct Head {
     schema_version: u32,
     pub(super) number: u64,
-    /// The highest ordinal that was given; 0 if none was.
+    /// The highest ordinal that was assigned; 0 without one.
     pub(super) last: u64,
     /// Everything up to this ordinal was archived. Only session logs do so.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) archived: u64,
-    /// Nothing up to this ordinal is put together any more. Only session logs do so.
+    /// Events up to this ordinal are not merged any more. Only session logs use it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) packed: u64,
 }
@@ -92,7 +92,7 @@ pub(super) struct Thread {
 enum Known {
     /// The head is there, with this version.
     There(Version),
-    /// It is not, and the number is to be taken from a counter with this version.
+    /// There is no head; the number comes from a counter with this version.
     New(Option<Version>),
 }
 
@@ -102,7 +102,7 @@ impl Thread {
         matches!(self.known, Known::New(_))
     }
 
-    /// Whether no writer has written it since the other was read.
+    /// Whether no writer has written it since `other` was read.
     pub(super) fn is_as(&self, other: &Self) -> bool {
         self.known == other.known
     }
@@ -122,7 +122,7 @@ pub(super) struct HeadWrite<'a> {
     counter: Vec<u8>,
 }
 
-/// Whether a batch was written, or somebody else was faster.
+/// Whether a batch was written, or another caller was faster.
 pub(super) enum Written {
     /// With these versions, in the order of the writes.
     Yes(Vec<Option<Version>>),
@@ -139,7 +139,8 @@ impl Space {
         Self { later: Some(later), ..self.clone() }
     }
 
-    /// What was written, and what an answer rests on, survives power loss once the call is over.
+    /// Everything written, and the state that an answer depends on, survives power loss once this
+    /// returns.
     pub(super) fn settle(&self) -> Result<()> {
         match &self.later {
             Some(later) => {
@@ -161,7 +162,9 @@ impl Space {
     /// A thread that is there.
     pub(super) fn thread(&self, key: &ThreadKey) -> Result<Option<Thread>, CheckpointError> {
         let namespace = self.threads_of(key.tenant_id());
-        let Some(document) = self.log.get(&namespace, key.thread_id())? else { return Ok(None) };
+        let Some(document) = self.log.docs().get(&namespace, key.thread_id())? else {
+            return Ok(None);
+        };
         let head: Head = read_json(document.payload(), &namespace, key.thread_id())?;
         if head.last == u64::MAX || head.archived.max(head.packed) > head.last {
             return Err(CheckpointError::damaged(&namespace, key.thread_id(), Defect::Shape));
@@ -170,7 +173,7 @@ impl Space {
         Ok(Some(Thread { head, known: Known::There(document.version()), documents }))
     }
 
-    /// A thread that is there, or one that is there once its head is written.
+    /// A thread that exists, or one that exists once its head is written.
     pub(super) fn thread_or_new(&self, key: &ThreadKey) -> Result<Thread, CheckpointError> {
         match self.thread(key)? {
             Some(thread) => Ok(thread),
@@ -186,7 +189,7 @@ impl Space {
     }
 
     fn next_number(&self) -> Result<(u64, Option<Version>), CheckpointError> {
-        let Some(document) = self.log.get(&self.base, NEXT)? else { return Ok((1, None)) };
+        let Some(document) = self.log.docs().get(&self.base, NEXT)? else { return Ok((1, None)) };
         let next: Next = read_json(document.payload(), &self.base, NEXT)?;
         if next.number == u64::MAX {
             return Err(CheckpointError::damaged(&self.base, NEXT, Defect::Shape));
@@ -194,7 +197,7 @@ impl Space {
         Ok((next.number, Some(document.version())))
     }
 
-    /// Ids of threads of a tenant that have something, in their order, behind `after`.
+    /// Ids of threads of a tenant that have data, in their order, behind `after`.
     pub(super) fn threads(
         &self,
         tenant: &TenantId,
@@ -205,7 +208,7 @@ impl Space {
         let (mut threads, mut after) = (Vec::new(), after.map(str::to_owned));
         while threads.len() < limit {
             let wanted = limit - threads.len();
-            let page = self.log.list(&namespace, "", after.as_deref(), wanted)?;
+            let page = self.log.docs().list(&namespace, "", after.as_deref(), wanted)?;
             for listed in page.documents {
                 if !self.is_empty(&namespace, &listed.key)? {
                     threads.push(listed.key);
@@ -219,10 +222,10 @@ impl Space {
         Ok(threads)
     }
 
-    /// Whether a thread has nothing yet: its first checkpoint is on its way, in several batches, or
-    /// was broken off. What cannot be read is not known to be empty.
+    /// Whether a thread is still empty: its first checkpoint is being written in several batches,
+    /// or was interrupted. A thread that cannot be read does not count as empty.
     fn is_empty(&self, namespace: &str, thread: &str) -> Result<bool> {
-        let document = match self.log.get(namespace, thread) {
+        let document = match self.log.docs().get(namespace, thread) {
             Ok(Some(document)) => document,
             Ok(None) => return Ok(true),
             Err(error) if error.is_corruption() => return Ok(false),
@@ -232,7 +235,7 @@ impl Space {
         Ok(head.is_ok_and(|head| head.last == 0))
     }
 
-    /// The bytes that a batch writes of a thread to make its head so.
+    /// The bytes of a head that a batch writes.
     pub(super) fn head_write<'a>(&self, key: &'a ThreadKey, head: &Head) -> Result<HeadWrite<'a>> {
         let next = Next { schema_version: SCHEMA_VERSION, number: head.number.saturating_add(1) };
         Ok(HeadWrite {
@@ -243,7 +246,7 @@ impl Space {
         })
     }
 
-    /// Begins a batch with the head of a thread, which must be as it was read.
+    /// Begins a batch with the head of a thread, which must be unchanged since it was read.
     pub(super) fn begin<'a>(&'a self, thread: &Thread, write: &'a HeadWrite<'_>) -> Batch<'a> {
         let mut batch = Batch::new();
         let head = NewRecord::json(&write.head).kind("thread");
@@ -261,8 +264,8 @@ impl Space {
         batch
     }
 
-    /// Writes a batch, which does not survive power loss until [`Space::settle`]: nothing that is
-    /// written later does without it.
+    /// Writes a batch, which survives power loss only after [`Space::settle`]. Nothing that is
+    /// written later survives without it.
     pub(super) fn commit(&self, batch: &mut Batch<'_>) -> Result<Written> {
         match self.log.commit(batch.defer_sync()) {
             Ok(committed) => Ok(Written::Yes(committed.versions)),
@@ -271,13 +274,13 @@ impl Space {
         }
     }
 
-    /// Likewise, of a batch that deletes: on a full disk this is what gives space back.
+    /// The same for a batch that deletes, and so frees space on a full disk.
     pub(super) fn commit_deletion(&self, batch: &mut Batch<'_>) -> Result<Written> {
         batch.urgent();
         self.commit(batch)
     }
 
-    /// Reads something of a thread as of one moment: again, if something was missing because the
+    /// Reads from a thread as of one moment: it reads again if something was missing because the
     /// thread changed meanwhile.
     pub(super) fn read<T>(
         &self,
@@ -298,7 +301,8 @@ impl Space {
         }
     }
 
-    /// A thread that no reader sees until it is shown; none if another writer took the number.
+    /// A thread that no reader sees until it is made visible; `None` if another writer took the
+    /// number.
     pub(super) fn hidden(&self) -> Result<Option<Hidden>, CheckpointError> {
         let (number, counter) = self.next_number()?;
         let next =
@@ -315,7 +319,7 @@ impl Space {
     }
 }
 
-/// A thread that is made, and that no reader sees yet.
+/// A thread that is being created, and that no reader sees yet.
 pub(super) struct Hidden {
     number: u64,
     marks: String,
@@ -326,7 +330,7 @@ pub(super) struct Hidden {
 }
 
 impl Hidden {
-    /// Writes documents of the thread. Answers whether the thread is still to be made.
+    /// Writes documents of the thread. Returns whether the thread still is being created.
     pub(super) fn write(
         &mut self,
         space: &Space,
@@ -355,7 +359,7 @@ impl Hidden {
         Ok(true)
     }
 
-    /// Shows the thread under a key that has none. Answers whether that worked.
+    /// Makes the thread visible under a key without a thread. Returns whether that worked.
     pub(super) fn show(self, space: &Space, key: &ThreadKey, last: u64) -> Result<bool> {
         let head = json(&Head { number: self.number, last, ..Head::default() })?;
         let heads = space.threads_of(key.tenant_id());

@@ -1,4 +1,4 @@
-//! [`Checkpointer`]: putting checkpoints, and getting them back.
+//! [`Checkpointer`]: putting and getting checkpoints.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -20,7 +20,7 @@ use crate::objects::readable;
 use crate::worker::Later;
 use runlog::{NewRecord, Result, RunLog};
 
-/// What the namespaces of checkpoints begin with; no caller's namespace should.
+/// The prefix of the namespaces of checkpoints. Callers should not use it.
 const NAMESPACE: &str = "\0checkpoints/";
 
 /// The checkpoints of threads, with states of one type. Cheap to clone; clones are the same store,
@@ -71,8 +71,8 @@ impl<S> Checkpointer<S> {
         Self::named(log, "default")
     }
 
-    /// One of several sets of threads that know nothing of one another. The name and a tenant have
-    /// at most 470 bytes together, else every call fails with [`runlog::Error::InvalidId`].
+    /// One of several independent sets of threads. The name and a tenant have at most 470 bytes
+    /// together, else every call fails with [`runlog::Error::InvalidId`].
     pub fn named(log: &RunLog, name: &str) -> Self {
         Self { space: Space::new(log, NAMESPACE, name), state: PhantomData }
     }
@@ -82,7 +82,7 @@ impl<S> Checkpointer<S> {
         Self { space: self.space.put_off(later), state: PhantomData }
     }
 
-    /// The store, for what is not about checkpoints.
+    /// The log of the engine, for everything else.
     pub fn log(&self) -> &RunLog {
         &self.space.log
     }
@@ -90,7 +90,7 @@ impl<S> Checkpointer<S> {
     /// A new checkpoint, with a fresh id and the time of the store's clock. It is not stored yet.
     ///
     /// # Errors
-    /// [`runlog::Error::Io`] when there is no randomness.
+    /// [`runlog::Error::Io`] if the system gives no random bytes.
     pub fn checkpoint(
         &self,
         key: &ThreadKey,
@@ -149,7 +149,7 @@ impl<S> Checkpointer<S> {
         at: &str,
     ) -> Result<Stored, CheckpointError> {
         let missing = || CheckpointError::damaged(&thread.documents, at, Defect::Missing);
-        let document = self.space.log.get(&thread.documents, at)?.ok_or_else(missing)?;
+        let document = self.space.log.docs().get(&thread.documents, at)?.ok_or_else(missing)?;
         decode(&document, key, &thread.documents, at)
     }
 
@@ -161,7 +161,7 @@ impl<S> Checkpointer<S> {
         id: &CheckpointId,
     ) -> Result<Option<(String, Stored)>, CheckpointError> {
         let place_key = id_key(id);
-        let Some(place) = self.space.log.get(&thread.documents, &place_key)? else {
+        let Some(place) = self.space.log.docs().get(&thread.documents, &place_key)? else {
             return Ok(None);
         };
         let at = checkpoint_key(decode_place(&place, &thread.documents, &place_key)?);
@@ -172,15 +172,16 @@ impl<S> Checkpointer<S> {
         Ok(Some((at, stored)))
     }
 
-    /// Writes a checkpoint as the newest of its thread. `body` is asked for again when somebody
-    /// else was faster.
+    /// Writes a checkpoint as the newest of its thread. `body` is called again if another caller
+    /// was faster.
     fn write(
         &self,
         key: &ThreadKey,
         state: &[u8],
         body: impl Fn(&Thread) -> Result<Body, CheckpointError>,
     ) -> Result<(), CheckpointError> {
-        // Kept from one turn to the next, so that a sweep never takes the thread for broken off.
+        // Kept from one attempt to the next, so that a sweep never takes the thread for an
+        // interrupted one.
         let mut _writing = None;
         loop {
             let thread = self.space.thread_or_new(key)?;
@@ -194,7 +195,7 @@ impl<S> Checkpointer<S> {
         }
     }
 
-    /// Answers whether the checkpoint is there, because no other writer was faster.
+    /// Returns whether the checkpoint is there, because no other writer was faster.
     fn try_write(
         &self,
         key: &ThreadKey,
@@ -205,7 +206,8 @@ impl<S> Checkpointer<S> {
         let body = body(thread)?;
         if let Some((at, stored)) = self.find_in_old(key, thread, &body.id)? {
             let known = self.parts(thread).state(&stored.layout, &stored.rest, &at)?;
-            // An earlier try may have written it, or another caller, and not be durable yet.
+            // An earlier attempt or another caller may have written it, and it may not be durable
+            // yet.
             self.space.settle()?;
             if stored.body == body && is_same_json(&known, state) {
                 return Ok(true);
@@ -216,7 +218,7 @@ impl<S> Checkpointer<S> {
         self.commit(key, thread, &body, &plan, state)
     }
 
-    /// As [`Self::find`], where a thread that is new has nothing.
+    /// As [`Self::find`]; a new thread has nothing.
     fn find_in_old(
         &self,
         key: &ThreadKey,
@@ -226,7 +228,7 @@ impl<S> Checkpointer<S> {
         if thread.is_new() { Ok(None) } else { self.find(key, thread, id) }
     }
 
-    /// Whether somebody has changed the thread since it was read.
+    /// Whether another caller has changed the thread since it was read.
     pub(super) fn has_changed(
         &self,
         key: &ThreadKey,
@@ -235,7 +237,7 @@ impl<S> Checkpointer<S> {
         Ok(self.space.thread(key)?.is_none_or(|now| !now.is_as(thread)))
     }
 
-    /// Writes a checkpoint and the parts that are new. Answers whether no other writer was faster.
+    /// Writes a checkpoint and its new parts. Returns whether no other writer was faster.
     fn commit(
         &self,
         key: &ThreadKey,
@@ -272,10 +274,10 @@ impl<S> Checkpointer<S> {
         }
     }
 
-    /// Writes parts that no checkpoint has yet, more than fit into one batch. Until one has them,
-    /// they are what the next [`Checkpointer::prune`] deletes; if it is the first checkpoint of the
-    /// thread, that of any thread. Each batch writes the head, so that no other call puts other
-    /// bytes under the same names, or deletes them. Stops where another call did.
+    /// Writes new parts, more than fit into one batch. Until a checkpoint has them, the next
+    /// [`Checkpointer::prune`] deletes them; if it is the first checkpoint of the thread, the next
+    /// one of any thread. Each batch writes the head, so that no other call puts other bytes under
+    /// the same names, or deletes them. It stops if another call did so.
     fn write_ahead(
         &self,
         key: &ThreadKey,
@@ -311,18 +313,18 @@ impl<S> Checkpointer<S> {
 }
 
 impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
-    /// Puts a checkpoint: it is the newest of its thread from then on, whatever its step and time
-    /// are. Putting the same one again, with all its fields, is fine and changes nothing, so that a
-    /// caller who does not know whether it was put can try again.
+    /// Puts a checkpoint as the newest of its thread, whatever its step and time are. Putting the
+    /// same one again, with all its fields, changes nothing, so a caller that does not know whether
+    /// the put succeeded can repeat it.
     ///
     /// # Durability
-    /// Disk. Whatever happens, the checkpoint is there as a whole, or not at all.
+    /// Disk. After any crash, the checkpoint is there as a whole or not at all.
     ///
     /// # Errors
     /// [`CheckpointError::Exists`] if the thread has another checkpoint with this id;
-    /// [`runlog::Error::TooLarge`] for a state of more than 1 GiB; [`runlog::Error::Json`] for one
-    /// that cannot be JSON, or that its JSON cannot be read back to: nested deeper than 127 levels,
-    /// or with a number that is infinite or none; [`runlog::Error::InvalidId`],
+    /// [`runlog::Error::TooLarge`] for a state of more than 1 GiB; [`runlog::Error::Json`] for a
+    /// state that cannot be written as JSON or not be read back: it is nested deeper than 127
+    /// levels, or has a number that is infinite or NaN; [`runlog::Error::InvalidId`],
     /// [`runlog::Error::DiskFull`].
     pub fn put(&self, checkpoint: &Checkpoint<S>) -> Result<(), CheckpointError> {
         let (key, body) = (checkpoint.key()?, Body::of(checkpoint));
@@ -330,9 +332,9 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
         self.write(&key, &state, |_| Ok(body.clone()))
     }
 
-    /// Branches off a checkpoint of the thread: the new one has this state, the step behind that of
+    /// Branches off a checkpoint of the thread. The new one has this state, the step behind that of
     /// its parent, the next node of its parent, a fresh id, and the time of the store's clock. It
-    /// is the newest of its thread from then on.
+    /// becomes the newest of its thread.
     ///
     /// # Durability
     /// As [`Checkpointer::put`].
@@ -362,7 +364,7 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
     ///
     /// # Errors
     /// [`CheckpointError::OtherShape`] if its state is not an `S`, [`CheckpointError::Damaged`],
-    /// [`CheckpointError::NewerSchema`]. An older one is never given in its place.
+    /// [`CheckpointError::NewerSchema`]. It never returns an older one instead.
     pub fn get_latest(&self, key: &ThreadKey) -> Result<Option<Checkpoint<S>>, CheckpointError> {
         let found = self.space.read(key, |thread| {
             if thread.head.last == 0 {
@@ -389,7 +391,7 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
         Ok(found.flatten())
     }
 
-    /// The checkpoints that were put last, at most `limit`, the newest first.
+    /// The checkpoints that were put last, at most `limit`, newest first.
     ///
     /// # Errors
     /// As [`Checkpointer::get_latest`], for any of them.
@@ -429,8 +431,8 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
 }
 
 impl<S> Checkpointer<S> {
-    /// The keys of the newest checkpoints that the head of the thread knows, the newest first: what
-    /// is put meanwhile is of a later moment.
+    /// The keys of the newest checkpoints as of the head of the thread, newest first. Checkpoints
+    /// that are put meanwhile are not included.
     pub(super) fn newest(
         &self,
         thread: &Thread,
@@ -441,7 +443,7 @@ impl<S> Checkpointer<S> {
         while keys.len() < limit {
             let wanted = PAGE.min(limit - keys.len());
             let log = &self.space.log;
-            let page = log.list(&thread.documents, CHECKPOINTS, after.as_deref(), wanted)?;
+            let page = log.docs().list(&thread.documents, CHECKPOINTS, after.as_deref(), wanted)?;
             keys.extend(page.documents.into_iter().map(|document| document.key));
             after = page.next;
             if after.is_none() {
@@ -452,7 +454,7 @@ impl<S> Checkpointer<S> {
     }
 }
 
-/// Whether two texts of JSON say the same, in whatever order their maps are written.
+/// Whether two JSON texts are equal, whatever the order of their maps.
 fn is_same_json(one: &[u8], other: &[u8]) -> bool {
     let value = |bytes| serde_json::from_slice::<serde_json::Value>(bytes).ok();
     one == other || value(one).is_some_and(|one| Some(one) == value(other))

@@ -2,12 +2,12 @@
 //!
 //! | key | what |
 //! |---|---|
-//! | `c/` 16 digits | the checkpoint with this ordinal; they count down: the newest is first |
+//! | `c/` 16 digits | the checkpoint with this ordinal; they count down, so the newest is first |
 //! | `i/` id | the ordinal of the checkpoint with this id |
 //! | `p/` name | a part of a state |
 //!
-//! The document of a checkpoint is a line of JSON, which says everything but the state, and behind
-//! it the rest of the state, which for a short one is all of it:
+//! The document of a checkpoint is a line of JSON with everything but the state, and behind it the
+//! rest of the state, which for a short state is all of it:
 //!
 //! ```text
 //! {"schema_version":1,"body":{"id":...,"step":7,...},"state":{"len":2,"crc32":...,"parts":[]}}
@@ -26,7 +26,7 @@ use super::parts::Layout;
 
 use runlog::{Document, Result};
 
-/// What the keys of checkpoints begin with.
+/// The prefix of the keys of checkpoints.
 pub(super) const CHECKPOINTS: &str = "c/";
 
 /// The key of the checkpoint with an ordinal.
@@ -41,7 +41,7 @@ pub(super) fn ordinal_of(key: &str) -> Option<u64> {
     (checkpoint_key(ordinal) == key).then_some(ordinal)
 }
 
-/// The key of what leads from an id to its ordinal.
+/// The key of the document that maps an id to its ordinal.
 pub(super) fn id_key(id: &CheckpointId) -> String {
     format!("i/{id}")
 }
@@ -136,19 +136,19 @@ pub(super) fn decode(
     Ok(Stored { body: line.body, layout: line.state, rest: rest.to_vec() })
 }
 
-/// What leads from an id to its checkpoint.
+/// Maps an id to its checkpoint.
 #[derive(Serialize, Deserialize)]
 struct Place {
     schema_version: u32,
     ordinal: u64,
 }
 
-/// The document that leads from an id to the checkpoint with an ordinal.
+/// The document that maps an id to an ordinal.
 pub(super) fn encode_place(ordinal: u64) -> Result<Vec<u8>> {
     json(&Place { schema_version: SCHEMA_VERSION, ordinal })
 }
 
-/// Reads the document that leads from an id to an ordinal.
+/// Reads the document that maps an id to an ordinal.
 pub(super) fn decode_place(
     document: &Document,
     namespace: &str,

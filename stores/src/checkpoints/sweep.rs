@@ -1,16 +1,15 @@
-//! Deleting threads, and giving back what threads have left behind.
+//! Deletes threads, and frees what they have left.
 //!
 //! Ordering, when documents of a number are deleted:
-//! 1. The head goes in the same batch in which the number is put down as gone, since a thread
-//!    without some of its documents would be damaged.
-//! 2. A call that deletes writes the mark of the number anew before, and a call that makes a
-//!    thread does so with everything that it writes. So a thread that is taken for dead is never
-//!    shown.
-//! 3. The mark goes last, since nothing else knows of the documents.
+//! 1. The head is deleted in the batch that marks the number as gone, since a thread without some
+//!    of its documents would be damaged.
+//! 2. A call that deletes first rewrites the mark of the number, and a call that creates a thread
+//!    rewrites it with each of its writes. So a thread that counts as dead never becomes visible.
+//! 3. The mark is deleted last, since nothing else refers to the documents.
 //!
 //! A first checkpoint that takes several batches marks its thread as begun in the first of them,
-//! since [`threads`](super::Checkpointer::threads) does not show the thread before the last. The
-//! mark goes with the last batch, or with the head.
+//! since [`threads`](super::Checkpointer::threads) does not list the thread before the last. The
+//! mark is deleted with the last batch, or with the head.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -25,13 +24,13 @@ use crate::of_log::OfLogs;
 use crate::room::in_steps;
 use runlog::{Batch, Document, Expected, NewRecord, Result, Version};
 
-/// The most documents of which the keys are in memory while those of a thread are deleted.
+/// The most keys in memory while the documents of a thread are deleted.
 const MOST: usize = 1 << 16;
 
-/// The numbers of threads whose first checkpoints calls are writing now.
+/// The numbers of threads whose first checkpoints are being written now.
 static WRITING: OfLogs<String, ()> = OfLogs::new();
 
-/// The mark of a thread that is begun.
+/// The mark of a thread that was begun.
 #[derive(Serialize, Deserialize)]
 struct Begun {
     schema_version: u32,
@@ -44,7 +43,7 @@ impl Space {
         format!("{}/gone", self.base)
     }
 
-    /// Marks of threads that are being made.
+    /// Marks of threads that are being copied.
     pub(super) fn copies(&self) -> String {
         format!("{}/copy", self.base)
     }
@@ -54,23 +53,23 @@ impl Space {
         format!("{}/begun", self.base)
     }
 
-    /// What the mark of a thread that is begun says.
+    /// The value of the mark of a thread that was begun.
     pub(super) fn begun_mark(thread: &ThreadKey) -> Result<Vec<u8>> {
         json(&Begun { schema_version: SCHEMA_VERSION, thread: thread.clone() })
     }
 
-    /// Keeps the thread from being taken for broken off, as long as the caller has this.
+    /// As long as the caller holds this, the thread does not count as interrupted.
     pub(super) fn writing(&self, thread: &Thread) -> Arc<()> {
         WRITING.get_or(&self.log, thread.documents.clone(), || ())
     }
 
-    /// Deletes a thread, at once. Answers whether it was there: one whose first checkpoint is not
-    /// there yet is not.
+    /// Deletes a thread atomically. Returns whether it existed: a thread without a complete first
+    /// checkpoint does not.
     pub(super) fn delete(&self, key: &ThreadKey) -> Result<bool, CheckpointError> {
         let heads = self.threads_of(key.tenant_id());
         loop {
-            let Some(document) = self.log.get(&heads, key.thread_id())? else {
-                // An earlier try may have deleted it.
+            let Some(document) = self.log.docs().get(&heads, key.thread_id())? else {
+                // An earlier attempt may have deleted it.
                 self.settle()?;
                 return Ok(false);
             };
@@ -81,8 +80,8 @@ impl Space {
         }
     }
 
-    /// Deletes a head, and puts its number down as gone. Answers whether the head was as it was
-    /// read.
+    /// Deletes a head, and marks its number as gone. Returns whether the head was unchanged since
+    /// it was read.
     fn delete_head(&self, key: &ThreadKey, document: &Document, head: Head) -> Result<bool> {
         let (heads, gone) = (self.threads_of(key.tenant_id()), self.gone());
         let (begun, number) = (self.begun(), head.number.to_string());
@@ -95,34 +94,34 @@ impl Space {
         Ok(matches!(self.commit_deletion(&mut batch)?, Written::Yes(_)))
     }
 
-    /// Deletes the documents of all threads that were deleted, and of those whose first checkpoint
-    /// was broken off.
+    /// Deletes the documents of all deleted threads, and of those whose first checkpoint was
+    /// interrupted.
     pub(super) fn sweep(&self) -> Result<()> {
         self.sweep_begun()?;
         let gone = self.gone();
         self.each_mark(&gone, |number| self.sweep_number(&gone, number))
     }
 
-    /// Deletes the documents of all threads that are being made. No other call may be at it.
+    /// Deletes the documents of all unfinished copies. No other call may be copying.
     pub(super) fn sweep_copies(&self) -> Result<()> {
         let copies = self.copies();
         self.each_mark(&copies, |number| self.sweep_number(&copies, number))
     }
 
-    /// Deletes the heads of threads whose first checkpoint was broken off.
+    /// Deletes the heads of threads whose first checkpoint was interrupted.
     fn sweep_begun(&self) -> Result<()> {
         let begun = self.begun();
         self.each_mark(&begun, |number| {
             if WRITING.get(&self.log, format!("{}/{number}", self.base)).is_some() {
                 return Ok(());
             }
-            let Some(mark) = self.log.get(&begun, number)? else { return Ok(()) };
-            // What cannot be read is not known to be broken off.
+            let Some(mark) = self.log.docs().get(&begun, number)? else { return Ok(()) };
+            // A thread that cannot be read does not count as interrupted.
             let Ok(Begun { thread, .. }) = read_json(mark.payload(), &begun, number) else {
                 return Ok(());
             };
             let heads = self.threads_of(thread.tenant_id());
-            if let Some(document) = self.log.get(&heads, thread.thread_id())? {
+            if let Some(document) = self.log.docs().get(&heads, thread.thread_id())? {
                 let Ok(head) = read_json::<Head>(document.payload(), &heads, thread.thread_id())
                 else {
                     return Ok(());
@@ -140,13 +139,13 @@ impl Space {
         })
     }
 
-    /// Does something for each number that has such a mark.
+    /// Calls `visit` for every number that has such a mark.
     fn each_mark(&self, marks: &str, mut visit: impl FnMut(&str) -> Result<()>) -> Result<()> {
         let mut after = None::<String>;
         loop {
-            let page = self.log.list(marks, "", after.as_deref(), PAGE)?;
+            let page = self.log.docs().list(marks, "", after.as_deref(), PAGE)?;
             for document in &page.documents {
-                // Anything else was not put there by this store.
+                // This store did not write anything else there.
                 if document.key.parse().is_ok_and(|number: u64| number.to_string() == document.key)
                 {
                     visit(&document.key)?;
@@ -161,12 +160,12 @@ impl Space {
 
     fn sweep_number(&self, marks: &str, number: &str) -> Result<()> {
         let documents = format!("{}/{number}", self.base);
-        let Some(mark) = self.log.get(marks, number)? else { return Ok(()) };
+        let Some(mark) = self.log.docs().get(marks, number)? else { return Ok(()) };
         let mut claim = Batch::new();
         let value = NewRecord::json(mark.payload());
         claim.put_if(marks, number, value, Expected::Version(mark.version()));
         if let Written::No = self.commit_deletion(&mut claim)? {
-            // Another call is at it.
+            // Another call does it.
             return Ok(());
         }
         loop {
@@ -186,12 +185,11 @@ impl Space {
         }
     }
 
-    /// The keys of the oldest [`MOST`] documents, in the order in which they were written: so space
-    /// becomes free soon.
+    /// The keys of the oldest [`MOST`] documents, in the order of writing, which frees space early.
     fn oldest(&self, documents: &str) -> Result<Vec<String>> {
         let (mut oldest, mut after) = (BinaryHeap::<(Version, String)>::new(), None::<String>);
         loop {
-            let page = self.log.list(documents, "", after.as_deref(), PAGE)?;
+            let page = self.log.docs().list(documents, "", after.as_deref(), PAGE)?;
             for document in page.documents {
                 oldest.push((document.version, document.key));
                 if oldest.len() > MOST {

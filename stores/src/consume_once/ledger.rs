@@ -1,4 +1,4 @@
-//! Effects on the world outside: begun, and finished later, or never.
+//! Effects outside of the store: begun, and finished later or never.
 
 use core::fmt;
 
@@ -9,21 +9,22 @@ use runlog::{
     Batch, Document, Durability, Error, Expected, NewRecord, Result, RunLog, Timestamp, Version,
 };
 
-/// What the namespaces of ledgers begin with; no caller's namespace should.
+/// The prefix of the namespaces of ledgers. Callers should not use it.
 const NAMESPACE: &str = "\0effects/";
 
-/// Keys that are looked at in one step of [`EffectLedger::unfinished`].
+/// How many keys one step of [`EffectLedger::unfinished`] reads.
 const PAGE: usize = 500;
 
-/// A ledger of effects, by keys of the caller's choice. Cheap to clone; clones are the same ledger.
+/// A ledger of effects, by keys that the caller chooses. Cheap to clone; clones are the same
+/// ledger.
 ///
-/// Before an effect is carried out it is begun, and after that it is completed with its result, or
-/// failed. A crash in between leaves it begun: no store can know whether the effect happened, so
-/// the ledger says so, and leaves it to the caller to find out. That is what at-most-once means.
+/// The caller begins an effect before it carries it out, and then completes it with its result or
+/// fails it. A crash in between leaves the effect begun. No store can know whether it happened, so
+/// the ledger reports it and the caller must find out. This gives at-most-once effects.
 ///
-/// Each beginning has a [`Claim`], which finishing it takes. A worker that comes back late, after
-/// its effect was failed by an operator and begun by another worker, has an old claim: what it
-/// says then is refused, and changes nothing for the other one.
+/// Each beginning has a [`Claim`], which is needed to finish it. If an operator failed the effect
+/// of a slow worker, and another worker began it again, the claim of the slow worker is old: the
+/// ledger refuses it and changes nothing.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,25 +64,25 @@ impl Claim {
     }
 }
 
-/// What became of [`EffectLedger::begin`].
+/// The answer of [`EffectLedger::begin`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "only `Go` allows the effect"]
 pub enum Begin {
-    /// The effect is the caller's to carry out: it was never begun, or it failed before.
+    /// The caller must carry the effect out: it was never begun, or it failed before.
     Go(Claim),
     /// A worker began it and has not finished it. If that worker is gone, no store can tell whether
     /// the effect happened: the caller must find out, and then complete or fail it.
     Unfinished {
-        /// Who began it.
+        /// The worker that began it.
         by: String,
         /// When.
         at: Timestamp,
-        /// Finishes it in place of that worker, whose own claim is worth nothing from then on.
+        /// Finishes it in place of that worker, whose own claim is refused from then on.
         claim: Claim,
     },
     /// It was carried out. The caller can use the result.
     Completed {
-        /// What was said when it was completed.
+        /// The result with which it was completed.
         result: Vec<u8>,
         /// When.
         at: Timestamp,
@@ -94,7 +95,7 @@ pub enum Begin {
 pub struct Unfinished {
     /// Its key.
     pub key: String,
-    /// Who began it.
+    /// The worker that began it.
     pub by: String,
     /// When.
     pub at: Timestamp,
@@ -106,14 +107,14 @@ pub struct Unfinished {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum LedgerError {
-    /// The beginning that the claim is of is over: it was finished in another way, or forgotten,
-    /// and perhaps begun again. Nothing was changed. The caller must not act on its claim any more;
-    /// [`EffectLedger::begin`] says how the effect stands.
+    /// The claim is old: its effect was finished in another way, or forgotten, and perhaps begun
+    /// again. Nothing was changed. The caller must not use the claim any more;
+    /// [`EffectLedger::begin`] returns the state of the effect.
     Superseded {
         /// The key of the effect.
         key: String,
     },
-    /// The store failed. What the ledger says can be asked once the store works again.
+    /// The store failed. The caller should ask the ledger again once the store works.
     Store(Error),
 }
 
@@ -121,7 +122,7 @@ impl fmt::Display for LedgerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Superseded { key } => {
-                write!(f, "this claim on effect {key:?} is over; begin it again to see how it is")
+                write!(f, "this claim on effect {key:?} has ended; call `begin` to get its state")
             }
             Self::Store(error) => error.fmt(f),
         }
@@ -143,8 +144,8 @@ impl From<Error> for LedgerError {
     }
 }
 
-/// What is stored under the key of an effect: one line of JSON, and behind it the result or the
-/// reason, as it is.
+/// The value under the key of an effect: one line of JSON, and behind it the bytes of the result or
+/// of the reason.
 #[derive(Serialize, Deserialize, PartialEq, Eq)]
 #[serde(tag = "state", rename_all = "snake_case")]
 enum State {
@@ -153,7 +154,7 @@ enum State {
     Failed { begun: u64 },
 }
 
-/// How an effect stands.
+/// The state of an effect.
 struct Standing {
     state: State,
     /// The result, or the reason.
@@ -188,14 +189,14 @@ impl EffectLedger {
         Self::named(log, "default")
     }
 
-    /// One of several ledgers that know nothing of one another. The name has at most 480 bytes,
-    /// else every call fails with [`Error::InvalidId`].
+    /// One of several independent ledgers. The name has at most 480 bytes, else every call fails
+    /// with [`Error::InvalidId`].
     pub fn named(log: &RunLog, name: &str) -> Self {
         Self { log: log.clone(), namespace: format!("{NAMESPACE}{name}") }
     }
 
-    /// Begins an effect. Of any number of callers at the same time exactly one gets [`Begin::Go`].
-    /// `by` says who, to those who come later.
+    /// Begins an effect. Of any number of concurrent callers exactly one gets [`Begin::Go`]. Later
+    /// callers learn `by`.
     pub fn begin(&self, key: &str, by: &str) -> Result<Begin> {
         let begun = Standing::encode(&State::Begun { by: by.to_owned() }, &[])?;
         let claim = |begun| Claim { key: key.to_owned(), begun };
@@ -205,7 +206,8 @@ impl EffectLedger {
                 Some(Standing { state: State::Failed { .. }, version, .. }) => {
                     Expected::Version(version)
                 }
-                // What is told must not be lost with a caller who has not been told yet.
+                // The answer rests on this write, so it must survive before another caller learns
+                // of it.
                 Some(Standing { state: State::Begun { by }, at, version, .. }) => {
                     self.log.sync()?;
                     return Ok(Begin::Unfinished { by, at, claim: claim(version) });
@@ -215,7 +217,7 @@ impl EffectLedger {
                     return Ok(Begin::Completed { result: said, at });
                 }
             };
-            match self.log.put_if(&self.namespace, key, &NewRecord::json(&begun), expected) {
+            match self.log.docs().put_if(&self.namespace, key, &NewRecord::json(&begun), expected) {
                 Ok(version) => return Ok(Begin::Go(claim(version))),
                 // Another caller was faster.
                 Err(Error::Conflict { .. }) => {}
@@ -224,20 +226,22 @@ impl EffectLedger {
         }
     }
 
-    /// Says that an effect was carried out, and what came of it. Saying the same again is fine.
+    /// Records that an effect was carried out, and its result. Repeating the same call changes
+    /// nothing.
     ///
     /// # Errors
-    /// [`LedgerError::Superseded`]; [`Error::TooLarge`] for a result that no record has room for.
+    /// [`LedgerError::Superseded`]; [`Error::TooLarge`] for a result that is longer than a record
+    /// may be.
     pub fn complete(&self, claim: &Claim, result: &[u8]) -> Result<(), LedgerError> {
         self.finish(claim, &State::Completed { begun: claim.begun.0 }, result, Batch::new())
     }
 
-    /// As [`EffectLedger::complete`], and appends a record to a run in progress: both or none of
-    /// them, whatever crash there is. Saying the same again appends nothing.
+    /// As [`EffectLedger::complete`], and appends a record to a run in progress: both or neither of
+    /// them, also after a crash. Repeating the same call appends nothing.
     ///
     /// # Errors
     /// As [`EffectLedger::complete`]; [`Error::RunNotFound`] and [`Error::RunEnded`] if there is no
-    /// such run in progress. Nothing happened then.
+    /// such run in progress. Then nothing was changed.
     pub fn complete_with(
         &self,
         claim: &Claim,
@@ -250,8 +254,8 @@ impl EffectLedger {
         self.finish(claim, &State::Completed { begun: claim.begun.0 }, result, batch)
     }
 
-    /// Says that an effect was not carried out, and will not be under this claim: it may be begun
-    /// again. Saying the same again is fine.
+    /// Records that an effect was not carried out, and will not be under this claim: it may be
+    /// begun again. Repeating the same call changes nothing.
     ///
     /// # Errors
     /// [`LedgerError::Superseded`].
@@ -284,11 +288,11 @@ impl EffectLedger {
     }
 
     fn look(&self, key: &str) -> Result<Option<Standing>> {
-        let document = self.log.get(&self.namespace, key)?;
+        let document = self.log.docs().get(&self.namespace, key)?;
         document.as_ref().map(Standing::of).transpose()
     }
 
-    /// Why an effect failed the last time, if that is how it stands.
+    /// Why an effect failed the last time, if its last state is failed.
     pub fn failure(&self, key: &str) -> Result<Option<String>> {
         Ok(match self.look(key)? {
             Some(Standing { state: State::Failed { .. }, said, .. }) => {
@@ -299,12 +303,12 @@ impl EffectLedger {
         })
     }
 
-    /// All effects that were begun and not finished, by key: what a restart should look at first.
-    /// Costs a look at each effect of the ledger; forget those that are done.
+    /// All effects that were begun and not finished, by key. A program should check these first
+    /// after a restart. It reads each effect of the ledger, so forget those that are done.
     pub fn unfinished(&self) -> Result<Vec<Unfinished>> {
         let (mut found, mut after) = (Vec::new(), None::<String>);
         loop {
-            let page = self.log.list(&self.namespace, "", after.as_deref(), PAGE)?;
+            let page = self.log.docs().list(&self.namespace, "", after.as_deref(), PAGE)?;
             for listed in page.documents {
                 let key = listed.key;
                 if let Some(Standing { state: State::Begun { by }, at, version, .. }) =
@@ -322,13 +326,14 @@ impl EffectLedger {
         }
     }
 
-    /// Forgets an effect, however it stands: it may be begun again. One that is not there is fine.
+    /// Forgets an effect in any state: it may be begun again. Forgetting an unknown effect
+    /// succeeds.
     pub fn forget(&self, key: &str) -> Result<()> {
-        self.log.delete(&self.namespace, key).map(drop)
+        self.log.docs().delete(&self.namespace, key).map(drop)
     }
 
-    /// Forgets all effects of one moment of the call. What is begun or finished after that moment
-    /// stays.
+    /// Forgets all effects as of one moment of the call. What is begun or finished after that
+    /// moment stays.
     pub fn clear(&self) -> Result<()> {
         clear(&self.log, &self.namespace)
     }

@@ -1,19 +1,20 @@
-//! Things that must happen once: approvals that are used up, effects that must not be repeated.
+//! Things that must happen once: approvals that are used up, and effects that must not be repeated.
 //!
-//! - [`ConsumeOnce`]: an id is consumed by the first caller; everybody else learns when, and by
-//!   whom. Replaces phronomy's checkpoint store.
-//! - [`ConsumeOnce::consume_with`]: consuming and recording in one step, so that a crash never
-//!   comes between the two.
-//! - [`EffectLedger`]: an effect is begun, and completed or failed later; after a crash the ledger
-//!   tells which were begun and never finished, so that somebody can look what became of them.
+//! - [`ConsumeOnce`]: the first caller consumes an id; all others learn when, and by which caller.
+//!   Replaces phronomy's checkpoint store.
+//! - [`ConsumeOnce::consume_with`]: consumes and records in one step, so that no crash comes
+//!   between the two.
+//! - [`EffectLedger`]: an effect is begun, and completed or failed later. After a crash the ledger
+//!   lists the effects that were begun and never finished, so that a program or an operator can
+//!   check them.
 //!
-//! Each call is durable before it returns: what it did survives power loss, and so does what it
-//! found. Who is told that something was consumed, begun or completed is told so for good: not of
-//! a call of somebody else's that a power cut may still take back. Calls may come from any number
-//! of threads, and from any number of clones and stores on the same [`RunLog`].
+//! Each call is durable before it returns: its own change survives power loss, and so does the
+//! state that it reports. A power cut cannot take back a consumption, beginning or completion that
+//! a call has reported. Calls may come from any number of threads, clones, and stores on the same
+//! [`RunLog`].
 //!
-//! An id is any text of 1 to 512 bytes. What is consumed stays so until it is cleaned up: no policy
-//! of retention touches it.
+//! An id is any text of 1 to 512 bytes. It stays consumed until it is cleaned up: no retention
+//! policy deletes it.
 //!
 //! # Errors
 //! Besides those that are named: [`Error::InvalidId`] for an id that is empty or too long, and
@@ -31,7 +32,7 @@ pub use self::ledger::{Begin, Claim, EffectLedger, LedgerError, Unfinished};
 use crate::room::in_steps;
 use runlog::{Batch, Document, Durability, Error, Expected, NewRecord, Result, RunLog, Timestamp};
 
-/// What the namespaces of consumed ids begin with; no caller's namespace should.
+/// The prefix of the namespaces of consumed ids. Callers should not use it.
 const NAMESPACE: &str = "\0consumed/";
 
 /// Deletions in one step of [`ConsumeOnce::clear`].
@@ -60,13 +61,13 @@ pub struct ConsumeOnce {
     namespace: String,
 }
 
-/// That an id was consumed.
+/// The consumption of an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Consumption {
     /// The id.
     pub id: String,
-    /// By whom, as the caller said.
+    /// The name that the consuming caller gave.
     pub by: String,
     /// When.
     pub at: Timestamp,
@@ -76,9 +77,10 @@ pub struct Consumption {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ConsumeError {
-    /// It had been consumed before. The caller must not do what the id stands for.
+    /// It was consumed before. The caller must not do what the id allows.
     AlreadyConsumed(Consumption),
-    /// The store failed. Whether the id was consumed can be asked once the store works again.
+    /// The store failed. The caller should ask whether the id was consumed once the store works
+    /// again.
     Store(Error),
 }
 
@@ -108,7 +110,7 @@ impl From<Error> for ConsumeError {
     }
 }
 
-/// What is stored under a consumed id.
+/// The value under a consumed id.
 #[derive(Serialize, Deserialize)]
 struct Stored<'a> {
     #[serde(borrow)]
@@ -121,8 +123,8 @@ impl ConsumeOnce {
         Self::named(log, "default")
     }
 
-    /// One of several sets that know nothing of one another. The name has at most 480 bytes, else
-    /// every call fails with [`Error::InvalidId`].
+    /// One of several independent sets. The name has at most 480 bytes, else every call fails with
+    /// [`Error::InvalidId`].
     pub fn named(log: &RunLog, name: &str) -> Self {
         Self { log: log.clone(), namespace: format!("{NAMESPACE}{name}") }
     }
@@ -132,26 +134,26 @@ impl ConsumeOnce {
         Ok(self.found(id)?.is_some())
     }
 
-    /// When an id was consumed and by whom, if it was.
+    /// When an id was consumed and by which caller, if it was.
     pub fn consumption(&self, id: &str) -> Result<Option<Consumption>> {
         self.found(id)?.map(|document| consumption(id, &document)).transpose()
     }
 
-    /// What is stored under an id, once it survives power loss: who learns of it may never try
-    /// again, so it must not be lost with the caller who has not been told yet.
+    /// The value under an id, once it survives power loss. A caller that learns of it may never try
+    /// again, so a power loss must not take it afterwards.
     fn found(&self, id: &str) -> Result<Option<Document>> {
-        let found = self.log.get(&self.namespace, id)?;
+        let found = self.log.docs().get(&self.namespace, id)?;
         if found.is_some() {
             self.log.sync()?;
         }
         Ok(found)
     }
 
-    /// Consumes an id. Of any number of callers at the same time exactly one succeeds. `by` says
-    /// who, to those who come too late.
+    /// Consumes an id. Of any number of concurrent callers exactly one succeeds. The others learn
+    /// its `by`.
     ///
     /// # Errors
-    /// [`ConsumeError::AlreadyConsumed`] if somebody did before.
+    /// [`ConsumeError::AlreadyConsumed`] if a caller did so before.
     pub fn consume(&self, id: &str, by: &str) -> Result<(), ConsumeError> {
         let value = stored(by)?;
         let mut batch = Batch::new();
@@ -159,12 +161,12 @@ impl ConsumeOnce {
         self.commit(id, &batch)
     }
 
-    /// Consumes an id and appends a record to a run in progress, both or none of them. So a
-    /// reader of the run knows whether the id was used up, whatever crash there was.
+    /// Consumes an id and appends a record to a run in progress, both or neither. So a reader of
+    /// the run knows whether the id was used up, also after a crash.
     ///
     /// # Errors
-    /// [`ConsumeError::AlreadyConsumed`] if somebody did before; [`Error::RunNotFound`] and
-    /// [`Error::RunEnded`] if there is no such run in progress. Nothing happened then.
+    /// [`ConsumeError::AlreadyConsumed`] if a caller did so before; [`Error::RunNotFound`] and
+    /// [`Error::RunEnded`] if there is no such run in progress. Then nothing was changed.
     pub fn consume_with(
         &self,
         id: &str,
@@ -194,24 +196,23 @@ impl ConsumeOnce {
         }
     }
 
-    /// Forgets an id, so that it can be consumed again. One that was not consumed is fine.
+    /// Forgets an id, so that it can be consumed again. Forgetting an unknown id succeeds.
     pub fn cleanup(&self, id: &str) -> Result<()> {
-        self.log.delete(&self.namespace, id).map(drop)
+        self.log.docs().delete(&self.namespace, id).map(drop)
     }
 
-    /// Forgets all ids that were consumed at one moment of the call. What is consumed after that
-    /// moment stays so.
+    /// Forgets all ids that were consumed as of one moment of the call. Ids that are consumed after
+    /// that moment stay consumed.
     pub fn clear(&self) -> Result<()> {
         clear(&self.log, &self.namespace)
     }
 }
 
-/// Deletes the documents of a namespace as they are at one moment, and none that was written after
-/// it.
+/// Deletes the documents that a namespace has at one moment, and none that was written after it.
 fn clear(log: &RunLog, namespace: &str) -> Result<()> {
     // One page is of one moment.
-    let mut documents = log.list(namespace, "", None, usize::MAX)?.documents;
-    // In the order in which they were written, space becomes free soon.
+    let mut documents = log.docs().list(namespace, "", None, usize::MAX)?.documents;
+    // Deleting in the order of writing frees space early.
     documents.sort_unstable_by_key(|document| document.version);
     in_steps(&documents, PAGE, |some| {
         let mut left: Vec<_> = some.iter().collect();
@@ -231,7 +232,7 @@ fn clear(log: &RunLog, namespace: &str) -> Result<()> {
         }
         Ok(())
     })?;
-    // What was found gone must not come back either.
+    // Documents that were already deleted must not come back either.
     log.sync()
 }
 

@@ -1,14 +1,14 @@
 //! Writing: starts, turns, ends, and records of any kind.
 //!
-//! What a kill between two frames leaves, and who completes it:
+//! What a kill between two frames leaves, and which call completes it:
 //!
-//! | there is | it means | completed by |
+//! | frames | meaning | completed by |
 //! |---|---|---|
-//! | START | nothing yet | the start, tried again; `adopt_orphans` takes it out |
+//! | START | nothing yet | the start, repeated; `adopt_orphans` removes it |
 //! | START, record `started` | the run started | - |
-//! | ..., record `ended` | the run ended | the end, tried again; `adopt_orphans`; `gc` |
+//! | ..., record `ended` | the run ended | the end, repeated; `adopt_orphans`; `gc` |
 //! | ..., record `ended`, END | the run ended | - |
-//! | START, record `started`, END that says so | the start was rolled back | the next start; `gc` |
+//! | START, `started`, END with that status | the start was rolled back | the next start; `gc` |
 
 use super::RunStore;
 use super::error::{Result, RunStoreError};
@@ -21,26 +21,26 @@ use runlog::{
     Ticket,
 };
 
-/// A record may come before any start and after any end, as in the original.
-const ANY_TIME: Allow = Allow { unstarted: false, after_end: true };
+/// Records may come before a start and after an end, as in the original.
+const ANY_TIME: Allow = Allow::nothing().after_end(true);
 
-/// Of more runs than that it is asked again whose they are.
+/// How many runs are remembered as not foreign; beyond it the store asks again.
 const MANY_OURS: usize = 1 << 16;
 
 impl RunStore {
-    /// Appends records to a run, in order, as they are: no start is needed, the run may have
-    /// ended, the same record may come twice, and the ids in the records are not looked at.
+    /// Appends records to a run, in order and unchanged: the run needs no start and may have ended,
+    /// the same record may come twice, and the ids in the records are not checked.
     ///
-    /// After a crash all of them are there or none, if they fit a batch: with the usual extents of
-    /// 4 MiB those are at least 2,500 records. Of more of them the first may be there and the
-    /// others not. Nothing happens for an empty slice.
+    /// If they fit a batch, after a crash all of them are there or none; with the default extents
+    /// of 4 MiB a batch has at least 2,500 records. If there are more, only the first of them may
+    /// be there. An empty slice writes nothing.
     ///
     /// # Durability
-    /// They survive the death of the process. If a start or an end is among them, all of it
-    /// survives power loss too; else it does within 250 ms.
+    /// They survive the death of the process. If a start or an end is among them, all of them
+    /// survive power loss too when the call returns; otherwise within 250 ms.
     ///
     /// # Errors
-    /// See [`RunStoreError`]. Nothing was stored, but as said above.
+    /// See [`RunStoreError`]. Nothing was stored, except as stated above.
     pub fn append_records(
         &self,
         agent_id: &str,
@@ -55,7 +55,7 @@ impl RunStore {
         Ok(opened.append(agent_id, run_id, &lines)?)
     }
 
-    /// Records that a run started. The same start once more leaves one record.
+    /// Records that a run started. Repeating the same start leaves one record.
     ///
     /// # Durability
     /// Survives power loss.
@@ -80,11 +80,11 @@ impl RunStore {
         self.append_records(agent_id, run_id, turns)
     }
 
-    /// Records that a run ended. The same end once more leaves one record. No start is needed.
+    /// Records that a run ended. Repeating the same end leaves one record. The run needs no start.
     ///
-    /// On a full disk the end of a run that has begun takes of the space that is kept back for
-    /// ends, if the record is short: up to 8 KiB with the usual extents of 4 MiB. Where that does
-    /// not do, what [`gc`](Self::gc) would delete is deleted, and the end is tried once more.
+    /// On a full disk a short end of a run, of up to 8 KiB with the default extents of 4 MiB, uses
+    /// the space that is reserved for ends. If that does not suffice, the store deletes what
+    /// [`gc`](Self::gc) would delete, and tries again once.
     ///
     /// # Durability
     /// Survives power loss, and so does everything that was appended to the run.
@@ -104,14 +104,14 @@ impl RunStore {
         Ok(done?)
     }
 
-    /// Takes a start back, if it is all that the run has: as if it had never been. Answers whether
-    /// anything was taken back; a run with more records, or with another start, is left alone.
+    /// Rolls a start back, if it is all that the run has. Returns whether it did; a run with more
+    /// records, or with another start, stays unchanged.
     ///
     /// # Durability
     /// Survives power loss.
     ///
     /// # Errors
-    /// See [`RunStoreError`]. A run that somebody holds is not taken back.
+    /// See [`RunStoreError`]. A held run is not rolled back.
     pub fn rollback_empty_run_start(&self, started: &RunStarted) -> std::io::Result<bool> {
         match self.look()? {
             Some(opened) => Ok(opened.roll_back(started)?),
@@ -137,8 +137,8 @@ impl Opened {
         Ok(ticket.wait()?)
     }
 
-    /// Appends lines, with a START in front of the first of a run. They are all there or none if
-    /// they fit a batch.
+    /// Appends lines, with a START in front of the first line of a run. If they fit a batch, all of
+    /// them are there or none.
     pub(super) fn put(
         &self,
         agent: &str,
@@ -158,7 +158,7 @@ impl Opened {
         let start = Metadata::json(&json).at(at).durability(Durability::Process);
         match self.log().start_run(agent, run, start) {
             Err(Error::RunExists { .. } | Error::RunEnded { .. }) => {
-                // Another caller was faster, who may not be of this store.
+                // Another caller was faster, perhaps one that does not use this store.
                 self.ours.lock().remove(&hash_of(agent, run));
                 self.refuse_foreign(agent, run)?;
             }
@@ -167,7 +167,7 @@ impl Opened {
         Ok(self.put_records(agent, run, &records)?)
     }
 
-    /// Appends the record that ends a run. On a full disk there is the space that is kept back.
+    /// Appends the record that ends a run. On a full disk it uses the reserved space.
     pub(super) fn put_end(&self, agent: &str, run: &str, line: NewLine) -> Result<Ticket> {
         let line = [line];
         let full = match self.put(agent, run, &line, &Mark::new()) {
@@ -180,13 +180,14 @@ impl Opened {
         }
         match self.log().commit(batch.urgent()) {
             Ok(committed) => Ok(committed.ticket),
-            // For these there is none kept back.
+            // No space is reserved for these.
             Err(Error::RunNotFound { .. } | Error::RunEnded { .. }) => Err(full.into()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Refuses a run that somebody else keeps in the same log: it would not be seen again.
+    /// Refuses a run that another program keeps in the same log, since this store would not show
+    /// it.
     fn refuse_foreign(&self, agent: &str, run: &str) -> Result<()> {
         let hash = hash_of(agent, run);
         if self.ours.lock().contains(&hash) {
@@ -239,7 +240,7 @@ impl Opened {
         self.wait(ticket)
     }
 
-    /// Waits for what was appended, or for whatever an earlier try has appended.
+    /// Waits until the appended records, or those of an earlier attempt, are durable.
     fn wait(&self, ticket: Option<Ticket>) -> Result<()> {
         match ticket {
             Some(ticket) => Ok(ticket.wait()?),
@@ -257,7 +258,7 @@ impl Opened {
             let put = match known.and_then(|found| Some((found, found.fold.ended?))) {
                 Some((found, end)) => {
                     let stored = self.record_at(found, end.record.seq)?;
-                    // As lines, since a number that is none does not equal itself.
+                    // Compared as lines, since NaN does not equal itself.
                     if stored.is_none_or(|stored| stored.to_line() != line.bytes) {
                         let (agent, run) = (agent.to_owned(), run.to_owned());
                         return Err(RunStoreError::EndedDifferently { agent, run });
@@ -271,7 +272,7 @@ impl Opened {
         self.wait(ticket)
     }
 
-    /// Puts an END behind the record that ended a run, unless there is one.
+    /// Writes an END behind the record that ended a run, unless there is one.
     pub(super) fn finish(&self, agent: &str, run: &str) -> Result<Option<Ticket>> {
         let Some(found) = self.find(agent, run)? else { return Ok(None) };
         let Some(end) = found.fold.ended else { return Ok(None) };
@@ -283,7 +284,7 @@ impl Opened {
             Err(Error::RunEnded { .. }) => Ok(None),
             ended => {
                 let ended = ended?;
-                // Its END says it from now on.
+                // From now on its END states it.
                 self.folds.lock().remove(&found.run.number());
                 Ok(Some(ended.ticket))
             }
@@ -318,16 +319,16 @@ impl Opened {
         })
     }
 
-    /// Deletes a run that has not really begun, if `is_nothing` says so of what it is now, or an
-    /// earlier call said so and was broken off. Only ended runs can be deleted, so it is ended in
-    /// a way that says what it is.
+    /// Deletes a run that has not begun, if `is_nothing` accepts its state, or if an earlier call
+    /// accepted it and was interrupted. Only ended runs can be deleted, so the run is first ended
+    /// with a mark for this.
     pub(super) fn take_out(
         &self,
         agent: &str,
         run: &str,
         is_nothing: impl FnOnce(&Found) -> Result<bool>,
     ) -> Result<bool> {
-        // From the look to the deletion.
+        // Held from the check to the deletion.
         let _alone = self.removal.write();
         let Some(found) = self.find(agent, run)? else { return Ok(false) };
         if !found.is_rolled_back() && !is_nothing(&found)? {
@@ -343,7 +344,7 @@ impl Opened {
             let outcome = fold.as_outcome(RunStatus::Interrupted);
             drop(self.log().end_run(agent, run, &outcome, Allow::nothing())?);
             self.folds.lock().remove(&found.run.number());
-            // A record that another handle of the log put in stays, and the run with it.
+            // If another handle of the log added a record, that record and the run stay.
             if !self.find(agent, run)?.is_some_and(|now| now.is_rolled_back()) {
                 return Ok(false);
             }
@@ -352,7 +353,7 @@ impl Opened {
         Ok(true)
     }
 
-    /// Completes what a broken off [`Self::take_out`] has left of a run, if anything.
+    /// Completes an interrupted [`Self::take_out`] of a run, if there is one.
     pub(super) fn delete_rolled_back(&self, agent: &str, run: &str) -> Result<()> {
         if self.find(agent, run)?.is_some_and(|found| found.is_rolled_back()) {
             self.take_out(agent, run, |_| Ok(false))?;

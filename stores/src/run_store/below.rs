@@ -1,8 +1,8 @@
 //! Files below a folder that the caller names, opened so that no link is followed.
 //!
-//! Each name is opened relative to the folder that it was listed in, and looked at once it is open.
-//! So what is read is what was listed, or refused, also where another program puts a link in its
-//! place meanwhile.
+//! Each name is opened relative to the folder that listed it, and checked once it is open. So the
+//! file that is read is the one that was listed, or it is refused, even if another program replaces
+//! it with a link meanwhile.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 pub(super) struct Folder(OwnedFd);
 
 impl Folder {
-    /// A folder that the caller names. The path may be a link.
+    /// A folder at a path of the caller. The path may be a link.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(openat(CWD, path, OFlags::DIRECTORY | READ, Mode::empty())?))
     }
@@ -29,9 +29,10 @@ impl Folder {
         Ok(Self(openat(&self.0, name, flags, Mode::empty())?))
     }
 
-    /// A regular file in this one; `None` if it is none.
+    /// A regular file in this one; `None` if it is something else.
     pub(super) fn file(&self, name: &OsStr) -> io::Result<Option<File>> {
-        // Without waiting for the other end of a pipe, and without becoming a terminal's process.
+        // The flags prevent waiting for the other end of a pipe, and getting a controlling
+        // terminal.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | READ;
         let file = match openat(&self.0, name, flags, Mode::empty()) {
             Err(Errno::LOOP) => return Ok(None),
@@ -40,7 +41,7 @@ impl Folder {
         Ok(file.metadata()?.is_file().then_some(file))
     }
 
-    /// A folder in this one, made for its owner alone if it is missing.
+    /// A folder in this one; created for its owner only if it is missing.
     pub(super) fn make_folder(&self, name: &str) -> io::Result<Self> {
         match mkdirat(&self.0, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => self.folder(name.as_ref()),
@@ -48,13 +49,13 @@ impl Folder {
         }
     }
 
-    /// A new file in this one, for its owner alone.
+    /// A new file in this one, for its owner only.
     pub(super) fn make_file(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         Ok(File::from(openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?))
     }
 
-    /// Names and kinds of what is in it, by name. Links are not followed.
+    /// The entries with their kinds, sorted by name. Links are not followed.
     pub(super) fn entries(&self) -> io::Result<Vec<(OsString, FileType)>> {
         let mut entries = Vec::new();
         for entry in Dir::read_from(&self.0)? {
@@ -64,7 +65,7 @@ impl Folder {
                 continue;
             }
             let kind = match entry.file_type() {
-                // Some file systems do not tell.
+                // Some file systems do not state it.
                 FileType::Unknown => {
                     let stat = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
                     FileType::from_raw_mode(stat.st_mode)
@@ -109,7 +110,7 @@ mod tests {
             assert_eq!(opened.make_folder(name).is_ok(), name == "a");
         }
         assert!(a.make_file("r.jsonl").is_err(), "nothing is overwritten");
-        // The folder that was opened is meant, whatever has its name by now.
+        // The opened folder is used, whatever has its name now.
         fs::rename(&root, folder.path().join("elsewhere")).unwrap();
         symlink(&secret, &root).unwrap();
         assert_eq!(opened.entries().unwrap().len(), 2);

@@ -1,4 +1,4 @@
-//! What is kept of finished runs, and where that is configured.
+//! Which finished runs are kept, and the configuration of that.
 
 use core::fmt;
 use core::time::Duration;
@@ -11,9 +11,9 @@ const SECONDS_A_DAY: u64 = 86_400;
 
 /// How many finished runs of an agent are kept, and for how long.
 ///
-/// Zero means no limit, and so does an age that is negative or longer than times reach (292
-/// years). In the original zero deleted every finished run at the next start, and an absurd age
-/// was a panic.
+/// Zero means no limit, and so does an age that is negative or above the range of times (292
+/// years). In the original, zero deleted every finished run at the next start, and a very large age
+/// panicked.
 ///
 /// ```
 /// use runlog_stores::run_store::RetentionConfig;
@@ -23,9 +23,9 @@ const SECONDS_A_DAY: u64 = 86_400;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionConfig {
-    /// The newest finished runs of an agent that stay; 0: any number. 50 by default.
+    /// How many of the newest finished runs of an agent stay; 0 means all. 50 by default.
     pub max_per_agent: usize,
-    /// The days that a run stays after its end; 0 or less: for ever. 30 by default.
+    /// How many days a run stays after its end; 0 or less means for ever. 30 by default.
     pub max_age_days: i64,
 }
 
@@ -35,10 +35,10 @@ impl Default for RetentionConfig {
     }
 }
 
-/// The text of a configuration is not TOML, or says something else than numbers.
+/// The text of a configuration is not TOML, or has values that are not numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The bytes of the text that it is about, where that is known.
+    /// The affected bytes of the text, if known.
     pub place: Option<core::ops::Range<usize>>,
 }
 
@@ -67,8 +67,7 @@ struct Runs {
 }
 
 impl RetentionConfig {
-    /// Reads `[runs] max_per_agent, max_age_days` of a TOML text. What is not named there is the
-    /// default.
+    /// Reads `[runs] max_per_agent, max_age_days` of a TOML text. Missing values are the defaults.
     ///
     /// # Errors
     /// [`ConfigError`] with the place in the text.

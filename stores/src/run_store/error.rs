@@ -1,4 +1,4 @@
-//! What can go wrong with runs, as an error of its own and as [`io::Error`].
+//! The errors of the store, and their form as [`io::Error`].
 
 use core::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use super::config::ConfigError;
 use super::line::LineFault;
 use runlog::Error;
 
-/// What can go wrong. The calls of the original answer [`io::Error`]; this is inside of it:
+/// An error of the store. The calls of the original return [`io::Error`]; this is inside of it:
 ///
 /// | this | [`io::ErrorKind`] |
 /// |---|---|
@@ -19,28 +19,28 @@ use runlog::Error;
 /// | an id that is empty or too long, a line that is too long | `InvalidInput` |
 /// | a disk that is full | `StorageFull` |
 /// | a store that another process has open | `ResourceBusy` |
-/// | damage of the file, or a file that is no store | `InvalidData` |
-/// | what the system said | its kind |
+/// | damage of the file, or a file that is not a store | `InvalidData` |
+/// | an error of the system | its kind |
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum RunStoreError {
-    /// The run was started before, and what the start said was something else. Nothing was stored.
-    /// The caller should choose another run id, or repeat the start as it was.
+    /// The run was started before, with another start. Nothing was stored. The caller should choose
+    /// another run id, or repeat the first start.
     StartedDifferently {
         /// The agent.
         agent: String,
         /// The run.
         run: String,
     },
-    /// The run was ended before, and what the end said was something else. Nothing was stored. The
-    /// caller should take the end that is there for the truth.
+    /// The run was ended before, with another end. Nothing was stored. The caller should use the
+    /// end that is stored.
     EndedDifferently {
         /// The agent.
         agent: String,
         /// The run.
         run: String,
     },
-    /// Somebody else keeps a run with these ids in the same log. Nothing was stored. The caller
+    /// Another program keeps a run with these ids in the same log. Nothing was stored. The caller
     /// should choose another run id.
     Foreign {
         /// The agent.
@@ -53,20 +53,20 @@ pub enum RunStoreError {
         /// The run.
         run: String,
     },
-    /// The line of the record could not be read again: it holds JSON that is nested deeper than 127
-    /// levels. Nothing was stored. The caller should keep that JSON as a text.
+    /// The line of the record could not be read again: it has JSON that is nested deeper than 127
+    /// levels. Nothing was stored. The caller should store that JSON as a text.
     Unreadable {
-        /// What a reader would find.
+        /// The fault that a reader would report.
         fault: LineFault,
     },
     /// The configuration cannot be read. The caller should correct it.
     Config(ConfigError),
-    /// The engine says why, and what to do.
+    /// An error of the engine, which states what to do.
     Engine(Error),
 }
 
 impl RunStoreError {
-    /// What is inside of an error of this store.
+    /// The error of this store inside an [`io::Error`], if any.
     ///
     /// ```
     /// use runlog_stores::run_store::{RetentionConfig, RunStarted, RunStore, RunStoreError};
@@ -125,15 +125,15 @@ impl fmt::Display for RunStoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StartedDifferently { agent, run } => {
-                write!(f, "run {run:?} of agent {agent:?} was started with other words")
+                write!(f, "run {run:?} of agent {agent:?} has another start; use a new run id")
             }
             Self::EndedDifferently { agent, run } => {
-                write!(f, "run {run:?} of agent {agent:?} was ended in another way")
+                write!(f, "run {run:?} of agent {agent:?} has another end, which stays")
             }
             Self::Foreign { agent, run } => {
-                write!(f, "run {run:?} of agent {agent:?} is not one of this store")
+                write!(f, "run {run:?} of agent {agent:?} belongs to another program; use a new id")
             }
-            Self::NoSuchRun { run } => write!(f, "there is no run {run:?}"),
+            Self::NoSuchRun { run } => write!(f, "there is no run {run:?}; check the id"),
             Self::Unreadable { fault } => {
                 write!(f, "the record could not be read again ({fault}); it was not stored")
             }

@@ -1,15 +1,16 @@
-//! What the records of a run say together: whether it started, how it ended, how many turns.
+//! The state of a run that follows from its records: whether it started, how it ended, how many
+//! turns it has.
 //!
-//! The records alone are the truth. The engine's START and END are beside them for speed, and so
-//! that the engine's own lists and policies know of the run:
+//! Only the records define the state. START and END of the engine are there for speed, and so that
+//! lists and policies of the engine include the run:
 //!
-//! - START goes in front of the first record of a run and has a [`Mark`]. Without a record behind
-//!   it, nothing has happened yet.
-//! - END goes behind a record `ended` and has a [`Checkpoint`]: the fold of all records up to then.
-//!   Only what came later has to be read, which is next to nothing.
+//! - START is in front of the first record of a run and has a [`Mark`]. Without a record behind it,
+//!   the run has not begun.
+//! - END is behind a record `ended` and has a [`Checkpoint`]: the fold of all records up to then. A
+//!   reader reads only the later records, of which there are few.
 //!
-//! So a crash between any two frames leaves nothing that a reader could misunderstand, and who
-//! writes next, or adopts, completes it.
+//! So a crash between any two frames leaves a state that every reader understands, and the next
+//! call that writes or adopts completes it.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -20,45 +21,45 @@ use super::list::RunStatus;
 use super::open::Opened;
 use super::records::{RunCancellationStatus, RunRecord, RunTermination};
 use crate::objects;
-use runlog::{ContentType, Error, Outcome, RecordView, RunSummary, Seq};
+use runlog::{ContentType, Error, Outcome, RecordView, RunMetadata, RunSummary, Seq};
 
-/// Runs of which more is remembered than that are few; beyond it all is forgotten.
+/// The most remembered runs; beyond it, all are forgotten.
 const MANY_FOLDS: usize = 1 << 16;
 
-/// The name by which START and END say whose they are.
+/// The name that marks START and END of this store.
 const STORE: &str = "run_store";
 
-/// What the records of a run say together.
+/// The fold of the records of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Fold {
-    /// Records with a smaller sequence are in it.
+    /// It includes all records with a smaller sequence.
     pub(super) records: u64,
-    /// So many records the run had then: fewer than the sequence says, where one is lost. Zero of a
-    /// run with records where an earlier version did not say.
+    /// How many records the run had then: fewer than the sequence if one is lost. Zero if an
+    /// earlier version wrote it, which did not state it.
     #[serde(default)]
     pub(super) counted: u64,
     pub(super) turns: u64,
     pub(super) model_turns: u64,
-    /// Of several starts the last.
+    /// The last start.
     #[serde(default, deserialize_with = "objects::optional")]
     pub(super) started: Option<Boundary>,
-    /// Of several ends the last.
+    /// The last end.
     #[serde(default, deserialize_with = "objects::optional")]
     pub(super) ended: Option<End>,
-    /// A cancellation was asked for, and no record says that it is over.
+    /// A cancellation was requested, and no record states that it is finished.
     pub(super) pending: bool,
-    /// Lines that are no records, and records of which the bytes are damaged.
+    /// Lines that are not records, and damaged records.
     pub(super) damaged: u64,
-    /// The start was taken back.
+    /// The start was rolled back.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub(super) rolled_back: bool,
 }
 
-/// What was found in a run.
+/// What is remembered of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Remembered {
     fold: Fold,
-    /// The engine knew of its end then.
+    /// The engine knew its end then.
     ended: bool,
 }
 
@@ -74,7 +75,7 @@ pub(super) struct End {
     #[serde(deserialize_with = "objects::one")]
     pub(super) record: Boundary,
     pub(super) status: RunStatus,
-    /// What the engine calls that.
+    /// The status in the engine.
     pub(super) code: u8,
 }
 
@@ -93,7 +94,7 @@ pub(super) struct Mark {
     /// There was a file without lines.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub(super) empty: bool,
-    /// The names of folder and file that the run came from, where they are not its ids.
+    /// The names of folder and file that the run was imported from, if they differ from its ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) file: Option<(String, String)>,
 }
@@ -112,21 +113,21 @@ impl Mark {
     }
 }
 
-/// The metadata that the import of the command line gives.
+/// The metadata that `runlog import` writes.
 #[derive(Deserialize)]
 struct ImportMark {
     #[serde(rename = "imported_from")]
     _imported_from: String,
 }
 
-/// Whose run it is, as its START says.
+/// The owner of a run, by its START.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Owner {
     /// This store's.
     Ours(Mark),
-    /// It may have records of this store's kinds: it was imported, or has no START.
+    /// It may have records of this store: it was imported, or has no START.
     Anybody,
-    /// Somebody else's.
+    /// Another program's.
     Foreign,
 }
 
@@ -141,7 +142,7 @@ impl Fold {
     /// Adds the next record.
     fn add(&mut self, record: &RecordView<'_>) {
         self.records = record.seq().0 + 1;
-        // What this store wrote as JSON was parsed before, so its kind can be trusted.
+        // This store parsed what it wrote as JSON, so the kind can be trusted.
         match record.kind() {
             Some("turn") if record.content_type() == ContentType::JSON => self.turns += 1,
             _ => self.add_line(record.seq().0, record.payload()),
@@ -175,7 +176,7 @@ impl Fold {
         }
     }
 
-    /// How the run ended for the engine, with this as a checkpoint.
+    /// The outcome for the engine, with this as a checkpoint.
     pub(super) fn outcome(&self, end: &End) -> Outcome {
         let status = runlog::RunStatus::from_code(end.code).filter(|status| status.is_ended());
         self.as_outcome(status.unwrap_or(runlog::RunStatus::Interrupted))
@@ -185,13 +186,11 @@ impl Fold {
     pub(super) fn as_outcome(&self, status: runlog::RunStatus) -> Outcome {
         let checkpoint = Checkpoint { store: STORE.to_owned(), fold: self.clone() };
         let payload = serde_json::to_vec(&checkpoint).unwrap_or_default();
-        Outcome::new(status)
-            .with_payload(&payload, ContentType::JSON)
-            .durability(runlog::Durability::Process)
+        Outcome::new(status).json(&payload).durability(runlog::Durability::Process)
     }
 }
 
-/// What the engine calls an end.
+/// The status of an end in the engine.
 fn engine_status(termination: &RunTermination) -> runlog::RunStatus {
     use super::outcome::OutcomeStatus as Status;
     use runlog::RunStatus;
@@ -205,7 +204,7 @@ fn engine_status(termination: &RunTermination) -> runlog::RunStatus {
     }
 }
 
-/// A run, and what its records say.
+/// A run and its fold.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     pub(super) run: RunSummary,
@@ -217,12 +216,12 @@ impl Found {
         (self.run.agent.as_str(), self.run.run.as_str())
     }
 
-    /// Its start was taken back, and it has not been deleted yet.
+    /// Its start was rolled back, and it is not deleted yet.
     pub(super) fn is_rolled_back(&self) -> bool {
         self.fold.rolled_back
     }
 
-    /// What the records say; where they do not say how the run ended, what the engine says.
+    /// The status by the records; if they do not state how the run ended, the status of the engine.
     pub(super) fn status(&self) -> RunStatus {
         match (&self.fold.ended, self.run.status) {
             (Some(end), _) => end.status,
@@ -245,7 +244,7 @@ impl Found {
 }
 
 impl Opened {
-    /// A run as of now, if there is one by these ids.
+    /// A run as of now, if there is one with these ids.
     pub(super) fn find(&self, agent: &str, run: &str) -> Result<Option<Found>> {
         match self.log().run((agent, run)) {
             Ok(run) => self.found(run).map(Some),
@@ -254,12 +253,12 @@ impl Opened {
         }
     }
 
-    /// What the records of a run say: by its checkpoint, by what is remembered, and by what came
-    /// since. Reads a constant number of frames of a run that this store has ended, and of one that
-    /// is somebody else's, of which nothing is said.
+    /// The fold of a run: from its checkpoint, from memory, and from later records. It reads a
+    /// constant number of frames of a run that this store has ended, and of a foreign run, for
+    /// which it returns nothing.
     pub(super) fn found(&self, run: RunSummary) -> Result<Found> {
         let (number, ended) = (run.number(), run.status.is_ended());
-        // What was found of a run in progress says nothing of what its END says.
+        // What is remembered of a run in progress does not include its END.
         let known = self.folds.lock().get(&number).filter(|known| known.ended == ended).cloned();
         let known = match known {
             None if ended => self.checkpoint(&run)?,
@@ -286,20 +285,20 @@ impl Opened {
     fn checkpoint(&self, run: &RunSummary) -> Result<Option<Fold>> {
         let outcome = match self.log().outcome((&run.agent, &run.run)) {
             Ok(outcome) => outcome,
-            // The records say the same.
+            // The records state the same.
             Err(Error::Corrupt(_)) => None,
             Err(error) => return Err(error.into()),
         };
         let parsed = outcome.and_then(|outcome| objects::from_slice(outcome.payload()).ok());
         let ours = parsed.filter(|checkpoint: &Checkpoint| checkpoint.store == STORE);
-        // Of a run with fewer records it would be somebody else's.
+        // If the run had fewer records, it would be a foreign one.
         Ok(ours
             .map(|checkpoint| checkpoint.fold.with_count())
             .filter(|it| it.counted <= run.records))
     }
 
     fn read_on(&self, run: &RunSummary, fold: &mut Fold) -> Result<()> {
-        // There is more than what was taken back.
+        // There is more than the start that was rolled back.
         fold.rolled_back = false;
         let mut trace = self.log().trace((&run.agent, &run.run))?.range(Seq(fold.records)..)?;
         while let Some(record) = trace.next_view() {
@@ -313,13 +312,13 @@ impl Opened {
                 Err(error) => return Err(error.into()),
             }
         }
-        // The last records may be damaged so that their sequence is unknown.
+        // The last records may be damaged, and their sequence unknown.
         fold.records = fold.records.max(run.records);
         fold.counted = run.records;
         Ok(())
     }
 
-    /// The mark of a run that this store has written.
+    /// The mark of a run of this store.
     pub(super) fn mark(&self, agent: &str, run: &str) -> Result<Option<Mark>> {
         match self.owner(agent, run)? {
             Owner::Ours(mark) => Ok(Some(mark)),
@@ -329,12 +328,12 @@ impl Opened {
 
     pub(super) fn owner(&self, agent: &str, run: &str) -> Result<Owner> {
         let metadata = match self.log().metadata((agent, run)) {
-            // Its records are there all the same.
+            // Its records are there nevertheless.
             Err(Error::Corrupt(_)) => None,
             Err(error) if is_absent(&error) => None,
             metadata => metadata?,
         };
-        let Some((_, json)) = metadata else { return Ok(Owner::Anybody) };
+        let Some(json) = metadata.map(RunMetadata::into_payload) else { return Ok(Owner::Anybody) };
         if let Some(mark) = Mark::from_json(&json) {
             return Ok(Owner::Ours(mark));
         }
@@ -342,8 +341,8 @@ impl Opened {
         Ok(if is_import { Owner::Anybody } else { Owner::Foreign })
     }
 
-    /// A run as of now, if it is one that the original would see: what only has a START is not,
-    /// nor are runs that others keep in the same log.
+    /// A run as of now, if the original would show it: it has more than a START, and is not a
+    /// foreign run in the same log.
     pub(super) fn find_visible(&self, agent: &str, run: &str) -> Result<Option<Found>> {
         let Some(found) = self.find(agent, run)? else { return Ok(None) };
         Ok(self.is_visible(&found)?.then_some(found))
@@ -362,7 +361,7 @@ impl Opened {
     }
 }
 
-/// Whether there is nothing by an id, be it that there could not be.
+/// Whether an error means that there is no such run, also because the id is invalid.
 pub(super) fn is_absent(error: &Error) -> bool {
     matches!(error, Error::RunNotFound { .. } | Error::InvalidId { .. })
 }

@@ -1,16 +1,16 @@
-//! The folder of the store: made for its owner alone, and marked as not to be backed up.
+//! The folder of the store: for its owner only, and marked as excluded from backups.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The mark that backups look for.
+/// The file that excludes a folder from backups.
 const NO_BACKUP: &str = ".nobackup";
 
-/// What the mark says to people.
+/// The text in that file.
 const NO_BACKUP_TEXT: &str = "This folder has traces of agent runs. They are not backed up.\n";
 
-/// Makes the folder, with all above it, or takes away what others may do there.
+/// Creates the folder and its parents, or removes the rights of other users.
 pub(super) fn prepare(root: &Path) -> io::Result<()> {
     let is_new = !root.try_exists()?;
     if is_new {
@@ -18,7 +18,7 @@ pub(super) fn prepare(root: &Path) -> io::Result<()> {
         builder.recursive(true);
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(root)?;
-        // A hint to other programs; without it everything works.
+        // A hint for other programs; the store works without it.
         let _ = fs::write(root.join(NO_BACKUP), NO_BACKUP_TEXT);
     }
     close_to_others(root)
@@ -32,7 +32,7 @@ fn close_to_others(root: &Path) -> io::Result<()> {
     fs::set_permissions(root, fs::Permissions::from_mode(0o700))
 }
 
-/// The one path of the folder, whichever way it was named; `None` if it is not there.
+/// The canonical path of the folder; `None` if it does not exist.
 pub(super) fn canonical(root: &Path) -> io::Result<Option<PathBuf>> {
     match fs::canonicalize(root) {
         Ok(path) => Ok(Some(path)),

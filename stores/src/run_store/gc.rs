@@ -1,4 +1,4 @@
-//! What goes, and what becomes of runs whose writers are gone.
+//! Deleting runs, and ending runs whose writers died.
 
 use core::ops::ControlFlow;
 use std::io;
@@ -14,39 +14,35 @@ use super::list::RunStatus;
 use super::open::Opened;
 use super::records::{RunEnded, RunRecord, RunTermination};
 use runlog::retention::{Candidate, Inventory, plan};
-use runlog::{AgentId, Error, Rule, RunId, RunRef};
+use runlog::{AgentId, Error, Rule, RunId, RunQuery, RunRef};
 
-/// How many runs in progress are asked for at once.
-const PAGE: usize = 256;
-
-/// What became of runs whose writers are gone.
+/// What happened to runs whose writers died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Adoption {
     /// Runs that got an end, as [`RunTermination::Incomplete`].
     pub adopted: usize,
-    /// Runs that had one, of which the engine had not heard.
+    /// Runs that had an end which the engine did not know.
     pub completed: usize,
-    /// Runs that had been about to start, of which nothing was there yet.
+    /// Runs that had not begun, and were removed.
     pub taken_out: usize,
-    /// Runs that a caller asked to be cancelled. They stay as they are: their work may
-    /// go on.
+    /// Runs with a pending cancellation. They stay unchanged: their work may go on.
     pub pending: usize,
 }
 
 impl RunStore {
-    /// Ends all runs in progress, as [`RunTermination::Incomplete`], and answers how many. For the
-    /// start of a daemon, before it starts runs and before [`RunStore::gc`]: **who calls it
-    /// says that all runs in progress are orphans**, also those of other stores of this process.
+    /// Ends all runs in progress, as [`RunTermination::Incomplete`], and returns how many. A daemon
+    /// calls it when it starts, before it starts runs and before [`RunStore::gc`]. **It treats all
+    /// runs in progress as orphans**, also those of other stores of this process.
     ///
-    /// Runs without a start, and those with a cancellation pending, are left alone. The cost is
-    /// that of the runs in progress, however many others there are.
+    /// Runs without a start, and those with a pending cancellation, stay unchanged. The cost
+    /// depends only on the number of runs in progress.
     ///
     /// # Durability
     /// Survives power loss.
     ///
-    /// What keeps runs from being adopted is not told, and those before it count;
-    /// [`try_adopt_orphans`](Self::try_adopt_orphans) tells it.
+    /// If a run cannot be adopted, this returns the count up to there;
+    /// [`try_adopt_orphans`](Self::try_adopt_orphans) returns the error.
     pub fn adopt_orphans(&self) -> usize {
         let mut adoption = Adoption::default();
         if let Ok(Some(opened)) = self.look() {
@@ -56,10 +52,10 @@ impl RunStore {
         adoption.adopted
     }
 
-    /// As [`RunStore::adopt_orphans`], and says what else was found.
+    /// As [`RunStore::adopt_orphans`], with more details.
     ///
     /// # Errors
-    /// What kept a run from being adopted; those before it were.
+    /// Why a run could not be adopted; the runs before it were.
     pub fn try_adopt_orphans(&self) -> io::Result<Adoption> {
         let mut adoption = Adoption::default();
         if let Some(opened) = self.look()? {
@@ -68,18 +64,18 @@ impl RunStore {
         Ok(adoption)
     }
 
-    /// Deletes what [`RetentionConfig`] does not keep, and answers how many runs that were.
+    /// Deletes the runs that [`RetentionConfig`] does not keep, and returns how many.
     ///
-    /// Of each agent the newest finished runs stay, by the times of their starts, if they have not
-    /// ended too long ago. A run in progress or with a cancellation pending never goes, and takes
-    /// no place among the newest; one without a start never goes either. One that somebody holds
-    /// stays, and takes its place; so does one with a line that cannot be read, until it is deleted
-    /// by name. Runs that others keep in the same log are not looked at.
+    /// The newest finished runs of each agent stay, by the times of their starts, if they are not
+    /// too old. A run in progress or with a pending cancellation is never deleted, and does not
+    /// count among the newest. A run without a start is never deleted either. A held run stays and
+    /// counts among the newest; so does a run with a line that cannot be read, until it is deleted
+    /// by name. Foreign runs in the same log are ignored.
     ///
     /// # Durability
     /// Survives power loss.
     ///
-    /// What keeps runs from being deleted is not told; [`try_gc`](Self::try_gc) tells it.
+    /// It returns no error; [`try_gc`](Self::try_gc) does.
     pub fn gc(&self) -> usize {
         self.try_gc().unwrap_or_default()
     }
@@ -87,7 +83,7 @@ impl RunStore {
     /// As [`RunStore::gc`].
     ///
     /// # Errors
-    /// What kept the runs from being read or deleted.
+    /// Why the runs could not be read or deleted.
     pub fn try_gc(&self) -> io::Result<usize> {
         match self.look()? {
             Some(opened) => Ok(opened.collect(&self.retention())?),
@@ -110,7 +106,7 @@ impl Opened {
                     Ok(found.run.records == 0 && mark.is_some_and(|mark| !mark.empty))
                 });
                 match is_taken_out {
-                    // It is taken out once it is let go.
+                    // It is removed once it is released.
                     Err(RunStoreError::Engine(Error::RunHeld { .. })) => {}
                     is_taken_out => adoption.taken_out += usize::from(is_taken_out?),
                 }
@@ -138,35 +134,30 @@ impl Opened {
         done
     }
 
-    /// All runs that the engine takes to be in progress. No call starts or ends them meanwhile.
+    /// All runs that the engine considers in progress. No call starts or ends them meanwhile.
     fn each_in_progress(&self, visit: &mut dyn FnMut(&Self, Found) -> Result<()>) -> Result<()> {
-        let mut after = None;
-        loop {
-            let page = self.log().in_progress(after.as_ref(), PAGE)?;
-            for run in page.runs {
-                let _guard = self.lock_boundary(run.agent.as_str(), run.run.as_str());
-                // As it is now.
-                let Some(found) = self.find(run.agent.as_str(), run.run.as_str())? else {
-                    continue;
-                };
-                if !found.run.status.is_ended() {
-                    visit(self, found)?;
-                }
-            }
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(()),
+        let in_progress = RunQuery::new().status(runlog::RunStatus::InProgress).oldest_first();
+        for run in self.log().runs(&in_progress) {
+            let run = run?;
+            let _guard = self.lock_boundary(run.agent.as_str(), run.run.as_str());
+            // As it is now.
+            let Some(found) = self.find(run.agent.as_str(), run.run.as_str())? else {
+                continue;
+            };
+            if !found.run.status.is_ended() {
+                visit(self, found)?;
             }
         }
+        Ok(())
     }
 
     pub(super) fn collect(&self, retention: &RetentionConfig) -> Result<usize> {
-        // The engine must know of all that ended, or it would protect them.
+        // The engine must know all ended runs, or it would protect them.
         self.each_in_progress(&mut |opened, found| {
             let (agent, run) = found.key();
             if found.fold.ended.is_some() {
                 match opened.finish(agent, run) {
-                    // It stays this time, and others give space.
+                    // It stays this time; others free space.
                     Err(RunStoreError::Engine(Error::DiskFull { .. })) => {}
                     finished => drop(finished?),
                 }
@@ -191,7 +182,7 @@ impl Opened {
         })?;
         let plan = plan(&retention.policy(), self.log().now(), &inventory)?;
         let going = plan.going.iter().filter_map(|going| Some((ids.get(going.place)?, going.rule)));
-        // Those that were planned for, whatever has their ids by now.
+        // Exactly the planned runs, whatever has their ids now.
         let all: Vec<(RunRef<'_>, Rule)> = going
             .map(|((agent, run, number), rule)| ((agent, run).into(), *number, rule))
             .map(|(run, number, rule): (RunRef<'_>, _, _)| (run.numbered(number), rule))
@@ -204,19 +195,17 @@ impl Opened {
     }
 }
 
-/// What a policy is told of a finished run.
+/// A finished run, as a policy sees it.
 fn candidate(found: &Found) -> Option<Candidate> {
     let start = found.fold.started?;
     if !found.run.status.is_ended() {
         return None;
     }
-    Some(Candidate {
-        run_no: found.run.number(),
-        status: found.run.status,
-        created_at: timestamp(start.at),
-        ended_at: found.ended_at().map_or(found.run.last_at, timestamp),
-        bytes: found.run.bytes,
-        // What cannot be read of it is perhaps what it is kept for.
-        held: found.run.held || found.fold.damaged > 0,
-    })
+    let mut candidate = Candidate::new(found.run.number(), found.run.status);
+    candidate.created_at = timestamp(start.at);
+    candidate.ended_at = found.ended_at().map_or(found.run.last_at, timestamp);
+    candidate.bytes = found.run.bytes;
+    // The unreadable part may be the reason to keep it.
+    candidate.held = found.run.held || found.fold.damaged > 0;
+    Some(candidate)
 }

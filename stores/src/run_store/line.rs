@@ -1,4 +1,4 @@
-//! Lines: the bytes of one record, and what they say.
+//! Lines: the bytes of one record, and their meaning.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -15,16 +15,16 @@ use runlog::{ContentType, MAX_KIND_LEN, NewRecord, Seq, Timestamp};
 /// JSON that is nested deeper is not read.
 const MAX_DEPTH: usize = 127;
 
-/// Why a line is no record. The bytes of the line are not in it.
+/// Why a line is not a record. It has no bytes of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LineFault {
     /// The bytes are not UTF-8.
     NotUtf8 {
-        /// How many bytes in front of the fault are.
+        /// How many bytes in front of the fault are UTF-8.
         valid: usize,
     },
-    /// It is not one JSON value. A line that was torn off ends where it was torn.
+    /// It is not one JSON value. A torn line ends where it was torn.
     NotJson {
         /// The column of the fault, from 1.
         column: usize,
@@ -34,7 +34,7 @@ pub enum LineFault {
         /// The column of the fault, from 1; 0 if the field is missing.
         column: usize,
     },
-    /// The record is of a kind that is known, and its fields are not those of that kind.
+    /// The kind of the record is known, and its fields are not those of that kind.
     WrongShape {
         /// The kind.
         kind: &'static str,
@@ -73,27 +73,27 @@ impl RunLine {
         self.seq
     }
 
-    /// The bytes exactly as they came, without the newline.
+    /// The bytes as they were stored, without the newline.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Whether there is nothing but white space in it. Such a line is neither record nor damage.
+    /// Whether it has only white space. Such a line is neither record nor damage.
     pub fn is_blank(&self) -> bool {
         is_blank(&self.bytes)
     }
 
-    /// What the line says.
+    /// The record of the line.
     ///
     /// # Errors
-    /// [`LineFault`] if it is no record; the bytes are as readable as before.
+    /// [`LineFault`] if it is not a record; the bytes stay readable.
     pub fn record(&self) -> Result<RunRecord, LineFault> {
         parse(&self.bytes)
     }
 }
 
 impl fmt::Debug for RunLine {
-    /// Shows the length only: payloads do not belong into logs.
+    /// Shows the length only: payloads do not belong in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RunLine({}, {} bytes)", self.seq, self.bytes.len())
     }
@@ -138,10 +138,10 @@ fn shape<T: DeserializeOwned>(text: &str, kind: &'static str) -> Result<T, LineF
     objects::from_str(text).map_err(|error| LineFault::WrongShape { kind, column: error.column() })
 }
 
-/// A line on its way into the store: its bytes, and what the engine is told of them.
+/// A line to be stored: its bytes and their attributes for the engine.
 pub(super) struct NewLine {
     pub(super) bytes: Vec<u8>,
-    /// The kind of the record; empty if it is none, or its kind is too long.
+    /// The kind of the record; empty if the line is not a record, or the kind is too long.
     pub(super) kind: String,
     pub(super) content: ContentType,
     pub(super) at: Option<Timestamp>,
@@ -150,7 +150,7 @@ pub(super) struct NewLine {
 impl NewLine {
     /// The line of a record.
     pub(super) fn of(record: &RunRecord) -> Self {
-        // The word for unterminated lines has a meaning here.
+        // The kind of unterminated lines has a meaning here.
         let fits = |kind: &&str| kind.len() <= MAX_KIND_LEN && *kind != UNTERMINATED;
         let kind = Some(record.kind()).filter(fits);
         Self {
@@ -161,7 +161,7 @@ impl NewLine {
         }
     }
 
-    /// The line of a record of the caller's, if it can be read again.
+    /// The line of a record of the caller, if it can be read again.
     pub(super) fn checked(record: &RunRecord) -> Result<Self, RunStoreError> {
         let line = Self::of(record);
         // Only JSON that the caller nests can be too deep, and that takes so many brackets.
@@ -181,7 +181,7 @@ impl NewLine {
         }
     }
 
-    /// A line of a file. What is no record is kept as a line of which nothing is said.
+    /// A line of a file. A line that is not a record is stored without a kind.
     pub(super) fn of_file(bytes: Vec<u8>, ending: Ending) -> (Self, Result<(), LineFault>) {
         let parsed = parse(&bytes);
         let mut line = match &parsed {
@@ -202,7 +202,7 @@ impl NewLine {
     }
 }
 
-/// When a record says that it happened.
+/// The time in a record.
 fn time_of(record: &RunRecord) -> Option<Timestamp> {
     let at = match record {
         RunRecord::Started(started) => started.started_at,
@@ -215,8 +215,8 @@ fn time_of(record: &RunRecord) -> Option<Timestamp> {
     Some(timestamp(at))
 }
 
-/// The time of the engine; one that 64 bits of nanoseconds cannot say is the nearest that they
-/// can.
+/// The time for the engine; a time outside of 64 bits of nanoseconds becomes the nearest one
+/// inside.
 pub(super) fn timestamp(at: chrono::DateTime<chrono::Utc>) -> Timestamp {
     let limit = if at.timestamp() < 0 { i64::MIN } else { i64::MAX };
     Timestamp(at.timestamp_nanos_opt().unwrap_or(limit))

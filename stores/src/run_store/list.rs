@@ -12,37 +12,37 @@ use super::RunStore;
 use super::error::Result;
 use super::fold::{Found, is_absent};
 use super::open::Opened;
-use runlog::{Cursor, Error, RunNo, Timestamp};
+use runlog::{Cursor, Error, RunNo, RunQuery, Timestamp};
 
 /// How many runs are asked for at once.
 const PAGE: usize = 256;
 
-/// Where a run stands.
+/// The status of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunStatus {
     /// It has not ended.
     InProgress,
-    /// It ended with an outcome, be it a failure.
+    /// It ended with an outcome, which may be a failure.
     Completed,
-    /// It ended without one: its writer was gone.
+    /// It ended without an outcome: its writer died.
     Incomplete,
-    /// A caller asked for it to be cancelled, and no record says yet that it is. Neither adopted
-    /// nor evicted.
+    /// A caller requested its cancellation, and no record states yet that it is cancelled. It is
+    /// neither adopted nor evicted.
     CancellationPending,
     /// It was cancelled.
     Cancelled,
 }
 
-/// What a list says of a run.
+/// A run in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSummary {
-    /// The run, as its start says.
+    /// The run id in its start.
     pub run_id: String,
-    /// The agent, as its start says.
+    /// The agent id in its start.
     pub agent_id: String,
-    /// What the agent was asked for.
+    /// The task of the agent.
     pub intent: String,
     /// When it started.
     pub started_at: DateTime<Utc>,
@@ -51,9 +51,9 @@ pub struct RunSummary {
     pub ended_at: Option<DateTime<Utc>>,
     /// Where it stands.
     pub status: RunStatus,
-    /// How many records `turn` it has, those behind its end included.
+    /// How many records `turn` it has, including those behind its end.
     pub turn_count: usize,
-    /// How many of its lines are no records, or damaged. Not written while it is 0.
+    /// How many of its lines are damaged or not records. It is not written while it is 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub damaged_lines: usize,
 }
@@ -63,8 +63,8 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// A place between two pages of runs. It stays what it is, whatever starts or goes meanwhile. Its
-/// text form can be kept and parsed again.
+/// A place between two pages of runs. It stays valid, whatever runs start or are deleted meanwhile.
+/// Its text form can be kept and parsed again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RunCursor {
     created_at: Timestamp,
@@ -73,7 +73,7 @@ pub struct RunCursor {
 
 impl fmt::Display for RunCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.created_at, self.run)
+        write!(f, "{}.{}", self.created_at.0, self.run)
     }
 }
 
@@ -98,11 +98,10 @@ pub struct RunSummaryPage {
 }
 
 impl RunStore {
-    /// The runs of an agent, newest first; of runs from the same instant the smaller id first. An
-    /// agent that is unknown has none. Runs without a start are left out.
+    /// The runs of an agent, newest first; of runs with the same time, the smaller id first. It is
+    /// empty for an unknown agent. Runs without a start are left out.
     ///
-    /// What keeps them from being read counts as nothing being there;
-    /// [`try_list_runs`](Self::try_list_runs) tells it.
+    /// After an error it is empty; [`try_list_runs`](Self::try_list_runs) returns the error.
     pub fn list_runs(&self, agent_id: &str) -> Vec<RunSummary> {
         self.try_list_runs(agent_id).unwrap_or_default()
     }
@@ -110,7 +109,7 @@ impl RunStore {
     /// As [`RunStore::list_runs`].
     ///
     /// # Errors
-    /// What keeps the runs from being read. Damage of some lines is none; see
+    /// Why the runs could not be read. Damage of some lines is not an error; see
     /// [`RunSummary::damaged_lines`].
     pub fn try_list_runs(&self, agent_id: &str) -> io::Result<Vec<RunSummary>> {
         let Some(opened) = self.look()? else { return Ok(Vec::new()) };
@@ -126,16 +125,15 @@ impl RunStore {
         Ok(runs)
     }
 
-    /// A page of at most `limit` runs of an agent, newest first: of those behind `after`, or the
+    /// A page of at most `limit` runs of an agent, newest first: those behind `after`, or the
     /// first. The cost does not depend on how many runs there are.
     ///
-    /// The order is that in which runs came into being by their own account: by the time of their
-    /// start; of runs from the same instant the smaller id is first. (A run of which turns came
-    /// before its start stands where its first turn stands.) Runs that start or go between two
-    /// pages make no other run come twice or not at all.
+    /// The order is that of the start times in the records; of runs with the same time the smaller
+    /// id is first. (A run whose turns came before its start has the place of its first turn.) If
+    /// runs start or are deleted between two pages, no other run is repeated or skipped.
     ///
     /// # Errors
-    /// What keeps the runs from being read.
+    /// Why the runs could not be read.
     pub fn list_runs_page(
         &self,
         agent_id: &str,
@@ -149,10 +147,11 @@ impl RunStore {
         }
     }
 
-    /// Shows all runs of all agents, agent by agent, newest first, without keeping them.
+    /// Passes all runs of all agents to a closure, agent by agent, newest first, without keeping
+    /// them.
     ///
     /// # Errors
-    /// What keeps the runs from being read.
+    /// Why the runs could not be read.
     pub fn visit_runs(
         &self,
         mut visit: impl FnMut(RunSummary) -> ControlFlow<()>,
@@ -170,10 +169,10 @@ impl RunStore {
         Ok(())
     }
 
-    /// The agent of a run, by its real id; of several the first in the order of their ids.
+    /// The id of the agent of a run; of several agents the first by id.
     ///
-    /// What keeps it from being found counts as nothing being there;
-    /// [`try_agent_for_run`](Self::try_agent_for_run) tells it.
+    /// It is `None` after an error; [`try_agent_for_run`](Self::try_agent_for_run) returns the
+    /// error.
     pub fn agent_for_run(&self, run_id: &str) -> Option<String> {
         self.try_agent_for_run(run_id).unwrap_or_default()
     }
@@ -181,7 +180,7 @@ impl RunStore {
     /// As [`RunStore::agent_for_run`].
     ///
     /// # Errors
-    /// What keeps it from being found.
+    /// Why the run could not be looked up.
     pub fn try_agent_for_run(&self, run_id: &str) -> io::Result<Option<String>> {
         let Some(opened) = self.look()? else { return Ok(None) };
         Ok(opened.find_by_run(run_id)?.map(|found| found.run.agent.as_str().to_owned()))
@@ -205,7 +204,7 @@ impl Opened {
         Ok(None)
     }
 
-    /// What a list says of a run; `None` if it has no start.
+    /// The summary of a run; `None` if it has no start.
     pub(super) fn summary(&self, found: &Found) -> Result<Option<RunSummary>> {
         if found.is_rolled_back() {
             return Ok(None);
@@ -215,7 +214,7 @@ impl Opened {
         let mut damaged = found.fold.damaged;
         let (run_id, agent_id, intent) = match self.started(found)? {
             Some(started) => (started.run_id, started.agent_id, started.intent),
-            // It was readable once.
+            // It was readable before.
             None => {
                 damaged = damaged.max(1);
                 (run.to_owned(), agent.to_owned(), String::new())
@@ -251,32 +250,26 @@ impl Opened {
         }
     }
 
-    /// All runs of an agent that there are for the engine.
+    /// All runs of an agent in the engine.
     pub(super) fn each_run(
         &self,
         agent: &str,
         visit: &mut dyn FnMut(Found) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
-        let mut after = None;
-        loop {
-            let page = match self.log().runs(agent, after.as_ref(), PAGE) {
-                Err(error) if is_absent(&error) => return Ok(ControlFlow::Continue(())),
-                page => page?,
+        for run in self.log().runs(&RunQuery::new().agent(agent)) {
+            let run = match run {
+                Err(error) if is_absent(&error) => break,
+                run => run?,
             };
-            for run in page.runs {
-                let Some(found) = self.still_found(run)? else { continue };
-                if visit(found)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(ControlFlow::Continue(())),
+            let Some(found) = self.still_found(run)? else { continue };
+            if visit(found)?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
+        Ok(ControlFlow::Continue(()))
     }
 
-    /// A run of a page, unless it went in the meantime.
+    /// A run of a page, unless it was deleted meanwhile.
     pub(super) fn still_found(&self, run: runlog::RunSummary) -> Result<Option<Found>> {
         match self.found(run) {
             Err(super::RunStoreError::Engine(error)) if error.is_not_found() => Ok(None),
@@ -284,8 +277,8 @@ impl Opened {
         }
     }
 
-    /// The engine has runs from the same instant in the order of their numbers, so that those
-    /// are read together and sorted.
+    /// The engine orders runs with the same time by their numbers, so these are read together and
+    /// sorted by id.
     fn page(&self, agent: &str, after: Option<&RunCursor>, limit: usize) -> Result<RunSummaryPage> {
         let mut page = PageInMaking { after, limit, runs: Vec::new(), last: None, more: false };
         let mut cursor = match after {
@@ -295,7 +288,8 @@ impl Opened {
         let mut instant: Vec<runlog::RunSummary> = Vec::new();
         while !page.more {
             let wanted = limit.saturating_add(1).min(PAGE);
-            let runs = match self.log().runs(agent, cursor.as_ref(), wanted) {
+            let query = RunQuery::new().agent(agent).limit(wanted).after(cursor);
+            let runs = match self.log().list_runs(&query) {
                 Err(error) if is_absent(&error) => break,
                 runs => runs?,
             };
@@ -316,9 +310,9 @@ impl Opened {
     }
 }
 
-/// In front of all runs that came into being at the instant of this one.
+/// A cursor in front of all runs that were created at the time of this one.
 fn instant_of(cursor: &RunCursor) -> Result<Cursor, Error> {
-    format!("{}.{}", cursor.created_at, RunNo(u64::MAX)).parse()
+    format!("{}.{}", cursor.created_at.0, RunNo(u64::MAX)).parse()
 }
 
 struct PageInMaking<'a> {
@@ -326,12 +320,12 @@ struct PageInMaking<'a> {
     limit: usize,
     runs: Vec<RunSummary>,
     last: Option<RunCursor>,
-    /// There is a run behind the page.
+    /// Whether there is a run behind the page.
     more: bool,
 }
 
 impl PageInMaking<'_> {
-    /// Adds the runs of one instant.
+    /// Adds the runs with one time.
     fn add(&mut self, opened: &Opened, mut instant: Vec<runlog::RunSummary>) -> Result<()> {
         instant.sort_by(|left, right| left.run.cmp(&right.run));
         for run in instant {

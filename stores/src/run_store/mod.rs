@@ -1,9 +1,9 @@
 //! `RunStore`: the traces of agent runs, in place of a folder of JSON Lines files.
 //!
-//! For who comes from the `RunStore` of `car-server-core`: the calls, the records and the answers
-//! are the same, and what is different is in `docs/migrate/run-store.md`. Behind them is one file,
-//! `runs.runlog`, instead of one a run, so that finding and listing runs looks at no others, what
-//! was written is there after a crash, and damage is told.
+//! It replaces the `RunStore` of `car-server-core`: calls, records and results are the same, and
+//! `docs/migrate/run-store.md` lists the differences. It uses one file, `runs.runlog`, instead of
+//! one file a run. So finding and listing runs reads no other runs, written records survive a
+//! crash, and damage is reported.
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
@@ -38,11 +38,11 @@
 //! - [`RunRecord`] and the types in it: a line of a run. [`RunLine`]: its bytes.
 //! - [`RunSummary`], [`RunStatus`], [`RunSummaryPage`]: lists.
 //! - [`RunTrace`], [`RunTracePage`], [`RunTurnPage`], [`RunLines`]: reading a run.
-//! - [`RunStoreError`], [`Damage`], [`LineFault`]: what can be wrong.
-//! - [`Imported`], [`Exported`]: whole trees of files, in and out.
+//! - [`RunStoreError`], [`Damage`], [`LineFault`]: errors and damage.
+//! - [`Imported`], [`Exported`]: the import and export of whole trees of files.
 //!
 //! **Invariant:** each line is one record of the engine, with the bytes of the line as payload and
-//! its `record` as kind. What the store says of a run follows from these records alone; see `fold`.
+//! its `record` as kind. The state of a run follows from these records alone; see `fold`.
 
 mod append;
 mod below;
@@ -87,10 +87,10 @@ pub use self::report::{Exported, Imported, Refusal, TreeProblem};
 pub use self::trace::{Damage, DamageKind, RunLines, RunTrace, RunTracePage, RunTurnPage};
 
 /// The traces of agent runs. Cheap to clone; all stores of one folder in a process are the same
-/// store, however they were made.
+/// store.
 ///
-/// The file is opened when it is first needed, and created when something is first written. Another
-/// process cannot open it meanwhile: it gets an error of the kind `ResourceBusy`.
+/// The first call that needs the file opens it, and the first write creates it. Another process
+/// cannot open it meanwhile: it gets an error of the kind `ResourceBusy`.
 #[derive(Clone)]
 pub struct RunStore {
     shared: Arc<Shared>,
@@ -116,17 +116,17 @@ impl RunStore {
         Self { shared: Arc::new(Shared { root: runs_root, retention, source }) }
     }
 
-    /// The store in a log that is open, beside whatever else is in it. Its root is empty.
+    /// The store in an open log, beside other data of it. Its root is empty.
     ///
-    /// Several stores on one log are as clones of one store.
+    /// Several stores on one log behave like clones of one store.
     pub fn on(log: RunLog, retention: RetentionConfig) -> Self {
         let (root, source) = (PathBuf::new(), Source::Log(Opened::on(log)));
         Self { shared: Arc::new(Shared { root, retention, source }) }
     }
 
-    /// The store that belongs to a folder of journals: `runs` beside it, with what `config.toml`
-    /// beside it says of [`RetentionConfig`]. A configuration that cannot be read counts as the
-    /// defaults; [`RunStore::try_from_journal_dir`] tells why.
+    /// The store that belongs to a folder of journals: `runs` beside it, with the
+    /// [`RetentionConfig`] of `config.toml` beside it. If the configuration cannot be read, it uses
+    /// the defaults; [`RunStore::try_from_journal_dir`] returns the error.
     ///
     /// The parent of a bare name is the current folder.
     pub fn from_journal_dir(journal_dir: &Path) -> Self {
@@ -137,7 +137,7 @@ impl RunStore {
     /// As [`RunStore::from_journal_dir`].
     ///
     /// # Errors
-    /// What keeps a `config.toml` that is there from being read.
+    /// Why an existing `config.toml` could not be read.
     pub fn try_from_journal_dir(journal_dir: &Path) -> io::Result<Self> {
         let base = base_of(journal_dir);
         Ok(Self::new(base.join("runs"), configured(base)?))
@@ -148,16 +148,16 @@ impl RunStore {
         &self.shared.root
     }
 
-    /// What it keeps.
+    /// Its retention.
     pub fn retention(&self) -> RetentionConfig {
         self.shared.retention
     }
 
-    /// The log behind the store, which is created if it is not there: for what the engine can do
-    /// beyond this store. While it lives, the file stays open.
+    /// The log of the engine, which is created if it does not exist: for calls beyond this store.
+    /// The file stays open as long as the caller keeps it.
     ///
     /// # Errors
-    /// What keeps it from being opened or created.
+    /// Why it could not be opened or created.
     pub fn log(&self) -> io::Result<RunLog> {
         Ok(self.create()?.log().clone())
     }
@@ -188,7 +188,7 @@ fn base_of(journal_dir: &Path) -> &Path {
     journal_dir.parent().unwrap_or(Path::new("."))
 }
 
-/// What is configured there.
+/// The configuration in that folder.
 fn configured(base: &Path) -> io::Result<RetentionConfig> {
     match folder::read_text(&base.join("config.toml")) {
         Ok(text) => Ok(RetentionConfig::parse(&text).map_err(RunStoreError::Config)?),

@@ -1,13 +1,14 @@
 //! Names of folders and files for ids, as the trees of the original have them.
 //!
-//! An id is any string, a name is not: so several ids may have one name, and the id cannot be told
-//! from it. The original kept only the name. Here the id is kept, and the name where it is not what
-//! would be made of the id.
+//! An id is any string, but a name is not. So several ids may have the same name, and the id cannot
+//! be derived from it. The original kept only the name. This store keeps the id, and also the name
+//! if it differs from the one that the id gives.
 
-/// How long names get in bytes, so that a suffix still fits what file systems take.
+/// The longest name in bytes; a suffix still fits the limit of file systems.
 const MAX_NAME: usize = 200;
 
-/// The name of an id: what no file system takes becomes `_`, and dots and spaces at the ends go.
+/// The name of an id: characters that file systems refuse become `_`, and dots and spaces at the
+/// ends are removed.
 pub(super) fn name_of(id: &str) -> String {
     let special = |letter: char| {
         letter.is_control()
@@ -42,12 +43,12 @@ pub(super) fn may_be_of(name: &str, id: &str) -> bool {
     })
 }
 
-/// Whether this is the name of something in a folder, and no path to anything else.
+/// Whether this is the name of an entry of a folder, and not a path.
 pub(super) fn is_name(name: &str) -> bool {
     !name.contains(['/', '\0']) && !matches!(name, "" | "." | "..")
 }
 
-/// The name that is used if others have taken the one that was wanted.
+/// The name that is used if the wanted one is taken.
 pub(super) fn numbered(name: &str, number: u32) -> String {
     if number == 0 { name.to_owned() } else { format!("{name}~{number}") }
 }

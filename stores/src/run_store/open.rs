@@ -1,12 +1,12 @@
 //! The engine behind a store: opened at first use, and one for all stores of a folder.
 //!
-//! The file admits one writer, while the original could be made any number of times for the same
-//! folder. So the process keeps a table of the folders that are open. It holds the engines weakly:
-//! the last store that lets go closes its file, and a caller that comes then waits until it is
-//! closed, and opens it anew.
+//! The file admits one writer, while callers could create any number of stores of the original for
+//! one folder. So the process keeps a table of the open folders, with weak references to the
+//! engines. Dropping the last store closes the file. A caller that comes then waits until it is
+//! closed, and opens it again.
 //!
-//! What a store remembers and locks belongs to the log, not to the store: all stores on one log
-//! share one [`Opened`].
+//! Memory and locks belong to the log, not to the store: all stores on one log share one
+//! [`Opened`].
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -30,10 +30,10 @@ pub(super) const FILE: &str = "runs.runlog";
 /// How many runs may be started or ended at the same time.
 const BOUNDARIES: usize = 64;
 
-/// Folders that are open in this process, by their one path.
+/// Folders that are open in this process, by canonical path.
 static FOLDERS: Mutex<BTreeMap<PathBuf, Arc<Folder>>> = Mutex::new(BTreeMap::new());
 
-/// What belongs to each log that a store is on.
+/// The shared state of each log with a store.
 static LOGS: OfLogs<(), Opened> = OfLogs::new();
 
 /// A folder, and whether it is open.
@@ -44,21 +44,21 @@ struct Folder {
 
 enum State {
     Closed,
-    /// Open, or about to be closed if no handle holds it any more.
+    /// Open, or being closed if no handle holds it any more.
     Open(Weak<Opened>),
 }
 
-/// An engine, and what is remembered of its runs.
+/// An engine, and what the store remembers of its runs.
 pub(super) struct Opened {
     /// Taken when it is dropped.
     log: Option<RunLog>,
-    /// What was found in runs that have no checkpoint. May lack any of them.
+    /// The folds of runs without a checkpoint. Any of them may be missing.
     pub(super) folds: Mutex<HashMap<RunNo, Remembered>>,
-    /// Runs that are known not to be somebody else's, by a hash of their ids. May lack any of them.
+    /// Runs that are known not to be foreign, by a hash of their ids. Any of them may be missing.
     pub(super) ours: Mutex<HashSet<u64>>,
     boundaries: [Mutex<()>; BOUNDARIES],
-    /// Held alone while a run is taken out, and shared while records are appended: nothing may
-    /// come into a run between the last look at it and its deletion. Taken behind `boundaries`.
+    /// Held exclusively while a run is removed, and shared while records are appended: no record
+    /// may come into a run between its last check and its deletion. Taken after `boundaries`.
     pub(super) removal: RwLock<()>,
     /// Where it is registered, if it is.
     registered: Option<(PathBuf, Arc<Folder>)>,
@@ -76,7 +76,7 @@ impl Opened {
         }
     }
 
-    /// What belongs to this log: one for all stores on it.
+    /// The state of this log, shared by all stores on it.
     pub(super) fn on(log: RunLog) -> Arc<Self> {
         let of = log.clone();
         LOGS.get_or(&of, (), || Self::new(log))
@@ -112,7 +112,7 @@ impl Drop for Opened {
         *folder.state.lock() = State::Closed;
         folder.closed.notify_all();
         let mut folders = FOLDERS.lock();
-        // Two hold it: the table and this. Others come by it through the table only.
+        // The table and this hold it. Others get it through the table only.
         if Arc::strong_count(&folder) == 2 {
             folders.remove(&path);
         }
@@ -146,12 +146,12 @@ impl Folder {
 pub(super) enum Source {
     /// A folder; it is opened when it is needed.
     Folder { options: Box<Options>, opened: Mutex<Option<Arc<Opened>>> },
-    /// A log that somebody else has opened.
+    /// A log that the caller has opened.
     Log(Arc<Opened>),
 }
 
 impl Source {
-    /// The engine; `None` if there is no store and none is to be created.
+    /// The engine; `None` if there is no store and none should be created.
     pub(super) fn opened(&self, root: &Path, create: bool) -> io::Result<Option<Arc<Opened>>> {
         let (options, known) = match self {
             Self::Folder { options, opened } => (&**options, opened),

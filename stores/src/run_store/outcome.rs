@@ -1,4 +1,4 @@
-//! What an agent reports at the end of its run: the shapes of `car-ir`.
+//! The report of an agent at the end of its run: the types of `car-ir`.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -6,25 +6,25 @@ use serde_json::Value;
 
 use crate::objects;
 
-/// What an agent reports at the end. All fields are always written; all but `status` may be
-/// missing when it is read.
+/// The report of an agent at the end. All fields are always written; all but `status` may be
+/// missing in a line that is read.
 ///
-/// The original gives a missing `timestamp` the time of the reading. Here it is the start of the
-/// Unix epoch, so that the same line is always the same value.
+/// The original gives a missing `timestamp` the time of reading. Here it is the start of the Unix
+/// epoch, so that a line always gives the same value.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct AgentOutcome {
-    /// In one word.
+    /// The outcome in one word.
     pub status: OutcomeStatus,
-    /// In some words.
+    /// A summary.
     #[serde(default)]
     pub summary: String,
-    /// What speaks for it.
+    /// The evidence for it.
     #[serde(default, deserialize_with = "objects::list")]
     pub evidence: Vec<Evidence>,
-    /// In numbers.
+    /// Its numbers.
     #[serde(default, deserialize_with = "objects::one")]
     pub metrics: OutcomeMetrics,
-    /// When that was found.
+    /// When it was determined.
     #[serde(default)]
     pub timestamp: DateTime<Utc>,
 }
@@ -35,27 +35,27 @@ pub struct AgentOutcome {
 pub enum OutcomeStatus {
     /// All goals were met.
     Success,
-    /// Some were.
+    /// Some goals were met.
     PartialSuccess,
     /// The agent says that it cannot be done.
     GiveUp,
-    /// There was no more time, or there were no more steps.
+    /// The time or the steps were used up.
     Timeout,
     /// Errors kept it from being done.
     Failure,
-    /// The agent says that it is done, and not how well.
+    /// The agent reports the end, and not how well it went.
     #[default]
     Done,
 }
 
-/// Something that speaks for an outcome.
+/// Evidence for an outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     /// Where it comes from.
     pub kind: EvidenceKind,
     /// What it is.
     pub description: String,
-    /// More of it, for programs.
+    /// More details, for programs.
     pub data: Option<Value>,
 }
 
@@ -81,17 +81,16 @@ pub struct OutcomeMetrics {
     /// Calls of tools.
     #[serde(default)]
     pub tool_calls: u32,
-    /// Milliseconds. JSON has no word for a number that is none: it is written as `null`, and read
-    /// again as one.
+    /// Milliseconds. JSON has no form of NaN: it is written as `null`, and read again as NaN.
     #[serde(default, deserialize_with = "number_or_null")]
     pub duration_ms: f64,
-    /// What was tried again.
+    /// Retries.
     #[serde(default)]
     pub retries: u32,
     /// Actions that succeeded.
     #[serde(default)]
     pub actions_succeeded: u32,
-    /// Actions that did not.
+    /// Actions that failed.
     #[serde(default)]
     pub actions_failed: u32,
 }

@@ -43,9 +43,9 @@ pub enum RunRecord {
     ModelTurn(RunModelTurn),
     /// An action was done.
     Turn(RunTurn),
-    /// Somebody asked for the run to be cancelled.
+    /// A caller requested the cancellation of the run.
     CancellationRequested(RunCancellationRequested),
-    /// What became of that.
+    /// The result of that request.
     CancellationResult(RunCancelResponse),
     /// A call of a model was refused, and the run went on.
     ModelCallRefused(RunModelCallRefused),
@@ -69,10 +69,10 @@ impl RunRecord {
         }
     }
 
-    /// The line of this record, without its newline. Of an [`OtherRecord`], the bytes as they came.
+    /// The line of this record, without its newline. For an [`OtherRecord`], the bytes as they
+    /// came.
     ///
-    /// Never fails: no type here has a form that JSON lacks. Numbers that are not finite are
-    /// written as `null`.
+    /// It never fails. Numbers that are not finite are written as `null`.
     pub fn to_line(&self) -> Vec<u8> {
         match self {
             Self::Other(other) => other.line.clone(),
@@ -80,11 +80,10 @@ impl RunRecord {
         }
     }
 
-    /// Reads a line, with or without what ends it.
+    /// Reads a line, with or without its line ending.
     ///
     /// # Errors
-    /// [`LineFault`] says what is wrong with it and at which column. It never holds bytes of the
-    /// line.
+    /// [`LineFault`] has the fault and its column. It never has bytes of the line.
     pub fn from_line(line: &[u8]) -> Result<Self, LineFault> {
         super::line::parse(line)
     }
@@ -106,11 +105,11 @@ pub struct RunStarted {
     /// The connection that opened the run. Later versions of the original have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
-    /// The agent whose run it is.
+    /// The agent of the run.
     pub agent_id: String,
-    /// What the agent was asked for.
+    /// The task of the agent.
     pub intent: String,
-    /// What is to come out of it, where that was said.
+    /// The expected result, if it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome_description: Option<String>,
     /// When.
@@ -125,7 +124,7 @@ pub struct RunEnded {
     /// The connection that had opened the run. Later versions of the original have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
-    /// The agent whose run it was.
+    /// The agent of the run.
     pub agent_id: String,
     /// How it ended.
     #[serde(deserialize_with = "objects::one")]
@@ -143,16 +142,16 @@ pub struct RunEnded {
 pub enum RunTermination {
     /// The agent reported an outcome, good or bad.
     Outcome {
-        /// The status of `outcome` once more.
+        /// The status of `outcome` again.
         status: OutcomeStatus,
         /// What was reported.
         #[serde(deserialize_with = "objects::one")]
         outcome: AgentOutcome,
     },
-    /// No report came: the writer of the run is gone.
+    /// There was no report: the writer of the run died.
     #[default]
     Incomplete,
-    /// The run was cancelled, and all its work is known to have stopped.
+    /// The run was cancelled, and all of its work has stopped.
     Cancelled {
         /// Which request did it.
         #[serde(deserialize_with = "objects::one")]
@@ -171,7 +170,7 @@ pub struct RunCancellationIdentity {
     pub idempotency_key: String,
     /// A digest of the reason, which itself is not kept.
     pub reason_digest: String,
-    /// Who asked.
+    /// The caller of the request.
     pub principal: String,
     /// The action, where there was one.
     pub action_id: Option<String>,
@@ -179,7 +178,7 @@ pub struct RunCancellationIdentity {
     pub request_id: Option<String>,
 }
 
-/// Somebody asked for a run to be cancelled.
+/// A caller requested the cancellation of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunCancellationRequested {
     /// The version of this form.
@@ -190,7 +189,7 @@ pub struct RunCancellationRequested {
     pub idempotency_key: String,
     /// A digest of the reason, which itself is not kept.
     pub reason_digest: String,
-    /// Who asked.
+    /// The caller of the request.
     pub principal: String,
     /// The action, where there was one.
     pub action_id: Option<String>,
@@ -198,7 +197,7 @@ pub struct RunCancellationRequested {
     pub request_id: Option<String>,
 }
 
-/// What became of a request to cancel a run.
+/// The result of a request to cancel a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCancelResponse {
     /// The version of this form.
@@ -209,9 +208,9 @@ pub struct RunCancelResponse {
     pub idempotency_key: String,
     /// A digest of the reason.
     pub reason_digest: String,
-    /// Who asked.
+    /// The caller of the request.
     pub principal: String,
-    /// What became of it.
+    /// The result.
     pub status: RunCancellationStatus,
     /// The digest of the end, where there is one.
     pub terminal_digest: Option<String>,
@@ -219,19 +218,19 @@ pub struct RunCancelResponse {
     pub action_id: Option<String>,
     /// The request, where it has an id.
     pub request_id: Option<String>,
-    /// A digest of all this.
+    /// A digest of all these fields.
     pub receipt_digest: String,
 }
 
-/// What became of a cancellation.
+/// The result of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunCancellationStatus {
-    /// All work of the run is known to have stopped.
+    /// All work of the run has stopped.
     CancelledConfirmed,
     /// The run was over before.
     AlreadyTerminal,
-    /// It is not known whether the work stopped.
+    /// It is unknown whether the work stopped.
     TerminationUnconfirmed,
 }
 
@@ -246,7 +245,7 @@ pub struct RunTurn {
     /// The action within the proposal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action_id: Option<String>,
-    /// Where the action stands.
+    /// The state of the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action_status: Option<ActionStatus>,
     /// How long it took, in milliseconds.
@@ -255,7 +254,7 @@ pub struct RunTurn {
     /// When it was done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action_completed_at: Option<DateTime<Utc>>,
-    /// The actions that it waited for; an empty list says that there were none.
+    /// The actions that it waited for; may be empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depends_on: Option<Vec<String>>,
     /// The keys of the state that it needs.
@@ -270,7 +269,7 @@ pub struct RunTurn {
     /// The parameters of the action; `null` if there are none.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub parameters: Value,
-    /// What came out.
+    /// The result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
     /// How the command-line agent ended.
@@ -280,9 +279,9 @@ pub struct RunTurn {
         deserialize_with = "objects::optional"
     )]
     pub cli_outcome: Option<CliOutcome>,
-    /// What the verifier said. The one field besides `index` without which a line is no turn.
+    /// The verdict of the verifier. Besides `index`, the only required field of a turn.
     pub verifier_verdict: VerifierVerdict,
-    /// The rule that kept the action from being done.
+    /// The rule that prevented the action.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -291,7 +290,7 @@ pub struct RunTurn {
     pub policy_rejected: Option<PolicyRejection>,
 }
 
-/// Where an action stands.
+/// The state of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the words are all there is to say")]
@@ -320,7 +319,7 @@ pub enum CliOutcome {
     Timeout,
 }
 
-/// What the verifier said of a turn.
+/// The verdict of the verifier on a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerifierVerdict {
@@ -333,12 +332,12 @@ pub enum VerifierVerdict {
     NotRun,
 }
 
-/// The rule that kept an action from being done.
+/// The rule that prevented an action.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PolicyRejection {
-    /// The rule, as it was told.
+    /// The text of the rule.
     pub rule: String,
-    /// The parameter that it is about.
+    /// The affected parameter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub param: Option<String>,
 }
@@ -350,7 +349,7 @@ pub struct RunModelTurn {
     pub index: usize,
     /// Its number among the answers, from 1.
     pub turn_index: usize,
-    /// What the model said; may be empty.
+    /// The text of the model; may be empty.
     pub assistant_text: String,
     /// The tools that it asked for.
     #[serde(default, deserialize_with = "objects::list")]
@@ -387,12 +386,12 @@ pub struct RunModelTokenUsage {
     pub completion_tokens: u64,
     /// Of both.
     pub total_tokens: u64,
-    /// How many the model takes at most.
+    /// The limit of the model.
     pub context_window: u64,
-    /// Of the prompt, those that came from a cache.
+    /// The tokens of the prompt that came from a cache.
     #[serde(default)]
     pub cache_read_input_tokens: u64,
-    /// Of the prompt, those that went into a cache.
+    /// The tokens of the prompt that were written to a cache.
     #[serde(default)]
     pub cache_creation_input_tokens: u64,
 }
@@ -411,7 +410,7 @@ pub struct RunModelCallRefused {
     /// The cap that was reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<Value>,
-    /// What had been spent by then.
+    /// The amount spent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spent_usd: Option<f64>,
     /// When calls are possible again.
@@ -449,7 +448,7 @@ impl Serialize for OtherRecord {
 }
 
 impl core::fmt::Debug for OtherRecord {
-    /// Shows the length only: payloads do not belong into logs.
+    /// Shows the length only: payloads do not belong in logs.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "OtherRecord({:?}, {} bytes)", self.kind, self.line.len())
     }

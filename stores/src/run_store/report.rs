@@ -1,4 +1,4 @@
-//! What became of the files of a tree that was imported, or exported.
+//! The report of importing or exporting a tree of files.
 
 use core::fmt;
 use std::io;
@@ -8,25 +8,25 @@ use super::error::RunStoreError;
 use crate::json_lines::{LinesError, MAX_HOLES, MAX_LINE};
 use runlog::Error;
 
-/// What became of the files of a tree.
+/// The result of an import.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Imported {
-    /// Files that are runs now.
+    /// Files that became runs.
     pub new: u64,
-    /// Files of which a part was there, and the rest was added.
+    /// Files that were stored in part, and whose rest was added.
     pub continued: u64,
-    /// Files that were there.
+    /// Files that were already stored.
     pub unchanged: u64,
     /// Lines that were added.
     pub lines: u64,
-    /// Of these, lines that are no records. They are kept all the same.
+    /// How many of these lines are not records. They are stored nevertheless.
     pub damaged_lines: u64,
     /// What was not imported, and why.
     pub problems: Vec<TreeProblem>,
 }
 
-/// What was written into a tree.
+/// The result of an export.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Exported {
@@ -38,7 +38,7 @@ pub struct Exported {
     pub problems: Vec<TreeProblem>,
 }
 
-/// A part of a tree that was passed over.
+/// A part of a tree that was skipped.
 #[derive(Debug)]
 pub struct TreeProblem {
     /// The file or folder.
@@ -47,7 +47,7 @@ pub struct TreeProblem {
     pub why: Refusal,
 }
 
-/// Why a part of a tree was passed over.
+/// Why a part of a tree was skipped.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -63,22 +63,22 @@ pub enum Refusal {
     },
     /// More than 64 MiB of it are holes, which no program wrote. Nothing of the file was imported.
     Sparse,
-    /// A run with these ids is there already, with other lines. It was left as it is.
+    /// A run with these ids exists, with other lines. It was not changed.
     Differs {
         /// The number of the first line that differs, from 1.
         line: u64,
     },
-    /// There is a file of this name already. It was left as it is.
+    /// A file with this name exists. It was not changed.
     AlreadyThere,
-    /// The bytes of records are damaged; they are missing in the file.
+    /// Records are damaged; they are missing in the file.
     Damaged {
         /// How many.
         records: u64,
     },
     /// The system refused.
     Io(io::Error),
-    /// The store refused. What was imported of the file before stays, and the next import goes on
-    /// there.
+    /// The store refused. Lines that were imported before stay, and the next import goes on behind
+    /// them.
     Store(RunStoreError),
 }
 
@@ -93,9 +93,9 @@ impl fmt::Display for TreeProblem {
             }
             Refusal::Sparse => write!(f, "more than {MAX_HOLES} bytes of it are holes"),
             Refusal::Differs { line } => {
-                write!(f, "the run is there already, and differs from line {line} on")
+                write!(f, "the run exists already, and differs from line {line} on")
             }
-            Refusal::AlreadyThere => f.write_str("there is a file already"),
+            Refusal::AlreadyThere => f.write_str("the file exists already"),
             Refusal::Damaged { records } => write!(f, "{records} damaged records are missing"),
             Refusal::Io(error) => error.fmt(f),
             Refusal::Store(error) => error.fmt(f),

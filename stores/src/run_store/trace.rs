@@ -13,8 +13,8 @@ use super::open::Opened;
 use super::records::{RunRecord, RunStarted};
 use runlog::{Error, Seq, Trace};
 
-/// Something of a run that cannot be read as a record. Its place is told, and what is wrong; the
-/// bytes of a line can be had by [`RunStore::lines`].
+/// A part of a run that is not a readable record, with its place and fault. [`RunStore::lines`]
+/// returns the bytes of a line.
 #[derive(Debug, Clone)]
 pub struct Damage {
     /// The place in the run, where it is known.
@@ -27,9 +27,9 @@ pub struct Damage {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DamageKind {
-    /// The bytes are what was stored, and they are no record.
+    /// The bytes are intact, and are not a record.
     Line(LineFault),
-    /// The bytes are not what was stored.
+    /// The bytes are damaged.
     Bytes(Error),
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// The records of a run, and beside them whatever is none. Blank lines are neither.
+/// The records of a run, and the damage. Blank lines are neither.
 #[derive(Debug, Clone)]
 pub struct RunTrace {
     /// The agent.
@@ -55,7 +55,7 @@ pub struct RunTrace {
     pub run_id: String,
     /// The records that can be read, in order.
     pub records: Vec<RunRecord>,
-    /// What cannot, in order.
+    /// The damage, in order.
     pub damage: Vec<Damage>,
 }
 
@@ -64,9 +64,9 @@ pub struct RunTrace {
 pub struct RunTracePage {
     /// The records that can be read, in order.
     pub records: Vec<RunRecord>,
-    /// What cannot, in order.
+    /// The damage, in order.
     pub damage: Vec<Damage>,
-    /// Where the next page begins; `None` behind the last. It stays what it is while the run grows.
+    /// Where the next page begins; `None` behind the last. It stays valid while the run grows.
     pub next: Option<Seq>,
 }
 
@@ -75,20 +75,19 @@ pub struct RunTracePage {
 pub struct RunTurnPage {
     /// Turns of models and actions, in order.
     pub turns: Vec<RunRecord>,
-    /// What cannot be read, in order.
+    /// The damage, in order.
     pub damage: Vec<Damage>,
-    /// Where the next page begins; `None` behind the last. It stays what it is while the run grows.
+    /// Where the next page begins; `None` behind the last. It stays valid while the run grows.
     pub next: Option<Seq>,
     /// How many turns of both kinds the run has.
     pub total: u64,
-    /// Where the run stands.
+    /// The status of the run.
     pub status: RunStatus,
 }
 
-/// The lines of a run, one after the other, as of when they were asked for. While it lives, its
-/// store stays open.
+/// An iterator over the lines of a run, as of when it was created. It keeps the store open.
 ///
-/// An item that is an error says that one record is damaged; those behind it follow.
+/// An error item stands for one damaged record; the following records come after it.
 pub struct RunLines {
     trace: Trace,
     _opened: Arc<Opened>,
@@ -115,7 +114,7 @@ impl fmt::Debug for RunLines {
     }
 }
 
-/// The record of a line, if it is not blank; or what is wrong with it.
+/// The record of a line, if it is not blank; or its fault.
 fn read(line: runlog::Result<RunLine>) -> Result<Result<Option<RunRecord>, Damage>> {
     let line = match line {
         Ok(line) => line,
@@ -137,8 +136,8 @@ impl RunStore {
     /// The records of a run, of the first agent, by id, that has a run of this id. `None` if there
     /// is no such run.
     ///
-    /// What is no record is left out, and what keeps the run from being read counts as nothing
-    /// being there; [`try_get_run_trace`](Self::try_get_run_trace) tells both.
+    /// It leaves out lines that are not records, and returns `None` after an error;
+    /// [`try_get_run_trace`](Self::try_get_run_trace) returns both.
     pub fn get_run_trace(&self, run_id: &str) -> Option<Vec<RunRecord>> {
         Some(self.try_get_run_trace(run_id).ok()??.records)
     }
@@ -148,11 +147,11 @@ impl RunStore {
         Some(self.try_get_run_trace_for(agent_id, run_id).ok()??.records)
     }
 
-    /// The records of a run, and what is none, of the first agent, by id, that has a run of this
-    /// id. `None` if there is no such run.
+    /// The records and the damage of a run, of the first agent, by id, that has a run of this id.
+    /// `None` if there is no such run.
     ///
     /// # Errors
-    /// What keeps the run from being read. Damage is none.
+    /// Why the run could not be read. Damage is not an error.
     pub fn try_get_run_trace(&self, run_id: &str) -> io::Result<Option<RunTrace>> {
         let Some(opened) = self.look()? else { return Ok(None) };
         match opened.find_by_run(run_id)? {
@@ -161,10 +160,10 @@ impl RunStore {
         }
     }
 
-    /// The records of a run of an agent, and what is none; as [`RunStore::try_get_run_trace`].
+    /// The records and the damage of a run of an agent; as [`RunStore::try_get_run_trace`].
     ///
     /// # Errors
-    /// What keeps the run from being read. Damage is none.
+    /// Why the run could not be read. Damage is not an error.
     pub fn try_get_run_trace_for(
         &self,
         agent_id: &str,
@@ -196,7 +195,7 @@ impl RunStore {
     /// ```
     ///
     /// # Errors
-    /// [`RunStoreError::NoSuchRun`]; what keeps the run from being read.
+    /// [`RunStoreError::NoSuchRun`]; why the run could not be read.
     pub fn lines(&self, agent_id: &str, run_id: &str) -> io::Result<RunLines> {
         let (opened, found) = self.visible(agent_id, run_id)?;
         Ok(opened.lines_from(&found, Seq(0))?)
@@ -206,7 +205,7 @@ impl RunStore {
     /// not depend on how many are in front of them.
     ///
     /// # Errors
-    /// [`RunStoreError::NoSuchRun`]; what keeps the run from being read. Damage is none.
+    /// [`RunStoreError::NoSuchRun`]; why the run could not be read. Damage is not an error.
     pub fn get_run_trace_page_for(
         &self,
         agent_id: &str,
@@ -223,7 +222,7 @@ impl RunStore {
     /// `from` on.
     ///
     /// # Errors
-    /// [`RunStoreError::NoSuchRun`]; what keeps the run from being read. Damage is none.
+    /// [`RunStoreError::NoSuchRun`]; why the run could not be read. Damage is not an error.
     pub fn get_run_turn_page_for(
         &self,
         agent_id: &str,
@@ -242,7 +241,7 @@ impl RunStore {
     /// The start of a run; `None` if there is no such run, or it has no start.
     ///
     /// # Errors
-    /// What keeps the run from being read.
+    /// Why the run could not be read.
     pub fn run_started(&self, agent_id: &str, run_id: &str) -> io::Result<Option<RunStarted>> {
         let Some(opened) = self.look()? else { return Ok(None) };
         match opened.find_visible(agent_id, run_id)? {
@@ -261,7 +260,7 @@ impl RunStore {
     }
 }
 
-/// Records, damage, and where to go on.
+/// Records, damage, and the next place.
 type Part = (Vec<RunRecord>, Vec<Damage>, Option<Seq>);
 
 impl Opened {
@@ -289,7 +288,7 @@ impl Opened {
             let seq = line.as_ref().ok().map(|line| line.seq);
             match read(line)? {
                 Ok(Some(record)) if is_wanted(&record) => {
-                    // One more tells that there is a next page, and where.
+                    // One more item shows that there is a next page, and where it begins.
                     if records.len() >= limit {
                         return Ok((records, damage, seq));
                     }

@@ -1,8 +1,8 @@
-//! Whole trees of JSON Lines files, `AGENT/RUN.jsonl`, in and out, byte for byte.
+//! Imports and exports whole trees of JSON Lines files, `AGENT/RUN.jsonl`, byte for byte.
 //!
-//! Each line is a record, be it JSON or not; a last line without a newline is marked. So the file
-//! comes out as it went in. Ids come from inside of the file if its names may have been made of
-//! them, and are the names otherwise.
+//! Each line is a record, whether it is JSON or not; a last line without a newline is marked. So an
+//! export gives the same file. The ids come from the file if its names may have been made of them;
+//! otherwise they are the names.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -30,18 +30,18 @@ const BATCH_LINES: usize = 256;
 const BATCH_BYTES: usize = 512 << 10;
 
 impl RunStore {
-    /// Takes a tree `AGENT/RUN.jsonl` over: each file becomes a run, and stays where it is. What is
-    /// there already is compared, and gone on with if the file has more; so an import that was cut
-    /// short can be repeated, and so can one of files that have grown.
+    /// Imports a tree `AGENT/RUN.jsonl`: each file becomes a run, and stays where it is. The import
+    /// compares lines that are already stored, and adds the rest of the file. So an interrupted
+    /// import can be repeated, and so can an import of files that have grown.
     ///
-    /// Files that the original has mixed from several runs of the same name become one run.
+    /// A file in which the original mixed several runs of the same name becomes one run.
     ///
     /// # Durability
     /// Survives power loss once the call returns.
     ///
     /// # Errors
-    /// What keeps the folder from being read, or the store from being written. What is wrong with
-    /// single files is in [`Imported::problems`].
+    /// Why the folder could not be read, or the store not be written. [`Imported::problems`] has
+    /// the problems of single files.
     pub fn import_tree(&self, folder: &Path) -> io::Result<Imported> {
         let mut imported = Imported::default();
         let opened = self.create()?;
@@ -64,12 +64,12 @@ impl RunStore {
         Ok(imported)
     }
 
-    /// Writes all runs as a tree `AGENT/RUN.jsonl`, for their owner alone. A file that was imported
-    /// has its name and its bytes again, and what came later behind them. No file is overwritten.
+    /// Writes all runs as a tree `AGENT/RUN.jsonl`, for its owner only. An imported file gets its
+    /// name and bytes again, and later records behind them. No file is overwritten.
     ///
     /// # Errors
-    /// What keeps the store from being read, or the folder from being made. What is wrong with
-    /// single files is in [`Exported::problems`].
+    /// Why the store could not be read, or the folder not be created. [`Exported::problems`] has
+    /// the problems of single files.
     pub fn export_tree(&self, folder: &Path) -> io::Result<Exported> {
         let mut exported = Exported::default();
         make_folder(folder)?;
@@ -119,7 +119,7 @@ impl Entry {
         self.name.as_deref()?.strip_suffix(".jsonl")
     }
 
-    /// Whether it looks like a part of the tree that should not be passed over silently.
+    /// Whether it looks like a part of the tree that should not be skipped silently.
     fn is_odd(&self) -> bool {
         self.kind != FileType::RegularFile || self.stem().is_some()
     }
@@ -169,7 +169,7 @@ fn import_folder(
     Ok(())
 }
 
-/// Whether other files may fare better.
+/// Whether other files may still succeed.
 fn is_of_file(error: &Error) -> bool {
     use Error::{Ambiguous, Corrupt, InvalidId, RunEnded, RunExists, TooLarge};
     matches!(
@@ -183,7 +183,7 @@ fn is_of_file(error: &Error) -> bool {
     )
 }
 
-/// The last start in a file, as the original has it. All lines of it can be read.
+/// The last start in a file, as the original finds it. All lines of the file can be read.
 fn last_start(lines: &mut Lines<File>) -> Result<Option<RunStarted>, Refusal> {
     let (mut line, mut started) = (Vec::new(), None);
     while lines.read_onto(&mut line)?.is_some() {
@@ -237,7 +237,7 @@ fn import_file(
     Ok(())
 }
 
-/// Goes through what is stored of a file, and answers whether it is the beginning of the file.
+/// Compares the stored lines with a file, and returns whether they are its beginning.
 fn compare(opened: &Opened, found: &Found, lines: &mut Lines<File>) -> Result<(), Refusal> {
     let mut line = Vec::new();
     let mut trace = opened.log().trace(found.key())?;
@@ -245,7 +245,7 @@ fn compare(opened: &Opened, found: &Found, lines: &mut Lines<File>) -> Result<()
         let record = record?;
         line.clear();
         let Some(ending) = lines.read_onto(&mut line)? else {
-            // The run went on after it had been imported.
+            // The run got more records after the import.
             return Ok(());
         };
         let was_unterminated = record.kind() == Some(UNTERMINATED);
@@ -256,12 +256,12 @@ fn compare(opened: &Opened, found: &Found, lines: &mut Lines<File>) -> Result<()
     Ok(())
 }
 
-/// What is left of a file.
+/// The rest of a file.
 struct Rest<'a> {
     opened: &'a Opened,
     ids: (&'a str, &'a str),
     mark: Mark,
-    /// The time of the lines that do not say theirs.
+    /// The time of lines without a time of their own.
     at: Option<Timestamp>,
     added: u64,
     damaged: u64,
@@ -304,7 +304,7 @@ fn free_names(
 ) -> Result<(String, String)> {
     let (agent, run) = found.key();
     let kept = opened.mark(agent, run)?.and_then(|mark| mark.file);
-    // The store may be somebody else's.
+    // The log may have other runs too.
     let kept = kept.filter(|(folder, stem)| is_name(folder) && is_name(stem));
     let (folder, stem) = kept.unwrap_or_else(|| (name_of(agent), name_of(run)));
     let mut number = 0;
@@ -332,7 +332,7 @@ fn make_file(root: &Folder, (folder, stem): &(String, String)) -> Result<File, R
 }
 
 impl Opened {
-    /// Writes a run into a file; answers its lines, and how many are missing.
+    /// Writes a run into a file; returns its lines, and how many are missing.
     fn export(&self, found: &Found, file: File) -> Result<(u64, u64), Refusal> {
         let mut file = BufWriter::new(file);
         let (mut lines, mut damaged, mut is_open) = (0, 0, false);

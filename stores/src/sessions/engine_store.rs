@@ -19,7 +19,7 @@ use crate::objects::readable;
 use crate::worker::OnThread;
 use runlog::{Document, RunLog};
 
-/// Sessions in a [`RunLog`]. Cheap to clone; clones are the same store, and share its thread.
+/// Sessions in a [`RunLog`]. Cheap to clone; clones are the same store and share its thread.
 ///
 /// ```
 /// # use std::{future::Future, pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread};
@@ -65,24 +65,24 @@ impl<T: SessionTypes> EngineSessionStore<T> {
         Self::named(log, "default")
     }
 
-    /// One of several sets of sessions that know nothing of one another. The name has at most 480
-    /// bytes, else every call fails with [`Error::InvalidId`](runlog::Error::InvalidId).
+    /// One of several independent sets of sessions. The name has at most 480 bytes, else every call
+    /// fails with [`Error::InvalidId`](runlog::Error::InvalidId).
     pub fn named(log: &RunLog, name: &str) -> Self {
         let inner = OnThread::new("runlog-sessions", log, |later| Place::new(log, name, later));
         Self { inner: Arc::new(inner), lease: None, types: PhantomData }
     }
 
-    /// The same store for the holder of a lease: every write through it counts only if the lease
-    /// is still the holder's at the moment of the write, and only for the session of the lease.
-    /// Reads are as ever. A lease that is renewed stays the same.
+    /// The same store for the holder of a lease. A write through it succeeds only for the session
+    /// of the lease, and only if the holder still has the lease at the moment of the write. Reads
+    /// need no lease. Renewing a lease keeps it valid for this handle.
     #[must_use]
     pub fn through(&self, lease: &WriterLease) -> Self {
         let inner = Arc::clone(&self.inner);
         Self { inner, lease: Some(Arc::new(lease.clone())), types: PhantomData }
     }
 
-    /// The bytes of a part as they were saved, whatever they are; none if it is missing. Of a loop
-    /// checkpoint, `id` is the run's.
+    /// The bytes of a part as they were saved; `None` if it is missing. For a loop checkpoint, `id`
+    /// is the id of the run.
     pub fn raw<'a>(&'a self, id: &'a str, part: Part) -> Call<'a, Option<Vec<u8>>> {
         let id = id.to_owned();
         Box::pin(self.inner.ask(move |place| {
@@ -113,7 +113,7 @@ impl<T: SessionTypes> EngineSessionStore<T> {
         }
     }
 
-    /// Saves a part that is to be read as an `R`.
+    /// Saves a part that readers will read as an `R`.
     fn save_part<'a, R, D>(&'a self, id: &'a str, part: Part, value: &'a D) -> Call<'a, ()>
     where
         R: DeserializeOwned,
@@ -177,7 +177,7 @@ fn parts_of<T: SessionTypes>(snapshot: &SessionSnapshot<T>) -> Result<Vec<NewPar
     ])
 }
 
-/// A snapshot from what is stored, if there is a session.
+/// A snapshot from stored parts, if there is a session.
 fn snapshot_from<T: SessionTypes>(
     id: &str,
     place: &Place,
@@ -328,7 +328,7 @@ impl<T: SessionTypes> SessionStore<T> for EngineSessionStore<T> {
         let (run, lease) = (run_id.to_owned(), self.lease.clone());
         Box::pin(self.inner.ask(move |place| {
             let there = place.part(Part::LoopCheckpoint, &run)?;
-            // One that cannot be read says nothing of its session.
+            // A checkpoint that cannot be read names no session.
             let there: Option<T::LoopCheckpoint> =
                 there.and_then(|there| serde_json::from_slice(there.payload()).ok());
             let session = there.as_ref().and_then(T::checkpoint_session);

@@ -1,4 +1,4 @@
-//! The parts of a session, and what can go wrong with them.
+//! The parts of a session, and errors.
 
 use core::fmt;
 use std::io;
@@ -11,28 +11,28 @@ use crate::objects;
 use crate::worker::Failure;
 use runlog::{Document, Error, Timestamp};
 
-/// What is stored under an id, each by itself.
+/// A part that is stored under an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Part {
     /// The session itself.
     Session,
-    /// What its tools left.
+    /// The artifacts of its tools.
     Artifacts,
     /// The compact trace of what happened.
     TraceEvents,
     /// Its runs, with their events.
     RunRecords,
-    /// What was verified.
+    /// Its verification reports.
     VerificationReports,
-    /// The tasks that it gave to others.
+    /// The tasks that it gave to other agents.
     SubagentTasks,
-    /// The latest place from which the loop of a run can go on; its id is that of the run.
+    /// The latest checkpoint from which the loop of a run can continue; its id is that of the run.
     LoopCheckpoint,
 }
 
 impl Part {
-    /// The parts that go with a session.
+    /// The parts that are deleted with a session.
     pub(super) const OF_SESSION: [Self; 6] = [
         Self::Session,
         Self::Artifacts,
@@ -42,7 +42,7 @@ impl Part {
         Self::SubagentTasks,
     ];
 
-    /// The name, as it is stored and as messages have it.
+    /// The name, in the store and in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Session => "session",
@@ -62,12 +62,12 @@ impl fmt::Display for Part {
     }
 }
 
-/// Why a call of a session store failed. Never shows what is stored.
+/// Why a call of a session store failed. It never shows stored data.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// What is stored is not of the type that was asked for. The caller should read its bytes with
-    /// `raw`, and save it anew.
+    /// The stored part cannot be read as the requested type. The caller should read its bytes with
+    /// `raw`, and save the part again.
     Unreadable {
         /// The id of the session, or of the run.
         id: String,
@@ -80,8 +80,8 @@ pub enum SessionError {
         /// The column, from 1; 0 at the end of a line.
         column: usize,
     },
-    /// What is stored was written by a newer program. The caller should update the program, or
-    /// read its bytes with `raw`.
+    /// A newer program wrote the stored part. The caller should update the program, or read the
+    /// bytes with `raw`.
     NewerSchema {
         /// The id of the session, or of the run.
         id: String,
@@ -92,17 +92,17 @@ pub enum SessionError {
         /// The newest that the types know.
         known: u32,
     },
-    /// Somebody has the writer lease of this session. Nothing was written. The caller should wait,
-    /// or leave the session to that one.
+    /// Another caller has the writer lease of this session. Nothing was written. The caller should
+    /// wait, or leave the session to the holder.
     LeaseHeld {
         /// The session.
         session: String,
         /// Who has it.
         holder: String,
-        /// When it runs out, by the clock of the store.
+        /// When it expires, by the clock of the store.
         until: Timestamp,
     },
-    /// The lease is no longer the caller's: somebody else took it, or wrote after it ran out.
+    /// The caller no longer has the lease: another caller took it, or wrote after it expired.
     /// Nothing was written. The caller must stop writing this session, and may acquire the lease
     /// again.
     Fenced {
@@ -110,32 +110,33 @@ pub enum SessionError {
         session: String,
         /// The epoch of the caller's lease.
         epoch: u64,
-        /// The epoch of the lease that there is now; none if no writer has one.
+        /// The epoch of the current lease; `None` if there is none.
         found: Option<u64>,
     },
-    /// A write of another session than that of the lease. Nothing was written. The caller should
-    /// write it through the store itself, or with a lease of its own.
+    /// The write was for another session than that of the lease. Nothing was written. The caller
+    /// should write it through the store itself, or with a lease of that session.
     OtherSession {
         /// The session that was to be written.
         session: String,
         /// The session of the lease.
         leased: String,
     },
-    /// This store does not do that. Nothing was written. The caller should look at `capabilities`.
+    /// This store does not support the call. Nothing was written. The caller should check
+    /// `capabilities`.
     Unsupported {
-        /// What was asked for.
+        /// The call.
         what: &'static str,
     },
-    /// Code of the caller's types panicked in the middle of the call. A write was done as a whole,
-    /// or not at all.
+    /// Code of the caller's types panicked during the call. A write was done as a whole, or not at
+    /// all.
     NoAnswer,
-    /// The operating system refused the thread that asynchronous calls are done by. Nothing was
-    /// done. The caller should look at the limits of the process, and call again.
+    /// The operating system refused the thread for asynchronous calls. Nothing was done. The caller
+    /// should check the limits of the process, and call again.
     NoThread {
-        /// What it said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
-    /// The store failed. After a failed write, what is stored can be asked once the store works
+    /// The store failed. After a failed write, the caller should load the part once the store works
     /// again.
     Store(Error),
 }
@@ -155,17 +156,17 @@ impl fmt::Display for SessionError {
                 write!(f, "{holder:?} has the writer lease of {session:?} until {until} ns")
             }
             Self::Fenced { session, epoch, found } => {
-                write!(f, "the writer lease of {session:?} with epoch {epoch} is over: ")?;
+                write!(f, "the writer lease of {session:?} with epoch {epoch} has ended: ")?;
                 match found {
-                    Some(found) => write!(f, "now there is one with epoch {found}"),
-                    None => f.write_str("now there is none"),
+                    Some(found) => write!(f, "the current one has epoch {found}"),
+                    None => f.write_str("there is no current one"),
                 }
             }
             Self::OtherSession { session, leased } => {
-                write!(f, "the writer lease is of {leased:?}, and not of {session:?}")
+                write!(f, "the writer lease is for {leased:?}, not for {session:?}")
             }
-            Self::Unsupported { what } => write!(f, "this store does not {what}"),
-            Self::NoAnswer => f.write_str("the call ended without an answer"),
+            Self::Unsupported { what } => write!(f, "this store cannot {what}; see `capabilities`"),
+            Self::NoAnswer => f.write_str("the call ended without a result, since it panicked"),
             Self::NoThread { source } => write!(f, "no thread for the call: {source}; call again"),
             Self::Store(error) => error.fmt(f),
         }
@@ -198,7 +199,7 @@ impl Failure for SessionError {
     }
 }
 
-/// What is looked at before a document is read as its type.
+/// The fields that are checked before a document is read as its type.
 #[derive(Deserialize)]
 struct Schema {
     schema_version: Option<u64>,
@@ -223,8 +224,8 @@ pub(super) fn read<D: DeserializeOwned>(
     })
 }
 
-/// Refuses what is newer than what is known: it would not be read. For types that interpret no
-/// schema nothing is too new, and `known` is the largest number.
+/// Refuses a schema that is newer than the known one, since it could not be read. For types that
+/// interpret no schema, `known` is the largest number.
 pub(super) fn check_schema(
     bytes: &[u8],
     (id, part): (&str, Part),

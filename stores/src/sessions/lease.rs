@@ -1,10 +1,10 @@
-//! Writer leases: who may write a session, and how one who may not any more is kept out.
+//! Writer leases: the right to write a session, and how the store refuses writers that lost it.
 //!
 //! A lease is a document beside the session. Its epoch is the version of the document that granted
-//! it, and the store never gives a version twice: so epochs grow, also over deletions and restarts.
+//! it. The store never uses a version twice, so epochs grow, also over deletions and restarts.
 //!
-//! Ordering: a write and the look at the lease are one batch. Whatever a clock says, and however
-//! late a write comes, it counts only if the lease is then as it was expected to be.
+//! Ordering: a write and the check of the lease are one batch. So a write succeeds only if the
+//! lease is as expected at that moment, whatever a clock shows, and however late the write comes.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,29 +13,30 @@ use runlog::{Document, Result, Timestamp, Version};
 
 /// The right to write a session, for a while.
 ///
-/// Time decides only when others may take it. Until another caller does, or writes without a lease
-/// after it ran out, its holder may go on; from then on every write with it is refused. It ends
-/// with its session: once the holder has deleted that, it needs a new one to write.
+/// The time decides only when other callers may take it. The holder may go on until another caller
+/// takes the lease, or writes without a lease after it expired. From then on every write with it is
+/// refused. It ends with its session: after the holder has deleted the session, it needs a new
+/// lease to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriterLease {
     /// The session.
     pub session: String,
-    /// Who has it, as the caller said.
+    /// The holder, as the caller named it.
     pub holder: String,
     /// Larger than that of every earlier lease of any session of the store.
     pub epoch: u64,
-    /// When others may take it, by the clock of the store.
+    /// When other callers may take it, by the clock of the store.
     pub until: Timestamp,
 }
 
-/// What is stored of a lease.
+/// A lease as it is stored.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Granted {
     pub(super) holder: String,
     /// Nanoseconds since the Unix epoch.
     pub(super) until: i64,
-    /// None: the version of this very document.
+    /// `None` means the version of this document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) epoch: Option<u64>,
 }
@@ -64,25 +65,26 @@ impl Found {
         }
     }
 
-    /// That this lease keeps the caller out.
+    /// The error that this lease causes for other callers.
     pub(super) fn held(&self, session: &str) -> SessionError {
         let WriterLease { session, holder, until, .. } = self.lease(session);
         SessionError::LeaseHeld { session, holder, until }
     }
 }
 
-/// How the document of the lease must be when a write is committed, and what becomes of it.
+/// The state of the lease document that a write requires, and what the write does with it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fence {
-    /// There is none.
+    /// There is no lease.
     Absent,
-    /// It is that of the caller, and stays.
+    /// The caller has the lease, and keeps it.
     Keep(Version),
-    /// It ran out, and ends with this write: its holder must learn that somebody wrote.
+    /// The lease expired, and ends with this write: its holder must learn that another caller
+    /// wrote.
     End(Version),
 }
 
-/// What a write must expect of the lease, or why there is none to be.
+/// What a write must expect of the lease, or why it may not write.
 pub(super) fn fence(
     session: &str,
     caller: Option<&WriterLease>,
@@ -100,7 +102,7 @@ pub(super) fn fence(
     }
 }
 
-/// That the lease is no longer the caller's.
+/// The error of a caller that no longer has the lease.
 pub(super) fn fenced(caller: &WriterLease, found: Option<&Found>) -> SessionError {
     let (session, epoch) = (caller.session.clone(), caller.epoch);
     SessionError::Fenced { session, epoch, found: found.map(Found::epoch) }

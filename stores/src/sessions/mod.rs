@@ -1,36 +1,34 @@
-//! Sessions of agents, with what belongs to them: artifacts, traces, runs, reports, tasks; and the
-//! places from which loops can go on.
+//! Sessions of agents with their artifacts, traces, runs, reports and tasks, and loop checkpoints.
 //!
-//! - [`SessionStore`]: what a store does, as an async trait that needs no runtime and can be used
-//!   as `dyn SessionStore`. Replaces the trait of the same name of a3s-code-core.
+//! - [`SessionStore`]: the calls of a store, as an async trait that needs no runtime and can be
+//!   used as `dyn SessionStore`. It replaces the trait of the same name of a3s-code-core.
 //! - [`EngineSessionStore`]: the store on a [`RunLog`](runlog::RunLog).
-//! - [`SessionTypes`]: the types of what is stored; [`JsonSessions`] for those who have none.
+//! - [`SessionTypes`]: the types of the stored parts; [`JsonSessions`] uses JSON values.
 //! - [`SessionSnapshot`], [`WriterLease`], [`CommitWatch`]: all parts at one moment, the right to
-//!   write, and seeing what others write.
+//!   write, and the commits of other callers.
 //!
 //! # Calls
-//! A thread of the store does what calls ask for, one after the other, so that polling never waits
-//! for a disk. It is started by the first call, and ends when the last handle is dropped, which
-//! waits for it. What a call is to save is turned into JSON when the call is polled first; what it
-//! loads is read by the thread.
+//! A thread of the store does the work of the calls, one after the other, so polling never waits
+//! for a disk. The first call starts it. Dropping the last handle ends it and waits for it. The
+//! first poll of a call converts what it saves to JSON; the thread reads what it loads.
 //!
-//! A call that is dropped before it was polled does nothing. Later, it is done as a whole, or
-//! skipped as a whole if the thread had not come to it.
+//! A call that is dropped before it was polled does nothing. If it is dropped later, it is done as
+//! a whole, or skipped as a whole if the thread had not begun it.
 //!
 //! # Durability
-//! What a call saved or deleted survives power loss before the call is over. A session and its
-//! parts are stored until they are deleted: no policy of retention touches them.
+//! What a call saves or deletes survives power loss when the call returns. A session and its parts
+//! are stored until a caller deletes them: no retention policy does.
 //!
 //! # Writers
-//! While somebody has the lease of a session, only its holder can write that session, through
-//! [`EngineSessionStore::through`]. Sessions without a lease are written by any writer; the last
-//! write wins as a whole. Checkpoints are of runs: a lease guards them in the hands of its holder
-//! only.
+//! While a session has a lease, only its holder can write that session, through
+//! [`EngineSessionStore::through`]. Any caller can write a session without a lease; the last write
+//! wins as a whole. Loop checkpoints belong to runs: a lease protects them only if they name its
+//! session.
 //!
 //! # Errors
-//! Besides [`SessionError`]s that are named: [`Error::InvalidId`](runlog::Error::InvalidId) for an
-//! id that is empty or longer than 512 bytes, [`Error::TooLarge`](runlog::Error::TooLarge), and
-//! failures of the store.
+//! Besides the [`SessionError`]s that a call names: [`Error::InvalidId`](runlog::Error::InvalidId)
+//! for an id that is empty or longer than 512 bytes, [`Error::TooLarge`](runlog::Error::TooLarge),
+//! and failures of the store.
 
 mod engine_store;
 mod error;

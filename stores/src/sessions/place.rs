@@ -1,8 +1,8 @@
-//! The blocking half of the store: how sessions are stored, and what the thread does for each call.
+//! The blocking part of the store: how sessions are stored, and what the thread does for each call.
 //!
 //! The parts of sessions are documents, each part in a namespace of its own with the ids as keys:
 //! `\0sessions/<name>/<part>`. Beside them are `head` (see `snapshot.rs`) and `lease`. A write is
-//! one batch of the parts, the head and the look at the lease.
+//! one batch of the parts, the head and the check of the lease.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use runlog::{
     Batch, Committed, Document, Error, Expected, Lsn, NewRecord, Result, RunLog, Timestamp, Version,
 };
 
-/// What the namespaces of sessions begin with; no caller's namespace should.
+/// The prefix of the namespaces of sessions. Callers should not use it.
 const NAMESPACE: &str = "\0sessions/";
 
-/// Ids that are listed in one step.
+/// How many ids one step lists.
 const PAGE: usize = 500;
 
 /// Where the sessions of a store are.
@@ -28,30 +28,30 @@ pub(super) struct Place {
     log: RunLog,
     name: String,
     pub(super) hub: Arc<Hub>,
-    /// The thread that does the calls waits for the disk in their place.
+    /// The thread that does the calls waits for the disk for them.
     later: Later,
 }
 
-/// A part to write, as JSON; none to remove what is there.
+/// A part to write, as JSON; `None` to remove it.
 pub(super) type NewPart = (Part, Option<Vec<u8>>);
 
-/// How a session must be for a write to happen.
+/// The condition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     Anything,
     /// There is no session.
     NoSession,
-    /// Nothing was written since the head had this version.
+    /// The head has this version: nothing was written since.
     Head(Version),
-    /// Something that never was.
+    /// A condition that never holds.
     Nothing,
 }
 
-/// What becomes of the lease of the one who writes.
+/// What happens to the lease of the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OwnLease {
     Stays,
-    /// It goes with its session.
+    /// It is deleted with its session.
     Ends,
 }
 
@@ -74,12 +74,12 @@ impl Place {
         self.space("head")
     }
 
-    /// The bytes of a part, as they are.
+    /// The bytes of a part, unchanged.
     pub(super) fn part(&self, part: Part, id: &str) -> Result<Option<Document>> {
-        self.log.get(&self.space(part.as_str()), id)
+        self.log.docs().get(&self.space(part.as_str()), id)
     }
 
-    /// Writes parts of a session, all of them or none. Answers whether the session was as wanted.
+    /// Writes parts of a session, all of them or none. Returns whether the condition held.
     pub(super) fn write(
         &self,
         (session, caller): (&str, Option<&WriterLease>),
@@ -120,7 +120,7 @@ impl Place {
         caller: Option<&WriterLease>,
     ) -> Result<(), SessionError> {
         if caller.is_some() && self.is_gone(session)? {
-            // An earlier try may have deleted it, and the lease with it.
+            // An earlier attempt may have deleted it, and the lease with it.
             self.later.once_durable();
             return Ok(());
         }
@@ -139,18 +139,18 @@ impl Place {
         Ok(())
     }
 
-    /// Whether there is neither a session nor a lease of it.
+    /// Whether there is neither the session nor a lease of it.
     fn is_gone(&self, session: &str) -> Result<bool> {
         Ok(self.lease(session)?.is_none() && self.version(session)?.is_none())
     }
 
-    /// Tells who watches of a change, once it survives power loss.
+    /// Reports a change to watchers, once it survives power loss.
     fn tell(&self, session: &str, version: Option<Version>, lsn: Lsn) {
         let (hub, session) = (Arc::clone(&self.hub), session.to_owned());
         self.later.then(move || hub.tell(&session, version, lsn));
     }
 
-    /// Commits writes of a session, if the lease allows it at that very moment.
+    /// Commits writes of a session, if the lease allows it at that moment.
     fn commit(
         &self,
         (session, caller): (&str, Option<&WriterLease>),
@@ -158,7 +158,7 @@ impl Place {
         own: OwnLease,
     ) -> Result<Committed, SessionError> {
         let space = self.space("lease");
-        // Mostly there are no leases: that is tried without looking.
+        // Most sessions have no lease, so the first attempt assumes that.
         let mut found = match caller {
             Some(_) => self.lease(session)?,
             None => None,
@@ -186,7 +186,7 @@ impl Place {
         }
     }
 
-    /// Writes or removes the checkpoint of a run, which may be of a session.
+    /// Writes or removes the checkpoint of a run, which may belong to a session.
     pub(super) fn write_checkpoint(
         &self,
         run: &str,
@@ -219,7 +219,8 @@ impl Place {
             }
             let now = self.version(session)?;
             if now.is_none() {
-                // What was read of it may be of a session that came and went meanwhile.
+                // Parts that were read may belong to a session that appeared and disappeared
+                // meanwhile.
                 return Ok((Version::default(), [const { None }; 6]));
             }
             if now == head {
@@ -232,11 +233,11 @@ impl Place {
 
     /// The version of the head of a session.
     pub(super) fn version(&self, session: &str) -> Result<Option<Version>> {
-        self.log.version_of(&self.head(), session)
+        self.log.docs().version_of(&self.head(), session)
     }
 
     pub(super) fn exists(&self, session: &str) -> Result<bool> {
-        let version = self.log.version_of(&self.space(Part::Session.as_str()), session)?;
+        let version = self.log.docs().version_of(&self.space(Part::Session.as_str()), session)?;
         Ok(version.is_some())
     }
 
@@ -244,7 +245,7 @@ impl Place {
         let space = self.space(Part::Session.as_str());
         let (mut ids, mut after) = (Vec::new(), None::<String>);
         loop {
-            let page = self.log.list(&space, "", after.as_deref(), PAGE)?;
+            let page = self.log.docs().list(&space, "", after.as_deref(), PAGE)?;
             ids.extend(page.documents.into_iter().map(|listed| listed.key));
             after = page.next;
             if after.is_none() {
@@ -259,15 +260,15 @@ impl Place {
         let mut batch = Batch::new();
         self.log.commit(batch.defer_sync().put(&space, "check", NewRecord::json(b"{}")))?;
         self.later.once_durable();
-        // It may be missing: somebody else may check at the same time.
-        self.log.get(&space, "check")?;
+        // It may be missing: another caller may check at the same time.
+        self.log.docs().get(&space, "check")?;
         let mut batch = Batch::new();
         batch.defer_sync().delete(&space, "check");
         self.log.commit(&batch).map(|_| ())
     }
 
-    /// A refusal, once the lease that it rests on is durable: a power cut must not take it from a
-    /// caller who was refused for it.
+    /// A refusal, once the lease that justifies it is durable: a power cut must not take the lease
+    /// back after the refusal.
     fn told<R>(&self, answer: Result<R, SessionError>) -> Result<R, SessionError> {
         if matches!(answer, Err(SessionError::LeaseHeld { .. } | SessionError::Fenced { .. })) {
             self.later.once_durable();
@@ -275,13 +276,13 @@ impl Place {
         answer
     }
 
-    /// The lease of a session, run out or not.
+    /// The lease of a session, expired or not.
     fn lease(&self, session: &str) -> Result<Option<Found>> {
-        let found = self.log.get(&self.space("lease"), session)?;
+        let found = self.log.docs().get(&self.space("lease"), session)?;
         found.as_ref().map(Found::read).transpose()
     }
 
-    /// Who may write a session now, if somebody has a lease that did not run out.
+    /// The lease of a session, if it has not expired.
     pub(super) fn current_lease(&self, session: &str) -> Result<Option<WriterLease>> {
         let found = self.lease(session)?.filter(|found| found.granted.until > self.log.now().0);
         Ok(found.map(|found| found.lease(session)))
@@ -329,7 +330,7 @@ impl Place {
         }
     }
 
-    /// Gives a lease back. Answers whether it was still the caller's.
+    /// Releases a lease. Returns whether the caller still had it.
     pub(super) fn release(&self, lease: &WriterLease) -> Result<bool> {
         let space = self.space("lease");
         loop {
@@ -345,14 +346,14 @@ impl Place {
                     self.later.once_durable();
                     return Ok(true);
                 }
-                // It was renewed or taken in between.
+                // It was renewed or taken meanwhile.
                 Err(Error::Conflict { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Writes a lease in the place of what was found; none if that changed in between.
+    /// Writes a lease in place of the found one; `None` if that changed meanwhile.
     fn grant(
         &self,
         session: &str,

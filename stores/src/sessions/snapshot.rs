@@ -1,9 +1,9 @@
-//! All parts of a session at one moment, and how a moment is told from another.
+//! All parts of a session at one moment, and the digest of that moment.
 //!
-//! A session has a head: a document that every write of one of its parts writes again, in the same
-//! batch. The digest of a snapshot is the version of the head. That is as good as a hash of all
-//! parts, and stricter: the store never gives a version twice, so equal digests mean that no writer
-//! wrote in between, also not the same or something that was undone; and it costs no reading.
+//! A session has a head: a document that every write of one of its parts rewrites in the same
+//! batch. The digest of a snapshot is the version of the head. It is stricter than a hash of all
+//! parts: the store never uses a version twice, so equal digests mean that no caller wrote in
+//! between, not even the same bytes or a change that was undone. It also needs no reading.
 
 use core::fmt;
 
@@ -14,15 +14,15 @@ use runlog::Version;
 pub struct SessionSnapshot<T: SessionTypes> {
     /// The session.
     pub session: T::Session,
-    /// Its artifacts; none if none were saved.
+    /// Its artifacts; `None` if they were not saved.
     pub artifacts: Option<T::Artifacts>,
-    /// Its trace; none if none was saved.
+    /// Its trace; `None` if it was not saved.
     pub trace_events: Option<Vec<T::TraceEvent>>,
-    /// Its runs; none if none were saved.
+    /// Its runs; `None` if they were not saved.
     pub run_records: Option<Vec<T::RunRecord>>,
-    /// Its reports; none if none were saved.
+    /// Its reports; `None` if they were not saved.
     pub verification_reports: Option<Vec<T::VerificationReport>>,
-    /// Its tasks; none if none were saved.
+    /// Its tasks; `None` if they were not saved.
     pub subagent_tasks: Option<Vec<T::SubagentTask>>,
 }
 
@@ -41,7 +41,7 @@ impl<T: SessionTypes> SessionSnapshot<T> {
 }
 
 impl<T: SessionTypes> fmt::Debug for SessionSnapshot<T> {
-    /// Shows the id only: what is stored does not belong into logs.
+    /// Shows the id only: payloads do not belong in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionSnapshot")
             .field("id", &T::session_id(&self.session))
@@ -54,7 +54,7 @@ impl<T: SessionTypes> fmt::Debug for SessionSnapshot<T> {
 pub struct LoadedSnapshot<T: SessionTypes> {
     /// The parts.
     pub snapshot: SessionSnapshot<T>,
-    /// What tells this moment from any other, for `save_snapshot_cas`.
+    /// The digest of this moment, for `save_snapshot_cas`.
     pub digest: String,
 }
 
@@ -72,9 +72,9 @@ pub(super) fn digest_of(version: Version) -> String {
     format!("{:016x}", version.0)
 }
 
-/// The version that a digest stands for; none if it is no digest.
+/// The version of a digest; `None` if it is not a digest.
 pub(super) fn version_of(digest: &str) -> Option<Version> {
     let version = u64::from_str_radix(digest, 16).ok().map(Version)?;
-    // There is one way to write each.
+    // Each version has one digest.
     (digest_of(version) == digest).then_some(version)
 }

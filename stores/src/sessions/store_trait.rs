@@ -1,4 +1,4 @@
-//! What each implementation of a store of sessions does.
+//! The trait of stores of sessions.
 
 use core::future::{Future, ready};
 use core::pin::Pin;
@@ -10,36 +10,36 @@ use super::snapshot::{LoadedSnapshot, SessionSnapshot};
 use super::types::{JsonSessions, SessionTypes};
 use super::watch::CommitWatch;
 
-/// A call under way. What it does begins when it is polled first.
+/// A call. It begins at its first poll.
 pub type Call<'a, R> = Pin<Box<dyn Future<Output = Result<R, SessionError>> + Send + 'a>>;
 
-/// What a store does beyond keeping parts by id. All false unless it says otherwise.
+/// The capabilities of a store beyond parts by id. The default is false for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SessionStoreCapabilities {
     /// All parts of a session are saved and loaded as of one moment.
     pub atomic_session_snapshots: bool,
-    /// A snapshot can be saved only if no writer wrote since another was loaded.
+    /// A snapshot can be saved on condition that no caller wrote since another one was loaded.
     pub aggregate_cas: bool,
     /// Earlier states of a session can be read.
     pub append_only_event_log: bool,
     /// A writer whose lease was taken cannot write any more.
     pub lease_fencing: bool,
-    /// What is stored cannot be read without a key.
+    /// The stored bytes are encrypted.
     pub encrypted_at_rest: bool,
     /// Commits can be watched.
     pub watch: bool,
-    /// Artifacts that several sessions refer to are kept until none does.
+    /// Artifacts that several sessions use are kept until the last of them is deleted.
     pub reference_aware_artifact_gc: bool,
 }
 
-/// A store of sessions and of what belongs to them, each part by itself.
+/// A store of sessions and their parts.
 ///
-/// Every save replaces what was saved before, a list as a whole. What is missing is `None`, and
-/// deleting it is fine.
+/// Every save replaces the earlier one, a list as a whole. A missing part is `None`, and deleting a
+/// missing part succeeds.
 ///
-/// The parts that a store may leave out have defaults: what is asked for is not there, and what is
-/// to be saved is refused with [`SessionError::Unsupported`], unless it is empty.
+/// Parts that a store need not support have defaults: loading returns `None`, and saving returns
+/// [`SessionError::Unsupported`], unless the part is empty.
 pub trait SessionStore<T: SessionTypes = JsonSessions>: Send + Sync {
     /// Saves a session under its own id.
     fn save<'a>(&'a self, session: &'a T::Session) -> Call<'a, ()>;
@@ -104,7 +104,7 @@ pub trait SessionStore<T: SessionTypes = JsonSessions>: Send + Sync {
         missing()
     }
 
-    /// Saves the tasks that a session gave to others.
+    /// Saves the tasks that a session gave to other agents.
     fn save_subagent_tasks<'a>(
         &'a self,
         _id: &'a str,
@@ -113,12 +113,12 @@ pub trait SessionStore<T: SessionTypes = JsonSessions>: Send + Sync {
         only_empty(tasks, "save subagent tasks")
     }
 
-    /// The tasks that a session gave to others.
+    /// The tasks that a session gave to other agents.
     fn load_subagent_tasks<'a>(&'a self, _id: &'a str) -> Call<'a, Option<Vec<T::SubagentTask>>> {
         missing()
     }
 
-    /// Saves the place from which the loop of a run can go on. The latest only is kept.
+    /// Saves the checkpoint from which the loop of a run can continue. Only the latest is kept.
     fn save_loop_checkpoint<'a>(
         &'a self,
         _run_id: &'a str,
@@ -127,7 +127,7 @@ pub trait SessionStore<T: SessionTypes = JsonSessions>: Send + Sync {
         unsupported("save loop checkpoints")
     }
 
-    /// The latest place from which the loop of a run can go on.
+    /// The latest checkpoint from which the loop of a run can continue.
     fn load_loop_checkpoint<'a>(&'a self, _run_id: &'a str) -> Call<'a, Option<T::LoopCheckpoint>> {
         missing()
     }
@@ -142,25 +142,24 @@ pub trait SessionStore<T: SessionTypes = JsonSessions>: Send + Sync {
         Box::pin(ready(Ok(())))
     }
 
-    /// What the store is, for diagnostics.
+    /// The name of the store, for diagnostics.
     #[expect(clippy::unnecessary_literal_bound, reason = "other stores may hold their names")]
     fn backend_name(&self) -> &str {
         "unknown"
     }
 
-    /// What the store does of the calls below, and what it promises.
+    /// Which of the calls below the store supports, and its promises.
     fn capabilities(&self) -> SessionStoreCapabilities {
         SessionStoreCapabilities::default()
     }
 
-    /// Saves all parts of a session at once, all of them or none. A part that the snapshot does not
-    /// have is removed.
+    /// Saves all parts of a session atomically. A part that the snapshot does not have is removed.
     fn save_snapshot<'a>(&'a self, _snapshot: &'a SessionSnapshot<T>) -> Call<'a, ()> {
         unsupported("save snapshots")
     }
 
-    /// Saves a snapshot if it was not written since the snapshot with this digest was loaded;
-    /// with no digest, if there is no session. Answers whether it did.
+    /// Saves a snapshot if the session was not written since the snapshot with this digest was
+    /// loaded; without a digest, if there is no session. Returns whether it did.
     fn save_snapshot_cas<'a>(
         &'a self,
         _snapshot: &'a SessionSnapshot<T>,
@@ -174,8 +173,8 @@ pub trait SessionStore<T: SessionTypes = JsonSessions>: Send + Sync {
         unsupported("load snapshots")
     }
 
-    /// Takes the right to write a session, for a while. It must be free, or have run out, or be
-    /// the holder's own; in any case earlier leases of the session are over.
+    /// Acquires the right to write a session, for a time. It must be free, expired, or belong to
+    /// the same holder. Earlier leases of the session end.
     fn acquire_writer_lease<'a>(
         &'a self,
         _session: &'a str,
@@ -185,12 +184,12 @@ pub trait SessionStore<T: SessionTypes = JsonSessions>: Send + Sync {
         unsupported("grant writer leases")
     }
 
-    /// The lease of a session, if somebody has one that did not run out.
+    /// The lease of a session, if it has one that has not expired.
     fn writer_lease<'a>(&'a self, _session: &'a str) -> Call<'a, Option<WriterLease>> {
         missing()
     }
 
-    /// Keeps a lease for longer: until `ttl` from now. Also after it ran out, unless it was taken.
+    /// Extends a lease until `ttl` from now, also after it expired, unless another caller took it.
     fn renew_writer_lease<'a>(
         &'a self,
         _lease: &'a WriterLease,
@@ -199,12 +198,12 @@ pub trait SessionStore<T: SessionTypes = JsonSessions>: Send + Sync {
         unsupported("grant writer leases")
     }
 
-    /// Gives a lease back. Answers whether it was still the holder's.
+    /// Releases a lease. Returns whether the holder still had it.
     fn release_writer_lease<'a>(&'a self, _lease: &'a WriterLease) -> Call<'a, bool> {
         unsupported("grant writer leases")
     }
 
-    /// Sees what is committed from now on; none if the store does not tell.
+    /// Watches commits from now on; `None` if the store does not support it.
     fn watch_commits(&self) -> Option<CommitWatch> {
         None
     }

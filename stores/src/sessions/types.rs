@@ -1,10 +1,11 @@
-//! The types of what is stored. They are the caller's; whatever serde turns into JSON will do.
+//! The types of the stored parts. The caller defines them; serde must be able to convert them to
+//! JSON.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What can be stored as a part of a session: all that serde reads and writes.
+/// A type that can be stored as a part of a session: all types that serde reads and writes.
 pub trait Stored: Serialize + DeserializeOwned + Send + Sync + 'static {}
 
 impl<D: Serialize + DeserializeOwned + Send + Sync + 'static> Stored for D {}
@@ -47,11 +48,11 @@ pub trait SessionTypes: Send + Sync + 'static {
     type TraceEvent: Stored;
     /// A run, with its events.
     type RunRecord: Stored;
-    /// A report of what was verified.
+    /// A verification report.
     type VerificationReport: Stored;
     /// A task that was given to another agent.
     type SubagentTask: Stored;
-    /// The place from which the loop of a run can go on.
+    /// The checkpoint from which the loop of a run can continue.
     type LoopCheckpoint: Stored;
 
     /// The newest `schema_version` of a session that the type knows. A stored session with a larger
@@ -64,16 +65,16 @@ pub trait SessionTypes: Send + Sync + 'static {
     /// The id under which a session is saved.
     fn session_id(session: &Self::Session) -> &str;
 
-    /// The session that a loop checkpoint belongs to, if it says so. While a caller has the writer
-    /// lease of that session, the checkpoint is written through that lease only.
+    /// The session that a loop checkpoint belongs to, if it names one. While a caller has the
+    /// writer lease of that session, the checkpoint is written through that lease only.
     fn checkpoint_session(_: &Self::LoopCheckpoint) -> Option<&str> {
         None
     }
 }
 
-/// Sessions as JSON values, for those who have no types. The id of a session is its field `id`; one
-/// without is refused. A loop checkpoint is of the session in its field `session_id`. No schema is
-/// too new, since nothing of it is interpreted.
+/// Sessions as JSON values. The id of a session is its field `id`; a session without it is refused.
+/// A loop checkpoint belongs to the session in its field `session_id`. No schema is too new, since
+/// the store does not interpret it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct JsonSessions;
 

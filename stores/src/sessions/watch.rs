@@ -1,4 +1,4 @@
-//! Telling of commits: who looks sees each session that changed, in the order of the changes.
+//! Watching commits: a watcher gets each session that changed, in the order of the changes.
 
 use core::fmt;
 use core::future::Future;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::snapshot::digest_of;
 use runlog::{Lsn, Version};
 
-/// Commits that are kept for those who look later.
+/// How many commits are kept for watchers.
 const KEPT: usize = 256;
 
 /// A change of a session that survives power loss.
@@ -21,22 +21,22 @@ const KEPT: usize = 256;
 pub struct SessionCommit {
     /// The session.
     pub session: String,
-    /// Its version from then on, larger with each change; none if it was deleted.
+    /// Its new version, larger with each change; `None` if it was deleted.
     pub version: Option<Version>,
     /// The place of the change in the whole log.
     pub lsn: Lsn,
-    /// How many commits in front of this one were missed, since the watcher did not look for long.
+    /// How many commits before this one the watcher missed, because it lagged.
     pub skipped: u64,
 }
 
 impl SessionCommit {
-    /// The digest of the snapshot from then on; none if the session was deleted.
+    /// The digest of the snapshot after the change; `None` if the session was deleted.
     pub fn digest(&self) -> Option<String> {
         self.version.map(digest_of)
     }
 }
 
-/// What commits are told to.
+/// The list of commits for watchers.
 #[derive(Default)]
 pub(super) struct Hub {
     state: Mutex<State>,
@@ -45,7 +45,7 @@ pub(super) struct Hub {
 #[derive(Default)]
 struct State {
     commits: VecDeque<SessionCommit>,
-    /// The number of the commit that comes next.
+    /// The number of the next commit.
     next: u64,
     waiting: Vec<Waker>,
     ended: bool,
@@ -71,7 +71,7 @@ impl Hub {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Nothing comes any more.
+    /// No more commits will come.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -80,20 +80,20 @@ impl Hub {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Sees what is committed from now on.
+    /// Watches commits from now on.
     pub(super) fn watch(self: &Arc<Self>) -> CommitWatch {
         let next = self.state.lock().next;
         CommitWatch { hub: Arc::clone(self), next }
     }
 }
 
-/// Sees the commits of a store and of its clones, from the moment on when it was asked for.
+/// The commits of a store and of its clones, from the creation of this watch on.
 ///
-/// Who does not look for long misses the oldest: 256 are kept. [`SessionCommit::skipped`] says how
-/// many were missed.
+/// 256 commits are kept; a watcher that lags more misses the oldest. [`SessionCommit::skipped`] is
+/// the number of missed commits.
 pub struct CommitWatch {
     hub: Arc<Hub>,
-    /// The number of the commit that is seen next.
+    /// The number of the commit that it returns next.
     next: u64,
 }
 
@@ -104,8 +104,8 @@ impl CommitWatch {
         take(&state, &mut self.next)
     }
 
-    /// The next commit, once there is one; none once the last handle of the store is gone and all
-    /// commits were seen. Dropping the future misses nothing.
+    /// The next commit, once there is one; `None` once the last handle of the store is dropped and
+    /// all commits were returned. Dropping the future loses no commit.
     pub fn next_commit(&mut self) -> NextCommit<'_> {
         NextCommit { watch: self }
     }
@@ -126,7 +126,7 @@ impl fmt::Debug for CommitWatch {
     }
 }
 
-/// The commit that comes next; see [`CommitWatch::next_commit`].
+/// The next commit; see [`CommitWatch::next_commit`].
 #[derive(Debug)]
 pub struct NextCommit<'a> {
     watch: &'a mut CommitWatch,

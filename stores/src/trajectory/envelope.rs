@@ -1,8 +1,7 @@
-//! What a log must know of a record in order to store it: taken from the JSON as it came, whatever
-//! else is in there.
+//! The fields of a record that a log needs to store it, taken from the JSON as it came.
 //!
-//! Strictness belongs to reading. Only what is not one JSON object is refused here, so that a
-//! record of a newer version, or of an odd shape, is kept as it came.
+//! Only reading is strict. Here everything that is one JSON object is accepted, so that a record of
+//! a newer version or of an unusual shape is stored as it came.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use super::payload::{RunIdentity, TrajectoryPayload, TrajectoryRecord};
 use crate::objects;
 use runlog::{Error, MAX_KIND_LEN, Result, Timestamp};
 
-/// What is known of a record without reading all of it.
+/// The fields of a record that are known without reading all of it.
 #[derive(Debug, Default)]
 pub(super) struct Envelope {
     pub(super) seq: Option<u64>,
@@ -22,9 +21,9 @@ pub(super) struct Envelope {
     pub(super) parent: Option<String>,
     pub(super) at: Option<Timestamp>,
     pub(super) kind: String,
-    /// Whom a `run_started` is about.
+    /// The run of a `run_started`.
     pub(super) identity: Option<RunIdentity>,
-    /// How a `run_ended` says that it ended.
+    /// The outcome of a `run_ended`.
     pub(super) outcome: Option<String>,
 }
 
@@ -77,7 +76,7 @@ impl Envelope {
         envelope.with_payload(payload.identity.as_ref(), payload.outcome.as_ref())
     }
 
-    /// Takes what is where it should be, and leaves the rest.
+    /// Takes the fields that have their usual places, and ignores the rest.
     fn odd(record: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let payload = &record["payload"];
@@ -121,7 +120,7 @@ impl Envelope {
         envelope.of_identity()
     }
 
-    /// A start names its run, also where the record does not.
+    /// A start names its run, even if the record does not.
     fn of_identity(mut self) -> Self {
         if let Some(identity) = &self.identity {
             self.run.get_or_insert_with(|| identity.run_id.clone());
@@ -132,7 +131,7 @@ impl Envelope {
         self
     }
 
-    /// The kind that the engine is told: none if it could not hold it, or if it is the log's own.
+    /// The kind for the engine; `None` if it is too long, or is the kind of the log's own records.
     pub(super) fn engine_kind(&self) -> &str {
         let fits = self.kind.len() <= MAX_KIND_LEN && !self.kind.starts_with('\0');
         if fits { &self.kind } else { "" }
@@ -149,7 +148,8 @@ pub(super) fn seq_of(bytes: &[u8]) -> Option<u64> {
     numbered.ok().or_else(|| Envelope::read(bytes).ok()?.seq)
 }
 
-/// The time of a record. A recorder whose clock is before 1970 says 0, which is no time at all.
+/// The time of a record. A recorder whose clock is before 1970 writes 0, which does not count as a
+/// time.
 fn time(milliseconds: u64) -> Option<Timestamp> {
     let nanos = i64::try_from(milliseconds).unwrap_or(i64::MAX).saturating_mul(1_000_000);
     (milliseconds > 0).then_some(Timestamp(nanos))

@@ -1,22 +1,21 @@
-//! Telling a hole from a sequence that is shared.
+//! Distinguishes a hole from a shared sequence.
 //!
-//! A recorder that a parent and its children share numbers what it sees of all of them. Then each
-//! run alone lacks the numbers of the others. They are found by looking at the whole tree that the
-//! run is in, and at what was recorded without a run.
+//! A recorder that a parent and its children share numbers the records of all of them. Then each
+//! run lacks the numbers of the others. The log finds them in the whole tree of the run, and in the
+//! records without a run.
 //!
-//! A relative with a recorder of its own has the same numbers by chance, often at the same time. So
-//! the missing ones must all be there, in between in the log, the last of them directly in front of
-//! the record that goes on; and
+//! A relative with a recorder of its own can have the same numbers by chance, often at the same
+//! time. So all missing numbers must be in the log between the two records, the last of them
+//! directly in front of the second record; and
 //!
-//! - if a relative started in between with 0, which is what sets a recorder back, everything from
-//!   that start on must count on without a gap, as one recorder does, and none may go on with a
-//!   number that the run has;
-//! - if none did, only relatives count that have no number in common with the run, since one
-//!   recorder gives no number twice.
+//! - if a relative started in between with 0, which resets a recorder, the numbers from that start
+//!   on must have no gap, as with one recorder, and no relative may go on with a number of the run;
+//! - otherwise only relatives count that share no number with the run, since one recorder uses no
+//!   number twice.
 //!
-//! Where that is not so, a hole is reported, at the worst one too many. What cannot be told apart
-//! is a child with a recorder of its own that ended when it had counted to exactly what its parent
-//! lost.
+//! Otherwise a hole is reported; at worst there is one too many. One case cannot be distinguished:
+//! a child with a recorder of its own that counted to exactly the numbers that its parent lost, and
+//! then ended.
 
 use core::ops::Range;
 use std::collections::HashSet;
@@ -47,8 +46,7 @@ struct Sequence {
 }
 
 impl Family {
-    /// Looks at all relatives. One that cannot be read is one that has nothing: a hole is reported
-    /// then, and not explained away.
+    /// Reads all relatives. One that cannot be read counts as empty, so that the hole is reported.
     pub(super) fn around(log: &TrajectoryLog, agent: &AgentId, run: &RunId) -> Self {
         let own = (agent.to_string(), run.to_string());
         let mut family = Self::default();
@@ -99,8 +97,8 @@ impl Family {
         Ok(())
     }
 
-    /// Whether relatives have all of these sequences between these two places, from the same
-    /// recorder, as far as can be told.
+    /// Whether relatives have all of these sequences between these two places, probably from the
+    /// same recorder.
     pub(super) fn have(&self, missing: &Range<u64>, between: &Range<Option<Lsn>>) -> bool {
         let place = |lsn: Option<Lsn>| {
             self.sequences.partition_point(|known| lsn.is_some_and(|lsn| known.lsn < lsn))
@@ -111,7 +109,7 @@ impl Family {
             return false;
         }
         let set_back = window.iter().rposition(|known| known.starts && known.seq == 0);
-        // A recorder cannot have been set back before the run had anything.
+        // A recorder cannot have been reset before the run had any record.
         let set_back = set_back.filter(|_| between.start.is_some());
         if let Some(counted) = set_back.and_then(|start| window.get(start..)) {
             let counts_on = (0..).zip(counted).all(|(seq, known)| known.seq == seq);
@@ -133,14 +131,14 @@ impl Family {
     }
 }
 
-/// The run above a run without a start, as far up as there are any.
+/// The topmost ancestor of a run.
 fn root_of(log: &TrajectoryLog, run: &(String, String)) -> (String, String) {
     let mut root = run.clone();
     let mut seen = HashSet::from([root.clone()]);
     while let Ok(Some(parent)) = log.parent_of((root.0.as_str(), root.1.as_str())) {
         let Ok(home) = log.home_of(&parent) else { break };
         let above = (home.to_string(), parent);
-        // A parent that is not there has nothing; a run above itself would go round for ever.
+        // A missing parent has no records; a run that is its own ancestor would never end.
         if log.store().run((above.0.as_str(), above.1.as_str())).is_err()
             || !seen.insert(above.clone())
         {

@@ -1,12 +1,12 @@
 //! Parents and children.
 //!
-//! A child names its parent, in its identity and in each record. A parent knows its children by
-//! records of a kind of its own among its records: so the links of a run lie where the run lies,
-//! are found without looking at any other run, and go when it goes.
+//! A child names its parent, in its identity and in each record. A parent has a record of a special
+//! kind for each child. So the links of a run are among its records, are found without reading
+//! other runs, and are deleted with the run.
 //!
-//! A parent of many children ends with many links, and what its own last record is decides how it
-//! ended and what is a repetition. So a link says where the last record in front of all the links
-//! next to it is ([`Behind`]), and no call walks them.
+//! A parent of many children ends with many links, and its own last record decides how it ended and
+//! whether a call is repeated. So a link states the place of the last record in front of its
+//! neighbouring links ([`Behind`]), and no call reads all links.
 
 use std::collections::HashSet;
 
@@ -22,11 +22,11 @@ use runlog::{AgentId, Error, NewRecord, Record, Result, RunId, RunRef, RunSummar
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Relative {
-    /// The agent that it was recorded under or, of a parent that is not there, the child's agent.
+    /// The agent under which it was recorded; for a missing parent the agent of the child.
     pub agent: AgentId,
     /// The run.
     pub run: RunId,
-    /// Where it stands; `None` if it is not there: it was deleted, or was never recorded.
+    /// Its summary; `None` if it was deleted or never recorded.
     pub summary: Option<RunSummary>,
 }
 
@@ -36,12 +36,12 @@ pub struct Relative {
 pub struct Children {
     /// The runs, in the order in which they were first recorded.
     pub runs: Vec<Relative>,
-    /// Records of the run that are damaged. Any of them may have been the link to another child,
-    /// which is there all the same, and names its parent.
+    /// Damaged records of the run. Any of them may have been the link to another child, which still
+    /// exists and names its parent.
     pub damage: Vec<Error>,
 }
 
-/// What a parent has of a child.
+/// The link from a parent to a child.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Link {
     pub(super) agent: String,
@@ -50,22 +50,22 @@ pub(super) struct Link {
     behind: Option<Behind>,
 }
 
-/// What is in front of a link, as it was when the link was about to be written. Other calls may
-/// have appended meanwhile: it counts only if the link is the record that it was to be.
+/// What is in front of a link, as of before it was written. Other calls may have appended
+/// meanwhile, so it counts only if the link got the expected place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Behind {
     /// The number of the run.
     run: u64,
-    /// The place that the link was to have.
+    /// The expected place of the link.
     place: u64,
-    /// The last record in front that is no link.
+    /// The last record in front that is not a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last: Option<u64>,
 }
 
 impl TrajectoryLog {
-    /// The run that started this one, `None` if no run did. It is what the run was first started
-    /// with that counts or, without a start, the first record that names a parent.
+    /// The run that started this one; `None` if no run did. The first start of the run decides or,
+    /// without a start, the first record that names a parent.
     ///
     /// # Errors
     /// [`Error::RunNotFound`] if there is no run of this id; [`Error::Corrupt`].
@@ -76,12 +76,12 @@ impl TrajectoryLog {
         self.relative(agent.as_str(), &parent).map(Some)
     }
 
-    /// The runs that this one started, in the order in which that was recorded, each once. Reads
-    /// the records of this run, and of no other; of each child its summary.
+    /// The runs that this one started, in the order of their first records, each once. It reads the
+    /// records of this run, and the summary of each child.
     ///
     /// # Errors
     /// [`Error::RunNotFound`] if neither the run nor a child of it was recorded, or if the run was
-    /// deleted. Damage is in the answer.
+    /// deleted. The result includes damage.
     pub fn children(&self, run: &str) -> Result<Children> {
         let mut links = Vec::new();
         let mut damage = Vec::new();
@@ -107,9 +107,9 @@ impl TrajectoryLog {
         Ok(Children { runs: runs.collect::<Result<_>>()?, damage })
     }
 
-    /// Notes in the parent that it has this child.
+    /// Records in the parent that it has this child.
     pub(super) fn link(&self, parent: &str, child: &str) -> Result<()> {
-        // A child that could not be stored is not announced.
+        // A child that could not be stored gets no link.
         RunId::new(child)?;
         let home = self.home_of(parent)?;
         let behind = self.behind((home.as_str(), parent))?;
@@ -120,7 +120,8 @@ impl TrajectoryLog {
         Ok(())
     }
 
-    /// What the next link of a run is behind; nothing for one that is not there, or cannot tell.
+    /// What is in front of the next link of a run; `None` if there is no such run, or it cannot be
+    /// read.
     fn behind(&self, run: (&str, &str)) -> Result<Option<Behind>> {
         let run = match self.inner.log.run(run) {
             Ok(run) => run,
@@ -139,8 +140,8 @@ impl TrajectoryLog {
         Ok(Some(Behind { run: run.number().0, place, last }))
     }
 
-    /// The last record of a run that is no link to a child. Reads the last record and, if that is a
-    /// link, the one that it names.
+    /// The last record of a run that is not a link to a child. It reads the last record and, if
+    /// that is a link, the one that it names.
     pub(super) fn last_but_links(&self, run: &RunSummary) -> Result<Option<Record>> {
         let mut trace = self.inner.log.trace(run)?;
         while let Some(record) = trace.next_back().transpose()? {
@@ -174,14 +175,14 @@ impl TrajectoryLog {
         Ok(None)
     }
 
-    /// What a run was first started with; `None` for one that was not, or not as a trajectory.
+    /// The first start of a run; `None` if it was not started, or not as a trajectory.
     pub(super) fn identity<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunIdentity>> {
         let metadata = self.inner.log.metadata(run)?;
-        Ok(metadata.and_then(|(_, bytes)| objects::from_slice(&bytes).ok()))
+        Ok(metadata.and_then(|metadata| objects::from_slice(metadata.payload()).ok()))
     }
 
-    /// The agent whose run of this id is meant when a child names it: this one, or the only other
-    /// one that has a trajectory of it. A run of another store that has the same id is not.
+    /// The agent of the run that a child names: this agent, or the only other one that has a
+    /// trajectory of that run. A run of another store with the same id does not count.
     pub(super) fn home_of(&self, run: &str) -> Result<AgentId> {
         let agents = match self.agents_of(run) {
             Ok(agents) => agents,
@@ -222,8 +223,8 @@ impl TrajectoryLog {
     }
 }
 
-/// Whether an error of reading the last record of a run is no reason to refuse what comes next: the
-/// run is gone, or those who read it are told of the damage.
+/// Whether an error of reading the last record of a run does not prevent the next record: the run
+/// was deleted, or readers report the damage.
 pub(super) fn is_untold(error: &Error) -> bool {
     error.is_not_found() || error.is_corruption()
 }

@@ -1,4 +1,4 @@
-//! The place where the trajectories of agent runs live: what a recorder saw, in its order.
+//! The trajectories of agent runs: the records of a recorder, in its order.
 //!
 //! - [`TrajectoryLog`]: records go in ([`TrajectoryLog::record`], [`TrajectoryLog::record_bytes`],
 //!   and [`TrajectorySink`] for async callers), trajectories come out
@@ -6,48 +6,47 @@
 //!   [`TrajectoryLog::children`]).
 //! - [`TrajectoryRecord`], [`TrajectoryPayload`], [`RunIdentity`], [`AgentMessage`],
 //!   [`ToolResult`]: the records as types, with the JSON of clark-agent.
-//! - [`Item`], [`StoredRecord`], [`Hole`], [`Restart`]: what a trajectory consists of.
-//! - [`Unreadable`]: why a record is not one of these types. Its bytes are there all the same.
+//! - [`Item`], [`StoredRecord`], [`Hole`], [`Restart`]: the items of a trajectory.
+//! - [`Unreadable`]: why a record is not one of these types. Its bytes are still available.
 //!
 //! # What becomes of what
 //!
 //! | recorded | in the engine |
 //! |---|---|
 //! | a record of run R | a record of run R, with the `kind` of its payload as kind |
-//! | the first `run_started` of R | R is started with the identity as metadata, gets the record |
+//! | the first `run_started` of R | R starts with the identity as metadata, and gets the record |
 //! | `run_ended` | R gets the record, and is ended with the outcome as payload |
-//! | that R is a child of P | one record of its own kind in P, which trajectories do not show |
+//! | R as a child of P | one record of a special kind in P, which trajectories do not show |
 //! | a record without a run | a record of the run `<agent>` of the agent `\0unattributed` |
 //!
-//! All runs are of the agent that the log was made for. A run that ended is completed, unless its
-//! outcome is the name of another status: "failed", "cancelled", "interrupted".
+//! All runs belong to the agent of the log. A run that ended is completed, unless its outcome is
+//! the name of another status: "failed", "cancelled", "interrupted".
 //!
-//! A record after the end is kept, marked as late. A `run_started` of a run that was started
-//! already is a record like any other; the trajectory has a [`Restart`] in front of it, so that the
-//! two trajectories stay apart. A run that no `run_started` came for is kept too, as one that was
-//! not started.
+//! A record after the end is stored and marked as late. A second `run_started` of a run is a record
+//! like any other; the trajectory has a [`Restart`] in front of it, so that the two trajectories
+//! stay apart. A run without a `run_started` is stored too, as one that was not started.
 //!
-//! **Invariant:** bytes are stored as they came and never serialised again.
+//! **Invariant:** bytes are stored as they came, and are never serialised again.
 //!
-//! **Invariant:** sequences that are missing are told in their place, as a [`Hole`].
+//! **Invariant:** missing sequences are reported at their place, as a [`Hole`].
 //!
 //! # Which call survives what
 //!
-//! A call that has returned survives the death of the process; one that was [waited
-//! for](Recorded::wait), or made with [`TrajectorySink::record_durable`], survives power loss.
-//! A call writes up to three things, each whole or not there: the link in the parent, the start,
-//! the record; and an end behind the record. A crash in between leaves, in this order,
-//! a link to a run that is not there ([`Relative::summary`] is `None`), a run that is started and
-//! empty, or a run with a `run_ended` that is in progress. The same call again completes the first
-//! two, and [`TrajectoryLog::settle_ends`] the third.
+//! What a returned call wrote survives the death of the process. After [waiting for
+//! it](Recorded::wait), or with [`TrajectorySink::record_durable`], it survives power loss. A call
+//! writes up to four things, each whole or not at all: the link in the parent, the start, the
+//! record, and the end. A crash in between leaves a link to a run that does not exist
+//! ([`Relative::summary`] is `None`), a started run without records, or a run with a `run_ended`
+//! that is in progress. Repeating the call completes the first two, and
+//! [`TrajectoryLog::settle_ends`] the third.
 //!
 //! # Deleting
 //!
-//! Runs are deleted by the engine: [`RunLog::delete_run`], [`RunLog::gc`]. The links to the
-//! children of a run are part of it, and go with it. A child keeps the name of its parent; a parent
-//! keeps the names of its children. A run that only its children have named is in progress, without
-//! a start, until it is recorded, or until [`RunLog::adopt_orphans`] ends it. A run that was
-//! started again after its end counts as ended when it ended first, also for policies.
+//! The engine deletes runs: [`RunLog::delete_run`], [`RunLog::gc`]. The links to the children of a
+//! run are part of it, and are deleted with it. A child keeps the name of its parent; a parent
+//! keeps the names of its children. A run that only its children name is in progress, without a
+//! start, until it is recorded, or until [`RunLog::adopt_orphans`] ends it. For policies too, a run
+//! that was started again after its end ended at its first end.
 
 mod envelope;
 mod holes;
@@ -72,25 +71,24 @@ pub use sink::{Recorded, Recording, TrajectorySink};
 pub use unreadable::{Unreadable, Why};
 
 use crate::of_log::OfLogs;
-use runlog::{AgentId, Error, Result, RunId, RunLog};
+use runlog::{AgentId, Error, Result, RunId, RunLog, RunQuery, RunStatus};
 use states::States;
 
-/// The agent of the runs that have what was recorded without a run.
+/// The agent of the runs that have the records without a run.
 const UNATTRIBUTED: &str = "\0unattributed";
 
-/// The kind of a record that says which run is a child of this one. No payload has it.
+/// The kind of a link to a child. No payload has it.
 const CHILD: &str = "\0child";
 
-/// What is known of the runs of an agent: one for all trajectory logs of that agent on a log, since
-/// calls for the same run wait for one another, and a repeated call is known by the one before it.
+/// The state of the runs of an agent, shared by all trajectory logs of that agent on a log: calls
+/// for the same run wait for one another, and a repeated call is recognised by the one before it.
 static LOGS: OfLogs<AgentId, Inner> = OfLogs::new();
 
-/// The trajectories of one agent, in a store that may have anything else in it too. Cheap to clone;
-/// all clones are the same log, and so are all that were made for the same agent on the same
-/// [`RunLog`].
+/// The trajectories of one agent, in a store that may have other data too. Cheap to clone. All logs
+/// for the same agent on the same [`RunLog`] are the same log.
 ///
-/// Any number of threads may record at once. The records of a run are in the order of the calls;
-/// a call is ordered before another if it returned before that one began.
+/// Any number of threads may record at the same time. The records of a run are in the order of the
+/// calls: a call is before another if it returned before that one began.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {
@@ -129,17 +127,17 @@ pub struct TrajectoryLog {
 struct Inner {
     log: RunLog,
     agent: AgentId,
-    /// What is known of the runs that are recorded now.
+    /// The state of the runs that are being recorded.
     states: Mutex<States>,
 }
 
 impl TrajectoryLog {
-    /// The trajectories of this agent, which can be any name: of an agent, of a conversation.
-    /// Nothing is read or written yet.
+    /// The trajectories of this agent. The name is free: that of an agent or of a conversation. It
+    /// reads and writes nothing yet.
     ///
     /// # Errors
-    /// [`Error::InvalidId`] for a name that is empty or too long; [`Error::InvalidArgument`] for
-    /// one that begins with NUL, which this log uses itself.
+    /// [`Error::InvalidId`] for a name that is empty or too long; [`Error::InvalidArgument`] for a
+    /// name that begins with NUL, which the log reserves.
     pub fn new(log: &RunLog, agent: &str) -> Result<Self> {
         let agent = AgentId::new(agent)?;
         if agent.as_str().starts_with('\0') {
@@ -159,12 +157,12 @@ impl TrajectoryLog {
         &self.inner.agent
     }
 
-    /// The store, for what is not about trajectories: lists, deletions, holds, policies.
+    /// The log of the engine, for lists, deletions, holds and policies.
     pub fn store(&self) -> &RunLog {
         &self.inner.log
     }
 
-    /// The trajectory of a run, as of now: its records, and what is missing between them.
+    /// The trajectory of a run, as of now: its records, and the holes between them.
     ///
     /// # Errors
     /// [`Error::RunNotFound`].
@@ -174,8 +172,8 @@ impl TrajectoryLog {
         Ok(Trajectory::new(self.clone(), trace, true))
     }
 
-    /// What was recorded without a run. Several recorders may have taken part, each with its own
-    /// sequence, so that nothing is said of holes.
+    /// The records without a run. Several recorders may have made them, each with its own sequence,
+    /// so holes are not reported.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Corrupt`].
@@ -190,30 +188,29 @@ impl TrajectoryLog {
     }
 
     /// Ends the runs of this agent that are in progress although their last record is a
-    /// `run_ended`: the process died between the record and the end. Answers which. To be called
-    /// when a store was opened, before [`RunLog::adopt_orphans`], which would take them for
-    /// interrupted. Reads the last record of each run in progress.
+    /// `run_ended`: the process died between the record and the end. Returns these runs. Call it
+    /// after opening the store, before [`RunLog::adopt_orphans`], which would end them as
+    /// interrupted. It reads the last record of each run in progress.
     ///
     /// # Durability
     /// [`runlog::Durability::Process`].
     ///
     /// # Errors
-    /// [`Error::DiskFull`] and whatever an end can meet; runs that were ended before stay so.
+    /// [`Error::DiskFull`], and the other errors of ending a run; runs that were ended before stay
+    /// ended.
     pub fn settle_ends(&self) -> Result<Vec<RunId>> {
         let mut settled = Vec::new();
-        let mut after = None;
-        loop {
-            let page = self.inner.log.in_progress(after.as_ref(), 256)?;
-            for run in page.runs.iter().filter(|run| run.agent == *self.agent()) {
-                if self.settle_end(run)? {
-                    settled.push(run.run.clone());
-                }
-            }
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(settled),
+        let in_progress = RunQuery::new()
+            .agent(self.agent().as_str())
+            .status(RunStatus::InProgress)
+            .oldest_first();
+        for run in self.inner.log.runs(&in_progress) {
+            let run = run?;
+            if self.settle_end(&run)? {
+                settled.push(run.run);
             }
         }
+        Ok(settled)
     }
 }
 

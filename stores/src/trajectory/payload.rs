@@ -1,19 +1,18 @@
-//! The records of a trajectory with the JSON that clark-agent gives them.
+//! The records of a trajectory, with the JSON of clark-agent.
 //!
-//! - [`TrajectoryRecord`]: where and when, and a [`TrajectoryPayload`]: what.
-//! - [`RunIdentity`]: which run, and whose child it is.
-//! - [`AgentMessage`], [`ToolResult`]: what payloads carry. Parts that an agent fills as it likes
-//!   are [`Value`]s.
+//! - [`TrajectoryRecord`]: run, sequence and time, and a [`TrajectoryPayload`].
+//! - [`RunIdentity`]: the run and its parent.
+//! - [`AgentMessage`], [`ToolResult`]: parts of payloads. Parts with a free shape are [`Value`]s.
 //!
-//! One thing differs: a message without a timestamp has none here, where the original takes the
-//! time of the read for one. So what is read twice is the same twice.
+//! One thing differs: a message without a timestamp has none here, where the original uses the time
+//! of the read. So two reads give the same value.
 
 use core::ops::Not;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The version that [`TrajectoryRecord::new`] writes, and the newest that is known.
+/// The version that [`TrajectoryRecord::new`] writes, and the newest known one.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// One record of a trajectory.
@@ -27,13 +26,13 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrajectoryRecord {
-    /// The version of this shape; 0, which is also what its absence means, is from before there
-    /// were versions.
+    /// The version of this shape. 0, which is also the meaning of its absence, is from before
+    /// versions existed.
     #[serde(default)]
     pub schema_version: u32,
-    /// The place of the record in what its recorder saw, from 0.
+    /// The number of the record at its recorder, from 0.
     pub seq: u64,
-    /// The run; `None` for what a recorder saw before it knew.
+    /// The run; `None` for records before the recorder knew it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
     /// The run that started this one.
@@ -49,7 +48,7 @@ pub struct TrajectoryRecord {
 }
 
 impl TrajectoryRecord {
-    /// A record of a run, of the newest version that is known.
+    /// A record of a run, of the newest known version.
     pub fn new(
         identity: &RunIdentity,
         seq: u64,
@@ -68,10 +67,10 @@ impl TrajectoryRecord {
     }
 }
 
-/// Which run a trajectory is of.
+/// The run of a trajectory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunIdentity {
-    /// The run: a UUID, or what the caller chose.
+    /// The run: a UUID, or an id of the caller.
     pub run_id: String,
     /// The run that started this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,7 +81,7 @@ pub struct RunIdentity {
     /// The conversation that the run belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
-    /// When the run must be done, in milliseconds since the Unix epoch.
+    /// When the run must end, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_unix_ms: Option<u64>,
 }
@@ -122,7 +121,7 @@ pub(super) const KINDS: [&str; 12] = [
     "output_tokens_escalation",
 ];
 
-/// What happened: an object whose `kind` says which of these it is.
+/// What happened: an object whose `kind` names the variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TrajectoryPayload {
@@ -133,18 +132,18 @@ pub enum TrajectoryPayload {
     },
     /// A run ended.
     RunEnded {
-        /// How; recorders of clark-agent say "ended" in any case.
+        /// The outcome; recorders of clark-agent always write "ended".
         outcome: String,
-        /// What the run added to the conversation.
+        /// The messages that the run added to the conversation.
         new_messages: Vec<AgentMessage>,
     },
     /// A turn began.
     TurnStarted,
     /// A turn ended.
     TurnEnded {
-        /// What the model said.
+        /// The message of the model.
         assistant: AgentMessage,
-        /// What the tools answered to that.
+        /// The results of the tools.
         tool_results: Vec<AgentMessage>,
     },
     /// A message joined the conversation, in its final form.
@@ -158,7 +157,7 @@ pub enum TrajectoryPayload {
         tool_call_id: String,
         /// The tool.
         tool_name: String,
-        /// What it was given.
+        /// Its arguments.
         args: Value,
     },
     /// A tool answered.
@@ -167,14 +166,14 @@ pub enum TrajectoryPayload {
         tool_call_id: String,
         /// The tool.
         tool_name: String,
-        /// What it answered.
+        /// Its result.
         result: ToolResult,
         /// Whether the call failed.
         is_error: bool,
     },
     /// A request to the model was put together.
     ProviderRequestPrepared {
-        /// Which one of the run.
+        /// The number of the request in the run.
         iteration: usize,
         /// The model; written as null if unknown.
         model_id: Option<String>,
@@ -198,7 +197,7 @@ pub enum TrajectoryPayload {
         /// How many there are now.
         after_count: usize,
     },
-    /// A plugin said which tools a request may offer.
+    /// A plugin decided which tools a request may offer.
     ToolGateApplied {
         /// Of which request.
         iteration: usize,
@@ -212,23 +211,23 @@ pub enum TrajectoryPayload {
     ToolGateConflictResolved {
         /// Of which request.
         iteration: usize,
-        /// Whose tools had nothing in common.
+        /// The plugins whose tools had nothing in common.
         plugins: Vec<String>,
-        /// Whose tools were offered.
+        /// The plugin whose tools were offered.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         chosen_plugin: Option<String>,
         /// These tools.
         allow: Vec<String>,
-        /// Why these.
+        /// The reason.
         reason: String,
     },
-    /// An answer was cut off, and asked for again with more room.
+    /// An answer was cut off, and requested again with a higher limit.
     OutputTokensEscalation {
         /// Which attempt. The original has 8 bits for it up to 0.2, and 32 since 0.4.
         attempt: u32,
-        /// The most tokens of the answer that was cut off.
+        /// The limit of the answer that was cut off.
         prev_cap: u32,
-        /// The most tokens of the next one.
+        /// The limit of the next one.
         new_cap: u32,
     },
 }
@@ -254,13 +253,13 @@ impl TrajectoryPayload {
     }
 }
 
-/// A message of the conversation: an object whose `role` says which of these it is.
+/// A message of the conversation: an object whose `role` names the variant.
 ///
-/// Timestamps are in milliseconds since the Unix epoch, and are not made up where there are none.
+/// Timestamps are in milliseconds since the Unix epoch. A missing one stays missing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum AgentMessage {
-    /// What the model was told to be.
+    /// The system prompt.
     System {
         /// The prompt.
         content: String,
@@ -268,7 +267,7 @@ pub enum AgentMessage {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timestamp: Option<u64>,
     },
-    /// What the user said.
+    /// A message of the user.
     User {
         /// Text, or blocks.
         content: Value,
@@ -276,23 +275,23 @@ pub enum AgentMessage {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timestamp: Option<u64>,
     },
-    /// What the model said.
+    /// A message of the model.
     Assistant {
         /// Text, thoughts and calls.
         content: Value,
         /// Why it stopped.
         stop_reason: Value,
-        /// What went wrong, if anything did.
+        /// The error, if there was one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error_message: Option<String>,
         /// When.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timestamp: Option<u64>,
-        /// What it cost.
+        /// The usage.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Value>,
     },
-    /// What a tool answered.
+    /// The result of a tool.
     ToolResult {
         /// The call.
         tool_call_id: String,
@@ -303,19 +302,19 @@ pub enum AgentMessage {
         /// Whether the call failed.
         #[serde(default)]
         is_error: bool,
-        /// What a person is told of it.
+        /// Details for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         narration: Option<String>,
-        /// What the model is not told of it.
+        /// Details that the model does not see.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         details: Option<Value>,
         /// When.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timestamp: Option<u64>,
     },
-    /// What the application made of it.
+    /// A message of the application.
     Custom {
-        /// Which sort of message of the application.
+        /// The type of the message.
         kind: String,
         /// The message.
         #[serde(default)]
@@ -326,7 +325,7 @@ pub enum AgentMessage {
     },
 }
 
-/// What a tool answered.
+/// The result of a tool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ToolResult {
     /// The answer, for the model.
@@ -334,13 +333,13 @@ pub struct ToolResult {
     /// Whether the call failed.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub is_error: bool,
-    /// What the model is not told.
+    /// Details that the model does not see.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub details: Value,
     /// Whether the run should end here.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub terminate: bool,
-    /// What a person is told.
+    /// Details for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narration: Option<String>,
 }

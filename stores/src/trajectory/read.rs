@@ -1,4 +1,4 @@
-//! Reading a trajectory: its records as they came, and what is missing between them.
+//! Reading a trajectory: its records as they came, and the holes between them.
 
 use core::fmt;
 use core::ops::Range;
@@ -10,54 +10,52 @@ use super::unreadable::{self, Unreadable};
 use super::{CHILD, TrajectoryLog};
 use runlog::{Lsn, Record, Result, Seq, Timestamp, Trace};
 
-/// What a trajectory consists of, in its order.
+/// An item of a trajectory.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Item {
     /// A record.
     Record(StoredRecord),
-    /// Between the records in front and behind, sequences are missing.
+    /// Sequences are missing between the records in front and behind.
     Hole(Hole),
-    /// The record behind begins the sequence anew.
+    /// The next record starts the sequence again.
     Restart(Restart),
 }
 
-/// Sequences that no record of this run has, between two that records have, or in front of the
-/// first one.
+/// Sequences that no record of this run has, between two records or in front of the first one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hole {
     /// The sequences.
     pub missing: Range<u64>,
-    /// What became of them, as far as can be told.
+    /// The probable cause.
     pub cause: HoleCause,
 }
 
-/// What became of records that a run does not have.
+/// Why a run does not have these records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HoleCause {
-    /// They were not recorded. A recorder takes a sequence before it writes, and goes on if it
-    /// cannot.
+    /// They were not recorded. A recorder takes a sequence before it writes, and goes on if the
+    /// write fails.
     NotRecorded,
-    /// Stored records are damaged there; an error in front of this item told so. Others among the
-    /// missing may never have been recorded.
+    /// Stored records are damaged there; an error item in front of this one reports that. Other
+    /// missing ones may never have been recorded.
     Damaged,
-    /// Nothing seems to be missing: relatives of the run, or records without a run, have all of
-    /// these sequences, in this place of the log, and count as one recorder does that is shared.
+    /// Probably nothing is missing: relatives of the run, or records without a run, have all of
+    /// these sequences at this place of the log, as with a shared recorder.
     Elsewhere,
 }
 
-/// The place where the sequence of a run begins anew.
+/// The place where the sequence of a run starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restart {
-    /// The last sequence in front; `None` if no record there has one.
+    /// The last sequence in front; `None` if no record in front has one.
     pub last: Option<u64>,
-    /// Whether the record behind is a `run_started`, so that another trajectory of the same run
-    /// begins. If not, the numbers went back: a recorder that is shared was set back when a
-    /// relative started, or a sequence was given twice. What is missing in front of the record
-    /// behind cannot be told then.
+    /// Whether the next record is a `run_started`, so that another trajectory of the same run
+    /// begins. Otherwise the numbers went back: a shared recorder was reset when a relative
+    /// started, or a sequence was used twice. Then holes in front of the next record are unknown.
     pub announced: bool,
 }
 
@@ -74,28 +72,28 @@ impl StoredRecord {
         self.record.payload()
     }
 
-    /// The sequence that its recorder gave it; `None` if it says none.
+    /// The sequence that its recorder gave it; `None` if it has none.
     pub fn seq(&self) -> Option<u64> {
         self.seq
     }
 
-    /// The place of the record in its run, as the engine counts. Links to children count too, so
-    /// that places may be left out.
+    /// The sequence of the record in its run in the engine. Links to children count too, so there
+    /// may be gaps.
     pub fn place(&self) -> Seq {
         self.record.seq()
     }
 
-    /// The place of the record in the whole store: larger is later, whatever the run.
+    /// The order of the record in the whole store: larger is later, in all runs.
     pub fn lsn(&self) -> Lsn {
         self.record.lsn()
     }
 
-    /// When it was recorded, as it says itself or else as the store's clock said.
+    /// When it was recorded: the time in the record, else the time of the store's clock.
     pub fn recorded_at(&self) -> Timestamp {
         self.record.timestamp()
     }
 
-    /// The kind of its payload; `None` if it says none, or one of more than 64 bytes.
+    /// The kind of its payload; `None` if it has none, or one of more than 64 bytes.
     pub fn kind(&self) -> Option<&str> {
         self.record.kind()
     }
@@ -108,34 +106,35 @@ impl StoredRecord {
     /// The record as a type.
     ///
     /// # Errors
-    /// [`Unreadable`], when it is of a newer schema, of an unknown kind, or of another shape. The
-    /// bytes are there all the same.
+    /// [`Unreadable`] if it has a newer schema, an unknown kind, or another shape. The bytes are
+    /// still available.
     pub fn read(&self) -> Result<TrajectoryRecord, Unreadable> {
         unreadable::read(self.bytes()).map_err(|why| Unreadable { place: self.place(), why })
     }
 }
 
-/// The items of a trajectory, an iterator from the first to the last.
+/// An iterator over the items of a trajectory.
 ///
-/// Made by [`TrajectoryLog::trajectory`]. An error item says that a record is damaged; the iterator
-/// goes on behind it. Reads one record at a time; when it meets a hole, the sequences of all
-/// relatives once, to tell whether they have them.
+/// [`TrajectoryLog::trajectory`] makes it. An error item stands for a damaged record; the iterator
+/// goes on behind it. It reads one record at a time. At its first hole it reads the sequences of
+/// all relatives once.
 ///
-/// What a power loss took from the end of a run leaves no hole: no trace of it is there.
+/// Records that a power loss took from the end of a run leave no hole, since nothing shows that
+/// they existed.
 pub struct Trajectory {
     log: TrajectoryLog,
     trace: Option<Trace>,
-    /// Whether sequences mean something here.
+    /// Whether sequences are checked.
     numbered: bool,
     family: Option<Family>,
-    /// A record that goes behind the items in front of it.
+    /// The record behind the items that are returned first.
     held: Option<StoredRecord>,
     /// The record in front: its sequence and where it is.
     last: Option<(u64, Lsn)>,
-    /// A `run_started` was handed out.
+    /// A `run_started` was returned.
     started: bool,
     damaged: bool,
-    /// What goes in front of the held record was told.
+    /// Whether the items in front of the held record were returned.
     judged: bool,
 }
 
@@ -172,7 +171,7 @@ impl Trajectory {
         }
     }
 
-    /// What goes in front of this record, if anything still does.
+    /// The next item in front of this record, if there is one.
     fn in_front(&mut self, record: &StoredRecord) -> Option<Item> {
         if !self.numbered || self.judged {
             return None;
@@ -181,7 +180,7 @@ impl Trajectory {
         let last = self.last.map(|(seq, _)| seq);
         let back = record.seq.zip(last).is_some_and(|(seq, last)| seq <= last);
         if back || announced && self.started {
-            // What is in front of a start is looked for as at the beginning.
+            // In front of a start, holes are searched as at the beginning.
             self.judged = !announced;
             (self.last, self.started) = (None, false);
             return Some(Item::Restart(Restart { last, announced }));
@@ -215,7 +214,7 @@ impl Trajectory {
         })
     }
 
-    /// Hands a record out.
+    /// Returns a record.
     fn pass(&mut self, record: StoredRecord) -> Item {
         if let Some(seq) = record.seq {
             self.last = Some((seq, record.lsn()));

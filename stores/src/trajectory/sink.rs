@@ -1,10 +1,10 @@
-//! Recording: what a call writes, in which order, and what it answers.
+//! Recording: what a call writes, in which order, and its result.
 //!
-//! 1. The link in the parent goes in front of the start of the child. A crash in between leaves a
-//!    link to nothing, which can be seen; the other way round the child would be missing from its
-//!    parent, which could not.
-//! 2. The start goes in front of the record, so that the run has its identity before anything else.
-//! 3. The record goes in front of the end, since an end without its record would hide that the
+//! 1. The link in the parent is written before the start of the child. A crash in between leaves a
+//!    link to a run that does not exist, which readers can see. In the other order the parent would
+//!    lack the child, which readers could not see.
+//! 2. The start is written before the record, so that the run has its identity first.
+//! 3. The record is written before the end, since an end without its record would hide that the
 //!    record is missing.
 
 use core::fmt;
@@ -22,27 +22,28 @@ use runlog::{
     RunLog, RunStatus, RunSummary, Seq, Ticket,
 };
 
-/// A call of a [`TrajectorySink`] under way. What it does happens when it is polled first, so that
-/// dropping it before leaves nothing, and dropping it later leaves the whole record.
+/// A call of a [`TrajectorySink`]. It does its work at the first poll. Dropping it before leaves
+/// nothing, and dropping it later leaves the whole record.
 pub type Recording<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
-/// Where a recorder sends its records.
+/// A receiver of the records of a recorder.
 ///
-/// A caller that awaits each call has its records stored in that order: who sees a record of a run
-/// sees all that were recorded before it.
+/// If a caller awaits each call, its records are stored in that order: a reader that sees a record
+/// of a run sees all that were recorded before it.
 pub trait TrajectorySink: Send + Sync {
-    /// Records, so that it survives the death of the process. Takes microseconds and waits for no
-    /// disk, so that it needs no runtime and no thread of its own.
+    /// Stores a record, which then survives the death of the process. It takes microseconds and
+    /// waits for no disk, so it needs no runtime and no thread.
     ///
     /// # Errors
     /// As [`TrajectoryLog::record`].
     fn record(&self, record: TrajectoryRecord) -> Recording<'_>;
 
-    /// Records, so that it survives power loss. Other tasks go on meanwhile; see [`Ticket`].
+    /// Stores a record, which then survives power loss. Other tasks go on meanwhile; see
+    /// [`Ticket`].
     ///
     /// # Errors
-    /// As [`TrajectoryLog::record`], and what made the sync fail: then the record is stored, and
-    /// the sink cannot tell whether it survives.
+    /// As [`TrajectoryLog::record`], and the cause of a failed sync: then the record is stored, and
+    /// it is unknown whether it survives.
     fn record_durable(&self, record: TrajectoryRecord) -> Recording<'_>;
 }
 
@@ -59,13 +60,12 @@ impl TrajectorySink for TrajectoryLog {
 /// A record that was stored; it survives the death of the process.
 #[derive(Clone)]
 pub struct Recorded {
-    /// Its place in its run, as the engine counts.
+    /// Its sequence in its run in the engine.
     pub place: Seq,
-    /// It was there already: the call before it had the same bytes, so this was the same call once
-    /// more.
+    /// Whether it was there already: the last call had the same bytes, so this one repeats it.
     pub repeated: bool,
-    /// The durability of what the call wrote last, unless the record was there before the store was
-    /// opened.
+    /// The durability of the last write of the call, unless the record was there before the store
+    /// was opened.
     ticket: Option<Ticket>,
     log: RunLog,
 }
@@ -74,13 +74,13 @@ impl Recorded {
     /// Returns once the record survives power loss.
     ///
     /// # Errors
-    /// What made the sync fail, or [`Error::Poisoned`].
+    /// The cause of a failed sync, or [`Error::Poisoned`].
     pub fn wait(&self) -> Result<()> {
         self.ticket.as_ref().map_or_else(|| self.log.sync(), Ticket::wait)
     }
 
-    /// Waits in the same way, and lets other tasks go on meanwhile. Only a record that was there
-    /// before the store was opened, repeated, is waited for within the poll.
+    /// The same as a future: other tasks go on meanwhile. Only for a repeated record that was there
+    /// before the store was opened, the poll itself waits.
     ///
     /// # Errors
     /// As [`Recorded::wait`].
@@ -102,10 +102,10 @@ impl fmt::Debug for Recorded {
 }
 
 impl TrajectoryLog {
-    /// Records. The record is serialised, and from then on stays as it is.
+    /// Stores a record. It is serialised once, and its bytes never change.
     ///
-    /// Repeated with the same bytes as the last call for its run it is stored once, so that a
-    /// caller who does not know whether a call succeeded can repeat it.
+    /// If the last call for its run had the same bytes, the record is stored once. So a caller that
+    /// does not know whether a call succeeded can repeat it.
     ///
     /// # Durability
     /// [`Durability::Process`]; [`Recorded::wait`] waits for more.
@@ -113,25 +113,26 @@ impl TrajectoryLog {
     /// # Errors
     /// [`Error::InvalidId`] when the id of the run or of its parent is empty or longer than
     /// [`MAX_ID_LEN`](runlog::MAX_ID_LEN); [`Error::TooLarge`]; [`Error::DiskFull`];
-    /// [`Error::Json`]; [`Error::Poisoned`]. The record was not stored then, unless it is a
-    /// `run_ended` and the end of the run failed; the same call once more completes it either way.
+    /// [`Error::Json`]; [`Error::Poisoned`]. Then the record was not stored, unless it is a
+    /// `run_ended` and the end of the run failed. Repeating the call completes it in both cases.
     pub fn record(&self, record: &TrajectoryRecord) -> Result<Recorded> {
         let bytes = serde_json::to_vec(record)
             .map_err(|source| Error::Json { source: Arc::new(source) })?;
         self.store_record(&bytes, &Envelope::of(record))
     }
 
-    /// Records JSON that the caller has: of this version or a newer one, of any kind. The same
-    /// bytes come back, white space, order of keys and all. Of a record that is not of the usual
-    /// shape, what is where it should be counts: `run_id`, `parent_run_id`, `seq`,
+    /// Stores a record as JSON: of this version or a newer one, of any kind. The same bytes come
+    /// back, including white space and the order of keys. If the record has not the usual shape,
+    /// the log uses the fields that have their usual places: `run_id`, `parent_run_id`, `seq`,
     /// `recorded_at_unix_ms`, `payload.kind`, `payload.identity`, `payload.outcome`.
     ///
     /// # Durability
     /// As [`TrajectoryLog::record`].
     ///
     /// # Errors
-    /// [`Error::Json`] for what is not JSON, or nested deeper than 128; [`Error::InvalidArgument`]
-    /// for JSON that is not an object; else as [`TrajectoryLog::record`].
+    /// [`Error::Json`] for bytes that are not JSON, or nested deeper than 128;
+    /// [`Error::InvalidArgument`] for JSON that is not an object; else as
+    /// [`TrajectoryLog::record`].
     pub fn record_bytes(&self, json: &[u8]) -> Result<Recorded> {
         self.store_record(json, &Envelope::read(json)?)
     }
@@ -182,7 +183,7 @@ impl TrajectoryLog {
         Ok(self.recorded(appended))
     }
 
-    /// What the store has of a run: after a restart of the process, or of the recorder.
+    /// The state of a run from the store: after a restart of the process or of the recorder.
     fn look_up(&self, run: &str, state: &mut RunState) -> Result<()> {
         if state.known {
             return Ok(());
@@ -198,13 +199,13 @@ impl TrajectoryLog {
         };
         state.linked = self.identity(key)?.and_then(|identity| identity.parent_run_id);
         let last = match self.last_but_links(&found) {
-            // A damaged event is no repetition.
+            // A damaged record does not count as repeated.
             Err(error) if is_untold(&error) => None,
             last => last?,
         };
         if let Some(record) = last {
             state.last = Some((record.seq(), seq_of(record.payload())));
-            // The link went in front of the record.
+            // The link is in front of the record.
             let parent = Envelope::read(record.payload()).ok().and_then(|read| read.parent);
             state.linked = parent.or(state.linked.take());
         }
@@ -212,7 +213,7 @@ impl TrajectoryLog {
         Ok(())
     }
 
-    /// The answer to a call that was made before, if it is the last one.
+    /// The result of an earlier call, if this one repeats the last one.
     fn repeated(
         &self,
         run: &str,
@@ -244,13 +245,13 @@ impl TrajectoryLog {
             metadata = metadata.at(at);
         }
         match self.inner.log.start_run(self.agent().as_str(), run, metadata) {
-            // Started again, or ended before it was started: the record tells.
+            // Started again, or ended before it was started: the record shows it.
             Ok(_) | Err(Error::RunExists { .. } | Error::RunEnded { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Ends a run. One that was ended in another way stays so; the record is there.
+    /// Ends a run. A run that was ended in another way stays so; the record is stored.
     fn end(&self, run: &str, said: &str, envelope: &Envelope) -> Result<Option<Ticket>> {
         let status = match said {
             "failed" => RunStatus::Failed,
@@ -261,7 +262,7 @@ impl TrajectoryLog {
         let mut outcome = Outcome::new(status).durability(Durability::Process);
         // A longer one is in the record only.
         if said.len() <= 1024 {
-            outcome = outcome.with_payload(said.as_bytes(), ContentType::TEXT);
+            outcome = outcome.bytes(said.as_bytes()).content_type(ContentType::TEXT);
         }
         if let Some(at) = envelope.at {
             outcome = outcome.at(at);
@@ -274,7 +275,7 @@ impl TrajectoryLog {
         }
     }
 
-    /// Ends a run in progress whose last record says that it ended. Answers whether it did.
+    /// Ends a run in progress whose last record is its end. Returns whether it did.
     pub(super) fn settle_end(&self, found: &RunSummary) -> Result<bool> {
         let run = found.run.as_str();
         let shared = self.inner.states.lock().of(run);
@@ -290,7 +291,7 @@ impl TrajectoryLog {
         Ok(true)
     }
 
-    /// Appends, whatever became of the run.
+    /// Appends, whatever the state of the run.
     pub(super) fn append(&self, key: (&str, &str), record: &NewRecord<'_>) -> Result<Appended> {
         self.inner.log.append_to(key.0, key.1, record, Allow::everything())
     }

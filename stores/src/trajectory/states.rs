@@ -1,10 +1,10 @@
-//! What is remembered of runs that are being recorded, so that a record costs no look at its run.
+//! The state of runs that are being recorded, so that recording does not read the run.
 //!
-//! **Invariant:** at any time there is one [`RunState`] of a run that calls use: one that a call
-//! holds is not forgotten. So calls for the same run wait for one another.
+//! **Invariant:** at any time all calls for a run use one [`RunState`]: a state that a call holds
+//! is not dropped. So calls for the same run wait for one another.
 //!
-//! **Invariant:** everything that is remembered can be read from the store again. So any run can be
-//! forgotten between two calls, and the memory is bounded however many runs never end.
+//! **Invariant:** each state can be read from the store again. So any state can be dropped between
+//! two calls, and memory is bounded however many runs never end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,38 +13,38 @@ use parking_lot::Mutex;
 
 use runlog::{Seq, Ticket};
 
-/// Runs that are remembered at most, besides those that calls hold.
+/// The most states in memory, besides those that calls hold.
 const KEPT: usize = 1024;
 
-/// What is known of a run that is being recorded. Calls for the same run wait for one another here.
+/// The state of a run that is being recorded. Calls for the same run wait for one another here.
 #[derive(Debug, Default)]
 pub(super) struct RunState {
     /// It was looked up in the store.
     pub(super) known: bool,
-    /// The parent that knows of this child.
+    /// The parent that has a link to this child.
     pub(super) linked: Option<String>,
     /// The last record: its place, and its sequence.
     pub(super) last: Option<(Seq, Option<u64>)>,
     pub(super) ticket: Option<Ticket>,
 }
 
-/// The runs that are remembered.
+/// The states in memory.
 #[derive(Debug, Default)]
 pub(super) struct States {
     runs: HashMap<String, Entry>,
-    /// How often a run was asked for.
+    /// Counts the requests.
     asked: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     state: Arc<Mutex<RunState>>,
-    /// The number of the latest question for it.
+    /// The number of the latest request for it.
     asked: u64,
 }
 
 impl States {
-    /// The state of a run, for as long as the caller holds it.
+    /// The state of a run, as long as the caller holds it.
     pub(super) fn of(&mut self, run: &str) -> Arc<Mutex<RunState>> {
         self.asked += 1;
         if let Some(entry) = self.runs.get_mut(run) {
@@ -58,7 +58,8 @@ impl States {
         Arc::clone(&self.runs.entry(run.to_owned()).or_insert(entry).state)
     }
 
-    /// Forgets a run that ended, unless another call waits for it. The caller holds its state.
+    /// Drops the state of an ended run, unless another call waits for it. The caller holds the
+    /// state.
     pub(super) fn forget(&mut self, run: &str, held: &Arc<Mutex<RunState>>) {
         let is_own = |entry: &Entry| Arc::ptr_eq(&entry.state, held);
         if self.runs.get(run).is_some_and(is_own) && Arc::strong_count(held) == 2 {
@@ -66,7 +67,7 @@ impl States {
         }
     }
 
-    /// Forgets the half that was not asked for the longest, but for what calls hold.
+    /// Drops the half that was requested the longest ago, except for those that calls hold.
     fn forget_oldest(&mut self) {
         let mut asked: Vec<u64> = self.runs.values().map(|entry| entry.asked).collect();
         let middle = asked.len() / 2;
@@ -104,7 +105,7 @@ mod tests {
         drop(other);
         states.forget("run", &one);
         assert!(!Arc::ptr_eq(&states.of("run"), &one));
-        // That of an earlier life is not that of the next.
+        // The state of an earlier process is not that of the next.
         states.forget("run", &one);
         assert_eq!(states.runs.len(), 1);
     }

@@ -9,18 +9,18 @@ use super::payload::{KINDS, SCHEMA_VERSION, TrajectoryRecord};
 use crate::objects;
 use runlog::Seq;
 
-/// A record that cannot be read as a [`TrajectoryRecord`]. Its bytes are as they were recorded, and
-/// can be had from [`StoredRecord::bytes`](super::StoredRecord::bytes).
+/// A record that cannot be read as a [`TrajectoryRecord`].
+/// [`StoredRecord::bytes`](super::StoredRecord::bytes) returns its bytes as they were recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unreadable {
-    /// The place of the record in its run, as the engine counts.
+    /// The sequence of the record in its run in the engine.
     pub place: Seq,
     /// What is wrong.
     pub why: Why,
 }
 
-/// What is wrong with a record. Never shows what is in it, but for the name of its kind.
+/// The fault of a record. It shows nothing of the record except the name of its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
@@ -28,13 +28,12 @@ pub enum Why {
     NewerSchema {
         /// The version of the record.
         found: u64,
-        /// The newest version that is known.
+        /// The newest known version.
         known: u32,
     },
-    /// The payload is of a kind that is not known. The caller should update the program, or read
-    /// the bytes.
+    /// The kind of the payload is unknown. The caller should update the program, or read the bytes.
     UnknownKind {
-        /// The kind; of a long one the first 64 characters.
+        /// The kind; the first 64 characters of a long one.
         kind: String,
     },
     /// The bytes are not JSON. The caller should read the bytes.
@@ -44,8 +43,8 @@ pub enum Why {
         /// The column, from 1; 0 at the end of a line.
         column: usize,
     },
-    /// The bytes are JSON, and not of the shape that their version and kind have. The caller should
-    /// read the bytes.
+    /// The bytes are JSON, but not of the shape of their version and kind. The caller should read
+    /// the bytes.
     OtherShape {
         /// The line of the record where it goes wrong, from 1.
         line: usize,
@@ -54,7 +53,7 @@ pub enum Why {
     },
 }
 
-/// Reads a record, or says why not.
+/// Reads a record, or returns why it cannot.
 pub(super) fn read(bytes: &[u8]) -> Result<TrajectoryRecord, Why> {
     let error = match objects::from_slice::<TrajectoryRecord>(bytes) {
         Ok(record) if record.schema_version <= SCHEMA_VERSION => return Ok(record),
@@ -64,7 +63,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<TrajectoryRecord, Why> {
     let (line, column) = (error.line(), error.column());
     let value: Value = match serde_json::from_slice(bytes) {
         Ok(value) => value,
-        // Nested too deep is JSON as well; no version of the types has such a shape.
+        // JSON that is nested too deeply is JSON too; no version of the types has such a shape.
         Err(error) if is_json(bytes) => {
             return Err(Why::OtherShape { line: error.line(), column: error.column() });
         }
@@ -99,7 +98,7 @@ impl fmt::Display for Unreadable {
             Why::NewerSchema { found, known } => {
                 write!(f, "has schema version {found}, this program knows up to {known}")
             }
-            Why::UnknownKind { kind } => write!(f, "is of the unknown kind {kind:?}"),
+            Why::UnknownKind { kind } => write!(f, "has the unknown kind {kind:?}"),
             Why::NotJson { line, column } => {
                 write!(f, "is not JSON (line {line}, column {column})")
             }

@@ -62,14 +62,14 @@ impl runlog::env::Clock for Still {
 
 fn options_at(now: DateTime<Utc>) -> Options {
     let clock = Arc::new(Still(now));
-    options().environment(Environment { clock, ..Environment::system() })
+    options().environment(Environment::system().clock(clock))
 }
 
 /// All documents of a store whose namespace begins so, with their bytes.
 fn documents(log: &RunLog, namespace: &str) -> BTreeMap<String, Vec<u8>> {
-    let page = log.list(namespace, "", None, usize::MAX).unwrap();
+    let page = log.docs().list(namespace, "", None, usize::MAX).unwrap();
     let read = |found: runlog::DocumentSummary| {
-        let document = log.get(namespace, &found.key).unwrap().unwrap();
+        let document = log.docs().get(namespace, &found.key).unwrap().unwrap();
         (found.key, document.payload().to_vec())
     };
     page.documents.into_iter().map(read).collect()

@@ -208,8 +208,8 @@ fn check(log: &RunLog, acknowledged: usize, context: &str) {
 #[test]
 fn what_is_no_consumption_is_told_and_stays_readable() {
     let log = in_memory();
-    log.put("\0consumed/default", "a", &NewRecord::new(b"not json")).unwrap();
-    log.put("\0effects/default", "a", &NewRecord::new(b"{\"state\":\"other\"}")).unwrap();
+    log.docs().put("\0consumed/default", "a", &NewRecord::new(b"not json")).unwrap();
+    log.docs().put("\0effects/default", "a", &NewRecord::new(b"{\"state\":\"other\"}")).unwrap();
     let once = ConsumeOnce::new(&log);
     assert!(once.consumed("a").unwrap(), "whatever it is, it is not free");
     assert!(matches!(once.consumption("a"), Err(Error::Json { .. })));
@@ -217,5 +217,5 @@ fn what_is_no_consumption_is_told_and_stays_readable() {
     assert!(matches!(tried, Err(ConsumeError::Store(Error::Json { .. }))), "{tried:?}");
     let ledger = EffectLedger::new(&log);
     assert!(matches!(ledger.begin("a", "x"), Err(Error::Json { .. })));
-    assert_eq!(log.get("\0consumed/default", "a").unwrap().unwrap().payload(), b"not json");
+    assert_eq!(log.docs().get("\0consumed/default", "a").unwrap().unwrap().payload(), b"not json");
 }

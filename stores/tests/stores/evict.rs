@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use runlog::storage::MemoryStorage;
-use runlog::{Error, Options, Outcome, Rule, RunLog, RunRef};
+use runlog::{Error, Options, Outcome, Rule, RunLog, RunQuery, RunRef};
 
 fn log() -> RunLog {
     let options = Options::new().extent_size(64 << 10).background(false);
@@ -30,7 +30,7 @@ fn what_is_named_goes_for_the_reason_that_is_named_and_what_may_not_go_stays() {
     let told: Vec<_> = gone.evict.iter().map(|run| (run.run.as_str(), run.rule)).collect();
     assert_eq!(told, [("old", Rule::Age), ("many", Rule::NewestN)]);
     assert_eq!(gone.totals.going, 2);
-    let left: Vec<_> = log.runs("agent", None, 9).unwrap().runs;
+    let left: Vec<_> = log.list_runs(&RunQuery::new().agent("agent").limit(9)).unwrap().runs;
     let mut left: Vec<_> = left.iter().map(|run| run.run.as_str()).collect();
     left.sort_unstable();
     assert_eq!(left, ["held", "open", "other"]);

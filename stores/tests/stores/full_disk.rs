@@ -8,7 +8,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
 
-use runlog::{Error, NewRecord, RunLog};
+use runlog::{Error, NewRecord, RunLog, RunQuery};
 use runlog_sim::{Op, SimDisk, SplitMix64};
 use runlog_stores::checkpoints::{Checkpointer, SessionLog, TenantId, ThreadKey};
 use runlog_stores::consume_once::{Begin, ConsumeOnce, EffectLedger};
@@ -240,7 +240,9 @@ const CASES: [Case; 10] = [
             Ok(ledger.complete(&claim, text(number, len).as_bytes())?)
         },
         delete: |log, _| Ok(EffectLedger::new(log).clear()?),
-        left: |log| log.list("\0effects/default", "", None, usize::MAX).unwrap().documents.len(),
+        left: |log| {
+            log.docs().list("\0effects/default", "", None, usize::MAX).unwrap().documents.len()
+        },
     },
     Case {
         name: "delete trajectories",
@@ -249,13 +251,18 @@ const CASES: [Case; 10] = [
             let store = TrajectoryLog::new(log, "a")?;
             store.settle_ends()?;
             log.adopt_orphans()?;
-            for run in log.runs("a", None, 999)?.runs.iter().filter(|run| run.status.is_ended()) {
+            for run in log
+                .list_runs(&RunQuery::new().agent("a").limit(999))?
+                .runs
+                .iter()
+                .filter(|run| run.status.is_ended())
+            {
                 log.delete_run(("a", run.run.as_str()))?;
             }
             Ok(())
         },
         left: |log| {
-            let runs = log.runs("a", None, 999).unwrap().runs;
+            let runs = log.list_runs(&RunQuery::new().agent("a").limit(999)).unwrap().runs;
             runs.iter().filter(|run| run.status.is_ended()).count()
         },
     },
@@ -379,25 +386,25 @@ fn in_a_store_of_one_segment_deletions_use_what_is_kept_back_and_then_say_that_t
     let (mut count, mut len) = (0, LEN);
     while len > 0 {
         let value = text(count, len);
-        match log.put("space", &count.to_string(), &NewRecord::new(value.as_bytes())) {
+        match log.docs().put("space", &count.to_string(), &NewRecord::new(value.as_bytes())) {
             Ok(_) => count += 1,
             Err(Error::DiskFull { .. }) => len /= 4,
             Err(error) => panic!("{error:?}"),
         }
     }
-    let delete = |number: usize| log.delete("space", &number.to_string());
+    let delete = |number: usize| log.docs().delete("space", &number.to_string());
     let deleted = (0..count).take_while(|number| delete(*number).is_ok()).count();
     // There is no other segment, so nothing can become free, whatever is deleted.
     assert!(deleted >= 10, "{deleted} of {count}");
     if deleted < count {
         let full = delete(deleted).unwrap_err();
         assert!(full.is_disk_full(), "{full:?}");
-        assert!(log.get("space", &deleted.to_string()).unwrap().is_some());
+        assert!(log.docs().get("space", &deleted.to_string()).unwrap().is_some());
     }
     assert!(log.verify().unwrap().is_clean());
     // One segment more is enough for all of it.
     disk.set_capacity(disk.allocated() + (64 << 10));
     (0..count).for_each(|number| assert_eq!(delete(number).unwrap(), number >= deleted));
     log.reclaim().unwrap();
-    log.put("space", "new", &NewRecord::new(text(0, LEN).as_bytes())).unwrap();
+    log.docs().put("space", "new", &NewRecord::new(text(0, LEN).as_bytes())).unwrap();
 }

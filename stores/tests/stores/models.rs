@@ -277,7 +277,7 @@ fn variable(name: &str, default: u64) -> u64 {
 fn with_options(seed: u64) -> runlog::Options {
     let entropy = Arc::new(SimEntropy::new(seed));
     // Without a boot id each crash counts as a power cut.
-    let environment = Environment { entropy, boot_id: None, ..Environment::system() };
+    let environment = Environment::system().entropy(entropy).boot_id(None);
     options().sync_interval(None).environment(environment)
 }
 

@@ -433,7 +433,7 @@ fn a_rollback_of_which_a_kill_left_the_first_half_is_one_and_the_run_can_start_a
             r#""rolled_back":true}}"#
         );
         let json = runlog::ContentType::JSON;
-        let outcome = runlog::Outcome::interrupted().with_payload(fold.as_bytes(), json);
+        let outcome = runlog::Outcome::interrupted().bytes(fold.as_bytes()).content_type(json);
         world.log().end_run("a", run, &outcome, runlog::Allow::nothing()).unwrap();
     };
     for life in [Life::ClosedAndOpened, Life::Killed] {

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use runlog::{AgentId, Limits, Options, Outcome, Retention};
+use runlog::{AgentId, Limits, Options, Outcome, Retention, RunQuery};
 use runlog_stores::run_store::{RetentionConfig, RunStatus, RunStore, RunStoreError};
 
 use super::run_store_world::{NOW, ended, ids, started, success, turn};
@@ -74,7 +74,7 @@ fn several_stores_of_one_folder_are_one_store_however_the_folder_is_named() {
     assert_eq!(first.get_run_trace("r"), second.get_run_trace("r"));
     drop(first);
     assert_eq!(second.list_runs("a")[0].turn_count, 1);
-    // Whoever is there first, here or in another process, has the file.
+    // The first store, here or in another process, has the file.
     let error = Options::new().open(root.join("runs.runlog")).unwrap_err();
     assert!(matches!(error, runlog::Error::Busy { .. }), "{error}");
     drop(second);
@@ -139,7 +139,7 @@ fn the_store_lives_in_its_log_beside_raw_runs() {
     log.start_run("a", "raw", b"meta").unwrap().end(&Outcome::completed()).unwrap();
     store.write_started(&started("a", "r", NOW)).unwrap();
     assert_eq!(ids(&store, "a"), ["r"]);
-    assert_eq!(log.runs("a", None, 9).unwrap().runs.len(), 2);
+    assert_eq!(log.list_runs(&RunQuery::new().agent("a").limit(9)).unwrap().runs.len(), 2);
     // The dry run, and the policy of an agent, are the engine's.
     for (number, run) in (2..).zip(["old", "new"]) {
         store.write_started(&started("b", run, NOW + number)).unwrap();

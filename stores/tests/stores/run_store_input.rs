@@ -1,4 +1,4 @@
-//! `RunStore` and what nobody should give it: ids of every shape, damage, full disks.
+//! `RunStore` with bad input: ids of every shape, damage, full disks.
 
 use std::io::ErrorKind;
 use std::sync::Arc;

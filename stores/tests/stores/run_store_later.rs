@@ -3,7 +3,7 @@
 use core::ops::ControlFlow;
 use std::io::ErrorKind;
 
-use runlog::{Options, Outcome, Seq};
+use runlog::{Options, Outcome, RunQuery, Seq};
 use runlog_stores::run_store::{
     RetentionConfig, RunCancelResponse, RunCancellationRequested, RunCancellationStatus, RunCursor,
     RunModelTurn, RunRecord, RunStarted, RunStatus, RunStoreError, RunTermination,
@@ -353,7 +353,10 @@ fn a_collection_looks_at_no_runs_but_its_own() {
         world.store().write_ended(&ended("a", "without a start", 0, success())).unwrap();
         assert_eq!(world.store().gc(), 1);
         assert_eq!(ids(&world.store(), "a"), ["new"]);
-        assert_eq!(world.log().runs("a", None, 9).unwrap().runs.len(), 4);
+        assert_eq!(
+            world.log().list_runs(&RunQuery::new().agent("a").limit(9)).unwrap().runs.len(),
+            4
+        );
         assert!(world.store().get_run_trace_for("a", "raw, new").is_none(), "it is not ours");
         let refusals = [
             world.store().write_started(&started("a", "raw, new", NOW)),

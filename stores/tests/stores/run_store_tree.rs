@@ -339,7 +339,8 @@ fn of_a_file_with_a_line_that_no_record_can_hold_nothing_is_imported() {
     assert!(world.store().get_run_trace("long").is_none());
 }
 
-/// A store may be somebody else's, and say of a run that it came from a file far away.
+/// A store may come from another program, and claim that a run came from a file outside of the
+/// folder.
 #[test]
 fn nothing_is_written_outside_of_the_folder_of_an_export() {
     let world = World::new(super::run_store_world::Life::Long, Default::default());

@@ -29,11 +29,12 @@ pub(crate) enum Life {
 /// The options of a store that does everything by itself and as a seed says.
 pub(crate) fn options(clock: &SimClock) -> Options {
     let options = Options::new().extent_size(64 << 10).max_record_len(2 << 20);
-    options.background(false).environment(Environment {
-        clock: Arc::new(clock.clone()),
-        entropy: Arc::new(SimEntropy::new(5)),
-        boot_id: None,
-    })
+    options.background(false).environment(
+        Environment::system()
+            .clock(Arc::new(clock.clone()))
+            .entropy(Arc::new(SimEntropy::new(5)))
+            .boot_id(None),
+    )
 }
 
 pub(crate) struct World {

@@ -25,7 +25,7 @@ mod snapshots;
 mod unreadable;
 mod watches;
 
-/// Polls once, for nobody.
+/// Polls once, with a waker that does nothing.
 pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use runlog::{Error, RunLog, RunStatus, RunSummary};
+use runlog::{Error, RunLog, RunQuery, RunStatus, RunSummary};
 
 use super::script::{LONGEST_BATCH, Message, Op, RunKey, THREADS, agent};
 
@@ -84,7 +84,7 @@ impl Model {
         let mut all = Vec::new();
         let mut after = None;
         loop {
-            let page = log.all_runs(after.as_ref(), 7).unwrap();
+            let page = log.list_runs(&RunQuery::new().limit(7).after(after)).unwrap();
             all.extend(page.runs);
             after = page.next;
             if after.is_none() {
@@ -93,11 +93,16 @@ impl Model {
         }
         all.sort_by(|a, b| a.run.as_str().cmp(b.run.as_str()));
         let mut by_agent: Vec<_> = (0..THREADS)
-            .flat_map(|thread| log.runs(&agent(thread), None, 10_000).unwrap().runs)
+            .flat_map(|thread| {
+                log.list_runs(&RunQuery::new().agent(&agent(thread)).limit(10_000)).unwrap().runs
+            })
             .collect();
         by_agent.sort_by(|a, b| a.run.as_str().cmp(b.run.as_str()));
         assert_eq!(all, by_agent, "{context}");
-        let mut running = log.in_progress(None, 10_000).unwrap().runs;
+        let mut running = log
+            .list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(10_000))
+            .unwrap()
+            .runs;
         running.sort_by(|a, b| a.run.as_str().cmp(b.run.as_str()));
         let expected = all.iter().filter(|summary| summary.status == RunStatus::InProgress);
         assert!(expected.eq(&running), "{context}");
@@ -117,8 +122,8 @@ impl Model {
         assert!(!known.deleted, "{run:?} was deleted and is back {context}");
         let ids = (run.agent(), run.run());
         let ids = (ids.0.as_str(), ids.1.as_str());
-        let (_, metadata) = log.metadata(ids).unwrap().expect("the run was started");
-        assert_eq!(metadata, run.metadata(self.seed), "{run:?} {context}");
+        let metadata = log.metadata(ids).unwrap().expect("the run was started");
+        assert_eq!(metadata.payload(), run.metadata(self.seed), "{run:?} {context}");
         let mut count = 0;
         let mut last = None;
         for record in log.trace(ids).unwrap() {

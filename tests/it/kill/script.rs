@@ -1,4 +1,4 @@
-//! What parent and child of the kill test agree on: the messages of the pipe, and the content of
+//! The protocol of parent and child of the kill test: the messages of the pipe, and the content of
 //! every run as a function of the seed.
 
 use runlog::{Activity, ContentType, Durability, NewRecord, Outcome};
@@ -9,7 +9,7 @@ pub(crate) const THREADS: u8 = 8;
 /// The most records that one call appends.
 pub(crate) const LONGEST_BATCH: u64 = 6;
 
-const ACTIVITIES: [Activity; 9] = [
+const ACTIVITIES: [Activity; 11] = [
     Activity::Recovery,
     Activity::Roll,
     Activity::Seal,
@@ -18,7 +18,9 @@ const ACTIVITIES: [Activity; 9] = [
     Activity::IndexCheckpoint,
     Activity::IndexRebuild,
     Activity::Reclaim,
+    Activity::GiveBack,
     Activity::Compaction,
+    Activity::Close,
 ];
 
 /// A run of the test: the child and the thread that started it, and a number.
@@ -67,7 +69,7 @@ impl RunKey {
     pub(crate) fn outcome(self, seed: u64) -> Outcome {
         let mut random = self.random(seed, u64::MAX - 2);
         let outcome = if random.coin() { Outcome::completed() } else { Outcome::failed() };
-        outcome.with_payload(&random.next_u64().to_le_bytes(), ContentType::JSON)
+        outcome.json(&random.next_u64().to_le_bytes())
     }
 
     pub(crate) fn record(self, seed: u64, seq: u64) -> Content {
@@ -116,8 +118,8 @@ impl Content {
     }
 }
 
-/// Where a child is to stop: within this activity for the n-th time, when this many further events
-/// were told within it.
+/// Where a child must stop: within this activity for the n-th time, after this many further events
+/// within it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stall {
     pub(crate) activity: Activity,
@@ -138,11 +140,11 @@ impl Stall {
     }
 }
 
-/// What a child tells. All but `Begin`, `End` and `Deleting` are told after the fact.
+/// The message of a child. All but `Begin`, `End` and `Deleting` are sent afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Started,
-    /// So many records from the message's sequence on.
+    /// This many records from the message's sequence on.
     Appended {
         disk: bool,
         count: u8,

@@ -1,8 +1,8 @@
 //! The child of the kill test: appends until it is killed.
 //!
-//! Each thread has an agent of its own. It goes on with the runs in progress that it finds, starts
-//! others, ends them when they are long enough, and deletes all but its newest ended ones. One call
-//! is in flight per thread; it tells of each acknowledgement before it makes the next call.
+//! Each thread has its own agent. It continues the runs in progress that it finds, starts others,
+//! ends them when they are long enough, and deletes all but its newest ended ones. Each thread has
+//! one call in flight and reports each acknowledgement before it makes the next call.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use runlog::{
-    Activity, Compression, Durability, NewRecord, Observer, Options, Phase, RunLog, RunStatus,
-    TailWriter,
+    Activity, Compression, Durability, NewRecord, Observer, Options, Phase, RunLog, RunQuery,
+    RunStatus, TailWriter,
 };
 use runlog_sim::SplitMix64;
 
@@ -67,14 +67,14 @@ impl Pipe {
         Self(File::from(stdin.as_fd().try_clone_to_owned().unwrap()))
     }
 
-    /// One write, so that a message is there whole or not at all.
+    /// One write, so that a message arrives whole or not at all.
     fn tell(&self, message: &Message) {
         let written = (&self.0).write(&message.encode()).unwrap();
         assert_eq!(written, Message::LEN);
     }
 }
 
-/// Tells the parent what the engine does, and stops the thread that does it where it was asked to.
+/// Reports the engine's activities to the parent, and stops the thread where requested.
 #[derive(Debug)]
 struct Marks {
     pipe: Arc<Pipe>,
@@ -88,10 +88,10 @@ thread_local! {
 }
 
 impl Observer for Marks {
-    fn observe(&self, activity: Activity, phase: Phase) {
+    fn observe(&self, activity: Activity, phase: Phase<'_>) {
         let op = match phase {
             Phase::Begin => Op::Begin(activity),
-            Phase::End => Op::End(activity),
+            Phase::End(_) => Op::End(activity),
         };
         self.pipe.tell(&Message::about(op));
         if self.stall.is_some_and(|stall| self.stops_here(stall, op)) {
@@ -108,7 +108,7 @@ impl Marks {
         if op == Op::Begin(stall.activity) {
             let times = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
             WITHIN.set((times >= stall.times).then_some(0));
-            // If it once was too short for its events, the next one stops at its begin.
+            // If it was once too short for its events, the next one stops at its begin.
             return times > stall.times || (times == stall.times && stall.events == 0);
         }
         let Some(events) = WITHIN.get() else { return false };
@@ -154,7 +154,10 @@ impl Worker {
         let (mut ended, mut unfinished) = (Vec::new(), Vec::new());
         let mut after = None;
         loop {
-            let page = self.log.runs(&agent(self.thread), after.as_ref(), 3).unwrap();
+            let page = self
+                .log
+                .list_runs(&RunQuery::new().agent(&agent(self.thread)).limit(3).after(after))
+                .unwrap();
             for summary in page.runs {
                 let run = RunKey::from_run(summary.run.as_str()).unwrap();
                 if summary.status == RunStatus::InProgress {

@@ -1,11 +1,11 @@
-//! Runs come and go, for long: what compaction writes stays in proportion to what it gains.
+//! Runs come and go for a long time: compaction writes in proportion to what it gains.
 //!
-//! Goal: no history makes compaction write more than four extents for each that it gains, and so
-//! more than four times what was appended (`gc::choose::is_worth`).
+//! Goal: no history makes compaction write more than four extents for each that it gains (three by
+//! `gc::choose::is_worth`, one to shorten the file), and so more than four times what was appended.
 //!
-//! Method: as many runs are kept as fill some segments; again and again one is deleted, any or one
-//! of the oldest, and another one takes its place, so that compaction meets the smallest gain
-//! that it is content with, over and over. What is dead as a whole is freed without a copy.
+//! Method: enough runs are kept to fill some segments. Again and again one is deleted, any or one
+//! of the oldest, and another one replaces it, so that compaction repeatedly meets the smallest
+//! gain that it accepts. Dead segments are freed without a copy.
 
 use std::sync::atomic::Ordering;
 
@@ -18,11 +18,11 @@ use crate::support::background::Background;
 use crate::support::campaign::variable;
 use crate::support::world::{EXTENT, Machine, World};
 
-/// One history for so many lives.
+/// One history for this many lives.
 const LIVES_PER_HISTORY: u64 = 150;
 /// The runs that come to be in one.
 const RUNS: usize = 700;
-/// Extents that are written at most for each that is gained.
+/// The most extents that are written for each one gained.
 const MOST: u64 = 4;
 /// What a step writes besides frames, in bytes: changes of the manifest, and headers.
 const BESIDES: u64 = 32 << 10;

@@ -1,6 +1,6 @@
-//! What a policy should do, found slowly and from its documentation alone: each run is judged by
-//! what was said of it, newer runs are counted one by one, and for bytes the run that ended first
-//! is looked for again and again.
+//! What a policy should do, computed slowly and from its documentation alone: each run is judged by
+//! all limits that apply to it, newer runs are counted one by one, and for bytes the run that ended
+//! first is searched again and again.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use super::state::{AGENTS, Name, State};
 pub(super) const ENDED: [RunStatus; 4] =
     [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled, RunStatus::Interrupted];
 
-/// Of whom something is said.
+/// The scope of a limit.
 type Scope = (Option<&'static str>, Option<RunStatus>);
 
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ enum Limit {
     Bytes(u64),
 }
 
-/// What an owner said, one thing after the other. A limit of zero says that there is none.
+/// The limits of an owner, in the order of the calls. Zero means no limit.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Policy {
     said: Vec<(Scope, Limit)>,
@@ -44,7 +44,7 @@ pub(super) struct Judged {
     held: bool,
 }
 
-/// What a plan should say of a run: why it is due, and what protects it.
+/// What a plan should report of a run: why it is due, and what protects it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) run: Judged,
@@ -95,7 +95,7 @@ impl Policy {
         policy
     }
 
-    /// One that keeps a store small.
+    /// A policy that keeps a store small.
     pub(super) fn bytes(most: u64) -> Self {
         Self { said: vec![((None, None), Limit::Bytes(most))], ..Self::default() }
     }
@@ -124,14 +124,14 @@ impl Policy {
         self.only.is_empty() || self.only.contains(run.name.0)
     }
 
-    /// The last that was said of this scope and no other.
+    /// The last limit for exactly this scope.
     fn said_of(&self, scope: Scope, what: fn(Limit) -> Option<u64>) -> Option<u64> {
         let of_scope = self.said.iter().rev().filter(|said| said.0 == scope);
         of_scope.map(|said| said.1).find_map(what)
     }
 
-    /// The limit of a run, from the narrowest scope of which something was said, and whether that
-    /// scope is one of a status.
+    /// The limit of a run, from the narrowest scope that has one, and whether that scope is one of
+    /// a status.
     fn limit_of(&self, run: &Judged, what: fn(Limit) -> Option<u64>) -> (Option<u64>, bool) {
         let (agent, status) = (Some(run.name.0), Some(run.status));
         for scope in [(agent, status), (agent, None), (None, status), (None, None)] {
@@ -202,7 +202,7 @@ impl Policy {
         self.said_of(scope, bytes).and_then(at_most)
     }
 
-    /// What is due, in the order of the ends. `all` is in that order.
+    /// The runs that are due, in the order of their ends. `all` is in that order.
     fn judge(&self, all: &[Judged], now: i64) -> Vec<Option<Rule>> {
         let of_itself = |run: &Judged| {
             if !self.covers(run) {
@@ -239,7 +239,7 @@ impl Policy {
         due
     }
 
-    /// What goes, and what is due and stays.
+    /// The runs to delete, and those that are due but kept.
     pub(super) fn verdicts(&self, all: &[Judged], now: i64) -> Vec<Verdict> {
         let due = self.judge(all, now);
         let verdicts = all.iter().zip(due).filter_map(|(run, rule)| {

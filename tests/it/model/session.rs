@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use runlog::{
     Allow, Appended, Compaction, Compression, ContentType, Durability, Error, Metadata, NewRecord,
-    Options, Outcome, Payload, Place, Rule, RunLog, RunStatus, RunWriter, Seq, SpaceReturn,
-    TailWriter, Trace,
+    Options, Outcome, Payload, Place, Rule, RunLog, RunQuery, RunStatus, RunWriter, Seq,
+    SpaceReturn, TailWriter, Trace,
 };
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
@@ -20,13 +20,13 @@ use crate::support::world::Machine;
 /// At most this many runs are alive, and about this many bytes.
 const MANY_RUNS: usize = 40;
 const MANY_BYTES: u64 = 600_000;
-/// Fewer than the runs that are started, so that ids are used again, also by other agents.
+/// Fewer than the runs that are started, so that ids are reused, also by other agents.
 const IDS: u64 = 60;
 const BEGINNING: i64 = 1_700_000_000_000_000_000;
 const SECOND: i64 = 1_000_000_000;
 const RECEIPT_AGE: i64 = 3600 * SECOND;
 
-/// What all rounds together came to.
+/// The totals of all rounds.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) operations: BTreeMap<&'static str, u64>,
@@ -37,9 +37,9 @@ pub(super) struct Tally {
     pub(super) moved_bytes: u64,
     pub(super) evicted: u64,
     pub(super) compared: u64,
-    /// Changes that a loss of power took.
+    /// Changes that a power loss undid.
     pub(super) lost: u64,
-    /// Records of traces that were begun before something moved or went.
+    /// Records of traces that began before something was moved or deleted.
     pub(super) read_on: u64,
     pub(super) let_go: u64,
 }
@@ -61,7 +61,7 @@ struct Settings {
     automatic: bool,
     space: SpaceReturn,
     index: bool,
-    /// Runs that have ended are compressed, or were when the store was open before.
+    /// Ended runs are compressed, or were when the store was open before.
     compressed: bool,
 }
 
@@ -72,9 +72,9 @@ pub(super) struct Session {
     disk: SimDisk,
     gate: Gate,
     log: Option<RunLog>,
-    /// What the store should be.
+    /// The state that the store should have.
     now: State,
-    /// What it was, and what changed since; the first `durable` of it cannot be lost.
+    /// An older state and the changes since; the first `durable` of them cannot be lost.
     base: State,
     changes: VecDeque<Change>,
     durable: usize,
@@ -140,7 +140,7 @@ impl Session {
         runlog::env::Clock::now(&self.machine.clock).0
     }
 
-    /// The store has changed in this way; `durable` says that it was acknowledged to stay so.
+    /// Notes a change of the store; `durable` tells whether it was acknowledged as durable.
     fn change(&mut self, change: Change, durable: bool) {
         self.now.apply(&change);
         self.changes.push_back(change);
@@ -159,7 +159,7 @@ impl Session {
         }
     }
 
-    /// One operation, whatever the dice say.
+    /// One random operation.
     pub(super) fn step(&mut self) {
         let bytes: u64 = self.now.runs.values().map(|run| run.stored(false).1).sum();
         let (kind, operation): (_, fn(&mut Self)) = match self.random.below(1000) {
@@ -297,7 +297,7 @@ impl Session {
                 self.change(Change::Create { name: name.clone(), number, at, start }, durable);
             }
             Some(run) if run.start.as_ref().is_some_and(|found| found.is_same(&start)) => {
-                // Once in some million operations both say nothing: it is the same run.
+                // Once in some million operations both are empty: then it is the same run.
                 drop(started.unwrap());
                 self.touched.insert(name);
                 return;
@@ -369,15 +369,15 @@ impl Session {
         self.appended(name, recs, &appended.unwrap(), level);
     }
 
-    /// Appends to any run, one that is not there or has ended among them, as far as that is
-    /// allowed.
+    /// Appends to any run, including new and ended ones, as far as that is allowed.
     fn append_by_ids(&mut self) {
         let name = match self.coin_of(2) {
             true => self.some_name(),
             false => self.pick(|_| true).unwrap_or(("alpha", "run-0".to_owned())),
         };
         let few = self.now.runs.len() < MANY_RUNS;
-        let allow = Allow { unstarted: few && self.random.coin(), after_end: self.random.coin() };
+        let allow =
+            Allow::nothing().unstarted(few && self.random.coin()).after_end(self.random.coin());
         let late = self.now.runs.get(&name).is_some_and(|run| run.end.is_some());
         let len = if self.coin_of(30) { 9000 } else { self.some_len() };
         let batch = if self.coin_of(4) { self.batch(late) } else { vec![self.rec(len, late)] };
@@ -442,7 +442,8 @@ impl Session {
     fn end_by_ids(&mut self) {
         let name = self.some_name();
         let few = self.now.runs.len() < MANY_RUNS;
-        let allow = Allow { unstarted: few && self.random.coin(), after_end: self.random.coin() };
+        let allow =
+            Allow::nothing().unstarted(few && self.random.coin()).after_end(self.random.coin());
         let (end, outcome, level) = self.some_end();
         let ended = self.log().end_run(name.0, &name.1, &outcome, allow);
         if !self.now.runs.contains_key(&name) {
@@ -454,7 +455,7 @@ impl Session {
         if let Some(known) = &self.now.runs[&name].end {
             let says = |end: &End| (end.status, end.content, Arc::clone(&end.payload));
             if says(known) == says(&end) {
-                // Rare, but it happens: the same end once more.
+                // A rare case: the same end once more.
                 return drop(ended.unwrap());
             }
             return assert!(matches!(ended, Err(Error::RunEnded { .. })), "{ended:?}");
@@ -463,7 +464,7 @@ impl Session {
         self.change(Change::End { name, end }, level == Durability::Disk);
     }
 
-    /// Does what was done before once more.
+    /// Repeats an earlier operation.
     fn repeat(&mut self) {
         let Some(name) = self.pick(|_| true) else { return };
         let run = self.now.runs[&name].clone();
@@ -477,7 +478,7 @@ impl Session {
         } else if let Some(end) = run.end {
             let outcome = outcome_of(&end).durability(Durability::Process);
             self.log().end_run(name.0, &name.1, &outcome, Allow::nothing()).unwrap();
-            let other = Outcome::completed().with_payload(b"another", ContentType::TEXT);
+            let other = Outcome::completed().bytes(b"another").content_type(ContentType::TEXT);
             let ended = self.log().end_run(name.0, &name.1, &other, Allow::nothing());
             assert!(matches!(ended, Err(Error::RunEnded { .. })), "{ended:?}");
             let writer = self.log().writer((name.0, name.1.as_str()));
@@ -505,7 +506,7 @@ impl Session {
         let named = (name.0, name.1.as_str());
         let run = &self.now.runs[&name];
         let held = run.hold.clone();
-        // More holds than that, and no policy has anything left to evict.
+        // With more holds, a policy would have nothing left to evict.
         let many = self.now.runs.values().filter(|run| run.hold.is_some()).count() > 8;
         if many || (held.is_some() && self.random.coin()) {
             let released = self.log().release(named).unwrap();
@@ -549,7 +550,7 @@ impl Session {
 
     // --- What goes ---
 
-    /// A run was deleted: whoever writes to it is told so.
+    /// A run was deleted: its writers are told so.
     fn deleted(&mut self, at: i64, kept: Kept, durable: bool) {
         let name = kept.name.clone();
         self.change(Change::Delete { at, kept }, durable);
@@ -560,7 +561,7 @@ impl Session {
         self.touched.remove(&name);
     }
 
-    /// Whether a run may be deleted; else the refusal was the right one.
+    /// Whether a run may be deleted; otherwise the refusal was the right one.
     fn may_go<T: core::fmt::Debug>(&self, name: &Name, deleted: &runlog::Result<T>) -> bool {
         let run = &self.now.runs[name];
         if run.end.is_none() {
@@ -607,7 +608,7 @@ impl Session {
 
     /// All runs as a policy sees them.
     fn judged(&mut self) -> Vec<Judged> {
-        // A byte is less than any run has, so the plan tells the bytes of each.
+        // Every run is larger than a byte, so the plan contains the bytes of each.
         let census = Policy::bytes(1);
         let plan = self.log().gc_plan(&census.retention()).unwrap();
         let going = plan.evict.iter().map(|run| (&run.agent, &run.run, run.bytes));
@@ -621,7 +622,7 @@ impl Session {
         judged
     }
 
-    /// What a policy should do now, after it was seen that its plan says so.
+    /// What a policy should do now, after checking that its plan agrees.
     fn planned(&mut self, policy: &Policy) -> Vec<Verdict> {
         let judged = self.judged();
         let verdicts = policy.verdicts(&judged, self.time());
@@ -683,7 +684,7 @@ impl Session {
         self.collect_by(&Policy::bytes(most));
         let bytes: u64 = self.now.runs.values().map(|run| run.stored(false).1).sum();
         if bytes > MANY_BYTES {
-            // Runs in progress have it all.
+            // All bytes belong to runs in progress.
             while let Some(name) = self.running() {
                 let (end, outcome, _) = self.some_end();
                 self.log().end_run(name.0, &name.1, &outcome, Allow::nothing()).unwrap();
@@ -820,7 +821,10 @@ impl Session {
             .collect();
         let (mut found, mut cursor) = (Vec::new(), None);
         loop {
-            let page = self.log().runs(agent, cursor.as_ref(), limit).unwrap();
+            let page = self
+                .log()
+                .list_runs(&RunQuery::new().agent(agent).limit(limit).after(cursor))
+                .unwrap();
             assert!(page.runs.iter().all(|run| run.agent == agent));
             found.extend(page.runs.into_iter().map(|run| run.run));
             cursor = page.next;
@@ -829,14 +833,24 @@ impl Session {
             }
         }
         assert_eq!(found, expected);
-        let mut running: Vec<(u64, &Name)> = Vec::new();
-        for (name, run) in self.now.runs.iter().filter(|(_, run)| run.end.is_none()) {
-            running.push((run.number, name));
+        let mut expected: Vec<(&str, &str)> = Vec::new();
+        for (name, run) in self.now.newest_first() {
+            if run.end.is_none() {
+                expected.insert(0, (name.0, name.1.as_str()));
+            }
         }
-        running.sort();
         let (mut found, mut cursor) = (Vec::new(), None);
         loop {
-            let page = self.log().in_progress(cursor.as_ref(), limit).unwrap();
+            let page = self
+                .log()
+                .list_runs(
+                    &RunQuery::new()
+                        .status(RunStatus::InProgress)
+                        .oldest_first()
+                        .limit(limit)
+                        .after(cursor),
+                )
+                .unwrap();
             found.extend(page.runs.into_iter().map(|run| (run.agent, run.run)));
             cursor = page.next;
             if cursor.is_none() {
@@ -844,14 +858,13 @@ impl Session {
             }
         }
         let found: Vec<_> = found.iter().map(|run| (run.0.as_str(), run.1.as_str())).collect();
-        let expected: Vec<_> = running.iter().map(|(_, name)| (name.0, name.1.as_str())).collect();
         assert_eq!(found, expected);
         let agents: BTreeSet<&str> = self.now.runs.keys().map(|name| name.0).collect();
         let found = self.log().agents(None, 10).unwrap();
         assert_eq!(found, agents.into_iter().collect::<Vec<_>>());
     }
 
-    /// Receipts that the options do not keep any more may go with any compaction.
+    /// Any compaction may drop receipts that the options do not keep.
     fn doom_receipts(&mut self) {
         let oldest = self.time() - RECEIPT_AGE;
         let most = self.settings.receipts as usize;
@@ -864,7 +877,7 @@ impl Session {
         }
     }
 
-    /// Receipts are those of runs that went, the latest first; none is missing that is to be kept.
+    /// Receipts belong to deleted runs, the latest first; none is missing that must be kept.
     fn check_receipts(&mut self) {
         let oldest = self.time() - RECEIPT_AGE;
         let listed = self.log().receipts(1000).unwrap();
@@ -873,7 +886,7 @@ impl Session {
         for receipt in &listed {
             let (agent, run) = (receipt.agent.as_str(), receipt.run.as_str());
             let kept = known.find(|(key, kept)| {
-                let same = key.0 == receipt.at.0
+                let same = key.0 == receipt.deleted_at.0
                     && (kept.name.0, kept.name.1.as_str()) == (agent, run)
                     && kept.rule == receipt.rule
                     && (kept.bytes.0..=kept.bytes.1).contains(&receipt.bytes);
@@ -943,7 +956,7 @@ impl Session {
         self.all_is_durable();
     }
 
-    /// Dies without a word.
+    /// Dies without closing.
     fn die(&mut self) {
         self.let_go();
         self.gate.shut();
@@ -974,7 +987,7 @@ impl Session {
 
     fn check_damage(&self) {
         let mut damaged = self.log().recovery_report().damaged.iter();
-        // A superblock or the page of the owner may be torn, as another one stands in for it.
+        // A superblock or the owner page may be torn, since another copy replaces it.
         let found = damaged
             .find(|found| !matches!(found.place, Place::Superblock { .. } | Place::OwnerPage));
         assert!(found.is_none(), "a crash was taken for damage: {found:?}");
@@ -1022,8 +1035,8 @@ impl Session {
         );
     }
 
-    /// The disk goes away in the middle of something that moves or frees much; afterwards the
-    /// process is killed, or the power is gone.
+    /// The disk fails in the middle of something that moves or frees much; afterwards the process
+    /// is killed, or the power fails.
     fn crash_within(&mut self) {
         let policy = Policy::random(&mut self.random);
         let verdicts = self.planned(&policy);
@@ -1057,7 +1070,7 @@ impl Session {
         self.verify();
     }
 
-    /// The end of a round: everything is compared, and again after the store was opened anew.
+    /// The end of a round: everything is compared, and again after reopening the store.
     pub(super) fn finish(mut self) -> Tally {
         self.compare_all();
         self.let_go();
@@ -1077,8 +1090,8 @@ impl Session {
 }
 
 impl Reading {
-    /// Reads one more record from one end. Answers whether it was there: a trace that holds
-    /// extents for too long may be told that its run went.
+    /// Reads one more record from one end. Returns whether there was one: a trace that holds
+    /// extents for too long may be told that its run is gone.
     fn step(
         &mut self,
         random: &mut SplitMix64,
@@ -1154,5 +1167,5 @@ fn new_record(rec: &Rec, said: Option<i64>, level: Durability) -> NewRecord<'_> 
 }
 
 fn outcome_of(end: &End) -> Outcome {
-    Outcome::new(end.status).with_payload(&end.payload, ContentType::from_code(end.content))
+    Outcome::new(end.status).bytes(&end.payload).content_type(ContentType::from_code(end.content))
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runlog::{ContentType, Record, Rule, RunLog, RunStatus};
+use runlog::{ContentType, Record, Rule, RunLog, RunQuery, RunStatus};
 
 /// Agent and run.
 pub(super) type Name = (&'static str, String);
@@ -337,7 +337,7 @@ impl Seen {
         let mut all = Vec::new();
         let mut cursor = None;
         loop {
-            let found = log.all_runs(cursor.as_ref(), page).unwrap();
+            let found = log.list_runs(&RunQuery::new().limit(page).after(cursor)).unwrap();
             for run in &found.runs {
                 let hold = holds.remove(&(run.agent.to_string(), run.run.to_string()));
                 assert_eq!(run.held, hold.is_some(), "{run:?}");
@@ -376,7 +376,7 @@ impl Seen {
             run: run.run.to_string(),
             started_at: run.started_at.0,
             last_at: run.last_at.0,
-            start: start.map(|(content, metadata)| (content.code(), metadata.into())),
+            start: start.map(|said| (said.content_type().code(), said.payload().into())),
             end,
             hold,
             records: run.records,

@@ -1,6 +1,6 @@
-//! Documents and batches under crashes: whatever is cut off, and wherever, the store is as it was
-//! after some write: each batch is there as a whole or not at all, no old version comes back, and
-//! nothing that was acknowledged is lost.
+//! Documents and batches under crashes: wherever the power is cut, the store is as it was after
+//! some write. Each batch is there as a whole or not at all, no old version comes back, and nothing
+//! that was acknowledged is lost.
 //!
 //! The log is a sequence of writes, so what a crash leaves is a prefix of it: at least what was
 //! acknowledged, at most what was begun.
@@ -17,13 +17,13 @@ use crate::support::cuts::{LOSSES, Loss, check_whole};
 use crate::support::gate::Gate;
 use crate::support::world::Machine;
 
-/// Where all choices come from, unless `RUNLOG_SIM_SEED` says otherwise.
+/// The seed of all choices, unless `RUNLOG_SIM_SEED` says otherwise.
 const SEED: u64 = 4242;
 /// Sixteen times as many as there are cuts, unless `RUNLOG_SIM_CUTS` says otherwise.
 const CUTS: u64 = 8000;
 const STEPS: usize = 400;
 
-/// What the store holds: the documents, and how many records the run has.
+/// The contents of the store: the documents, and how many records the run has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct State {
     documents: BTreeMap<String, Vec<u8>>,
@@ -81,7 +81,7 @@ impl Story {
         self.log.clone().expect("it is open")
     }
 
-    /// A batch of a few writes, most of the time of one.
+    /// A batch of a few writes, usually of one.
     fn write(&mut self) {
         let log = self.log();
         let mut next = self.state.clone();
@@ -99,7 +99,7 @@ impl Story {
         }
         let mut batch = Batch::new();
         for (key, value) in &writes {
-            let expected = match (self.random.below(4), log.get("space", key).unwrap()) {
+            let expected = match (self.random.below(4), log.docs().get("space", key).unwrap()) {
                 (0, Some(found)) => Expected::Version(found.version()),
                 (0, None) => Expected::Absent,
                 _ => Expected::Anything,
@@ -162,7 +162,7 @@ impl Story {
 
     fn live(mut self) -> Told {
         for step in 0..STEPS {
-            // Now and then nothing is done for a while.
+            // Sometimes nothing is done for a while.
             if let Some(background) = &self.machine.background
                 && step % 80 < 40
             {
@@ -188,7 +188,7 @@ impl Story {
     }
 }
 
-/// A story that was told, to be cut.
+/// A recorded story, to cut.
 struct Told {
     recording: Recording,
     machine: Machine,
@@ -230,9 +230,11 @@ impl Told {
             }
             check_whole(&log)?;
             if turn == 0 {
-                // It goes on: each document takes a new value, and no old one is in its way.
+                // It continues: each document gets a new value, and no old one is in its way.
                 for (key, value) in &state.documents {
-                    log.put("space", key, &NewRecord::new(value)).map_err(|e| format!("{e}"))?;
+                    log.docs()
+                        .put("space", key, &NewRecord::new(value))
+                        .map_err(|e| format!("{e}"))?;
                 }
                 log.checkpoint().map_err(|e| format!("{e}"))?;
                 let _ = log.compact().map_err(|e| format!("{e}"))?;
@@ -244,8 +246,8 @@ impl Told {
 
 /// All that a store holds.
 fn state_of(log: &RunLog) -> State {
-    let page = log.list("space", "", None, 1000).unwrap();
-    let read = |key: &str| log.get("space", key).unwrap().expect("it is listed");
+    let page = log.docs().list("space", "", None, 1000).unwrap();
+    let read = |key: &str| log.docs().get("space", key).unwrap().expect("it is listed");
     let documents = page
         .documents
         .iter()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use runlog::{
     Allow, Batch, Compaction, Compression, Error, Expected, NewRecord, Outcome, Retention, RunLog,
-    RunSummary, Seq,
+    RunQuery, RunStatus, RunSummary, Seq,
 };
 
 use super::counted::{Counted, Done};
@@ -113,7 +113,7 @@ impl Acknowledged {
             assert_eq!(short(&found), short(records), "the records of {run}");
         }
         for (key, value) in &self.documents {
-            let found = log.get(SPACE, key);
+            let found = log.docs().get(SPACE, key);
             let found = found.unwrap_or_else(|error| panic!("{key} was acknowledged: {error}"));
             let found = found.unwrap_or_else(|| panic!("{key} was acknowledged"));
             assert_eq!(found.payload(), value, "the document {key}");
@@ -125,7 +125,7 @@ impl Acknowledged {
 fn read_all(log: &RunLog) {
     let mut runs: Vec<RunSummary> = Vec::new();
     let mut after = None;
-    while let Ok(page) = log.all_runs(after.as_ref(), 16) {
+    while let Ok(page) = log.list_runs(&RunQuery::new().limit(16).after(after)) {
         runs.extend(page.runs);
         after = page.next;
         if after.is_none() || runs.len() >= RUNS {
@@ -136,19 +136,19 @@ fn read_all(log: &RunLog) {
     for _ in 0..8 {
         let Ok(agents) = log.agents(agent.as_ref(), 4) else { break };
         for one in &agents {
-            let _ = log.runs(one.as_str(), None, 16);
+            let _ = log.list_runs(&RunQuery::new().agent(one.as_str()).limit(16));
         }
         agent = agents.last().cloned();
         if agent.is_none() {
             break;
         }
     }
-    let _ = log.in_progress(None, 16);
+    let _ = log.list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(16));
     let mut after = None;
     for _ in 0..16 {
-        let Ok(page) = log.list(SPACE, "", after.as_deref(), 3) else { break };
+        let Ok(page) = log.docs().list(SPACE, "", after.as_deref(), 3) else { break };
         for listed in &page.documents {
-            let _ = log.get(SPACE, &listed.key).map(|found| found.map(|one| one.version()));
+            let _ = log.docs().get(SPACE, &listed.key).map(|found| found.map(|one| one.version()));
         }
         after = page.documents.last().map(|last| last.key.clone());
         if after.is_none() {
@@ -218,14 +218,14 @@ fn write(log: &RunLog, done: &mut Acknowledged, round: u8) -> runlog::Result<()>
     let _ = log.commit(&batch)?;
     done.documents.extend(keys.map(|key| (key, b"written together".to_vec())));
     done.runs[0].1.push(b"seven".to_vec());
-    let _ = log.put_if(SPACE, "key-3", &NewRecord::new(b"new"), Expected::Absent);
+    let _ = log.docs().put_if(SPACE, "key-3", &NewRecord::new(b"new"), Expected::Absent);
     log.sync()
 }
 
 /// Deletes some of what was there, and moves the rest; each for itself, since damage may refuse it.
 fn delete(log: &RunLog) -> runlog::Result<()> {
     let _ = log.adopt_orphans();
-    let page = log.all_runs(None, 5)?;
+    let page = log.list_runs(&RunQuery::new().limit(5))?;
     let mut runs = page.runs.iter().filter(|summary| summary.agent != AGENT);
     for summary in runs.by_ref().take(2) {
         let _ = log.delete_run((summary.agent.as_str(), summary.run.as_str()));
@@ -238,6 +238,6 @@ fn delete(log: &RunLog) -> runlog::Result<()> {
         let _ = log.erase_run((summary.agent.as_str(), summary.run.as_str()));
     }
     let _ = log.gc(&Retention::new().keep_newest(4));
-    let _ = log.erase(SPACE, "all");
+    let _ = log.docs().erase(SPACE, "all");
     log.reclaim()
 }

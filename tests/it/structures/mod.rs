@@ -1,10 +1,10 @@
-//! Stores of which some fields are changed, and every checksum above them made right again: what
-//! somebody writes who knows the format, and means harm or has a bug.
+//! Stores in which some fields are changed, with every checksum above them corrected: what a writer
+//! produces that knows the format and is malicious or has a bug.
 //!
 //! - [`stores`]: stores with everything in them.
 //! - [`map`]: where their structures are, and the fields of these.
 //! - [`change`]: the changes that an input asks for; [`repair`] makes the checksums right.
-//! - [`counted`]: a file in memory that counts what is done to it.
+//! - [`counted`]: a file in memory that counts its calls.
 //! - [`exercise`]: opens, asks, writes, compacts, reopens.
 //!
 //! The campaign `hostile_structures` and the fuzz target of this name share this folder.

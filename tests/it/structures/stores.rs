@@ -46,11 +46,10 @@ impl Entropy for Counter {
 
 /// How the stores are opened, in the boot of that number.
 pub(crate) fn options(boot: u8) -> Options {
-    let environment = Environment {
-        clock: Arc::new(Counter::default()),
-        entropy: Arc::new(Counter(AtomicU64::new(u64::from(boot) << 32))),
-        boot_id: Some(BootId([boot; 16])),
-    };
+    let environment = Environment::system()
+        .clock(Arc::new(Counter::default()))
+        .entropy(Arc::new(Counter(AtomicU64::new(u64::from(boot) << 32))))
+        .boot_id(Some(BootId([boot; 16])));
     Options::new()
         .extent_size(EXTENT as u64)
         .index_cache(1 << 20)
@@ -174,6 +173,6 @@ fn add_documents(log: &RunLog, number: usize) {
     batch.put(SPACE, &key, NewRecord::new(&value)).put(SPACE, "all", NewRecord::new(&value[..9]));
     let _ = log.commit(&batch).expect("nothing fails");
     if number % 8 == 6 {
-        let _ = log.delete(SPACE, "key-1").expect("nothing fails");
+        let _ = log.docs().delete(SPACE, "key-1").expect("nothing fails");
     }
 }

@@ -1,11 +1,11 @@
-//! The background work of a store, in the hands of a test.
+//! The background work of a store under the control of a test.
 
 use std::sync::{Arc, Mutex};
 
 use runlog::env::{Scheduler, Step, Steps};
 use runlog_sim::SplitMix64;
 
-/// The steps of the store that was opened last. Clones are the same.
+/// The steps of the last opened store. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Background {
     steps: Arc<Mutex<Option<Steps>>>,
@@ -24,7 +24,7 @@ impl Background {
         steps.is_some_and(|steps| steps.run(step))
     }
 
-    /// Runs some steps in any order, or all of them, of a store that was just opened.
+    /// Runs some steps in any order, or all of them, of a newly opened store.
     pub(crate) fn run_after_opening(&self, random: &mut SplitMix64) {
         if random.coin() {
             return self.run_some(random, 5);
@@ -38,7 +38,7 @@ impl Background {
         }
     }
 
-    /// Runs up to `most` steps, whichever the dice say.
+    /// Runs up to `most` random steps.
     pub(crate) fn run_some(&self, random: &mut SplitMix64, most: usize) {
         for _ in 0..random.index(most + 1) {
             self.run(Step::ALL[random.index(Step::ALL.len())]);

@@ -2,8 +2,8 @@
 //!
 //! Every call of the storage, the clock, the randomness and the observer is a *point* of the thread
 //! that makes it. [`beside`] runs one operation up to a point, holds it there, and runs another one
-//! on a second thread meanwhile, which ends or waits for a lock that the first one holds. Which of
-//! the two is told by the state of the second thread, not by time.
+//! on a second thread meanwhile, which ends or waits for a lock that the first one holds. The state
+//! of the second thread, not time, tells which.
 
 use std::cell::Cell;
 use std::fmt;
@@ -31,7 +31,7 @@ struct Hold {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The point at which it is to be held.
+    /// The point at which it must be held.
     point: usize,
     held: bool,
     released: bool,
@@ -71,7 +71,7 @@ impl Points<SimDisk> {
     }
 }
 
-/// How two operations went that were run beside each other.
+/// How two operations ended that ran next to each other.
 #[derive(Debug)]
 pub(crate) struct Beside {
     /// What each of them answered.
@@ -118,7 +118,7 @@ pub(crate) fn beside<T: Sync>(
             points.hold.state.lock().unwrap().released = true;
             points.hold.changed.notify_all();
         }
-        // Two threads that sleep for good wait for each other.
+        // Two threads that both sleep for good wait for each other.
         let is_stuck =
             || sleeps(&ids[0], &first_over, 20_000) && sleeps(&ids[1], &second_over, 20_000);
         while !(first_over.load(Ordering::SeqCst) && second_over.load(Ordering::SeqCst)) {
@@ -135,21 +135,21 @@ struct Over<'a, T>(&'a AtomicBool, &'a Points<T>);
 
 impl<T> Drop for Over<'_, T> {
     fn drop(&mut self) {
-        // Under the lock, so that who waits is either before its look or already waiting.
+        // The lock ensures that the waiting thread either has not looked yet or is already waiting.
         let _state = self.1.hold.state.lock();
         self.0.store(true, Ordering::SeqCst);
         self.1.hold.changed.notify_all();
     }
 }
 
-/// The number that the system has for this thread.
+/// The system's number of this thread.
 fn this_thread() -> u64 {
     let link = std::fs::read_link("/proc/thread-self").unwrap();
     link.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-/// Whether a thread sleeps, so many times in a row, before it is over. Nothing sleeps here but who
-/// waits for a lock.
+/// Whether a thread sleeps, this many times in a row, before it ends. A thread sleeps here only
+/// while it waits for a lock.
 fn sleeps(id: &AtomicU64, over: &AtomicBool, times: usize) -> bool {
     let mut in_a_row = 0;
     while in_a_row < times {
@@ -222,6 +222,10 @@ impl<T: Clock> Clock for Points<T> {
         self.pass();
         self.inner.now()
     }
+
+    fn monotonic(&self) -> std::time::Duration {
+        self.inner.monotonic()
+    }
 }
 
 impl<T: Entropy> Entropy for Points<T> {
@@ -232,7 +236,7 @@ impl<T: Entropy> Entropy for Points<T> {
 }
 
 impl Observer for Points<()> {
-    fn observe(&self, _: Activity, _: Phase) {
+    fn observe(&self, _: Activity, _: Phase<'_>) {
         self.pass();
     }
 }

@@ -1,11 +1,11 @@
-//! Very many crashes, shared out over threads, from one seed.
+//! Very many crashes, distributed over threads, from one seed.
 //!
-//! A *round* is a store that lives through several epochs: a workload from creation on, then, a
-//! power loss later, more of it, and so on. Each epoch is recorded, and cut at its boundaries.
+//! A *round* is a store that lives through several epochs: a workload from its creation on, then,
+//! after a power loss, more of it, and so on. Each epoch is recorded, and cut at its boundaries.
 //!
-//! - `RUNLOG_SIM_SEED`: where all choices come from.
-//! - `RUNLOG_SIM_CUTS`: how many cuts there are to be, about.
-//! - `RUNLOG_SIM_REPLAY=round:epoch:boundary:loss`: this one cut only, to look into a failure.
+//! - `RUNLOG_SIM_SEED`: the seed of all choices.
+//! - `RUNLOG_SIM_CUTS`: about how many cuts to make.
+//! - `RUNLOG_SIM_REPLAY=round:epoch:boundary:loss`: only this cut, to investigate a failure.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ use super::world::{Abandoned, EXTENT, Machine, World};
 /// Steps of the workload in each epoch.
 const STEPS: usize = 330;
 const EPOCHS: usize = 3;
-/// After one cut of so many something is damaged besides.
+/// After one cut of this many, damage is added.
 const HARMED: u64 = 16;
 /// The segments that are filled and deleted together where the manifest is to move.
 const TOGETHER: u64 = 12;
@@ -39,7 +39,7 @@ pub(crate) fn variable(name: &str, default: u64) -> u64 {
     }
 }
 
-/// What all rounds together came to.
+/// The totals of all rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) rounds: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Summary {
     pub(crate) tally: Tally,
 }
 
-/// Makes about `cuts` cuts. Panics at the first that fails, and says how to see it again.
+/// Makes about `cuts` cuts. Panics at the first failure, and says how to repeat it.
 pub(crate) fn run(seed: u64, cuts: u64) -> Summary {
     let mut summary = Summary::default();
     let replay = std::env::var("RUNLOG_SIM_REPLAY").ok().map(|text| parse_replay(&text));
@@ -84,7 +84,7 @@ pub(crate) fn round_of(seed: u64, round: u64) -> Vec<Epoch> {
     let mut epochs: Vec<Epoch> = Vec::new();
     for number in 0..EPOCHS {
         let mut machine = Machine::new(random.next_u64(), number as u64 * 10_000);
-        // Both ways into the file in each round; what one left, the other goes on with.
+        // Each round uses both ways to write the file; each continues what the other has left.
         machine.tail_writer = match (round + number as u64) % 2 {
             0 => TailWriter::Mapped,
             _ => TailWriter::Pwrite,
@@ -94,7 +94,7 @@ pub(crate) fn round_of(seed: u64, round: u64) -> Vec<Epoch> {
             0 => Compression::Zstd { level: 1 },
             _ => Compression::None,
         };
-        // In half of the epochs the background work is done in any order.
+        // In half of the epochs the background work runs in any order.
         machine.background =
             ((round / 4 + number as u64) % 2 == 1).then(super::background::Background::default);
         let world = match epochs.last() {
@@ -110,7 +110,7 @@ pub(crate) fn round_of(seed: u64, round: u64) -> Vec<Epoch> {
     epochs
 }
 
-/// Loses power at some boundary of an epoch; answers what is left, as recovery sees it.
+/// Loses power at some boundary of an epoch; returns the rest, as recovery sees it.
 fn survive(
     epoch: &Epoch,
     number: usize,
@@ -166,8 +166,9 @@ fn live(mut world: World, first: bool) -> Epoch {
     Epoch { recording, model, machine, first: created, ready, harmed: HARMED }
 }
 
-/// A store of which much is deleted, and the operations during which that was done and space given
-/// back: collections, compactions, and deletions with what follows them; readers pin some segments.
+/// A store of which much is deleted, and the operations during which that was done and space was
+/// freed: collections, compactions, and deletions with their consequences; readers pin some
+/// segments.
 pub(crate) fn collections(seed: u64) -> (Epoch, Vec<usize>) {
     let mut world = World::create(seed, Machine::new(seed, 1), seed % 2 == 0);
     let first = world.disk.op_count();
@@ -184,7 +185,7 @@ pub(crate) fn collections(seed: u64) -> (Epoch, Vec<usize>) {
                 world.reclaim();
             }
         }
-        // What was pinned in one turn is let go of in the next.
+        // Segments pinned in one turn are released in the next.
         pin = if turn % 3 == 0 { world.pin() } else { None };
         world.reclaim();
         boundaries.extend(begin..=world.disk.op_count());
@@ -238,7 +239,7 @@ pub(crate) fn growing_index(seed: u64) -> (Epoch, Vec<usize>) {
     }
     let Abandoned { disk, model, machine, ready } = world.abandon();
     let recording = disk.take_recording();
-    // Between two pages of a row nothing is decided.
+    // Nothing is decided between two pages of a row.
     let page = |at: usize| match recording.ops.get(at) {
         Some(Op::Write { data, .. }) => [1, 4096].contains(&data.len()),
         _ => false,
@@ -247,8 +248,8 @@ pub(crate) fn growing_index(seed: u64) -> (Epoch, Vec<usize>) {
     (Epoch { recording, model, machine, first, ready, harmed: HARMED }, boundaries)
 }
 
-/// A store whose manifest moves with what retires segments, and the operations from there on: as
-/// long as one superblock alone names the new area, the other one must not be believed.
+/// A store whose manifest moves with the record that retires segments, and the operations from
+/// there on: as long as only one superblock names the new area, the other one must not be trusted.
 pub(crate) fn moving_manifest(seed: u64) -> (Epoch, Vec<usize>) {
     let mut world = World::create(seed, Machine::new(seed, 1), seed % 2 == 0);
     let first = world.disk.op_count();
@@ -309,7 +310,7 @@ pub(crate) fn cut_at(seed: u64, epoch: &Epoch, boundaries: &[usize], cuts: u64) 
     tally
 }
 
-/// Cuts a round at every boundary in every way, or as many of them as there is time for.
+/// Cuts a round at every boundary in every way, or as often as there is time for.
 fn cut_round(
     seed: u64,
     round: u64,

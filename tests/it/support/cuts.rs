@@ -1,13 +1,13 @@
 //! Crashes of a recorded workload, and what must hold after each.
 //!
-//! [`check_cut`] asserts, by the names of the design:
+//! [`check_cut`] asserts, by the names of the invariants:
 //!
-//! - I1: each extent has one owner; the numbers of the store add up to its file.
-//! - I2: what is there is a prefix of what was appended, over all runs, with everything that was
-//!   acknowledged at the level that the crash left whole; no stale and no foreign byte.
-//! - I3: recovering twice gives the same, also when a crash interrupts the recovery.
-//! - I4: the index says what the directories say (`verify` compares them), and without it the
-//!   same is found.
+//! - I1: each extent has one owner; the numbers of the store match its file.
+//! - I2: the records are a prefix of what was appended, over all runs, with everything that was
+//!   acknowledged at the level that the crash preserves; no old and no foreign byte.
+//! - I3: recovering twice gives the same, even if a crash interrupts the recovery.
+//! - I4: the index agrees with the directories (`verify` compares them), and without it the answers
+//!   are the same.
 //! - I7: deleted runs stay deleted, ended ones ended, others in progress; no old version of a
 //!   document comes back, and documents that were written together are there together.
 //! - I9: nothing panics.
@@ -27,7 +27,7 @@ use super::harm::Harm;
 use super::model::{Found, Model, read_documents};
 use super::world::Machine;
 
-/// A recorded stretch of a store's life, and the model of it.
+/// A recorded part of a store's life, and its model.
 #[derive(Debug)]
 pub(crate) struct Epoch {
     pub(crate) recording: Recording,
@@ -37,11 +37,11 @@ pub(crate) struct Epoch {
     pub(crate) first: usize,
     /// Where the index was in order.
     pub(crate) ready: Vec<Range<usize>>,
-    /// After one cut of so many, a superblock or the manifest is damaged besides.
+    /// After one cut of this many, a superblock or the manifest is also damaged.
     pub(crate) harmed: u64,
 }
 
-/// What is lost.
+/// The kind of loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The power went.
@@ -50,7 +50,7 @@ pub(crate) enum Loss {
     Kill,
 }
 
-/// The losses that each boundary is tried with.
+/// The losses to try at each boundary.
 pub(crate) const LOSSES: [Loss; 11] = [
     Loss::Power(Survivors::Nothing),
     Loss::Power(Survivors::Everything),
@@ -142,7 +142,7 @@ struct Crash<'a> {
     loss: Loss,
     /// How many events must be there, and how many may.
     limits: (usize, usize),
-    /// There was an index in order, and so there must be.
+    /// There was an intact index, so there must be one.
     index: bool,
     /// The largest order and version that callers were given.
     given: (Lsn, Option<Version>),
@@ -167,7 +167,7 @@ fn check_image(
     let found = model.check(&log, least, most)?;
     check_report(&log, loss)?;
     let kept = log.recovery_report().index == IndexRecovery::Kept;
-    // A compaction in the background before the index is opened costs it.
+    // A background compaction before the index is opened drops the index.
     let rebuilt =
         machine.background.is_none() && machine.activities.rebuilds.load(Ordering::Relaxed) > 0;
     if index && (rebuilt || !kept) {
@@ -186,7 +186,7 @@ fn check_image(
     gate.shut();
     drop(log);
     if go_on {
-        // I3 once more: what was appended then is there too, and nothing else changed.
+        // I3 again: the later appends are there too, and nothing else has changed.
         let (gate, log) = open(&disk, machine)?;
         run_background(machine, random);
         check_continued(&log, model, &found, "killed after appending")?;
@@ -233,7 +233,7 @@ fn check_image(
     Ok(found)
 }
 
-/// A superblock or the manifest is damaged besides: nothing is lost by that.
+/// A superblock or the manifest is also damaged: nothing is lost by that.
 fn check_harmed(crash: &Crash<'_>, image: &[u8], random: &mut SplitMix64) -> Result<(), String> {
     let mut image = image.to_vec();
     let harm = Harm::ALL[random.index(Harm::ALL.len())];
@@ -249,7 +249,7 @@ fn check_harmed(crash: &Crash<'_>, image: &[u8], random: &mut SplitMix64) -> Res
     Ok(())
 }
 
-/// Opens the store, with a gate to let go of it.
+/// Opens the store with a gate, so that it can be dropped without a last write.
 pub(crate) fn open(disk: &SimDisk, machine: &Machine) -> Result<(Gate, RunLog), String> {
     let gate = Gate::new(disk);
     let log = machine.options().open_storage(Arc::new(gate.clone()));
@@ -286,7 +286,7 @@ pub(crate) fn recover_again(
     Ok(())
 }
 
-/// A crash damages nothing that was there: it tears what was being written, no more.
+/// A crash damages nothing that was there: it only tears what was being written.
 fn check_report(log: &RunLog, loss: Loss) -> Result<(), String> {
     let report = log.recovery_report();
     let mut damage = report.damaged.iter().filter(|damage| {
@@ -295,7 +295,7 @@ fn check_report(log: &RunLog, loss: Loss) -> Result<(), String> {
     });
     let damage = match loss {
         Loss::Power(_) => damage.next(),
-        // The one frame that was in flight is told as damage.
+        // The one frame in flight is reported as damage.
         Loss::Kill => damage.nth(1),
     };
     match damage {
@@ -304,7 +304,7 @@ fn check_report(log: &RunLog, loss: Loss) -> Result<(), String> {
     }
 }
 
-/// Whatever `verify` and the numbers say of a store that was just recovered.
+/// What `verify` and the numbers report for a newly recovered store.
 pub(crate) fn check_whole(log: &RunLog) -> Result<(), String> {
     let verified = log.verify().map_err(|error| format!("verify: {error}"))?;
     if let Some(problem) = verified.problems.first() {
@@ -381,7 +381,7 @@ fn go_on_appending(log: &RunLog, model: &Model, found: &Found) -> Result<(), Str
     Ok(())
 }
 
-/// What was given out before the crash is not given out again, whatever became of it.
+/// Numbers that were given out before the crash are not given out again, whatever was lost.
 fn check_numbers(log: &RunLog, given: (Lsn, Option<Version>)) -> Result<(), String> {
     let mut batch = Batch::new();
     batch.put("later", "document", NewRecord::new(b"later"));
@@ -393,7 +393,7 @@ fn check_numbers(log: &RunLog, given: (Lsn, Option<Version>)) -> Result<(), Stri
     }
 }
 
-/// What [`go_on_appending`] appended is there, besides everything that was found before.
+/// The appends of [`go_on_appending`] are there, besides everything that was found before.
 fn check_continued(log: &RunLog, model: &Model, found: &Found, what: &str) -> Result<(), String> {
     let fail = |error: runlog::Error| format!("{what}: {error}");
     let later: Vec<Vec<u8>> = log

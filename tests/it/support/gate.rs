@@ -1,4 +1,4 @@
-//! A way to let go of a store as a killed process does: without a last write.
+//! Dropping a store like a killed process does: without a last write.
 
 use std::io;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use runlog::storage::{Storage, TailWindow};
 use runlog_sim::SimDisk;
 
-/// A simulated disk behind a gate. Once the gate is shut, nothing reaches the disk any more, not
-/// even as a failed operation.
+/// A simulated disk behind a gate. Once the gate is shut, nothing reaches the disk, not even as a
+/// failed operation.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
     disk: SimDisk,

@@ -1,8 +1,8 @@
 //! Damage to a file.
 //!
-//! - [`Harm`] is done to what tells of the segments: to a superblock, or to the manifest. None of
-//!   it may cost anything, since the segments say the same.
-//! - [`lose_something`] takes a part of a sealed segment, which is to be told.
+//! - [`Harm`] damages a superblock or the manifest. That must lose nothing, since the segments
+//!   contain the same information.
+//! - [`lose_something`] takes a part of a sealed segment, which must be reported.
 
 use runlog::ExtentNo;
 use runlog::format::map::manifest::{RECORD_LEN, Use, read_area};
@@ -13,7 +13,7 @@ use runlog_sim::{SimDisk, SplitMix64};
 
 use super::machine::EXTENT;
 
-/// In front of this there are the header and both superblocks.
+/// The header and both superblocks are before this.
 const HEAD: usize = 12 << 10;
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
@@ -59,7 +59,7 @@ impl Harm {
         }
     }
 
-    /// What is to be written where, so that the damage is done.
+    /// What must be written where to do the damage.
     fn spoiled(self, head: &[u8], random: &mut SplitMix64) -> Vec<(u64, Vec<u8>)> {
         let newest = newest(head);
         let mut spoiled = Vec::new();
@@ -94,7 +94,7 @@ pub(crate) fn room_in_manifest(disk: &SimDisk) -> u64 {
     (area.len() as u64 - 64) / RECORD_LEN as u64 - contents.records
 }
 
-/// Behind a manifest area, in the extents that it has, nothing of an earlier owner is left.
+/// Behind a manifest area, its extents contain nothing of an earlier owner.
 pub(crate) fn assert_nothing_behind_areas(disk: &SimDisk) {
     let mut head = vec![0; HEAD];
     disk.read_at(0, &mut head).expect("no fault is planned");
@@ -127,7 +127,7 @@ fn spoiled_area(area: ManifestAt, random: &mut SplitMix64) -> (u64, Vec<u8>) {
         0 => (area.offset, vec![0; SECTOR]),
         1 => (area.offset, vec![0; len]),
         _ => {
-            // A record that the superblock counts, so that it cannot be taken for a torn one.
+            // A record that the superblock counts, so that it is not taken for a torn one.
             let counted = usize::try_from(area.records).unwrap().max(1);
             let at = (64 + RECORD_LEN * random.index(counted)) / SECTOR * SECTOR;
             let mut sector = vec![0; SECTOR];
@@ -137,8 +137,7 @@ fn spoiled_area(area: ManifestAt, random: &mut SplitMix64) -> (u64, Vec<u8>) {
     }
 }
 
-/// Takes a part of a sealed segment, of a store that was closed in order; says which, if there is
-/// one.
+/// Takes a part of a sealed segment of a cleanly closed store; returns which, if there is one.
 pub(crate) fn lose_something(disk: &SimDisk, random: &mut SplitMix64) -> Option<String> {
     let image = disk.image();
     let newest = newest(&image)?;

@@ -11,7 +11,7 @@ use runlog_sim::{SimClock, SimDisk, SimEntropy};
 
 use super::background::Background;
 
-/// The extents of all simulated stores: the smallest, so that much happens in little time.
+/// The extents of all simulated stores: the smallest, so that much happens in a short time.
 pub(crate) const EXTENT: u64 = 64 << 10;
 
 /// Time, randomness and the boot of a simulated machine.
@@ -24,34 +24,34 @@ pub(crate) struct Machine {
     pub(crate) tail_writer: TailWriter,
     /// Whether runs that have ended are compressed.
     pub(crate) compression: Compression,
-    /// What becomes of free extents.
+    /// What happens to free extents.
     pub(crate) space: SpaceReturn,
     /// How many receipts are kept: without them, evictions go as soon as they are not needed.
     pub(crate) receipts: u64,
     /// Whether there is an index.
     pub(crate) index: bool,
-    /// The background work, where it is not done by the calls.
+    /// The background work, if the calls do not do it.
     pub(crate) background: Option<Background>,
     pub(crate) activities: Arc<Activities>,
 }
 
-/// How often the engine did what.
+/// How often the engine did each activity.
 #[derive(Debug, Default)]
 pub(crate) struct Activities {
     pub(crate) rolls: AtomicUsize,
     pub(crate) checkpoints: AtomicUsize,
     pub(crate) rebuilds: AtomicUsize,
     pub(crate) compactions: AtomicUsize,
-    /// The bytes that compactions wrote that nobody asked for.
+    /// The bytes that background compactions wrote.
     pub(crate) compacted: AtomicU64,
     /// A call is asking for compaction.
     pub(super) asked: AtomicBool,
-    /// The disk that the store is on, and what was written to it when a compaction began.
+    /// The disk of the store, and what was written to it when a compaction began.
     pub(super) disk: Mutex<Option<(SimDisk, u64)>>,
 }
 
 impl Activities {
-    fn compacts(&self, phase: Phase) {
+    fn compacts(&self, phase: Phase<'_>) {
         let mut disk = self.disk.lock().unwrap();
         let Some((disk, before)) = disk.as_mut() else { return };
         let now = disk.counts().written_bytes;
@@ -64,7 +64,7 @@ impl Activities {
 }
 
 impl Observer for Activities {
-    fn observe(&self, activity: Activity, phase: Phase) {
+    fn observe(&self, activity: Activity, phase: Phase<'_>) {
         let count = match activity {
             Activity::Roll => &self.rolls,
             Activity::IndexCheckpoint => &self.checkpoints,
@@ -75,14 +75,14 @@ impl Observer for Activities {
         if activity == Activity::Compaction {
             self.compacts(phase);
         }
-        count.fetch_add(usize::from(phase == Phase::Begin), Ordering::Relaxed);
+        count.fetch_add(usize::from(phase.is_begin()), Ordering::Relaxed);
     }
 }
 
 impl Machine {
     pub(crate) fn new(seed: u64, boot: u64) -> Self {
         let clock = SimClock::new(Timestamp(1_000_000_000));
-        // Both ways into the file, by turns.
+        // Both ways to write the file, alternating.
         let tail_writer = if seed % 2 == 0 { TailWriter::Pwrite } else { TailWriter::Mapped };
         let compression = match seed / 3 % 2 {
             0 => Compression::None,
@@ -123,10 +123,11 @@ impl Machine {
             .sync_interval(None)
             .index_cache(1 << 20)
             .observer(self.activities.clone())
-            .environment(Environment {
-                clock: Arc::new(self.clock.clone()),
-                entropy: Arc::new(self.entropy.clone()),
-                boot_id: Some(BootId(boot)),
-            })
+            .environment(
+                Environment::system()
+                    .clock(Arc::new(self.clock.clone()))
+                    .entropy(Arc::new(self.entropy.clone()))
+                    .boot_id(Some(BootId(boot))),
+            )
     }
 }

@@ -1,15 +1,17 @@
-//! What the simulations share.
+//! Code that the simulations share.
 //!
 //! - [`model`]: what was appended, and how much of it must be there after a crash.
 //! - [`machine`]: the machine that a store runs on.
 //! - [`world`]: a store on a simulated disk, a workload for it, and the trace of both.
 //! - [`cuts`]: crashes of a recorded workload, and what must hold after each.
 //! - [`wide`]: the operations of a world that may fail, and its lives in a row.
-//! - [`refused`]: operations that a store refuses, and what that says.
-//! - [`harm`]: damage to superblocks and manifests, which costs nothing.
+//! - [`refused`]: operations that a store refuses, and the consequences.
+//! - [`harm`]: damage to superblocks and manifests, which must lose nothing.
 //! - [`background`]: the steps of the background work, run when a test says so.
-//! - [`callout`]: two operations beside each other, at the points where one calls out.
-//! - [`campaign`]: very many of them, shared out over threads.
+//! - [`scene`]: a recorded file as another process sees it while its writer is at work.
+//! - [`told`]: an observer that keeps its calls.
+//! - [`callout`]: two operations next to each other, at the points where one calls out.
+//! - [`campaign`]: very many crashes, distributed over threads.
 //! - `mounted`: small file systems of the real kernel.
 
 pub(crate) mod background;
@@ -23,5 +25,7 @@ pub(crate) mod model;
 #[cfg(target_os = "linux")]
 pub(crate) mod mounted;
 pub(crate) mod refused;
+pub(crate) mod scene;
+pub(crate) mod told;
 pub(crate) mod wide;
 pub(crate) mod world;

@@ -2,14 +2,16 @@
 //!
 //! - The model is a list of [`Event`]s in the order of the log. A crash leaves a *prefix* of that
 //!   list: at least what was acknowledged, at most what was begun.
-//! - [`Model::check`] reads everything back through the public API and finds the prefix, or says
-//!   what does not fit any.
+//! - [`Model::check`] reads everything back through the public API and finds the prefix, or reports
+//!   what fits none.
+
+mod moment;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use runlog::{AgentId, Lsn, RunLog, RunStatus, RunSummary, Timestamp, Version};
+use runlog::{AgentId, Lsn, ReadLog, RunQuery, RunStatus, RunSummary, Timestamp, Version};
 
 /// A record as it was appended.
 #[derive(Debug, Clone)]
@@ -43,7 +45,7 @@ pub(crate) enum Change {
     },
 }
 
-/// In the place of a run, where there is none.
+/// Replaces the run of events without one.
 pub(crate) const NO_RUN: usize = usize::MAX;
 
 /// The namespace of all documents.
@@ -58,7 +60,7 @@ pub(crate) struct Event {
     pub(crate) run: usize,
     pub(crate) change: Change,
     pub(crate) at: i64,
-    /// Operations that were done when the call began: before, it cannot have had an effect.
+    /// Operations that were done when the call began: before that it can have had no effect.
     pub(crate) begin: usize,
     /// Operations that were done when it was acknowledged at Process level.
     pub(crate) process: usize,
@@ -84,10 +86,10 @@ pub(crate) struct Model {
     pub(crate) given: Vec<(usize, Lsn, Option<Version>)>,
 }
 
-/// What a store holds, run by run: `None` for a run that is not there.
+/// The contents of a store by run: `None` for a run that does not exist.
 pub(crate) type Seen = Vec<Option<(usize, RunStatus)>>;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     /// How many events of the list are there.
@@ -171,7 +173,7 @@ impl Model {
         (kept, begun.max(kept))
     }
 
-    /// Forgets everything behind the first `prefix` events, and takes these for durable: the state
+    /// Forgets everything behind the first `prefix` events, and treats these as durable: the state
     /// after a recovery.
     pub(crate) fn recovered(&self, prefix: usize) -> Self {
         let mut next = self.clone();
@@ -197,8 +199,8 @@ impl Model {
         events.truncate(prefix);
     }
 
-    /// What happened last, for messages.
-    fn describe(&self, prefix: usize) -> String {
+    /// The last events, for messages.
+    pub(crate) fn describe(&self, prefix: usize) -> String {
         let mut text = String::new();
         for (place, event) in self.events.iter().enumerate() {
             if place.abs_diff(prefix) > 3 {
@@ -231,7 +233,12 @@ impl Model {
 
     /// Reads everything back and compares it with the model: the store must hold the effects of
     /// the first `n` events for one `n` from `least` to `most`, and nothing else.
-    pub(crate) fn check(&self, log: &RunLog, least: usize, most: usize) -> Result<Found, String> {
+    pub(crate) fn check(
+        &self,
+        log: &impl ReadLog,
+        least: usize,
+        most: usize,
+    ) -> Result<Found, String> {
         let mut listed = listing(log)?;
         let mut seen: Seen = Vec::with_capacity(self.runs.len());
         let (mut low, mut high) = (least, most);
@@ -255,7 +262,7 @@ impl Model {
         if let Some((foreign, _)) = listed.pop_first() {
             return Err(format!("run {foreign:?} was never started"));
         }
-        // A run that was held twice was not held in between.
+        // A run that was held twice was not released in between.
         let is_so = |run: &Run, places: &[usize], prefix: usize| {
             places.contains(&run.events.partition_point(|at| *at < prefix))
         };
@@ -299,7 +306,7 @@ impl Model {
         events.last().is_some_and(|at| !matches!(self.events[*at].change, Change::Delete))
     }
 
-    /// After how many of its events a run is as it is: one that was held and released is as it was
+    /// The number of events after which a run has this state: one that was held and released is as
     /// before.
     fn find_state(&self, run: &Run, summary: &RunSummary) -> Result<(State, Vec<usize>), String> {
         let mut state = State::default();
@@ -323,7 +330,7 @@ impl Model {
     }
 
     /// Compares metadata and outcome.
-    fn compare_ends(&self, log: &RunLog, run: &Run, events: &[usize]) -> Result<(), String> {
+    fn compare_ends(&self, log: &impl ReadLog, run: &Run, events: &[usize]) -> Result<(), String> {
         let name = (run.agent.as_str(), run.run.as_str());
         let fail = |what: &str| format!("{name:?}: {what}");
         let mut metadata = None;
@@ -336,7 +343,7 @@ impl Model {
             }
         }
         let found = log.metadata(name).map_err(|error| fail(&format!("metadata: {error}")))?;
-        if found.as_ref().map(|found| &found.1) != metadata {
+        if found.as_ref().map(runlog::RunMetadata::payload) != metadata.map(Vec::as_slice) {
             return Err(fail("other metadata"));
         }
         let found = log.outcome(name).map_err(|error| fail(&format!("outcome: {error}")))?;
@@ -348,10 +355,10 @@ impl Model {
     }
 }
 
-/// No clock of a simulation ever tells an earlier time.
+/// Clocks of simulations never go back.
 const EARLIEST: Timestamp = Timestamp(i64::MIN / 2);
 
-/// Does what an event does to documents; answers whether that is anything.
+/// Applies an event to documents; returns whether it changes any.
 fn write_documents(event: &Event, documents: &mut Documents) -> bool {
     let Change::Documents { writes } = &event.change else { return false };
     for (key, value) in writes {
@@ -363,22 +370,22 @@ fn write_documents(event: &Event, documents: &mut Documents) -> bool {
     true
 }
 
-/// All documents of a store. Lists and looks must agree.
-pub(crate) fn read_documents(log: &RunLog) -> Result<Documents, String> {
+/// All documents of a store. Lists and lookups must agree.
+pub(crate) fn read_documents(log: &impl ReadLog) -> Result<Documents, String> {
     let fail = |error: runlog::Error| format!("documents: {error}");
     let (mut documents, mut after) = (Documents::new(), None::<String>);
     loop {
-        let page = log.list(SPACE, "", after.as_deref(), 3).map_err(fail)?;
+        let page = log.list_documents(SPACE, "", after.as_deref(), 3).map_err(fail)?;
         for listed in page.documents {
-            let found = log.get(SPACE, &listed.key).map_err(fail)?;
+            let found = log.document(SPACE, &listed.key).map_err(fail)?;
             let Some(found) = found else {
                 return Err(format!("document {} is listed and not there", listed.key));
             };
             if (found.version(), found.payload().len() as u64) != (listed.version, listed.bytes) {
                 return Err(format!("document {} is not the one that is listed", listed.key));
             }
-            if listed.at < EARLIEST {
-                return Err(format!("document {} was written at {}", listed.key, listed.at));
+            if listed.timestamp < EARLIEST {
+                return Err(format!("document {} was written at {}", listed.key, listed.timestamp));
             }
             documents.insert(listed.key, found.payload().into());
         }
@@ -418,7 +425,7 @@ fn compare_summary(run: &Run, summary: &RunSummary, state: &State) -> Result<(),
 }
 
 /// Compares a run's records with the first `count` that were appended to it.
-fn compare_records(log: &RunLog, run: &Run, count: usize) -> Result<(), String> {
+fn compare_records(log: &impl ReadLog, run: &Run, count: usize) -> Result<(), String> {
     let name = (run.agent.as_str(), run.run.as_str());
     let fail = |what: String| format!("{name:?}: {what}");
     let trace = log.trace(name).map_err(|error| fail(format!("trace: {error}")))?;
@@ -444,12 +451,12 @@ fn compare_records(log: &RunLog, run: &Run, count: usize) -> Result<(), String> 
 }
 
 /// All runs by their names; every list of the store must agree.
-fn listing(log: &RunLog) -> Result<BTreeMap<(String, String), RunSummary>, String> {
+fn listing(log: &impl ReadLog) -> Result<BTreeMap<(String, String), RunSummary>, String> {
     let fail = |error: runlog::Error| format!("list: {error}");
     let mut all = BTreeMap::new();
     let mut cursor = None;
     loop {
-        let page = log.all_runs(cursor.as_ref(), 16).map_err(fail)?;
+        let page = log.list_runs(&RunQuery::new().limit(16).after(cursor)).map_err(fail)?;
         for summary in page.runs {
             let name = (summary.agent.to_string(), summary.run.to_string());
             if all.insert(name, summary.clone()).is_some() {
@@ -464,7 +471,8 @@ fn listing(log: &RunLog) -> Result<BTreeMap<(String, String), RunSummary>, Strin
     let agents: Vec<AgentId> = log.agents(None, 1000).map_err(fail)?;
     let mut by_agent = 0;
     for agent in &agents {
-        let page = log.runs(agent.as_str(), None, 10_000).map_err(fail)?;
+        let page =
+            log.list_runs(&RunQuery::new().agent(agent.as_str()).limit(10_000)).map_err(fail)?;
         for summary in &page.runs {
             let name = (summary.agent.to_string(), summary.run.to_string());
             if all.get(&name) != Some(summary) {
@@ -473,7 +481,10 @@ fn listing(log: &RunLog) -> Result<BTreeMap<(String, String), RunSummary>, Strin
         }
         by_agent += page.runs.len();
     }
-    let running = log.in_progress(None, 10_000).map_err(fail)?.runs;
+    let running = log
+        .list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(10_000))
+        .map_err(fail)?
+        .runs;
     let expected = all.values().filter(|summary| !summary.status.is_ended()).count();
     let stray = running.iter().find(|summary| summary.status.is_ended());
     if by_agent != all.len() || running.len() != expected || stray.is_some() {

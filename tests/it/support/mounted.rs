@@ -5,19 +5,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A mounted file system; it goes when this is dropped.
+/// A mounted file system; dropping this unmounts it.
 pub(crate) struct Mounted {
     dir: tempfile::TempDir,
 }
 
 impl Mounted {
-    /// Makes and mounts one, where the system has the tools and allows it.
+    /// Makes and mounts one, if the system has the tools and permits it.
     pub(crate) fn new(kind: &str, bytes: u64) -> Option<Self> {
         let mounted = Self { dir: tempfile::tempdir().unwrap() };
         let (image, at) = (mounted.dir.path().join("image"), mounted.at());
         File::create(&image).unwrap().set_len(bytes).unwrap();
         create_dir(&at).unwrap();
-        // Of an empty file nothing is overwritten that would have to be forced.
+        // An empty file has nothing to overwrite, so nothing must be forced.
         let force: &[&str] = if kind == "xfs" { &[] } else { &["-F"] };
         let mut make = Command::new(format!("mkfs.{kind}"));
         let is_there = run(make.arg("-q").args(force).arg(&image))

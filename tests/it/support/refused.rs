@@ -1,16 +1,15 @@
-//! What a store refuses, by its rules or since the disk is full, and what that leaves.
+//! What a store refuses, by its rules or because the disk is full, and the consequences.
 //!
-//! - A refusal at Disk level rests on what others wrote, and is told once that is durable.
-//! - An append that a full disk refuses leaves nothing of itself.
-//! - Whatever failed before: once there is space, everything can be deleted, and gives it back.
+//! - A refusal at Disk level rests on other writes, and is returned once these are durable.
+//! - An append that a full disk refuses leaves nothing behind.
+//! - Whatever failed before: once there is space, everything can be deleted, and frees its space.
 
 use runlog::{Allow, Durability, Error, Metadata, NewRecord, Outcome, Rule, RunRef, RunStatus};
 
 use super::model::Change;
 use super::world::{EXTENT, Now, World};
 
-/// What may be left besides of an append that was refused: a segment was ended, and its directory
-/// counts by now.
+/// What a refused append may leave: a segment was sealed, and its directory now counts.
 const LEFT: u64 = 4 << 10;
 
 impl World {
@@ -43,7 +42,7 @@ impl World {
             _ => self.log().delete_run((agent, name)).map(drop),
         };
         match refused {
-            // Only an end that is the same is no refusal; it is durable too.
+            // Only an identical end is not refused; it is durable too.
             Ok(()) => assert_eq!(what, "end again", "{agent}/{name}"),
             Err(
                 Error::RunExists { .. }
@@ -61,7 +60,7 @@ impl World {
         self.acknowledge(true);
     }
 
-    /// Appends a record; if the disk has no space for it, nothing of it is left.
+    /// Appends a record; if the disk has no space for it, nothing of it remains.
     pub(super) fn append_whole(&mut self, run: usize, len: usize, durable: bool) {
         let before = self.live_bytes();
         self.append(run, len, durable);
@@ -100,7 +99,7 @@ impl World {
         self.acknowledge(!all.is_empty());
     }
 
-    /// Ends and deletes all runs, and sees that the space of the log is given back.
+    /// Ends and deletes all runs, and checks that the space of the log is freed.
     pub(crate) fn empty(&mut self) {
         self.release_all();
         for run in self.running() {
@@ -120,7 +119,7 @@ impl World {
             return;
         }
         let stats = self.log().stats().expect("it is open");
-        // Documents and receipts are left, and so are segments in which something else is alive.
+        // Documents and receipts remain, and so do segments with other living runs.
         let most = 10 + stats.live_bytes / (EXTENT / 2);
         assert!(stats.log_extents <= most, "little is left, and takes {stats:?}");
         assert_eq!(stats.retired_extents, 0, "nobody reads: {stats:?}");

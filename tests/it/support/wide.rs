@@ -1,8 +1,8 @@
-//! More operations of a [`World`], all of which may fail, and what becomes of a world then.
+//! More operations of a [`World`], all of which may fail, and what happens to a world then.
 //!
 //! - A failed call leaves the last events of the model undecided. [`World::settle`] asks the store
-//!   which of them are there, so that the world can go on.
-//! - [`World::end_life`] lets go of the store, and [`World::begin_life`] opens it again on the same
+//!   which of them happened, so that the world can continue.
+//! - [`World::end_life`] drops the store, and [`World::begin_life`] opens it again on the same
 //!   disk, which knows what a failed sync dropped.
 
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use super::gate::Gate;
 use super::model::{Change, Found, NO_RUN, SPACE};
 use super::world::World;
 
-/// So many bytes of an erased record are looked for.
+/// How many bytes of an erased record are searched for.
 const LOOKED_FOR: usize = 20;
 
 impl World {
-    /// One operation of the whole public API, whatever the dice say.
+    /// One random operation of the whole public API.
     pub(crate) fn wide_step(&mut self) {
         self.background_steps();
         if self.is_queue && self.random.below(16) != 0 {
@@ -64,7 +64,7 @@ impl World {
         }
     }
 
-    /// One of a row of operations that has all of them, and fills and frees some segments.
+    /// One of a sequence that contains all operations, and fills and frees some segments.
     pub(crate) fn scripted_step(&mut self, step: usize) {
         match step % 30 {
             0 | 1 | 11 => self.start_run(),
@@ -111,8 +111,8 @@ impl World {
         }
     }
 
-    /// Does all background work, frees what can be freed, and compacts what can be compacted.
-    /// Segments with damage stay, and are in the way of nothing else.
+    /// Does all background work, frees everything that can be freed, and compacts. Segments with
+    /// damage stay, and hinder nothing else.
     pub(crate) fn use_space(&self) {
         if let Some(background) = &self.machine.background {
             for step in Step::ALL {
@@ -127,7 +127,7 @@ impl World {
         self.log().reclaim().unwrap_or_else(|error| panic!("freeing what is dead: {error}"));
     }
 
-    /// Lets all runs go that are held.
+    /// Releases all held runs.
     pub(crate) fn release_all(&mut self) {
         for run in 0..self.now.len() {
             if self.now[run].held && !self.now[run].deleted {
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// Waits for the last event of which nobody knows whether it is durable.
+    /// Waits for the last event whose durability is unknown.
     fn wait_for_ticket(&mut self) {
         let Some((event, ticket)) = self.tickets.last().cloned() else { return };
         let waited = ticket.wait();
@@ -243,11 +243,11 @@ impl World {
         long.rev().take(3).map(|payload| payload[..LOOKED_FOR].to_vec()).collect()
     }
 
-    /// Writes or deletes a document if it is as expected, and finds out whether it is.
+    /// Writes or deletes a document under a condition, and checks whether the condition holds.
     fn write_documents_if(&mut self) {
         let key = format!("key {}", self.random.index(6));
         let there = self.model.documents_after(self.model.events.len()).remove(&key);
-        let found = self.log().get(SPACE, &key);
+        let found = self.log().docs().get(SPACE, &key);
         let Some(found) = self.succeeded(found) else { return };
         let bytes = found.as_ref().map(|found| found.payload());
         assert!(bytes == there.as_deref(), "{key} has another value");
@@ -331,9 +331,9 @@ impl World {
         }
     }
 
-    /// After a failure: finds out which of the last events are there, and forgets the others.
-    /// Answers whether the store goes on; if not it is poisoned, and says so, and who opens it next
-    /// finds out.
+    /// After a failure: finds out which of the last events happened, and forgets the others.
+    /// Returns whether the store still works; if not, it is poisoned, reports that, and the next
+    /// opening decides.
     pub(crate) fn settle(&mut self) -> bool {
         let failure = self.failure.take();
         let done = self.disk.op_count();
@@ -344,7 +344,7 @@ impl World {
         };
         let undecided = self.model.clone();
         self.forget_behind(found.prefix);
-        // Whoever writes now is refused, or the store is as good as before.
+        // The next write is refused, or the store works as before.
         let allow = Allow::everything();
         let begin = self.begin();
         let running = self.pick(&self.running());
@@ -389,7 +389,7 @@ impl World {
         self.writers.retain(|run, _| now[*run].running);
     }
 
-    /// Closes the store in order; answers whether that worked.
+    /// Closes the store; returns whether that worked.
     pub(crate) fn try_close(&mut self) -> bool {
         self.let_go();
         let closed = self.take_log().close();
@@ -397,7 +397,7 @@ impl World {
         closed.is_ok()
     }
 
-    /// Dies without a word.
+    /// Dies without closing.
     pub(crate) fn die(&mut self) {
         self.let_go();
         self.gate.shut();
@@ -414,7 +414,7 @@ impl World {
         self.gate.is_shut()
     }
 
-    /// Goes on on another disk, which the store is not open on yet.
+    /// Continues on another disk, on which the store is not open yet.
     pub(crate) fn put_on(&mut self, disk: SimDisk) {
         *self.machine.activities.disk.lock().unwrap() = Some((disk.clone(), 0));
         self.disk = disk;
@@ -429,8 +429,8 @@ impl World {
         Ok(())
     }
 
-    /// Sees what is there after the store was opened, within these limits, and goes on from there.
-    /// All of it is durable: opening says so.
+    /// Finds out what is there after the opening, within these limits, and continues from there.
+    /// All of it is durable, as the opening guarantees.
     pub(crate) fn adopt_what_is_there(&mut self, least: usize) -> Result<Found, String> {
         let found = self.model.check(self.log(), least, self.model.events.len())?;
         self.model = self.model.recovered(found.prefix);

@@ -1,4 +1,4 @@
-//! A store on a simulated disk, a workload for it that follows from a seed, and the trace of both.
+//! A store on a simulated disk, a random workload for it, and the trace of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -9,9 +9,8 @@ use std::sync::atomic::Ordering;
 use runlog::format::frames::eviction::Eviction;
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::{
-    Allow, Appended, Batch, Compression, ContentType, Durability, LogPosition, Lsn, Metadata,
-    NewRecord, Outcome, Retention, RunLog, RunNo, RunStatus, RunWriter, Ticket, Timestamp, Trace,
-    Version,
+    Allow, Appended, Batch, Compression, Durability, LogPosition, Lsn, Metadata, NewRecord,
+    Outcome, Retention, RunLog, RunNo, RunStatus, RunWriter, Ticket, Timestamp, Trace, Version,
 };
 use runlog_sim::{SimDisk, SplitMix64};
 
@@ -21,7 +20,7 @@ use super::model::{Change, Event, Model, NO_RUN, Rec, Run, SPACE};
 
 /// The keys that documents have.
 const KEYS: usize = 6;
-/// A quarter of the time no more than this many runs are alive.
+/// During a quarter of the time at most this many runs live.
 const MANY_RUNS: usize = 24;
 
 /// What a run may be used for.
@@ -55,28 +54,28 @@ pub(crate) struct World {
     seed: u64,
     pub(super) now: Vec<Now>,
     pub(super) writers: BTreeMap<usize, RunWriter>,
-    /// Events that are not durable yet as far as was told, with their tickets.
+    /// Events that are not known to be durable yet, with their tickets.
     pub(super) tickets: Vec<(usize, Ticket)>,
     index: bool,
-    /// The index is open and has been committed since this operation.
+    /// The index is open and was committed after this operation.
     ready_since: Option<usize>,
-    /// Compactions so far, and operations when the last call ended: while records move, a crash may
-    /// cost the index.
+    /// The number of compactions, and of operations when the last call ended: while records move, a
+    /// crash may drop the index.
     compacted: (usize, usize),
-    /// The stretches of operations in which the index was in order, so that no crash may cost it.
+    /// The ranges of operations in which the index was intact, so that no crash may drop it.
     pub(crate) ready: Vec<Range<usize>>,
     /// What makes the ids of runs longer.
     pub(crate) padding: usize,
     /// Whether there are documents beside the runs.
     pub(crate) documents: bool,
-    /// Calls may fail, and the last failure.
+    /// Whether calls may fail, and the last failure.
     pub(crate) may_fail: bool,
     pub(crate) failure: Option<runlog::Error>,
     /// The numbers that were given out.
     pub(crate) given: Given,
-    /// Calls fail only where the disk is full.
+    /// Calls fail only if the disk is full.
     pub(crate) only_fills: bool,
-    /// No background work is done for now, where the calls do not do it.
+    /// No background work is done for now, if the calls do not do it.
     pub(crate) is_lazy: bool,
     /// Most operations write or delete documents.
     pub(crate) is_queue: bool,
@@ -84,7 +83,7 @@ pub(crate) struct World {
     pub(crate) is_moving: bool,
 }
 
-/// Numbers that a store gave out, none of which it may give out again, whatever was lost.
+/// Numbers that a store gave out. It may give none of them out again, whatever was lost.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     orders: BTreeSet<Lsn>,
@@ -115,7 +114,7 @@ impl World {
         Self::around(seed, machine, Model::default(), disk, gate, log, index)
     }
 
-    /// Goes on with a store that was recovered; the model says what is in it.
+    /// Continues with a recovered store, whose contents are in the model.
     pub(crate) fn resume(seed: u64, machine: Machine, model: Model, image: Vec<u8>) -> Self {
         let disk = SimDisk::recording_from(image);
         let gate = Gate::new(&disk);
@@ -167,7 +166,7 @@ impl World {
     }
 
     pub(super) fn state_of(&self, run: &Run) -> Now {
-        // A run of which nothing is left was never started, or was deleted: it is not used again.
+        // A run without anything left was never started, or was deleted: it is not used again.
         let mut now =
             Now { running: false, deleted: true, explicit: false, touched: false, held: false };
         let mut ended = false;
@@ -187,7 +186,7 @@ impl World {
         now
     }
 
-    /// Begins a call: time goes on; answers the operations done so far.
+    /// Begins a call: time passes. Returns the number of operations so far.
     pub(super) fn begin(&self) -> (usize, i64) {
         self.machine.clock.advance(1_000_000);
         (self.disk.op_count(), runlog::env::Clock::now(&self.machine.clock).0)
@@ -210,10 +209,10 @@ impl World {
         place
     }
 
-    /// Ends a call that succeeded: everything so far is acknowledged, at Disk level if the call
-    /// says so or a ticket does.
+    /// Ends a successful call: everything so far is acknowledged, at Disk level if the call or a
+    /// ticket says so.
     pub(super) fn acknowledge(&mut self, durable: bool) {
-        // What failed stays unacknowledged, even if a later call has nothing to do.
+        // Failed calls stay unacknowledged, even if a later call has nothing to do.
         if self.failure.is_some() {
             return;
         }
@@ -242,14 +241,14 @@ impl World {
         }
     }
 
-    /// The store is about to be opened, which may cost the index if it is interrupted.
+    /// The store is about to be opened, which may drop the index if it is interrupted.
     pub(super) fn close_stretch(&mut self) {
         let done = self.disk.op_count();
         self.ready.extend(self.ready_since.take().map(|since| since..done + 1));
     }
 
-    /// What a call gave, or nothing if it failed and may fail. Its event is noted by then, and
-    /// stays: it was begun, and never acknowledged.
+    /// The answer of a call, or `None` if it failed and may fail. Its event is already noted and
+    /// stays: the call began, and was never acknowledged.
     pub(super) fn succeeded<T>(&mut self, result: runlog::Result<T>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -261,7 +260,7 @@ impl World {
         }
     }
 
-    /// Takes back the last event, which failed without a trace.
+    /// Removes the last event, which failed without a trace.
     pub(crate) fn take_back(&mut self) {
         let event = self.model.events.pop().expect("there is one");
         if event.run == NO_RUN {
@@ -290,7 +289,7 @@ impl World {
         (!runs.is_empty()).then(|| runs[self.random.index(runs.len())])
     }
 
-    /// One step of the workload, whatever the dice say.
+    /// One random step of the workload.
     pub(crate) fn step(&mut self) {
         let alive = self.now.iter().filter(|now| !now.deleted).count();
         match self.random.below(if self.documents { 112 } else { 106 }) {
@@ -345,7 +344,7 @@ impl World {
         self.writers.insert(run, writer);
     }
 
-    /// A run that records come to without a start gets one after all.
+    /// Starts a run that has records but no start.
     fn start_again(&mut self) {
         let runs = self.running().into_iter().filter(|run| !self.now[*run].explicit);
         let Some(run) = self.pick(&runs.collect::<Vec<_>>()) else { return };
@@ -359,7 +358,7 @@ impl World {
         self.writers.insert(run, writer);
     }
 
-    /// A payload that tells whose it is, and nothing else could be.
+    /// A payload that identifies its record.
     fn payload(&mut self, run: usize, len: usize) -> Arc<[u8]> {
         let mut payload = vec![0; len];
         self.random.fill(&mut payload);
@@ -368,7 +367,7 @@ impl World {
         let _ = write!(head, "<{run}/{seq}/{}/{:016x};", self.machine.boot, self.seed);
         let keep = head.len().min(len);
         payload[..keep].copy_from_slice(&head[..keep]);
-        // What may be compressed repeats itself now and then.
+        // Compressible payloads repeat themselves sometimes.
         if keep > 0 && self.machine.compression != Compression::None && self.random.coin() {
             for at in keep..len {
                 payload[at] = payload[at - keep];
@@ -467,12 +466,12 @@ impl World {
         self.appended(appended, durable);
     }
 
-    /// Appends a record that holds frames: made for the very place where they will stand, but
-    /// without knowing the salt of the segment. They must never be taken for the store's own,
-    /// whatever a power loss leaves of the record around them.
+    /// Appends a record that contains frames: made for the exact place where they will be, but
+    /// without the salt of the segment. They must never be taken for the store's own, whatever a
+    /// power loss leaves of the record around them.
     fn append_forgery(&mut self) {
         let Some(run) = self.pick(&self.running()) else { return };
-        // The run has its entry in the segment then, so that the next frame is the record's.
+        // The run then has its entry in the segment, so that the next frame is the record's.
         self.append(run, 30, false);
         if self.failure.is_some() {
             return;
@@ -486,7 +485,7 @@ impl World {
         self.append_rec(run, &rec, begin, false);
     }
 
-    /// Writes and deletes documents, one or several together; now and then a long one.
+    /// Writes and deletes documents, one or several together; sometimes a long one.
     pub(super) fn write_documents(&mut self) {
         let first = self.random.index(KEYS);
         let count = if self.random.coin() { 1 } else { 1 + self.random.index(3) };
@@ -515,7 +514,7 @@ impl World {
         let Some(committed) = self.succeeded(committed) else { return };
         let version = committed.versions.iter().flatten().max().copied();
         self.model.given.push((self.disk.op_count(), Lsn(0), version));
-        // A batch that deletes what is not there has no place in the log.
+        // A batch that deletes only missing documents has no place in the log.
         if committed.versions.iter().any(Option::is_some) {
             self.given.order(committed.lsn);
         }
@@ -540,8 +539,7 @@ impl World {
         let status = statuses[self.random.index(3)];
         let mut payload = vec![0; self.random.index(100)];
         self.random.fill(&mut payload);
-        let outcome =
-            Outcome::new(status).with_payload(&payload, ContentType::BYTES).durability(level);
+        let outcome = Outcome::new(status).bytes(&payload).durability(level);
         let (agent, name) = self.name(run);
         let begin = self.begin();
         self.note(run, Change::End { status, payload }, begin);
@@ -561,7 +559,7 @@ impl World {
                 !now.running && !now.deleted && !now.held
             })
             .collect();
-        // Mostly the oldest, so that whole segments die.
+        // Usually the oldest, so that whole segments die.
         let oldest = ended.first().copied().filter(|_| self.random.below(4) != 0);
         if let Some(run) = oldest.or_else(|| self.pick(&ended)) {
             self.delete(run);
@@ -615,7 +613,7 @@ impl World {
         self.acknowledge(true);
     }
 
-    /// Evicts what some policy does not keep.
+    /// Evicts the runs that some policy does not keep.
     pub(crate) fn collect(&mut self) {
         let mut policy = Retention::new();
         match self.random.below(3) {
@@ -670,7 +668,7 @@ impl World {
         self.acknowledge(false);
     }
 
-    /// Closes the store in order and opens it again.
+    /// Closes the store and opens it again.
     pub(crate) fn reopen(&mut self) {
         self.let_go();
         self.log.take().expect("open").close().expect("close");
@@ -679,7 +677,7 @@ impl World {
         assert!(self.log().recovery_report().clean);
     }
 
-    /// Dies without a word, and opens the store again on the same boot of the machine.
+    /// Dies without closing, and opens the store again on the same boot of the machine.
     pub(crate) fn kill(&mut self) {
         self.let_go();
         self.gate.shut();
@@ -701,14 +699,14 @@ impl World {
         self.log = Some(log);
     }
 
-    /// The store was closed, in order or not.
+    /// The store was closed or dropped.
     pub(super) fn acknowledge_closed(&mut self, in_order: bool) {
         if in_order {
             self.closed_through(self.disk.op_count());
         }
     }
 
-    /// Everything is durable since the store was closed in order.
+    /// Everything is durable, because the store was closed cleanly.
     fn closed_through(&mut self, done: usize) {
         for event in &mut self.model.events {
             (event.process, event.disk) = (event.process.min(done), event.disk.min(done));
@@ -727,7 +725,7 @@ impl World {
         }
     }
 
-    /// Ends the runs that nobody touched since the store was opened.
+    /// Ends the runs that no call has touched since the store was opened.
     pub(crate) fn adopt(&mut self) {
         let orphans: Vec<usize> = (0..self.now.len())
             .filter(|run| self.now[*run].running && !self.now[*run].touched)
@@ -750,14 +748,14 @@ impl World {
         self.acknowledge(true);
     }
 
-    /// Closes the store in order; answers the file.
+    /// Closes the store; returns the file.
     pub(crate) fn close(mut self) -> Vec<u8> {
         self.let_go();
         self.log.take().expect("open").close().expect("close");
         self.disk.image()
     }
 
-    /// Goes away without a word; the recording stays.
+    /// Drops the store without closing it; the recording stays.
     pub(crate) fn abandon(mut self) -> Abandoned {
         self.let_go();
         self.close_stretch();

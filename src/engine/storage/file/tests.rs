@@ -1,4 +1,4 @@
-//! The real file: lengths, space, views, refusals, and who gets the lock.
+//! The real file: lengths, space, views, refusals, and the lock.
 
 use std::path::PathBuf;
 
@@ -126,7 +126,7 @@ fn views_cross_windows() {
 #[test]
 fn only_one_handle_gets_the_lock() {
     let (_dir, path, storage) = store(b"owner");
-    // The refused handle reads, writes nothing, and its end does not free the lock.
+    // The refused handle reads but writes nothing, and dropping it does not free the lock.
     for _ in 0..2 {
         let OpenedFile::Busy(second) = FileStorage::open_locked(&path).unwrap() else {
             panic!("two writers");
@@ -144,7 +144,7 @@ fn only_one_handle_gets_the_lock() {
         drop(second);
     }
     assert!(is_busy(&path));
-    // Nor does the end of any other descriptor of the same file in this process.
+    // Nor does dropping any other descriptor of the same file in this process.
     drop(File::open(&path).unwrap());
     assert!(is_busy(&path));
     drop(storage);
@@ -164,8 +164,8 @@ fn a_view_keeps_the_lock() {
     assert!(!is_busy(&path));
 }
 
-/// Goal: the lock goes with the storage even if a copy of the descriptor lives on, as it does for
-/// a moment in a child process that is just being started.
+/// Goal: dropping the storage releases the lock even if a copy of the descriptor lives on, as in a
+/// child process that is being started.
 #[test]
 fn a_copied_descriptor_does_not_keep_the_lock() {
     let (_dir, path, storage) = store(b"content");

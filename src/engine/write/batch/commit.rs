@@ -1,5 +1,4 @@
-//! From a batch to its frames: what is there is looked at, and what takes its place is written,
-//! under one lock.
+//! From a batch to its frames: one lock covers checking the versions and writing new ones.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,7 +23,9 @@ use crate::error::{Error, Result, Sized};
 use crate::format::frames::eviction::Eviction;
 use crate::format::frames::frame::{self, FLAG_BATCH, FLAG_DOCUMENT, frame_len};
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId, Seq, Timestamp, Version};
+use crate::types::{
+    AgentId, Durability, LogPosition, Lsn, RunId, RunNo, SegmentId, Seq, Timestamp, Version,
+};
 
 /// The most evictions in one frame.
 const EVICTIONS: usize = 1000;
@@ -36,28 +37,27 @@ const EVICTION_LEN: usize = 32;
 struct Planned<'a> {
     space: AgentId,
     id: RunId,
-    /// START of a document: its ids.
+    /// The ids, as the payload of the START of a document.
     ids: Vec<u8>,
     write: Write<'a>,
-    /// The version that a put will have, or the run that a record goes to.
+    /// The version that a put will have, or the run of a record.
     run_no: RunNo,
-    /// The payload as it will stand in its frame.
+    /// The payload as it will be stored in its frame.
     body: Option<Body<'a>>,
-    /// Chunks of the version are written.
+    /// Whether chunks of the version are being written.
     pending: bool,
 }
 
-/// What a batch finds: the version that counts of each document that it writes, and the versions
-/// that go.
+/// The current version of each document that the batch writes, and the versions that it evicts.
 #[derive(Default)]
 struct Found {
     versions: Vec<Option<Version>>,
     evicted: Vec<RunNo>,
-    /// The segments in which the catalog knows frames of these.
+    /// The segments in which the catalog knows frames of the evicted versions.
     stored: Vec<SegmentId>,
 }
 
-/// What the catalog knows of the runs or of the document that a write is about.
+/// What the catalog knows about the run or the document of a write.
 enum Stored {
     Run(StoredRuns),
     Document(Vec<StoredVersion>),
@@ -66,15 +66,20 @@ enum Stored {
 impl Log {
     /// Does all writes of a batch, or none.
     pub(crate) fn commit_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
-        let committed = self.write_batch(batch);
+        let committed = self.write_batch(batch, batch.level());
         self.told(committed, batch.level())
     }
 
-    fn write_batch(self: &Arc<Self>, batch: &Batch<'_>) -> Result<Committed> {
+    /// The same, but waits only for this level.
+    pub(crate) fn write_batch(
+        self: &Arc<Self>,
+        batch: &Batch<'_>,
+        level: Durability,
+    ) -> Result<Committed> {
         let mut planned = self.plan_batch(batch)?;
         let mut rows = self.rows_of(&planned)?;
         if planned.iter().any(|write| write.is_longer(rows.limit)) {
-            // What is refused anyway leaves no chunks behind.
+            // A batch that is refused anyway must leave no chunks behind.
             let _ = self.look(&mut planned)?;
         }
         let bodies = planned.iter_mut().try_for_each(|write| self.write_body(&mut rows, write));
@@ -85,7 +90,7 @@ impl Log {
         drop(rows);
         let pending = planned.iter().filter(|write| write.pending).map(|write| write.run_no);
         let ((versions, lsn, end), state) = placed.inspect_err(|_| self.give_up(pending))?;
-        self.finish(state, end, batch.level())?;
+        self.finish(state, end, level)?;
         let is_write = |write: &Planned<'_>| !matches!(write.write, Write::Expect { .. });
         let versions = planned.iter().zip(versions).filter(|(write, _)| is_write(write));
         let versions = versions.map(|(_, version)| version).collect();
@@ -93,10 +98,10 @@ impl Log {
         Ok(Committed { versions, lsn, ticket })
     }
 
-    /// Refuses what could never be stored.
+    /// Refuses a batch that can never be stored.
     fn plan_batch<'a>(&self, batch: &Batch<'a>) -> Result<Vec<Planned<'a>>> {
         if batch.is_empty() {
-            return Err(Error::InvalidArgument { what: "a batch has at least one write" });
+            return Err(Error::InvalidArgument { what: "a batch needs at least one write" });
         }
         let mut seen = HashSet::new();
         let mut planned = Vec::with_capacity(batch.len());
@@ -119,7 +124,7 @@ impl Log {
             }
             let is_document = matches!(write, Write::Put { .. } | Write::Delete { .. });
             if is_document && !seen.insert((space.clone(), id.clone())) {
-                let what = "a batch writes a document once";
+                let what = "a batch must not write a document twice";
                 return Err(Error::InvalidArgument { what });
             }
             let mut ids = Vec::new();
@@ -132,10 +137,10 @@ impl Log {
         Ok(planned)
     }
 
-    /// Longer payloads are written in chunks, so that the frames of the batch fit a segment.
+    /// The limit above which payloads are written in chunks, so that the batch fits a segment.
     fn rows_of(&self, planned: &[Planned<'_>]) -> Result<Rows<'_>> {
         let records: Vec<NewRecord<'_>> = planned.iter().filter_map(Planned::record).collect();
-        // A START and a BIND, or the BIND of a run, and one version that goes.
+        // A START and a BIND, or the BIND of a run, and one version that is evicted.
         let others = planned.iter().map(|planned| match planned.write {
             Write::Put { .. } => 2 * frame_len(planned.ids.len()) + EVICTION_LEN,
             Write::Append { .. } => frame_len(4 + planned.ids_len()),
@@ -146,8 +151,7 @@ impl Log {
         Ok(self.rows_for(&records, limit))
     }
 
-    /// The payload as it will stand in its frame; a long one is written now, in chunks that count
-    /// only once the batch does.
+    /// Prepares the payload. A long one is written now, in chunks that count with the batch.
     fn write_body<'e>(
         self: &'e Arc<Self>,
         rows: &mut Rows<'e>,
@@ -170,7 +174,7 @@ impl Log {
         Ok(())
     }
 
-    /// A number for a version that is about to be written, with its names in memory.
+    /// Takes a number for a new version and puts the version into memory.
     fn new_version(&self, state: &mut LogState, planned: &Planned<'_>) -> Result<RunNo> {
         let run_no = state.take_run_no()?;
         let at =
@@ -181,9 +185,9 @@ impl Log {
         Ok(run_no)
     }
 
-    /// Refuses the batch unless all documents are as they must be, and all runs are there. Answers
-    /// the versions that are there, those that go, and the state that this is so in. What the
-    /// catalog knows of them is asked without the lock.
+    /// Refuses the batch unless all conditions hold and all runs exist. Returns the current
+    /// versions, the versions to evict, and the state in which that is true. It asks the catalog
+    /// without the lock.
     fn look(&self, planned: &mut [Planned<'_>]) -> Result<(Held<'_, LogState>, Found)> {
         loop {
             let is_loaded = |write: &Planned<'_>, state: &LogState| {
@@ -195,7 +199,7 @@ impl Log {
                 make_room(&mut state);
                 planned.iter().map(|write| is_loaded(write, &state)).collect()
             };
-            // What was deleted since is left out under the lock.
+            // Versions that were deleted meanwhile are left out under the lock.
             let none = HashSet::new();
             let (mut state, stored) = self.reader.asked(|catalog| {
                 let of = |(write, loaded): (&Planned<'_>, &bool)| match write.write {
@@ -268,10 +272,10 @@ impl Log {
             gone.iter().zip(&mut bodies).map(|(some, body)| PendingFrame::evict(some, now, body));
         pending.extend(evicts);
         if pending.is_empty() {
-            // Documents that are not there were deleted.
+            // The batch deletes only documents that do not exist.
             return Ok((state.next_lsn, state.end_of_log()));
         }
-        // Evictions give back more than they take.
+        // Evictions free more space than they take.
         let urgency = if batch.only_deletes() || batch.is_urgent && is_short {
             Urgency::Reserve
         } else {
@@ -326,7 +330,7 @@ impl Log {
         Ok(pending)
     }
 
-    /// Takes note of a batch that was written.
+    /// Notes a batch that was written.
     fn settle_batch(
         &self,
         state: &mut LogState,
@@ -352,7 +356,7 @@ impl Log {
             state.active.remove(*run_no);
         }
         Arc::make_mut(&mut state.deleted).extend(evicted);
-        // Only what the catalog covers can be freed.
+        // Only segments that the catalog covers can be freed.
         if suspects.iter().any(|id| state.catalog.segment(*id).is_some()) {
             self.due.want(Wanted::COMPACT);
         }
@@ -360,7 +364,7 @@ impl Log {
     }
 }
 
-/// See [`Log::look`]; all runs that records go to are brought into memory first.
+/// See [`Log::look`]. It first brings all runs of records into memory.
 fn look_in(
     state: &mut LogState,
     planned: &mut [Planned<'_>],
@@ -379,7 +383,7 @@ fn look_in(
             }
         });
     }
-    // What is only expected comes first: it may say who may write at all.
+    // Pure conditions come first: they may decide whether the caller may write at all.
     for (write, versions) in planned.iter().zip(&documents) {
         if let (Write::Expect { expected, .. }, Some(versions)) = (write.write, versions) {
             let _ = check_expected(write, versions, expected)?;
@@ -406,7 +410,7 @@ fn look_in(
     Ok(found)
 }
 
-/// The version of a document that counts, if that is as expected.
+/// The current version of a document, if the condition holds.
 fn check_expected(
     planned: &Planned<'_>,
     versions: &Versions,
@@ -425,8 +429,7 @@ fn check_expected(
     Err(Error::Conflict { namespace, key, found })
 }
 
-/// The run that a record goes to; its sequence is asked for later. It must be the one that its
-/// chunks went to, if it has any.
+/// The run of a record, which must accept it; the one with the record's chunks, if any.
 fn run_of(state: &mut LogState, planned: &Planned<'_>) -> Result<RunNo> {
     let run_no = find(state, &planned.space, &planned.id).ok_or_else(|| Error::RunNotFound {
         run: planned.id.clone(),
@@ -448,7 +451,7 @@ impl<'a> Planned<'a> {
         }
     }
 
-    /// Whether it has a record that does not fit into one frame of so many bytes.
+    /// Whether its record does not fit one frame of this many bytes.
     fn is_longer(&self, limit: usize) -> bool {
         self.record().is_some_and(|record| record.name().len() + record.payload().len() > limit)
     }

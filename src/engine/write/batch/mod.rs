@@ -1,13 +1,12 @@
-//! Writing documents, and records with them, so that all of it is there or nothing, whatever
-//! happens.
+//! Writing documents, and records with them: after any failure all of it exists, or nothing.
 //!
 //! A version of a document is stored as a run of its own with one record (`FLAG_DOCUMENT`). Writing
-//! the next version evicts the ones before it, in the same batch of frames: so what becomes of old
-//! versions is what becomes of deleted runs, and nothing else in the engine knows of documents.
+//! the next version evicts the older ones in the same batch of frames. So old versions are treated
+//! like deleted runs, and the rest of the engine needs no special case for documents.
 //!
-//! Ordering: versions are evicted only by the batch that has their successor, and that batch counts
-//! only with its COMMIT. So at any moment, after any crash, a document has exactly one version, or
-//! none if it was deleted.
+//! Ordering: only the batch with the next version evicts a version, and that batch counts only with
+//! its COMMIT. So at any moment, after any crash, a document has exactly one version, or none if it
+//! was deleted.
 
 mod commit;
 
@@ -20,19 +19,22 @@ use crate::format::ExtentSize;
 use crate::format::frames::frame::frame_len;
 use crate::types::{Durability, Lsn, Version};
 
-/// How a document must be for a batch, or a write, to happen.
+/// A condition on a document, for a write or a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Expected {
-    /// In any way, there or not.
+    /// No condition: the document may exist or not.
     #[default]
     Anything,
-    /// Not there.
+    /// The document must not exist.
     Absent,
-    /// There, with this version: it was not written since that was read.
+    /// The document must exist with this version: it was not written since that version was read.
     Version(Version),
 }
 
-/// Writes that happen together or not at all: of documents, and of records of runs.
+/// Writes of documents and of records of runs that happen all together or not at all.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {
@@ -54,24 +56,24 @@ pub enum Expected {
 #[derive(Clone)]
 pub struct Batch<'a> {
     writes: Vec<Write<'a>>,
-    /// Documents that are only looked at.
+    /// How many of the items are only conditions.
     conditions: usize,
     durability: Durability,
-    /// It may use a part of the space that is kept back for ends.
+    /// Whether it may use a part of the reserve for ends.
     is_urgent: bool,
-    /// The caller waits for the disk.
+    /// Whether the caller waits for the disk itself.
     defers_sync: bool,
 }
 
-/// How many last records of runs the space that is kept back takes at least.
+/// For how many last records of runs the reserve is large enough at least.
 const LAST_WORDS: usize = 4;
 
-/// The bytes of frames that an urgent batch has at most.
+/// The most bytes of frames that an urgent batch may have.
 fn most_urgent(extent_size: ExtentSize) -> usize {
     reserve_len(extent_size) as usize / LAST_WORDS
 }
 
-/// An item of a batch. One that only says how a document must be counts as no write.
+/// An item of a batch. `Expect` is only a condition and does not count as a write.
 #[derive(Clone, Copy)]
 enum Write<'a> {
     Put { namespace: &'a str, key: &'a str, value: NewRecord<'a>, expected: Expected },
@@ -81,7 +83,7 @@ enum Write<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// A batch of nothing yet.
+    /// An empty batch.
     pub fn new() -> Self {
         Self {
             writes: Vec::new(),
@@ -92,13 +94,13 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Writes a document, whatever is there.
+    /// Writes a document, whatever its current version is.
     pub fn put(&mut self, namespace: &'a str, key: &'a str, value: NewRecord<'a>) -> &mut Self {
         self.put_if(namespace, key, value, Expected::Anything)
     }
 
-    /// Writes a document if it is as expected; else the batch fails as a whole. Makes the batch
-    /// [`Durability::Disk`] unless nothing is expected.
+    /// Writes a document if the condition holds; otherwise the whole batch fails. Any condition
+    /// except [`Expected::Anything`] sets the level of the batch to [`Durability::Disk`].
     pub fn put_if(
         &mut self,
         namespace: &'a str,
@@ -112,30 +114,29 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// Deletes a document; one that is not there is fine.
+    /// Deletes a document. Deleting a document that does not exist succeeds.
     pub fn delete(&mut self, namespace: &'a str, key: &'a str) -> &mut Self {
         self.delete_if(namespace, key, Expected::Anything)
     }
 
-    /// Deletes a document if it is as expected; else the batch fails as a whole. Makes the batch
-    /// [`Durability::Disk`] unless nothing is expected.
+    /// Deletes a document if the condition holds; otherwise the whole batch fails. Any condition
+    /// except [`Expected::Anything`] sets the level of the batch to [`Durability::Disk`].
     pub fn delete_if(&mut self, namespace: &'a str, key: &'a str, expected: Expected) -> &mut Self {
         self.note(expected);
         self.writes.push(Write::Delete { namespace, key, expected });
         self
     }
 
-    /// Lets the batch happen only if a document is as expected at that moment, and leaves that
-    /// document as it is: nothing is stored of it, and its version stays. Makes the batch
-    /// [`Durability::Disk`] unless nothing is expected.
+    /// Adds a condition on a document that the batch does not change. Any condition except
+    /// [`Expected::Anything`] sets the level of the batch to [`Durability::Disk`].
     ///
-    /// All conditions of a batch, those of its writes included, are looked at together with what
-    /// was there before any of the writes; so a document may be expected and written by one batch.
-    /// A condition is no write: a batch needs at least one besides, and [`Committed::versions`]
-    /// says nothing of it. If it is not as expected the commit fails with
-    /// [`crate::Error::Conflict`], which names the document and the version that it has. Of several
-    /// that are not as expected it names the first that was given here, before any that is written:
-    /// such as who leads.
+    /// All conditions of a batch, including those of its writes, are checked against the state
+    /// before any of its writes, so a batch may expect and write the same document. Conditions are
+    /// not writes: a batch needs at least one write, and [`Committed::versions`] has no entry for a
+    /// condition. If a condition does not hold, the commit fails with [`crate::Error::Conflict`],
+    /// which names the document and its current version. If several do not hold, the error names
+    /// the first condition from this method, and only then one of a write: so a condition on a
+    /// lease or a leader is reported first.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {
@@ -144,12 +145,12 @@ impl<'a> Batch<'a> {
     /// use runlog::{Batch, Expected, NewRecord};
     ///
     /// let log = runlog::Options::new().open(&path)?;
-    /// let leader = log.put("leaders", "cron", &NewRecord::new(b"worker-1"))?;
+    /// let leader = log.docs().put("leaders", "cron", &NewRecord::new(b"worker-1"))?;
     /// let mut batch = Batch::new();
     /// batch.expect("leaders", "cron", Expected::Version(leader));
     /// batch.put("jobs", "nightly", NewRecord::new(b"done"));
     /// log.commit(&batch)?;
-    /// log.put("leaders", "cron", &NewRecord::new(b"worker-2"))?;
+    /// log.docs().put("leaders", "cron", &NewRecord::new(b"worker-2"))?;
     /// assert!(log.commit(&batch).is_err(), "worker-1 leads no more");
     /// # log.close()?; let _ = std::fs::remove_file(&path);
     /// # Ok(()) }
@@ -168,19 +169,19 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// What the batch must survive before the commit returns, if that is more than its writes ask
-    /// for.
+    /// Raises the level of the batch: which failure it must survive before the commit returns. The
+    /// batch never has a lower level than its writes ask for.
     pub fn durability(&mut self, durability: Durability) -> &mut Self {
         self.durability = self.durability.max(durability);
         self
     }
 
-    /// Lets the batch use the space that is kept back for ends and deletions, if it is small: when
-    /// the disk is full and the batch is what finishes something or gives space back, such as the
-    /// last record of a run, or a deletion that also writes a document.
+    /// Lets a small batch use the reserve for ends and deletions. Use it on a full disk for a batch
+    /// that finishes something or frees space, such as the last record of a run, or a deletion that
+    /// also writes a document.
     ///
-    /// Small means that all records and documents, with the headers of their frames, take at most
-    /// 8 KiB, or a 64th of an extent if that is less; a larger batch is treated as not urgent. A
+    /// Small means that all records and documents, with the headers of their frames, take at most 8
+    /// KiB, or a 64th of an extent if that is less. A larger batch is treated as not urgent. A
     /// batch that only deletes is always urgent.
     ///
     /// ```
@@ -204,13 +205,13 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// Leaves it to the caller to wait until the batch survives power loss: the commit writes it
-    /// at [`Durability::Process`], whatever its writes and conditions ask for. So many batches
-    /// share one sync.
+    /// Makes the commit write the batch at [`Durability::Process`], whatever its writes and
+    /// conditions ask for; the caller waits until it survives power loss. So many batches share one
+    /// sync.
     ///
-    /// Wait with [`Committed::ticket`], or with [`crate::RunLog::sync`], before anyone is told of
-    /// the batch. This holds for refusals as well: what a [`crate::Error::Conflict`] was refused
-    /// for may itself not survive power loss before [`crate::RunLog::sync`] has returned.
+    /// Wait with [`Committed::ticket`] or [`crate::RunLog::sync`] before you report the batch to
+    /// anyone. The same holds for refusals: the write that caused a [`crate::Error::Conflict`] may
+    /// not survive power loss before [`crate::RunLog::sync`] has returned.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {
@@ -233,7 +234,7 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// Whether it gives space back on a full disk, so that it is worth an attempt to free some.
+    /// Whether the batch frees space on a full disk, so that making room for it is worthwhile.
     pub(crate) fn gives_back(&self, extent_size: ExtentSize) -> bool {
         let len = |write: &Write<'_>| match write {
             Write::Put { value: record, .. } | Write::Append { record, .. } => {
@@ -245,13 +246,13 @@ impl<'a> Batch<'a> {
         self.only_deletes() || self.is_urgent && is_short()
     }
 
-    /// Whether it writes nothing new.
+    /// Whether the batch writes nothing new.
     fn only_deletes(&self) -> bool {
         let adds = |write: &Write<'_>| matches!(write, Write::Put { .. } | Write::Append { .. });
         !self.writes.iter().any(adds)
     }
 
-    /// What it must survive before the commit returns.
+    /// Which failure it must survive before the commit returns.
     fn level(&self) -> Durability {
         if self.defers_sync { Durability::Process } else { self.durability }
     }
@@ -280,7 +281,7 @@ impl Default for Batch<'_> {
 }
 
 impl fmt::Debug for Batch<'_> {
-    /// Shows how many writes there are: payloads do not belong into logs.
+    /// Shows only the number of writes: payloads do not belong in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch").field("len", &self.len()).finish_non_exhaustive()
     }
@@ -288,8 +289,9 @@ impl fmt::Debug for Batch<'_> {
 
 /// What a committed batch did.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Committed {
-    /// Of each write in turn: the version of the document that it wrote or deleted, if any.
+    /// For each write, in order: the version of the document that it wrote or deleted, if any.
     pub versions: Vec<Option<Version>>,
     /// The place of the batch in the whole log.
     pub lsn: Lsn,

@@ -89,11 +89,11 @@ fn what_an_answer_rests_on_survives_a_power_cut() {
         events.append(&key("t"), &[json!(1), json!(2)]).unwrap();
         assert_eq!(events.archive_before(&key("t"), 1).unwrap(), 1);
         // As another call leaves it that waits for its sync.
-        log.put("another", "call", &NewRecord::new(b"waits")).unwrap();
+        log.docs().put("another", "call", &NewRecord::new(b"waits")).unwrap();
         ask(&log);
         let image = disk.crash(Survivors::Nothing, 0);
         let (_, log) = open_after(Crash::PowerCut(Survivors::Nothing), image);
-        assert!(log.get("another", "call").unwrap().is_some(), "answer {number}");
+        assert!(log.docs().get("another", "call").unwrap().is_some(), "answer {number}");
     }
 }
 
@@ -105,7 +105,7 @@ fn an_archiving_that_was_broken_off_goes_on_when_it_is_repeated() {
     for number in 0..40 {
         events.append(&key, &[json!("x".repeat(number))]).unwrap();
     }
-    let count = |log: &RunLog| log.list("\0session-log/7/default/1", "", None, 999).unwrap();
+    let count = |log: &RunLog| log.docs().list("\0session-log/7/default/1", "", None, 999).unwrap();
     let before = count(&log).documents.len();
     // The head is written, and then the disk is full.
     disk.fill_from(disk.op_count() + 3);

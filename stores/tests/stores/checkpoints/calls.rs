@@ -71,7 +71,7 @@ fn each_call_of_a_session_log_does_what_its_blocking_twin_does() {
     });
 }
 
-/// Held by a test, it holds up whoever writes or reads a [`Gated`].
+/// While a test holds it, callers that write or read a [`Gated`] wait.
 static GATE: Mutex<()> = Mutex::new(());
 
 /// A state that waits until a test lets it go, or panics when it is read if it is negative.

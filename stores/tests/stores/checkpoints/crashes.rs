@@ -210,7 +210,7 @@ fn a_power_cut_or_a_kill_at_any_operation_leaves_whole_appends_of_a_session() {
         let fits = possible
             .iter()
             .any(|(_, last, archived)| ordinals.iter().copied().eq(archived + 1..=*last));
-        assert!(fits, "{context}: {ordinals:?} is none of {possible:?}");
+        assert!(fits, "{context}: {ordinals:?} is not one of {possible:?}");
         let last = session.append(&key("t"), &[]).unwrap();
         assert_eq!(session.append(&key("t"), &[last + 1]).unwrap(), last + 1, "{context}");
         assert_eq!(session.load_since(&key("t"), last).unwrap(), [last + 1], "{context}");

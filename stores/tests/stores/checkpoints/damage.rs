@@ -30,10 +30,10 @@ fn defect(error: &CheckpointError) -> Option<Defect> {
 }
 
 fn replace(log: &RunLog, namespace: &str, at: &str, from: &str, to: &str) {
-    let document = log.get(namespace, at).unwrap().unwrap();
+    let document = log.docs().get(namespace, at).unwrap().unwrap();
     let text = String::from_utf8(document.payload().to_vec()).unwrap();
     assert!(text.contains(from), "{text}");
-    log.put(namespace, at, &NewRecord::new(text.replacen(from, to, 1).as_bytes())).unwrap();
+    log.docs().put(namespace, at, &NewRecord::new(text.replacen(from, to, 1).as_bytes())).unwrap();
 }
 
 #[test]
@@ -50,7 +50,9 @@ fn a_newer_schema_is_refused_wherever_it_is_and_stays_readable() {
         };
         assert!(error.to_string().contains("schema version 2"), "{error}");
         assert!(store.put(&checkpoint(&key("t"), 2)).is_err(), "nothing is written over it");
-        assert!(log.get(namespace, at).unwrap().unwrap().payload().starts_with(b"{\"schema"));
+        assert!(
+            log.docs().get(namespace, at).unwrap().unwrap().payload().starts_with(b"{\"schema")
+        );
         for broken in ["\"schema_version\":0", "\"version\":1"] {
             let (log, store) = two();
             replace(&log, namespace, at, "\"schema_version\":1", broken);
@@ -73,7 +75,7 @@ fn missing_documents_are_told_by_their_place() {
     let (whole, _) = two();
     for at in documents(&whole, DOCUMENTS).into_keys() {
         let (log, store) = two();
-        assert!(log.delete(DOCUMENTS, &at).unwrap());
+        assert!(log.docs().delete(DOCUMENTS, &at).unwrap());
         let (latest, by_id) = (store.get_latest(&key("t")), store.get_by_id(&key("t"), &id(2)));
         if at.starts_with("i/") {
             assert!(latest.unwrap().is_some());
@@ -100,13 +102,13 @@ fn foreign_documents_are_never_taken_for_ours() {
     let (log, store) = two();
     store.put(&checkpoint(&key("u"), 7)).unwrap();
     // The head of another thread, and a checkpoint of another place.
-    let head = log.get(HEADS, "u").unwrap().unwrap();
-    log.put(HEADS, "t", &NewRecord::json(head.payload())).unwrap();
+    let head = log.docs().get(HEADS, "u").unwrap().unwrap();
+    log.docs().put(HEADS, "t", &NewRecord::json(head.payload())).unwrap();
     let error = store.get_latest(&key("t")).unwrap_err();
     assert_eq!(defect(&error), Some(Defect::Foreign), "{error}");
     let (log, store) = two();
-    let one = log.get(DOCUMENTS, &format!("i/{}", id(1))).unwrap().unwrap();
-    log.put(DOCUMENTS, &format!("i/{}", id(2)), &NewRecord::json(one.payload())).unwrap();
+    let one = log.docs().get(DOCUMENTS, &format!("i/{}", id(1))).unwrap().unwrap();
+    log.docs().put(DOCUMENTS, &format!("i/{}", id(2)), &NewRecord::json(one.payload())).unwrap();
     let error = store.get_by_id(&key("t"), &id(2)).unwrap_err();
     assert_eq!(defect(&error), Some(Defect::Foreign), "{error}");
 }
@@ -120,7 +122,7 @@ fn parts_with_other_bytes_are_told() {
         let mut other = bytes.clone();
         other[5] ^= 1;
         for other in [&other[..], &bytes[1..], b""] {
-            log.put(DOCUMENTS, at, &NewRecord::new(other)).unwrap();
+            log.docs().put(DOCUMENTS, at, &NewRecord::new(other)).unwrap();
             let error = store.get_latest(&key("t")).unwrap_err();
             let told = matches!(error, CheckpointError::Damaged { .. });
             assert!(told, "{at} of {} bytes: {error}", bytes.len());
@@ -166,7 +168,7 @@ fn no_bytes_in_any_document_make_a_call_panic() {
     for (namespace, at) in places {
         for case in 0..12 {
             let (log, store) = two();
-            let mut bytes = log.get(namespace, &at).unwrap().unwrap().payload().to_vec();
+            let mut bytes = log.docs().get(namespace, &at).unwrap().unwrap().payload().to_vec();
             match case {
                 0 => bytes.clear(),
                 1 => bytes = b"null".to_vec(),
@@ -179,7 +181,7 @@ fn no_bytes_in_any_document_make_a_call_panic() {
                     }
                 }
             }
-            log.put(namespace, &at, &NewRecord::new(&bytes)).unwrap();
+            log.docs().put(namespace, &at, &NewRecord::new(&bytes)).unwrap();
             // Whatever they answer.
             let _ = store.get_latest(&key("t"));
             let _ = store.get_by_id(&key("t"), &id(2));
@@ -199,7 +201,7 @@ fn no_bytes_in_any_document_make_a_call_panic() {
 fn nodes_that_lead_to_themselves_come_to_an_end() {
     let (log, store) = two();
     let at = "c/fffffffffffffffd";
-    let document = log.get(DOCUMENTS, at).unwrap().unwrap();
+    let document = log.docs().get(DOCUMENTS, at).unwrap().unwrap();
     let line: Value =
         serde_json::from_slice(document.payload().split(|byte| *byte == b'\n').next().unwrap())
             .unwrap();
@@ -207,7 +209,7 @@ fn nodes_that_lead_to_themselves_come_to_an_end() {
     let name = line["state"]["parts"][0].as_str().unwrap().to_owned();
     let number = u64::from_str_radix(&name, 16).unwrap();
     let node: Vec<u8> = [number; 100].iter().flat_map(|number| number.to_be_bytes()).collect();
-    log.put(DOCUMENTS, &format!("p/{name}"), &NewRecord::new(&node)).unwrap();
+    log.docs().put(DOCUMENTS, &format!("p/{name}"), &NewRecord::new(&node)).unwrap();
     replace(&log, DOCUMENTS, at, "\"depth\":1", "\"depth\":12");
     assert!(defect(&store.get_latest(&key("t")).unwrap_err()).is_some());
     let _ = store.prune(&key("t"), Some(1), None);

@@ -153,16 +153,16 @@ fn events_that_cannot_be_read_are_told_and_stay_readable() {
     };
     assert_eq!(*line, 3);
     assert!(!error.to_string().contains("two"), "{error}");
-    let bytes = log.get(namespace, at).unwrap().unwrap();
+    let bytes = log.docs().get(namespace, at).unwrap().unwrap();
     assert!(bytes.payload().ends_with(b"\n1\n\"two\""));
-    log.delete(namespace, at).unwrap();
+    log.docs().delete(namespace, at).unwrap();
     let missing = numbers.load_since(&key, 0).unwrap_err();
     assert!(matches!(missing, CheckpointError::Damaged { .. }), "{missing}");
 }
 
 /// How many documents hold the events of the first thread.
 fn stored(log: &RunLog) -> usize {
-    log.list("\0session-log/7/default/1", "", None, usize::MAX).unwrap().documents.len()
+    log.docs().list("\0session-log/7/default/1", "", None, usize::MAX).unwrap().documents.len()
 }
 
 #[test]
@@ -206,8 +206,8 @@ fn large_events_and_such_that_cannot_be_read_are_left_as_they_are() {
     assert_eq!(stored(&log), 70);
     session.append(&key, &events(71..=71)).unwrap();
     let namespace = "\0session-log/7/default/1";
-    let damaged = log.list(namespace, "", None, usize::MAX).unwrap().documents.remove(70);
-    log.put(namespace, &damaged.key, &NewRecord::json(b"{}")).unwrap();
+    let damaged = log.docs().list(namespace, "", None, usize::MAX).unwrap().documents.remove(70);
+    log.docs().put(namespace, &damaged.key, &NewRecord::json(b"{}")).unwrap();
     for number in 72..=140 {
         assert_eq!(session.append(&key, &events(number..=number)).unwrap(), number);
     }

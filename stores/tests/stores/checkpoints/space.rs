@@ -6,7 +6,13 @@ use super::*;
 
 /// The bytes of all documents in a namespace.
 fn bytes_of(log: &RunLog, namespace: &str) -> u64 {
-    log.list(namespace, "", None, usize::MAX).unwrap().documents.iter().map(|one| one.bytes).sum()
+    log.docs()
+        .list(namespace, "", None, usize::MAX)
+        .unwrap()
+        .documents
+        .iter()
+        .map(|one| one.bytes)
+        .sum()
 }
 
 /// What the thread with number 1 has.
@@ -14,7 +20,7 @@ fn thread_bytes(log: &RunLog) -> u64 {
     bytes_of(log, "\0checkpoints/7/default/1")
 }
 
-/// Words of which nobody knows the next.
+/// Random words, so that no word predicts the next.
 fn words(random: &mut SplitMix64, len: usize) -> String {
     let mut text = String::new();
     while text.len() < len {
@@ -136,7 +142,7 @@ fn parts_with_the_same_name_are_told_apart_by_their_bytes() {
     // In another store, other bytes have that name already.
     let log = in_memory();
     let store = Store::new(&log);
-    log.put(namespace, &names[0], &runlog::NewRecord::new(b"other bytes")).unwrap();
+    log.docs().put(namespace, &names[0], &runlog::NewRecord::new(b"other bytes")).unwrap();
     for _ in 0..2 {
         store.put(&put).unwrap();
         assert!(store.get_latest(&key("t")).unwrap().as_ref() == Some(&put));

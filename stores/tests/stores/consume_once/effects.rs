@@ -98,7 +98,7 @@ fn a_result_takes_the_space_that_it_has() {
     let claim = begin(&log, "a", "one");
     let result = vec![0xff; 19 << 20];
     EffectLedger::new(&log).complete(&claim, &result).unwrap();
-    let stored = log.get("\0effects/default", "a").unwrap().unwrap().payload().len();
+    let stored = log.docs().get("\0effects/default", "a").unwrap().unwrap().payload().len();
     assert!(stored < result.len() + 100, "{stored}");
 }
 

@@ -1,5 +1,5 @@
 //! 64 threads that consume the same id: one of them does, whatever becomes of the disk meanwhile,
-//! and whoever is told who it was is never told anything else.
+//! and every call that returns the winner returns the same one.
 
 use std::io::ErrorKind;
 use std::sync::Barrier;
@@ -19,9 +19,9 @@ const ROUNDS: usize = 8;
 enum Told {
     /// It is the one.
     Won,
-    /// Somebody else is.
+    /// Another caller is the winner.
     Lost(Consumption),
-    /// The store failed, so that nobody knows.
+    /// The store failed, so the result is unknown.
     Nothing,
 }
 
@@ -63,8 +63,8 @@ fn name(turn: &str, thread: usize) -> String {
     format!("{turn} {thread}")
 }
 
-/// Who consumed the id as those say that were told by then; nobody if none of them knows. They
-/// must agree, also on when it was.
+/// The caller that consumed the id, by the answers so far; `None` if no answer names one. They must
+/// agree, also on when it was.
 fn agreed(answers: &Answers, turn: &str, by_then: usize) -> (Option<String>, Option<Consumption>) {
     let (mut who, mut consumption) = (None, None);
     let told = answers.iter().enumerate().filter(|(_, (_, at))| *at <= by_then);
@@ -191,9 +191,9 @@ fn who_is_told_of_somebody_who_is_not_done_yet_is_told_what_survives() {
         let storage = Arc::new(disk.clone());
         let log = options().sync_interval(None).create_storage(storage).unwrap();
         // As a call leaves it that waits for its sync.
-        log.put("\0consumed/default", "a", &NewRecord::json(b"{\"by\":\"first\"}")).unwrap();
+        log.docs().put("\0consumed/default", "a", &NewRecord::json(b"{\"by\":\"first\"}")).unwrap();
         let begun = NewRecord::json(b"{\"state\":\"begun\",\"by\":\"first\"}");
-        log.put("\0effects/default", "a", &begun).unwrap();
+        log.docs().put("\0effects/default", "a", &begun).unwrap();
         assert!(look(&log), "look {number}");
         let image = disk.crash(Survivors::Nothing, 0);
         let (_, log) = open_after(Crash::PowerCut(Survivors::Nothing), image);

@@ -282,7 +282,8 @@ impl Subject for Once {
             if let Some(found) = ids.consumption(&id.to_string())? {
                 model.consumed.insert(id, found.by.parse()?);
             }
-            let document = stores.log.get(&format!("\0effects/actor {actor}"), &id.to_string())?;
+            let document =
+                stores.log.docs().get(&format!("\0effects/actor {actor}"), &id.to_string())?;
             let state = match document {
                 None => None,
                 Some(_) if ledger.failure(&id.to_string())?.is_some() => {

@@ -1,7 +1,7 @@
 //! Calls as futures: polling never waits, dropping leaves all or nothing, and no call is forgotten.
 //!
-//! A checkpoint of these tests holds up whoever reads it until the test lets it go, which is how
-//! the thread of a store is kept busy for as long as a test wants.
+//! A checkpoint of these tests blocks its readers until the test releases it, which is how the
+//! thread of a store is kept busy for as long as a test wants.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ static GATES: Mutex<Vec<Arc<Gate>>> = Mutex::new(Vec::new());
 
 #[derive(Default)]
 struct Gate {
-    /// Whether somebody waits at it, and whether it is open.
+    /// Whether a caller waits at it, and whether it is open.
     state: Mutex<(bool, bool)>,
     changed: Condvar,
 }
@@ -43,7 +43,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Returns once somebody waits at it.
+    /// Returns once a caller waits at it.
     fn reached(&self) {
         let state = self.state.lock().unwrap();
         let _reached = self.changed.wait_while(state, |(reached, _)| !*reached).unwrap();

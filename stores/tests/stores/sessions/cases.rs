@@ -288,13 +288,13 @@ fn all_is_beside_runs_and_documents_of_the_same_file() {
     let log = in_memory();
     let store = ChatStore::new(&log);
     let run = log.start_run("agent", "s", ()).unwrap();
-    log.put("sessions", "s", &NewRecord::new(b"document")).unwrap();
+    log.docs().put("sessions", "s", &NewRecord::new(b"document")).unwrap();
     block_on(save_all(&store, "s"));
     let _ = run.append(b"record").unwrap();
     block_on(store.delete("s")).unwrap();
     assert_eq!(log.trace("s").unwrap().count(), 1);
-    assert_eq!(log.get("sessions", "s").unwrap().unwrap().payload(), b"document");
-    assert_eq!(log.all_runs(None, 10).unwrap().runs.len(), 1);
+    assert_eq!(log.docs().get("sessions", "s").unwrap().unwrap().payload(), b"document");
+    assert_eq!(log.list_runs(&runlog::RunQuery::new().limit(10)).unwrap().runs.len(), 1);
 }
 
 /// A store that keeps sessions only.

@@ -17,7 +17,7 @@ const NANOS: i64 = 60_000_000_000;
 /// A store with a clock of the test's, new, reopened or killed before each look.
 fn in_each_life(test: impl Fn(&dyn Fn() -> ChatStore, &SimClock)) {
     let clock = SimClock::new(Timestamp(1_700_000_000 * 1_000_000_000));
-    let environment = Environment { clock: Arc::new(clock.clone()), ..Environment::system() };
+    let environment = Environment::system().clock(Arc::new(clock.clone()));
     support::in_each_life_of(&options().environment(environment), |log| {
         assert_eq!(log().now().0, clock_now(&clock));
         test(&|| ChatStore::new(&log()), &clock);
@@ -77,7 +77,7 @@ fn only_the_holder_of_a_lease_writes_its_session() {
         let other = block_on(store().through(&lease).delete("t")).unwrap_err();
         assert!(matches!(other, SessionError::OtherSession { .. }), "{other}");
         assert_eq!(block_on(store().load("t")).unwrap(), Some(chat("t", &["another"])));
-        // Nobody took it: time alone ends nothing, and a clock that jumps back neither.
+        // No caller took it: neither time nor a clock that jumps back ends it.
         clock.advance(5 * NANOS);
         block_on(store().through(&lease).save(&chat("s", &["late"]))).unwrap();
         clock.advance(-50 * NANOS);
@@ -174,7 +174,7 @@ fn a_lease_that_is_renewed_stays_the_same_and_lasts_longer() {
         assert!(acquire(&store(), "s", "b").is_err());
         block_on(store().through(&lease).save(&chat("s", &["a"]))).unwrap();
         block_on(store().through(&longer).save(&chat("s", &["b"]))).unwrap();
-        // Late, but nobody came.
+        // Late, but no other caller came.
         clock.advance(10 * NANOS);
         let longer = block_on(store().renew_writer_lease(&longer, Duration::MAX)).unwrap();
         assert_eq!((longer.epoch, longer.until), (lease.epoch, Timestamp(i64::MAX)));
@@ -188,7 +188,7 @@ fn a_lease_that_is_renewed_stays_the_same_and_lasts_longer() {
 fn a_write_with_a_lease_looks_at_the_lease_and_leaves_it_as_it_is() {
     let log = in_memory();
     let store = ChatStore::new(&log);
-    let version = || log.get("\0sessions/default/lease", "s").unwrap().unwrap().version();
+    let version = || log.docs().get("\0sessions/default/lease", "s").unwrap().unwrap().version();
     let lease = acquire(&store, "s", "a").unwrap();
     let granted = version();
     assert_eq!(lease.epoch, granted.0);
@@ -197,7 +197,7 @@ fn a_write_with_a_lease_looks_at_the_lease_and_leaves_it_as_it_is() {
         block_on(own.save_snapshot(&marked("s", &turn.to_string()))).unwrap();
         block_on(own.save_loop_checkpoint("run", &json!(turn))).unwrap();
         block_on(own.delete_loop_checkpoint("run")).unwrap();
-        assert_eq!(version(), granted, "nobody wrote it again");
+        assert_eq!(version(), granted, "it was not written again");
     }
     let other = acquire(&store, "s", "a").unwrap();
     assert!(other.epoch > lease.epoch);
@@ -245,8 +245,8 @@ fn of_8_threads_that_take_turns_each_has_the_lease_alone() {
     });
     let lines = block_on(shared.load("s")).unwrap().unwrap().messages;
     assert_eq!(lines.len(), 40, "no line was lost");
-    assert!(log.get("\0sessions/default/lease", "s").unwrap().is_none());
-    let head = log.get("\0sessions/default/head", "s").unwrap().unwrap();
+    assert!(log.docs().get("\0sessions/default/lease", "s").unwrap().is_none());
+    let head = log.docs().get("\0sessions/default/head", "s").unwrap().unwrap();
     assert!(head.version() > Version(0));
 }
 
@@ -277,19 +277,19 @@ fn what_a_refusal_rests_on_survives_a_power_cut() {
         assert!(block_on(store.release_writer_lease(&old)).unwrap());
         acquire(&store, "s", "second").unwrap();
         // As another call leaves it that waits for its sync.
-        log.put("another", "call", &NewRecord::new(b"waits")).unwrap();
+        log.docs().put("another", "call", &NewRecord::new(b"waits")).unwrap();
         ask(&store, &old);
         let image = disk.crash(runlog_sim::Survivors::Nothing, 0);
         let crash = support::Crash::PowerCut(runlog_sim::Survivors::Nothing);
         let (_, log) = support::open_after(crash, image);
-        assert!(log.get("another", "call").unwrap().is_some(), "answer {number}");
+        assert!(log.docs().get("another", "call").unwrap().is_some(), "answer {number}");
     }
 }
 
 #[test]
 fn the_loop_checkpoint_of_a_leased_session_is_written_through_its_lease_only() {
     let clock = SimClock::new(Timestamp(1_700_000_000 * 1_000_000_000));
-    let environment = Environment { clock: Arc::new(clock.clone()), ..Environment::system() };
+    let environment = Environment::system().clock(Arc::new(clock.clone()));
     let storage = Arc::new(runlog::storage::MemoryStorage::new());
     let log = options().environment(environment).create_storage(storage).unwrap();
     let store: EngineSessionStore = EngineSessionStore::new(&log);
@@ -338,6 +338,6 @@ fn a_session_takes_the_lease_with_it_through_which_it_is_deleted() {
             store.delete(&id).await.unwrap();
         }
     });
-    let left = log.list("\0sessions/default/lease", "", None, 9).unwrap();
+    let left = log.docs().list("\0sessions/default/lease", "", None, 9).unwrap();
     assert!(left.documents.is_empty(), "{left:?}");
 }

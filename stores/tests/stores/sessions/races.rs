@@ -1,4 +1,4 @@
-//! Calls that meet: a look in the midst of which somebody writes, saves at the same time, and calls
+//! Concurrent calls: a load during which another caller writes, saves at the same time, and calls
 //! that are dropped half-way, each also with a crash in the midst of it.
 
 use std::collections::BTreeSet;
@@ -119,7 +119,7 @@ impl Storage for Haunted {
     }
 }
 
-/// Who saved the session as it is found; nobody if there is none.
+/// The caller that saved the session; `None` if there is no session.
 fn found(store: &ChatStore) -> Option<String> {
     block_on(store.load_snapshot("s")).unwrap().map(|loaded| mark_of(&loaded.snapshot))
 }
@@ -224,7 +224,7 @@ fn of_calls_that_are_dropped_at_random_a_crash_at_any_operation_leaves_all_or_no
         let left = found(&ChatStore::new(log));
         let possible = &states[past..states.len().min(past + 2)];
         let fits = possible.iter().any(|(_, state)| *state == left);
-        assert!(fits, "{context}: {left:?} is none of {possible:?}");
+        assert!(fits, "{context}: {left:?} is not one of {possible:?}");
     });
 }
 
@@ -320,7 +320,7 @@ fn a_lease_that_is_taken_between_the_look_at_it_and_the_write_keeps_each_write_o
     ];
     for (write, has_lease) in writes.iter().flat_map(|write| [(write, true), (write, false)]) {
         let clock = Arc::new(Interrupted { now: AtomicI64::new(1), next: Mutex::default() });
-        let environment = Environment { clock: clock.clone(), ..Environment::system() };
+        let environment = Environment::system().clock(clock.clone());
         let memory = Arc::new(MemoryStorage::new());
         let log = options().environment(environment).create_storage(memory).unwrap();
         let (store, other) = (EngineSessionStore::new(&log), EngineSessionStore::new(&log));

@@ -82,7 +82,7 @@ fn a_digest_tells_whether_anything_was_written_in_between() {
         assert_eq!(mark_of(&block_on(store().load_snapshot("s")).unwrap().unwrap().snapshot), "a");
         block_on(store().save(&chat("another", &[]))).unwrap();
         block_on(store().save_loop_checkpoint("s", &json!(1))).unwrap();
-        assert!(swap("c", Some(&now)), "nobody wrote this session");
+        assert!(swap("c", Some(&now)), "no caller wrote this session");
         let now = digest();
         block_on(store().delete("s")).unwrap();
         assert!(!swap("never", Some(&now)));
@@ -132,7 +132,7 @@ fn of_concurrent_saves_the_last_wins_whole_and_nobody_ever_sees_a_mixture() {
     });
     let last = block_on(reader.load_snapshot("s")).unwrap().unwrap();
     let mark = mark_of(&last.snapshot);
-    assert!(mark.ends_with(".24"), "{mark}: the last write of somebody");
+    assert!(mark.ends_with(".24"), "{mark}: the last write of a caller");
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn what_does_not_parse_is_told_with_session_and_part_and_stays_readable_raw() {
         block_on(async {
             store.save(&chat("other", &["fine"])).await.unwrap();
             store.save(&chat("s", &["fine"])).await.unwrap();
-            log.put("\0sessions/default/session", "s", &NewRecord::new(bytes)).unwrap();
+            log.docs().put("\0sessions/default/session", "s", &NewRecord::new(bytes)).unwrap();
             for error in
                 [store.load("s").await.unwrap_err(), store.load_snapshot("s").await.unwrap_err()]
             {
@@ -52,7 +52,7 @@ fn a_part_that_does_not_parse_spoils_no_other() {
         store.save_artifacts("s", &json!({ "a": 1 })).await.unwrap();
         for part in ["trace_events", "loop_checkpoint"] {
             let namespace = format!("\0sessions/default/{part}");
-            log.put(&namespace, "s", &NewRecord::new(b"[1,{}")).unwrap();
+            log.docs().put(&namespace, "s", &NewRecord::new(b"[1,{}")).unwrap();
         }
         let error = store.load_trace_events("s").await.unwrap_err();
         assert!(matches!(error, SessionError::Unreadable { part: Part::TraceEvents, .. }));
@@ -73,7 +73,7 @@ fn a_part_that_does_not_parse_spoils_no_other() {
 fn a_lease_that_cannot_be_read_keeps_everybody_out_and_says_so() {
     let log = in_memory();
     let store = ChatStore::new(&log);
-    log.put("\0sessions/default/lease", "s", &NewRecord::new(b"{")).unwrap();
+    log.docs().put("\0sessions/default/lease", "s", &NewRecord::new(b"{")).unwrap();
     block_on(async {
         let error = store.save(&chat("s", &[])).await.unwrap_err();
         assert!(matches!(error, SessionError::Store(Error::Json { .. })), "{error:?}");

@@ -1,4 +1,4 @@
-//! Watching commits: each change once and in order, from the moment on that somebody asks.
+//! Watching commits: each change once and in order, from the moment on at which a caller asks.
 
 use std::time::Duration;
 

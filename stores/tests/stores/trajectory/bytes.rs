@@ -171,7 +171,7 @@ fn what_is_not_one_json_object_is_refused_and_nothing_is_stored() {
     }
     let error = store.log.record_bytes(br#"{"seq":"secret" oops}"#).unwrap_err();
     assert!(!error.to_string().contains("secret"), "payloads do not belong into errors");
-    assert_eq!(store.store.all_runs(None, 10).unwrap().runs, []);
+    assert_eq!(store.store.list_runs(&runlog::RunQuery::new().limit(10)).unwrap().runs, []);
 }
 
 #[test]

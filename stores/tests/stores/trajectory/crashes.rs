@@ -42,7 +42,7 @@ fn everything(log: &TrajectoryLog) -> Vec<String> {
         all.push(format!("{run} has {:?}", names(&children.runs)));
         all.push(format!("{run} is of {:?}", log.parent(run).unwrap().map(|parent| parent.run)));
         let started = log.store().metadata((AGENT, run)).unwrap();
-        let started = started.map(|(_, identity)| String::from_utf8(identity).unwrap());
+        let started = started.map(|said| String::from_utf8(said.into_payload()).unwrap());
         all.push(format!("{run} is {}, started as {started:?}", status(log, run)));
     }
     // A call without a run cannot be known for a repetition, so how often it is there may differ.
@@ -227,7 +227,7 @@ fn an_end_that_was_recorded_and_not_made_is_settled() {
     assert_eq!(store.log.settle_ends().unwrap(), ["run"]);
     assert_eq!(store.log.settle_ends().unwrap(), [""; 0]);
     let adopted = store.store.adopt_orphans().unwrap().runs;
-    assert!(adopted.iter().all(|(_, run)| *run == "mother"), "nobody recorded that one");
+    assert!(adopted.iter().all(|(_, run)| *run == "mother"), "no record names that one");
     store.always(|log| {
         assert_eq!(typed(log, "run"), records);
         assert_eq!(status(log, "run"), RunStatus::Completed);

@@ -92,7 +92,7 @@ fn a_parent_that_was_never_recorded_is_known_by_its_children() {
         assert_eq!(children(log, "mother"), ["a", "b"]);
         assert_eq!(whole(log, "mother").len(), 0);
         let found = log.parent("a").unwrap().unwrap();
-        assert!(!found.summary.unwrap().started, "nobody started it");
+        assert!(!found.summary.unwrap().started, "no call started it");
         assert!(is_run_not_found(log.children("nobody")));
         assert!(is_run_not_found(log.parent("nobody")));
     });
@@ -175,7 +175,7 @@ fn a_policy_takes_parents_and_children_like_any_other_runs() {
     }
     store.store.gc(&Retention::new().keep_newest(4)).unwrap();
     store.always(|log| {
-        let left = log.store().all_runs(None, 100).unwrap().runs;
+        let left = log.store().list_runs(&runlog::RunQuery::new().limit(100)).unwrap().runs;
         assert_eq!(left.len(), 4, "links hold nothing up, and leave nothing behind");
         for number in [4, 5] {
             let (mother, child) = (format!("mother-{number}"), format!("child-{number}"));
@@ -301,7 +301,7 @@ fn ids_that_cannot_be_kept_are_refused_before_anything_is_stored() {
             assert!(matches!(error, Error::InvalidId { .. }), "{error:?}");
         }
     }
-    assert_eq!(store.store.all_runs(None, 10).unwrap().runs, []);
+    assert_eq!(store.store.list_runs(&runlog::RunQuery::new().limit(10)).unwrap().runs, []);
     assert!(TrajectoryLog::new(&store.store, "").is_err());
     assert!(TrajectoryLog::new(&store.store, "\0mine").is_err());
 }

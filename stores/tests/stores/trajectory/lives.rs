@@ -26,9 +26,9 @@ fn the_first_record_starts_a_run_and_the_last_one_ends_it() {
         let nanos = |milliseconds: u64| Timestamp(milliseconds as i64 * 1_000_000);
         assert_eq!(summary.started_at, nanos(NOON));
         assert_eq!(summary.ended_at, Some(nanos(NOON + 4)));
-        let (content, metadata) = log.store().metadata("run").unwrap().unwrap();
-        assert_eq!(content, ContentType::JSON);
-        assert_eq!(from_slice::<RunIdentity>(&metadata).unwrap(), identity);
+        let metadata = log.store().metadata("run").unwrap().unwrap();
+        assert_eq!(metadata.content_type(), ContentType::JSON);
+        assert_eq!(from_slice::<RunIdentity>(metadata.payload()).unwrap(), identity);
         assert_eq!(log.store().outcome("run").unwrap().unwrap().payload(), b"ended");
         assert_eq!(log.store().agent_of("run").unwrap(), AGENT);
     });
@@ -247,7 +247,7 @@ fn records_before_any_identity_are_kept_with_their_agent() {
         let [Item::Record(record)] = &found[..] else { panic!("{found:?}") };
         assert_eq!(record.read().unwrap(), without(0));
     });
-    // Also after somebody ended what nobody ends.
+    // Also after a caller ended the run that has no end of its own.
     store.store.adopt_orphans().unwrap();
     store.log.record(&without(1)).unwrap();
     store.always(|log| assert_eq!(log.unattributed().unwrap().count(), 2));

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
-use runlog::{ContentType, Outcome, Timestamp};
+use runlog::{ContentType, RunStatus, Timestamp};
 use runlog_stores::json_lines::UNTERMINATED;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::time;
+use super::PART;
+use super::envelope::ENVELOPE;
 
 /// The kind of a line that is not exactly one JSON value.
 pub(crate) const RAW: &str = "raw";
@@ -23,17 +24,14 @@ pub(crate) struct Line {
     pub(crate) kind: Option<String>,
     /// The time that the line gives itself.
     pub(crate) at: Option<Timestamp>,
-    /// The boundary of a run, in the files of the CAR daemon.
-    pub(crate) boundary: Option<Boundary>,
+    /// How the run ended, where the line says that it did.
+    pub(crate) end: Option<End>,
     /// Why it is kept as a raw record.
     pub(crate) damage: Option<LineDamage>,
-}
-
-/// A line that starts or ends a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Boundary {
-    Started,
-    Ended(End),
+    /// It is of a file of text.
+    is_plain: bool,
+    /// It is of a file of text, and UTF-8.
+    is_text: bool,
 }
 
 /// How a run says that it ended.
@@ -46,12 +44,12 @@ pub(crate) enum End {
 }
 
 impl End {
-    pub(crate) fn outcome(self) -> Outcome {
+    pub(crate) fn status(self) -> RunStatus {
         match self {
-            Self::Completed => Outcome::completed(),
-            Self::Failed => Outcome::failed(),
-            Self::Cancelled => Outcome::cancelled(),
-            Self::Interrupted => Outcome::interrupted(),
+            Self::Completed => RunStatus::Completed,
+            Self::Failed => RunStatus::Failed,
+            Self::Cancelled => RunStatus::Cancelled,
+            Self::Interrupted => RunStatus::Interrupted,
         }
     }
 }
@@ -100,14 +98,28 @@ impl Line {
         }
     }
 
+    /// A line of a file of text: nothing is expected of it.
+    pub(crate) fn text(bytes: &[u8]) -> Self {
+        Self { is_text: std::str::from_utf8(bytes).is_ok(), is_plain: true, ..Self::default() }
+    }
+
     fn damaged(damage: LineDamage) -> Self {
         Self { damage: Some(damage), ..Self::default() }
     }
 
     /// The content type that the line is stored with.
     pub(crate) fn content_type(&self) -> ContentType {
-        if self.damage.is_some() { ContentType::BYTES } else { ContentType::JSON_LINE }
+        match (self.damage, self.is_plain) {
+            (None, false) => ContentType::JSON_LINE,
+            (None, true) if self.is_text => ContentType::TEXT,
+            _ => ContentType::BYTES,
+        }
     }
+}
+
+/// Whether the bytes are exactly one JSON value.
+pub(crate) fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(bytes).is_ok() && std::str::from_utf8(bytes).is_ok()
 }
 
 /// Why the text is not exactly one JSON value, if it is not.
@@ -144,22 +156,53 @@ struct Object<'a> {
     #[serde(borrow)]
     ended_at: Option<&'a RawValue>,
     #[serde(borrow)]
+    recorded_at: Option<&'a RawValue>,
+    #[serde(borrow, rename = "startTime")]
+    start_time: Option<&'a RawValue>,
+    #[serde(borrow)]
     termination: Option<&'a RawValue>,
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+    #[serde(borrow)]
+    is_error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    session_id: Option<&'a RawValue>,
+}
+
+/// What the items in the envelopes of Codex call themselves.
+#[derive(Deserialize)]
+struct Payload<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Option<&'a RawValue>,
 }
 
 impl Object<'_> {
     fn line(&self) -> Line {
-        let record = string(self.record);
-        let times = [self.timestamp, self.started_at, self.ended_at];
+        let (record, type_) = (string(self.record), string(self.type_));
+        let times =
+            [self.timestamp, self.started_at, self.ended_at, self.recorded_at, self.start_time];
+        let inner = self.payload.and_then(|payload| object::<Payload<'_>>(payload.get()));
+        let inner = inner.and_then(|payload| string(payload.type_));
+        let end = match (record.as_deref(), type_.as_deref()) {
+            (Some("ended"), _) => Some(end(self.termination)),
+            (None, Some("result")) => self.result(),
+            _ => None,
+        };
         Line {
-            at: times.into_iter().find_map(|time| time::parse(&string(time)?)),
-            boundary: match record.as_deref() {
-                Some("started") => Some(Boundary::Started),
-                Some("ended") => Some(Boundary::Ended(end(self.termination))),
-                _ => None,
-            },
-            kind: [record, string(self.type_)].into_iter().flatten().find_map(kind),
-            damage: None,
+            at: times.into_iter().find_map(|time| string(time)?.parse().ok()),
+            end,
+            kind: [record, inner, type_].into_iter().flatten().find_map(|word| kind(&word)),
+            ..Line::default()
+        }
+    }
+
+    /// How a run of `claude --output-format stream-json` ended, by its last line.
+    fn result(&self) -> Option<End> {
+        string(self.session_id)?;
+        match self.is_error?.get() {
+            "false" => Some(End::Completed),
+            "true" => Some(End::Failed),
+            _ => None,
         }
     }
 }
@@ -175,10 +218,10 @@ fn string(value: Option<&RawValue>) -> Option<Cow<'_, str>> {
 
 /// A word that can be the kind of a record: short, plain, and none of the kinds that this import
 /// gives a meaning of its own.
-fn kind(word: Cow<'_, str>) -> Option<String> {
+pub(crate) fn kind(word: &str) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte);
     let fits = (1..=MAX_KIND).contains(&word.len()) && word.bytes().all(is_plain);
-    (fits && word != RAW && word != UNTERMINATED).then(|| word.into_owned())
+    (fits && ![RAW, UNTERMINATED, PART, ENVELOPE].contains(&word)).then(|| word.to_owned())
 }
 
 #[derive(Deserialize)]
@@ -264,10 +307,10 @@ mod tests {
     }
 
     #[test]
-    fn boundaries_of_car_files_are_understood() {
-        let boundary = |line: &str| Line::new(line.as_bytes()).boundary;
-        assert_eq!(boundary(r#"{"record":"started","run_id":"r"}"#), Some(Boundary::Started));
-        assert_eq!(boundary(r#"{"record":"turn"}"#), None);
+    fn the_ends_of_car_files_are_understood() {
+        let end_of = |line: &str| Line::new(line.as_bytes()).end;
+        assert_eq!(end_of(r#"{"record":"started","run_id":"r"}"#), None);
+        assert_eq!(end_of(r#"{"record":"turn"}"#), None);
         for (termination, end) in [
             (r#"{"kind":"incomplete"}"#, End::Interrupted),
             (r#"{"kind":"outcome","status":"success","outcome":{}}"#, End::Completed),
@@ -277,7 +320,37 @@ mod tests {
             (r#"["incomplete","failure"]"#, End::Completed),
         ] {
             let line = format!(r#"{{"record":"ended","termination":{termination}}}"#);
-            assert_eq!(boundary(&line), Some(Boundary::Ended(end)), "{line}");
+            assert_eq!(end_of(&line), Some(end), "{line}");
         }
+    }
+
+    #[test]
+    fn the_last_line_of_a_stream_of_claude_says_how_it_ended() {
+        let end_of = |line: &str| Line::new(line.as_bytes()).end;
+        let result = |error: &str| {
+            format!(
+                r#"{{"type":"result","subtype":"success","is_error":{error},"session_id":"s"}}"#
+            )
+        };
+        assert_eq!(end_of(&result("false")), Some(End::Completed));
+        assert_eq!(end_of(&result("true")), Some(End::Failed));
+        assert_eq!(end_of(&result("1")), None);
+        assert_eq!(end_of(r#"{"type":"result","is_error":false}"#), None);
+    }
+
+    #[test]
+    fn an_envelope_is_of_the_kind_of_what_is_in_it() {
+        let kind_of = |line: &str| Line::new(line.as_bytes()).kind;
+        let call = r#"{"type":"response_item","payload":{"type":"function_call"}}"#;
+        assert_eq!(kind_of(call).as_deref(), Some("function_call"));
+        assert_eq!(kind_of(r#"{"type":"x","payload":["y"]}"#).as_deref(), Some("x"));
+        assert_eq!(kind_of(r#"{"type":"document"}"#), None);
+    }
+
+    #[test]
+    fn a_line_of_text_is_what_it_is() {
+        assert_eq!(Line::text(b"hello").content_type(), ContentType::TEXT);
+        assert_eq!(Line::text(b"\xff").content_type(), ContentType::BYTES);
+        assert_eq!(Line::text(b"{\"type\":\"x\"}").kind, None);
     }
 }

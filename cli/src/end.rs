@@ -1,0 +1,50 @@
+//! `runlog end`: ends a run whose own program does not end it any more.
+
+use std::path::Path;
+
+use runlog::{Durability, Outcome, RunStatus};
+use serde::Serialize;
+
+use crate::args::{EndArgs, EndStatus};
+use crate::failure::{Exit, Failure};
+use crate::find;
+use crate::output::Output;
+use crate::store;
+
+/// What was done.
+#[derive(Serialize)]
+struct Row<'a> {
+    action: &'static str,
+    run: &'a str,
+    agent: &'a str,
+    status: RunStatus,
+}
+
+pub(crate) fn run(args: &EndArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let log = store::open_existing(path)?;
+    let summary = find::run_to_change(&log, &args.run)?;
+    let status = args.status.status();
+    let writer = log.writer(&summary)?;
+    let _ = writer.end(&Outcome::new(status).durability(Durability::Disk))?;
+    drop(writer);
+    log.close()?;
+    let (run, agent) = (summary.run.as_str(), summary.agent.as_str());
+    if out.is_json() {
+        out.object(&Row { action: "end", run, agent, status })?;
+    } else {
+        out.line(format!("run {run} of agent {agent} is {status} now"))?;
+    }
+    Ok(Exit::Fine)
+}
+
+impl EndStatus {
+    /// The status in the library.
+    pub(crate) fn status(self) -> RunStatus {
+        match self {
+            Self::Completed => RunStatus::Completed,
+            Self::Failed => RunStatus::Failed,
+            Self::Cancelled => RunStatus::Cancelled,
+            Self::Interrupted => RunStatus::Interrupted,
+        }
+    }
+}

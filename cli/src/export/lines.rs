@@ -1,0 +1,169 @@
+//! A run as lines, or as the file that it was imported from.
+
+use std::io::{self, Write};
+
+use memchr::memchr;
+use runlog::{Error, Reader, RecordView, RunRef, RunSummary};
+use sha2::{Digest as _, Sha256};
+
+use crate::formats::Layout;
+use crate::formats::envelope::{self, ENVELOPE};
+use crate::formats::origin::{Origin, digest_text};
+use crate::formats::whole::Whole;
+
+use super::otlp;
+use super::report::Why;
+
+/// What a run becomes.
+#[derive(Debug)]
+pub(crate) enum Form {
+    /// A line for each record: its payload, if that is one line of JSON, else its envelope.
+    Records,
+    /// The file that it was imported from, and behind the lines of one what was appended since.
+    Original(Box<Origin>),
+    /// A trace of OpenTelemetry, of a run that was imported or not.
+    Trace(Option<Box<Origin>>),
+}
+
+impl Form {
+    fn origin(&self) -> Option<&Origin> {
+        match self {
+            Self::Records | Self::Trace(_) => None,
+            Self::Original(origin) => Some(origin),
+        }
+    }
+
+    /// As the user knows it.
+    pub(crate) fn name(&self) -> String {
+        if matches!(self, Self::Trace(_)) {
+            return "otlp".to_owned();
+        }
+        let format = self.origin().and_then(|origin| origin.format);
+        format.map_or_else(|| "jsonl".to_owned(), |format| format.to_string())
+    }
+
+    /// Whether the payload of a record is written in an envelope.
+    fn is_enveloped(&self, record: &RecordView<'_>) -> bool {
+        let payload = record.payload();
+        match self.origin().map(|origin| origin.layout) {
+            None => !envelope::is_line(payload),
+            Some(Layout::Lines) => {
+                // No line of a file has a newline in it.
+                record.kind() == Some(ENVELOPE) || memchr(b'\n', payload).is_some()
+            }
+            Some(Layout::Document | Layout::Archive) => false,
+        }
+    }
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    /// Records that are damaged, and were left out.
+    pub(crate) damaged: u64,
+}
+
+/// Writes a run in its form.
+pub(crate) fn write(
+    log: &Reader,
+    run: &RunSummary,
+    form: &Form,
+    out: &mut impl Write,
+) -> Result<Written, Why> {
+    match form {
+        Form::Trace(origin) => otlp::write(log, run, origin.as_deref(), out),
+        Form::Records | Form::Original(_) => write_records(log, run, form, out),
+    }
+}
+
+/// Writes a run. The bytes are those of its file if this returns no error, but for records that are
+/// damaged.
+///
+/// Takes memory for the longest record only.
+fn write_records(
+    log: &Reader,
+    run: &RunSummary,
+    form: &Form,
+    out: &mut impl Write,
+) -> Result<Written, Why> {
+    let mut whole = Whole::new(form.origin());
+    let digest = form.origin().and_then(|origin| Some((origin.records?, origin.digest.as_ref()?)));
+    let mut out = Counted { out, bytes: 0, digest: digest.map(|_| Sha256::new()) };
+    let mut written = Written::default();
+    let mut found = None;
+    let mut trace = log.trace(RunRef::from(run))?;
+    loop {
+        if let (Some((records, _)), None) = (digest, &found)
+            && records == written.records
+        {
+            found = out.digest.take();
+        }
+        let record = match trace.next_view() {
+            None => break,
+            Some(Ok(record)) => record,
+            Some(Err(Error::Corrupt(_))) => {
+                written.damaged += 1;
+                continue;
+            }
+            Some(Err(error)) => return Err(error.into()),
+        };
+        let is_enveloped = form.is_enveloped(&record);
+        // Of lines that no file had, each has a newline.
+        let kind = form.origin().and_then(|_| record.kind());
+        whole.write(&mut out, kind, record.payload(), is_enveloped)?;
+        written.records += 1;
+    }
+    written.bytes = out.bytes;
+    if let Some(origin) = form.origin() {
+        check(origin, &written, found.map(|digest| digest.finalize().into()))?;
+    }
+    Ok(written)
+}
+
+/// Compares what was written with what is known of the file.
+fn check(origin: &Origin, written: &Written, found: Option<[u8; 32]>) -> Result<(), Why> {
+    let is_lines = origin.layout == Layout::Lines;
+    if written.damaged > 0 {
+        // Lines are of use without those that are lost. A document is not.
+        return if is_lines { Ok(()) } else { Err(Why::Damaged { records: written.damaged }) };
+    }
+    let (Some(records), Some(digest)) = (origin.records, &origin.digest) else {
+        return Ok(());
+    };
+    let Some(found) = found else {
+        return Err(Why::Unfinished { records, found: written.records });
+    };
+    if digest_text(&found) != *digest || (!is_lines && written.records > records) {
+        return Err(Why::Differs);
+    }
+    Ok(())
+}
+
+/// Counts what is written, and makes its digest.
+struct Counted<'w, W> {
+    out: &'w mut W,
+    bytes: u64,
+    digest: Option<Sha256>,
+}
+
+impl<W: Write> Write for Counted<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)?;
+        self.bytes += bytes.len() as u64;
+        if let Some(digest) = &mut self.digest {
+            digest.update(bytes);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,302 @@
+//! `runlog export`: runs become files again, or one stream.
+//!
+//! - [`tree`]: folders and files below the target, none of which is there half written.
+//! - [`lines`]: a run as lines, or as the file that it was imported from.
+//! - [`otlp`]: a run as a trace of OpenTelemetry.
+//! - [`report`]: what the user is told.
+//!
+//! The names of the files are made by [`crate::names`].
+
+mod lines;
+mod otlp;
+mod report;
+mod tree;
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use runlog::{Error, Reader, RunMetadata, RunQuery, RunRef, RunSummary, Timestamp};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::args::{RunArgs, Status, parse_time};
+use crate::failure::{Exit, Failure};
+use crate::find;
+use crate::formats::origin::Origin;
+use crate::message::complain;
+use crate::names::{names_of, stem};
+use crate::output::Output;
+use crate::store;
+
+use self::lines::{Form, Written};
+use self::report::{Reporter, Why};
+use self::tree::Tree;
+
+/// How many bytes are written at once.
+const BUFFER: usize = 256 << 10;
+
+/// The longest ending that a file keeps.
+const MAX_ENDING: usize = 24;
+
+/// The options of `export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// The folder to write the files into, or `-` for one stream of JSON Lines.
+    target: PathBuf,
+
+    /// The runs: their ids, or AGENT/RUN [default: all].
+    #[arg(value_name = "RUN")]
+    runs: Vec<String>,
+
+    /// What the files are [default: original, of a stream jsonl].
+    #[arg(long)]
+    format: Option<ExportFormat>,
+
+    /// Only the runs of this agent; with RUN, the agent of these runs.
+    #[arg(long)]
+    agent: Option<String>,
+
+    /// Only runs with this status; may be repeated.
+    #[arg(long)]
+    status: Vec<Status>,
+
+    /// Only the runs that started at this time (2026-01-31T12:00:00Z) or later.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    since: Option<Timestamp>,
+
+    /// Only the runs that started before this time.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    until: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ExportFormat {
+    /// The files that runs were imported from; other runs as JSON Lines.
+    Original,
+    /// JSON Lines: each record is a line.
+    Jsonl,
+    /// Traces of OpenTelemetry, as OTLP/JSON: each run is a line.
+    Otlp,
+}
+
+impl ExportFormat {
+    /// What a run becomes that was imported from there, if it was.
+    fn form(self, origin: Option<Origin>) -> Form {
+        let origin = origin.map(Box::new);
+        match (self, origin) {
+            (Self::Otlp, origin) => Form::Trace(origin),
+            (Self::Original, Some(origin)) => Form::Original(origin),
+            (Self::Original | Self::Jsonl, _) => Form::Records,
+        }
+    }
+}
+
+pub(crate) fn run(path: &Path, args: &ExportArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let is_stream = args.target.as_os_str() == "-";
+    let format = args.format.unwrap_or(match is_stream {
+        true => ExportFormat::Jsonl,
+        false => ExportFormat::Original,
+    });
+    if is_stream && format == ExportFormat::Original {
+        return Err(Failure::said(
+            "a stream has no original files: export them to a folder, or one by show --raw",
+        ));
+    }
+    let log = store::open_to_read(path)?;
+    if is_stream {
+        return Stream { log: &log, out, format, exit: Exit::Fine }.export(args);
+    }
+    let tree = Tree::create(&args.target).map_err(|source| Failure::file(&args.target, source))?;
+    let reporter = Reporter::new(out, &args.target);
+    Files { log: &log, tree, format, reporter }.export(args)
+}
+
+/// Calls `each` with each run that the arguments ask for, the oldest first.
+fn each_run(
+    log: &Reader,
+    args: &ExportArgs,
+    mut each: impl FnMut(&RunSummary) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if !args.runs.is_empty() {
+        // All of them first: one that is missing is an error before any output.
+        let find =
+            |run: &String| find::run(log, &RunArgs { run: run.clone(), agent: args.agent.clone() });
+        let runs = args.runs.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+        return runs.iter().filter(|run| is_wanted(args, run)).try_for_each(each);
+    }
+    let mut query = RunQuery::new().oldest_first();
+    if let Some(agent) = &args.agent {
+        query = query.agent(agent);
+    }
+    for status in &args.status {
+        query = query.status(status.wanted());
+    }
+    if let Some(at) = args.since {
+        query = query.since(at);
+    }
+    if let Some(at) = args.until {
+        query = query.until(at);
+    }
+    log.runs(&query).try_for_each(|run| each(&run?))
+}
+
+fn is_wanted(args: &ExportArgs, run: &RunSummary) -> bool {
+    let at = run.started_at;
+    (args.status.is_empty() || args.status.iter().any(|status| status.wanted() == run.status))
+        && args.since.is_none_or(|since| at >= since)
+        && args.until.is_none_or(|until| at < until)
+}
+
+/// Where a run was imported from, if it was.
+fn origin(log: &Reader, run: &RunSummary) -> Result<Option<Origin>, Error> {
+    Ok(Origin::of(log.metadata(RunRef::from(run))?.as_ref()))
+}
+
+/// Runs as files.
+struct Files<'a> {
+    log: &'a Reader,
+    tree: Tree,
+    format: ExportFormat,
+    reporter: Reporter<'a>,
+}
+
+impl Files<'_> {
+    fn export(mut self, args: &ExportArgs) -> Result<Exit, Failure> {
+        each_run(self.log, args, |run| self.run(run))?;
+        self.tree.sync().map_err(|source| Failure::file(&args.target, source))?;
+        self.reporter.finish()
+    }
+
+    fn run(&mut self, run: &RunSummary) -> Result<(), Failure> {
+        let origin = match origin(self.log, run) {
+            Ok(origin) => origin,
+            Err(error) => {
+                let why = Why::from(error).of_a_run()?;
+                return self.reporter.refused(run, None, &why);
+            }
+        };
+        let form = self.format.form(origin);
+        let names = file_names(run, &form);
+        match self.write(run, &names, &form) {
+            Ok(written) => self.reporter.exported(run, &names, &form, &written),
+            Err(why) => {
+                let why = why.of_a_run()?;
+                self.reporter.refused(run, Some(&names), &why)
+            }
+        }
+    }
+
+    /// Writes the file of a run, whole or not at all.
+    fn write(&mut self, run: &RunSummary, names: &[String], form: &Form) -> Result<Written, Why> {
+        let mut file = self.tree.file(names)?;
+        let mut out = BufWriter::with_capacity(BUFFER, file.as_write());
+        let written = lines::write(self.log, run, form, &mut out)?;
+        out.flush()?;
+        drop(out);
+        file.publish()?;
+        Ok(written)
+    }
+}
+
+/// The names that lead to the file of a run. An imported one keeps the ending of its file.
+fn file_names(run: &RunSummary, form: &Form) -> Vec<String> {
+    let mut names = names_of(run.agent.as_str(), run.run.as_str());
+    if let Some(name) = names.last_mut() {
+        let ending = match form {
+            Form::Trace(_) => ".otlp.jsonl",
+            Form::Records => ".jsonl",
+            // A name with a dot and without an ending would lose what is behind the dot.
+            Form::Original(origin) => ending(&origin.imported_from)
+                .filter(|ending| !ending.is_empty() || !name.contains('.'))
+                .unwrap_or(".jsonl"),
+        };
+        name.push_str(ending);
+    }
+    names
+}
+
+/// The ending of the name of a file, with its dot, if it is a plain one. The name is data: it may
+/// be anything.
+fn ending(name: &str) -> Option<&str> {
+    let ending = name.strip_prefix(stem(name))?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-~".contains(&byte);
+    (ending.len() <= MAX_ENDING && ending.bytes().all(is_plain)).then_some(ending)
+}
+
+/// Runs as one stream: in front of the records of each run a line that names it.
+struct Stream<'a> {
+    log: &'a Reader,
+    out: &'a mut Output,
+    format: ExportFormat,
+    exit: Exit,
+}
+
+/// The line in front of the records of a run.
+#[derive(Serialize)]
+struct Heading<'a> {
+    runlog_run: Named<'a>,
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    #[serde(flatten)]
+    summary: &'a RunSummary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+impl Stream<'_> {
+    fn export(mut self, args: &ExportArgs) -> Result<Exit, Failure> {
+        each_run(self.log, args, |run| self.run(run))?;
+        self.out.flush()?;
+        Ok(self.exit)
+    }
+
+    fn run(&mut self, run: &RunSummary) -> Result<(), Failure> {
+        let metadata = match self.log.metadata(RunRef::from(run)) {
+            Ok(metadata) => metadata,
+            // It was deleted since the list was made.
+            Err(error) if is_gone(&error) => return Ok(()),
+            Err(error) if error.is_corruption() => {
+                complain(&error.to_string());
+                self.exit = Exit::Damage;
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let form = self.format.form(Origin::of(metadata.as_ref()));
+        if self.format == ExportFormat::Jsonl {
+            self.heading(run, metadata.as_ref())?;
+        }
+        // From here on a failure ends the stream: a part of the run may be in it.
+        match lines::write(self.log, run, &form, self.out.unescaped()) {
+            Ok(written) => {
+                if report::complain_of_damage(run, written.damaged) {
+                    self.exit = Exit::Damage;
+                }
+                Ok(())
+            }
+            Err(Why::Store(error)) => Err(error.into()),
+            Err(Why::Io(error)) => Err(error.into()),
+            Err(other) => Err(Failure::said(other.to_string())),
+        }
+    }
+
+    /// Writes the line in front of a run.
+    fn heading(&mut self, run: &RunSummary, metadata: Option<&RunMetadata>) -> Result<(), Failure> {
+        let metadata = metadata.and_then(|metadata| {
+            let json: &RawValue = serde_json::from_slice(metadata.payload()).ok()?;
+            (!json.get().contains('\n')).then_some(json)
+        });
+        let heading = Heading { runlog_run: Named { summary: run, metadata } };
+        let out = self.out.unescaped();
+        serde_json::to_writer(&mut *out, &heading).map_err(io::Error::from)?;
+        Ok(out.write_all(b"\n")?)
+    }
+}
+
+/// Whether the run was deleted meanwhile.
+fn is_gone(error: &Error) -> bool {
+    error.is_not_found() || matches!(error, Error::Evicted { .. })
+}

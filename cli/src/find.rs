@@ -1,0 +1,166 @@
+//! Finds the run of an argument: a run id, an id with `--agent`, `AGENT/RUN` as it is printed, or
+//! the beginning of any of these that only one run has.
+
+use std::io::{self, IsTerminal as _};
+
+use runlog::{Error, ReadLog, RunQuery, RunSummary};
+
+use crate::args::RunArgs;
+use crate::failure::Failure;
+
+/// How many candidates are named.
+const NAMED: usize = 8;
+
+/// How many runs with similar names are suggested.
+const SUGGESTED: usize = 3;
+
+/// How similar a name must be to be suggested, from 0 to 1.
+const SIMILAR: f64 = 0.8;
+
+/// The run that the arguments name, for a command that reads it.
+///
+/// A run of exactly this id comes first. If there is none and no agent is named, each slash may be
+/// the one between agent and run, since ids may hold slashes as well. Then come the runs whose ids
+/// begin with the text, and of `AGENT/RUN` those whose names do.
+pub(crate) fn run(log: &impl ReadLog, args: &RunArgs) -> Result<RunSummary, Failure> {
+    by_name(log, args, true)
+}
+
+/// The same for a command that changes the run: the beginning of an id is enough only on a
+/// terminal. In a script that runs twice, it may by then be the beginning of another run.
+pub(crate) fn run_to_change(log: &impl ReadLog, args: &RunArgs) -> Result<RunSummary, Failure> {
+    by_name(log, args, io::stdin().is_terminal())
+}
+
+fn by_name(
+    log: &impl ReadLog,
+    args: &RunArgs,
+    takes_beginnings: bool,
+) -> Result<RunSummary, Failure> {
+    let missing = match log.run(args.named()) {
+        Err(error) if error.is_not_found() => error,
+        Err(Error::Ambiguous { run, agents }) => {
+            let candidates = agents.iter().map(|agent| format!("{agent}/{run}")).collect();
+            return Err(ambiguous(Error::Ambiguous { run, agents }.to_string(), candidates));
+        }
+        other => return Ok(other?),
+    };
+    if args.agent.is_none()
+        && let Some(found) = by_slash(log, args)?
+    {
+        return Ok(found);
+    }
+    let mut found = beginning_with(log, args)?;
+    match found.len() {
+        1 if takes_beginnings => Ok(found.remove(0)),
+        0 => Err(Failure::NoRun {
+            message: missing.to_string(),
+            is_ambiguous: false,
+            candidates: similar(log, args)?,
+        }),
+        1 => Err(Failure::NoRun {
+            message: format!(
+                "{missing}; to change a run takes its whole id, unless standard input is a terminal"
+            ),
+            is_ambiguous: false,
+            candidates: found.iter().map(name).collect(),
+        }),
+        n => {
+            let more = if n > NAMED { "more than " } else { "" };
+            let n = n.min(NAMED);
+            let message = format!("{more}{n} runs have names that begin with {}", args.run);
+            Err(ambiguous(message, found.iter().take(NAMED).map(name).collect()))
+        }
+    }
+}
+
+fn ambiguous(message: String, candidates: Vec<String>) -> Failure {
+    Failure::NoRun { message, is_ambiguous: true, candidates }
+}
+
+/// As other commands print it, and as an argument that is found.
+fn name(run: &RunSummary) -> String {
+    format!("{}/{}", run.agent, run.run)
+}
+
+/// The run of exactly this `AGENT/RUN`.
+fn by_slash(log: &impl ReadLog, args: &RunArgs) -> Result<Option<RunSummary>, Failure> {
+    let mut found = Vec::new();
+    for (at, _) in args.run.match_indices('/') {
+        let (agent, run) = (&args.run[..at], &args.run[at + 1..]);
+        match log.run((agent, run)) {
+            Ok(summary) => found.push(summary),
+            Err(error) if error.is_not_found() || matches!(error, Error::InvalidId { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if found.len() > 1 {
+        let message = format!(
+            "{} names several runs, by different agents; name the agent by --agent",
+            args.run
+        );
+        return Err(ambiguous(message, found.iter().map(name).collect()));
+    }
+    Ok(found.pop())
+}
+
+/// All runs that the arguments may mean.
+fn all(log: &impl ReadLog, args: &RunArgs) -> impl Iterator<Item = runlog::Result<RunSummary>> {
+    let query = RunQuery::new();
+    log.runs(&match &args.agent {
+        Some(agent) => query.agent(agent),
+        None => query,
+    })
+}
+
+/// The runs whose ids begin with the text, up to one more than are named; if there is none, those
+/// whose `AGENT/RUN` does.
+fn beginning_with(log: &impl ReadLog, args: &RunArgs) -> Result<Vec<RunSummary>, Failure> {
+    let text = args.run.as_str();
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let has_agent = args.agent.is_none() && text.contains('/');
+    let (mut by_id, mut by_both) = (Vec::new(), Vec::new());
+    for run in all(log, args) {
+        let run = run?;
+        if run.run.as_str().starts_with(text) {
+            by_id.push(run);
+            if by_id.len() > NAMED {
+                break;
+            }
+        } else if has_agent && by_both.len() <= NAMED && name(&run).starts_with(text) {
+            by_both.push(run);
+        }
+    }
+    Ok(if by_id.is_empty() { by_both } else { by_id })
+}
+
+/// The names of the runs that are most similar to the text.
+fn similar(log: &impl ReadLog, args: &RunArgs) -> Result<Vec<String>, Failure> {
+    let mut nearest: Vec<(f64, String)> = Vec::new();
+    for run in all(log, args) {
+        let run = run?;
+        let likeness = likeness(&args.run, &run);
+        if likeness < SIMILAR {
+            continue;
+        }
+        // Of equal ones, the newest come first, as they are listed.
+        let place = nearest.partition_point(|(other, _)| *other >= likeness);
+        if place < SUGGESTED {
+            nearest.insert(place, (likeness, name(&run)));
+            nearest.truncate(SUGGESTED);
+        }
+    }
+    Ok(nearest.into_iter().map(|(_, name)| name).collect())
+}
+
+/// How similar a run is to a text: 1 if the text is in its id.
+fn likeness(text: &str, run: &RunSummary) -> f64 {
+    let id = run.run.as_str();
+    if text.len() > 2 && id.contains(text) {
+        return 1.0;
+    }
+    let by_id = strsim::jaro_winkler(text, id);
+    if text.contains('/') { by_id.max(strsim::jaro_winkler(text, &name(run))) } else { by_id }
+}

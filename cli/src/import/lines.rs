@@ -1,0 +1,309 @@
+//! A file of lines into a run, and what a file that grew adds to it.
+//!
+//! | the run | and the file | then |
+//! |---|---|---|
+//! | is not there | | it is imported |
+//! | has all lines | | is already there |
+//! | has the first lines, and has not ended | has more | they are appended |
+//! | has the first lines, and no time from them | has more, and a time | it is imported anew |
+//! | has the first lines, and its file says that it ended | has more | it is imported anew |
+//! | has the first lines, and was ended by hand or by `--end` | has more | they are late records |
+//! | ends in a line without an end, not ended by hand | has more of it | it is imported anew |
+//! | has other lines | | is a change: an error, or with `--replace` imported anew |
+//!
+//! So a run in progress is always what its file was, to the byte.
+
+use std::fs::File;
+
+use runlog::{Allow, RunSummary, Timestamp, Trace};
+use runlog_stores::json_lines::{Ending, UNTERMINATED};
+
+use crate::formats::origin::Origin;
+use crate::formats::{Format, Layout};
+
+use super::batch::Batch;
+use super::file::{Done, FileError, How, Imported, Importer};
+use super::reading::{Mark, Options, Reading, is_of_line};
+use super::tree::Source;
+
+/// How a run and its file compare.
+#[derive(Debug, PartialEq, Eq)]
+enum Compared {
+    /// The run is the file, or its beginning.
+    Beginning,
+    /// The last line of the run had no end, and goes on in the file.
+    Completed,
+    /// The last line of the run had no end, and has none yet.
+    Unfinished,
+    /// This line is another one.
+    Differs(u64),
+}
+
+impl Importer<'_> {
+    /// Imports a file of lines.
+    pub(crate) fn lines(
+        &self,
+        source: &Source,
+        file: File,
+        format: Format,
+        progress: &dyn Fn(u64),
+    ) -> Result<Done, FileError> {
+        let options = Options { is_text: format == Format::Text, holds_tail: self.follows };
+        let mut reading = Reading::open(file, options)?;
+        let how = match self.existing(source)? {
+            None if self.follows && reading.survey.lines == 0 => return Ok(Done::Waits),
+            None => {
+                self.add(source, format, &mut reading, progress)?;
+                How::Imported
+            }
+            Some((summary, origin)) => {
+                self.go_on(source, format, &summary, &origin, &mut reading, progress)?
+            }
+        };
+        self.done(source, format, how, reading).map(Done::Run)
+    }
+
+    /// Imports what a file that is followed has got since; `None` if it has to be looked at whole.
+    pub(crate) fn resume(
+        &self,
+        source: &Source,
+        file: File,
+        mark: &Mark,
+        progress: &dyn Fn(u64),
+    ) -> Result<Option<Done>, FileError> {
+        let options = Options { is_text: mark.format() == Format::Text, holds_tail: true };
+        let Some(mut reading) = Reading::resume(file, options, mark)? else {
+            return Ok(None);
+        };
+        let Some((summary, _)) = self.existing(source)? else {
+            return Ok(None);
+        };
+        // Another program may have appended to it, or it has ended.
+        if summary.records != reading.seen.lines || summary.status.is_ended() {
+            return Ok(None);
+        }
+        let had_time = reading.seen.first_time.is_some();
+        let mut batch = Batch::default();
+        reading.fill(&mut batch, Some(summary.started_at))?;
+        if batch.is_empty() {
+            return Ok(Some(Done::Waits));
+        }
+        if !had_time && reading.seen.first_time.is_some() {
+            return Ok(None);
+        }
+        let allow = Allow::nothing();
+        self.append(source, &mut reading, &mut batch, summary.started_at, allow, progress)?;
+        self.end(source, &reading)?;
+        self.done(source, mark.format(), How::Continued, reading).map(|done| Some(Done::Run(done)))
+    }
+
+    /// Imports a file as a new run.
+    fn add(
+        &self,
+        source: &Source,
+        format: Format,
+        reading: &mut Reading,
+        progress: &dyn Fn(u64),
+    ) -> Result<(), FileError> {
+        let mut batch = Batch::default();
+        reading.fill(&mut batch, None)?;
+        let start = reading.seen.first_time.unwrap_or(reading.modified);
+        let survey = &reading.survey;
+        let origin = Origin {
+            imported_from: source.file_name(),
+            path: Some(source.absolute_path()),
+            format: Some(format),
+            layout: Layout::Lines,
+            bytes: Some(survey.bytes),
+            digest: Some(survey.digest.clone()),
+            records: Some(survey.lines),
+            join: String::new(),
+        };
+        self.start(source, &origin, start, || {
+            let allow = Allow::nothing();
+            self.append(source, reading, &mut batch, start, allow, progress)?;
+            self.end(source, reading)
+        })
+    }
+
+    /// Compares a run with its file and appends what is missing.
+    fn go_on(
+        &self,
+        source: &Source,
+        format: Format,
+        summary: &RunSummary,
+        origin: &Origin,
+        reading: &mut Reading,
+        progress: &dyn Fn(u64),
+    ) -> Result<How, FileError> {
+        let line = if origin.layout == Layout::Lines {
+            match self.compare(source, summary, origin, reading, progress)? {
+                Compared::Beginning => {
+                    return self.rest(source, format, summary, reading, progress);
+                }
+                Compared::Unfinished => return Ok(How::AlreadyThere),
+                // What a user ended stays; what the file ended goes on with it.
+                Compared::Completed if !summary.status.is_ended() || reading.seen.end.is_some() => {
+                    return self.anew(source, format, summary, reading, progress);
+                }
+                Compared::Completed => Some(reading.seen.lines),
+                Compared::Differs(line) => Some(line),
+            }
+        } else {
+            None
+        };
+        if self.replace {
+            return self.anew(source, format, summary, reading, progress);
+        }
+        Err(Self::differs(source, line))
+    }
+
+    /// Appends what is behind the lines that the run has.
+    fn rest(
+        &self,
+        source: &Source,
+        format: Format,
+        summary: &RunSummary,
+        reading: &mut Reading,
+        progress: &dyn Fn(u64),
+    ) -> Result<How, FileError> {
+        let said_its_end = reading.seen.end.is_some();
+        let had_time = reading.seen.first_time.is_some();
+        let mut batch = Batch::default();
+        reading.fill(&mut batch, Some(summary.started_at))?;
+        let has_more = !batch.is_empty();
+        let has_ended = summary.status.is_ended();
+        // A run starts at the first time that its file gives.
+        let starts_elsewhere = !had_time && reading.seen.first_time.is_some();
+        let is_anew = if has_ended { said_its_end } else { starts_elsewhere };
+        if has_more && is_anew {
+            return self.anew(source, format, summary, reading, progress);
+        }
+        let allow = Allow::nothing().after_end(has_ended);
+        self.append(source, reading, &mut batch, summary.started_at, allow, progress)?;
+        let ends = !has_ended && (reading.seen.end.is_some() || self.end.is_some());
+        if ends {
+            self.end(source, reading)?;
+        }
+        Ok(if has_more || ends { How::Continued } else { How::AlreadyThere })
+    }
+
+    /// Imports the file in the place of its run.
+    fn anew(
+        &self,
+        source: &Source,
+        format: Format,
+        summary: &RunSummary,
+        reading: &mut Reading,
+        progress: &dyn Fn(u64),
+    ) -> Result<How, FileError> {
+        self.replace(source, summary)?;
+        reading.rewind()?;
+        self.add(source, format, reading, progress)?;
+        Ok(How::Replaced)
+    }
+
+    /// Appends the batch and the rest of the file.
+    fn append(
+        &self,
+        source: &Source,
+        reading: &mut Reading,
+        batch: &mut Batch,
+        start: Timestamp,
+        allow: Allow,
+        progress: &dyn Fn(u64),
+    ) -> Result<(), FileError> {
+        while !batch.is_empty() {
+            batch.append(self.target(source, allow))?;
+            progress(batch.bytes.len() as u64);
+            reading.fill(batch, Some(start))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the run if its lines say so, or the user does.
+    fn end(&self, source: &Source, reading: &Reading) -> Result<(), FileError> {
+        let status = reading.seen.end.map(crate::formats::line::End::status).or(self.end);
+        let at = reading.seen.last_time.unwrap_or(reading.modified);
+        status.map_or(Ok(()), |status| self.end_run(source, status, at))
+    }
+
+    /// Whether the stored records are the first lines of the file. What the lines say is read in
+    /// any case.
+    fn compare(
+        &self,
+        source: &Source,
+        summary: &RunSummary,
+        origin: &Origin,
+        reading: &mut Reading,
+        progress: &dyn Fn(u64),
+    ) -> Result<Compared, FileError> {
+        let survey = &reading.survey;
+        let is_same = origin.bytes == Some(survey.bytes)
+            && origin.digest.as_ref() == Some(&survey.digest)
+            && origin.records == Some(summary.records);
+        if is_same {
+            let mut line = Vec::new();
+            while reading.line_onto(&mut line)?.is_some() {
+                progress(line.len() as u64 + 1);
+                line.clear();
+            }
+            return Ok(Compared::Beginning);
+        }
+        compare(self.log.trace(source.ids())?, reading, progress)
+    }
+
+    /// What is told of a file that was read to its end.
+    fn done(
+        &self,
+        source: &Source,
+        format: Format,
+        how: How,
+        reading: Reading,
+    ) -> Result<Imported, FileError> {
+        let mark = if self.follows { Some(reading.mark(format)?) } else { None };
+        let status = self.status(source)?;
+        let seen = reading.seen;
+        Ok(Imported {
+            how,
+            format,
+            status,
+            records: seen.lines,
+            bytes: seen.bytes,
+            damaged: seen.damaged,
+            damaged_count: seen.damaged_count,
+            mark,
+        })
+    }
+}
+
+fn compare(
+    mut trace: Trace,
+    reading: &mut Reading,
+    progress: &dyn Fn(u64),
+) -> Result<Compared, FileError> {
+    let mut line = Vec::new();
+    while let Some(record) = trace.next() {
+        let record = record?;
+        line.clear();
+        let number = reading.seen.lines + 1;
+        let had_no_end = record.kind() == Some(UNTERMINATED);
+        let Some((_, ending)) = reading.line_onto(&mut line)? else {
+            let is_tail = reading.tail().is_some_and(|tail| tail.starts_with(record.payload()));
+            let is_unfinished = had_no_end && is_tail && trace.next().is_none();
+            return Ok(if is_unfinished {
+                Compared::Unfinished
+            } else {
+                Compared::Differs(number)
+            });
+        };
+        let has_end = ending == Ending::Newline;
+        if is_of_line(record.kind(), record.payload(), &line) && had_no_end != has_end {
+            progress(line.len() as u64 + 1);
+            continue;
+        }
+        let goes_on = had_no_end && line.starts_with(record.payload()) && trace.next().is_none();
+        return Ok(if goes_on { Compared::Completed } else { Compared::Differs(number) });
+    }
+    Ok(Compared::Beginning)
+}

@@ -1,0 +1,195 @@
+//! Rounds over the files: one for an import, and one after the other where files are followed. Each
+//! looks only at the files that changed since it looked last.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+use crate::failure::Failure;
+
+use super::crew::{self, Job, Teller};
+use super::file::{Done, FileError, How, Importer};
+use super::reading::Mark;
+use super::report::Reporter;
+use super::tree::{Found, Names, Source};
+
+/// What is known of the files from the rounds before.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    names: Names,
+    files: HashMap<PathBuf, Watched>,
+    /// What was passed over and told of.
+    passed: HashSet<PathBuf>,
+    /// Whether there was a round already.
+    is_later: bool,
+}
+
+#[derive(Debug)]
+struct Watched {
+    source: Source,
+    /// What the file was when it was looked at last.
+    stamp: Option<Stamp>,
+    mark: Option<Mark>,
+    /// What was told of it last, if it is no run.
+    told: Option<String>,
+}
+
+/// What changes when a file is written to.
+type Stamp = (u64, i64, i64, u64);
+
+/// Why a round stops.
+#[derive(Debug)]
+pub(crate) struct Stop(pub(crate) Failure);
+
+impl<E: Into<Failure>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl Rounds {
+    /// Imports the files that changed; answers whether anything was written.
+    pub(crate) fn round(
+        &mut self,
+        importer: &Importer<'_>,
+        found: Found,
+        reporter: &mut Reporter<'_>,
+    ) -> Result<bool, Failure> {
+        for skipped in &found.skipped {
+            if self.passed.insert(skipped.path.clone()) {
+                reporter.skipped(&skipped.path, skipped.why)?;
+            }
+        }
+        for (path, error) in &found.errors {
+            if self.passed.insert(path.clone()) {
+                reporter.refused(path, error)?;
+            }
+        }
+        let changed = self.changed(importer, found.sources)?;
+        let known: Vec<(&PathBuf, &Watched)> =
+            changed.iter().filter_map(|(path, _)| self.files.get_key_value(path)).collect();
+        let jobs: Vec<Job<'_>> = known
+            .iter()
+            .map(|(_, watched)| Job { source: &watched.source, mark: watched.mark.as_ref() })
+            .collect();
+        let looks = known.iter().map(|_| Look::default()).collect();
+        reporter.expects(jobs.len());
+        let mut telling =
+            Telling { known: &known, looks, reporter, is_later: self.is_later, wrote: false };
+        let told = crew::import(importer, &jobs, &mut telling);
+        let (looks, wrote) = (telling.looks, telling.wrote);
+        told.map_err(|Stop(failure)| failure)?;
+        for ((path, stamp), look) in changed.into_iter().zip(looks) {
+            if let Some(watched) = self.files.get_mut(&path) {
+                (watched.stamp, watched.mark) = (stamp, look.mark);
+                watched.told = look.told;
+            }
+        }
+        self.is_later = true;
+        Ok(wrote)
+    }
+
+    /// The files that are new or changed, and what they are now.
+    fn changed(
+        &mut self,
+        importer: &Importer<'_>,
+        sources: Vec<Source>,
+    ) -> Result<Vec<(PathBuf, Option<Stamp>)>, Failure> {
+        let mut changed = Vec::new();
+        for mut source in sources {
+            let path = source.place.path();
+            // Before the file is read, so that what is written meanwhile is seen next time.
+            let stamp = fs::metadata(&path)
+                .ok()
+                .map(|file| (file.len(), file.mtime(), file.mtime_nsec(), file.ino()));
+            if let Some(watched) = self.files.get(&path) {
+                if stamp.is_some() && watched.stamp == stamp {
+                    continue;
+                }
+            } else {
+                self.names.choose(importer.log, &mut source)?;
+                let watched = Watched { source, stamp: None, mark: None, told: None };
+                self.files.insert(path.clone(), watched);
+            }
+            changed.push((path, stamp));
+        }
+        Ok(changed)
+    }
+}
+
+/// What a look at a file gave.
+#[derive(Debug, Default)]
+struct Look {
+    mark: Option<Mark>,
+    told: Option<String>,
+}
+
+/// Tells of the files of one round.
+struct Telling<'t, 'r, 'o> {
+    known: &'t [(&'t PathBuf, &'t Watched)],
+    looks: Vec<Look>,
+    reporter: &'r mut Reporter<'o>,
+    is_later: bool,
+    wrote: bool,
+}
+
+impl Teller for Telling<'_, '_, '_> {
+    type Error = Stop;
+
+    fn done(&mut self, job: usize, done: Result<Done, FileError>) -> Result<(), Stop> {
+        let (Some((path, watched)), Some(look)) = (self.known.get(job), self.looks.get_mut(job))
+        else {
+            return Ok(());
+        };
+        // In later rounds only what is new is told.
+        let is_new = |message: &String| watched.told.as_ref() != Some(message);
+        match done {
+            Ok(Done::Run(mut done)) => {
+                look.mark = done.mark.take();
+                self.wrote |= done.how != How::AlreadyThere;
+                if !(self.is_later && done.how == How::AlreadyThere) {
+                    self.reporter.imported(&watched.source, &done)?;
+                }
+            }
+            Ok(Done::Unknown(why)) => {
+                if is_new(&why) {
+                    self.reporter.unknown(path, &why)?;
+                }
+                look.told = Some(why);
+            }
+            Ok(Done::Skipped(why)) => {
+                if is_new(&why.to_owned()) {
+                    self.reporter.skipped(path, why)?;
+                }
+                look.told = Some(why.to_owned());
+            }
+            Ok(Done::Waits) => {
+                // A file that is gone on with stays where it is.
+                look.mark.clone_from(&watched.mark);
+                let why = "nothing in it is whole yet".to_owned();
+                if is_new(&why) && watched.mark.is_none() {
+                    self.reporter.waits(path, &why)?;
+                }
+                look.told = Some(why);
+            }
+            Err(FileError::Store(error)) => {
+                self.reporter.clear();
+                return Err(error.into());
+            }
+            Err(FileError::File(refusal)) => {
+                let message = refusal.to_string();
+                if is_new(&message) {
+                    self.reporter.refused(path, &message)?;
+                }
+                look.told = Some(message);
+            }
+        }
+        self.reporter.file_done()?;
+        Ok(())
+    }
+
+    fn progress(&mut self, bytes: u64) {
+        self.reporter.progress(bytes);
+    }
+}

@@ -1,0 +1,115 @@
+//! What a command says besides its results, on standard error: failures, notes, and that there is
+//! more. With `--json` each is an object, as docs/schema/messages.schema.json says.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+
+use crate::escape::escaped;
+use crate::failure::{Exit, Failure};
+use crate::output::write_object;
+
+/// Whether messages are objects. It is said once, before the command begins.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Message<'a> {
+    Error {
+        error: &'static str,
+        message: &'a str,
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        candidates: &'a [String],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        exit_code: Option<u8>,
+    },
+    More {
+        what: &'a str,
+        after: Option<&'a str>,
+    },
+    Note {
+        message: &'a str,
+    },
+}
+
+/// From here on, messages are objects.
+pub(crate) fn speak_json() {
+    IS_JSON.store(true, Ordering::Relaxed);
+}
+
+fn is_json() -> bool {
+    IS_JSON.load(Ordering::Relaxed)
+}
+
+/// Reports the failure that ends the command with this code.
+pub(crate) fn fail(failure: &Failure, exit: Exit) {
+    if !is_json() {
+        return complain(&failure.to_string());
+    }
+    let (text, candidates) = match failure {
+        Failure::NoRun { message, candidates, .. } => (message.clone(), candidates.as_slice()),
+        other => (other.to_string(), &[][..]),
+    };
+    say(&Message::Error {
+        error: failure.kind(),
+        message: &text,
+        candidates,
+        exit_code: Some(exit.code()),
+    });
+}
+
+/// Reports a command line that is refused, in several lines. They are escaped already.
+pub(crate) fn refuse(text: &str) {
+    if is_json() {
+        let (message, candidates) = (text.trim_end(), &[][..]);
+        say(&Message::Error { error: "usage", message, candidates, exit_code: Some(2) });
+    } else {
+        text.lines().for_each(note);
+    }
+}
+
+/// Reports a failure that does not end the command, in one line.
+pub(crate) fn complain(message: &str) {
+    complain_of("other", message);
+}
+
+/// Reports damage that is passed over, in one line.
+pub(crate) fn damaged(message: &str) {
+    complain_of("damage", message);
+}
+
+fn complain_of(error: &'static str, message: &str) {
+    if is_json() {
+        say(&Message::Error { error, message, candidates: &[], exit_code: None });
+    } else {
+        note(&format!("runlog: {message}"));
+    }
+}
+
+/// Says that a list was cut: how to go on behind it, and how else to see more.
+pub(crate) fn more(what: &str, after: Option<&str>, otherwise: &str) {
+    if is_json() {
+        return say(&Message::More { what, after });
+    }
+    match after {
+        Some(after) => note(&format!("more {what}: --after {after}, or {otherwise}")),
+        None => note(&format!("more {what}: {otherwise}")),
+    }
+}
+
+/// Writes one line. It ignores a reader that closed the pipe.
+pub(crate) fn note(line: &str) {
+    if is_json() {
+        return say(&Message::Note { message: line });
+    }
+    let _ = writeln!(io::stderr().lock(), "{}", escaped(line.as_bytes()));
+}
+
+fn say(message: &Message<'_>) {
+    let mut line = Vec::new();
+    // Writing to a vector cannot fail; a closed pipe is ignored.
+    if write_object(&mut line, message).is_ok() {
+        let _ = io::stderr().lock().write_all(&line);
+    }
+}

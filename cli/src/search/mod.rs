@@ -1,0 +1,291 @@
+//! `runlog search`: finds records by the bytes of their payloads.
+//!
+//! A few threads take the next run each; [`turns`] prints what they find in the order of the runs,
+//! newest first. Compressed records are searched like others.
+
+mod pattern;
+mod turns;
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+
+use runlog::{AgentId, Error, Reader, RecordView, RunId, RunQuery, RunRef, RunSummary, Timestamp};
+use serde::Serialize;
+
+use self::pattern::Pattern;
+use self::turns::Turns;
+use crate::args::{RunArgs, Status, parse_time};
+use crate::failure::{Exit, Failure};
+use crate::find;
+use crate::json::RecordRow;
+use crate::line::{self, CUT};
+use crate::message;
+use crate::output::{Output, count, grouped, size};
+use crate::screen::Screen;
+use crate::store;
+
+/// The most threads: more wait for one another at the disk.
+const MAX_THREADS: usize = 8;
+
+/// How many bytes of the results of a run are printed at once.
+const CHUNK: usize = 4 << 20;
+
+/// How many bytes in front of what was found are shown of a long payload.
+const LEAD: usize = 60;
+
+/// The options of `search`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SearchArgs {
+    /// What to find in the payloads: plain text, or with -e a regular expression.
+    #[arg(allow_hyphen_values = true)]
+    pattern: String,
+
+    /// PATTERN is a regular expression, in the syntax of the crate `regex`.
+    #[arg(short = 'e', long)]
+    regex: bool,
+
+    /// Do not distinguish upper and lower case.
+    #[arg(short, long)]
+    ignore_case: bool,
+
+    /// Only the runs of this agent; with --run, the agent of that run.
+    #[arg(long)]
+    agent: Option<String>,
+
+    /// Only this run: its id or AGENT/RUN, or a beginning of these.
+    #[arg(long)]
+    run: Option<String>,
+
+    /// Only records of this kind; may be repeated.
+    #[arg(long)]
+    kind: Vec<String>,
+
+    /// Only records of this time (2026-01-31T12:00:00Z) or later.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    since: Option<Timestamp>,
+
+    /// Only records from before this time.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    until: Option<Timestamp>,
+
+    /// Only runs with this status; may be repeated.
+    #[arg(long)]
+    status: Vec<Status>,
+
+    /// Print only the runs that have a match.
+    #[arg(short = 'l', long)]
+    runs: bool,
+
+    /// Print only how many records match, for each run that has one.
+    #[arg(short, long, conflicts_with = "runs")]
+    count: bool,
+
+    /// Do not cut long payloads.
+    #[arg(long)]
+    full: bool,
+}
+
+/// A result.
+#[derive(Serialize)]
+struct Row<'a> {
+    agent: &'a AgentId,
+    run: &'a RunId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
+    #[serde(flatten)]
+    record: Option<RecordRow<'a>>,
+}
+
+/// Searches. Its exit codes are those of grep, so a failure is 2.
+pub(crate) fn run(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let failure = match search(args, path, out) {
+        Err(failure) if !failure.is_closed_pipe() => failure,
+        done => return done,
+    };
+    let _ = out.flush();
+    message::fail(&failure, Exit::Trouble);
+    Ok(Exit::Trouble)
+}
+
+fn search(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let pattern = Pattern::new(&args.pattern, args.regex, args.ignore_case)?;
+    let log = store::open_to_read(path)?;
+    let runs = runs(&log, args)?;
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores.min(MAX_THREADS).min(runs.len());
+    let (is_json, screen) = (out.is_json(), out.screen().cloned());
+    let turns = Turns::new(out, runs.len());
+    let (taken, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let work = || {
+            // Each thread has a handle and a pattern of its own, so that none waits for another.
+            let (log, pattern) = (log.clone(), pattern.clone());
+            let screen = screen.clone();
+            let searcher = Searcher { args, pattern, is_json, screen, turns: &turns };
+            loop {
+                let place = taken.fetch_add(1, Ordering::Relaxed);
+                let Some(run) = runs.get(place) else { break };
+                if !searcher.run(&log, place, run) {
+                    break;
+                }
+                bytes.fetch_add(run.bytes, Ordering::Relaxed);
+            }
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        turns.wait(
+            || workers.iter().all(thread::ScopedJoinHandle::is_finished),
+            |done| {
+                let (done, all) = (grouped(done as u64), count(runs.len() as u64, "run"));
+                format!("searched {done} of {all}, {}", size(bytes.load(Ordering::Relaxed)))
+            },
+        );
+    });
+    turns.end()
+}
+
+/// The runs to search, newest first.
+fn runs(log: &Reader, args: &SearchArgs) -> Result<Vec<RunSummary>, Failure> {
+    if let Some(run) = &args.run {
+        let run = find::run(log, &RunArgs { run: run.clone(), agent: args.agent.clone() })?;
+        let is_wanted = args.status.is_empty()
+            || args.status.iter().any(|status| status.wanted() == run.status);
+        return Ok(if is_wanted { vec![run] } else { Vec::new() });
+    }
+    let mut query = RunQuery::new();
+    if let Some(agent) = &args.agent {
+        query = query.agent(agent);
+    }
+    for status in &args.status {
+        query = query.status(status.wanted());
+    }
+    let mut runs = Vec::new();
+    for run in log.runs(&query) {
+        let run = run?;
+        // Nothing of it is later.
+        if run.records > 0 && args.since.is_none_or(|since| run.last_at >= since) {
+            runs.push(run);
+        }
+    }
+    Ok(runs)
+}
+
+/// Searches one run after the other.
+struct Searcher<'a, 'o> {
+    args: &'a SearchArgs,
+    pattern: Pattern,
+    is_json: bool,
+    screen: Option<Screen>,
+    turns: &'a Turns<'o>,
+}
+
+impl Searcher<'_, '_> {
+    /// Searches the run at this place of the list, and hands over what it finds. Answers whether to
+    /// go on.
+    fn run(&self, log: &Reader, place: usize, run: &RunSummary) -> bool {
+        let mut out = Output::memory(self.is_json, self.screen.clone());
+        match self.records(log, place, run, &mut out) {
+            Ok(true) => self.turns.give(place, out.take(), true),
+            Ok(false) => false,
+            Err(failure) => self.turns.fail(failure),
+        }
+    }
+
+    fn records(
+        &self,
+        log: &Reader,
+        place: usize,
+        run: &RunSummary,
+        out: &mut Output<Vec<u8>>,
+    ) -> Result<bool, Failure> {
+        let mut trace = match log.trace(RunRef::from(run)) {
+            // It was deleted since the list was made.
+            Err(error) if error.is_not_found() => return Ok(true),
+            trace => trace?,
+        };
+        let mut matches = 0;
+        while let Some(record) = trace.next_view() {
+            let record = match record {
+                Ok(record) => record,
+                Err(Error::Evicted { .. }) => break,
+                Err(error) if error.is_corruption() => {
+                    self.turns.complain(&error.to_string());
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let is_wanted = self.is_wanted(&record);
+            let Some(at) = self.pattern.find(record.payload()).filter(|_| is_wanted) else {
+                continue;
+            };
+            matches += 1;
+            if self.args.runs {
+                break;
+            }
+            if !self.args.count {
+                self.print(run, &record, at, out)?;
+                if out.len() >= CHUNK && !self.turns.give(place, out.take(), false) {
+                    return Ok(false);
+                }
+            }
+        }
+        if matches > 0 && (self.args.runs || self.args.count) {
+            self.print_run(run, matches, out)?;
+        }
+        Ok(true)
+    }
+
+    fn is_wanted(&self, record: &RecordView<'_>) -> bool {
+        let (at, kinds) = (record.timestamp(), &self.args.kind);
+        self.args.since.is_none_or(|since| at >= since)
+            && self.args.until.is_none_or(|until| at < until)
+            && (kinds.is_empty()
+                || record.kind().is_some_and(|kind| kinds.iter().any(|wanted| wanted == kind)))
+    }
+
+    /// Prints a record, in which the pattern is at byte `at`.
+    fn print(
+        &self,
+        run: &RunSummary,
+        record: &RecordView<'_>,
+        at: usize,
+        out: &mut Output<Vec<u8>>,
+    ) -> io::Result<()> {
+        let (agent, id) = (&run.agent, &run.run);
+        if self.is_json {
+            let record = Some(RecordRow::new(record, None));
+            return out.object(&Row { agent, run: id, count: None, record });
+        }
+        out.text(format!("{agent}/{id}  "))?;
+        let shown = match self.args.full {
+            true => (0, usize::MAX),
+            false if at + LEAD <= CUT => (0, CUT),
+            false => (start_of_character(record.payload(), at - LEAD), CUT),
+        };
+        line::write(out, record, record.kind().unwrap_or("-"), shown)
+    }
+
+    fn print_run(
+        &self,
+        run: &RunSummary,
+        matches: u64,
+        out: &mut Output<Vec<u8>>,
+    ) -> io::Result<()> {
+        let (agent, id) = (&run.agent, &run.run);
+        let count = self.args.count.then_some(matches);
+        if self.is_json {
+            return out.object(&Row { agent, run: id, count, record: None });
+        }
+        out.line(match count {
+            Some(count) => format!("{agent}/{id}:{count}"),
+            None => format!("{agent}/{id}"),
+        })
+    }
+}
+
+/// `at`, or the start of the character that goes on there.
+fn start_of_character(bytes: &[u8], at: usize) -> usize {
+    let goes_on = |at: &usize| bytes.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
+    (at.saturating_sub(3)..=at).rev().find(|at| !goes_on(at)).unwrap_or(at)
+}

@@ -1,0 +1,168 @@
+//! What several threads find, printed in the order of the runs.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::failure::{Exit, Failure};
+use crate::message::damaged;
+use crate::output::Output;
+
+/// The most bytes of finished runs that wait for runs in front of them.
+const MAX_WAITING: usize = 64 << 20;
+
+/// How often progress is shown, and when for the first time.
+const PROGRESS: Duration = Duration::from_millis(500);
+
+/// Takes what was found in each run, and prints it in their order.
+pub(crate) struct Turns<'o> {
+    state: Mutex<State<'o>>,
+    /// The turn went on.
+    moved: Condvar,
+    runs: usize,
+    shows_progress: bool,
+}
+
+struct State<'o> {
+    out: &'o mut Output,
+    /// The run whose turn it is.
+    next: usize,
+    /// Finished runs behind it.
+    waiting: BTreeMap<usize, Vec<u8>>,
+    waiting_bytes: usize,
+    has_found: bool,
+    is_damaged: bool,
+    failure: Option<Failure>,
+    /// Whether a line of progress is on the terminal.
+    is_on_screen: bool,
+}
+
+impl<'o> Turns<'o> {
+    pub(crate) fn new(out: &'o mut Output, runs: usize) -> Self {
+        let state = State {
+            out,
+            next: 0,
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+            has_found: false,
+            is_damaged: false,
+            failure: None,
+            is_on_screen: false,
+        };
+        let shows_progress = io::stderr().is_terminal();
+        Self { state: Mutex::new(state), moved: Condvar::new(), runs, shows_progress }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<'o>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a part of what was found in the run at this place, the last one or not. It waits for
+    /// the runs in front if there is much. Answers whether to go on.
+    pub(crate) fn give(&self, place: usize, bytes: Vec<u8>, is_last: bool) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.failure.is_some() {
+                return false;
+            }
+            if state.next == place {
+                break;
+            }
+            if is_last && state.waiting_bytes + bytes.len() <= MAX_WAITING {
+                state.waiting_bytes += bytes.len();
+                state.waiting.insert(place, bytes);
+                return true;
+            }
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let printed = state.print(&bytes, is_last);
+        if let Err(error) = printed {
+            state.failure = Some(error.into());
+        }
+        self.moved.notify_all();
+        state.failure.is_none()
+    }
+
+    /// Reports damage of a record. The search goes on.
+    pub(crate) fn complain(&self, message: &str) {
+        let mut state = self.lock();
+        state.clear();
+        state.is_damaged = true;
+        damaged(message);
+    }
+
+    /// Ends the search. Answers that it does not go on.
+    pub(crate) fn fail(&self, failure: Failure) -> bool {
+        self.lock().failure.get_or_insert(failure);
+        self.moved.notify_all();
+        false
+    }
+
+    /// Waits for all runs, for a failure, or for the end of all threads, and shows progress
+    /// meanwhile: `text` is given the number of runs that are done.
+    pub(crate) fn wait(&self, are_over: impl Fn() -> bool, text: impl Fn(usize) -> String) {
+        let mut state = self.lock();
+        while state.next < self.runs && state.failure.is_none() && !are_over() {
+            let (now, waited) = self
+                .moved
+                .wait_timeout_while(state, PROGRESS, |state| {
+                    state.next < self.runs && state.failure.is_none()
+                })
+                .unwrap_or_else(PoisonError::into_inner);
+            state = now;
+            if waited.timed_out() && self.shows_progress {
+                let text = text(state.next + state.waiting.len());
+                state.is_on_screen = true;
+                // It is only a service.
+                let _ = io::stderr().lock().write_all(format!("\r\x1b[K{text}").as_bytes());
+            }
+        }
+        state.clear();
+    }
+
+    /// The exit code: those of grep.
+    pub(crate) fn end(self) -> Result<Exit, Failure> {
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match state.failure {
+            Some(failure) => Err(failure),
+            None if state.is_damaged => Ok(Exit::Trouble),
+            None if state.has_found => Ok(Exit::Fine),
+            None => Ok(Exit::Error),
+        }
+    }
+}
+
+impl State<'_> {
+    fn print(&mut self, bytes: &[u8], is_last: bool) -> io::Result<()> {
+        self.write(bytes)?;
+        if is_last {
+            self.next += 1;
+            while let Some(bytes) = self.waiting.remove(&self.next) {
+                self.waiting_bytes -= bytes.len();
+                self.write(&bytes)?;
+                self.next += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.has_found = true;
+        self.clear();
+        self.out.raw(bytes)?;
+        // At once, as it is found.
+        self.out.flush()
+    }
+
+    /// Takes the line of progress away.
+    fn clear(&mut self) {
+        if self.is_on_screen {
+            self.is_on_screen = false;
+            let _ = io::stderr().lock().write_all(b"\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Rows in columns. On a terminal they fit its width; elsewhere nothing is cut.
+//!
+//! A table that is too wide becomes narrower in this order: the last text is cut to what most
+//! titles need, long ids are elided in the middle, the last text becomes shorter, optional columns
+//! are left out, ids become as short as they may, and the last text is left out. What is then left
+//! of the width goes to the last text.
+
+use std::io;
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use crate::escape::escaped;
+use crate::output::Output;
+use crate::screen::Style;
+
+/// What stands for what was cut.
+const ELLIPSIS: char = '\u{2026}';
+
+/// The space between two columns.
+const GAP: usize = 2;
+
+/// To how many columns an id is elided before anything is left out.
+const ROOMY_ID: usize = 24;
+
+/// The shortest that an id becomes.
+const SHORT_ID: usize = 10;
+
+/// The room for the last text before ids are elided, and before columns are left out.
+const ROOMY_TEXT: usize = 64;
+const SOME_TEXT: usize = 16;
+
+/// What happens to a column if the table is too wide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// Nothing.
+    Whole,
+    /// It is left out, the one with the lowest number first.
+    Optional(u8),
+    /// It is elided in the middle, since both ends tell ids apart.
+    Id,
+    /// It is cut at its end. The last column only.
+    Text,
+}
+
+/// A column: its name, its side, and what happens to it if the table is too wide.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Column {
+    name: &'static str,
+    is_right: bool,
+    fit: Fit,
+}
+
+impl Column {
+    /// A column of words.
+    pub(crate) const fn left(name: &'static str) -> Self {
+        Self { name, is_right: false, fit: Fit::Whole }
+    }
+
+    /// A column of numbers.
+    pub(crate) const fn right(name: &'static str) -> Self {
+        Self { name, is_right: true, fit: Fit::Whole }
+    }
+
+    /// A column of ids.
+    pub(crate) const fn id(name: &'static str) -> Self {
+        Self { name, is_right: false, fit: Fit::Id }
+    }
+
+    /// The last column, of text of any length.
+    pub(crate) const fn text(name: &'static str) -> Self {
+        Self { name, is_right: false, fit: Fit::Text }
+    }
+
+    /// May be left out on a narrow terminal; the lowest number goes first.
+    pub(crate) const fn optional(self, rank: u8) -> Self {
+        Self { fit: Fit::Optional(rank), ..self }
+    }
+}
+
+/// A cell of a table.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cell {
+    text: String,
+    style: Style,
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), style: Style::Plain }
+    }
+}
+
+impl Cell {
+    /// A cell that looks like this on a terminal.
+    pub(crate) fn styled(text: impl Into<String>, style: Style) -> Self {
+        Self { text: text.into(), style }
+    }
+}
+
+/// Writes rows as columns, two spaces apart, under a heading.
+pub(crate) fn write<W: io::Write, const N: usize>(
+    out: &mut Output<W>,
+    columns: &[Column; N],
+    rows: &[[Cell; N]],
+) -> io::Result<()> {
+    let names = columns.map(|column| Cell::styled(column.name, Style::Strong));
+    // The widths are those of the shown text.
+    let shown: Vec<[Cell; N]> = std::iter::once(&names)
+        .chain(rows)
+        .map(|row| row.each_ref().map(|cell| Cell { text: escaped(cell.text.as_bytes()), ..*cell }))
+        .collect();
+    let natural: [usize; N] = std::array::from_fn(|column| {
+        shown.iter().map(|row| row[column].text.width()).max().unwrap_or(0)
+    });
+    let widths = match out.screen() {
+        Some(screen) => fitted(columns, natural, screen.width()),
+        None => natural.map(Some),
+    };
+    let last = widths.iter().rposition(Option::is_some);
+    for row in &shown {
+        for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
+            let Some(width) = width else { continue };
+            let text = shortened(&cell.text, width, columns[at].fit == Fit::Id);
+            let pad = " ".repeat(width.saturating_sub(text.width()));
+            let is_right = columns[at].is_right;
+            if is_right {
+                out.text(&pad)?;
+            }
+            out.styled(cell.style, &text)?;
+            // No spaces at the end of a line.
+            let goes_on = row[at + 1..].iter().zip(&widths[at + 1..]);
+            let is_last = Some(at) == last
+                || goes_on.into_iter().all(|(cell, width)| width.is_none() || cell.text.is_empty());
+            if is_last {
+                break;
+            }
+            if !is_right {
+                out.text(&pad)?;
+            }
+            out.text(" ".repeat(GAP))?;
+        }
+        out.line("")?;
+    }
+    Ok(())
+}
+
+/// The width of each column so that a row takes `width` columns, if that is possible; `None` for a
+/// column that is left out.
+fn fitted<const N: usize>(
+    columns: &[Column; N],
+    natural: [usize; N],
+    width: usize,
+) -> [Option<usize>; N] {
+    let mut widths = natural.map(Some);
+    if sum(&widths) <= width {
+        return widths;
+    }
+    let is_text = |at: &usize| columns[*at].fit == Fit::Text;
+    let text = (0..N).find(is_text);
+    for room in [ROOMY_TEXT, SOME_TEXT] {
+        if let Some(text) = text {
+            widths[text] = Some(natural[text].min(room));
+        }
+        elide(columns, &mut widths, width, ROOMY_ID);
+    }
+    while sum(&widths) > width {
+        let optional = |at: &usize| match columns[*at].fit {
+            Fit::Optional(rank) if widths[*at].is_some() => Some((rank, *at)),
+            _ => None,
+        };
+        let Some((_, first)) = (0..N).filter_map(|at| optional(&at)).min() else { break };
+        widths[first] = None;
+    }
+    elide(columns, &mut widths, width, SHORT_ID);
+    if let Some(text) = text {
+        if sum(&widths) > width {
+            widths[text] = None;
+        }
+        let free = width.saturating_sub(sum(&widths));
+        widths[text] = widths[text].map(|kept| natural[text].min(kept + free));
+    }
+    widths
+}
+
+/// Makes the widest id narrower, again and again, down to `least`.
+fn elide<const N: usize>(
+    columns: &[Column; N],
+    widths: &mut [Option<usize>; N],
+    width: usize,
+    least: usize,
+) {
+    while sum(widths) > width {
+        let ids = (0..N).filter(|at| columns[*at].fit == Fit::Id);
+        let Some(widest) = ids.max_by_key(|at| widths[*at]) else { return };
+        match &mut widths[widest] {
+            Some(now) if *now > least => *now -= 1,
+            _ => return,
+        }
+    }
+}
+
+/// How wide a row is.
+fn sum(widths: &[Option<usize>]) -> usize {
+    let shown: Vec<usize> = widths.iter().flatten().copied().collect();
+    shown.iter().sum::<usize>() + GAP * shown.len().saturating_sub(1)
+}
+
+/// The text in at most `width` columns: elided in the middle, or cut at the end.
+pub(crate) fn shortened(text: &str, width: usize, in_the_middle: bool) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let room = width.saturating_sub(1);
+    let behind = if in_the_middle { room / 2 } else { 0 };
+    let mut short: String = front(text.chars(), room - behind).into_iter().collect();
+    short.push(ELLIPSIS);
+    short.extend(front(text.chars().rev(), behind).into_iter().rev());
+    short
+}
+
+/// The first characters that take at most `width` columns.
+fn front(characters: impl Iterator<Item = char>, width: usize) -> Vec<char> {
+    let mut left = width;
+    let fits = |character: &char| {
+        let wide = character.width().unwrap_or(0);
+        let fits = wide <= left;
+        left = left.saturating_sub(wide);
+        fits
+    };
+    characters.take_while(fits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::screen::Screen;
+
+    const COLUMNS: [Column; 5] = [
+        Column::id("RUN"),
+        Column::left("STATUS"),
+        Column::left("ENDED").optional(0),
+        Column::right("BYTES").optional(1),
+        Column::text("TITLE"),
+    ];
+
+    fn printed(width: Option<usize>, rows: &[[&str; 5]]) -> Vec<String> {
+        let mut out = Output::memory(false, width.map(Screen::plain));
+        let rows: Vec<[Cell; 5]> = rows.iter().map(|row| row.map(Cell::from)).collect();
+        write(&mut out, &COLUMNS, &rows).expect("memory");
+        let text = String::from_utf8(out.take()).expect("UTF-8");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn nothing_is_cut_without_a_terminal() {
+        let (id, title) = ("i".repeat(146), "t ".repeat(100) + "end");
+        let lines = printed(None, &[[&id, "failed", "-", "1 B", &title]]);
+        assert!(lines[1].starts_with(&id) && lines[1].ends_with("t end"), "{}", lines[1]);
+    }
+
+    #[test]
+    fn columns_are_in_line_whatever_the_script() {
+        let rows = [
+            ["plain", "failed", "-", "1 B", "x"],
+            ["\u{65e5}\u{672c}\u{8a9e}", "failed", "-", "10 B", "\u{ac00}"],
+            ["cafe\u{301}", "ok", "-", "100 B", "\u{5d0}"],
+        ];
+        for line in &printed(Some(200), &rows)[1..] {
+            let before: String = line.chars().take_while(|at| *at != 'B').collect();
+            assert_eq!(before.width(), "plain   STATUS  ENDED  100 ".width(), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_line_fits_every_width() {
+        let (long, cjk) = ("0123456789abcdef".repeat(9), "\u{4e16}\u{754c}".repeat(30));
+        let rows = [
+            [&long, "in_progress", "2026-01-31 12:00", "1000.5 KiB", &cjk],
+            [&cjk, "failed", "-", "1 B", "a title of some words"],
+        ];
+        for width in 24..260 {
+            for line in printed(Some(width), &rows) {
+                assert!(line.width() <= width, "{width}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn both_ends_of_an_id_are_kept() {
+        assert_eq!(shortened("0123456789", 7, true), "012\u{2026}789");
+        assert_eq!(shortened("0123456789", 7, false), "012345\u{2026}");
+        assert_eq!(shortened("0123456789", 10, true), "0123456789");
+        assert_eq!(shortened("\u{4e16}\u{754c}\u{4e16}", 4, true), "\u{4e16}\u{2026}");
+        assert_eq!(shortened("abc", 0, true), "\u{2026}");
+    }
+
+    #[test]
+    fn optional_columns_go_in_their_order() {
+        let row = ["run", "completed", "2026-01-31 12:00", "10.0 MiB", "some title or other"];
+        assert_eq!(
+            printed(Some(80), &[row])[0],
+            "RUN  STATUS     ENDED                BYTES  TITLE"
+        );
+        assert_eq!(printed(Some(50), &[row])[0], "RUN  STATUS        BYTES  TITLE");
+        assert_eq!(printed(Some(36), &[row])[0], "RUN  STATUS     TITLE");
+        assert_eq!(printed(Some(20), &[row])[0], "RUN  STATUS");
+    }
+}

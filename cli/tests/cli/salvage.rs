@@ -1,0 +1,116 @@
+//! What `salvage` brings out of damaged stores, and what it says is missing.
+
+use std::fs;
+
+use runlog::{Durability, Metadata, Outcome};
+
+use crate::world::{Ran, World};
+
+/// A store of two runs, of which one goes on, and of a document.
+fn world() -> World {
+    let world = World::new();
+    let log = world.open();
+    let metadata = Metadata::new(b"tea").durability(Durability::Process);
+    let done = log.start_run("planner", "done", metadata).expect("a run");
+    for n in 0..5 {
+        done.append(format!("the text of record {n}").as_bytes()).expect("a record");
+    }
+    done.end(&Outcome::completed()).expect("an end");
+    let going = log.start_run("planner", "going", ()).expect("a run");
+    going.append(b"still here").expect("a record");
+    log.docs().put("plans", "tea", &runlog::NewRecord::new(b"boil water")).expect("a document");
+    drop((done, going));
+    log.close().expect("a store");
+    world
+}
+
+/// Changes the file of the store.
+fn damage(world: &World, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(world.store()).expect("the store");
+    change(&mut bytes);
+    fs::write(world.store(), bytes).expect("the store");
+}
+
+fn salvage(world: &World, args: &[&str]) -> Ran {
+    world.run(&[&["salvage", "runs.runlog", "out.runlog"], args].concat())
+}
+
+fn flip(bytes: &mut [u8], text: &[u8]) {
+    let at = bytes.windows(text.len()).position(|part| part == text).expect("the text");
+    bytes[at] ^= 1;
+}
+
+#[test]
+fn a_store_without_its_front_comes_out_whole_and_the_damaged_file_stays_as_it_is() {
+    let world = world();
+    damage(&world, |bytes| bytes[..64 << 10].fill(0));
+    let before = fs::read(world.store()).expect("the store");
+    let ran = salvage(&world, &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.text().contains("6 records of 2 runs"), "{}", ran.text());
+    assert!(ran.text().contains("in doubt: the manifest is lost"), "{}", ran.text());
+    assert!(ran.text().ends_with("nothing is missing\n"), "{}", ran.text());
+    assert!(fs::read(world.store()).expect("the store") == before);
+    let shown = world.good(&["show", "done", "--raw", "--store", "out.runlog"]);
+    let texts: Vec<String> = (0..5).map(|n| format!("the text of record {n}\n")).collect();
+    assert_eq!(shown.text(), texts.concat());
+    let listed = world.good(&["ls", "--json", "--store", "out.runlog"]).json();
+    let status = |run: &str| {
+        let row = listed.iter().find(|row| row["run"] == run).expect("the run");
+        row["status"].clone()
+    };
+    assert_eq!((status("done"), status("going")), ("completed".into(), "in_progress".into()));
+    let document = world.good(&["get", "plans", "tea", "--raw", "--store", "out.runlog"]);
+    assert_eq!(document.text(), "boil water");
+    world.good(&["verify", "--store", "out.runlog"]);
+}
+
+#[test]
+fn what_is_missing_is_listed_and_makes_the_exit_code_3() {
+    let world = world();
+    damage(&world, |bytes| flip(bytes, b"the text of record 2"));
+    let ran = salvage(&world, &[]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let line = "missing: record 2 of the run done of the agent planner\n";
+    assert!(ran.text().contains(line), "{}", ran.text());
+    assert!(ran.text().contains("5 records of 2 runs"), "{}", ran.text());
+    let shown = world.good(&["show", "done", "--raw", "--store", "out.runlog"]);
+    assert_eq!(shown.text().lines().count(), 4);
+}
+
+#[test]
+fn as_json_each_finding_is_an_object_and_the_sum_is_the_last() {
+    let world = world();
+    damage(&world, |bytes| {
+        bytes[..64 << 10].fill(0);
+        flip(bytes, b"the text of record 2");
+    });
+    let ran = salvage(&world, &["--json"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let events = ran.json();
+    let records = events.iter().find(|event| event["event"] == "missing").expect("a finding");
+    assert_eq!(records["missing"]["records"]["run"], "done");
+    assert_eq!(records["missing"]["records"]["first"], 2);
+    assert_eq!(records["missing"]["records"]["count"], 1);
+    assert!(events.iter().any(|event| event["doubt"] == "no_manifest"), "{ran:?}");
+    let summary = events.last().expect("the sum");
+    assert_eq!((&summary["event"], &summary["runs"]), (&"summary".into(), &2.into()));
+    assert_eq!((&summary["records"], &summary["missing"]), (&5.into(), &1.into()));
+    assert_eq!(summary["has_manifest"], false);
+}
+
+#[test]
+fn nothing_is_written_over_what_is_there_or_made_of_what_is_no_store() {
+    let world = world();
+    world.write("out.runlog", "mine");
+    let ran = salvage(&world, &[]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(fs::read(world.path("out.runlog")).expect("the file"), b"mine");
+    world.write("noise", vec![7; 300_000]);
+    let ran = world.run(&["salvage", "noise", "new.runlog"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(!world.path("new.runlog").exists());
+    let ran = world.run(&["salvage", "none", "new.runlog"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(!world.path("new.runlog").exists());
+}

@@ -1,0 +1,91 @@
+//! What a real terminal shows: a pseudo terminal of 80 or of 200 columns.
+
+use runlog::{Metadata, NewRecord, Outcome, Timestamp};
+use unicode_width::UnicodeWidthStr;
+
+use crate::world::{Terminal, World};
+
+/// 2026-01-31T20:30:05Z, which is the next day in Tokyo.
+const AT: Timestamp = Timestamp(1_769_891_405_000_000_000);
+
+/// Runs with ids and titles in several scripts, and one with an id of 146 columns.
+fn world() -> World {
+    let world = World::new();
+    let log = world.open();
+    let lengthy = format!("{}-end", "0123456789".repeat(15).split_at(142).0);
+    for (agent, run, said) in [
+        ("planner", "run-1", "Fix the build, and say in a sentence or two why it was broken"),
+        (
+            "\u{8a08}\u{753b}",
+            "\u{5b9f}\u{884c}-2",
+            "\u{30d3}\u{30eb}\u{30c9}\u{3092}\u{76f4}\u{3059}",
+        ),
+        (
+            "planner",
+            &lengthy,
+            "\u{41f}\u{43e}\u{447}\u{438}\u{43d}\u{438} \u{441}\u{431}\u{43e}\u{440}\u{43a}\u{443}",
+        ),
+        (
+            "\u{92f}\u{94b}\u{91c}\u{928}\u{93e}",
+            "\u{5e8}\u{5d9}\u{5e6}\u{5d4}",
+            "\u{645}\u{631}\u{62d}\u{628}\u{627}",
+        ),
+    ] {
+        let writer = log.start_run(agent, run, Metadata::new(b"").at(AT)).expect("a run");
+        let record = NewRecord::new(said.as_bytes())
+            .kind("user")
+            .content_type(runlog::ContentType::TEXT)
+            .at(AT);
+        let _ = writer.append_record(&record).expect("an append");
+        let _ = writer.end(&Outcome::failed()).expect("an end");
+    }
+    log.close().expect("closed");
+    world
+}
+
+#[test]
+fn a_list_fits_the_terminal_and_its_columns_are_in_line() {
+    let world = world();
+    for columns in [80, 200] {
+        let (code, shown) = Terminal::of(columns).run(&world, &["ls"]);
+        assert_eq!(code, Some(0), "{shown}");
+        assert_eq!(shown.lines().count(), 5, "{shown}");
+        let status = shown.lines().next().expect("a heading").find("STATUS").expect("a column");
+        for line in shown.lines() {
+            assert!(line.width() <= usize::from(columns), "{columns}: {line}\n{shown}");
+            assert!(!line.contains('\x1b'), "{line}");
+        }
+        for line in shown.lines().skip(1) {
+            let (before, _) = line.split_once("failed").expect("a status");
+            assert_eq!(before.width(), status, "{shown}");
+            assert!(line.contains("2026-02-01 05:30"), "local time: {line}");
+        }
+        assert!(shown.contains("0123") && shown.contains("-end"), "both ends: {shown}");
+        let long = shown.contains("why it was broken");
+        assert_eq!(long, columns == 200, "{shown}");
+    }
+}
+
+#[test]
+fn a_pipe_gets_everything_whole_and_in_utc() {
+    let world = world();
+    let ran = world.good(&["ls"]);
+    assert!(ran.text().contains("why it was broken"), "{}", ran.text());
+    assert!(ran.text().contains("01234567890123456789"), "{}", ran.text());
+    assert!(ran.text().contains("2026-01-31T20:30:05Z"), "{}", ran.text());
+    assert!(!ran.text().contains('\u{2026}') && !ran.text().contains('\x1b'), "{}", ran.text());
+    let long = ran.text().lines().map(UnicodeWidthStr::width).max();
+    assert!(long > Some(200), "{}", ran.text());
+}
+
+#[test]
+fn colours_are_on_terminals_that_want_them() {
+    let world = world();
+    let terminal = Terminal { has_colours: true, ..Terminal::of(80) };
+    let (_, shown) = terminal.run(&world, &["ls"]);
+    assert!(shown.contains("\x1b[31mfailed\x1b[0m"), "{shown}");
+    let (_, shown) = Terminal::of(80).run(&world, &["ls"]);
+    assert!(!shown.contains('\x1b'), "{shown}");
+    let (_, shown) = terminal.run(&world, &["ls", "--json"]);
+    assert!(!shown.contains('\x1b') && shown.contains("20:30:05"), "{shown}");
+}

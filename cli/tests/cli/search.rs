@@ -1,0 +1,145 @@
+//! `search`: what it finds, where, and how it ends.
+
+use std::fs;
+
+use runlog::{Compression, NewRecord, Options, Outcome, RunLog, Timestamp};
+
+use crate::world::{World, keys};
+
+/// Three runs of two agents, the oldest compressed, the last one in progress.
+fn open(world: &World) -> RunLog {
+    // Nothing is moved but by the call below.
+    let options = Options::new().background(false).extent_size(64 << 10);
+    let options = options.compression(Compression::Zstd { level: 3 });
+    let log = options.open(world.store()).expect("a store");
+    let pad = "-".repeat(400);
+    for (agent, run) in [("a", "one"), ("b", "two"), ("a", "three")] {
+        let writer = log.start_run(agent, run, ()).expect("a run");
+        for n in 0..200 {
+            let text = format!("{{\"step\":{n},\"tool\":\"Kettle {run}\",\"pad\":\"{pad}\"}}");
+            let at = Timestamp(1_000_000_000 * (n + 1));
+            let kind = if n % 2 == 0 { "even" } else { "odd" };
+            let record = NewRecord::json(text.as_bytes()).kind(kind).at(at);
+            writer.append_record(&record).expect("a record");
+        }
+        if run == "three" {
+            let padded = format!("{} needle {}", "\u{e9}".repeat(3000), "\u{e9}".repeat(3000));
+            writer.append(padded.as_bytes()).expect("a record");
+        } else {
+            writer.end(&Outcome::completed()).expect("an end");
+        }
+    }
+    let written = log.compact().expect("compacted").bytes;
+    // Of three runs of one size, the one in progress is moved as it is.
+    let of_one = log.run("one").expect("the run").bytes;
+    assert!(written > 0 && written < of_one + of_one / 2, "compressed: {written}, one: {of_one}");
+    log
+}
+
+fn ids(world: &World, args: &[&str]) -> Vec<String> {
+    let ran = world.good(&[&["search", "--json"], args].concat());
+    let id = |row: &serde_json::Value| format!("{}{}", row["run"].as_str().unwrap(), row["seq"]);
+    ran.json().iter().map(id).collect()
+}
+
+#[test]
+fn text_and_regular_expressions_are_found_in_plain_and_compressed_runs() {
+    let world = World::new();
+    let log = open(&world);
+    assert_eq!(ids(&world, &["\"step\":7,"]), ["three7", "two7", "one7"]);
+    assert_eq!(
+        ids(&world, &["-e", r#""step":1[0-2],"#, "--run", "one"]),
+        ["one10", "one11", "one12"]
+    );
+    assert_eq!(ids(&world, &["kettle TWO", "-i", "--kind", "odd"]).len(), 100);
+    assert_eq!(ids(&world, &["-e", "-i", "^.+19[78].*KETTLE"]).len(), 6);
+    log.close().expect("closed");
+}
+
+#[test]
+fn filters_choose_agents_runs_kinds_times_and_statuses() {
+    let world = World::new();
+    let log = open(&world);
+    let step = "\"step\"";
+    for (args, found) in [
+        (&["--agent", "b"][..], 200),
+        (&["--run", "a/one"], 200),
+        (&["--run", "one", "--status", "completed"], 200),
+        (&["--status", "in_progress"], 200),
+        (&["--status", "in_progress", "--status", "completed"], 600),
+        (&["--agent", "a", "--kind", "even"], 200),
+        (&["--agent", "a", "--kind", "even", "--kind", "odd"], 400),
+        (&["--since", "1970-01-01T00:03:20Z"], 3),
+        (&["--until", "1970-01-01T00:00:03Z", "--agent", "b"], 2),
+    ] {
+        assert_eq!(ids(&world, &[&[step], args].concat()).len(), found, "{args:?}");
+    }
+    log.close().expect("closed");
+}
+
+#[test]
+fn runs_and_counts_are_listed_instead_of_records() {
+    let world = World::new();
+    let log = open(&world);
+    assert_eq!(world.good(&["search", "-l", "Kettle"]).text(), "a/three\nb/two\na/one\n");
+    let counts = world.good(&["search", "-c", "-e", "step\":19[0-9]", "--agent", "a"]);
+    assert_eq!(counts.text(), "a/three:10\na/one:10\n");
+    let rows = world.good(&["search", "-c", "needle", "--json"]).json();
+    assert_eq!(rows[0], serde_json::json!({ "agent": "a", "run": "three", "count": 1 }));
+    let rows = world.good(&["search", "-l", "needle", "--json"]).json();
+    assert_eq!(keys(&rows[0]), ["agent", "run"]);
+    let rows = world.good(&["search", "needle", "--json"]).json();
+    let wanted = ["agent", "content_type", "kind", "payload", "run", "seq", "timestamp"];
+    assert_eq!(keys(&rows[0]), wanted);
+    log.close().expect("closed");
+}
+
+#[test]
+fn a_long_payload_is_shown_where_the_text_is_found() {
+    let world = World::new();
+    let log = open(&world);
+    let ran = world.good(&["search", "needle"]);
+    assert!(ran.text().starts_with("a/three    200  "), "{ran:?}");
+    assert!(ran.text().contains("  ... \u{e9}"), "{ran:?}");
+    assert!(ran.text().contains(" needle \u{e9}"), "{ran:?}");
+    assert!(ran.text().ends_with(" more\n") && ran.text().len() < 800, "{ran:?}");
+    assert!(world.good(&["search", "needle", "--full"]).text().len() > 12_000);
+    log.close().expect("closed");
+}
+
+#[test]
+fn exit_codes_are_those_of_grep() {
+    let world = World::new();
+    let missing = world.run(&["search", "x"]);
+    assert_eq!((missing.code, missing.text()), (Some(2), ""), "{missing:?}");
+    assert!(missing.stderr.contains("there is no store"), "{missing:?}");
+    let log = open(&world);
+    for (args, code) in [
+        (&["search", "Kettle"][..], 0),
+        (&["search", "nowhere"], 1),
+        (&["search", "Kettle", "--agent", "nobody"], 1),
+        (&["search", "Kettle", "--run", "none"], 2),
+        (&["search", "-e", "(Kettle"], 2),
+        (&["search"], 2),
+    ] {
+        assert_eq!(world.run(args).code, Some(code), "{args:?}");
+    }
+    let wrong = world.run(&["search", "-e", "(Kettle"]);
+    assert!(wrong.stderr.contains("unclosed group"), "{wrong:?}");
+    assert_eq!(wrong.stderr.lines().count(), 1, "{wrong:?}");
+    log.close().expect("closed");
+}
+
+#[test]
+fn a_damaged_record_is_reported_and_the_others_are_searched() {
+    let world = World::new();
+    world.write("a/r.jsonl", "\"the first\"\n\"the second\"\n\"the third\"\n");
+    world.good(&["import", "--create", "a"]);
+    let mut bytes = fs::read(world.store()).expect("the store");
+    let at = bytes.windows(10).position(|found| found == b"the second").expect("the record");
+    bytes[at] ^= 1;
+    fs::write(world.store(), bytes).expect("the store");
+    let ran = world.run(&["search", "the", "-c"]);
+    assert_eq!((ran.code, ran.text()), (Some(2), "a/r:2\n"), "{ran:?}");
+    assert!(ran.stderr.contains("record 1"), "{ran:?}");
+}

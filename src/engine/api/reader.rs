@@ -1,0 +1,464 @@
+//! The handle of a process that only reads: [`Reader`].
+
+use core::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::engine::api::run_log::RunLog;
+use crate::engine::api::runs::Runs;
+use crate::engine::api::stats::{Stats, stats_of};
+use crate::engine::read::documents::{Document, DocumentPage};
+use crate::engine::read::receipts::Receipt;
+use crate::engine::read::trace::Trace;
+use crate::engine::reader::Replica;
+use crate::engine::reader::backup::{Backup, backup};
+use crate::engine::reader::only_reading::OnlyReading;
+use crate::engine::retain::{GcPlan, gc_plan_of};
+use crate::engine::setup::environment::Environment;
+use crate::engine::setup::options::Options;
+use crate::engine::storage::disk::Disk;
+use crate::engine::storage::{FileStorage, Storage};
+use crate::engine::values::pages::{HeldRun, RunPage};
+use crate::engine::values::query::RunQuery;
+use crate::engine::values::report::RecoveryReport;
+use crate::engine::values::summary::RunSummary;
+use crate::engine::values::usage::Usage;
+use crate::engine::values::{RunMetadata, RunOutcome, setters};
+use crate::engine::verify::VerifyReport;
+use crate::error::{Owner, Result};
+use crate::gc::Retention;
+use crate::types::{AgentId, RunRef, Version};
+
+/// How a store is opened to be read: a builder.
+///
+/// ```
+/// # fn main() -> runlog::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runlog-doc-reading-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// # let log = runlog::Options::new().open(&path)?;
+/// # log.start_run("agent", "run", ())?;
+/// # log.close()?;
+/// let reader = runlog::ReaderOptions::new().durable_only(true).open(&path)?;
+/// assert_eq!(reader.run("run")?.records, 0);
+/// # let _ = std::fs::remove_file(&path);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct ReaderOptions {
+    durable_only: bool,
+    map_bytes: usize,
+    lookup_cache: usize,
+    environment: Environment,
+}
+
+impl Default for ReaderOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ReaderOptions {
+    /// The defaults: all that was written, and a map of at most 64 MiB.
+    pub fn new() -> Self {
+        Self {
+            durable_only: false,
+            map_bytes: 64 << 20,
+            lookup_cache: 64 << 10,
+            environment: Environment::system(),
+        }
+    }
+
+    setters! {
+        /// Whether the reader shows only what is known to survive a power loss. By default it shows
+        /// all that was written. What the last sync of the writer covered shows as durable with the
+        /// next append, the next full segment, or the end of the writer.
+        durable_only(durable: bool) => durable_only = durable;
+        /// The most bytes of the map from runs to the segments that have them, about 28 for each
+        /// run in each segment, and of the order of lists, about as much again; 64 MiB by default.
+        /// Segments beyond that are searched one by one, some hundred nanoseconds each, and each
+        /// page of a list walks them all. The directories of all segments are in memory besides.
+        map_bytes(bytes: usize) => map_bytes = bytes;
+        /// The most looked-up runs that stay in memory, about 700 bytes each; 65,536 by default.
+        lookup_cache(runs: usize) => lookup_cache = runs;
+        /// The clock and the boot id, for tests and for hosts that know them better.
+        environment(environment: Environment) => environment = environment;
+    }
+
+    /// Opens the store at `path`, which must exist. Read permission is enough.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`](crate::Error::NotFound),
+    /// [`Error::NotRegularFile`](crate::Error::NotRegularFile),
+    /// [`Error::NotAStore`](crate::Error::NotAStore),
+    /// [`Error::Truncated`](crate::Error::Truncated),
+    /// [`Error::UnsupportedVersion`](crate::Error::UnsupportedVersion) and the like if the file is
+    /// not a usable store; [`Error::Overtaken`](crate::Error::Overtaken) if the writer changed it
+    /// again and again meanwhile.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Reader> {
+        let path = path.as_ref();
+        let file = Arc::new(FileStorage::open_to_read(path)?);
+        self.start(Arc::<FileStorage>::clone(&file), Some((file, path)))
+    }
+
+    /// Opens the store in a storage of the caller, of which only `len`, `read_at` and `data_end`
+    /// are called.
+    ///
+    /// # Errors
+    /// Those of [`ReaderOptions::open`].
+    #[cfg(any(test, feature = "unstable-internals"))]
+    pub fn open_storage(&self, storage: Arc<dyn Storage>) -> Result<Reader> {
+        self.start(storage, None)
+    }
+
+    pub(crate) fn start(
+        &self,
+        storage: Arc<dyn Storage>,
+        file: Option<(Arc<FileStorage>, &Path)>,
+    ) -> Result<Reader> {
+        let disk = Disk::new(Arc::new(OnlyReading(storage)));
+        let options = Options::new()
+            .background(false)
+            .index(false)
+            .lookup_cache(self.lookup_cache)
+            // All that the file has.
+            .receipts(u64::MAX, core::time::Duration::MAX)
+            .environment(self.environment.clone());
+        let file = file.map(|(file, path)| (file, path.to_owned()));
+        let replica = Replica::open(disk, options, file, (self.durable_only, self.map_bytes))?;
+        Ok(Reader { replica: Arc::new(replica) })
+    }
+}
+
+/// A store that this process only reads, while another one writes it, or none does. Clones are
+/// cheap, and share what was read.
+///
+/// A reader writes nothing: no byte, no length, no time of the file, and no lock. So it needs no
+/// more than read permission, delays no other process, and may be killed at any moment. It sees
+/// whole records only, at once when they are appended at any level.
+///
+/// It answers as of its last [`Reader::refresh`]: a prefix of the log with whole batches. Where the
+/// writer has meanwhile moved or deleted what an answer needs, the reader refreshes by itself, and
+/// the answer is of that later moment; no answer is older than one before. A run that was deleted
+/// is [`Error::RunNotFound`](crate::Error::RunNotFound), or
+/// [`Error::Evicted`](crate::Error::Evicted) in the middle of a trace.
+///
+/// A store that crashed shows what opening it would recover, and [`Reader::recovery_report`] tells
+/// it. Nothing is repaired.
+///
+/// ```
+/// # fn main() -> runlog::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runlog-doc-reader-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// let log = runlog::Options::new().open(&path)?;
+/// let run = log.start_run("planner", "run-1", ())?;
+/// run.append(b"first")?;
+///
+/// // In any process:
+/// let reader = runlog::Reader::open(&path)?;
+/// assert_eq!(reader.trace("run-1")?.count(), 1);
+/// run.append(b"second")?;
+/// assert!(reader.refresh()?);
+/// assert_eq!(reader.trace("run-1")?.count(), 2);
+/// # log.close()?; let _ = std::fs::remove_file(&path);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Reader {
+    pub(crate) replica: Arc<Replica>,
+}
+
+impl Reader {
+    /// Opens the store at `path` with the defaults; see [`ReaderOptions::open`].
+    ///
+    /// # Errors
+    /// Those of [`ReaderOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        ReaderOptions::new().open(path)
+    }
+
+    /// Brings the reader up to what was written by now; answers whether anything was new. Three
+    /// small reads if nothing was. After new frames it reads these, after a change of the manifest
+    /// (a full segment, a compaction) also the segments that are not sealed.
+    ///
+    /// # Errors
+    /// [`Error::Replaced`](crate::Error::Replaced) if the path names another file by now;
+    /// [`Error::Overtaken`](crate::Error::Overtaken); damage. The reader then still answers as
+    /// before.
+    pub fn refresh(&self) -> Result<bool> {
+        self.replica.refresh()
+    }
+
+    /// Copies the store to `path`, as of one moment behind this call, while it may be written: all
+    /// that was durable when the call began is in the copy, and what came later up to that moment.
+    /// The copy survives power loss when the call returns. It is a store like any other: to restore
+    /// it, open it, or copy it to where it is wanted.
+    ///
+    /// Each frame is checked on its way; damage is in the report, and its bytes are copied as they
+    /// are. The copy has no index, which is built when it is opened, and holes where the store has
+    /// free space. A file that is not there gets its name when it is complete. An earlier copy of
+    /// the same store, which no process has opened for writing since, is brought up to date: it
+    /// keeps the segments that it has, and stays what it was until the new state is durable in it.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-backup-{}", std::process::id()));
+    /// # let copy = path.with_extension("copy");
+    /// # for file in [&path, &copy] { let _ = std::fs::remove_file(file); }
+    /// let log = runlog::Options::new().open(&path)?;
+    /// let run = log.start_run("agent", "run", ())?;
+    /// run.append(b"first")?;
+    ///
+    /// let reader = runlog::Reader::open(&path)?; // in any process
+    /// let whole = reader.backup_to(&copy)?;
+    /// run.append(b"second")?;
+    /// let more = reader.backup_to(&copy)?;
+    /// assert!(more.copied_bytes < whole.copied_bytes);
+    /// assert_eq!(runlog::Reader::open(&copy)?.trace("run")?.count(), 2);
+    /// # drop(run); log.close()?;
+    /// # for file in [&path, &copy] { let _ = std::fs::remove_file(file); }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`](crate::Error::AlreadyExists) if there is anything at `path` but
+    /// such a copy; [`Error::Busy`](crate::Error::Busy) if a process has it open for writing;
+    /// [`Error::DiskFull`](crate::Error::DiskFull);
+    /// [`Error::Overtaken`](crate::Error::Overtaken). Then there is no new file, and an earlier
+    /// copy is what it was.
+    pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
+        backup(&self.replica.again()?, path.as_ref())
+    }
+
+    /// The same into a storage, which is empty or has an earlier copy of the store.
+    ///
+    /// # Errors
+    /// Those of [`Reader::backup_to`].
+    #[cfg(any(test, feature = "unstable-internals"))]
+    pub fn backup_to_storage(&self, storage: Arc<dyn Storage>) -> Result<Backup> {
+        crate::engine::reader::backup::backup_to_storage(&self.replica.again()?, storage)
+    }
+
+    /// Who has the store open for writing now; `None` if no process does, or the system does not
+    /// tell: only Linux does, of processes that this one may see.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) if the page of the owner cannot be read.
+    pub fn writer(&self) -> Result<Option<Owner>> {
+        self.replica.writer()
+    }
+
+    /// What opening the store would find and repair, as of the last time that the manifest had
+    /// changed.
+    pub fn recovery_report(&self) -> Arc<RecoveryReport> {
+        self.replica.report()
+    }
+
+    /// The records of a run as of the last refresh; see [`RunLog::trace`].
+    ///
+    /// # Errors
+    /// Those of [`RunLog::trace`]. [`Error::Evicted`](crate::Error::Evicted), as the last item, if
+    /// the run is deleted while it is read.
+    pub fn trace<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Trace> {
+        let run = run.into();
+        let view = self.replica.number();
+        let trace = self.replica.ask(|answers| answers.trace(run))?;
+        Ok(trace.moving(Arc::<Replica>::clone(&self.replica), view))
+    }
+
+    /// The agent of a run; see [`RunLog::agent_of`].
+    ///
+    /// # Errors
+    /// Those of [`RunLog::agent_of`].
+    pub fn agent_of(&self, run: &str) -> Result<AgentId> {
+        self.replica.ask(|answers| answers.agent_of(run))
+    }
+
+    /// What is known of a run; see [`RunLog::run`].
+    ///
+    /// # Errors
+    /// Those of [`RunLog::run`].
+    pub fn run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunSummary> {
+        let run = run.into();
+        self.replica.ask(|answers| answers.summary(run))
+    }
+
+    /// The metadata of a run; see [`RunLog::metadata`].
+    ///
+    /// # Errors
+    /// Those of [`RunLog::metadata`].
+    pub fn metadata<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunMetadata>> {
+        let run = run.into();
+        self.replica.ask(|answers| answers.metadata(run))
+    }
+
+    /// How a run ended; see [`RunLog::outcome`].
+    ///
+    /// # Errors
+    /// Those of [`RunLog::outcome`].
+    pub fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunOutcome>> {
+        let run = run.into();
+        self.replica.ask(|answers| answers.outcome(run))
+    }
+
+    /// A page of runs; see [`RunLog::list_runs`].
+    ///
+    /// # Errors
+    /// Those of [`RunLog::list_runs`].
+    pub fn list_runs(&self, query: &RunQuery) -> Result<RunPage> {
+        let list = query.list()?;
+        self.replica.ask(|answers| answers.page(&list, query.page_limit()))
+    }
+
+    /// All runs that match a query; see [`RunLog::runs`].
+    pub fn runs(&self, query: &RunQuery) -> Runs<Self> {
+        Runs::new(self.clone(), query.clone())
+    }
+
+    /// Agents that have runs; see [`RunLog::agents`].
+    ///
+    /// # Errors
+    /// Those of [`RunLog::agents`].
+    pub fn agents(&self, after: Option<&AgentId>, limit: usize) -> Result<Vec<AgentId>> {
+        self.replica.ask(|answers| answers.agents_page(after, limit))
+    }
+
+    /// The runs that are held; see [`RunLog::held_runs`].
+    ///
+    /// # Errors
+    /// Those of [`RunLog::held_runs`].
+    pub fn held_runs(&self) -> Result<Vec<HeldRun>> {
+        self.replica.ask(crate::engine::read::Reader::held_runs)
+    }
+
+    /// Receipts of deleted runs, the latest first: all that the file has. The writer drops old
+    /// ones; see [`Options::receipts`].
+    ///
+    /// # Errors
+    /// Those of [`RunLog::receipts`].
+    pub fn receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
+        self.replica.ask(|answers| answers.list_receipts(limit))
+    }
+
+    /// What a policy would evict now; see [`RunLog::gc_plan`].
+    ///
+    /// # Errors
+    /// Those of [`RunLog::gc_plan`].
+    pub fn gc_plan(&self, policy: &Retention) -> Result<GcPlan> {
+        self.replica.ask(|answers| Ok(gc_plan_of(answers, policy)?.0))
+    }
+
+    /// The documents of the store.
+    pub fn docs(&self) -> ReaderDocuments<'_> {
+        ReaderDocuments { reader: self }
+    }
+
+    /// Numbers about the store. What only the writer knows is 0 or `None`: reserved extents, runs
+    /// in its memory, its index, what it asked the storage for. The counters are those of this
+    /// reader.
+    ///
+    /// # Errors
+    /// Those of [`RunLog::stats`].
+    pub fn stats(&self) -> Result<Stats> {
+        self.replica.ask(|answers| {
+            let (extents, floor) = self.replica.extents();
+            stats_of(&self.replica.disk, answers, &extents, floor)
+        })
+    }
+
+    /// What the living runs and documents take. It looks at every run, and reads none.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-usage-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// let log = runlog::Options::new().open(&path)?;
+    /// log.start_run("planner", "run-1", ())?.append(b"a step")?;
+    /// let usage = runlog::Reader::open(&path)?.usage()?;
+    /// assert_eq!((usage.agents[0].runs.count, usage.agents[0].runs.bytes), (1, 6));
+    /// assert_eq!(usage.documents.count, 0);
+    /// # log.close()?; let _ = std::fs::remove_file(&path);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`RunLog::list_runs`].
+    pub fn usage(&self) -> Result<Usage> {
+        self.replica.ask(crate::engine::read::Reader::usage)
+    }
+
+    /// Checks everything that the reader sees; see [`RunLog::verify`]. The index is not compared.
+    /// A segment that the writer moves meanwhile is left out.
+    ///
+    /// # Errors
+    /// Those of [`RunLog::verify`].
+    pub fn verify(&self) -> Result<VerifyReport> {
+        crate::engine::verify::verify_replica(&self.replica)
+    }
+}
+
+impl RunLog {
+    /// A reader of this store, which sees what any other process would see.
+    ///
+    /// # Errors
+    /// Those of [`ReaderOptions::open`].
+    pub fn reader(&self) -> Result<Reader> {
+        let (log, engine) = (self.log(), self.engine());
+        let options = ReaderOptions::new().environment(log.setup.options.environment.clone());
+        match &engine.path {
+            Some(path) => options.open(path),
+            None => options.start(log.disk.storage(), None),
+        }
+    }
+
+    /// Copies the store to `path`, while it is written; see [`Reader::backup_to`].
+    ///
+    /// # Errors
+    /// Those of [`Reader::backup_to`].
+    pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
+        self.reader()?.backup_to(path)
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("path", &self.replica.path()).finish_non_exhaustive()
+    }
+}
+
+/// The documents of a store that is only read. Made by [`Reader::docs`].
+#[derive(Debug, Clone, Copy)]
+pub struct ReaderDocuments<'r> {
+    reader: &'r Reader,
+}
+
+impl ReaderDocuments<'_> {
+    /// The current value of a document; see [`crate::Documents::get`].
+    ///
+    /// # Errors
+    /// Those of [`crate::Documents::get`].
+    pub fn get(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
+        self.reader.replica.ask(|answers| answers.document(namespace, key))
+    }
+
+    /// The current version of a document; see [`crate::Documents::version_of`].
+    ///
+    /// # Errors
+    /// Those of [`crate::Documents::version_of`].
+    pub fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
+        self.reader.replica.ask(|answers| answers.version_of(namespace, key))
+    }
+
+    /// A page of documents of a namespace; see [`crate::Documents::list`].
+    ///
+    /// # Errors
+    /// Those of [`crate::Documents::list`].
+    pub fn list(
+        &self,
+        namespace: &str,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<DocumentPage> {
+        self.reader.replica.ask(|answers| answers.list_documents(namespace, prefix, after, limit))
+    }
+}

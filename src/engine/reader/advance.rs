@@ -1,0 +1,182 @@
+//! Going on behind the last frame that was seen, while the state of the extents is as it was.
+
+use std::sync::Arc;
+
+use crate::engine::reader::{Current, Replica};
+use crate::engine::state::log_state::LogState;
+use crate::engine::state::scan::{
+    InPiece, Lexed, Piece, Replayed, frame_in_piece, names_in, replay_piece,
+};
+use crate::error::Result;
+use crate::format::frames::frame::FLAG_BATCH;
+use crate::format::{FrameCheck, FrameKind};
+use crate::types::{AgentId, LogPosition, RunId, RunNo};
+
+/// How much is read at once, unless one frame or batch is longer.
+const AT_ONCE: usize = 64 << 10;
+
+/// What a look behind the last frame led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Nothing is new.
+    None,
+    /// Frames were taken in.
+    Frames,
+    /// The log goes on in another segment, or behind something that does not check.
+    Rebuild,
+}
+
+/// The new frames at the beginning of a piece.
+struct Found {
+    frames: Vec<Lexed>,
+    /// Where the last of them ends.
+    end: u32,
+    /// Why there are no more.
+    stop: Stop,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// The piece is over, perhaps within a frame or a batch.
+    PieceIsOver,
+    /// The segment is sealed.
+    Seal,
+    /// Nothing was written there, or not yet all of it.
+    End,
+    /// Something that does not check, with a whole frame behind it.
+    Gap,
+}
+
+impl Replica {
+    /// Takes in the frames that were written since.
+    pub(super) fn advance(&self, current: &mut Current) -> Result<Progress> {
+        let (mut progress, mut wanted) = (Progress::None, AT_ONCE);
+        loop {
+            let (segment, from) = {
+                let state = self.answers.state.lock();
+                (Arc::clone(&state.tail.segment), state.tail.offset)
+            };
+            let room = segment.extent_size().bytes().saturating_sub(u64::from(from));
+            let len = wanted.min(usize::try_from(room).unwrap_or(usize::MAX));
+            let bytes = self.disk.read_padded(segment.file_offset() + u64::from(from), len)?;
+            let extent_len = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
+            let piece = Piece { at: from, bytes: &bytes, extent_len };
+            let mut found = whole_frames(piece, segment.frames());
+            if self.wanted.durable_only {
+                leave_durable(current, (from, &mut found), |at| segment.position(at));
+            }
+            if found.end > from {
+                self.take_frames(current, piece, &found)?;
+                progress = Progress::Frames;
+            }
+            let stopped_at = segment.position(found.end);
+            match found.stop {
+                Stop::Seal => return Ok(Progress::Rebuild),
+                Stop::End => {
+                    current.stuck = None;
+                    return Ok(progress);
+                }
+                // At the first look it may be a frame that is being written.
+                Stop::Gap if current.stuck == Some(stopped_at) => return Ok(Progress::Rebuild),
+                Stop::Gap => {
+                    current.stuck = Some(stopped_at);
+                    return Ok(progress);
+                }
+                Stop::PieceIsOver if found.end > from => wanted = AT_ONCE,
+                Stop::PieceIsOver => wanted = wanted.saturating_mul(4),
+            }
+        }
+    }
+
+    /// Folds new frames into the state.
+    fn take_frames(&self, current: &mut Current, piece: Piece<'_>, found: &Found) -> Result<()> {
+        let mut state = self.answers.state.lock();
+        let catalog = Arc::clone(&state.catalog);
+        current.names.extend(names_in(piece, &found.frames));
+        let builder = core::mem::take(&mut state.tail.builder);
+        let mut replayed = Replayed { builder, damaged: Vec::new() };
+        let mut unread = None;
+        let mut name_of = |run_no: RunNo| -> Option<(AgentId, RunId)> {
+            if let Some(name) = current.names.get(&run_no) {
+                return Some(name.clone());
+            }
+            if let Some(run) = state.active.get(run_no) {
+                return Some((run.agent.clone(), run.run.clone()));
+            }
+            match catalog.ask(|catalog| catalog.row(run_no)) {
+                Ok(row) => row.map(|row| (row.agent, row.run)),
+                Err(error) => {
+                    unread = Some(error);
+                    None
+                }
+            }
+        };
+        // All that a live writer has acknowledged is written whole; a batch counts by its COMMIT.
+        replay_piece(&mut replayed, piece, &found.frames, 0, &mut name_of);
+        let state = &mut *state;
+        let taken = match unread {
+            Some(error) => Err(error),
+            None => remember_new(state, &replayed, found, piece.at),
+        };
+        state.tail.builder = replayed.builder;
+        state.tail.offset = found.end;
+        taken
+    }
+}
+
+/// Leaves only frames that are known to be durable, by what the frames themselves say.
+fn leave_durable(
+    current: &mut Current,
+    (from, found): (u32, &mut Found),
+    position: impl Fn(u32) -> LogPosition,
+) {
+    let said = found.frames.iter().map(|lexed| lexed.header.durable).max();
+    current.floor = current.floor.max(said.unwrap_or_default());
+    let floor = current.floor;
+    found.frames.retain(|lexed| position(lexed.header.position.offset) < floor);
+    let end = found.frames.last().map_or(from, Lexed::end);
+    if end < found.end || position(end) >= floor {
+        (found.end, found.stop) = (end, Stop::End);
+    }
+}
+
+/// Brings what new frames say into memory: which runs they delete, and those that they are of.
+fn remember_new(state: &mut LogState, replayed: &Replayed, found: &Found, from: u32) -> Result<()> {
+    let new = replayed.builder.evictions().filter(|eviction| eviction.offset >= from);
+    for eviction in new {
+        Arc::make_mut(&mut state.deleted).insert(eviction.run_no);
+        state.active.remove(eviction.run_no);
+    }
+    let mut runs: Vec<RunNo> = found.frames.iter().map(|lexed| lexed.header.run_no).collect();
+    runs.sort_unstable();
+    runs.dedup();
+    let (catalog, segment) = (Arc::clone(&state.catalog), state.tail.segment.id());
+    state.remember(segment, &replayed.builder, runs.into_iter(), &mut |run_no, begins| {
+        if begins { Ok(None) } else { catalog.ask(|catalog| catalog.row(run_no)) }
+    })
+}
+
+/// The frames that count at the beginning of a piece: up to a SEAL, to bytes that do not check, or
+/// to a batch of which the COMMIT is not there.
+fn whole_frames(piece: Piece<'_>, check: &FrameCheck) -> Found {
+    let mut found = Found { frames: Vec::new(), end: piece.at, stop: Stop::PieceIsOver };
+    let mut at = piece.at;
+    let is_last = piece.at as usize + piece.bytes.len() >= piece.extent_len;
+    found.stop = loop {
+        match frame_in_piece(piece, check, at) {
+            InPiece::Frame(lexed) if lexed.header.kind == FrameKind::Seal => break Stop::Seal,
+            InPiece::Frame(lexed) => {
+                at = lexed.end();
+                found.frames.push(lexed);
+            }
+            InPiece::Odd { followed: true } => break Stop::Gap,
+            InPiece::Beyond if !is_last => break Stop::PieceIsOver,
+            InPiece::Blank | InPiece::Odd { .. } | InPiece::Beyond => break Stop::End,
+        }
+    };
+    // In front of a COMMIT the frames of a batch are nothing.
+    let is_open = |lexed: &mut Lexed| lexed.header.flags & FLAG_BATCH != 0;
+    while found.frames.pop_if(is_open).is_some() {}
+    found.end = found.frames.last().map_or(piece.at, Lexed::end);
+    found
+}

@@ -1,0 +1,496 @@
+//! A copy of a store as of one moment, while it is written: segment by segment, each checked. What
+//! an earlier copy in the same file has stays where it is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::engine::open::front_matter::{Access, read_base};
+use crate::engine::read::doubt::Doubt;
+use crate::engine::reader::Replica;
+use crate::engine::space::allocator::Allocator;
+use crate::engine::space::manifest_log::ManifestLog;
+use crate::engine::state::scan::{InPiece, Piece, frame_in_piece};
+use crate::engine::state::segment::Segment;
+use crate::engine::storage::disk::Disk;
+use crate::engine::storage::{Creation, FileStorage, OpenedFile, Storage};
+use crate::engine::values::report::RecoveryReport;
+use crate::engine::write::pending_frame::PendingFrame;
+use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::codec::len_u32;
+use crate::format::frames::frame::SegmentKey;
+use crate::format::map::header::StaticHeader;
+use crate::format::map::manifest::{
+    Area, AreaHeader, Change, Extents, RecordKey, SealedAt, Use, encode_batch,
+};
+use crate::format::map::owner;
+use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, ManifestAt, Superblock};
+use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::{
+    EXTENTS_AT, FrameHeader, FrameKind, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, PAGE_LEN,
+};
+use crate::types::{Epoch, ExtentNo, LogPosition, RunNo};
+
+/// How often the copy goes on from a later moment, because the writer has moved what was to be
+/// copied.
+const MOMENTS: usize = 64;
+
+/// What a backup copied.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+#[must_use = "what could not be read whole is in the report"]
+pub struct Backup {
+    /// Segments that were copied, or of which more was copied.
+    pub copied_segments: u64,
+    /// The bytes of these.
+    pub copied_bytes: u64,
+    /// Segments that the file had already.
+    pub kept_segments: u64,
+    /// Everything in front of this position is in the copy, and survives power loss there.
+    pub end: LogPosition,
+    /// Damage of the store. The copy has the damaged bytes as they are.
+    pub damaged: Vec<Corruption>,
+}
+
+/// A segment as it is to be in the copy.
+struct Wanted {
+    segment: Arc<Segment>,
+    /// The frames end here.
+    end: u32,
+    /// It is sealed, by a SEAL frame that is in the file or by one that is made for the copy.
+    sealed: Option<SealedAt>,
+    /// The SEAL frame for the copy, if the store has none.
+    made: Option<Vec<u8>>,
+}
+
+/// A segment as the copy has it.
+#[derive(Debug, Clone, Copy)]
+struct Has {
+    extent: ExtentNo,
+    /// Its bytes are there up to here.
+    end: u32,
+    /// All of it is there, as a segment with this seal.
+    sealed: Option<SealedAt>,
+    /// What the manifest of the copy says of it.
+    listed: Listed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    No,
+    Open,
+    Sealed,
+}
+
+/// The file that is copied to.
+struct Target {
+    disk: Disk,
+    allocator: Allocator,
+    has: HashMap<(u32, u64), Has>,
+    /// Other bytes under the key of a segment: of a log that a power loss has cut off since.
+    replaced: Vec<Has>,
+    doubt: Doubt,
+}
+
+/// Copies the store to `path`.
+pub(crate) fn backup(source: &Replica, path: &Path) -> Result<Backup> {
+    match FileStorage::open_locked(path) {
+        Err(Error::NotFound { .. }) => {
+            let creation = Creation::begin(path)?;
+            let storage = Arc::<FileStorage>::clone(creation.storage());
+            let mut report = Backup::default();
+            let mut target = Target::new(source, storage)?;
+            target.fill(source, &mut report)?;
+            drop(target);
+            drop(creation.finish()?);
+            Ok(report)
+        }
+        Ok(OpenedFile::Locked(storage)) => {
+            let taken = || Error::AlreadyExists { path: path.to_owned() };
+            let mut target = Target::open(source, Arc::new(storage))?.ok_or_else(taken)?;
+            let mut report = Backup::default();
+            target.fill(source, &mut report)?;
+            Ok(report)
+        }
+        Ok(OpenedFile::Busy(_)) => Err(Error::Busy { path: path.to_owned(), owner: None }),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same into a storage: an empty one, or one that has an earlier copy.
+#[cfg(any(test, feature = "unstable-internals"))]
+pub(crate) fn backup_to_storage(source: &Replica, storage: Arc<dyn Storage>) -> Result<Backup> {
+    let is_empty = Disk::new(Arc::clone(&storage)).len()? == 0;
+    let mut target = if is_empty {
+        Target::new(source, storage)?
+    } else {
+        let what = "the storage must be empty or have an earlier copy of this store";
+        Target::open(source, storage)?.ok_or(Error::InvalidArgument { what })?
+    };
+    let mut report = Backup::default();
+    target.fill(source, &mut report)?;
+    Ok(report)
+}
+
+impl Target {
+    /// A store without segments.
+    fn new(source: &Replica, storage: Arc<dyn Storage>) -> Result<Self> {
+        let disk = Disk::new(storage);
+        let (uuid, extent_size) = (source.uuid(), source.answers.setup.extent_size);
+        // One whose header is damaged reads by its superblocks; the copy gets a whole one.
+        let stored = StaticHeader::decode(&source.disk.read_padded(0, PAGE_LEN)?);
+        let created = source.answers.setup.now();
+        let header = stored.unwrap_or_else(|_| StaticHeader::new(uuid, extent_size, created));
+        let records = [Change::IndexLen { len: 0 }];
+        let (generation, count) = (1, records.len() as u64);
+        let manifest =
+            ManifestAt { offset: MANIFEST_AT, len: MANIFEST_AREA_LEN, generation, records: count };
+        let mut superblock = Superblock { epoch: Epoch(0), manifest, ..source.superblock()? };
+        (superblock.durable, superblock.flags) = (LogPosition::default(), FLAG_COPY);
+        let mut front = header.encode();
+        for epoch in [Epoch(0), Epoch(1)] {
+            superblock.epoch = epoch;
+            front.extend(superblock.encode());
+        }
+        front.resize(usize::try_from(OWNER_AT).unwrap_or(0), 0);
+        front.extend(owner_page(source)?);
+        front.resize(usize::try_from(MANIFEST_AT).unwrap_or(0), 0);
+        let area = AreaHeader { uuid, generation, area_len: MANIFEST_AREA_LEN, snapshot: 1 };
+        front.extend(area.encode());
+        front.extend(encode_batch(&records, RecordKey { generation, index: 0 }));
+        front.resize(usize::try_from(EXTENTS_AT).unwrap_or(0), 0);
+        disk.write(0, &front)?;
+        let [_, next] = Area::FRONT;
+        let extents = Extents::default();
+        Ok(Self::of(disk, superblock, (extents, manifest, next)))
+    }
+
+    /// An earlier copy of the same store; none if the file is anything else.
+    fn open(source: &Replica, storage: Arc<dyn Storage>) -> Result<Option<Self>> {
+        let disk = Disk::new(storage);
+        let mut report = RecoveryReport::default();
+        let refuse = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
+        let access = Access { to_write: true, salvages: &refuse };
+        let base = match read_base(&disk, &mut report, access) {
+            Ok(base) => base,
+            Err(error @ Error::Io { .. }) => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        let is_copy = base.superblock.flags & FLAG_COPY != 0;
+        let same =
+            (base.uuid, base.extent_size) == (source.uuid(), source.answers.setup.extent_size);
+        if !same || !is_copy {
+            return Ok(None);
+        }
+        let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
+        if base.rewrite {
+            target.allocator.manifest.distrust_area();
+        }
+        let durable = target.allocator.superblock.durable;
+        let extents = target.allocator.manifest.extents().clone();
+        for (&extent, used) in &extents.uses {
+            if let Use::Retired { .. } = used {
+                // An update broke off in front of freeing it.
+                let has = Has { extent, end: 0, sealed: None, listed: Listed::Sealed };
+                target.replaced.push(has);
+            }
+            if let Use::Log { segment, salt, sealed, .. } = *used {
+                let (end, listed) = match sealed {
+                    Some(at) => (at.seal, Listed::Sealed),
+                    None if durable.segment == segment => (durable.offset, Listed::Open),
+                    None => (SEGMENT_HEADER_LEN, Listed::Open),
+                };
+                let has = Has { extent, end, sealed, listed };
+                target.has.insert((segment.0, salt), has);
+            }
+        }
+        Ok(Some(target))
+    }
+
+    fn of(
+        disk: Disk,
+        superblock: Superblock,
+        (extents, at, next): (Extents, ManifestAt, Area),
+    ) -> Self {
+        let (uuid, size) = (superblock.uuid, superblock.extent_size);
+        let manifest = ManifestLog::resume(disk.clone(), uuid, size, extents, at, next);
+        let (compaction_reserve, freed, may_move) = (None, BTreeSet::new(), 0);
+        let allocator = Allocator {
+            manifest,
+            superblock,
+            disk: disk.clone(),
+            compaction_reserve,
+            freed,
+            may_move,
+        };
+        Self { disk, allocator, has: HashMap::new(), replaced: Vec::new(), doubt: Doubt::default() }
+    }
+
+    /// Copies what the file does not have, until all of one moment is there, and makes it count.
+    fn fill(&mut self, source: &Replica, report: &mut Backup) -> Result<()> {
+        source.refresh()?;
+        for _ in 0..MOMENTS {
+            let view = source.number();
+            report.damaged.clear();
+            report.kept_segments = 0;
+            let wanted = wanted(source)?;
+            self.expect_segments(source)?;
+            if self.copy_all(source, view, &wanted, report)? {
+                return self.make_it_count(source, &wanted, report);
+            }
+        }
+        Err(Error::Overtaken { attempts: MOMENTS as u64 })
+    }
+
+    /// Sees to it that both superblocks know the numbers of all segments to be copied: frames of a
+    /// segment that they do not know, in a free extent, would tell of a lost manifest (R1).
+    fn expect_segments(&mut self, source: &Replica) -> Result<()> {
+        let next = source.superblock()?.next_segment;
+        if self.allocator.superblock.next_segment < next {
+            for _ in 0..2 {
+                self.allocator.write_superblock(|block| block.next_segment = next)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what the file does not have; answers whether the writer has left all of it alone.
+    fn copy_all(
+        &mut self,
+        source: &Replica,
+        view: u64,
+        wanted: &[Wanted],
+        report: &mut Backup,
+    ) -> Result<bool> {
+        for one in wanted {
+            let key = key_of(&one.segment);
+            let known = self.has.get(&key).copied();
+            if known.is_some_and(|has| has.sealed.is_some() && has.sealed == one.sealed) {
+                report.kept_segments += 1;
+                continue;
+            }
+            let mut odd = Vec::new();
+            let bytes = one.read(&mut odd)?;
+            if !self.doubt.confirms(&odd, view, source.number()) && source.was_overtaken(view)? {
+                return Ok(false);
+            }
+            report.damaged.append(&mut odd);
+            let (extent, from) = self.place_for(known, &bytes)?;
+            let at = one.segment.extent_size().offset_of(extent);
+            let new = bytes.get(from..).unwrap_or_default();
+            if new.is_empty() {
+                report.kept_segments += 1;
+            } else {
+                self.disk.write(at + from as u64, new)?;
+                report.copied_segments += 1;
+                report.copied_bytes += new.len() as u64;
+            }
+            let is_here = known.filter(|has| has.extent == extent);
+            let listed = is_here.map_or(Listed::No, |has| has.listed);
+            let end = len_u32(bytes.len());
+            self.has.insert(key, Has { extent, end, sealed: one.sealed, listed });
+        }
+        Ok(true)
+    }
+
+    /// Where the bytes of a segment go, and from where on: behind those that are there, or to
+    /// another extent if others are there.
+    fn place_for(&mut self, known: Option<Has>, bytes: &[u8]) -> Result<(ExtentNo, usize)> {
+        let Some(has) = known else { return Ok((self.claim()?, 0)) };
+        let at = self.allocator.superblock.extent_size.offset_of(has.extent);
+        let there = self.disk.read_padded(at, has.end as usize)?;
+        if has.sealed.is_none() && bytes.starts_with(&there) {
+            return Ok((has.extent, there.len()));
+        }
+        self.replaced.push(has);
+        Ok((self.claim()?, 0))
+    }
+
+    /// A free extent without bytes of an earlier owner.
+    fn claim(&mut self) -> Result<ExtentNo> {
+        let extent = self.allocator.claim()?;
+        let size = self.allocator.superblock.extent_size;
+        let (at, len) = (size.offset_of(extent), self.disk.len()?);
+        if at < len {
+            self.disk.punch(at, size.bytes().min(len - at))?;
+        }
+        Ok(extent)
+    }
+
+    /// Makes what was copied the state of the file, durably, and frees what it does not need.
+    fn make_it_count(
+        &mut self,
+        source: &Replica,
+        wanted: &[Wanted],
+        report: &mut Backup,
+    ) -> Result<()> {
+        let size = self.allocator.superblock.extent_size;
+        let mut changes = Vec::new();
+        let mut needed: BTreeMap<(u32, u64), ExtentNo> = BTreeMap::new();
+        for one in wanted {
+            let key = key_of(&one.segment);
+            let Some(has) = self.has.get(&key).copied() else { continue };
+            needed.insert(key, has.extent);
+            let (segment, extent) = (one.segment.id(), has.extent);
+            if has.listed == Listed::No {
+                let (salt, purpose) = (one.segment.key().salt, one.segment.purpose());
+                changes.push(Change::Reserve { extent, segment, salt, purpose });
+            }
+            if let Some(at) = one.sealed.filter(|_| has.listed != Listed::Sealed) {
+                changes.push(Change::Seal { extent, segment, at });
+            }
+        }
+        let end = wanted.last().map_or(LogPosition::default(), |one| {
+            one.segment.position(one.sealed.map_or(one.end, |_| size.bytes_u32()))
+        });
+        let is_needed = |id: u32| needed.range((id, 0)..=(id, u64::MAX)).next().is_some();
+        let gone = self.has.iter().filter(|(key, _)| !needed.contains_key(*key));
+        // No two extents have the same segment: what is replaced is free at once.
+        let (same, others): (Vec<_>, Vec<_>) = gone.partition(|(key, _)| is_needed(key.0));
+        let replaced = core::mem::take(&mut self.replaced).into_iter();
+        let replaced: Vec<Has> = replaced.chain(same.into_iter().map(|(_, has)| *has)).collect();
+        let others: Vec<Has> = others.into_iter().map(|(_, has)| *has).collect();
+        let is_listed = |has: &&Has| has.listed != Listed::No;
+        let free = |has: &Has| Change::Free { extent: has.extent };
+        let retire = |has: &Has| Change::Retire { extent: has.extent };
+        let first = replaced.iter().filter(is_listed).map(free);
+        let retired: Vec<Has> = others.iter().filter(is_listed).copied().collect();
+        let changes: Vec<Change> = first.chain(retired.iter().map(retire)).chain(changes).collect();
+        for has in replaced.iter().chain(&others).filter(|has| has.listed == Listed::No) {
+            self.allocator.let_go(has.extent);
+        }
+        self.disk.sync()?;
+        if !replaced.is_empty() || end < self.allocator.superblock.durable {
+            // The floor is the larger position of both slots, and may be in what goes.
+            for _ in 0..2 {
+                self.allocator.write_superblock(|block| block.durable = LogPosition::default())?;
+            }
+        }
+        self.allocator.commit_durably(&changes)?;
+        let now = source.superblock()?;
+        self.allocator.write_superblock(|block| {
+            (block.durable, block.flags) = (end, FLAG_CLEAN | FLAG_COPY);
+            (block.next_run_no, block.next_lsn) = (now.next_run_no, now.next_lsn);
+            (block.next_segment, block.boot_id) = (now.next_segment, now.boot_id);
+        })?;
+        self.free(&retired)?;
+        report.end = end;
+        Ok(())
+    }
+
+    /// Frees segments that were retired, as a writer does (O6).
+    fn free(&mut self, retired: &[Has]) -> Result<()> {
+        let size = self.allocator.superblock.extent_size;
+        if !retired.is_empty() {
+            for has in retired {
+                self.disk.zero(size.offset_of(has.extent), SEGMENT_HEADER_LEN as usize)?;
+            }
+            self.disk.sync()?;
+            let free = |has: &Has| Change::Free { extent: has.extent };
+            let changes: Vec<Change> = retired.iter().map(free).collect();
+            self.allocator.commit_durably(&changes)?;
+            self.allocator.cover()?;
+        }
+        let end = self.allocator.manifest.end_in_use();
+        if self.disk.len()? > end {
+            self.disk.set_len(end)?;
+        }
+        for extent in core::mem::take(&mut self.allocator.freed) {
+            let at = size.offset_of(extent);
+            if at < end {
+                self.disk.punch(at, size.bytes().min(end - at))?;
+            }
+        }
+        self.disk.sync()
+    }
+}
+
+fn key_of(segment: &Segment) -> (u32, u64) {
+    let SegmentKey { id, salt } = segment.key();
+    (id.0, salt)
+}
+
+/// All segments of the log as of now; the one that takes frames is the last.
+fn wanted(source: &Replica) -> Result<Vec<Wanted>> {
+    let (sealed, tail, end) = {
+        let state = source.answers.open()?;
+        let sealed = state.catalog.segments().iter().chain(&state.unapplied).cloned();
+        (sealed.collect::<Vec<_>>(), Arc::clone(&state.tail.segment), state.tail.offset)
+    };
+    let mut wanted = Vec::new();
+    for segment in sealed {
+        let Some(at) = segment.sealed() else { continue };
+        let is_here = segment.is_sealed_here();
+        let made = is_here.then(|| seal_for(&segment, at)).transpose()?;
+        let sealed = made.as_ref().map_or(at, |(_, digest)| SealedAt { digest: *digest, ..at });
+        let made = made.map(|(bytes, _)| bytes);
+        wanted.push(Wanted { segment, end: at.end, sealed: Some(sealed), made });
+    }
+    if tail.extent() != ExtentNo(u32::MAX) && end > SEGMENT_HEADER_LEN {
+        wanted.push(Wanted { segment: tail, end, sealed: None, made: None });
+    }
+    Ok(wanted)
+}
+
+/// The SEAL frame of a segment that a crash left without one.
+fn seal_for(segment: &Segment, at: SealedAt) -> Result<(Vec<u8>, u32)> {
+    let directory = segment.directory_bytes()?;
+    let header = FrameHeader::new(FrameKind::Seal, RunNo(0), crate::types::Timestamp(0));
+    let mut frame = PendingFrame::new(header, &[], directory);
+    frame.header.extra = at.end;
+    frame.header.position = segment.position(at.seal);
+    frame.header.lsn = segment.in_directory(|view| Ok(view.last_lsn()))?;
+    let mut bytes = Vec::new();
+    frame.encode(segment.frames(), &mut bytes);
+    Ok((bytes, frame.header.payload_crc))
+}
+
+impl Wanted {
+    /// The bytes, of which all frames were checked; what does not check is told.
+    fn read(&self, odd: &mut Vec<Corruption>) -> Result<Vec<u8>> {
+        let segment = &self.segment;
+        let end = match (self.sealed, &self.made) {
+            (Some(at), None) => match segment.read_header(at.seal) {
+                Ok(header) => at.seal as usize + header.frame_len(),
+                Err(Error::Corrupt(damage)) => {
+                    odd.push(damage);
+                    at.end as usize
+                }
+                Err(error) => return Err(error),
+            },
+            _ => self.end as usize,
+        };
+        let whole = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
+        let mut bytes = segment.disk().read_padded(segment.file_offset(), end.min(whole))?;
+        let damage = match SegmentHeader::decode(&bytes) {
+            Ok(header) if header.key == segment.key() => None,
+            Ok(_) => Some(Damage::Misplaced),
+            Err(damage) => Some(damage),
+        };
+        let place = Place::Extent { extent: segment.extent() };
+        odd.extend(damage.map(|damage| Corruption::new(place, damage)));
+        let piece = Piece { at: 0, bytes: &bytes, extent_len: whole };
+        let mut next = SEGMENT_HEADER_LEN;
+        while next < self.end {
+            next = match frame_in_piece(piece, segment.frames(), next) {
+                InPiece::Frame(lexed) => lexed.end(),
+                _ => {
+                    let place = Place::Frame(segment.position(next));
+                    odd.push(Corruption::new(place, Damage::Missing));
+                    break;
+                }
+            };
+        }
+        if let Some(made) = &self.made {
+            bytes.extend_from_slice(made);
+        }
+        Ok(bytes)
+    }
+}
+
+/// The page of the owner says who made the copy.
+fn owner_page(source: &Replica) -> Result<Vec<u8>> {
+    let page = source.disk.read_padded(OWNER_AT, PAGE_LEN)?;
+    Ok(if owner::decode(&page).is_ok() { page } else { vec![0; PAGE_LEN] })
+}

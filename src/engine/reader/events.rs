@@ -1,0 +1,211 @@
+//! What following a log gives, and where it goes on.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::engine::read::record::Record;
+use crate::engine::values::{RunMetadata, RunOutcome};
+use crate::error::{Error, Result};
+use crate::gc::Rule;
+use crate::types::{AgentId, Lsn, RunId, RunNo, RunRef, Timestamp};
+
+/// Something that happened in the log, as a follower tells it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LogEvent {
+    /// The agent of the run.
+    pub agent: AgentId,
+    /// The run.
+    pub run: RunId,
+    /// The number of the run, which no other run of the store ever gets.
+    pub number: RunNo,
+    /// What happened.
+    pub kind: LogEventKind,
+    /// Where to go on behind it.
+    pub cursor: LogCursor,
+}
+
+/// What happened to a run.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum LogEventKind {
+    /// The run was started. A run that came into being with a record or an end has no start.
+    Started(RunMetadata),
+    /// A record was appended.
+    Record(Record),
+    /// The run ended.
+    Ended(RunOutcome),
+    /// The run was deleted. Its records that were not followed by then are not told any more.
+    Deleted {
+        /// When.
+        at: Timestamp,
+        /// Why.
+        rule: Rule,
+    },
+}
+
+impl<'a> From<&'a LogEvent> for RunRef<'a> {
+    /// The run that the event is about, and no other with its ids.
+    fn from(event: &'a LogEvent) -> Self {
+        Self::from((&event.agent, &event.run)).numbered(event.number)
+    }
+}
+
+/// A place in the log of one store, behind which a follower goes on. Its text can be stored; it
+/// stays valid through compaction and restarts of all processes. A cursor of a version of this
+/// program is read by all later ones.
+///
+/// ```
+/// # fn main() -> runlog::Result<()> {
+/// let cursor = runlog::LogCursor::START;
+/// let text = cursor.to_string();
+/// assert_eq!(text.parse::<runlog::LogCursor>()?, cursor);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogCursor {
+    /// The first bytes of the store's id; zero for the start of any store.
+    store: u32,
+    /// The last thing that was told.
+    pub(super) after: Place,
+}
+
+/// The place of an event: the order of its frame or record, and its number within that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(super) struct Place {
+    pub(super) lsn: Lsn,
+    pub(super) item: u32,
+}
+
+impl LogCursor {
+    /// In front of everything, in any store.
+    pub const START: Self = Self { store: 0, after: Place { lsn: Lsn(0), item: 0 } };
+
+    /// The cursor so many frames earlier in the log, at the earliest [`LogCursor::START`]. A record
+    /// is a frame or a part of one, and so are starts, ends and whatever else is in the log.
+    #[must_use]
+    pub fn earlier(self, frames: u64) -> Self {
+        match self.after.lsn.0.saturating_sub(frames) {
+            0 => Self::START,
+            lsn => Self { store: self.store, after: Place { lsn: Lsn(lsn), item: 0 } },
+        }
+    }
+
+    pub(super) fn new(uuid: [u8; 16], after: Place) -> Self {
+        Self { store: store_of(uuid), after }
+    }
+
+    /// Refuses a cursor of another store.
+    pub(super) fn check(self, uuid: [u8; 16]) -> Result<()> {
+        if self.store == 0 || self.store == store_of(uuid) {
+            return Ok(());
+        }
+        Err(Error::InvalidArgument { what: "a cursor must be of the store that is followed" })
+    }
+}
+
+/// Never zero.
+fn store_of(uuid: [u8; 16]) -> u32 {
+    let [a, b, c, d, ..] = uuid;
+    u32::from_be_bytes([a, b, c, d]).max(1)
+}
+
+impl fmt::Display for LogCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}-{}", self.store, self.after.lsn.0)?;
+        if self.after.item > 0 {
+            write!(f, ".{}", self.after.item)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for LogCursor {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let invalid =
+            Error::InvalidArgument { what: "a cursor is 8 hex digits, `-`, and a number" };
+        let parsed = || {
+            let (store, place) = text.split_once('-')?;
+            let is_hex = store.len() == 8 && store.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let store = is_hex.then(|| u32::from_str_radix(store, 16).ok()).flatten()?;
+            let (lsn, item) = place.split_once('.').unwrap_or((place, "0"));
+            let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+            let numbers = digits(lsn) && digits(item);
+            let lsn = numbers.then(|| lsn.parse().ok()).flatten()?;
+            Some(Self { store, after: Place { lsn: Lsn(lsn), item: item.parse().ok()? } })
+        };
+        parsed().ok_or(invalid)
+    }
+}
+
+#[cfg(feature = "serde")]
+mod as_text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::LogCursor;
+
+    impl Serialize for LogCursor {
+        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            to.collect_str(self)
+        }
+    }
+
+    impl<'de> Deserialize<'de> for LogCursor {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            let text = String::deserialize(from)?;
+            text.parse().map_err(serde::de::Error::custom)
+        }
+    }
+}
+
+/// What is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Follow<'a> {
+    /// All runs.
+    Everything,
+    /// The runs of an agent.
+    Agent(&'a str),
+    /// A run: all runs with these ids, one after the other, or only the one with this number.
+    Run(RunRef<'a>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_earlier_cursor_is_of_the_same_store_or_the_start() {
+        let cursor = LogCursor { store: 7, after: Place { lsn: Lsn(9), item: 3 } };
+        assert_eq!(cursor.earlier(8).to_string(), "00000007-1");
+        for frames in [9, 10, u64::MAX] {
+            assert_eq!(cursor.earlier(frames), LogCursor::START);
+        }
+    }
+
+    #[test]
+    fn a_cursor_is_read_as_it_was_printed_and_nothing_else_is_one() {
+        let place = |lsn, item| Place { lsn: Lsn(lsn), item };
+        for (store, after) in [(0, place(0, 0)), (7, place(u64::MAX, 0)), (u32::MAX, place(9, 3))] {
+            let cursor = LogCursor { store, after };
+            assert_eq!(cursor.to_string().parse::<LogCursor>().unwrap(), cursor);
+        }
+        for wrong in [
+            "",
+            "-",
+            "00000001-",
+            "1-2",
+            "0000000g-2",
+            "00000001-2.",
+            "00000001-2.x",
+            "00000001--2",
+            "00000001-+2",
+            "00000001-99999999999999999999",
+            "00000001-1.2.3",
+        ] {
+            assert!(wrong.parse::<LogCursor>().is_err(), "{wrong}");
+        }
+    }
+}

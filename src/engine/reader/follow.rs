@@ -1,0 +1,463 @@
+//! Following the log in its order: whole records, each once, across rolls, compaction and restarts.
+//!
+//! The order of a frame never changes, wherever compaction moves it, and no order is used twice. So
+//! what was told is known by one number, and all segments with a larger one are merged by it.
+
+use core::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::engine::read::doubt::Doubt;
+use crate::engine::read::named::{metadata_in, outcome_in};
+use crate::engine::read::record::Record;
+use crate::engine::read::trace::Trace;
+use crate::engine::reader::Replica;
+use crate::engine::reader::events::{Follow, LogCursor, LogEvent, LogEventKind, Place};
+use crate::engine::reader::found::{Found, Wanted, What};
+use crate::engine::state::scan::{InPiece, Item, Lexed, Piece, frame_in_piece, lex};
+use crate::engine::state::segment::Segment;
+use crate::error::{Corruption, Damage, Error, Place as DamagePlace, Result};
+use crate::format::frames::block::{BlockHead, MAX_BLOCK_RECORDS};
+use crate::format::frames::eviction::decode_evictions;
+use crate::format::frames::frame::{FLAG_CHUNKS, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
+use crate::format::{FrameHeader, FrameKind};
+use crate::gc::Rule;
+use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId, Seq};
+
+/// How many runs of which records lie in blocks or chunks are kept open.
+const TRACES: usize = 64;
+
+/// How many names and deletions are remembered.
+const REMEMBERED: usize = 64 << 10;
+
+/// A follower's place in the log, and what it has found behind it.
+pub(crate) struct Tailing {
+    replica: Arc<Replica>,
+    wanted: Wanted,
+    after: Place,
+    /// The same for a follower that goes on later: compaction numbers the items of an EVICT anew.
+    resume: Place,
+    /// The view that the rest is of.
+    view: Option<u64>,
+    /// Sealed segments with something to tell, the one with the smallest order last.
+    closed: Vec<(Lsn, Arc<Segment>)>,
+    found: BinaryHeap<Reverse<Found>>,
+    /// How far the segment that takes frames was read.
+    tail: (SegmentId, u32),
+    /// All that this segment of the log has in front of here was told.
+    told: (SegmentId, u32),
+    names: HashMap<RunNo, (AgentId, RunId)>,
+    /// Deletions that were told: compaction gives them new orders.
+    deleted: HashSet<RunNo>,
+    traces: HashMap<RunNo, (Trace, Seq)>,
+    /// What did not check in a view that the writer changed meanwhile.
+    doubt: Doubt,
+}
+
+fn order(lexed: &Lexed) -> Lsn {
+    lexed.header.lsn
+}
+
+impl Tailing {
+    pub(crate) fn new(replica: Arc<Replica>, follow: Follow<'_>, from: LogCursor) -> Result<Self> {
+        from.check(replica.uuid())?;
+        Ok(Self {
+            wanted: Wanted::new(follow)?,
+            replica,
+            after: from.after,
+            resume: from.after,
+            view: None,
+            closed: Vec::new(),
+            found: BinaryHeap::new(),
+            tail: (SegmentId(0), 0),
+            told: (SegmentId(0), 0),
+            names: HashMap::new(),
+            deleted: HashSet::new(),
+            traces: HashMap::new(),
+            doubt: Doubt::default(),
+        })
+    }
+
+    /// Where it goes on.
+    pub(crate) fn cursor(&self) -> LogCursor {
+        LogCursor::new(self.replica.uuid(), self.resume)
+    }
+
+    /// The next event that is in the log by now. Damage of one record is told once, and is behind
+    /// then; any other failure leaves the follower where it is.
+    pub(crate) fn next(&mut self) -> Result<Option<LogEvent>> {
+        self.step().unwrap_or_else(|error| {
+            // What was found and not told is found again.
+            self.view = None;
+            Err(error)
+        })
+    }
+
+    /// The same: within, what was gone by.
+    fn step(&mut self) -> Result<Result<Option<LogEvent>>> {
+        loop {
+            if self.found.is_empty() && self.closed.is_empty() {
+                self.replica.refresh()?;
+            }
+            self.look()?;
+            if self.view.is_none() {
+                continue;
+            }
+            let Some(Reverse(found)) = self.found.pop() else { return Ok(Ok(None)) };
+            let told = match self.tell(&found) {
+                Err(Error::Corrupt(damage)) => {
+                    if self.is_overtaken(&damage)? {
+                        // It is somewhere else now, or gone.
+                        self.view = None;
+                        continue;
+                    }
+                    Err(Error::Corrupt(damage))
+                }
+                Err(error @ Error::NeedsFeature { .. }) => Err(error),
+                told => Ok(told?),
+            };
+            (self.after, self.resume) = (found.place, found.resume());
+            self.doubt.clear();
+            if !found.in_output {
+                self.told = (found.segment, found.offset);
+            }
+            if !matches!(told, Ok(None)) {
+                return Ok(told);
+            }
+        }
+    }
+
+    /// Whether damage may have been the writer's doing.
+    fn is_overtaken(&mut self, damage: &Corruption) -> Result<bool> {
+        let view = self.view.unwrap_or_default();
+        let is_real = self.doubt.confirms_one(damage, view, self.replica.number());
+        Ok(!is_real && self.replica.was_overtaken(view)?)
+    }
+
+    /// Sees to it that what comes next is found, or forgets the view if the writer changed it.
+    fn look(&mut self) -> Result<()> {
+        let view = self.replica.number();
+        if self.view != Some(view) {
+            self.plan(view)?;
+        }
+        while let Some((first, segment)) = self.closed.last() {
+            if self.found.peek().is_some_and(|Reverse(found)| found.place.lsn < *first) {
+                break;
+            }
+            let segment = Arc::clone(segment);
+            self.closed.pop();
+            let end = segment.sealed().map_or(0, |at| at.end);
+            let from = if segment.id() == self.told.0 { self.told.1 } else { 0 };
+            self.read(&segment, from, end)?;
+        }
+        if self.view.is_some() && self.closed.is_empty() && self.found.is_empty() {
+            self.read_tail()?;
+        }
+        Ok(())
+    }
+
+    /// Starts again from the segments of a view.
+    fn plan(&mut self, view: u64) -> Result<()> {
+        self.found.clear();
+        self.closed.clear();
+        let state = self.replica.answers.open()?;
+        for segment in state.catalog.segments().iter().chain(&state.unapplied) {
+            let (first, last) =
+                segment.in_directory(|view| Ok((view.first_lsn(), view.last_lsn())))?;
+            if last >= self.after.lsn {
+                self.closed.push((first, Arc::clone(segment)));
+            }
+        }
+        self.closed.sort_by_key(|(first, segment)| Reverse((*first, segment.id())));
+        // What was read of the tail and not told is read again.
+        self.tail = self.told;
+        self.view = Some(view);
+        Ok(())
+    }
+
+    fn read_tail(&mut self) -> Result<()> {
+        let (segment, end) = {
+            let state = self.replica.answers.open()?;
+            (Arc::clone(&state.tail.segment), state.tail.offset)
+        };
+        let from = if self.tail.0 == segment.id() { self.tail.1 } else { 0 };
+        if end > from {
+            self.read(&segment, from, end)?;
+        }
+        self.tail = (segment.id(), end);
+        Ok(())
+    }
+
+    /// Finds what frames of a segment tell, of those that end at `end` or in front of it.
+    fn read(&mut self, segment: &Arc<Segment>, from: u32, end: u32) -> Result<()> {
+        let from = from.max(crate::format::segments::segment::SEGMENT_HEADER_LEN);
+        let len = end.saturating_sub(from) as usize;
+        let at = segment.file_offset() + u64::from(from);
+        let bytes = segment.disk().read_padded(at, len)?;
+        let extent_len = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
+        let piece = Piece { at: from, bytes: &bytes, extent_len };
+        let mut next = from;
+        while next < end {
+            let InPiece::Frame(lexed) = frame_in_piece(piece, segment.frames(), next) else {
+                return self.read_damaged(segment, next, end);
+            };
+            next = lexed.end();
+            self.note(segment, &lexed, piece.payload_of(&lexed.header));
+        }
+        Ok(())
+    }
+
+    /// The same of a segment that has something that does not check.
+    fn read_damaged(&mut self, segment: &Arc<Segment>, from: u32, end: u32) -> Result<()> {
+        let damage = Corruption::new(DamagePlace::Frame(segment.position(from)), Damage::Missing);
+        if self.is_overtaken(&damage)? {
+            self.view = None;
+            self.found.clear();
+            self.closed.clear();
+            return Ok(());
+        }
+        let extent = segment.read_all()?;
+        let piece = Piece { at: 0, bytes: &extent, extent_len: extent.len() };
+        let items = lex(&extent, segment.frames());
+        let in_range = |item: &&Item| (from..end).contains(&item.offset());
+        let mut frames = items.iter().filter(in_range).filter_map(Item::frame);
+        // What is missing has the place behind the frame in front of it, or in front of the first.
+        let mut behind = Place { lsn: frames.next().map_or(self.after.lsn, order), item: 0 };
+        for item in items.iter().filter(in_range) {
+            let Some(lexed) = item.frame() else {
+                let place = behind;
+                self.push(segment, place, RunNo(0), item.offset(), What::Damaged { seq: None });
+                continue;
+            };
+            behind = Place { lsn: order(lexed), item: u32::MAX };
+            // A damaged block says itself how many records it costs.
+            if lexed.payload.is_ok() || lexed.header.kind == FrameKind::Block {
+                self.note(segment, lexed, piece.payload_of(&lexed.header));
+            } else {
+                let is_record = lexed.header.kind == FrameKind::Record;
+                let seq = is_record.then_some(lexed.header.seq);
+                let place = Place { lsn: order(lexed), item: 1 };
+                let what = What::Damaged { seq };
+                self.push(segment, place, lexed.header.run_no, item.offset(), what);
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, segment: &Segment, place: Place, run_no: RunNo, offset: u32, what: What) {
+        if place > self.after {
+            let (segment, in_output) = (segment.id(), segment.is_output());
+            self.found.push(Reverse(Found { place, run_no, segment, offset, in_output, what }));
+        }
+    }
+
+    /// Notes what a frame tells.
+    fn note(&mut self, segment: &Arc<Segment>, lexed: &Lexed, payload: &[u8]) {
+        let header = &lexed.header;
+        let (run_no, offset) = (header.run_no, header.position.offset);
+        if matches!(header.kind, FrameKind::Bind | FrameKind::Start)
+            && let Ok((agent, run, _)) = decode_ids(payload)
+        {
+            if self.names.len() >= REMEMBERED {
+                self.names.clear();
+            }
+            self.names.insert(run_no, (agent, run));
+        }
+        if header.flags & FLAG_DOCUMENT != 0 {
+            return;
+        }
+        // The first thing of an order has the number 1: 0 is in front of it.
+        let place = Place { lsn: header.lsn, item: 1 };
+        match header.kind {
+            FrameKind::Start if header.flags & FLAG_IMPLICIT == 0 => {
+                self.push(segment, place, run_no, offset, What::Start);
+            }
+            FrameKind::Record => {
+                let within = header.flags & FLAG_CHUNKS != 0;
+                let what = What::Record { seq: header.seq, within };
+                self.push(segment, place, run_no, offset, what);
+            }
+            FrameKind::End => self.push(segment, place, run_no, offset, What::End),
+            FrameKind::Evict => {
+                let Ok(evictions) = decode_evictions(payload) else {
+                    let what = What::Damaged { seq: None };
+                    return self.push(segment, place, run_no, offset, what);
+                };
+                let told = (1..).zip(evictions.iter().filter(|one| one.receipt.is_some()));
+                let mut told = told.peekable();
+                while let Some((item, eviction)) = told.next() {
+                    let place = Place { lsn: header.lsn, item };
+                    let what = What::Eviction { is_last: told.peek().is_none() };
+                    self.push(segment, place, eviction.run_no, offset, what);
+                }
+            }
+            FrameKind::Block => self.note_block(segment, header, payload),
+            _ => {}
+        }
+    }
+
+    fn note_block(&mut self, segment: &Arc<Segment>, header: &FrameHeader, payload: &[u8]) {
+        let (mut raw, mut rows) = (Vec::new(), Vec::new());
+        let (run_no, offset) = (header.run_no, header.position.offset);
+        let head = BlockHead::decode(header, payload);
+        let last = head.as_ref().map_or(header.lsn, |(head, _)| head.last_lsn);
+        let opened = head.is_ok_and(|(head, compressed)| {
+            head.open(header, compressed, &mut raw, &mut rows).is_ok()
+        });
+        if !opened {
+            // Reading the records says why. Their orders are not known but for the last one, which
+            // is behind each cursor in front of any of them.
+            for rank in 0..header.extra.min(MAX_BLOCK_RECORDS) {
+                let seq = Seq(header.seq.0.saturating_add(u64::from(rank)));
+                let place = Place { lsn: last, item: rank + 1 };
+                self.push(segment, place, run_no, offset, What::Record { seq, within: true });
+            }
+            return;
+        }
+        for (seq, row) in (header.seq.0..).map(Seq).zip(&rows) {
+            let place = Place { lsn: row.lsn, item: 1 };
+            self.push(segment, place, run_no, offset, What::Record { seq, within: true });
+        }
+    }
+
+    /// The event of what was found; none if it is of a run that is not followed, or gone.
+    fn tell(&mut self, found: &Found) -> Result<Option<LogEvent>> {
+        let segment = self.replica.answers.open()?.segment(found.segment);
+        let segment = segment.ok_or_else(|| {
+            let place = DamagePlace::Directory { segment: found.segment };
+            Error::corrupt(place, Damage::Missing)
+        })?;
+        if matches!(found.what, What::Eviction { .. }) {
+            return self.tell_deletion(found, &segment);
+        }
+        let is_deleted = self.replica.answers.open()?.deleted.contains(&found.run_no);
+        if is_deleted {
+            return Ok(None);
+        }
+        let Some(name) = self.name_of(found.run_no)? else {
+            return self.tell_unnamed(found, &segment);
+        };
+        if !self.wanted.has(found.run_no, &name) {
+            return Ok(None);
+        }
+        let kind = match &found.what {
+            What::Start => {
+                let (header, payload) = segment.read_frame(found.offset)?;
+                LogEventKind::Started(metadata_in(&header, &payload)?)
+            }
+            What::End => {
+                let (header, payload) = segment.read_frame(found.offset)?;
+                LogEventKind::Ended(outcome_in(&header, &payload))
+            }
+            What::Record { seq, within: false } => {
+                let frame = segment.check_frame(found.offset, |_, error| {
+                    error.naming(&name.0, &name.1, Some(*seq))
+                })?;
+                let header = frame.header;
+                let payload = frame.into_copy().unwrap_or_default();
+                let stored = crate::engine::state::payload::Payload::owned(payload);
+                LogEventKind::Record(Record::new(&header, stored))
+            }
+            What::Record { seq, within: true } => match self.record_within(found.run_no, *seq) {
+                Ok(record) => LogEventKind::Record(record),
+                Err(Error::Evicted { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            },
+            What::Damaged { seq } => {
+                let place = DamagePlace::Frame(segment.position(found.offset));
+                let damage = Corruption::new(place, Damage::Missing);
+                return Err(Error::Corrupt(damage.of(&name.0, &name.1).at(*seq)));
+            }
+            What::Eviction { .. } => return Ok(None),
+        };
+        let (agent, run) = name;
+        let cursor = LogCursor::new(self.replica.uuid(), found.resume());
+        Ok(Some(LogEvent { agent, run, number: found.run_no, kind, cursor }))
+    }
+
+    /// Damage of which the run is not known is told to who follows everything.
+    fn tell_unnamed(&self, found: &Found, segment: &Segment) -> Result<Option<LogEvent>> {
+        match (&found.what, &self.wanted) {
+            (What::Damaged { .. }, Wanted::Everything) => {
+                Err(segment.damaged(found.offset, Damage::Missing))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn tell_deletion(&mut self, found: &Found, segment: &Segment) -> Result<Option<LogEvent>> {
+        let (header, payload) = segment.read_frame(found.offset)?;
+        let evictions = decode_evictions(&payload)
+            .map_err(|damage| segment.damaged(header.position.offset, damage))?;
+        let eviction = evictions.into_iter().find(|one| one.run_no == found.run_no);
+        let Some(receipt) = eviction.and_then(|one| one.receipt) else { return Ok(None) };
+        let name = (receipt.agent, receipt.run);
+        self.traces.remove(&found.run_no);
+        self.names.remove(&found.run_no);
+        if self.deleted.len() >= REMEMBERED {
+            self.deleted.clear();
+        }
+        if !self.wanted.has(found.run_no, &name) || !self.deleted.insert(found.run_no) {
+            return Ok(None);
+        }
+        let rule = Rule::from_code(receipt.rule).unwrap_or(Rule::Deleted);
+        let kind = LogEventKind::Deleted { at: receipt.at, rule };
+        let cursor = LogCursor::new(self.replica.uuid(), found.resume());
+        let (agent, run) = name;
+        Ok(Some(LogEvent { agent, run, number: found.run_no, kind, cursor }))
+    }
+
+    fn name_of(&mut self, run_no: RunNo) -> Result<Option<(AgentId, RunId)>> {
+        if let Some(name) = self.names.get(&run_no) {
+            return Ok(Some(name.clone()));
+        }
+        let row = self.replica.ask(|answers| answers.row_of(run_no))?;
+        let Some(row) = row else { return Ok(None) };
+        let name = (row.agent, row.run);
+        self.names.insert(run_no, name.clone());
+        Ok(Some(name))
+    }
+
+    /// A record that lies in a block or in chunks, by its run.
+    fn record_within(&mut self, run_no: RunNo, seq: Seq) -> Result<Record> {
+        // One that is kept ends where the run ended when it was opened.
+        let kept = self.traces.remove(&run_no).filter(|(_, next)| *next == seq);
+        let mut read = None;
+        if let Some((mut trace, _)) = kept {
+            read = trace.next().map(|record| (record, trace));
+        }
+        let (record, trace) = match read {
+            Some(read) => read,
+            None => {
+                let mut trace = self.trace_from(run_no, seq)?;
+                let missing = || Corruption::new(DamagePlace::Index, Damage::Missing);
+                (trace.next().unwrap_or_else(|| Err(Error::Corrupt(missing()))), trace)
+            }
+        };
+        let record = record?;
+        if self.traces.len() >= TRACES {
+            self.traces.clear();
+        }
+        self.traces.insert(run_no, (trace, Seq(record.seq().0.saturating_add(1))));
+        Ok(record)
+    }
+
+    /// The records of a run as of now, from one on.
+    fn trace_from(&self, run_no: RunNo, seq: Seq) -> Result<Trace> {
+        let view = self.replica.number();
+        let opened = self.replica.ask(|answers| answers.open_number(run_no))?;
+        let opened = Arc::new(opened.ok_or(Error::Evicted { run: None })?);
+        let reader = Arc::<Replica>::clone(&self.replica);
+        Trace::new(opened, run_no, None).moving(reader, view).range(seq..)
+    }
+}
+
+/// Behind everything that is in the log of the replica.
+pub(crate) fn end_of(replica: &Replica) -> Result<LogCursor> {
+    let state = replica.answers.open()?;
+    let mut last = state.tail.builder.last_lsn();
+    for segment in state.catalog.segments().iter().chain(&state.unapplied) {
+        last = last.max(segment.in_directory(|view| Ok(view.last_lsn()))?);
+    }
+    Ok(LogCursor::new(replica.uuid(), Place { lsn: last, item: u32::MAX }))
+}

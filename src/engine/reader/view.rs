@@ -1,0 +1,335 @@
+//! What a process that only reads finds in a store: R0 to R4 of recovery, in memory, and whether it
+//! was overtaken by the writer meanwhile (section 24 of FORMAT.md).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::engine::open::front_matter::{Access, Base, read_base};
+use crate::engine::open::replay::{Recovered, RecoveredLog, recover_log};
+use crate::engine::open::{Known, check_length, first_state, segments};
+use crate::engine::read::doubt::Doubt;
+use crate::engine::setup::options::TailWriter;
+use crate::engine::state::active_runs::ActiveRuns;
+use crate::engine::state::catalog::Catalog;
+use crate::engine::state::log_state::LogState;
+use crate::engine::state::segment::Segment;
+use crate::engine::storage::disk::Disk;
+use crate::engine::values::report::RecoveryReport;
+use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::frames::frame::SegmentKey;
+use crate::format::map::extents::Extents;
+use crate::format::map::manifest::{AREA_HEADER_LEN, RECORD_LEN, SealedAt, Use};
+use crate::format::map::superblock::{
+    CHECKED_LEN, FLAG_CLEAN, FLAG_SALVAGED, ManifestAt, Superblock,
+};
+use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
+use crate::format::{ExtentSize, PAGE, SUPERBLOCK_AT};
+use crate::index::Places;
+use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
+
+/// How often a view is built again because the writer was faster. Each time it has changed the
+/// manifest in between, of which it takes some milliseconds to do the least.
+const ATTEMPTS: usize = 64;
+
+/// What tells that the store has changed: the superblocks, and the place of the next record of the
+/// manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    superblocks: Vec<u8>,
+    manifest: ManifestAt,
+    /// What stood behind the last whole batch when that was read, without zeros: nothing, or a
+    /// part of a batch that was being written, or that a crash tore.
+    behind: Vec<u8>,
+}
+
+impl Seen {
+    /// Whether the writer has changed the state of the extents since.
+    pub(super) fn has_changed(&self, disk: &Disk) -> Result<bool> {
+        if read_superblocks(disk)? != self.superblocks {
+            return Ok(true);
+        }
+        let mut known = self.behind.clone();
+        let now = read_behind(disk, self.manifest, known.len() + RECORD_LEN)?;
+        known.resize(now.len(), 0);
+        Ok(now != known)
+    }
+}
+
+/// All of a store as of one moment.
+pub(super) struct View {
+    pub(super) uuid: [u8; 16],
+    pub(super) extent_size: ExtentSize,
+    pub(super) state: LogState,
+    pub(super) seen: Seen,
+    pub(super) extents: Extents,
+    pub(super) superblock: Superblock,
+    pub(super) report: RecoveryReport,
+    /// Everything in front of it was durable.
+    pub(super) floor: LogPosition,
+    /// The segments that were read frame by frame.
+    unsealed: Vec<(ExtentNo, SegmentKey)>,
+}
+
+impl View {
+    /// Whether a segment that was read frame by frame was retired meanwhile, so that its bytes may
+    /// have been zeros or another segment's.
+    fn is_gone(&self, disk: &Disk) -> Result<bool> {
+        if !self.seen.has_changed(disk)? {
+            return Ok(false);
+        }
+        let stop = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
+        let access = Access { to_write: false, salvages: &stop };
+        let uses = match read_base(disk, &mut RecoveryReport::default(), access) {
+            Ok(base) => base.extents.uses,
+            // It is being changed.
+            Err(Error::Corrupt(_) | Error::Truncated { .. }) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        let is_owner = |(extent, key): &(ExtentNo, SegmentKey)| {
+            matches!(uses.get(extent), Some(&Use::Log { segment, salt, .. })
+                if segment == key.id && salt == key.salt)
+        };
+        Ok(!self.unsealed.iter().all(is_owner))
+    }
+}
+
+/// How views are built.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    /// The boot of this machine.
+    pub(super) boot: [u8; 16],
+    pub(super) durable_only: bool,
+    /// The most bytes that the map from runs to segments may take.
+    pub(super) map_bytes: usize,
+}
+
+/// What of an earlier view may be used again.
+#[derive(Debug, Default)]
+pub(super) struct Earlier {
+    pub(super) segments: HashMap<ExtentNo, Arc<Segment>>,
+    pub(super) places: Option<Arc<Places>>,
+}
+
+impl Earlier {
+    fn segment(&self, extent: ExtentNo, key: SegmentKey, at: SealedAt) -> Option<Arc<Segment>> {
+        let found = self.segments.get(&extent)?;
+        (found.key() == key && found.sealed() == Some(at)).then(|| Arc::clone(found))
+    }
+}
+
+/// Builds a view. What does not check counts as damage only if the store has not changed meanwhile,
+/// and shows the same at a second look.
+pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
+    let (mut before, mut doubt) = (None, Doubt::default());
+    for attempt in 0..ATTEMPTS as u64 {
+        let built = build_once(disk, wanted, earlier, before.is_some());
+        let is_doubtful = match &built {
+            Ok(view) => !view.report.is_clean() && !is_known(&view.report, &mut doubt, attempt),
+            Err(Error::Corrupt(_) | Error::Truncated { .. }) => true,
+            Err(_) => false,
+        };
+        if !is_doubtful {
+            match &built {
+                // What took zeros for the end of the log saw perhaps an extent that was punched.
+                Ok(view) if view.is_gone(disk)? => continue,
+                _ => return built,
+            }
+        }
+        let now = fingerprint(disk)?;
+        if before == Some(now) {
+            return built;
+        }
+        before = Some(now);
+    }
+    Err(Error::Overtaken { attempts: ATTEMPTS as u64 })
+}
+
+/// Whether all that is wrong is of segments, and was seen at an earlier attempt.
+fn is_known(report: &RecoveryReport, doubt: &mut Doubt, attempt: u64) -> bool {
+    let in_segment =
+        |found: &Corruption| matches!(found.place, Place::Frame(_) | Place::Directory { .. });
+    let is_other = report.salvaged || !report.torn.is_empty();
+    doubt.confirms(&report.damaged, attempt, attempt)
+        && !is_other
+        && report.damaged.iter().all(in_segment)
+}
+
+fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) -> Result<View> {
+    let mut report = RecoveryReport::default();
+    let mut superblocks = read_superblocks(disk)?;
+    // Reading the whole file is for a store that shows the same twice.
+    let refused = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
+    let may_salvage = || if salvages { Ok(()) } else { refused() };
+    let access = Access { to_write: false, salvages: &may_salvage };
+    let mut base = read_base(disk, &mut report, access)?;
+    // The floor must not be older than a RETIRE: what was retired is dead by evictions below it.
+    for _ in 0..ATTEMPTS {
+        let now = read_superblocks(disk)?;
+        if !wanted.durable_only || now == superblocks {
+            break;
+        }
+        (superblocks, report) = (now, RecoveryReport::default());
+        base = read_base(disk, &mut report, access)?;
+    }
+    let behind = if report.salvaged {
+        read_behind(disk, base.manifest, usize::MAX)?
+    } else {
+        base.behind.clone()
+    };
+    let seen = Seen { superblocks, manifest: base.manifest, behind };
+    report.clean = base.superblock.flags & FLAG_CLEAN != 0;
+    report.same_boot = wanted.boot != [0; 16] && wanted.boot == base.superblock.boot_id;
+    let known = segments(disk, &base, &|extent, key, at| earlier.segment(extent, key, at));
+    check_length(disk, &base, &known)?;
+    let last = known.last_sealed(Purpose::Log);
+    let end = last.map(|segment| segment.position(base.extent_size.bytes_u32()));
+    let floor = end.unwrap_or_default().max(base.durable);
+    let through = last.map(|segment| segment.id());
+    // All of them now: later their bytes may be another segment's.
+    for segment in &known.sealed {
+        segment.directory()?;
+        report.damaged.extend(segment.directory_damage().cloned());
+    }
+    let catalog = Catalog::new(known.sealed.clone(), through, None);
+    let catalog = catalog.with_places(earlier.places.as_ref(), wanted.map_bytes);
+    report.sealed_segments = known.sealed.len() as u64;
+    let mut unread = None;
+    let mut name_of = |run_no: RunNo| match catalog.ask(|catalog| catalog.row(run_no)) {
+        Ok(row) => row.map(|row| (row.agent, row.run)),
+        Err(error) => {
+            unread = Some(error);
+            None
+        }
+    };
+    let durable_only = wanted.durable_only;
+    let unsealed = known.unsealed.values().map(|segment| (segment.extent(), segment.key()));
+    let unsealed = unsealed.collect();
+    let log = recover_log(&known.unsealed, (floor, durable_only), &mut name_of, &mut report)?;
+    if let Some(error) = unread {
+        return Err(error);
+    }
+    let floor = log.floor;
+    let extents = base.extents.clone();
+    let state = assemble(disk, &base, known, (catalog, wanted.map_bytes), log)?;
+    let (uuid, extent_size) = (base.uuid, base.extent_size);
+    let superblock = base.superblock;
+    Ok(View { uuid, extent_size, state, seen, extents, superblock, report, floor, unsealed })
+}
+
+/// The state of the store, with the runs of its unsealed segments in memory.
+fn assemble(
+    disk: &Disk,
+    base: &Base,
+    known: Known,
+    (catalog, map_bytes): (Catalog, usize),
+    log: RecoveredLog,
+) -> Result<LogState> {
+    let in_order = base.superblock.flags & FLAG_SALVAGED == 0;
+    let mut state = first_state(disk, (base, TailWriter::Pwrite), known, catalog, &log)?;
+    // What is retired says nothing, and nothing is kept for it.
+    state.retired.clear();
+    let last_used = log.segments.iter().rposition(|found| !found.unused && !found.beyond);
+    let mut next = SegmentId(1).max(state.catalog.through().map_or(SegmentId(1), behind));
+    let mut is_open = false;
+    for (number, found) in log.segments.into_iter().enumerate() {
+        if Some(number) > last_used {
+            // The first that was set aside is where the log goes on.
+            if !is_open && found.unused {
+                state.begin(found.segment, SEGMENT_HEADER_LEN, TailWriter::Pwrite);
+                is_open = true;
+            }
+            continue;
+        }
+        next = behind(found.segment.id());
+        let mut may_go_on = Some(number) == last_used;
+        if may_go_on && !in_order {
+            cover_all(&mut state, map_bytes);
+            may_go_on = state.is_behind_outputs(&found.segment);
+        }
+        is_open = take_in(&mut state, found, may_go_on, in_order)?;
+    }
+    if !in_order && !is_open {
+        cover_all(&mut state, map_bytes);
+    }
+    if !is_open {
+        // The log goes on in a segment that is not there yet.
+        let key = SegmentKey { id: next, salt: 0 };
+        let segment =
+            Segment::new(disk.clone(), base.extent_size, ExtentNo(u32::MAX), key, Purpose::Log);
+        state.begin(Arc::new(segment), SEGMENT_HEADER_LEN, TailWriter::Pwrite);
+    }
+    Ok(state)
+}
+
+/// After a salvage outputs may be younger than segments that only memory covers, which no answer
+/// allows for. So the catalog covers all of them, as after the checkpoint that ends a salvage.
+fn cover_all(state: &mut LogState, map_bytes: usize) {
+    let sealed = state.catalog.segments().iter().cloned();
+    let mut segments: Vec<_> = sealed.chain(state.unapplied.drain(..)).collect();
+    segments.sort_by_key(|segment| segment.id());
+    let last = segments.iter().rev().find(|segment| segment.purpose() == Purpose::Log);
+    let through = last.map(|segment| segment.id());
+    let catalog = Catalog::new(segments, through, None).with_places(None, map_bytes);
+    (state.catalog, state.active) = (Arc::new(catalog), ActiveRuns::default());
+}
+
+fn behind(id: SegmentId) -> SegmentId {
+    SegmentId(id.0.saturating_add(1))
+}
+
+/// Takes what was found in an unsealed segment over; answers whether the log may go on in it.
+fn take_in(state: &mut LogState, found: Recovered, is_last: bool, in_order: bool) -> Result<bool> {
+    let catalog = Arc::clone(&state.catalog);
+    let runs = found.builder.runs().iter().map(|built| built.entry.run_no);
+    state.remember(found.segment.id(), &found.builder, runs, &mut |run_no, begins| {
+        if begins && in_order {
+            return Ok(None);
+        }
+        catalog.ask(|catalog| catalog.row(run_no))
+    })?;
+    state.begin(Arc::clone(&found.segment), found.end, TailWriter::Pwrite);
+    (state.tail.offset, state.tail.builder) = (found.end, found.builder);
+    match found.sealed {
+        None if is_last => return Ok(true),
+        Some(at) => found.segment.seal(at),
+        None => {
+            let has_evictions = state.tail.builder.evictions().next().is_some();
+            let at = SealedAt { end: found.end, seal: found.end, digest: 0, has_evictions };
+            let directory = state.tail.builder.encode(state.next_run_no);
+            found.segment.seal_here(at, directory);
+        }
+    }
+    // Now, as for those that the manifest knows.
+    found.segment.directory()?;
+    state.take_sealed(found.segment);
+    Ok(false)
+}
+
+/// The part of both superblocks that their checks cover.
+fn read_superblocks(disk: &Disk) -> Result<Vec<u8>> {
+    let len = CHECKED_LEN + 4;
+    let mut both = disk.read_padded(SUPERBLOCK_AT, len)?;
+    both.extend(disk.read_padded(SUPERBLOCK_AT + PAGE, len)?);
+    Ok(both)
+}
+
+/// What an area has behind its last whole batch.
+fn read_behind(disk: &Disk, at: ManifestAt, len: usize) -> Result<Vec<u8>> {
+    let offset = AREA_HEADER_LEN as u64 + at.records.saturating_mul(RECORD_LEN as u64);
+    let room = usize::try_from(at.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+    disk.read_padded(at.offset.saturating_add(offset), len.min(room))
+}
+
+/// A check of all that says who owns which extent.
+fn fingerprint(disk: &Disk) -> Result<(u32, u64)> {
+    let mut all = read_superblocks(disk)?;
+    let mut report = RecoveryReport::default();
+    // The current area, as far as one can tell.
+    let stop = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
+    let access = Access { to_write: false, salvages: &stop };
+    if let Ok(base) = read_base(disk, &mut report, access) {
+        let len = usize::try_from(base.manifest.len).unwrap_or(0);
+        all.extend(disk.read_padded(base.manifest.offset, len)?);
+    }
+    Ok((crc32fast::hash(&all), disk.len()?))
+}

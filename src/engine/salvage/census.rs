@@ -1,0 +1,238 @@
+//! What the segments have, before anything is read for good: which runs there are and were, how
+//! they are called, how many frames each has, what was deleted, and what is damaged.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::engine::salvage::locate::{Found, Located};
+use crate::engine::state::scan::{
+    Item, Lexed, directory_in, each_counted, frames_below, lex, payload_of, truncation_marker,
+};
+use crate::error::Result;
+use crate::format::codec::Decoded;
+use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
+use crate::format::frames::eviction::evicted_runs;
+use crate::format::frames::frame::{FLAG_BATCH, FLAG_DOCUMENT, decode_ids};
+use crate::format::map::manifest::used_len;
+use crate::format::segments::segment::Purpose;
+use crate::format::{Directory, FrameKind};
+use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp};
+
+/// What is known of a run without its records.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) name: Option<(AgentId, RunId)>,
+    pub(crate) is_document: bool,
+    /// A segment that counts has a frame of it, or lists it.
+    pub(crate) is_live: bool,
+    /// A segment has a record of it, or lists one.
+    pub(crate) has_record: bool,
+    /// How many records and chunks of it are in the file at most, copies included.
+    pub(crate) frames: u64,
+    /// One above the last record that anything in the file tells of.
+    pub(crate) next_seq: Seq,
+    pub(crate) listed: Listed,
+}
+
+/// What directories say of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) created: Option<Timestamp>,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) end: Option<(Lsn, RunStatus, Timestamp)>,
+    pub(crate) hold: Option<(Lsn, bool)>,
+}
+
+/// The sum of all segments.
+#[derive(Debug, Default)]
+pub(crate) struct Census {
+    pub(crate) runs: BTreeMap<RunNo, Known>,
+    pub(crate) evicted: HashSet<RunNo>,
+    /// Everything of the log in front of this was durable.
+    pub(crate) floor: LogPosition,
+    /// For each segment, the smallest and the largest number of a run in it.
+    pub(crate) spans: Vec<Option<(RunNo, RunNo)>>,
+    /// The segments with evictions.
+    pub(crate) evictions_in: Vec<usize>,
+    /// Places in the file, and their lengths, where frames were and can no longer be read.
+    pub(crate) gaps: Vec<(u64, u64)>,
+    /// Evictions that cannot be read.
+    pub(crate) lost_evictions: u64,
+    /// Frames of batches that were not written to their end.
+    pub(crate) uncommitted: u64,
+}
+
+/// The frames of a segment that count.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) frames: Vec<Lexed>,
+    items: Vec<Item>,
+    /// Where the log of the segment ends.
+    end: u32,
+    uncommitted: u64,
+}
+
+impl Contents {
+    /// Reads a segment. Everything in front of `floor` was durable, and so was what the frames of
+    /// the segment say.
+    pub(crate) fn read(located: &Located, found: &Found, floor: &mut LogPosition) -> Result<Self> {
+        let len = usize::try_from(located.extent_size.bytes()).unwrap_or(usize::MAX);
+        let data = located.disk.data_end(found.at, len as u64);
+        let bytes = located.disk.read_data(found.at, len, data)?;
+        let items = lex(&bytes, &found.check);
+        let marker = truncation_marker(&items).map(|lexed| lexed.header.extra);
+        let end = found.end.or(marker).unwrap_or(u32::MAX);
+        let all = frames_below(&items, end);
+        let is_sealed =
+            items.iter().filter_map(Item::frame).any(|lexed| lexed.header.kind == FrameKind::Seal);
+        let of_log = found.purpose == Purpose::Log;
+        if of_log {
+            let told = all.iter().map(|lexed| lexed.header.durable).max();
+            *floor = told.unwrap_or_default().max(*floor);
+        }
+        let id = found.check.segment();
+        // A batch was written to its end if anything was written behind it, or was durable.
+        // Recovery goes on in another segment behind one that was not.
+        let is_behind = |lexed: &&Lexed| lexed.header.flags & FLAG_BATCH == 0;
+        let last = all.iter().rfind(is_behind).map_or(0, |lexed| lexed.header.position.offset);
+        let whole = match floor.segment {
+            _ if is_sealed || !of_log || found.end.is_some() => u32::MAX,
+            segment if segment > id => u32::MAX,
+            segment if segment == id => floor.offset.max(last),
+            _ => last,
+        };
+        let mut frames = Vec::with_capacity(all.len());
+        each_counted(&all, whole, &mut |lexed| frames.push(*lexed));
+        let uncommitted = (all.len() - frames.len()) as u64;
+        Ok(Self { bytes, frames, items, end, uncommitted })
+    }
+
+    /// The directory, if it is whole.
+    fn directory(&self) -> Option<Directory<'_>> {
+        let seals = || self.items.iter().filter_map(Item::frame);
+        let seal = truncation_marker(&self.items)
+            .or_else(|| seals().rfind(|lexed| lexed.header.kind == FrameKind::Seal))?;
+        let directory = directory_in(&self.bytes, seal)?;
+        directory.check().ok().map(|()| directory)
+    }
+
+    /// Where the log of the segment has bytes that are no frames; offsets within the segment.
+    fn gaps(&self, is_sealed: bool) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let used = u32::try_from(used_len(&self.bytes)).unwrap_or(u32::MAX);
+        self.items.iter().filter_map(move |item| {
+            let Item::Gap { from, to, blank } = *item else { return None };
+            // Zeros behind the last frame were never written, unless the log went on there.
+            let last = if is_sealed { self.end } else { used };
+            let to = to.unwrap_or(last).min(self.end);
+            let was_written = to > from && (!blank || is_sealed || to < used);
+            was_written.then_some((from, to))
+        })
+    }
+}
+
+/// Reads all segments: those of the log from the last to the first, since later frames say what was
+/// durable in earlier ones.
+pub(crate) fn take_census(located: &Located) -> Result<Census> {
+    let mut census = Census { floor: located.durable, ..Census::default() };
+    census.spans = vec![None; located.segments.len()];
+    let mut order: Vec<usize> = (0..located.segments.len()).collect();
+    let id = |at: &usize| located.segments.get(*at).map(|found| found.check.segment());
+    order.sort_by_key(|at| core::cmp::Reverse(id(at)));
+    for at in order {
+        let Some(found) = located.segments.get(at) else { continue };
+        let contents = Contents::read(located, found, &mut census.floor)?;
+        census.count(at, found, &contents);
+    }
+    census.evictions_in.sort_unstable();
+    census.gaps.sort_unstable();
+    Ok(census)
+}
+
+impl Census {
+    fn count(&mut self, at: usize, found: &Found, contents: &Contents) {
+        let is_live = !found.retired;
+        let mut span: Option<(RunNo, RunNo)> = None;
+        let directory = contents.directory();
+        for lexed in &contents.frames {
+            let header = &lexed.header;
+            let payload = lexed.payload.is_ok().then(|| payload_of(&contents.bytes, header));
+            if header.kind == FrameKind::Evict {
+                let runs = payload.and_then(|payload| evicted_runs(payload).ok());
+                // The directory lists them too.
+                self.lost_evictions += u64::from(runs.is_none() && directory.is_none());
+                self.evicted.extend(runs.into_iter().flatten().map(|(run_no, _)| run_no));
+                self.evictions_in.push(at);
+            }
+            if header.run_no == RunNo(0) {
+                continue;
+            }
+            let run_no = header.run_no;
+            span =
+                Some(span.map_or((run_no, run_no), |(first, last)| {
+                    (first.min(run_no), last.max(run_no))
+                }));
+            let run = self.runs.entry(run_no).or_default();
+            run.is_live |= is_live && header.kind != FrameKind::Bind;
+            run.is_document |= header.flags & FLAG_DOCUMENT != 0;
+            let next = match header.kind {
+                FrameKind::Bind | FrameKind::Start => {
+                    let ids = payload.and_then(|payload| decode_ids(payload).ok());
+                    if let Some((agent, name, _)) = ids.filter(|_| run.name.is_none()) {
+                        run.name = Some((agent, name));
+                    }
+                    continue;
+                }
+                FrameKind::Record => Seq(header.seq.0.saturating_add(1)),
+                FrameKind::Block => seq_in(header, header.extra.min(MAX_BLOCK_RECORDS)),
+                FrameKind::Chunk => {
+                    run.frames += 1;
+                    continue;
+                }
+                _ => continue,
+            };
+            run.has_record = true;
+            run.frames += next.0.saturating_sub(header.seq.0).max(1);
+            run.next_seq = run.next_seq.max(next);
+        }
+        if let Some(directory) = directory {
+            // It was checked: no part of it fails.
+            let _ = self.note_directory(&directory, is_live);
+        }
+        self.evictions_in.dedup();
+        if let Some(slot) = self.spans.get_mut(at) {
+            *slot = span;
+        }
+        if is_live {
+            let gaps = contents.gaps(found.end.is_some());
+            self.gaps
+                .extend(gaps.map(|(from, to)| (found.at + u64::from(from), u64::from(to - from))));
+            self.uncommitted += contents.uncommitted;
+        }
+    }
+
+    /// Adds what a directory says: also of frames that are lost.
+    fn note_directory(&mut self, directory: &Directory<'_>, is_live: bool) -> Decoded<()> {
+        for eviction in directory.evictions() {
+            self.evicted.insert(eviction?.run_no);
+        }
+        for slot in 0..directory.run_count() {
+            let entry = directory.run(slot)?;
+            let run = self.runs.entry(entry.run_no).or_default();
+            run.name.get_or_insert((entry.agent, entry.run));
+            run.is_document |= entry.document;
+            run.is_live |= is_live;
+            run.has_record |= entry.records > 0;
+            run.next_seq = run.next_seq.max(entry.next_seq);
+            let listed = &mut run.listed;
+            listed.created = listed.created.or(entry.created_at);
+            listed.started = listed.started.or(entry.start.map(|start| start.at));
+            let end = entry.end.map(|end| (end.lsn, end.status, end.at));
+            if end.map(|end| end.0) > listed.end.map(|end| end.0) {
+                listed.end = end;
+            }
+            let hold = entry.hold.map(|hold| (hold.lsn, hold.held));
+            listed.hold = listed.hold.max(hold);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! What a salvage brought out, what is missing, and what it cannot know.
+
+use core::fmt;
+
+use crate::error::Corruption;
+use crate::types::{AgentId, RunId, RunNo, Seq};
+
+/// What [`salvage`](crate::salvage) brought out, and what is missing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+#[must_use = "what is missing is in the report"]
+pub struct SalvageReport {
+    /// Whether the manifest was whole and up to date, so that it is known which segments count.
+    /// Without it all segments that are found count.
+    pub has_manifest: bool,
+    /// Segments that were found, those that no longer count included.
+    pub segments: u64,
+    /// Segments whose headers are lost.
+    pub lost_headers: u64,
+    /// Runs in the new store.
+    pub runs: u64,
+    /// Records of these runs.
+    pub records: u64,
+    /// The bytes of these records and of the documents, without kinds.
+    pub bytes: u64,
+    /// Documents in the new store.
+    pub documents: u64,
+    /// Receipts of deleted runs in the new store.
+    pub receipts: u64,
+    /// Deleted runs and versions of documents of which the file still has frames. They were left
+    /// out.
+    pub deleted: u64,
+    /// What could not be read.
+    pub missing: Vec<Missing>,
+    /// What cannot be known.
+    pub doubts: Vec<Doubt>,
+    /// Damage of what is in front of the segments.
+    pub damaged: Vec<Corruption>,
+}
+
+impl SalvageReport {
+    /// Whether nothing is known to be missing. Deletions may be in doubt nevertheless.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+}
+
+/// Something that could not be read out of a damaged store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Missing {
+    /// Records of a run. The records behind them have smaller sequences in the new store.
+    Records {
+        /// The agent, as in the new store.
+        agent: AgentId,
+        /// The run, as in the new store.
+        run: RunId,
+        /// The sequence of the first of them, as in the damaged store.
+        first: Seq,
+        /// How many.
+        count: u64,
+    },
+    /// The metadata of a run.
+    Metadata {
+        /// The agent, as in the new store.
+        agent: AgentId,
+        /// The run, as in the new store.
+        run: RunId,
+    },
+    /// The bytes of an outcome. The status is there.
+    Outcome {
+        /// The agent, as in the new store.
+        agent: AgentId,
+        /// The run, as in the new store.
+        run: RunId,
+    },
+    /// The reason of a hold. The run is held.
+    HoldReason {
+        /// The agent, as in the new store.
+        agent: AgentId,
+        /// The run, as in the new store.
+        run: RunId,
+    },
+    /// The ids of a run or document. It has others in the new store.
+    Name {
+        /// The agent or namespace in the new store.
+        agent: AgentId,
+        /// The run or key in the new store.
+        run: RunId,
+        /// The number of the run, or the version of the document.
+        number: RunNo,
+    },
+    /// A document: its current version. Older versions are not brought back in its place.
+    Document {
+        /// The namespace.
+        namespace: AgentId,
+        /// The key.
+        key: RunId,
+    },
+    /// Bytes of a segment that are no frames: whatever was there is lost, also what nothing else in
+    /// the file tells of.
+    Bytes {
+        /// Where they are in the damaged file.
+        offset: u64,
+        /// How many.
+        len: u64,
+    },
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |f: &mut fmt::Formatter<'_>, what: &str, agent: &AgentId, run: &RunId| {
+            write!(f, "{what} of the run {run} of the agent {agent}")
+        };
+        match self {
+            Self::Records { agent, run, first, count: 1 } => {
+                of(f, &format!("record {first}"), agent, run)
+            }
+            Self::Records { agent, run, first, count } => {
+                let last = first.0.saturating_add(count - 1);
+                of(f, &format!("records {first} to {last}"), agent, run)
+            }
+            Self::Metadata { agent, run } => of(f, "the metadata", agent, run),
+            Self::Outcome { agent, run } => of(f, "the bytes of the outcome", agent, run),
+            Self::HoldReason { agent, run } => of(f, "the reason of the hold", agent, run),
+            Self::Name { agent, run, number } => {
+                write!(f, "the ids of number {number}, which is now {agent}/{run}")
+            }
+            Self::Document { namespace, key } => {
+                write!(f, "the document {key} of the namespace {namespace}")
+            }
+            Self::Bytes { offset, len } => write!(f, "{len} bytes of a segment at {offset:#x}"),
+        }
+    }
+}
+
+/// Something that a salvage cannot know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Doubt {
+    /// Without the manifest it is unknown which segments count. A run comes back if it was deleted,
+    /// the record of its deletion is lost, and its segment was not erased yet.
+    NoManifest,
+    /// So many records of deletions cannot be read. The runs that they delete have come back,
+    /// unless another place tells of their deletion.
+    Deletions {
+        /// How many.
+        count: u64,
+    },
+    /// Several runs have the same ids: all but the last were deleted once, and the records of these
+    /// deletions are lost. This one got another id.
+    Renamed {
+        /// The agent.
+        agent: AgentId,
+        /// The id that the run had.
+        run: RunId,
+        /// The id that it has in the new store.
+        to: RunId,
+    },
+    /// So many frames are of batches that were not written to their end, and never counted. They
+    /// were left out.
+    Unfinished {
+        /// How many frames.
+        frames: u64,
+    },
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoManifest => f.write_str(
+                "the manifest is lost: runs that were deleted may have come back, if the records \
+                 of their deletions are lost too",
+            ),
+            Self::Deletions { count } => {
+                write!(f, "{count} records of deletions are lost: their runs may have come back")
+            }
+            Self::Renamed { agent, run, to } => write!(
+                f,
+                "a later run of the agent {agent} has the id {run}: the earlier one, which was \
+                 deleted once, is now {to}"
+            ),
+            Self::Unfinished { frames } => {
+                write!(f, "{frames} frames of batches that were never finished are left out")
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What an error is, for callers that decide by it and do not want to match variants.
+
+use std::io;
+
+use crate::error::Error;
+
+impl Error {
+    /// Whether the operating system refused, for another reason than that space ran out.
+    /// [`Error::io_kind`] tells which.
+    pub fn is_io(&self) -> bool {
+        matches!(self, Self::Io { .. })
+    }
+
+    /// Why the operating system refused, if it did; `StorageFull` for [`Error::DiskFull`].
+    pub fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Io { source, .. } => Some(source.kind()),
+            Self::DiskFull { .. } => Some(io::ErrorKind::StorageFull),
+            _ => None,
+        }
+    }
+
+    /// Whether the process may not do this with the file: the rights of the file or of its folder,
+    /// or a file system that is read-only.
+    pub fn is_permission_denied(&self) -> bool {
+        matches!(
+            self.io_kind(),
+            Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+        )
+    }
+
+    /// Whether the system had no memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.io_kind() == Some(io::ErrorKind::OutOfMemory)
+    }
+
+    /// Whether space ran out.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::DiskFull { .. })
+    }
+
+    /// Whether stored bytes are damaged.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Self::Corrupt(_) | Self::Truncated { .. })
+    }
+
+    /// Whether what is at the path is no store: another file, a folder, a link, a device.
+    pub fn is_not_a_store(&self) -> bool {
+        matches!(self, Self::NotAStore { .. } | Self::NotRegularFile { .. })
+    }
+
+    /// Whether another process or handle has the store open for writing.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy { .. })
+    }
+
+    /// Whether the file was written by a newer version of this program.
+    pub fn is_newer_format(&self) -> bool {
+        matches!(self, Self::UnsupportedVersion { .. } | Self::UnsupportedFeatures { .. })
+    }
+
+    /// Whether another build of this program could do it: a newer version, or one with a Cargo
+    /// feature that this one lacks.
+    pub fn is_unsupported(&self) -> bool {
+        self.is_newer_format()
+            || matches!(self, Self::NeedsFeature { .. } | Self::NetworkFileSystem { .. })
+    }
+
+    /// Whether an earlier write or sync failed, so that the store must be opened again.
+    pub fn is_poisoned(&self) -> bool {
+        matches!(self, Self::Poisoned)
+    }
+
+    /// Whether the store was closed, or belongs to the parent of this process.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed)
+    }
+
+    /// Whether a reader could not keep up with the writer, or its path names another file by now:
+    /// the same call may succeed later, or after the path was opened again.
+    pub fn is_overtaken(&self) -> bool {
+        matches!(self, Self::Overtaken { .. } | Self::Replaced { .. })
+    }
+
+    /// Whether the store has no more numbers, so that a new one must go on.
+    pub fn is_exhausted(&self) -> bool {
+        matches!(self, Self::Exhausted { .. })
+    }
+
+    /// Whether the run or store does not exist, or not any more.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::RunNotFound { .. } | Self::NotFound { .. } | Self::Evicted { .. })
+    }
+
+    /// Whether the run was deleted while it was used.
+    pub fn is_evicted(&self) -> bool {
+        matches!(self, Self::Evicted { .. })
+    }
+
+    /// Whether what was to be created is there already: a file at the path, or the run, started
+    /// with other metadata.
+    pub fn is_already_exists(&self) -> bool {
+        matches!(self, Self::AlreadyExists { .. } | Self::RunExists { .. })
+    }
+
+    /// Whether several agents have a run of this id, so that the agent must be named too.
+    pub fn is_ambiguous(&self) -> bool {
+        matches!(self, Self::Ambiguous { .. })
+    }
+
+    /// Whether the run has ended, and accepts nothing more.
+    pub fn is_run_ended(&self) -> bool {
+        matches!(self, Self::RunEnded { .. })
+    }
+
+    /// Whether the run has not ended, and must for what was asked.
+    pub fn is_run_in_progress(&self) -> bool {
+        matches!(self, Self::RunInProgress { .. })
+    }
+
+    /// Whether the run is held, and must be released for what was asked.
+    pub fn is_run_held(&self) -> bool {
+        matches!(self, Self::RunHeld { .. })
+    }
+
+    /// Whether another call changed the document in between: re-read it and retry.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+
+    /// Whether the arguments are at fault: the same call will never succeed.
+    pub fn is_invalid_input(&self) -> bool {
+        matches!(
+            self,
+            Self::InvalidId { .. } | Self::TooLarge { .. } | Self::InvalidArgument { .. }
+        )
+    }
+
+    /// Whether a record, an outcome, metadata or a batch is larger than the store accepts.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::TooLarge { .. })
+    }
+
+    /// Whether a value is not JSON, or not JSON of the expected shape.
+    pub fn is_json(&self) -> bool {
+        matches!(self, Self::Json { .. })
+    }
+
+    /// Whether the index failed, which costs speed until it is rebuilt, and nothing else.
+    pub fn is_index_failure(&self) -> bool {
+        matches!(self, Self::Index { .. })
+    }
+
+    /// Whether work of the engine panicked, which is a bug of the engine or of the storage.
+    pub fn is_panic(&self) -> bool {
+        matches!(self, Self::Panicked)
+    }
+
+    /// The error and its sources in one line.
+    pub(crate) fn in_full(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = std::error::Error::source(self);
+        while let Some(source) = next {
+            text.push_str(": ");
+            text.push_str(&source.to_string());
+            next = source.source();
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::error::{Corruption, Damage, IoAction, Place, Sized};
+    use crate::types::{AgentId, IdKind, RunId, RunStatus};
+
+    /// The questions to which an error answers yes.
+    fn answers(error: &Error) -> Vec<&'static str> {
+        type Question = fn(&Error) -> bool;
+        let questions: [(&str, Question); 28] = [
+            ("io", Error::is_io),
+            ("permission_denied", Error::is_permission_denied),
+            ("out_of_memory", Error::is_out_of_memory),
+            ("disk_full", Error::is_disk_full),
+            ("corruption", Error::is_corruption),
+            ("not_a_store", Error::is_not_a_store),
+            ("busy", Error::is_busy),
+            ("newer_format", Error::is_newer_format),
+            ("unsupported", Error::is_unsupported),
+            ("poisoned", Error::is_poisoned),
+            ("closed", Error::is_closed),
+            ("exhausted", Error::is_exhausted),
+            ("not_found", Error::is_not_found),
+            ("evicted", Error::is_evicted),
+            ("already_exists", Error::is_already_exists),
+            ("ambiguous", Error::is_ambiguous),
+            ("run_ended", Error::is_run_ended),
+            ("run_in_progress", Error::is_run_in_progress),
+            ("run_held", Error::is_run_held),
+            ("conflict", Error::is_conflict),
+            ("invalid_input", Error::is_invalid_input),
+            ("too_large", Error::is_too_large),
+            ("json", Error::is_json),
+            ("index_failure", Error::is_index_failure),
+            ("panic", Error::is_panic),
+            ("overtaken", Error::is_overtaken),
+            // The same by other ways.
+            ("full", |error| error.io_kind() == Some(io::ErrorKind::StorageFull)),
+            ("interrupted", |error| error.io_kind() == Some(io::ErrorKind::Interrupted)),
+        ];
+        questions.iter().filter(|(_, is)| is(error)).map(|(name, _)| *name).collect()
+    }
+
+    fn io(kind: io::ErrorKind) -> Error {
+        Error::io(IoAction::Open, kind.into())
+    }
+
+    #[test]
+    fn each_error_answers_what_it_is_without_matching_its_variant() {
+        let agent = || AgentId::new("agent").unwrap();
+        let run = || RunId::new("run").unwrap();
+        let path = || std::path::PathBuf::from("path");
+        let damage = Damage::Checksum { expected: 1, found: 2 };
+        let json = serde_json::from_str::<u8>("no").unwrap_err();
+        let index = Arc::new(io::Error::other("pages"));
+        let cases: Vec<(Error, &[&str])> = vec![
+            (io(io::ErrorKind::Interrupted), &["io", "interrupted"]),
+            (io(io::ErrorKind::PermissionDenied), &["io", "permission_denied"]),
+            (io(io::ErrorKind::ReadOnlyFilesystem), &["io", "permission_denied"]),
+            (io(io::ErrorKind::OutOfMemory), &["io", "out_of_memory"]),
+            (io(io::ErrorKind::StorageFull), &["disk_full", "full"]),
+            (io(io::ErrorKind::QuotaExceeded), &["disk_full", "full"]),
+            (Error::NotFound { path: path() }, &["not_found"]),
+            (Error::AlreadyExists { path: path() }, &["already_exists"]),
+            (Error::NotRegularFile { path: path() }, &["not_a_store"]),
+            (Error::NotAStore { found: Vec::new(), len: 0 }, &["not_a_store"]),
+            (Error::Truncated { len: 1, expected: 2 }, &["corruption"]),
+            (
+                Error::UnsupportedVersion { found: 2, supported: 1 },
+                &["newer_format", "unsupported"],
+            ),
+            (Error::UnsupportedFeatures { unknown: 1 }, &["newer_format", "unsupported"]),
+            (Error::NeedsFeature { feature: "zstd" }, &["unsupported"]),
+            (Error::Busy { path: path(), owner: None }, &["busy"]),
+            (Error::Corrupt(Corruption::new(Place::Header, damage)), &["corruption"]),
+            (Error::Poisoned, &["poisoned"]),
+            (Error::Closed, &["closed"]),
+            (Error::Exhausted { what: "segments" }, &["exhausted"]),
+            (Error::NetworkFileSystem { name: "NFS" }, &["unsupported"]),
+            (Error::Overtaken { attempts: 1 }, &["overtaken"]),
+            (Error::Replaced { path: path() }, &["overtaken"]),
+            (Error::RunNotFound { run: run(), agent: None }, &["not_found"]),
+            (Error::Ambiguous { run: run(), agents: Vec::new() }, &["ambiguous"]),
+            (Error::RunExists { agent: agent(), run: run() }, &["already_exists"]),
+            (
+                Error::RunEnded { agent: agent(), run: run(), status: RunStatus::Completed },
+                &["run_ended"],
+            ),
+            (Error::RunInProgress { agent: agent(), run: run() }, &["run_in_progress"]),
+            (
+                Error::Conflict { namespace: String::new(), key: String::new(), found: None },
+                &["conflict"],
+            ),
+            (Error::RunHeld { agent: agent(), run: run() }, &["run_held"]),
+            (Error::Evicted { run: None }, &["not_found", "evicted"]),
+            (Error::InvalidId { kind: IdKind::Run, len: 0, max: 1 }, &["invalid_input"]),
+            (
+                Error::TooLarge { what: Sized::Record, len: 2, max: 1 },
+                &["invalid_input", "too_large"],
+            ),
+            (Error::InvalidArgument { what: "argument" }, &["invalid_input"]),
+            (Error::Json { source: Arc::new(json) }, &["json"]),
+            (Error::Index { source: index }, &["index_failure"]),
+            (Error::Panicked, &["panic"]),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(answers(&error), expected, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_in_full_names_its_sources() {
+        let error = Error::io(IoAction::Sync, io::Error::other("the cable is out"));
+        assert_eq!(error.in_full(), "cannot sync the store: the cable is out");
+    }
+}

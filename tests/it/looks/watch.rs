@@ -1,0 +1,448 @@
+//! Readers of one life of a writer.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use runlog::env::{BootId, Environment};
+use runlog::{Error, Reader, ReaderOptions, RunQuery, RunStatus, Seq, Trace};
+use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
+
+use crate::support::cuts::Epoch;
+use crate::support::machine::Machine;
+use crate::support::model::{Model, SPACE};
+use crate::support::scene::Scene;
+
+/// Readers at a time.
+const READERS: usize = 5;
+/// One look of this many compares everything.
+const WHOLE: u64 = 24;
+/// How far the writer goes during a look, at most: rarely far, so that a life has many looks.
+const FAR: [usize; 8] = [3, 3, 3, 3, 12, 12, 40, 500];
+
+/// What was looked at.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) looks: u64,
+    pub(super) opened: u64,
+    pub(super) refreshed: u64,
+    pub(super) whole: u64,
+    /// Answers that a run is not there.
+    pub(super) gone: u64,
+    /// Traces that a deletion ended.
+    pub(super) ended: u64,
+    /// Looks at half an operation.
+    pub(super) torn: u64,
+    /// Reads during which the writer went on.
+    pub(super) met: u64,
+    /// Questions that were overtaken too often.
+    pub(super) overtaken: u64,
+    pub(super) cuts: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.looks += other.looks;
+        self.opened += other.opened;
+        self.refreshed += other.refreshed;
+        self.whole += other.whole;
+        self.gone += other.gone;
+        self.ended += other.ended;
+        self.torn += other.torn;
+        self.met += other.met;
+        self.overtaken += other.overtaken;
+        self.cuts += other.cuts;
+    }
+}
+
+/// A reader, and what it must show at least.
+struct Watcher {
+    reader: Reader,
+    durable_only: bool,
+    least: usize,
+    /// A trace that was begun.
+    held: Option<Held>,
+}
+
+/// A trace that is read in pieces.
+struct Held {
+    trace: Trace,
+    run: usize,
+    /// It is of a moment between these.
+    least: usize,
+    most: usize,
+    seqs: Vec<u64>,
+    backward: bool,
+}
+
+struct Watch<'a> {
+    model: &'a Model,
+    machine: &'a Machine,
+    scene: Arc<Scene>,
+    random: SplitMix64,
+    tally: &'a mut Tally,
+}
+
+/// The environment of readers on this machine.
+pub(crate) fn environment(machine: &Machine) -> Environment {
+    let mut boot = [0xb0; 16];
+    boot[..8].copy_from_slice(&machine.boot.to_le_bytes());
+    let clock = Arc::new(machine.clock.clone());
+    Environment::system().clock(clock).boot_id(Some(BootId(boot)))
+}
+
+/// Looks at each operation of an epoch.
+pub(super) fn watch(epoch: &Epoch, random: SplitMix64, tally: &mut Tally) -> Result<(), String> {
+    let recording = Arc::new(epoch.recording.clone());
+    let mut random = random;
+    let scene = Scene::new(Arc::clone(&recording), epoch.first, random.next_u64());
+    let (model, machine, last) = (&epoch.model, &epoch.machine, recording.ops.len());
+    let mut images = CrashImages::new(&epoch.recording);
+    let mut watch = Watch { model, machine, scene, random, tally };
+    let mut watchers: Vec<Watcher> = Vec::new();
+    loop {
+        let at = watch.scene.at().0;
+        let looked = catch_unwind(AssertUnwindSafe(|| watch.look(&mut watchers, &mut images)));
+        let looked = looked.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+            Err(format!("panic: {}", text.unwrap_or_default()))
+        });
+        looked
+            .map_err(|error| format!("at {at} of {last}, now {:?}: {error}", watch.scene.at()))?;
+        if watch.scene.at().0 >= last {
+            break;
+        }
+        watch.scene.play_to(watch.scene.at().0 + 1);
+    }
+    watch.tally.met += watch.scene.met();
+    Ok(())
+}
+
+impl Watch<'_> {
+    /// What is acknowledged by now, and what was begun.
+    fn bounds(&self) -> (usize, usize) {
+        let (at, torn) = self.scene.at();
+        self.model.after_kill(at, torn)
+    }
+
+    fn begun(&self) -> usize {
+        self.bounds().1
+    }
+
+    fn open(&mut self, durable_only: bool) -> Result<Option<Watcher>, String> {
+        let kept = self.bounds().0;
+        let options = ReaderOptions::new()
+            .durable_only(durable_only)
+            .map_bytes([0, 400, 64 << 20][self.random.index(3)])
+            .lookup_cache(self.random.index(40))
+            .environment(environment(self.machine));
+        let scene: Arc<Scene> = Arc::clone(&self.scene);
+        match options.open_storage(scene) {
+            Ok(reader) => {
+                self.tally.opened += 1;
+                let least = if durable_only { 0 } else { kept };
+                Ok(Some(Watcher { reader, durable_only, least, held: None }))
+            }
+            Err(Error::Overtaken { .. }) => {
+                self.tally.overtaken += 1;
+                Ok(None)
+            }
+            Err(error) => Err(format!("open: {error}")),
+        }
+    }
+
+    fn look(
+        &mut self,
+        watchers: &mut Vec<Watcher>,
+        images: &mut CrashImages<'_>,
+    ) -> Result<(), String> {
+        self.tally.looks += 1;
+        let at = self.scene.at().0;
+        let moves = self.random.coin();
+        let pace = if moves { [2, 6, 30][self.random.index(3)] } else { 0 };
+        let far = FAR[self.random.index(FAR.len())];
+        self.scene.set_pace(pace, at + self.random.index(far));
+        if self.random.below(3) == 0 {
+            self.scene.tear();
+            self.tally.torn += u64::from(self.scene.at().1);
+        }
+        let mut place = self.random.index(READERS);
+        if place >= watchers.len() || self.random.below(12) == 0 {
+            let durable_only = self.random.below(4) == 0;
+            let Some(watcher) = self.open(durable_only)? else { return Ok(()) };
+            match place < watchers.len() {
+                true => watchers[place] = watcher,
+                false => {
+                    watchers.push(watcher);
+                    place = watchers.len() - 1;
+                }
+            }
+        }
+        let watcher = &mut watchers[place];
+        if self.random.coin() && !self.refresh(watcher)? {
+            return Ok(());
+        }
+        if self.random.below(WHOLE) == 0 {
+            self.compare_whole(watcher, images)?;
+        }
+        match self.ask(watcher) {
+            Err(error) => {
+                let Watcher { least, durable_only, .. } = watcher;
+                let events = self.model.describe(*least);
+                Err(format!("{error} (durable only: {durable_only}){events}"))
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn refresh(&mut self, watcher: &mut Watcher) -> Result<bool, String> {
+        let kept = self.bounds().0;
+        match watcher.reader.refresh() {
+            Ok(_) => {
+                self.tally.refreshed += 1;
+                if !watcher.durable_only {
+                    watcher.least = watcher.least.max(kept);
+                }
+                Ok(true)
+            }
+            Err(Error::Overtaken { .. }) => {
+                self.tally.overtaken += 1;
+                Ok(false)
+            }
+            Err(error) => Err(format!("refresh: {error}")),
+        }
+    }
+
+    /// Everything at once, while the writer waits.
+    fn compare_whole(
+        &mut self,
+        watcher: &mut Watcher,
+        images: &mut CrashImages<'_>,
+    ) -> Result<(), String> {
+        self.scene.set_pace(0, 0);
+        if !self.refresh(watcher)? {
+            return Err("overtaken by a writer that waits".to_owned());
+        }
+        self.tally.whole += 1;
+        let fail = |error| format!("everything, durable only {}: {error}", watcher.durable_only);
+        let found = self.model.check(&watcher.reader, watcher.least, self.begun()).map_err(fail)?;
+        watcher.least = watcher.least.max(found.prefix);
+        let verified = watcher.reader.verify().map_err(|error| format!("verify: {error}"))?;
+        let torn = self.scene.at().1;
+        if let Some(problem) = verified.problems.first().filter(|_| !torn) {
+            return Err(format!("verify: {problem}"));
+        }
+        let _ = watcher.reader.stats().map_err(|error| format!("stats: {error}"))?;
+        if !watcher.durable_only || torn {
+            return Ok(());
+        }
+        // No power cut takes any of that.
+        images.seek(self.scene.at().0);
+        let ways = [Survivors::Nothing, Survivors::ALL[self.random.index(Survivors::ALL.len())]];
+        for survivors in ways {
+            self.tally.cuts += 1;
+            let image = images.image(survivors, self.random.next_u64());
+            let mut machine = self.machine.clone();
+            (machine.boot, machine.background) = (machine.boot + 1, None);
+            let log = machine
+                .options()
+                .open_storage(Arc::new(SimDisk::untracked(image)))
+                .map_err(|error| format!("after a cut: {error}"))?;
+            let most = self.model.events.len();
+            let left = self.model.check(&log, found.prefix, most);
+            left.map_err(|error| format!("shown as durable, and {survivors:?} took it: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, watcher: &mut Watcher) -> Result<(), String> {
+        match self.random.below(16) {
+            0..=5 => self.ask_trace(watcher),
+            6..=7 => self.ask_list(watcher, false),
+            8 => self.ask_list(watcher, true),
+            9..=10 => self.ask_document(watcher),
+            11 => self.ask_run(watcher),
+            _ => self.ask_held(watcher),
+        }
+    }
+
+    /// Of which moment an answer was; no later one is of a moment before.
+    fn settle(
+        &mut self,
+        watcher: &mut Watcher,
+        found: Option<usize>,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), String> {
+        let (least, begun) = (watcher.least, self.begun());
+        let found = found.ok_or_else(|| format!("{} in {least}..={begun}", what()))?;
+        watcher.least = found;
+        Ok(())
+    }
+
+    fn some_run(&mut self) -> Option<usize> {
+        let begun = self.begun();
+        // One that was begun: the model knows those of the future too.
+        let runs = self.model.runs.iter();
+        let count = runs.take_while(|run| run.events.first().is_some_and(|at| *at < begun)).count();
+        if count == 0 {
+            return None;
+        }
+        let newest = self.random.below(3) == 0;
+        let from = if newest { count.saturating_sub(6) } else { 0 };
+        Some(from + self.random.index(count - from))
+    }
+
+    fn name(&self, run: usize) -> (&str, &str) {
+        let run = &self.model.runs[run];
+        (&run.agent, &run.run)
+    }
+
+    fn is_gone<T>(&mut self, answer: Result<T, Error>) -> Result<Option<T>, String> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(Error::RunNotFound { .. } | Error::Evicted { .. }) => {
+                self.tally.gone += 1;
+                Ok(None)
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn ask_trace(&mut self, watcher: &mut Watcher) -> Result<(), String> {
+        let Some(run) = self.some_run() else { return Ok(()) };
+        let least = watcher.least;
+        let trace = watcher.reader.trace(self.name(run));
+        let Some(trace) = self.is_gone(trace).map_err(|error| format!("trace {run}: {error}"))?
+        else {
+            let found =
+                self.model.moment(least..=self.begun(), |now, _| now.records(run).is_none());
+            return self.settle(watcher, found, || format!("run {run} is missing"));
+        };
+        let (most, backward) = (self.begun(), self.random.below(4) == 0);
+        let held = Held { trace, run, least, most, seqs: Vec::new(), backward };
+        if self.random.below(3) == 0 {
+            watcher.held = Some(held);
+            return Ok(());
+        }
+        self.read_on(watcher, held, usize::MAX)
+    }
+
+    fn ask_held(&mut self, watcher: &mut Watcher) -> Result<(), String> {
+        match watcher.held.take() {
+            None => self.ask_trace(watcher),
+            Some(held) => {
+                let most = if self.random.coin() { usize::MAX } else { self.random.index(6) };
+                self.read_on(watcher, held, most)
+            }
+        }
+    }
+
+    /// Reads some records of a trace.
+    fn read_on(
+        &mut self,
+        watcher: &mut Watcher,
+        mut held: Held,
+        most: usize,
+    ) -> Result<(), String> {
+        let run = &self.model.runs[held.run];
+        for _ in 0..most {
+            let next = if held.backward { held.trace.next_back() } else { held.trace.next() };
+            let Some(item) = next else { return self.check_count(watcher, &held) };
+            let record = match item {
+                Ok(record) => record,
+                Err(Error::Evicted { .. }) => {
+                    let begun = self.begun();
+                    let gone = self
+                        .model
+                        .moment(held.least..=begun, |now, _| now.records(held.run).is_none());
+                    self.tally.ended += 1;
+                    if held.trace.next().is_some() {
+                        return Err("a record behind the end".to_owned());
+                    }
+                    return gone.map(drop).ok_or(format!("{} was not deleted", run.run));
+                }
+                Err(error) => return Err(format!("{} after {:?}: {error}", run.run, held.seqs)),
+            };
+            let seq = record.seq().0;
+            let expected = run.records.get(seq as usize);
+            let expected = expected.ok_or_else(|| format!("{} has no {seq}", run.run))?;
+            let same = *record.payload() == *expected.payload
+                && record.kind().unwrap_or("") == expected.kind
+                && record.timestamp().0 == expected.at;
+            if !same {
+                return Err(format!("{} {seq} is another one: {record:?}", run.run));
+            }
+            let step = held.seqs.last().map(|last| match held.backward {
+                true => *last == seq + 1,
+                false => *last + 1 == seq,
+            });
+            if step == Some(false) || step.is_none() && !held.backward && seq != 0 {
+                return Err(format!("{} goes from {:?} to {seq}", run.run, held.seqs));
+            }
+            held.seqs.push(seq);
+        }
+        watcher.held = Some(held);
+        Ok(())
+    }
+
+    fn check_count(&mut self, watcher: &mut Watcher, held: &Held) -> Result<(), String> {
+        let count = held.seqs.len();
+        if held.backward && held.seqs.last().is_some_and(|last| *last != 0) {
+            return Err(format!("backwards it ends at {:?}", held.seqs));
+        }
+        let found = self
+            .model
+            .moment(held.least..=held.most, |now, _| now.records(held.run) == Some(count));
+        let (run, least, most) = (&self.model.runs[held.run].run, held.least, held.most);
+        let found = found.ok_or(format!("{run} never had {count} in {least}..={most}"))?;
+        watcher.least = watcher.least.max(found);
+        Ok(())
+    }
+
+    fn ask_run(&mut self, watcher: &mut Watcher) -> Result<(), String> {
+        let Some(run) = self.some_run() else { return Ok(()) };
+        let least = watcher.least;
+        let summary = watcher.reader.run(self.name(run));
+        let summary = self.is_gone(summary).map_err(|error| format!("run {run}: {error}"))?;
+        let records = summary.as_ref().map(|found| found.records as usize);
+        let found = self.model.moment(least..=self.begun(), |now, _| now.records(run) == records);
+        self.settle(watcher, found, || format!("run {run} is of no moment: {summary:?}"))?;
+        // The last records alone.
+        if let Some(summary) = summary
+            && summary.records > 0
+        {
+            let trace = watcher.reader.trace(self.name(run));
+            let Some(trace) = self.is_gone(trace)? else { return Ok(()) };
+            let ranged = trace.range(Seq(summary.records - 1)..);
+            let Some(mut ranged) = self.is_gone(ranged)? else { return Ok(()) };
+            match ranged.next() {
+                Some(Ok(record)) if record.seq().0 == summary.records - 1 => {}
+                Some(Err(Error::Evicted { .. })) => {}
+                other => return Err(format!("the last of {summary:?} is {other:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_list(&mut self, watcher: &mut Watcher, running: bool) -> Result<(), String> {
+        let mut query = RunQuery::new().limit(100_000);
+        if running {
+            query = query.status(RunStatus::InProgress);
+        }
+        let page = watcher.reader.list_runs(&query).map_err(|error| format!("list: {error}"))?;
+        let range = watcher.least..=self.begun();
+        watcher.least = self.model.moment_of_list(range, &page.runs, running)?;
+        Ok(())
+    }
+
+    fn ask_document(&mut self, watcher: &mut Watcher) -> Result<(), String> {
+        let key = format!("key {}", self.random.index(6));
+        let found = watcher.reader.docs().get(SPACE, &key);
+        let value = found.map_err(|error| format!("{key}: {error}"))?;
+        let value = value.as_ref().map(|found| found.payload());
+        let range = watcher.least..=self.begun();
+        let found = self.model.moment(range, |now, _| now.document(&key) == value);
+        let is_there = value.is_some();
+        self.settle(watcher, found, || format!("{key} ({is_there}) is of no moment"))
+    }
+}

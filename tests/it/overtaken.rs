@@ -1,0 +1,114 @@
+//! A reader that is overtaken by a writer again and again.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{Error, Follow, LogCursor, ReaderOptions, RunLog};
+
+use crate::following::small;
+
+/// A storage whose writer seals a segment in front of each read.
+#[derive(Debug)]
+struct Busy {
+    storage: Arc<MemoryStorage>,
+    log: Mutex<RunLog>,
+    reads: AtomicU64,
+}
+
+impl Storage for Busy {
+    fn len(&self) -> io::Result<u64> {
+        self.storage.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        // The superblocks are read whenever a reader looks for changes.
+        if offset < 16 << 10 {
+            let log = self.log.lock().unwrap();
+            let number = self.reads.fetch_add(1, Ordering::SeqCst);
+            let run = log.start_run("busy", &number.to_string(), ()).unwrap();
+            run.append(&[7; 40_000]).unwrap();
+        }
+        self.storage.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        unreachable!("a reader writes nothing")
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        unreachable!("a reader syncs nothing")
+    }
+
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        unreachable!("a reader changes no length")
+    }
+
+    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
+        unreachable!("a reader allocates nothing")
+    }
+
+    fn punch(&self, _: u64, _: u64) -> io::Result<()> {
+        unreachable!("a reader punches nothing")
+    }
+}
+
+/// A store of three runs in several segments, with the given place of the first one's id damaged.
+fn harmed(place: usize) -> Arc<Busy> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    for (run, byte) in [("the needle", 1), ("other", 2), ("third", 3)] {
+        let writer = log.start_run("agent", run, ()).unwrap();
+        writer.append(b"a needle in a haystack").unwrap();
+        writer.append(&[byte; 40_000]).unwrap();
+    }
+    let mut bytes = vec![0; usize::try_from(storage.len().unwrap()).unwrap()];
+    storage.read_at(0, &mut bytes).unwrap();
+    let needle: &[u8] = if place == 0 { b"a needle in a" } else { b"the needle" };
+    let found = bytes.windows(needle.len()).enumerate().filter(|(_, part)| *part == needle);
+    let found: Vec<_> = found.map(|(at, _)| at as u64).collect();
+    // Of the id, the last place is the directory.
+    let at = if place == 0 { found[0] } else { *found.last().unwrap() };
+    storage.write_at(at + 2, b"3").unwrap();
+    Arc::new(Busy { storage, log: Mutex::new(log), reads: AtomicU64::new(0) })
+}
+
+#[test]
+fn damage_that_stays_is_reported_beside_a_writer_that_never_rests() {
+    let busy = harmed(1);
+    let reader = ReaderOptions::new().open_storage(busy.clone()).unwrap();
+    let report = reader.recovery_report();
+    assert_eq!(report.damaged.len(), 1, "{report}");
+    assert_eq!(reader.trace("other").unwrap().count(), 2);
+    let looks = busy.reads.load(Ordering::SeqCst);
+    assert!(looks < 40, "{looks} looks at the superblocks");
+}
+
+#[test]
+fn a_damaged_record_is_told_once_beside_a_writer_that_never_rests() {
+    let busy = harmed(0);
+    let reader = ReaderOptions::new().open_storage(busy.clone()).unwrap();
+    let trace: Vec<_> = reader.trace("the needle").unwrap().collect();
+    assert_eq!(trace.len(), 2);
+    assert!(trace[0].as_ref().is_err_and(Error::is_corruption) && trace[1].is_ok());
+
+    let mut follower = reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap();
+    let (mut events, mut errors) = (0, 0);
+    while events < 8 {
+        match follower.try_next() {
+            Ok(event) => events += usize::from(event.is_some()),
+            Err(error) => {
+                assert!(error.is_corruption(), "{error}");
+                errors += 1;
+            }
+        }
+    }
+    assert_eq!(errors, 1);
+
+    let copy = Arc::new(MemoryStorage::new());
+    let report = reader.backup_to_storage(copy).unwrap();
+    assert_eq!(report.damaged.len(), 1, "{report:?}");
+    let looks = busy.reads.load(Ordering::SeqCst);
+    assert!(looks < 400, "{looks} looks at the superblocks");
+}
