@@ -113,11 +113,11 @@ pub(crate) enum Command {
     /// store. A run that was imported becomes the file that it was imported from, byte for byte,
     /// with what was appended to its lines since; its digest is checked. Any other run becomes
     /// JSON Lines, and with --format jsonl every run does: a payload that is one line of JSON is
-    /// this line, any other is a string in {"runlog_text":...} or {"runlog_base64":...}, which
+    /// this line, any other is a string in `{"runlog_text":...}` or `{"runlog_base64":...}`, which
     /// `import` takes out again. `import` finds the same ids in the names, whatever they are.
     ///
     /// With `-` the lines of all runs go to standard output, in front of each run one that names
-    /// it: {"runlog_run":...}.
+    /// it: `{"runlog_run":...}`.
     ///
     /// With --format otlp each run is a line with a trace of OpenTelemetry (semantic conventions
     /// 1.41.0): the run, the messages of models and the calls of tools as spans, as far as their

@@ -106,7 +106,7 @@ fn encoded(part: &str, what: Part) -> Vec<String> {
         if is_first || character == '/' || character.is_control() || is_ambiguous(part, rest) {
             let mut bytes = [0; 4];
             let bytes = character.encode_utf8(&mut bytes).bytes();
-            bytes.map(|byte| format!("%{byte:02X}")).collect()
+            bytes.fold(String::new(), |text, byte| text + &format!("%{byte:02X}"))
         } else {
             character.to_string()
         }

@@ -126,8 +126,9 @@ fn a_copy_that_is_brought_up_to_date_copies_only_what_is_new() {
     let reader = ReaderOptions::new().open_storage(storage).unwrap();
     let copy: Arc<MemoryStorage> = Arc::new(MemoryStorage::new());
     let (mut copied, mut kept) = (0, 0);
-    for round in 0..40 {
-        work(&log, &mut rng, 60);
+    // `compact`, which moves much, is called in every other round.
+    for round in 0..80 {
+        work(&log, &mut rng, 20);
         let report = reader.backup_to_storage(copy.clone()).unwrap();
         (copied, kept) = (copied + report.copied_segments, kept + report.kept_segments);
         let reading = ReaderOptions::new().open_storage(copy.clone()).unwrap();

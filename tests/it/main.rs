@@ -65,6 +65,7 @@ mod retention;
 mod salvage;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod scale;
+mod shorten;
 mod space;
 mod steps;
 mod structures;

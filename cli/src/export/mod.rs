@@ -94,10 +94,8 @@ impl ExportFormat {
 
 pub(crate) fn run(path: &Path, args: &ExportArgs, out: &mut Output) -> Result<Exit, Failure> {
     let is_stream = args.target.as_os_str() == "-";
-    let format = args.format.unwrap_or(match is_stream {
-        true => ExportFormat::Jsonl,
-        false => ExportFormat::Original,
-    });
+    let format =
+        args.format.unwrap_or(if is_stream { ExportFormat::Jsonl } else { ExportFormat::Original });
     if is_stream && format == ExportFormat::Original {
         return Err(Failure::said(
             "a stream has no original files: export them to a folder, or one by show --raw",

@@ -264,7 +264,7 @@ impl<'a> Reporter<'a> {
             let mut line = format!("{runs} exported to {file}: {records}, {bytes}");
             for (number, what) in [(sums.skipped, "skipped"), (sums.errors, "refused")] {
                 if number > 0 {
-                    line += &format!("; {number} {what}");
+                    line = format!("{line}; {number} {what}");
                 }
             }
             self.out.line(line)?;

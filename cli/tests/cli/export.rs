@@ -221,9 +221,10 @@ fn of_stream(stream: &[u8]) -> BTreeMap<(String, String), Vec<Vec<u8>>> {
         let line = line.strip_suffix(b"\n").expect("an end of the line");
         let _: IgnoredAny = serde_json::from_slice(line).expect("each line is JSON");
         let is_own = line.starts_with(b"{\"runlog_");
-        let value: Value = match is_own {
-            true => serde_json::from_slice(line).expect("a line of its own"),
-            false => Value::Null,
+        let value: Value = if is_own {
+            serde_json::from_slice(line).expect("a line of its own")
+        } else {
+            Value::Null
         };
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         if let Some(run) = value.get("runlog_run") {

@@ -328,7 +328,9 @@ impl RunLog {
     /// Compacts all full segments: it puts the records of each ended run next to one another, and
     /// frees the space of deleted runs. With `Options::compression` it compresses all ended runs in
     /// these segments, while background compression waits until several segments are worth it.
-    /// Appends and reads continue meanwhile.
+    /// With [`SpaceReturn::Shrink`](crate::SpaceReturn::Shrink) it makes the file as short as the
+    /// segments allow; the background does so only where that is worth its writes. Appends and
+    /// reads continue meanwhile.
     ///
     /// # Errors
     /// [`Error::DiskFull`] if there is no space for a copy; nothing has changed then. The cause of

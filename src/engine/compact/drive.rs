@@ -1,5 +1,6 @@
 //! When to compact, how fast, and until when.
 
+use core::cell::Cell;
 use core::time::Duration;
 
 use super::Goal;
@@ -34,11 +35,22 @@ impl core::ops::AddAssign for Compacted {
     }
 }
 
-/// The file is shortened when at least this many extents are free, and at least one for each
-/// [`SHRINK_PART`] in use.
+/// How far the file is shortened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shorten {
+    /// Only while enough extents are free: in the background a move must be worth its writes.
+    WhereWorthwhile,
+    /// While any extent is free in front of the last one: a caller asked for it and waits.
+    AsFarAsPossible,
+}
+
+/// In the background the file is shortened when at least this many extents are free, and at least
+/// one for each [`SHRINK_PART`] in use.
 const SHRINK_FREE: u64 = 4;
 /// See [`SHRINK_FREE`].
 const SHRINK_PART: u64 = 10;
+/// The most passes of one call that shortens the file as far as possible.
+const SHRINK_PASSES: u32 = 4;
 /// How many times the bytes of the log ordering may write before it stops taking along runs that
 /// continue from one step to the next: a run in progress would be copied completely in each step.
 const CARRIED_PART: u64 = 2;
@@ -46,7 +58,11 @@ const CARRIED_PART: u64 = 2;
 impl Compactor {
     /// Compacts until nothing can be gained, or until the store is being closed.
     pub(crate) fn compact_for_space(&self, rate: Rate) -> Result<Compacted> {
-        let passed = self.pass_for_space(rate);
+        self.noted_pass(rate, Shorten::WhereWorthwhile)
+    }
+
+    fn noted_pass(&self, rate: Rate, shorten: Shorten) -> Result<Compacted> {
+        let passed = self.pass_for_space(rate, shorten);
         self.note_pass(&passed);
         passed
     }
@@ -57,7 +73,7 @@ impl Compactor {
         self.log.setup.monitor.note_compaction(passed, &damaged);
     }
 
-    fn pass_for_space(&self, rate: Rate) -> Result<Compacted> {
+    fn pass_for_space(&self, rate: Rate, shorten: Shorten) -> Result<Compacted> {
         let mut done = Compacted::default();
         // An index that lacks what is in a victim would be dropped.
         self.checkpoints.checkpoint()?;
@@ -73,7 +89,7 @@ impl Compactor {
         })?;
         self.compress(None, &mut done)?;
         if self.log.setup.options.compaction.space == SpaceReturn::Shrink {
-            self.shrink(&mut done)?;
+            self.shrink(shorten, &mut done)?;
         }
         Ok(done)
     }
@@ -131,12 +147,7 @@ impl Compactor {
             ordered => ordered.map(|()| false)?,
         };
         self.compress(Some(end), &mut done)?;
-        {
-            // This call may also move one segment for each extent that was free before.
-            let mut allocator = self.log.space.allocator.lock();
-            allocator.may_move = allocator.may_move.max(allocator.manifest.free_in_front());
-        }
-        let freed = self.compact_for_space(Rate::Unlimited)?;
+        let freed = self.compact_to_the_end()?;
         done += freed;
         if is_full && freed.segments > 0 {
             // There may be room now. Runs that stay unordered for lack of room are complete.
@@ -146,6 +157,27 @@ impl Compactor {
             }
         }
         Ok(done)
+    }
+
+    /// Repeats a pass that shortens the file as far as possible while it gains something: the open
+    /// segment, which moves too, may free more once it is sealed, and the segment that was set
+    /// aside behind it is only then in use. Then an index that gave way to the moves is built anew.
+    fn compact_to_the_end(&self) -> Result<Compacted> {
+        let mut freed = Compacted::default();
+        for _ in 0..SHRINK_PASSES {
+            {
+                // Each pass may also move one segment for each extent that was free before.
+                let mut allocator = self.log.space.allocator.lock();
+                allocator.may_move = allocator.may_move.max(allocator.manifest.free_in_front());
+            }
+            let pass = self.noted_pass(Rate::Unlimited, Shorten::AsFarAsPossible)?;
+            freed += pass;
+            if pass == Compacted::default() || self.free_in_front() == 0 {
+                break;
+            }
+        }
+        self.checkpoints.checkpoint()?;
+        Ok(freed)
     }
 
     fn compact_for_order(&self, end: SegmentId, done: &mut Compacted) -> Result<()> {
@@ -162,39 +194,51 @@ impl Compactor {
         })
     }
 
-    /// Moves the segments at the end of the file to free extents before them, as far as that is
-    /// worthwhile: at most one for each extent that became free.
-    fn shrink(&self, done: &mut Compacted) -> Result<()> {
+    /// Moves the segments at the end of the file to free extents before them, at most one for each
+    /// extent that became free.
+    fn shrink(&self, shorten: Shorten, done: &mut Compacted) -> Result<()> {
+        // What is freed meanwhile allows no more moves in this call, so that it ends.
+        let left = Cell::new(match shorten {
+            Shorten::WhereWorthwhile => u64::MAX,
+            Shorten::AsFarAsPossible => self.free_in_front(),
+        });
         self.repeat(done, |compacting, _| {
-            if !self.is_worth_shrinking() {
+            if left.get() == 0 || !self.may_shrink(shorten) {
                 return Ok(None);
             }
             let made = self.compact_step(compacting, Goal::Shrink)?;
             let moved = match made {
                 Some(made) => made.segments.max(made.outputs),
-                None if self.move_last()? => 1,
+                None if self.move_last(shorten)? => 1,
                 None => return Ok(None),
             };
+            left.set(left.get().saturating_sub(moved));
             let mut allocator = self.log.space.allocator.lock();
             allocator.may_move = allocator.may_move.saturating_sub(moved);
             Ok(Some(made.unwrap_or_default()))
         })
     }
 
-    fn is_worth_shrinking(&self) -> bool {
+    fn may_shrink(&self, shorten: Shorten) -> bool {
         let allocator = self.log.space.allocator.lock();
-        let count = allocator.manifest.extents().uses.len() as u64;
-        allocator.may_move > 0
-            && allocator.manifest.free_in_front() >= SHRINK_FREE.max(count / SHRINK_PART)
+        let free = allocator.manifest.free_in_front();
+        let least = match shorten {
+            Shorten::WhereWorthwhile => {
+                let count = allocator.manifest.extents().uses.len() as u64;
+                SHRINK_FREE.max(count / SHRINK_PART)
+            }
+            Shorten::AsFarAsPossible => 1,
+        };
+        allocator.may_move > 0 && free >= least
     }
 
     /// Moves the last extent of the file if it is not a sealed segment. Returns whether trying
     /// again may gain something.
-    fn move_last(&self) -> Result<bool> {
-        self.log.setup.watch(Activity::Compaction, || self.try_to_move_last())
+    fn move_last(&self, shorten: Shorten) -> Result<bool> {
+        self.log.setup.watch(Activity::Compaction, || self.try_to_move_last(shorten))
     }
 
-    fn try_to_move_last(&self) -> Result<bool> {
+    fn try_to_move_last(&self, shorten: Shorten) -> Result<bool> {
         let last = {
             let allocator = self.log.space.allocator.lock();
             allocator.manifest.extents().uses.last_key_value().map(|(_, used)| *used)
@@ -209,6 +253,9 @@ impl Compactor {
                 Ok(true)
             }
             Some(Use::Index { .. }) => {
+                if !self.is_index_worth_moving(shorten) {
+                    return Ok(false);
+                }
                 let mut slot = self.checkpoints.index.lock();
                 if !matches!(*slot, IndexSlot::Open { .. }) {
                     return Ok(false);
@@ -227,6 +274,22 @@ impl Compactor {
             }
             _ => Ok(false),
         }
+    }
+
+    /// Whether the file loses at least as much as the index takes, which is built anew. Where the
+    /// background would shorten the file, it always is.
+    fn is_index_worth_moving(&self, shorten: Shorten) -> bool {
+        let allocator = self.log.space.allocator.lock();
+        let is_index = |used: &&Use| matches!(used, Use::Index { .. });
+        let index = allocator.manifest.extents().uses.values().filter(is_index).count() as u64;
+        let is_gain = allocator.manifest.free_in_front() >= index;
+        drop(allocator);
+        self.may_shrink(Shorten::WhereWorthwhile)
+            || (shorten == Shorten::AsFarAsPossible && is_gain)
+    }
+
+    fn free_in_front(&self) -> u64 {
+        self.log.space.allocator.lock().manifest.free_in_front()
     }
 
     /// Pauses the thread to limit its rate, for bytes written and for bytes read in vain.

@@ -87,6 +87,7 @@ impl Moment {
         in_memory: &[RunNo],
         limit: usize,
     ) -> Result<Vec<RunSummary>> {
+        type Row = (RunKey, Option<RunRow>);
         if list.is_empty() {
             return Ok(Vec::new());
         }
@@ -101,7 +102,6 @@ impl Moment {
                 return Ok(living);
             }
         }
-        type Row = (RunKey, Option<RunRow>);
         let is_wanted = |number| in_memory.binary_search(&number).is_err() && self.shows(number);
         self.listed(
             (None, limit),
