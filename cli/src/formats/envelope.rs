@@ -6,7 +6,7 @@
 //! | other bytes | `{"runlog_base64":"/wA="}` |
 //!
 //! Each payload has exactly one such line, so that lines and payloads give one another back byte
-//! for byte: [`open`] takes a line only if [`write`] writes it.
+//! for byte: [`open`] takes a line only if [`write()`] writes it.
 
 use std::io::{self, Write};
 
