@@ -4,6 +4,7 @@
 
 mod advance;
 pub(crate) mod backup;
+mod copied;
 pub(crate) mod events;
 pub(crate) mod follow;
 mod found;
