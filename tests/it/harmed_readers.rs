@@ -39,31 +39,33 @@ const MOST_ITEMS: usize = 5_000;
 /// A file whose contents may change in front of a read.
 #[derive(Debug)]
 struct Shifting {
-    now: Mutex<(Arc<Vec<u8>>, Option<(u64, Arc<Vec<u8>>)>)>,
+    now: Mutex<Arc<Vec<u8>>>,
+    next: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
     reads: AtomicU64,
 }
 
 impl Shifting {
     fn new(bytes: &Arc<Vec<u8>>) -> Arc<Self> {
-        Arc::new(Self { now: Mutex::new((Arc::clone(bytes), None)), reads: AtomicU64::new(0) })
+        let (now, next, reads) = (Mutex::new(Arc::clone(bytes)), Mutex::default(), 0.into());
+        Arc::new(Self { now, next, reads })
     }
 
     /// The file has these bytes, after so many more reads.
     fn becomes(&self, bytes: &Arc<Vec<u8>>, after: u64) {
-        self.now.lock().unwrap().1 = Some((after, Arc::clone(bytes)));
+        *self.next.lock().unwrap() = Some((after, Arc::clone(bytes)));
         self.reads.store(0, Ordering::Relaxed);
     }
 
     fn bytes(&self) -> Arc<Vec<u8>> {
         let reads = self.reads.fetch_add(1, Ordering::Relaxed);
         assert!(reads < MOST_READS, "an endless loop: {reads} reads");
-        let mut now = self.now.lock().unwrap();
-        match now.1.take() {
-            Some((0, bytes)) => now.0 = bytes,
-            Some((left, bytes)) => now.1 = Some((left - 1, bytes)),
+        let (mut now, mut next) = (self.now.lock().unwrap(), self.next.lock().unwrap());
+        match next.take() {
+            Some((0, bytes)) => *now = bytes,
+            Some((left, bytes)) => *next = Some((left - 1, bytes)),
             None => {}
         }
-        Arc::clone(&now.0)
+        Arc::clone(&now)
     }
 }
 
@@ -165,8 +167,14 @@ fn is_typed(error: &Error) -> bool {
 }
 
 /// What must be typed if it is an error.
+fn check<T>(what: &str, answer: &Result<T, Error>) {
+    let error = answer.as_ref().err();
+    assert!(error.is_none_or(is_typed), "{what}: {error:?}");
+}
+
 fn typed<T>(what: &str, answer: Result<T, Error>) -> Option<T> {
-    answer.map_err(|error| assert!(is_typed(&error), "{what}: {error:?}")).ok()
+    check(what, &answer);
+    answer.ok()
 }
 
 /// Asks everything. What is answered must be right.
@@ -186,7 +194,7 @@ fn ask(log: &Reader) {
             next = seq + 1;
         }
         if let Some(trace) = typed("trace", log.trace(&run)) {
-            let last = trace.rev().take(MOST_ITEMS).map(|item| typed("record", item)).count();
+            let last = trace.rev().take(MOST_ITEMS).inspect(|item| check("record", item)).count();
             assert!(last < MOST_ITEMS, "{} has no end", run.run);
         }
     }
@@ -357,7 +365,7 @@ fn round(states: &[Arc<Vec<u8>>], other: &Arc<Vec<u8>>, rng: &mut SplitMix64) ->
             }
         }
         if let Some(trace) = &mut held {
-            let items = trace.take(MOST_ITEMS).map(|item| typed("held", item)).count();
+            let items = trace.take(MOST_ITEMS).inspect(|item| check("held", item)).count();
             assert!(items < MOST_ITEMS, "a trace without end");
         }
         if let Some(second) = typed("open", look(&storage, rng)) {
@@ -371,7 +379,13 @@ fn round(states: &[Arc<Vec<u8>>], other: &Arc<Vec<u8>>, rng: &mut SplitMix64) ->
     storage.becomes(good, 0);
     reader.refresh().unwrap_or_else(|error| panic!("{what}, and is good again: {error}"));
     let fresh = ReaderOptions::new().open_storage(Shifting::new(good)).unwrap();
-    assert!(all(&reader) == all(&fresh), "{what}, and is good again: other answers");
+    let (mine, expected) = (all(&reader), all(&fresh));
+    let odd = mine.keys().chain(expected.keys()).find(|key| mine.get(*key) != expected.get(*key));
+    if let Some(key) = odd {
+        let len = |found: Option<&Vec<Vec<u8>>>| found.map(Vec::len);
+        let lens = (len(mine.get(key)), len(expected.get(key)));
+        panic!("{what}, and is good again: {key} is another: {lens:?}");
+    }
     let report = reader.verify().unwrap();
     assert!(report.is_clean(), "{what}, and is good again: {:?}", report.problems);
     let failure = told.read_on(&mut follower, MOST_ITEMS);
@@ -432,7 +446,7 @@ fn a_store_that_becomes_of_a_newer_version_is_refused_until_it_is_not() {
     assert!(matches!(refused, Some(Error::UnsupportedVersion { .. })), "{refused:?}");
     storage.becomes(after, 0);
     assert!(reader.refresh().unwrap());
-    assert_eq!(reader.refresh().unwrap(), false);
+    assert!(!reader.refresh().unwrap());
     let fresh = ReaderOptions::new().open_storage(Shifting::new(after)).unwrap();
     assert!(all(&reader) == all(&fresh));
 }
@@ -464,7 +478,7 @@ fn a_file_that_is_away_and_comes_back_is_read_on() {
         assert!(!copy.exists());
     }
     fs::rename(&aside, &path).unwrap();
-    assert_eq!(reader.refresh().unwrap(), false);
+    assert!(!reader.refresh().unwrap());
     assert!(told.read_on(&mut follower, MOST_ITEMS).is_none());
 
     // Overwritten in place, as `cp` does it: cut off first.

@@ -41,7 +41,7 @@ impl Damaged {
         if report.salvaged || is_damaged(|place| matches!(place, Place::Header)) {
             ranges.push(0..PAGE);
         }
-        // Segments that the view has nothing of: their headers, or frames behind the end of the log.
+        // Segments that the view has nothing of: their headers, or what is behind the end.
         let size = state.tail.segment.extent_size();
         let extents = report.damaged.iter().filter_map(|damage| match damage.place {
             Place::Extent { extent } => Some(extent),
@@ -75,7 +75,7 @@ impl Damaged {
 
     /// The same with the check of an earlier look, if that was at the same places: what became
     /// whole since is noticed then.
-    pub(super) fn as_of(self, earlier: Option<&Self>) -> Self {
+    pub(super) fn unless_seen(self, earlier: Option<&Self>) -> Self {
         match earlier {
             Some(earlier) if earlier.ranges == self.ranges => earlier.clone(),
             _ => self,
@@ -96,6 +96,8 @@ pub(super) fn may_stay(segment: &Segment) -> bool {
 
 fn check_of(disk: &Disk, ranges: &[Range<u64>]) -> Result<u32> {
     let mut check = crc32fast::Hasher::new();
+    // What was cut off may be zeros.
+    check.update(&disk.len()?.to_le_bytes());
     for range in ranges {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
         check.update(&disk.read_padded(range.start, len)?);

@@ -72,7 +72,7 @@ struct Current {
 
 impl Current {
     fn of(view: View, number: u64) -> (LogState, Self) {
-        let View { state, seen, extents, superblock, report, damaged, floor, .. } = view;
+        let View { state, seen, extents, superblock, report, odd: damaged, floor, .. } = view;
         let (report, names, stuck) = (Arc::new(report), Names::new(), None);
         (state, Self { number, seen, extents, superblock, report, damaged, floor, names, stuck })
     }

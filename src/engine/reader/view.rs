@@ -67,7 +67,8 @@ pub(super) struct View {
     pub(super) report: RecoveryReport,
     /// Everything in front of it was durable.
     pub(super) floor: LogPosition,
-    pub(super) damaged: Damaged,
+    /// What is damaged.
+    pub(super) odd: Damaged,
     /// The segments that were read frame by frame.
     unsealed: Vec<(ExtentNo, SegmentKey)>,
 }
@@ -126,8 +127,9 @@ pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<Vi
     for attempt in 0..ATTEMPTS as u64 {
         let mut built = build_once(disk, wanted, earlier, before.is_some());
         if let Ok(view) = &mut built {
-            let now = core::mem::take(&mut view.damaged);
-            view.damaged = now.clone().as_of(looked.as_ref());
+            let at = (view.seen.manifest, &*view.unsealed);
+            let now = Damaged::of(disk, &view.state, &view.report, at)?;
+            view.odd = now.clone().unless_seen(looked.as_ref());
             looked = Some(now);
         }
         let is_doubtful = match &built {
@@ -219,20 +221,8 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) ->
     let extents = base.extents.clone();
     let state = assemble(disk, &base, known, (catalog, wanted.map_bytes), log)?;
     let (uuid, extent_size) = (base.uuid, base.extent_size);
-    let superblock = base.superblock;
-    let damaged = Damaged::of(disk, &state, &report, (base.manifest, &unsealed))?;
-    Ok(View {
-        uuid,
-        extent_size,
-        state,
-        seen,
-        extents,
-        superblock,
-        report,
-        floor,
-        damaged,
-        unsealed,
-    })
+    let (superblock, odd) = (base.superblock, Damaged::default());
+    Ok(View { uuid, extent_size, state, seen, extents, superblock, report, floor, odd, unsealed })
 }
 
 /// The state of the store, with the runs of its unsealed segments in memory.
