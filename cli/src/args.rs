@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use runlog::{Compression, RunRef, Timestamp};
 
+use crate::adopt::AdoptArgs;
 use crate::amount::{parse_age, parse_size};
 use crate::backup::BackupArgs;
 use crate::du::DuArgs;
@@ -142,6 +143,14 @@ pub(crate) enum Command {
     Release(RunArgs),
     /// End a run in progress whose program does not end it any more.
     End(EndArgs),
+    /// End all runs in progress whose programs died. On a terminal it asks before.
+    ///
+    /// One process at a time writes a store. While another one does, the command changes nothing
+    /// and names it, with exit code 4; otherwise no run in progress has a writer any more.
+    ///
+    /// Runs that were imported from files that say nothing of an end are in progress too. --agent
+    /// and --older-than choose; --dry-run only lists, and only reads.
+    Adopt(AdoptArgs),
     /// Delete runs that have ended. On a terminal it asks before.
     Rm(RmArgs),
     /// Delete runs that have ended, and leave no byte of their payloads in the file.

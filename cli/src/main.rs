@@ -7,10 +7,12 @@
 //! grep's: 0 found, 1 not found, 2 failed.
 //! A reader that closes the pipe early ends the command quietly with 0.
 
+mod adopt;
 mod amount;
 mod args;
 mod backup;
 mod compact;
+mod confirm;
 mod demo;
 mod documents;
 mod du;
@@ -98,6 +100,7 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::Gc(gc) => gc::run(gc, &store, out),
         Command::Hold(hold) => hold::hold(hold, &store, out),
         Command::End(end) => end::run(end, &store, out),
+        Command::Adopt(adopt) => adopt::run(adopt, &store, out),
         Command::Release(release) => hold::release(release, &store, out),
         Command::Rm(rm) => rm::delete(rm, &store, out),
         Command::Erase(erase) => rm::erase(erase, &store, out),

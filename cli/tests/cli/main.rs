@@ -1,5 +1,6 @@
 //! The command as its users meet it: as a process, with files, pipes and exit codes.
 //!
+//! - [`adopt`]: runs whose program died.
 //! - [`import`]: files go in and come back byte for byte.
 //! - [`live`]: reading beside a writer, and without leaving a trace.
 //! - [`ls`], [`show`]: what is printed, for people and as JSON Lines.
@@ -17,6 +18,7 @@
 //! - [`terminal`]: what is printed of other people's text.
 //! - [`usage`]: exit codes and the choice of the store.
 
+mod adopt;
 mod damage;
 mod deletion;
 mod demo;

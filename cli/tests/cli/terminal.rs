@@ -109,6 +109,8 @@ fn no_command_prints_what_others_wrote_as_it_is() {
         &["del", text, text, "--erase"],
         &["hold", text, "--reason", HOSTILE],
         &["end", text, "--status", "failed"],
+        &["adopt", "--dry-run", "--agent", text],
+        &["adopt", "--dry-run"],
         &["end", HOSTILE, "--status", "failed"],
         &["rm", text],
         &["release", text],

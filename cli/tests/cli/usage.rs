@@ -31,6 +31,9 @@ fn wrong_usage_is_code_2() {
         &["rm"],
         &["end", "r"],
         &["end", "r", "--status", "in_progress"],
+        &["adopt", "run"],
+        &["adopt", "--older-than", "1"],
+        &["adopt", "--status", "in_progress"],
         &["erase"],
         &["receipts", "--limit", "all"],
         &["get", "space"],
@@ -60,6 +63,7 @@ fn help_tells_the_exit_codes_and_hides_the_inner_command() {
         ("show", "a long one is cut"),
         ("get", "shown in one line"),
         ("demo", "removed at the end"),
+        ("adopt", "no run in progress has a writer any more"),
     ] {
         let help = world.good(&[command, "--help"]);
         assert!(help.text().contains(text), "{}", help.text());

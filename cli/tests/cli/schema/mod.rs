@@ -92,6 +92,8 @@ fn every_command_prints_what_its_schema_says() {
         &["del", "space", "key"],
         &["del", "space", "other", "--erase"],
         &["compact", "--zstd"],
+        &["adopt", "--dry-run"],
+        &["adopt", "--status", "failed"],
         &["demo", "--millis", "50", "--threads", "1"],
     ] {
         let ran = world.run(&[args, &["--json"]].concat());
@@ -103,6 +105,8 @@ fn every_command_prints_what_its_schema_says() {
         .collect();
     assert_eq!(unseen, [""; 0], "a schema that no command was checked with");
     for variant in [
+        "adopt adopt",
+        "adopt total",
         "du agent",
         "du documents",
         "du file",
