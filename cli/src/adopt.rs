@@ -1,6 +1,7 @@
 //! `runlog adopt`: ends the runs in progress whose programs died.
 //!
-//! Only one process writes a store. So while this one has it, no run in progress has another writer.
+//! Only one process writes a store. So while this one has it, no run in progress has another
+//! writer.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
