@@ -11,6 +11,7 @@ use crate::amount::{parse_age, parse_size};
 use crate::backup::BackupArgs;
 use crate::du::DuArgs;
 use crate::export::ExportArgs;
+use crate::inspect::InspectArgs;
 use crate::ls::LsArgs;
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::rm::RmArgs;
@@ -134,6 +135,16 @@ pub(crate) enum Command {
     /// BYTES are the payloads as they were appended, STORED what the file has of them: compressed
     /// or not, and with headers. The parts of the file add up to its length.
     Du(DuArgs),
+    /// Show the structures of the file as they are, for debugging; see docs/FORMAT.md.
+    ///
+    /// Without an option: the header, the superblocks, the owner, the manifest, and what each
+    /// extent is used for. With --extent or --segment: the header, the directory and every frame of
+    /// a segment. With a place or --lsn: one frame.
+    ///
+    /// It only reads, also beside a writer, and works on a file that does not open: it tells what
+    /// is damaged and goes on. The exit code is 3 if anything that it shows is damaged. Payloads
+    /// are shown only with --payload.
+    Inspect(InspectArgs),
     /// Evict the runs that exceed the limits; without a limit, only show what is there.
     #[command(after_help = LIMITS)]
     Gc(GcArgs),

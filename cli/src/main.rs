@@ -25,6 +25,7 @@ mod formats;
 mod gc;
 mod hold;
 mod import;
+mod inspect;
 mod json;
 mod line;
 mod ls;
@@ -95,6 +96,7 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::Export(args) => export::run(&store, args, out),
         Command::Completions(args) => manual::completions(args, out),
         Command::Man(args) => manual::man(args, out),
+        Command::Inspect(inspect) => inspect::run(inspect, &store, out),
         Command::Stat => stat::run(&store, out),
         Command::Du(du) => du::run(du, &store, out),
         Command::Gc(gc) => gc::run(gc, &store, out),

@@ -2,6 +2,7 @@
 //!
 //! - [`adopt`]: runs whose program died.
 //! - [`import`]: files go in and come back byte for byte.
+//! - [`inspect`]: the structures of a file as they are.
 //! - [`live`]: reading beside a writer, and without leaving a trace.
 //! - [`ls`], [`show`]: what is printed, for people and as JSON Lines.
 //! - [`names`]: how runs are named.
@@ -29,6 +30,7 @@ mod formats;
 mod gc;
 mod hostile;
 mod import;
+mod inspect;
 mod live;
 mod ls;
 mod names;

@@ -72,6 +72,9 @@ fn every_command_prints_what_its_schema_says() {
         &["backup", "copy.runlog"],
         &["backup", "runs"],
         &["stat"],
+        &["inspect"],
+        &["inspect", "--segment", "1"],
+        &["inspect", "--lsn", "1", "--payload"],
         &["du"],
         &["du", "--by", "run", "--limit", "1"],
         &["du", "--by", "kind"],
@@ -124,6 +127,14 @@ fn every_command_prints_what_its_schema_says() {
         "import unknown",
         "del delete",
         "del erase",
+        "inspect extent",
+        "inspect frame",
+        "inspect gap",
+        "inspect header",
+        "inspect manifest",
+        "inspect owner",
+        "inspect summary",
+        "inspect superblock",
         "messages error",
         "messages more",
         "messages note",
@@ -151,6 +162,7 @@ fn a_damaged_store_is_told_in_objects() {
         &["tail"],
         &["search", "x"],
         &["backup", "copy"],
+        &["inspect", "--segment", "1"],
     ] {
         let ran = world.run(&[args, &["--json"]].concat());
         assert!(matches!(ran.code, Some(2 | 3)), "{args:?}: {ran:?}");
