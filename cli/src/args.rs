@@ -9,6 +9,7 @@ use runlog::{Compression, RunRef, Timestamp};
 use crate::adopt::AdoptArgs;
 use crate::amount::{parse_age, parse_size};
 use crate::backup::BackupArgs;
+use crate::doctor::DoctorArgs;
 use crate::du::DuArgs;
 use crate::export::ExportArgs;
 use crate::inspect::InspectArgs;
@@ -135,6 +136,14 @@ pub(crate) enum Command {
     /// BYTES are the payloads as they were appended, STORED what the file has of them: compressed
     /// or not, and with headers. The parts of the file add up to its length.
     Du(DuArgs),
+    /// Say what is wrong with the store and with this machine, and what to do about it.
+    ///
+    /// Each finding is `ok`, a `note`, a `warning` or an `error`, and has a command where there is
+    /// one. The exit code is 0 if nothing is worse than a note, 3 if anything is damaged, else 1.
+    ///
+    /// It changes nothing, and works beside a writer. It reads every byte of the store to look for
+    /// damage; with --quick it does not.
+    Doctor(DoctorArgs),
     /// Show the structures of the file as they are, for debugging; see docs/FORMAT.md.
     ///
     /// Without an option: the header, the superblocks, the owner, the manifest, and what each

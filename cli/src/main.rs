@@ -14,6 +14,7 @@ mod backup;
 mod compact;
 mod confirm;
 mod demo;
+mod doctor;
 mod documents;
 mod du;
 mod end;
@@ -97,6 +98,7 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::Completions(args) => manual::completions(args, out),
         Command::Man(args) => manual::man(args, out),
         Command::Inspect(inspect) => inspect::run(inspect, &store, out),
+        Command::Doctor(doctor) => doctor::run(doctor, &store, out),
         Command::Stat => stat::run(&store, out),
         Command::Du(du) => du::run(du, &store, out),
         Command::Gc(gc) => gc::run(gc, &store, out),

@@ -15,7 +15,7 @@ use std::path::Path;
 use runlog::{ExtentNo, LogPosition, Lsn, SegmentId};
 
 use crate::failure::{Exit, Failure};
-use crate::inspect::front::Front;
+pub(crate) use crate::inspect::front::Front;
 pub(crate) use crate::inspect::raw::Raw;
 use crate::output::Output;
 

@@ -12,6 +12,7 @@
 //! - [`damage`]: damaged stores.
 //! - [`salvage`]: what comes out of damaged stores.
 //! - [`demo`]: the demonstration.
+//! - [`doctor`]: what is wrong, and what to do.
 //! - [`du`]: what takes how much.
 //! - [`documents`]: documents by namespace and key.
 //! - [`formats`], [`export`]: each format goes in, says what it is, and comes out again.
@@ -23,6 +24,7 @@ mod adopt;
 mod damage;
 mod deletion;
 mod demo;
+mod doctor;
 mod documents;
 mod du;
 mod export;

@@ -94,6 +94,8 @@ fn no_command_prints_what_others_wrote_as_it_is() {
         &["show", HOSTILE],
         &["verify"],
         &["stat"],
+        &["doctor"],
+        &["doctor", "--store", HOSTILE],
         &["inspect"],
         &["inspect", "--segment", "1"],
         &["inspect", "--lsn", "1", "--payload"],

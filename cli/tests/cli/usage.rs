@@ -64,6 +64,7 @@ fn help_tells_the_exit_codes_and_hides_the_inner_command() {
         ("show", "a long one is cut"),
         ("get", "shown in one line"),
         ("demo", "removed at the end"),
+        ("doctor", "3 if anything is damaged, else 1"),
         ("inspect", "works on a file that does not open"),
         ("adopt", "no run in progress has a writer any more"),
     ] {

@@ -72,6 +72,8 @@ fn every_command_prints_what_its_schema_says() {
         &["backup", "copy.runlog"],
         &["backup", "runs"],
         &["stat"],
+        &["doctor"],
+        &["doctor", "--store", "runs"],
         &["inspect"],
         &["inspect", "--segment", "1"],
         &["inspect", "--lsn", "1", "--payload"],
@@ -110,6 +112,8 @@ fn every_command_prints_what_its_schema_says() {
     for variant in [
         "adopt adopt",
         "adopt total",
+        "doctor finding",
+        "doctor summary",
         "du agent",
         "du documents",
         "du file",
@@ -162,6 +166,7 @@ fn a_damaged_store_is_told_in_objects() {
         &["tail"],
         &["search", "x"],
         &["backup", "copy"],
+        &["doctor"],
         &["inspect", "--segment", "1"],
     ] {
         let ran = world.run(&[args, &["--json"]].concat());
