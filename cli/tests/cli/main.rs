@@ -2,6 +2,7 @@
 //!
 //! - [`adopt`]: runs whose program died.
 //! - [`import`]: files go in and come back byte for byte.
+//! - [`guide`]: the guide, block by block.
 //! - [`inspect`]: the structures of a file as they are.
 //! - [`live`]: reading beside a writer, and without leaving a trace.
 //! - [`ls`], [`show`]: what is printed, for people and as JSON Lines.
@@ -30,6 +31,7 @@ mod du;
 mod export;
 mod formats;
 mod gc;
+mod guide;
 mod hostile;
 mod import;
 mod inspect;

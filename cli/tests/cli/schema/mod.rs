@@ -69,6 +69,13 @@ fn every_command_prints_what_its_schema_says() {
         &["search", "-e", "("],
         &["verify"],
         &["salvage", "runs.runlog", "out.runlog"],
+        &["export", "out"],
+        &["export", "out"],
+        &["completions", "bash"],
+        &["completions", "cmd"],
+        &["man"],
+        &["man", "show"],
+        &["man", "none"],
         &["backup", "copy.runlog"],
         &["backup", "runs"],
         &["stat"],
@@ -106,7 +113,9 @@ fn every_command_prints_what_its_schema_says() {
     }
     let unseen: Vec<_> = schemas
         .names()
-        .filter(|name| *name != "common" && !seen.iter().any(|seen| seen.starts_with(*name)))
+        .filter(|name| {
+            *name != "common" && !seen.iter().any(|seen| seen.starts_with(&format!("{name} ")))
+        })
         .collect();
     assert_eq!(unseen, [""; 0], "a schema that no command was checked with");
     for variant in [
@@ -120,6 +129,9 @@ fn every_command_prints_what_its_schema_says() {
         "du kind",
         "du run",
         "du runs",
+        "export error",
+        "export run",
+        "export summary",
         "gc evict",
         "gc protect",
         "gc total",
@@ -147,6 +159,25 @@ fn every_command_prints_what_its_schema_says() {
     ] {
         assert!(seen.contains(variant), "{variant} was not printed: {seen:?}");
     }
+}
+
+/// The commands come from the command line itself: a new one without a schema is a failure.
+#[test]
+fn every_command_has_a_schema_and_every_schema_a_command() {
+    let world = World::new();
+    let help = world.good(&["--help"]);
+    let listed = help.text().split("\nCommands:\n").nth(1).expect("the commands");
+    let commands: BTreeSet<&str> = listed
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(commands.len() > 25 && commands.contains("import"), "{commands:?}");
+    let schemas = Schemas::read();
+    let known: BTreeSet<&str> =
+        schemas.names().filter(|name| !["common", "messages"].contains(name)).collect();
+    assert_eq!(commands, known);
 }
 
 #[test]
