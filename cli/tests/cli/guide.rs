@@ -32,8 +32,8 @@ fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Whether lines are as the guide shows them; `...` stands for anything within a line, and alone for
-/// any lines.
+/// Whether lines are as the guide shows them; `...` stands for anything within a line, and alone
+/// for any lines.
 fn is_shown(shown: &str, printed: &str) -> bool {
     let mut pattern = String::from("(?s)^");
     for line in shown.lines() {
