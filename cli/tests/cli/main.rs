@@ -37,5 +37,6 @@ mod search;
 mod show;
 mod tail;
 mod terminal;
+mod tokens;
 mod usage;
 mod world;
