@@ -1,24 +1,16 @@
 //! `runlog usage`: what the models of runs read and wrote, and what that cost, as the data say it.
 //!
-//! Each message counts once: several records may be one message, and a session that was resumed
-//! repeats those of the session before. A message that more than one run of an agent has counts
-//! for the run that began first. Where its records say different numbers, as while a message is
-//! streamed, the largest count.
+//! Each message counts once, as [`count`](runlog_formats::count) says.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use memchr::memmem::Finder;
-use runlog::{
-    AgentId, Error, Reader, RecordView, RunId, RunMetadata, RunQuery, RunRef, RunSummary, Timestamp,
-};
-use runlog_formats::facts::{Facts, Usage, at};
+use runlog::{AgentId, Error, Reader, RunId, RunQuery, RunRef, RunSummary, Timestamp};
+use runlog_formats::Format;
+use runlog_formats::count::{Before, Counted, Counting};
 use runlog_formats::origin::Origin;
-use runlog_formats::{Format, facts_in, value_of};
 use serde::Serialize;
-use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use crate::args::parse_time;
 use crate::failure::{Exit, Failure};
@@ -91,61 +83,21 @@ struct Sum {
     messages_with_cost: u64,
 }
 
-/// What a message says, as numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Said {
-    tokens: [u64; 5],
-    cost: Option<f64>,
-}
-
-impl Said {
-    fn of(usage: &Usage) -> Self {
-        let tokens = [
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cache_read_tokens,
-            usage.cache_write_tokens,
-            usage.reasoning_tokens,
-        ];
-        let is_amount = |cost: &f64| cost.is_finite() && *cost >= 0.0;
-        Self {
-            tokens: tokens.map(Option::unwrap_or_default),
-            cost: usage.cost.as_ref().and_then(|cost| cost.as_f64()).filter(is_amount),
-        }
-    }
-
-    /// Takes the larger of each number, and returns how much was added.
-    fn grow(&mut self, other: Self) -> Self {
-        let mut added = Self::default();
-        for ((own, other), added) in
-            self.tokens.iter_mut().zip(other.tokens).zip(&mut added.tokens)
-        {
-            *added = other.saturating_sub(*own);
-            *own += *added;
-        }
-        if let Some(cost) = other.cost
-            && self.cost.is_none_or(|own| cost > own)
-        {
-            added.cost = Some(cost - self.cost.unwrap_or_default());
-            self.cost = Some(cost);
-        }
-        added
-    }
-}
-
 impl Sum {
-    fn add(&mut self, said: Said) {
-        let [input, output, cache_read, cache_write, reasoning] = said.tokens;
+    fn add(&mut self, counted: &Counted) {
+        let added = counted.added;
         for (sum, tokens) in [
-            (&mut self.input_tokens, input),
-            (&mut self.output_tokens, output),
-            (&mut self.cache_read_tokens, cache_read),
-            (&mut self.cache_write_tokens, cache_write),
-            (&mut self.reasoning_tokens, reasoning),
+            (&mut self.input_tokens, added.input_tokens),
+            (&mut self.output_tokens, added.output_tokens),
+            (&mut self.cache_read_tokens, added.cache_read_tokens),
+            (&mut self.cache_write_tokens, added.cache_write_tokens),
+            (&mut self.reasoning_tokens, added.reasoning_tokens),
         ] {
             *sum = sum.saturating_add(tokens);
         }
-        self.cost += said.cost.unwrap_or_default();
+        self.messages += u64::from(counted.is_new);
+        self.messages_with_cost += u64::from(counted.has_first_cost);
+        self.cost += added.cost.unwrap_or_default();
     }
 
     /// What rows are sorted by.
@@ -167,17 +119,17 @@ struct Row<'a> {
 
 pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
-    let mut counting = Counting::new(args);
+    let mut sums = Sums::new(args);
     let query = RunQuery::new().oldest_first();
     let query = match &args.agent {
         Some(agent) => query.agent(agent),
         None => query,
     };
     for run in log.runs(&query) {
-        counting.run(&log, &run?)?;
+        sums.run(&log, &run?)?;
     }
-    let exit = counting.exit;
-    let (rows, total) = counting.rows();
+    let exit = sums.exit;
+    let (rows, total) = sums.rows();
     print(args, &rows, &total, out)?;
     out.flush()?;
     if rows.len() > args.wanted() {
@@ -208,35 +160,18 @@ impl By {
 }
 
 /// Where the messages of records are added up.
-struct Counting<'a> {
+struct Sums<'a> {
     args: &'a UsageArgs,
+    counting: Counting,
     groups: HashMap<Group, Sum>,
     total: Sum,
-    /// The messages that have an id, by a digest of their agent and it: what they said, and where
-    /// they were counted.
-    messages: HashMap<[u8; 16], (Said, Option<Group>)>,
-    words: [Finder<'static>; 3],
     exit: Exit,
 }
 
-/// What of the records of a run in front is needed to read the next one.
-#[derive(Default)]
-struct Before {
-    model: Option<String>,
-    /// The sum that Codex gave last: it repeats what it said of a turn as long as that is the last.
-    total: Option<Value>,
-}
-
-impl<'a> Counting<'a> {
+impl<'a> Sums<'a> {
     fn new(args: &'a UsageArgs) -> Self {
-        Self {
-            args,
-            groups: HashMap::new(),
-            total: Sum::default(),
-            messages: HashMap::new(),
-            words: ["model", "okens", "usage"].map(|word| Finder::new(word.as_bytes())),
-            exit: Exit::Fine,
-        }
+        let (counting, groups) = (Counting::default(), HashMap::new());
+        Self { args, counting, groups, total: Sum::default(), exit: Exit::Fine }
     }
 
     fn run(&mut self, log: &Reader, run: &RunSummary) -> Result<(), Failure> {
@@ -249,7 +184,9 @@ impl<'a> Counting<'a> {
             }
             metadata => metadata?,
         };
-        let format = format_of(metadata.as_ref());
+        let format = Origin::of(metadata.as_ref()).and_then(|origin| origin.format);
+        // The records of other runs are read by their shapes.
+        let format = format.unwrap_or(Format::JsonLines);
         let mut before = Before::default();
         let mut trace = match log.trace(named) {
             // It was deleted since it was listed.
@@ -258,7 +195,12 @@ impl<'a> Counting<'a> {
         };
         while let Some(record) = trace.next_view() {
             match record {
-                Ok(record) => self.record(run, format, &record, &mut before),
+                Ok(record) => {
+                    let counted = self.counting.record(&run.agent, format, &record, &mut before);
+                    if let Some(counted) = counted {
+                        self.add(run, counted);
+                    }
+                }
                 Err(Error::Evicted { .. }) => break,
                 Err(error) if error.is_corruption() => self.damage(&error),
                 Err(error) => return Err(error.into()),
@@ -272,63 +214,18 @@ impl<'a> Counting<'a> {
         self.exit = Exit::Damage;
     }
 
-    fn record(
-        &mut self,
-        run: &RunSummary,
-        format: Format,
-        record: &RecordView<'_>,
-        before: &mut Before,
-    ) {
-        // Most records say nothing of this, and reading JSON takes the longest.
-        if !self.words.iter().any(|word| word.find(record.payload()).is_some()) {
+    fn add(&mut self, run: &RunSummary, mut counted: Counted) {
+        if !self.args.wants(counted.time) {
             return;
         }
-        let value = value_of(record.kind(), record.content_type(), record.payload());
-        let Some(value) = value else { return };
-        let facts = facts_in(format, &value);
-        if facts.model.is_some() {
-            before.model.clone_from(&facts.model);
-        }
-        let Some(usage) = &facts.usage else { return };
-        let total = at(&value, "payload.info.total_token_usage");
-        if total.is_some() && total == before.total.as_ref() {
-            return;
-        }
-        before.total = total.cloned();
-        let time = facts.time.unwrap_or_else(|| record.timestamp());
-        let model = facts.model.clone().or_else(|| before.model.clone());
-        self.message(run, &facts, Said::of(usage), time, model);
-    }
-
-    fn message(
-        &mut self,
-        run: &RunSummary,
-        facts: &Facts,
-        mut said: Said,
-        time: Timestamp,
-        model: Option<String>,
-    ) {
-        let mut group = self.args.wants(time).then(|| match self.args.by {
+        let group = match self.args.by {
             By::Agent => Group::Agent { agent: run.agent.clone() },
             By::Run => Group::Run { agent: run.agent.clone(), run: run.run.clone() },
-            By::Model => Group::Model { model },
-            By::Day => Group::Day { day: day(time) },
-        });
-        let (mut is_new, mut is_first_cost) = (true, said.cost.is_some());
-        if let Some(id) = &facts.message_id {
-            let known = self.messages.entry(digest(&run.agent, id));
-            let (known, counted) =
-                known.and_modify(|_| is_new = false).or_insert((Said::default(), group.clone()));
-            is_first_cost &= known.cost.is_none();
-            said = known.grow(said);
-            group.clone_from(counted);
-        }
-        let Some(group) = group else { return };
-        for sum in [&mut self.total, self.groups.entry(group).or_default()] {
-            sum.messages += u64::from(is_new);
-            sum.messages_with_cost += u64::from(is_first_cost);
-            sum.add(said);
-        }
+            By::Model => Group::Model { model: counted.model.take() },
+            By::Day => Group::Day { day: day(counted.time) },
+        };
+        self.total.add(&counted);
+        self.groups.entry(group).or_default().add(&counted);
     }
 
     /// The largest first; days in their order.
@@ -342,28 +239,11 @@ impl<'a> Counting<'a> {
     }
 }
 
-/// The format of the records of a run; those of others are read by their shapes.
-fn format_of(metadata: Option<&RunMetadata>) -> Format {
-    let origin = Origin::of(metadata);
-    origin.and_then(|origin| origin.format).unwrap_or(Format::JsonLines)
-}
-
 /// The day of a time, in UTC.
 fn day(time: Timestamp) -> String {
     let mut text = time.to_string();
     text.truncate(text.find('T').unwrap_or(text.len()));
     text
-}
-
-/// What stands for a message of an agent.
-fn digest(agent: &AgentId, id: &str) -> [u8; 16] {
-    let mut digest = Sha256::new();
-    digest.update((agent.as_str().len() as u64).to_le_bytes());
-    digest.update(agent.as_str());
-    digest.update(id);
-    let mut bytes = [0; 16];
-    bytes.iter_mut().zip(digest.finalize()).for_each(|(byte, digit)| *byte = digit);
-    bytes
 }
 
 fn print(
@@ -443,19 +323,6 @@ fn cost(sum: &Sum) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn said(input: u64, output: u64, cost: Option<f64>) -> Said {
-        Said { tokens: [input, output, 0, 0, 0], cost }
-    }
-
-    #[test]
-    fn a_message_that_grows_counts_as_its_largest() {
-        let mut known = Said::default();
-        assert_eq!(known.grow(said(3, 1, None)), said(3, 1, None));
-        assert_eq!(known.grow(said(3, 9, Some(0.5))), said(0, 8, Some(0.5)));
-        assert_eq!(known.grow(said(1, 2, Some(0.25))), said(0, 0, None));
-        assert_eq!(known, said(3, 9, Some(0.5)));
-    }
 
     #[test]
     fn a_day_is_that_of_utc() {

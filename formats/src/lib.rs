@@ -6,6 +6,7 @@
 //! - [`lines`]: formats of one JSON object a line, a file each.
 //! - [`documents`]: formats of one JSON document a file, and where their steps are.
 //! - [`calls`]: the calls of tools in a record, and the answers to them.
+//! - [`count`]: what messages use, each counted once.
 //! - [`facts`]: what a record says of itself: role, tools, model, ids, usage.
 //! - [`origin`]: what the metadata of an imported run say: from which file, in which format.
 //! - [`whole`]: the file again, out of its records.
@@ -16,6 +17,7 @@
 //! them out of it when they are asked for.
 
 pub mod calls;
+pub mod count;
 pub mod documents;
 pub mod envelope;
 pub mod facts;

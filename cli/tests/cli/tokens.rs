@@ -134,7 +134,10 @@ fn models_are_those_of_the_message_or_of_the_turn_and_days_those_of_utc() {
 fn costs_are_added_where_the_data_has_them_and_the_rest_is_marked() {
     let world = world();
     let (models, total) = rows(&world, &["--by", "model"]);
-    assert_eq!((&models["n"]["cost"], &models["n"]["messages_with_cost"]), (&0.5.into(), &1.into()));
+    assert_eq!(
+        (&models["n"]["cost"], &models["n"]["messages_with_cost"]),
+        (&0.5.into(), &1.into())
+    );
     assert_eq!((&total["cost"], &total["messages_with_cost"]), (&0.75.into(), &2.into()));
     let text = world.good(&["usage", "--by", "model"]).text().to_owned();
     let line = |name: &str| text.lines().find(|line| line.starts_with(name)).expect("a line");
