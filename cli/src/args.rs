@@ -19,6 +19,7 @@ use crate::rm::RmArgs;
 use crate::search::SearchArgs;
 use crate::show::ShowArgs;
 use crate::tail::TailArgs;
+use crate::usage::UsageArgs;
 
 const EXIT_CODES: &str = "\
 The store is --store FILE, else $RUNLOG_STORE, else ./runs.runlog.
@@ -136,6 +137,13 @@ pub(crate) enum Command {
     /// BYTES are the payloads as they were appended, STORED what the file has of them: compressed
     /// or not, and with headers. The parts of the file add up to its length.
     Du(DuArgs),
+    /// Add up the tokens and the cost of messages, by agent, run, model or day.
+    ///
+    /// The numbers are those that the records of imported runs, and of others in the same formats,
+    /// say themselves; `import` and this command make up none. Each message counts once, also where
+    /// several records or several runs of an agent have it. INPUT may include what was read from
+    /// the cache, as the data counts. A + behind a cost: some messages do not say theirs.
+    Usage(UsageArgs),
     /// Say what is wrong with the store and with this machine, and what to do about it.
     ///
     /// Each finding is `ok`, a `note`, a `warning` or an `error`, and has a command where there is

@@ -11,6 +11,7 @@ mod adopt;
 mod amount;
 mod args;
 mod backup;
+mod command_line;
 mod compact;
 mod confirm;
 mod demo;
@@ -22,7 +23,6 @@ mod escape;
 mod export;
 mod failure;
 mod find;
-mod formats;
 mod gc;
 mod hold;
 mod import;
@@ -52,6 +52,7 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::Parser;
+use runlog_formats as formats;
 
 use crate::args::{Args, Command};
 use crate::failure::{Exit, Failure};
@@ -60,7 +61,7 @@ use crate::output::Output;
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return usage::answer(error),
+        Err(error) => return command_line::answer(error),
     };
     if args.json {
         message::speak_json();
@@ -101,6 +102,7 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::Doctor(doctor) => doctor::run(doctor, &store, out),
         Command::Stat => stat::run(&store, out),
         Command::Du(du) => du::run(du, &store, out),
+        Command::Usage(args) => usage::run(args, &store, out),
         Command::Gc(gc) => gc::run(gc, &store, out),
         Command::Hold(hold) => hold::hold(hold, &store, out),
         Command::End(end) => end::run(end, &store, out),

@@ -45,5 +45,6 @@ mod search;
 mod show;
 mod tail;
 mod terminal;
+mod tokens;
 mod usage;
 mod world;

@@ -87,6 +87,10 @@ fn every_command_prints_what_its_schema_says() {
         &["du"],
         &["du", "--by", "run", "--limit", "1"],
         &["du", "--by", "kind"],
+        &["usage"],
+        &["usage", "--by", "run"],
+        &["usage", "--by", "model", "--limit", "1"],
+        &["usage", "--by", "day"],
         &["hold", "r1", "--reason", "a look"],
         &["gc", "--dry-run", "--keep", "1", "--max-bytes", "1"],
         &["gc", "--dry-run", "--keep", "1", "--agent", "none"],
@@ -155,6 +159,7 @@ fn every_command_prints_what_its_schema_says() {
         "messages more",
         "messages note",
         "tail record",
+        "usage total",
         "verify summary",
     ] {
         assert!(seen.contains(variant), "{variant} was not printed: {seen:?}");

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::split::Shallow;
-use crate::formats::facts::{Facts, Usage, items, text, time};
+use crate::facts::{Facts, Usage, items, text, time};
 
 pub(super) fn is(document: &Shallow<'_>) -> bool {
     document.text("schema_version").is_some_and(|version| version.starts_with("ATIF-"))

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Format, Known};
-use crate::formats::facts::{Facts, Usage, at, items, text, time};
+use crate::facts::{Facts, Usage, at, items, text, time};
 
 /// Lines that are no messages, with a field that tells them from those of others.
 const BESIDE: [(&str, &str); 10] = [

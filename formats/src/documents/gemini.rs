@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Course;
 use super::split::Shallow;
-use crate::formats::facts::{Facts, Usage, items, text, time};
+use crate::facts::{Facts, Usage, items, text, time};
 
 pub(super) fn is(document: &Shallow<'_>) -> bool {
     let has = |key: &str| document.get(key).is_some();
@@ -18,7 +18,7 @@ pub(super) fn course(document: &Shallow<'_>) -> Course {
 }
 
 /// What a message says of itself. Its `type` is who speaks, or that a program tells something.
-pub(crate) fn facts(message: &Value) -> Facts {
+pub fn facts(message: &Value) -> Facts {
     let speakers = ["user", "gemini"];
     Facts {
         time: time(message, "timestamp"),

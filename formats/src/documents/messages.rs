@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::Course;
 use super::split::{Place, Shallow};
-use crate::formats::Format;
-use crate::formats::facts::{Facts, Usage, at, items, text, time, unix_time};
-use crate::formats::line::End;
-use crate::formats::probe::ends;
+use crate::Format;
+use crate::facts::{Facts, Usage, at, items, text, time, unix_time};
+use crate::line::End;
+use crate::probe::ends;
 
 /// Where the steps are; the last one is the document itself, where it is an array.
 pub(super) const PLACES: &[&[Place]] =

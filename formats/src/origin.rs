@@ -12,44 +12,46 @@ use super::{Format, Layout};
 /// All of it is of the moment when the run was started: a file that grew since has more bytes.
 /// Imports of the first versions said no more than the name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Origin {
+pub struct Origin {
     /// The name of the file. The same name is the same run, wherever the file lies.
-    pub(crate) imported_from: String,
+    pub imported_from: String,
     /// Where it lay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) path: Option<String>,
+    pub path: Option<String>,
+    /// Its format, if it was known then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) format: Option<Format>,
+    pub format: Option<Format>,
+    /// How its bytes became records.
     #[serde(default)]
-    pub(crate) layout: Layout,
+    pub layout: Layout,
     /// How many bytes it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) bytes: Option<u64>,
+    pub bytes: Option<u64>,
     /// `sha256:` and the digest of these bytes in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) digest: Option<String>,
+    pub digest: Option<String>,
     /// How many records they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) records: Option<u64>,
+    pub records: Option<u64>,
     /// What stands between two steps of a document that follow one another.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) join: String,
+    pub join: String,
 }
 
 impl Origin {
     /// What the metadata say, if the run was imported by this command.
-    pub(crate) fn of(metadata: Option<&RunMetadata>) -> Option<Self> {
+    pub fn of(metadata: Option<&RunMetadata>) -> Option<Self> {
         serde_json::from_slice(metadata?.payload()).ok()
     }
 
     /// As the payload of the start.
-    pub(crate) fn to_json(&self) -> String {
+    pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
 /// A digest as `sha256:` and the digits that `sha256sum` prints.
-pub(crate) fn digest_text(digest: &[u8]) -> String {
+pub fn digest_text(digest: &[u8]) -> String {
     digest.iter().fold("sha256:".to_owned(), |mut text, byte| {
         // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");

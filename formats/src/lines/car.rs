@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Format, Known};
-use crate::formats::facts::{Facts, Usage, text, time};
+use crate::facts::{Facts, Usage, text, time};
 
 const RECORDS: [&str; 8] = [
     "started",

@@ -12,22 +12,22 @@ use super::PART;
 use super::envelope::ENVELOPE;
 
 /// The kind of a line that is not exactly one JSON value.
-pub(crate) const RAW: &str = "raw";
+pub const RAW: &str = "raw";
 
 /// The longest `type` of a line that becomes its kind.
 const MAX_KIND: usize = 32;
 
 /// A line, classified.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Line {
+pub struct Line {
     /// What the line calls itself in its `record` or `type`, where that is a plain word.
-    pub(crate) kind: Option<String>,
+    pub kind: Option<String>,
     /// The time that the line gives itself.
-    pub(crate) at: Option<Timestamp>,
+    pub at: Option<Timestamp>,
     /// How the run ended, where the line says that it did.
-    pub(crate) end: Option<End>,
+    pub end: Option<End>,
     /// Why it is kept as a raw record.
-    pub(crate) damage: Option<LineDamage>,
+    pub damage: Option<LineDamage>,
     /// It is of a file of text.
     is_plain: bool,
     /// It is of a file of text, and UTF-8.
@@ -36,15 +36,20 @@ pub(crate) struct Line {
 
 /// How a run says that it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
+    /// It did what it was to do.
     Completed,
+    /// It did not.
     Failed,
+    /// It was asked to stop.
     Cancelled,
+    /// It was stopped by something else.
     Interrupted,
 }
 
 impl End {
-    pub(crate) fn status(self) -> RunStatus {
+    /// The status of such a run.
+    pub fn status(self) -> RunStatus {
         match self {
             Self::Completed => RunStatus::Completed,
             Self::Failed => RunStatus::Failed,
@@ -56,18 +61,22 @@ impl End {
 
 /// What is wrong with a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LineDamage {
+pub enum LineDamage {
+    /// It is not UTF-8.
     NotUtf8,
+    /// It has NUL bytes, as a file that was never written to its end.
     Nul,
     /// Several values, as when two writers share a file.
     Welded,
     /// Ends within a value.
     Torn,
+    /// It is not JSON.
     NotJson,
 }
 
 impl LineDamage {
-    pub(crate) fn as_str(self) -> &'static str {
+    /// What is wrong, for people.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::NotUtf8 => "not UTF-8",
             Self::Nul => "NUL bytes",
@@ -80,7 +89,7 @@ impl LineDamage {
 
 impl Line {
     /// Looks at the bytes between two newlines.
-    pub(crate) fn new(bytes: &[u8]) -> Self {
+    pub fn new(bytes: &[u8]) -> Self {
         let Ok(text) = std::str::from_utf8(bytes) else {
             return Self::damaged(LineDamage::NotUtf8);
         };
@@ -99,7 +108,7 @@ impl Line {
     }
 
     /// A line of a file of text: nothing is expected of it.
-    pub(crate) fn text(bytes: &[u8]) -> Self {
+    pub fn text(bytes: &[u8]) -> Self {
         Self { is_text: std::str::from_utf8(bytes).is_ok(), is_plain: true, ..Self::default() }
     }
 
@@ -108,7 +117,7 @@ impl Line {
     }
 
     /// The content type that the line is stored with.
-    pub(crate) fn content_type(&self) -> ContentType {
+    pub fn content_type(&self) -> ContentType {
         match (self.damage, self.is_plain) {
             (None, false) => ContentType::JSON_LINE,
             (None, true) if self.is_text => ContentType::TEXT,
@@ -118,7 +127,7 @@ impl Line {
 }
 
 /// Whether the bytes are exactly one JSON value.
-pub(crate) fn is_json(bytes: &[u8]) -> bool {
+pub fn is_json(bytes: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(bytes).is_ok() && std::str::from_utf8(bytes).is_ok()
 }
 
@@ -218,7 +227,7 @@ fn string(value: Option<&RawValue>) -> Option<Cow<'_, str>> {
 
 /// A word that can be the kind of a record: short, plain, and none of the kinds that this import
 /// gives a meaning of its own.
-pub(crate) fn kind(word: &str) -> Option<String> {
+pub fn kind(word: &str) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte);
     let fits = (1..=MAX_KIND).contains(&word.len()) && word.bytes().all(is_plain);
     (fits && ![RAW, UNTERMINATED, PART, ENVELOPE].contains(&word)).then(|| word.to_owned())

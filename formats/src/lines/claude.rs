@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::{Format, Known};
-use crate::formats::facts::{Facts, Usage, items, text, time};
+use crate::facts::{Facts, Usage, items, text, time};
 
 /// Lines of a session that have no `uuid`, with a field that tells them from those of others.
 const BESIDE: [(&str, &str); 5] = [

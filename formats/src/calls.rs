@@ -17,33 +17,38 @@ use super::facts::{at, items, text};
 
 /// A call of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) id: Option<String>,
-    pub(crate) tool: String,
+pub struct Call {
+    /// The id that connects it with its answer.
+    pub id: Option<String>,
+    /// The name of the tool.
+    pub tool: String,
     /// The record has the answer too.
-    pub(crate) is_answered: bool,
+    pub is_answered: bool,
     /// The answer says that the tool failed.
-    pub(crate) has_failed: bool,
+    pub has_failed: bool,
 }
 
 /// An answer to a call in an earlier record, or in the same one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// The id of the call.
-    pub(crate) id: String,
-    pub(crate) has_failed: bool,
+    pub id: String,
+    /// The answer says that the tool failed.
+    pub has_failed: bool,
 }
 
 /// What tools have to do with a record.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Calls {
-    pub(crate) calls: Vec<Call>,
-    pub(crate) answers: Vec<Answer>,
+pub struct Calls {
+    /// Those that it makes.
+    pub calls: Vec<Call>,
+    /// Those that it answers.
+    pub answers: Vec<Answer>,
 }
 
 impl Calls {
     /// Those of a record, whatever format it has.
-    pub(crate) fn of(record: &Value) -> Self {
+    pub fn of(record: &Value) -> Self {
         let mut found = Self::default();
         found.anthropic(record);
         found.pi(record);

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 /// A part of the way to the arrays that hold steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// The value of a key of an object.
     Key(&'static str),
     /// Each element of an array.
@@ -20,15 +20,18 @@ pub(crate) enum Place {
 
 /// A value whose members are known, and not what is in them.
 #[derive(Debug)]
-pub(crate) enum Shallow<'a> {
+pub enum Shallow<'a> {
+    /// The keys of an object, without escapes, and their values.
     Object(Vec<(Cow<'a, str>, &'a RawValue)>),
+    /// The elements of an array.
     Array(Vec<&'a RawValue>),
+    /// Any other value.
     Other,
 }
 
 impl<'a> Shallow<'a> {
     /// Looks at a text that is one JSON value.
-    pub(crate) fn new(text: &'a str) -> serde_json::Result<Self> {
+    pub fn new(text: &'a str) -> serde_json::Result<Self> {
         let raw: &'a RawValue = serde_json::from_str(text)?;
         Self::of(raw)
     }
@@ -46,7 +49,7 @@ impl<'a> Shallow<'a> {
     }
 
     /// The first value of a key.
-    pub(crate) fn get(&self, key: &str) -> Option<&'a RawValue> {
+    pub fn get(&self, key: &str) -> Option<&'a RawValue> {
         let Self::Object(members) = self else {
             return None;
         };
@@ -54,17 +57,17 @@ impl<'a> Shallow<'a> {
     }
 
     /// The value of a key, whole.
-    pub(crate) fn value(&self, key: &str) -> Option<Value> {
+    pub fn value(&self, key: &str) -> Option<Value> {
         serde_json::from_str(self.get(key)?.get()).ok()
     }
 
     /// The string of a key.
-    pub(crate) fn text(&self, key: &str) -> Option<String> {
+    pub fn text(&self, key: &str) -> Option<String> {
         self.value(key)?.as_str().map(str::to_owned)
     }
 
     /// The first element of the array of a key, or of the array that this is.
-    pub(crate) fn first_of(&self, key: Option<&str>) -> Option<Value> {
+    pub fn first_of(&self, key: Option<&str>) -> Option<Value> {
         let inner;
         let array = match key {
             Some(key) => {
@@ -122,13 +125,15 @@ impl<'de> Deserialize<'de> for Key<'de> {
 
 /// A step: its bytes, and the name of the array that it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Step {
-    pub(crate) range: Range<usize>,
-    pub(crate) array: &'static str,
+pub struct Step {
+    /// Where it is in the document.
+    pub range: Range<usize>,
+    /// The name of the array, which becomes its kind.
+    pub array: &'static str,
 }
 
 /// The steps of a document, in the order of its bytes.
-pub(crate) fn steps(text: &str, document: &Shallow<'_>, places: &[&[Place]]) -> Vec<Step> {
+pub fn steps(text: &str, document: &Shallow<'_>, places: &[&[Place]]) -> Vec<Step> {
     let mut steps = Vec::new();
     for place in places {
         walk(text, document, place, "", &mut steps);

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{Format, Known};
-use crate::formats::facts::{Facts, Usage, at, text, time};
+use crate::facts::{Facts, Usage, at, text, time};
 
 const ENVELOPES: [&str; 7] = [
     "session_meta",

@@ -6,6 +6,7 @@
 //! - [`lines`]: formats of one JSON object a line, a file each.
 //! - [`documents`]: formats of one JSON document a file, and where their steps are.
 //! - [`calls`]: the calls of tools in a record, and the answers to them.
+//! - [`count`]: what messages use, each counted once.
 //! - [`facts`]: what a record says of itself: role, tools, model, ids, usage.
 //! - [`origin`]: what the metadata of an imported run say: from which file, in which format.
 //! - [`whole`]: the file again, out of its records.
@@ -15,16 +16,17 @@
 //! Facts are never stored: a record's payload is the source byte for byte, and [`facts_of`] reads
 //! them out of it when they are asked for.
 
-pub(crate) mod calls;
-pub(crate) mod documents;
-pub(crate) mod envelope;
-pub(crate) mod facts;
-pub(crate) mod line;
-pub(crate) mod lines;
-pub(crate) mod origin;
-pub(crate) mod probe;
-pub(crate) mod title;
-pub(crate) mod whole;
+pub mod calls;
+pub mod count;
+pub mod documents;
+pub mod envelope;
+pub mod facts;
+pub mod line;
+pub mod lines;
+pub mod origin;
+pub mod probe;
+pub mod title;
+pub mod whole;
 
 use runlog::ContentType;
 use serde::{Deserialize, Serialize};
@@ -35,7 +37,7 @@ use self::facts::Facts;
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Format {
+pub enum Format {
     /// The tree of the CAR daemon: `AGENT/RUN.jsonl`.
     Car,
     /// A session of Claude Code, or the output of its `stream-json`.
@@ -74,7 +76,7 @@ pub(crate) enum Format {
 /// How the bytes of a file became records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Layout {
+pub enum Layout {
     /// Each line is a record, without its newline. A last line without one has a kind that says so.
     #[default]
     Lines,
@@ -88,11 +90,11 @@ pub(crate) enum Layout {
 }
 
 /// The kind of a record that is a part of a document or an archive and no step.
-pub(crate) const PART: &str = "document";
+pub const PART: &str = "document";
 
 impl Format {
     /// How files of this format become records.
-    pub(crate) fn layout(self) -> Layout {
+    pub fn layout(self) -> Layout {
         match self {
             Self::Car
             | Self::ClaudeCode
@@ -118,7 +120,7 @@ impl Format {
 ///
 /// Lines are read by their own shape whatever the format of the run, so that the same line always
 /// says the same.
-pub(crate) fn facts_of(
+pub fn facts_of(
     format: Format,
     kind: Option<&str>,
     content: ContentType,
@@ -129,7 +131,7 @@ pub(crate) fn facts_of(
 }
 
 /// A record as a value, if it is JSON that may say something of itself.
-pub(crate) fn value_of(kind: Option<&str>, content: ContentType, payload: &[u8]) -> Option<Value> {
+pub fn value_of(kind: Option<&str>, content: ContentType, payload: &[u8]) -> Option<Value> {
     if kind == Some(PART) || !matches!(content, ContentType::JSON | ContentType::JSON_LINE) {
         return None;
     }
@@ -137,7 +139,7 @@ pub(crate) fn value_of(kind: Option<&str>, content: ContentType, payload: &[u8])
 }
 
 /// What a record says of itself, as [`facts_of`].
-pub(crate) fn facts_in(format: Format, value: &Value) -> Facts {
+pub fn facts_in(format: Format, value: &Value) -> Facts {
     match format.layout() {
         Layout::Lines => lines::facts(value),
         Layout::Document | Layout::Archive => documents::facts(format, value),

@@ -18,7 +18,7 @@ use memchr::memchr;
 use super::line::is_json;
 
 /// The kind of a record of an imported file whose payload stood in an envelope.
-pub(crate) const ENVELOPE: &str = "runlog-envelope";
+pub const ENVELOPE: &str = "runlog-envelope";
 
 /// What the lines begin with that this program adds to files.
 const OWN: &[u8] = b"{\"runlog_";
@@ -28,12 +28,12 @@ const BASE64: &[u8] = b"{\"runlog_base64\":\"";
 
 /// Whether a payload can be a line as it is: one JSON value without a newline, and none of the
 /// lines that this program adds.
-pub(crate) fn is_line(payload: &[u8]) -> bool {
+pub fn is_line(payload: &[u8]) -> bool {
     memchr(b'\n', payload).is_none() && !payload.starts_with(OWN) && is_json(payload)
 }
 
 /// Writes a payload in its envelope, without a newline.
-pub(crate) fn write(out: &mut impl Write, payload: &[u8]) -> io::Result<()> {
+pub fn write(out: &mut impl Write, payload: &[u8]) -> io::Result<()> {
     if let Ok(text) = std::str::from_utf8(payload) {
         out.write_all(TEXT)?;
         serde_json::to_writer(&mut *out, text).map_err(io::Error::from)?;
@@ -45,7 +45,7 @@ pub(crate) fn write(out: &mut impl Write, payload: &[u8]) -> io::Result<()> {
 }
 
 /// The payload in a line, if the line is its envelope.
-pub(crate) fn open(line: &[u8]) -> Option<Vec<u8>> {
+pub fn open(line: &[u8]) -> Option<Vec<u8>> {
     let payload = if let Some(rest) = line.strip_prefix(BASE64) {
         BASE64_STANDARD.decode(rest.strip_suffix(b"\"}")?).ok()?
     } else {
@@ -56,7 +56,7 @@ pub(crate) fn open(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Whether a line is the envelope of a payload.
-pub(crate) fn is_of(line: &[u8], payload: &[u8]) -> bool {
+pub fn is_of(line: &[u8], payload: &[u8]) -> bool {
     let mut same = Same { rest: line };
     write(&mut same, payload).is_ok() && same.rest.is_empty()
 }

@@ -29,7 +29,7 @@ const SAID: [&str; 6] =
 
 /// The title of a run; `None` if there is no message of a user among its first records, or they
 /// cannot be read.
-pub(crate) fn of(log: &Reader, run: &RunSummary) -> Option<String> {
+pub fn of(log: &Reader, run: &RunSummary) -> Option<String> {
     let mut trace = log.trace(RunRef::from(run)).ok()?;
     let mut bytes = 0;
     for _ in 0..RECORDS {

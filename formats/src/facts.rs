@@ -6,52 +6,57 @@ use serde_json::{Number, Value};
 
 /// What a record says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(crate) struct Facts {
+pub struct Facts {
     /// When it happened.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) time: Option<Timestamp>,
+    pub time: Option<Timestamp>,
     /// Who speaks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) role: Option<String>,
+    pub role: Option<String>,
     /// The tools that are called or that answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tools: Vec<String>,
+    pub tools: Vec<String>,
     /// The model.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) model: Option<String>,
+    pub model: Option<String>,
     /// The id of the record.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) id: Option<String>,
+    pub id: Option<String>,
     /// The id that the model's provider gave the message. Several records may be one message.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) message_id: Option<String>,
+    pub message_id: Option<String>,
     /// What it cost.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) usage: Option<Usage>,
+    pub usage: Option<Usage>,
 }
 
 /// Tokens and cost as the data counts them: whether `input` includes what was cached differs from
 /// provider to provider.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(crate) struct Usage {
+pub struct Usage {
+    /// What the model read; with or without cached tokens, as the data counts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) input_tokens: Option<u64>,
+    pub input_tokens: Option<u64>,
+    /// What the model wrote.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) output_tokens: Option<u64>,
+    pub output_tokens: Option<u64>,
+    /// What was read from the cache of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cache_read_tokens: Option<u64>,
+    pub cache_read_tokens: Option<u64>,
+    /// What was written into the cache of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cache_write_tokens: Option<u64>,
+    pub cache_write_tokens: Option<u64>,
+    /// What the model wrote to itself, as far as the data tells it apart.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reasoning_tokens: Option<u64>,
+    pub reasoning_tokens: Option<u64>,
     /// In US dollars.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cost: Option<Number>,
+    pub cost: Option<Number>,
 }
 
 impl Usage {
     /// The usage of an object, by the names that providers and programs give its fields.
-    pub(crate) fn of(value: &Value) -> Option<Self> {
+    pub fn of(value: &Value) -> Option<Self> {
         let first = |paths: &[&str]| paths.iter().find_map(|path| at(value, path)?.as_u64());
         let usage = Self {
             input_tokens: first(&["input_tokens", "prompt_tokens", "input"]),
@@ -85,22 +90,22 @@ impl Usage {
 }
 
 /// The value at a path of keys, with dots between them.
-pub(crate) fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+pub fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(value, |value, key| value.get(key))
 }
 
 /// The string at a path, if it is one and not empty.
-pub(crate) fn text(value: &Value, path: &str) -> Option<String> {
+pub fn text(value: &Value, path: &str) -> Option<String> {
     at(value, path)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 /// The time at a path, if it is written with its offset.
-pub(crate) fn time(value: &Value, path: &str) -> Option<Timestamp> {
+pub fn time(value: &Value, path: &str) -> Option<Timestamp> {
     at(value, path)?.as_str()?.parse().ok()
 }
 
 /// The time at a path that counts seconds since 1970.
-pub(crate) fn unix_time(value: &Value, path: &str) -> Option<Timestamp> {
+pub fn unix_time(value: &Value, path: &str) -> Option<Timestamp> {
     let seconds = at(value, path)?.as_f64()?;
     // Microseconds are what a f64 still tells of this century.
     let micros = (seconds * 1e6).round();
@@ -112,7 +117,7 @@ pub(crate) fn unix_time(value: &Value, path: &str) -> Option<Timestamp> {
 }
 
 /// The objects of the array at a path.
-pub(crate) fn items<'a>(value: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
+pub fn items<'a>(value: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
     at(value, path).and_then(Value::as_array).into_iter().flatten()
 }
 

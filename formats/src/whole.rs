@@ -9,7 +9,7 @@ use super::{Layout, PART, envelope};
 
 /// Writes the records of a run, one after the other, as a file.
 #[derive(Debug)]
-pub(crate) struct Whole {
+pub struct Whole {
     layout: Layout,
     join: String,
     due: Due,
@@ -26,14 +26,14 @@ enum Due {
 
 impl Whole {
     /// The file that a run was imported from; of any other run its payloads, a newline behind each.
-    pub(crate) fn new(origin: Option<&Origin>) -> Self {
+    pub fn new(origin: Option<&Origin>) -> Self {
         let layout = origin.map_or(Layout::Lines, |origin| origin.layout);
         let join = origin.map_or_else(String::new, |origin| origin.join.clone());
         Self { layout, join, due: Due::Nothing }
     }
 
     /// Writes what the next record adds, in its envelope if it `is_enveloped`.
-    pub(crate) fn write(
+    pub fn write(
         &mut self,
         out: &mut impl Write,
         kind: Option<&str>,

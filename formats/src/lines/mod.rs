@@ -25,14 +25,14 @@ fn known(line: &Value) -> Option<Known> {
 }
 
 /// What a line says of itself. Of a line of unknown shape that is its time.
-pub(crate) fn facts(line: &Value) -> Facts {
+pub fn facts(line: &Value) -> Facts {
     let unknown = || Facts { time: time(line, "timestamp"), ..Facts::default() };
     known(line).map_or_else(unknown, |(_, facts)| facts)
 }
 
 /// The format of a file that begins with these lines: that of the first one whose shape is known.
 /// `OpenClaw` writes the lines of pi, and is told by those that only it writes.
-pub(crate) fn format(lines: impl Iterator<Item = Value>) -> Format {
+pub fn format(lines: impl Iterator<Item = Value>) -> Format {
     let mut formats = lines.filter_map(|line| known(&line).map(|(format, _)| format));
     match formats.next() {
         Some(Format::Pi) if formats.any(|format| format == Format::OpenClaw) => Format::OpenClaw,

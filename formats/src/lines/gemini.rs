@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{Format, Known};
-use crate::formats::documents::gemini;
-use crate::formats::facts::{Facts, time};
+use crate::documents::gemini;
+use crate::facts::{Facts, time};
 
 pub(super) fn line(line: &Value) -> Option<Known> {
     let has = |key: &str| line.get(key).is_some();

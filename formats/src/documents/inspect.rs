@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::split::{Place, Shallow};
 use super::{Course, messages};
-use crate::formats::facts::{Facts, Usage, at, text, time};
-use crate::formats::line::End;
+use crate::facts::{Facts, Usage, at, text, time};
+use crate::line::End;
 
 const SAMPLES: Place = Place::Key("samples");
 const MESSAGES: Place = Place::Key("messages");

@@ -25,14 +25,14 @@ use super::{Format, documents, lines};
 const HEAD: u64 = 256 << 10;
 
 /// The longest JSON document, and the longest archive: they are held in memory.
-pub(crate) const MAX_DOCUMENT: u64 = 256 << 20;
+pub const MAX_DOCUMENT: u64 = 256 << 20;
 
 /// What a store of this program begins with.
 const STORE: &[u8] = b"\x93RUNLOG";
 
 /// What a file is.
 #[derive(Debug)]
-pub(crate) enum Known {
+pub enum Known {
     /// Lines; the file stands at its beginning again.
     Lines(Format),
     /// A JSON document, whole.
@@ -46,7 +46,7 @@ pub(crate) enum Known {
 }
 
 /// Looks at a file.
-pub(crate) fn probe(file: &mut File, name: &str) -> io::Result<Known> {
+pub fn probe(file: &mut File, name: &str) -> io::Result<Known> {
     let len = file.metadata()?.len();
     let mut head = Vec::new();
     file.by_ref().take(HEAD).read_to_end(&mut head)?;
@@ -99,7 +99,7 @@ fn is_of_document(name: &str) -> bool {
 }
 
 /// Whether a name, in small letters, has one of these endings.
-pub(crate) fn ends(name: &str, endings: &[&str]) -> bool {
+pub fn ends(name: &str, endings: &[&str]) -> bool {
     endings.iter().any(|ending| name.ends_with(ending))
 }
 
@@ -155,7 +155,7 @@ fn document(file: &mut File, len: u64, name: &str) -> io::Result<Result<Known, S
 }
 
 /// A document without the mark of its byte order.
-pub(crate) fn json(text: &str) -> &str {
+pub fn json(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 

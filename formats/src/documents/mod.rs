@@ -3,10 +3,10 @@
 //! A document is read as it stands, without a copy: a step is a range of its bytes.
 
 mod atif;
-pub(crate) mod gemini;
+pub mod gemini;
 mod inspect;
 mod messages;
-pub(crate) mod split;
+pub mod split;
 
 use runlog::Timestamp;
 use serde_json::Value;
@@ -19,17 +19,17 @@ use self::split::{Place, Shallow};
 
 /// What a document says of its run.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Course {
+pub struct Course {
     /// When it started.
-    pub(crate) started: Option<Timestamp>,
+    pub started: Option<Timestamp>,
     /// How it ended.
-    pub(crate) end: Option<End>,
+    pub end: Option<End>,
     /// When it ended.
-    pub(crate) ended: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
 }
 
 /// What the document is. `name` is that of its file, which decides where the content does not.
-pub(crate) fn format(document: &Shallow<'_>, name: &str) -> Format {
+pub fn format(document: &Shallow<'_>, name: &str) -> Format {
     let formats = [atif::is, gemini::is, inspect::is];
     let known = [Format::Atif, Format::Gemini, Format::Inspect];
     if let Some((_, format)) = formats.iter().zip(known).find(|(is, _)| is(document)) {
@@ -39,7 +39,7 @@ pub(crate) fn format(document: &Shallow<'_>, name: &str) -> Format {
 }
 
 /// Where the steps of documents of this format are.
-pub(crate) fn places(format: Format) -> &'static [&'static [Place]] {
+pub fn places(format: Format) -> &'static [&'static [Place]] {
     match format {
         Format::Atif => &[&[Place::Key("steps")]],
         Format::Gemini => &[&[Place::Key("messages")]],
@@ -49,7 +49,7 @@ pub(crate) fn places(format: Format) -> &'static [&'static [Place]] {
 }
 
 /// What the document says of its run.
-pub(crate) fn course(format: Format, document: &Shallow<'_>) -> Course {
+pub fn course(format: Format, document: &Shallow<'_>) -> Course {
     match format {
         Format::Gemini => gemini::course(document),
         Format::Inspect | Format::InspectEval => inspect::course(document),
@@ -59,7 +59,7 @@ pub(crate) fn course(format: Format, document: &Shallow<'_>) -> Course {
 }
 
 /// What a step says of itself.
-pub(crate) fn facts(format: Format, step: &Value) -> Facts {
+pub fn facts(format: Format, step: &Value) -> Facts {
     match format {
         Format::Atif => atif::facts(step),
         Format::Gemini => gemini::facts(step),
@@ -69,7 +69,7 @@ pub(crate) fn facts(format: Format, step: &Value) -> Facts {
 }
 
 /// What a step calls itself; `None` where it has no word for it, and is called by its array.
-pub(crate) fn kind(format: Format, step: &Value) -> Option<&str> {
+pub fn kind(format: Format, step: &Value) -> Option<&str> {
     let key = match format {
         Format::Inspect | Format::InspectEval => "event",
         Format::Atif => "source",
