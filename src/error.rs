@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 pub use crate::damage::{Corruption, Damage, Place};
 pub use crate::types::Owner;
-use crate::types::{AgentId, IdKind, InvalidId, RunId, RunStatus, Seq, Version};
+use crate::types::{AgentId, IdKind, InvalidId, RunId, RunStatus, Seq, Timestamp, Version};
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -406,7 +406,8 @@ impl fmt::Display for Error {
             Self::Busy { path, owner } => {
                 write!(f, "the store {} is open for writing", path.display())?;
                 match owner {
-                    Some(owner) => write!(f, " by {owner}"),
+                    Some(owner) if owner.since == Timestamp(0) => write!(f, " by {owner}"),
+                    Some(owner) => write!(f, " by {owner} since {:.0}", owner.since),
                     None => f.write_str(" elsewhere"),
                 }
             }

@@ -6,16 +6,20 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use runlog::{Compression, RunRef, Timestamp};
 
+use crate::adopt::AdoptArgs;
 use crate::amount::{parse_age, parse_size};
 use crate::backup::BackupArgs;
+use crate::doctor::DoctorArgs;
 use crate::du::DuArgs;
 use crate::export::ExportArgs;
+use crate::inspect::InspectArgs;
 use crate::ls::LsArgs;
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::rm::RmArgs;
 use crate::search::SearchArgs;
 use crate::show::ShowArgs;
 use crate::tail::TailArgs;
+use crate::usage::UsageArgs;
 
 const EXIT_CODES: &str = "\
 The store is --store FILE, else $RUNLOG_STORE, else ./runs.runlog.
@@ -133,6 +137,31 @@ pub(crate) enum Command {
     /// BYTES are the payloads as they were appended, STORED what the file has of them: compressed
     /// or not, and with headers. The parts of the file add up to its length.
     Du(DuArgs),
+    /// Add up the tokens and the cost of messages, by agent, run, model or day.
+    ///
+    /// The numbers are those that the records of imported runs, and of others in the same formats,
+    /// say themselves; `import` and this command make up none. Each message counts once, also where
+    /// several records or several runs of an agent have it. INPUT may include what was read from
+    /// the cache, as the data counts. A + behind a cost: some messages do not say theirs.
+    Usage(UsageArgs),
+    /// Say what is wrong with the store and with this machine, and what to do about it.
+    ///
+    /// Each finding is `ok`, a `note`, a `warning` or an `error`, and has a command where there is
+    /// one. The exit code is 0 if nothing is worse than a note, 3 if anything is damaged, else 1.
+    ///
+    /// It changes nothing, and works beside a writer. It reads every byte of the store to look for
+    /// damage; with --quick it does not.
+    Doctor(DoctorArgs),
+    /// Show the structures of the file as they are, for debugging; see docs/FORMAT.md.
+    ///
+    /// Without an option: the header, the superblocks, the owner, the manifest, and what each
+    /// extent is used for. With --extent or --segment: the header, the directory and every frame of
+    /// a segment. With a place or --lsn: one frame.
+    ///
+    /// It only reads, also beside a writer, and works on a file that does not open: it tells what
+    /// is damaged and goes on. The exit code is 3 if anything that it shows is damaged. Payloads
+    /// are shown only with --payload.
+    Inspect(InspectArgs),
     /// Evict the runs that exceed the limits; without a limit, only show what is there.
     #[command(after_help = LIMITS)]
     Gc(GcArgs),
@@ -142,6 +171,14 @@ pub(crate) enum Command {
     Release(RunArgs),
     /// End a run in progress whose program does not end it any more.
     End(EndArgs),
+    /// End all runs in progress whose programs died. On a terminal it asks before.
+    ///
+    /// One process at a time writes a store. While another one does, the command changes nothing
+    /// and names it, with exit code 4; otherwise no run in progress has a writer any more.
+    ///
+    /// Runs that were imported from files that say nothing of an end are in progress too. --agent
+    /// and --older-than choose; --dry-run only lists, and only reads.
+    Adopt(AdoptArgs),
     /// Delete runs that have ended. On a terminal it asks before.
     Rm(RmArgs),
     /// Delete runs that have ended, and leave no byte of their payloads in the file.

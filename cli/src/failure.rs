@@ -67,6 +67,8 @@ pub(crate) enum Failure {
     },
     /// A failure that is described by a sentence.
     Said(String),
+    /// Damage that is described by a sentence.
+    Damaged(String),
 }
 
 impl Failure {
@@ -88,6 +90,7 @@ impl Failure {
         match self {
             Self::Store(error) if error.is_busy() => "busy",
             Self::Store(error) if error.is_corruption() => "damage",
+            Self::Damaged(_) => "damage",
             Self::Store(error) if error.is_not_found() => "not_found",
             Self::Store(_) => "store",
             Self::Output(_) => "output",
@@ -102,6 +105,7 @@ impl Failure {
         match self {
             Self::Store(error) if error.is_busy() => Exit::Busy,
             Self::Store(error) if error.is_corruption() => Exit::Damage,
+            Self::Damaged(_) => Exit::Damage,
             Self::Output(_) if self.is_closed_pipe() => Exit::Fine,
             _ => Exit::Error,
         }
@@ -114,7 +118,7 @@ impl fmt::Display for Failure {
             Self::Store(error) => write!(f, "{}", with_sources(error)),
             Self::Output(error) => write!(f, "cannot write the output: {error}"),
             Self::File { path, source } => write!(f, "{}: {source}", shown(path)),
-            Self::Said(message) => f.write_str(message),
+            Self::Said(message) | Self::Damaged(message) => f.write_str(message),
             Self::NoRun { message, is_ambiguous, candidates } => {
                 f.write_str(message)?;
                 match candidates.as_slice() {

@@ -7,11 +7,15 @@
 //! grep's: 0 found, 1 not found, 2 failed.
 //! A reader that closes the pipe early ends the command quietly with 0.
 
+mod adopt;
 mod amount;
 mod args;
 mod backup;
+mod command_line;
 mod compact;
+mod confirm;
 mod demo;
+mod doctor;
 mod documents;
 mod du;
 mod end;
@@ -19,10 +23,10 @@ mod escape;
 mod export;
 mod failure;
 mod find;
-mod formats;
 mod gc;
 mod hold;
 mod import;
+mod inspect;
 mod json;
 mod line;
 mod ls;
@@ -48,6 +52,7 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::Parser;
+use runlog_formats as formats;
 
 use crate::args::{Args, Command};
 use crate::failure::{Exit, Failure};
@@ -56,7 +61,7 @@ use crate::output::Output;
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return usage::answer(error),
+        Err(error) => return command_line::answer(error),
     };
     if args.json {
         message::speak_json();
@@ -93,11 +98,15 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::Export(args) => export::run(&store, args, out),
         Command::Completions(args) => manual::completions(args, out),
         Command::Man(args) => manual::man(args, out),
+        Command::Inspect(inspect) => inspect::run(inspect, &store, out),
+        Command::Doctor(doctor) => doctor::run(doctor, &store, out),
         Command::Stat => stat::run(&store, out),
         Command::Du(du) => du::run(du, &store, out),
+        Command::Usage(args) => usage::run(args, &store, out),
         Command::Gc(gc) => gc::run(gc, &store, out),
         Command::Hold(hold) => hold::hold(hold, &store, out),
         Command::End(end) => end::run(end, &store, out),
+        Command::Adopt(adopt) => adopt::run(adopt, &store, out),
         Command::Release(release) => hold::release(release, &store, out),
         Command::Rm(rm) => rm::delete(rm, &store, out),
         Command::Erase(erase) => rm::erase(erase, &store, out),

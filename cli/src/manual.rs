@@ -2,6 +2,7 @@
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
+use serde::Serialize;
 
 use crate::args::Args;
 use crate::failure::{Exit, Failure};
@@ -21,10 +22,23 @@ pub(crate) struct ManArgs {
     command: Option<String>,
 }
 
+/// What was asked for, as an object.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Row<'a> {
+    Completions { shell: String, script: &'a str },
+    Man { command: Option<&'a str>, page: &'a str },
+}
+
 pub(crate) fn completions(args: &CompletionsArgs, out: &mut Output) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "runlog", &mut script);
-    out.raw(&script)?;
+    if out.is_json() {
+        let (shell, script) = (args.shell.to_string(), &*String::from_utf8_lossy(&script));
+        out.object(&Row::Completions { shell, script })?;
+    } else {
+        out.raw(&script)?;
+    }
     Ok(Exit::Fine)
 }
 
@@ -44,6 +58,11 @@ pub(crate) fn man(args: &ManArgs, out: &mut Output) -> Result<Exit, Failure> {
     };
     let mut text = Vec::new();
     clap_mangen::Man::new(page).render(&mut text)?;
-    out.raw(&text)?;
+    if out.is_json() {
+        let (command, page) = (args.command.as_deref(), &*String::from_utf8_lossy(&text));
+        out.object(&Row::Man { command, page })?;
+    } else {
+        out.raw(&text)?;
+    }
     Ok(Exit::Fine)
 }

@@ -2,21 +2,17 @@
 //!
 //! All runs are found before the first one goes, and a person at a terminal is asked.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::Path;
 
 use runlog::{Deleted, Erased, RunLog, RunSummary};
 use serde::Serialize;
 
 use crate::args::RunArgs;
-use crate::escape::escaped;
+use crate::confirm;
 use crate::failure::{Exit, Failure};
 use crate::find;
 use crate::output::{Output, complain, count, note, size};
 use crate::store;
-
-/// How many runs are named in the question.
-const NAMED: usize = 10;
 
 /// The options of `rm` and `erase`.
 #[derive(Debug, clap::Args)]
@@ -104,29 +100,11 @@ fn chosen(log: &RunLog, args: &RmArgs, verb: &str) -> Result<Option<Vec<RunSumma
             runs.push(found);
         }
     }
-    if args.yes || !io::stdin().is_terminal() || confirms(&runs, verb)? {
+    let bytes = runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.bytes));
+    let what = format!("{verb} {}, {}", count(runs.len() as u64, "run"), size(bytes));
+    if confirm::is_wanted(&what, &runs, args.yes)? {
         return Ok(Some(runs));
     }
     note("nothing is deleted");
     Ok(None)
-}
-
-/// Asks the user.
-fn confirms(runs: &[RunSummary], verb: &str) -> Result<bool, Failure> {
-    let bytes = runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.bytes));
-    let names = runs.iter().take(NAMED).map(|run| format!("{}/{}", run.agent, run.run));
-    let mut names = names.collect::<Vec<_>>().join(", ");
-    if runs.len() > NAMED {
-        names.push_str(", ...");
-    }
-    let question = format!("{verb} {}, {}: {names}?", count(runs.len() as u64, "run"), size(bytes));
-    let mut stderr = io::stderr().lock();
-    // Without a question that can be read, the answer is no.
-    if write!(stderr, "{} [y/N] ", escaped(question.as_bytes())).is_err() {
-        return Ok(false);
-    }
-    let mut answer = String::new();
-    let read = io::stdin().lock().read_line(&mut answer);
-    read.map_err(|source| Failure::file(Path::new("standard input"), source))?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }

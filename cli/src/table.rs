@@ -4,10 +4,13 @@
 //! titles need, long ids are elided in the middle, the last text becomes shorter, optional columns
 //! are left out, ids become as short as they may, and the last text is left out. What is then left
 //! of the width goes to the last text.
+//!
+//! Widths are those of terminals, which give each character columns of its own: two to wide ones,
+//! none to marks above or below others. They know no ligatures and no sequences of emoji.
 
 use std::io;
 
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthChar as _;
 
 use crate::escape::escaped;
 use crate::output::Output;
@@ -110,7 +113,7 @@ pub(crate) fn write<W: io::Write, const N: usize>(
         .map(|row| row.each_ref().map(|cell| Cell { text: escaped(cell.text.as_bytes()), ..*cell }))
         .collect();
     let natural: [usize; N] = std::array::from_fn(|column| {
-        shown.iter().map(|row| row[column].text.width()).max().unwrap_or(0)
+        shown.iter().map(|row| width_of(&row[column].text)).max().unwrap_or(0)
     });
     let widths = match out.screen() {
         Some(screen) => fitted(columns, natural, screen.width()),
@@ -121,7 +124,7 @@ pub(crate) fn write<W: io::Write, const N: usize>(
         for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
             let Some(width) = width else { continue };
             let text = shortened(&cell.text, width, columns[at].fit == Fit::Id);
-            let pad = " ".repeat(width.saturating_sub(text.width()));
+            let pad = " ".repeat(width.saturating_sub(width_of(&text)));
             let is_right = columns[at].is_right;
             if is_right {
                 out.text(&pad)?;
@@ -205,16 +208,37 @@ fn sum(widths: &[Option<usize>]) -> usize {
     shown.iter().sum::<usize>() + GAP * shown.len().saturating_sub(1)
 }
 
+/// How many columns a terminal gives a text.
+pub(crate) fn width_of(text: &str) -> usize {
+    text.chars().map(width_of_one).sum()
+}
+
+fn width_of_one(character: char) -> usize {
+    match character {
+        // Signs of vowels that stand beside their letter. Unicode counts them as a part of it, and
+        // terminals do not: Bengali, Odia, Tamil, Kannada, Malayalam, Sinhala.
+        '\u{9be}' | '\u{9d7}' | '\u{b3e}' | '\u{b57}' | '\u{bbe}' | '\u{bd7}' => 1,
+        '\u{cc0}' | '\u{cc2}' | '\u{cc7}' | '\u{cc8}' | '\u{cca}' | '\u{ccb}' => 1,
+        '\u{cd5}' | '\u{cd6}' | '\u{d3e}' | '\u{d57}' | '\u{dcf}' | '\u{ddf}' => 1,
+        _ => character.width().unwrap_or(0),
+    }
+}
+
 /// The text in at most `width` columns: elided in the middle, or cut at the end.
 pub(crate) fn shortened(text: &str, width: usize, in_the_middle: bool) -> String {
-    if text.width() <= width {
+    if width_of(text) <= width {
         return text.to_owned();
     }
     let room = width.saturating_sub(1);
     let behind = if in_the_middle { room / 2 } else { 0 };
     let mut short: String = front(text.chars(), room - behind).into_iter().collect();
     short.push(ELLIPSIS);
-    short.extend(front(text.chars().rev(), behind).into_iter().rev());
+    let mut end = front(text.chars().rev(), behind);
+    // A mark would sit on the ellipsis instead of its letter.
+    while end.last().is_some_and(|first| width_of_one(*first) == 0) {
+        end.pop();
+    }
+    short.extend(end.into_iter().rev());
     short
 }
 
@@ -222,7 +246,7 @@ pub(crate) fn shortened(text: &str, width: usize, in_the_middle: bool) -> String
 fn front(characters: impl Iterator<Item = char>, width: usize) -> Vec<char> {
     let mut left = width;
     let fits = |character: &char| {
-        let wide = character.width().unwrap_or(0);
+        let wide = width_of_one(*character);
         let fits = wide <= left;
         left = left.saturating_sub(wide);
         fits
@@ -267,7 +291,7 @@ mod tests {
         ];
         for line in &printed(Some(200), &rows)[1..] {
             let before: String = line.chars().take_while(|at| *at != 'B').collect();
-            assert_eq!(before.width(), "plain   STATUS  ENDED  100 ".width(), "{line}");
+            assert_eq!(width_of(&before), "plain   STATUS  ENDED  100 ".len(), "{line}");
         }
     }
 
@@ -280,8 +304,52 @@ mod tests {
         ];
         for width in 24..260 {
             for line in printed(Some(width), &rows) {
-                assert!(line.width() <= width, "{width}: {line}");
+                assert!(width_of(&line) <= width, "{width}: {line}");
             }
+        }
+    }
+
+    /// Where the cursor of tmux 3.3a stands behind each text.
+    #[test]
+    fn widths_are_those_that_terminals_give() {
+        for (text, columns) in [
+            ("\u{65e5}\u{672c}\u{8a9e}", 6),
+            ("\u{d55c}\u{ad6d}\u{c5b4}", 6),
+            ("\u{1112}\u{1161}\u{11ab}", 2),
+            ("\u{ff21}\u{ff22}\u{ff71}", 5),
+            ("\u{644}\u{627} \u{625}\u{644}\u{647}", 6),
+            ("\u{645}\u{64e}\u{631}\u{652}\u{62d}\u{64e}\u{628}\u{64b}\u{627}", 5),
+            ("\u{5e9}\u{5b8}\u{5c1}\u{5dc}\u{5d5}\u{5b9}\u{5dd}", 4),
+            ("cafe\u{301} a\u{300}\u{301}\u{302}", 6),
+            ("\u{92f}\u{94b}\u{91c}\u{928}\u{93e}", 5),
+            ("\u{915}\u{94d}\u{937}\u{924}\u{94d}\u{930}\u{93f}\u{92f}", 6),
+            ("\u{9ac}\u{9be}\u{982}\u{9b2}\u{9be}", 5),
+            ("\u{ba4}\u{bae}\u{bbf}\u{bb4}\u{bcd}", 4),
+            ("\u{e20}\u{e32}\u{e29}\u{e32} \u{e17}\u{e35}\u{e48}", 6),
+            ("\u{1797}\u{17b6}\u{179f}\u{17b6}\u{1781}\u{17d2}\u{1798}\u{17c2}\u{179a}", 8),
+            ("\u{1f680}x", 3),
+            ("\u{1f44d}\u{1f3fd}x", 5),
+            ("\u{1f1e9}\u{1f1ea}x", 3),
+            ("\u{b0}\u{b1}\u{d7}\u{2026}\u{3b1}", 5),
+        ] {
+            assert_eq!(width_of(text), columns, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mark_stays_with_its_letter_or_goes_with_it() {
+        let accents = "e\u{301}".repeat(10);
+        for width in 1..10 {
+            let short = shortened(&accents, width, true);
+            assert_eq!(width_of(&short), width);
+            assert!(!short.contains("\u{2026}\u{301}"), "{width}: {short}");
+        }
+        // A wide letter with a mark that does not fit leaves no mark behind.
+        let wide = "\u{304b}\u{3099}".repeat(10);
+        for width in 1..20 {
+            let short = shortened(&wide, width, true);
+            assert!(width_of(&short) <= width, "{short}");
+            assert!(!short.contains("\u{2026}\u{3099}"), "{width}: {short}");
         }
     }
 

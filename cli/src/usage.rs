@@ -1,44 +1,333 @@
-//! The messages for a command line that clap refuses, and the help texts.
+//! `runlog usage`: what the models of runs read and wrote, and what that cost, as the data say it.
+//!
+//! Each message counts once, as [`count`](runlog_formats::count) says.
 
-use std::process::ExitCode;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::path::Path;
 
-use clap::builder::StyledStr;
-use clap::error::ContextValue;
+use runlog::{AgentId, Error, Reader, RunId, RunQuery, RunRef, RunSummary, Timestamp};
+use runlog_formats::Format;
+use runlog_formats::count::{Before, Counted, Counting};
+use runlog_formats::origin::Origin;
+use serde::Serialize;
 
-use crate::escape::escaped;
-use crate::message;
+use crate::args::parse_time;
+use crate::failure::{Exit, Failure};
+use crate::message::{damaged, more};
+use crate::output::{Output, grouped};
+use crate::screen::Style;
+use crate::store;
+use crate::table::{self, Cell, Column};
 
-/// Prints the requested help or version, or the error.
-///
-/// clap repeats arguments unchanged. To keep them from controlling the terminal or starting a line,
-/// they are escaped within the error, and each line of it again.
-pub(crate) fn answer(mut error: clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        // A reader that closed the pipe is ignored.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
-    }
-    let parts: Vec<_> = error.context().map(|(kind, value)| (kind, plain(value))).collect();
-    for (kind, value) in parts {
-        error.insert(kind, value);
-    }
-    if std::env::args_os().any(|arg| arg == "--json") {
-        message::speak_json();
-    }
-    message::refuse(&error.render().to_string());
-    ExitCode::from(2)
+/// The options of `usage`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UsageArgs {
+    /// What to add up.
+    #[arg(long, value_name = "WHAT", default_value = "agent")]
+    by: By,
+
+    /// Only the runs of this agent.
+    #[arg(long)]
+    agent: Option<String>,
+
+    /// Only messages of this time (2026-01-31T12:00:00Z) or later.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    since: Option<Timestamp>,
+
+    /// Only messages before this time.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    until: Option<Timestamp>,
+
+    /// The most rows to list.
+    #[arg(long, default_value_t = 20, conflicts_with = "all")]
+    limit: usize,
+
+    /// List all.
+    #[arg(long)]
+    all: bool,
 }
 
-fn plain(value: &ContextValue) -> ContextValue {
-    let text = |text: &String| escaped(text.as_bytes());
-    match value {
-        ContextValue::String(value) => ContextValue::String(text(value)),
-        ContextValue::Strings(values) => ContextValue::Strings(values.iter().map(text).collect()),
-        ContextValue::StyledStrs(values) => {
-            let values = values.iter().map(|value| StyledStr::from(text(&value.to_string())));
-            ContextValue::StyledStrs(values.collect())
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    Agent,
+    Run,
+    Model,
+    /// Of the message, in UTC.
+    Day,
+}
+
+/// What a row is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+enum Group {
+    Agent { agent: AgentId },
+    Run { agent: AgentId, run: RunId },
+    Model { model: Option<String> },
+    Day { day: String },
+    Total,
+}
+
+/// What the messages of a group say.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+struct Sum {
+    messages: u64,
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_read_tokens: u64,
+    cache_write_tokens: u64,
+    reasoning_tokens: u64,
+    /// In US dollars, of the messages that say what they cost.
+    cost: f64,
+    /// How many messages say what they cost.
+    messages_with_cost: u64,
+}
+
+impl Sum {
+    fn add(&mut self, counted: &Counted) {
+        let added = counted.added;
+        for (sum, tokens) in [
+            (&mut self.input_tokens, added.input_tokens),
+            (&mut self.output_tokens, added.output_tokens),
+            (&mut self.cache_read_tokens, added.cache_read_tokens),
+            (&mut self.cache_write_tokens, added.cache_write_tokens),
+            (&mut self.reasoning_tokens, added.reasoning_tokens),
+        ] {
+            *sum = sum.saturating_add(tokens);
         }
-        // The usage has several lines, and no argument.
-        other => other.clone(),
+        self.messages += u64::from(counted.is_new);
+        self.messages_with_cost += u64::from(counted.has_first_cost);
+        self.cost += added.cost.unwrap_or_default();
+    }
+
+    /// What rows are sorted by.
+    fn tokens(&self) -> u64 {
+        [self.input_tokens, self.output_tokens, self.cache_read_tokens, self.cache_write_tokens]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+}
+
+/// A row of the output.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    group: &'a Group,
+    #[serde(flatten)]
+    sum: &'a Sum,
+}
+
+pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let log = store::open_to_read(path)?;
+    let mut sums = Sums::new(args);
+    let query = RunQuery::new().oldest_first();
+    let query = match &args.agent {
+        Some(agent) => query.agent(agent),
+        None => query,
+    };
+    for run in log.runs(&query) {
+        sums.run(&log, &run?)?;
+    }
+    let exit = sums.exit;
+    let (rows, total) = sums.rows();
+    print(args, &rows, &total, out)?;
+    out.flush()?;
+    if rows.len() > args.wanted() {
+        more(args.by.plural(), None, "--limit N, or --all");
+    }
+    Ok(exit)
+}
+
+impl UsageArgs {
+    fn wanted(&self) -> usize {
+        if self.all { usize::MAX } else { self.limit }
+    }
+
+    fn wants(&self, at: Timestamp) -> bool {
+        self.since.is_none_or(|since| at >= since) && self.until.is_none_or(|until| at < until)
+    }
+}
+
+impl By {
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Agent => "agents",
+            Self::Run => "runs",
+            Self::Model => "models",
+            Self::Day => "days",
+        }
+    }
+}
+
+/// Where the messages of records are added up.
+struct Sums<'a> {
+    args: &'a UsageArgs,
+    counting: Counting,
+    groups: HashMap<Group, Sum>,
+    total: Sum,
+    exit: Exit,
+}
+
+impl<'a> Sums<'a> {
+    fn new(args: &'a UsageArgs) -> Self {
+        let (counting, groups) = (Counting::default(), HashMap::new());
+        Self { args, counting, groups, total: Sum::default(), exit: Exit::Fine }
+    }
+
+    fn run(&mut self, log: &Reader, run: &RunSummary) -> Result<(), Failure> {
+        let named = RunRef::from(run);
+        let metadata = match log.metadata(named) {
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) if error.is_corruption() => {
+                self.damage(&error);
+                None
+            }
+            metadata => metadata?,
+        };
+        let format = Origin::of(metadata.as_ref()).and_then(|origin| origin.format);
+        // The records of other runs are read by their shapes.
+        let format = format.unwrap_or(Format::JsonLines);
+        let mut before = Before::default();
+        let mut trace = match log.trace(named) {
+            // It was deleted since it was listed.
+            Err(error) if error.is_not_found() => return Ok(()),
+            trace => trace?,
+        };
+        while let Some(record) = trace.next_view() {
+            match record {
+                Ok(record) => {
+                    let counted = self.counting.record(&run.agent, format, &record, &mut before);
+                    if let Some(counted) = counted {
+                        self.add(run, counted);
+                    }
+                }
+                Err(Error::Evicted { .. }) => break,
+                Err(error) if error.is_corruption() => self.damage(&error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self, error: &Error) {
+        damaged(&error.to_string());
+        self.exit = Exit::Damage;
+    }
+
+    fn add(&mut self, run: &RunSummary, mut counted: Counted) {
+        if !self.args.wants(counted.time) {
+            return;
+        }
+        let group = match self.args.by {
+            By::Agent => Group::Agent { agent: run.agent.clone() },
+            By::Run => Group::Run { agent: run.agent.clone(), run: run.run.clone() },
+            By::Model => Group::Model { model: counted.model.take() },
+            By::Day => Group::Day { day: day(counted.time) },
+        };
+        self.total.add(&counted);
+        self.groups.entry(group).or_default().add(&counted);
+    }
+
+    /// The largest first; days in their order.
+    fn rows(self) -> (Vec<(Group, Sum)>, Sum) {
+        let sorted: BTreeMap<Group, Sum> = self.groups.into_iter().collect();
+        let mut rows: Vec<_> = sorted.into_iter().collect();
+        if self.args.by != By::Day {
+            rows.sort_by_key(|(_, sum)| u64::MAX - sum.tokens());
+        }
+        (rows, self.total)
+    }
+}
+
+/// The day of a time, in UTC.
+fn day(time: Timestamp) -> String {
+    let mut text = time.to_string();
+    text.truncate(text.find('T').unwrap_or(text.len()));
+    text
+}
+
+fn print(
+    args: &UsageArgs,
+    rows: &[(Group, Sum)],
+    total: &Sum,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let listed = rows.iter().take(args.wanted());
+    if out.is_json() {
+        for (group, sum) in listed {
+            out.object(&Row { group, sum })?;
+        }
+        out.object(&Row { group: &Group::Total, sum: total })?;
+        return Ok(());
+    }
+    let mut cells: Vec<[Cell; 8]> = Vec::new();
+    for (group, sum) in listed {
+        cells.push(row(Cell::styled(name(group), Style::Strong), sum));
+    }
+    cells.push(row(Cell::styled("(all)", Style::Strong), total));
+    let what = match args.by {
+        By::Agent => "AGENT",
+        By::Run => "RUN",
+        By::Model => "MODEL",
+        By::Day => "DAY",
+    };
+    let columns = [
+        Column::id(what),
+        Column::right("MESSAGES").optional(3),
+        Column::right("INPUT"),
+        Column::right("OUTPUT"),
+        Column::right("CACHE READ").optional(2),
+        Column::right("CACHE WRITE").optional(1),
+        Column::right("REASONING").optional(0),
+        Column::right("COST"),
+    ];
+    Ok(table::write(out, &columns, &cells)?)
+}
+
+fn name(group: &Group) -> String {
+    match group {
+        Group::Agent { agent } => agent.to_string(),
+        Group::Run { agent, run } => format!("{agent}/{run}"),
+        Group::Model { model } => model.clone().unwrap_or_else(|| "-".to_owned()),
+        Group::Day { day } => day.clone(),
+        Group::Total => "(all)".to_owned(),
+    }
+}
+
+fn row(name: Cell, sum: &Sum) -> [Cell; 8] {
+    [
+        name,
+        grouped(sum.messages).into(),
+        grouped(sum.input_tokens).into(),
+        grouped(sum.output_tokens).into(),
+        grouped(sum.cache_read_tokens).into(),
+        grouped(sum.cache_write_tokens).into(),
+        grouped(sum.reasoning_tokens).into(),
+        cost(sum).into(),
+    ]
+}
+
+/// Dollars to four digits; with a sign where some messages do not say what they cost.
+fn cost(sum: &Sum) -> String {
+    if sum.messages_with_cost == 0 {
+        return "-".to_owned();
+    }
+    let mut text = format!("${:.4}", sum.cost);
+    if sum.messages_with_cost < sum.messages {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "+");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_is_that_of_utc() {
+        assert_eq!(day(Timestamp(0)), "1970-01-01");
+        assert_eq!(day(Timestamp(86_400_000_000_000 - 1)), "1970-01-01");
+        assert_eq!(day(Timestamp(86_400_000_000_000)), "1970-01-02");
     }
 }

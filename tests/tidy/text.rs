@@ -73,6 +73,7 @@ fn all() -> Vec<File> {
     files(&[
         "src",
         "cli",
+        "formats",
         "conformance/src",
         "conformance/tests",
         "conformance/a3s/src",

@@ -11,7 +11,7 @@ use runlog::{Allow, NewRecord, Options, Outcome, Reader, Retention, RunLog};
 use crate::world::{Ran, World};
 
 /// Every command that only reads, with what a person would look for in its output.
-pub(crate) const READING: [(&[&str], &str); 19] = [
+pub(crate) const READING: [(&[&str], &str); 22] = [
     (&["ls"], "ended"),
     (&["ls", "--agents"], "planner"),
     (&["ls", "--json", "--status", "in_progress"], "\"running\""),
@@ -24,6 +24,9 @@ pub(crate) const READING: [(&[&str], &str); 19] = [
     (&["verify", "--json"], "\"index_checked\":false"),
     (&["stat"], "2 runs"),
     (&["stat", "--json"], "\"runs\":2"),
+    (&["inspect"], "superblock 0"),
+    (&["inspect", "--segment", "1"], "planner/running"),
+    (&["inspect", "--lsn", "1", "--json"], "\"bind\""),
     (&["gc", "--dry-run", "--max-bytes", "1"], "WOULD GO"),
     (&["gc", "--dry-run", "--keep", "1", "--json"], "\"dry_run\":true"),
     (&["receipts"], "gone"),

@@ -1,6 +1,9 @@
 //! The command as its users meet it: as a process, with files, pipes and exit codes.
 //!
+//! - [`adopt`]: runs whose program died.
 //! - [`import`]: files go in and come back byte for byte.
+//! - [`guide`]: the guide, block by block.
+//! - [`inspect`]: the structures of a file as they are.
 //! - [`live`]: reading beside a writer, and without leaving a trace.
 //! - [`ls`], [`show`]: what is printed, for people and as JSON Lines.
 //! - [`names`]: how runs are named.
@@ -10,6 +13,7 @@
 //! - [`damage`]: damaged stores.
 //! - [`salvage`]: what comes out of damaged stores.
 //! - [`demo`]: the demonstration.
+//! - [`doctor`]: what is wrong, and what to do.
 //! - [`du`]: what takes how much.
 //! - [`documents`]: documents by namespace and key.
 //! - [`formats`], [`export`]: each format goes in, says what it is, and comes out again.
@@ -18,16 +22,20 @@
 //! - [`terminal`]: what is printed of other people's text.
 //! - [`usage`]: exit codes and the choice of the store.
 
+mod adopt;
 mod damage;
 mod deletion;
 mod demo;
+mod doctor;
 mod documents;
 mod du;
 mod export;
 mod formats;
 mod gc;
+mod guide;
 mod hostile;
 mod import;
+mod inspect;
 mod live;
 mod ls;
 mod names;
@@ -39,5 +47,6 @@ mod show;
 mod silent;
 mod tail;
 mod terminal;
+mod tokens;
 mod usage;
 mod world;

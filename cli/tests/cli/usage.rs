@@ -31,6 +31,10 @@ fn wrong_usage_is_code_2() {
         &["rm"],
         &["end", "r"],
         &["end", "r", "--status", "in_progress"],
+        &["adopt", "run"],
+        &["inspect", "--extent", "x"],
+        &["adopt", "--older-than", "1"],
+        &["adopt", "--status", "in_progress"],
         &["erase"],
         &["receipts", "--limit", "all"],
         &["get", "space"],
@@ -60,6 +64,9 @@ fn help_tells_the_exit_codes_and_hides_the_inner_command() {
         ("show", "a long one is cut"),
         ("get", "shown in one line"),
         ("demo", "removed at the end"),
+        ("doctor", "3 if anything is damaged, else 1"),
+        ("inspect", "works on a file that does not open"),
+        ("adopt", "no run in progress has a writer any more"),
     ] {
         let help = world.good(&[command, "--help"]);
         assert!(help.text().contains(text), "{}", help.text());

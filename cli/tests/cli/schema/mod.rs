@@ -69,12 +69,28 @@ fn every_command_prints_what_its_schema_says() {
         &["search", "-e", "("],
         &["verify"],
         &["salvage", "runs.runlog", "out.runlog"],
+        &["export", "out"],
+        &["export", "out"],
+        &["completions", "bash"],
+        &["completions", "cmd"],
+        &["man"],
+        &["man", "show"],
+        &["man", "none"],
         &["backup", "copy.runlog"],
         &["backup", "runs"],
         &["stat"],
+        &["doctor"],
+        &["doctor", "--store", "runs"],
+        &["inspect"],
+        &["inspect", "--segment", "1"],
+        &["inspect", "--lsn", "1", "--payload"],
         &["du"],
         &["du", "--by", "run", "--limit", "1"],
         &["du", "--by", "kind"],
+        &["usage"],
+        &["usage", "--by", "run"],
+        &["usage", "--by", "model", "--limit", "1"],
+        &["usage", "--by", "day"],
         &["hold", "r1", "--reason", "a look"],
         &["gc", "--dry-run", "--keep", "1", "--max-bytes", "1"],
         &["gc", "--dry-run", "--keep", "1", "--agent", "none"],
@@ -92,6 +108,8 @@ fn every_command_prints_what_its_schema_says() {
         &["del", "space", "key"],
         &["del", "space", "other", "--erase"],
         &["compact", "--zstd"],
+        &["adopt", "--dry-run"],
+        &["adopt", "--status", "failed"],
         &["demo", "--millis", "50", "--threads", "1"],
     ] {
         let ran = world.run(&[args, &["--json"]].concat());
@@ -99,16 +117,25 @@ fn every_command_prints_what_its_schema_says() {
     }
     let unseen: Vec<_> = schemas
         .names()
-        .filter(|name| *name != "common" && !seen.iter().any(|seen| seen.starts_with(*name)))
+        .filter(|name| {
+            *name != "common" && !seen.iter().any(|seen| seen.starts_with(&format!("{name} ")))
+        })
         .collect();
     assert_eq!(unseen, [""; 0], "a schema that no command was checked with");
     for variant in [
+        "adopt adopt",
+        "adopt total",
+        "doctor finding",
+        "doctor summary",
         "du agent",
         "du documents",
         "du file",
         "du kind",
         "du run",
         "du runs",
+        "export error",
+        "export run",
+        "export summary",
         "gc evict",
         "gc protect",
         "gc total",
@@ -120,14 +147,42 @@ fn every_command_prints_what_its_schema_says() {
         "import unknown",
         "del delete",
         "del erase",
+        "inspect extent",
+        "inspect frame",
+        "inspect gap",
+        "inspect header",
+        "inspect manifest",
+        "inspect owner",
+        "inspect summary",
+        "inspect superblock",
         "messages error",
         "messages more",
         "messages note",
         "tail record",
+        "usage total",
         "verify summary",
     ] {
         assert!(seen.contains(variant), "{variant} was not printed: {seen:?}");
     }
+}
+
+/// The commands come from the command line itself: a new one without a schema is a failure.
+#[test]
+fn every_command_has_a_schema_and_every_schema_a_command() {
+    let world = World::new();
+    let help = world.good(&["--help"]);
+    let listed = help.text().split("\nCommands:\n").nth(1).expect("the commands");
+    let commands: BTreeSet<&str> = listed
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(commands.len() > 25 && commands.contains("import"), "{commands:?}");
+    let schemas = Schemas::read();
+    let known: BTreeSet<&str> =
+        schemas.names().filter(|name| !["common", "messages"].contains(name)).collect();
+    assert_eq!(commands, known);
 }
 
 #[test]
@@ -147,6 +202,8 @@ fn a_damaged_store_is_told_in_objects() {
         &["tail"],
         &["search", "x"],
         &["backup", "copy"],
+        &["doctor"],
+        &["inspect", "--segment", "1"],
     ] {
         let ran = world.run(&[args, &["--json"]].concat());
         assert!(matches!(ran.code, Some(2 | 3)), "{args:?}: {ran:?}");

@@ -1,0 +1,192 @@
+//! What messages use, each counted once.
+//!
+//! Several records may be one message, and a session that was resumed repeats those of the session
+//! before. So records of an agent with the same id of a message count together, and each record
+//! counts for what it adds: nothing, if it says what a record in front said; where numbers grow, as
+//! while a message is streamed, what is new. Runs are therefore counted in the order in which they
+//! began.
+
+use std::collections::HashMap;
+
+use memchr::memmem::Finder;
+use runlog::{AgentId, RecordView, Timestamp};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::facts::{Facts, Usage, at};
+use crate::{Format, facts_in, value_of};
+
+/// Tokens and cost as numbers: 0, or no cost, where the data has none.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Amount {
+    /// What the model read.
+    pub input_tokens: u64,
+    /// What the model wrote.
+    pub output_tokens: u64,
+    /// What was read from the cache of the provider.
+    pub cache_read_tokens: u64,
+    /// What was written into the cache of the provider.
+    pub cache_write_tokens: u64,
+    /// What the model wrote to itself.
+    pub reasoning_tokens: u64,
+    /// In US dollars.
+    pub cost: Option<f64>,
+}
+
+impl Amount {
+    fn of(usage: &Usage) -> Self {
+        let is_amount = |cost: &f64| cost.is_finite() && *cost >= 0.0;
+        Self {
+            input_tokens: usage.input_tokens.unwrap_or_default(),
+            output_tokens: usage.output_tokens.unwrap_or_default(),
+            cache_read_tokens: usage.cache_read_tokens.unwrap_or_default(),
+            cache_write_tokens: usage.cache_write_tokens.unwrap_or_default(),
+            reasoning_tokens: usage.reasoning_tokens.unwrap_or_default(),
+            cost: usage.cost.as_ref().and_then(serde_json::Number::as_f64).filter(is_amount),
+        }
+    }
+
+    /// Takes the larger of each number, and returns how much was added.
+    fn grow(&mut self, other: Self) -> Self {
+        let grown = |own: &mut u64, other: u64| {
+            let added = other.saturating_sub(*own);
+            *own += added;
+            added
+        };
+        let mut added = Self {
+            input_tokens: grown(&mut self.input_tokens, other.input_tokens),
+            output_tokens: grown(&mut self.output_tokens, other.output_tokens),
+            cache_read_tokens: grown(&mut self.cache_read_tokens, other.cache_read_tokens),
+            cache_write_tokens: grown(&mut self.cache_write_tokens, other.cache_write_tokens),
+            reasoning_tokens: grown(&mut self.reasoning_tokens, other.reasoning_tokens),
+            cost: None,
+        };
+        if let Some(cost) = other.cost
+            && self.cost.is_none_or(|own| cost > own)
+        {
+            added.cost = Some(cost - self.cost.unwrap_or_default());
+            self.cost = Some(cost);
+        }
+        added
+    }
+}
+
+/// What a record adds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Counted {
+    /// When the message happened: what the data says, else the time of the record.
+    pub time: Timestamp,
+    /// The model: that of the message, else the last one that a record in front names.
+    pub model: Option<String>,
+    /// No record in front is of the same message.
+    pub is_new: bool,
+    /// No record in front of the same message has a cost, and this one does.
+    pub has_first_cost: bool,
+    /// What it adds.
+    pub added: Amount,
+}
+
+/// The messages that were counted. Takes about 100 bytes for each message that has an id.
+#[derive(Debug)]
+pub struct Counting {
+    messages: HashMap<[u8; 16], Amount>,
+    words: [Finder<'static>; 3],
+}
+
+/// What of the records of a run in front is needed to read the next one.
+#[derive(Debug, Default)]
+pub struct Before {
+    model: Option<String>,
+    /// The sum that Codex gave last: it repeats what it said of a turn while that is the last.
+    total: Option<Value>,
+}
+
+impl Default for Counting {
+    fn default() -> Self {
+        let words = ["model", "okens", "usage"].map(|word| Finder::new(word.as_bytes()));
+        Self { messages: HashMap::new(), words }
+    }
+}
+
+impl Counting {
+    /// What a record adds, if it says what it used. Most records say nothing of it, which is seen
+    /// without reading their JSON.
+    pub fn record(
+        &mut self,
+        agent: &AgentId,
+        format: Format,
+        record: &RecordView<'_>,
+        before: &mut Before,
+    ) -> Option<Counted> {
+        if !self.words.iter().any(|word| word.find(record.payload()).is_some()) {
+            return None;
+        }
+        let value = value_of(record.kind(), record.content_type(), record.payload())?;
+        let facts = facts_in(format, &value);
+        self.facts(agent, &value, &facts, record.timestamp(), before)
+    }
+
+    /// As [`Counting::record`], for a record whose value and facts are known.
+    pub fn facts(
+        &mut self,
+        agent: &AgentId,
+        value: &Value,
+        facts: &Facts,
+        stored_at: Timestamp,
+        before: &mut Before,
+    ) -> Option<Counted> {
+        if facts.model.is_some() {
+            before.model.clone_from(&facts.model);
+        }
+        let usage = facts.usage.as_ref()?;
+        let total = at(value, "payload.info.total_token_usage");
+        if total.is_some() && total == before.total.as_ref() {
+            return None;
+        }
+        before.total = total.cloned();
+        let said = Amount::of(usage);
+        let mut counted = Counted {
+            time: facts.time.unwrap_or(stored_at),
+            model: before.model.clone(),
+            is_new: true,
+            has_first_cost: said.cost.is_some(),
+            added: said,
+        };
+        if let Some(id) = &facts.message_id {
+            let known = self.messages.entry(digest(agent, id));
+            let known = known.and_modify(|_| counted.is_new = false).or_default();
+            counted.has_first_cost &= known.cost.is_none();
+            counted.added = known.grow(said);
+        }
+        Some(counted)
+    }
+}
+
+/// What stands for a message of an agent.
+fn digest(agent: &AgentId, id: &str) -> [u8; 16] {
+    let mut digest = Sha256::new();
+    digest.update((agent.as_str().len() as u64).to_le_bytes());
+    digest.update(agent.as_str());
+    digest.update(id);
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(digest.finalize()).for_each(|(byte, digit)| *byte = digit);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(input_tokens: u64, output_tokens: u64, cost: Option<f64>) -> Amount {
+        Amount { input_tokens, output_tokens, cost, ..Amount::default() }
+    }
+
+    #[test]
+    fn a_message_that_grows_counts_as_its_largest() {
+        let mut known = Amount::default();
+        assert_eq!(known.grow(said(3, 1, None)), said(3, 1, None));
+        assert_eq!(known.grow(said(3, 9, Some(0.5))), said(0, 8, Some(0.5)));
+        assert_eq!(known.grow(said(1, 2, Some(0.25))), said(0, 0, None));
+        assert_eq!(known, said(3, 9, Some(0.5)));
+    }
+}

@@ -1,0 +1,32 @@
+//! Chats of the Gemini CLI: `sessionId`, `messages`, and the times of the session.
+
+use serde_json::Value;
+
+use super::Course;
+use super::split::Shallow;
+use crate::facts::{Facts, Usage, items, text, time};
+
+pub(super) fn is(document: &Shallow<'_>) -> bool {
+    let has = |key: &str| document.get(key).is_some();
+    has("sessionId") && has("messages") && (has("projectHash") || has("startTime"))
+}
+
+/// A chat can be gone on with at any time, so it never says that it ended.
+pub(super) fn course(document: &Shallow<'_>) -> Course {
+    let started = document.text("startTime").and_then(|time| time.parse().ok());
+    Course { started, ..Course::default() }
+}
+
+/// What a message says of itself. Its `type` is who speaks, or that a program tells something.
+pub fn facts(message: &Value) -> Facts {
+    let speakers = ["user", "gemini"];
+    Facts {
+        time: time(message, "timestamp"),
+        role: text(message, "type").filter(|kind| speakers.contains(&kind.as_str())),
+        tools: items(message, "toolCalls").filter_map(|call| text(call, "name")).collect(),
+        model: text(message, "model"),
+        id: text(message, "id"),
+        message_id: None,
+        usage: message.get("tokens").and_then(Usage::of),
+    }
+}

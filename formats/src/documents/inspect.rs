@@ -1,0 +1,63 @@
+//! Logs of Inspect: `eval`, `status`, `stats`, and `samples` with messages and events. In an
+//! `.eval` the same parts are files of a zip archive: `header.json`, and one for each sample.
+
+use serde_json::Value;
+
+use super::split::{Place, Shallow};
+use super::{Course, messages};
+use crate::facts::{Facts, Usage, at, text, time};
+use crate::line::End;
+
+const SAMPLES: Place = Place::Key("samples");
+const MESSAGES: Place = Place::Key("messages");
+const EVENTS: Place = Place::Key("events");
+const TRANSCRIPT: Place = Place::Key("transcript");
+
+/// In a log, and in the file of one sample.
+pub(super) const PLACES: [&[Place]; 6] = [
+    &[SAMPLES, Place::Each, MESSAGES],
+    &[SAMPLES, Place::Each, EVENTS],
+    &[SAMPLES, Place::Each, TRANSCRIPT, EVENTS],
+    &[MESSAGES],
+    &[EVENTS],
+    &[TRANSCRIPT, EVENTS],
+];
+
+pub(super) fn is(document: &Shallow<'_>) -> bool {
+    let is_object = |key: &str| document.get(key).is_some_and(|raw| raw.get().starts_with('{'));
+    is_object("eval") && document.text("status").is_some()
+}
+
+pub(super) fn course(document: &Shallow<'_>) -> Course {
+    let (stats, eval) = (document.value("stats"), document.value("eval"));
+    let at = |value: &Option<Value>, key: &str| time(value.as_ref()?, key);
+    let end = match document.text("status").as_deref() {
+        Some("success") => Some(End::Completed),
+        Some("error") => Some(End::Failed),
+        Some("cancelled") => Some(End::Cancelled),
+        // "started", and whatever later versions write.
+        _ => None,
+    };
+    Course {
+        started: at(&stats, "started_at").or_else(|| at(&eval, "created")),
+        ended: end.and_then(|_| at(&stats, "completed_at")),
+        end,
+    }
+}
+
+/// What an event or a message says of itself.
+pub(super) fn facts(step: &Value) -> Facts {
+    if step.get("event").is_none() {
+        return messages::facts(step);
+    }
+    let is_tool = step["event"] == "tool";
+    Facts {
+        time: time(step, "timestamp"),
+        role: None,
+        tools: text(step, "function").filter(|_| is_tool).into_iter().collect(),
+        model: text(step, "model"),
+        id: text(step, "uuid"),
+        message_id: None,
+        usage: at(step, "output.usage").and_then(Usage::of),
+    }
+}

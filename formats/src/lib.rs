@@ -1,0 +1,154 @@
+//! The formats of agent logs that the command knows: how each is recognised, where its steps are,
+//! and what a step says of itself.
+//!
+//! - [`probe`]: what a file is, by its content first and its name second.
+//! - [`mod@line`]: what one line is: its kind, its time, whether it is damaged.
+//! - [`lines`]: formats of one JSON object a line, a file each.
+//! - [`documents`]: formats of one JSON document a file, and where their steps are.
+//! - [`calls`]: the calls of tools in a record, and the answers to them.
+//! - [`count`]: what messages use, each counted once.
+//! - [`facts`]: what a record says of itself: role, tools, model, ids, usage.
+//! - [`origin`]: what the metadata of an imported run say: from which file, in which format.
+//! - [`whole`]: the file again, out of its records.
+//! - [`envelope`]: payloads that are not one line of JSON, in one.
+//! - [`title`]: what a run is about.
+//!
+//! Facts are never stored: a record's payload is the source byte for byte, and [`facts_of`] reads
+//! them out of it when they are asked for.
+
+pub mod calls;
+pub mod count;
+pub mod documents;
+pub mod envelope;
+pub mod facts;
+pub mod line;
+pub mod lines;
+pub mod origin;
+pub mod probe;
+pub mod title;
+pub mod whole;
+
+use runlog::ContentType;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use self::facts::Facts;
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// The tree of the CAR daemon: `AGENT/RUN.jsonl`.
+    Car,
+    /// A session of Claude Code, or the output of its `stream-json`.
+    ClaudeCode,
+    /// A rollout of the Codex CLI.
+    Codex,
+    /// A session of pi.
+    Pi,
+    /// A session of `OpenClaw`, which has the lines of pi and some of its own.
+    #[serde(rename = "openclaw")]
+    OpenClaw,
+    /// A chat of the Gemini CLI in lines.
+    GeminiLines,
+    /// Any other JSON Lines.
+    JsonLines,
+    /// Lines of text.
+    Text,
+    /// A `.traj` of SWE-agent.
+    SweAgent,
+    /// A trajectory of mini-swe-agent.
+    MiniSweAgent,
+    /// A log of Inspect as one JSON document.
+    Inspect,
+    /// A log of Inspect as a zip archive, `.eval`.
+    InspectEval,
+    /// The Agent Trajectory Interchange Format.
+    Atif,
+    /// A chat of the Gemini CLI as one JSON document.
+    Gemini,
+    /// A JSON document with messages that have roles.
+    Chat,
+    /// Any other JSON document.
+    Json,
+}
+
+/// How the bytes of a file became records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// Each line is a record, without its newline. A last line without one has a kind that says so.
+    #[default]
+    Lines,
+    /// The records are the document from its first byte to its last: its steps, and the parts
+    /// between them, of the kind [`PART`]. Between two steps that follow one another belongs what
+    /// the metadata call `join`.
+    Document,
+    /// The records of the kind [`PART`] are the archive from its first byte to its last; the others
+    /// are what is compressed in it.
+    Archive,
+}
+
+/// The kind of a record that is a part of a document or an archive and no step.
+pub const PART: &str = "document";
+
+impl Format {
+    /// How files of this format become records.
+    pub fn layout(self) -> Layout {
+        match self {
+            Self::Car
+            | Self::ClaudeCode
+            | Self::Codex
+            | Self::Pi
+            | Self::OpenClaw
+            | Self::GeminiLines
+            | Self::JsonLines
+            | Self::Text => Layout::Lines,
+            Self::InspectEval => Layout::Archive,
+            Self::SweAgent
+            | Self::MiniSweAgent
+            | Self::Inspect
+            | Self::Atif
+            | Self::Gemini
+            | Self::Chat
+            | Self::Json => Layout::Document,
+        }
+    }
+}
+
+/// What a record of an imported run says of itself, if it says anything.
+///
+/// Lines are read by their own shape whatever the format of the run, so that the same line always
+/// says the same.
+pub fn facts_of(
+    format: Format,
+    kind: Option<&str>,
+    content: ContentType,
+    payload: &[u8],
+) -> Option<Facts> {
+    let facts = facts_in(format, &value_of(kind, content, payload)?);
+    Some(facts).filter(|facts| *facts != Facts::default())
+}
+
+/// A record as a value, if it is JSON that may say something of itself.
+pub fn value_of(kind: Option<&str>, content: ContentType, payload: &[u8]) -> Option<Value> {
+    if kind == Some(PART) || !matches!(content, ContentType::JSON | ContentType::JSON_LINE) {
+        return None;
+    }
+    serde_json::from_slice(payload).ok()
+}
+
+/// What a record says of itself, as [`facts_of`].
+pub fn facts_in(format: Format, value: &Value) -> Facts {
+    match format.layout() {
+        Layout::Lines => lines::facts(value),
+        Layout::Document | Layout::Archive => documents::facts(format, value),
+    }
+}
+
+impl std::fmt::Display for Format {
+    /// As in JSON.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.serialize(f)
+    }
+}

@@ -1,0 +1,261 @@
+//! What a file is, by its content first and its name second.
+//!
+//! | the file begins with | and | it is |
+//! |---|---|---|
+//! | a zip header | has the members of an Inspect log | `inspect-eval` |
+//! | `{` or `[` | its first line is one JSON value (*) | JSON Lines |
+//! | `{` or `[` | all of it is one JSON value | a JSON document |
+//! | anything | its name ends in `.jsonl` or `.ndjson` | JSON Lines, some damaged |
+//! | UTF-8 without NUL | its name is not that of a document | text |
+//! | anything else | | not recognised, with the reason |
+//!
+//! (*) and, if the name is that of a document, another line follows.
+//!
+//! Which JSON Lines they are is told by the first lines, which document by its members.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+
+use serde_json::Value;
+
+use super::documents::split::Shallow;
+use super::{Format, documents, lines};
+
+/// How much of a file is looked at to see whether it has lines, and which.
+const HEAD: u64 = 256 << 10;
+
+/// The longest JSON document, and the longest archive: they are held in memory.
+pub const MAX_DOCUMENT: u64 = 256 << 20;
+
+/// What a store of this program begins with.
+const STORE: &[u8] = b"\x93RUNLOG";
+
+/// What a file is.
+#[derive(Debug)]
+pub enum Known {
+    /// Lines; the file stands at its beginning again.
+    Lines(Format),
+    /// A JSON document, whole.
+    Document(Format, String),
+    /// A zip archive, whole.
+    Archive(Vec<u8>),
+    /// A store of this program.
+    Store,
+    /// Nothing that can be imported, and why.
+    Unknown(String),
+}
+
+/// Looks at a file.
+pub fn probe(file: &mut File, name: &str) -> io::Result<Known> {
+    let len = file.metadata()?.len();
+    let mut head = Vec::new();
+    file.by_ref().take(HEAD).read_to_end(&mut head)?;
+    file.rewind()?;
+    if head.starts_with(STORE) {
+        return Ok(Known::Store);
+    }
+    let name = name.to_ascii_lowercase();
+    let is_whole = head.len() as u64 == len;
+    if head.starts_with(b"PK\x03\x04") && !is_of_lines(&name) {
+        return archive(file, len);
+    }
+    let begins = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
+    if matches!(begins.trim_ascii_start().first(), Some(b'{' | b'[')) {
+        // A line of such a file may be longer than the look.
+        let is_long_line = is_of_lines(&name) && !head.contains(&b'\n');
+        if is_long_line || has_lines(begins, is_whole, is_of_document(&name)) {
+            return Ok(Known::Lines(lines::format(values(&head))));
+        }
+        let why = match document(file, len, &name)? {
+            Ok(known) => return Ok(known),
+            Err(why) => why,
+        };
+        file.rewind()?;
+        if is_of_document(&name) {
+            return Ok(Known::Unknown(why));
+        }
+    } else if is_of_document(&name) {
+        // A document may be a single number or word as well.
+        return Ok(document(file, len, &name)?.unwrap_or_else(Known::Unknown));
+    }
+    if is_of_lines(&name) {
+        return Ok(Known::Lines(lines::format(values(&head))));
+    }
+    Ok(if is_text(&head) {
+        Known::Lines(Format::Text)
+    } else {
+        Known::Unknown("neither JSON, nor text, nor an archive that is known".to_owned())
+    })
+}
+
+/// Whether files of this name are JSON Lines.
+fn is_of_lines(name: &str) -> bool {
+    ends(name, &[".jsonl", ".ndjson"])
+}
+
+/// Whether files of this name are one document each.
+fn is_of_document(name: &str) -> bool {
+    ends(name, &[".json", ".traj", ".eval"])
+}
+
+/// Whether a name, in small letters, has one of these endings.
+pub fn ends(name: &str, endings: &[&str]) -> bool {
+    endings.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Whether the first line is one object or array, and, if the name is that of a document, another
+/// one follows. A line without an end may still become one.
+fn has_lines(head: &[u8], is_whole: bool, is_of_document: bool) -> bool {
+    let mut lines = head.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    let (first, second) = (lines.next().unwrap_or_default(), lines.next());
+    let is_ended = is_whole || head.len() > first.len();
+    let is_value = |line: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+    let begins = |line: &[u8]| matches!(line.trim_ascii_start().first(), Some(b'{' | b'['));
+    is_ended && is_value(first) && (!is_of_document || second.is_some_and(begins))
+}
+
+/// The first lines that are JSON.
+fn values(head: &[u8]) -> impl Iterator<Item = Value> {
+    let lines = head.split_inclusive(|byte| *byte == b'\n').take(64);
+    lines.filter_map(|line| serde_json::from_slice(line).ok())
+}
+
+/// UTF-8, but for a letter that the end of the look cuts, and without NUL.
+fn is_text(head: &[u8]) -> bool {
+    let is_utf8 = match std::str::from_utf8(head) {
+        Ok(_) => true,
+        Err(error) => error.error_len().is_none() && head.len() as u64 == HEAD,
+    };
+    is_utf8 && !head.contains(&0)
+}
+
+fn too_long(len: u64) -> Option<String> {
+    let max = MAX_DOCUMENT >> 20;
+    (len > MAX_DOCUMENT).then(|| format!("one document of more than {max} MiB"))
+}
+
+/// The whole file as one JSON document, or why it is none.
+fn document(file: &mut File, len: u64, name: &str) -> io::Result<Result<Known, String>> {
+    if let Some(why) = too_long(len) {
+        return Ok(Err(why));
+    }
+    let bytes = whole(file, len)?;
+    let Ok(text) = String::from_utf8(bytes) else {
+        return Ok(Err("not JSON: it is not UTF-8".to_owned()));
+    };
+    let read = Shallow::new(json(&text)).map(|document| documents::format(&document, name));
+    Ok(match read {
+        Ok(format) => Ok(Known::Document(format, text)),
+        Err(error) => {
+            let (line, column) = (error.line(), error.column());
+            let what = if error.is_eof() { "it ends early" } else { "it is not valid" };
+            Err(format!("not JSON: {what} in line {line}, column {column}"))
+        }
+    })
+}
+
+/// A document without the mark of its byte order.
+pub fn json(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+fn whole(file: &mut File, len: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
+    file.take(MAX_DOCUMENT + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_DOCUMENT {
+        let grew = "the document grew while it was read";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, grew));
+    }
+    Ok(bytes)
+}
+
+/// A zip archive that is a log of Inspect.
+fn archive(file: &mut File, len: u64) -> io::Result<Known> {
+    if let Some(why) = too_long(len) {
+        return Ok(Known::Unknown(why));
+    }
+    let bytes = whole(file, len)?;
+    let names = match zip::ZipArchive::new(io::Cursor::new(&bytes)) {
+        Ok(archive) => {
+            let names = archive.file_names().flatten();
+            names.map(std::borrow::Cow::into_owned).collect::<Vec<String>>()
+        }
+        Err(error) => {
+            return Ok(Known::Unknown(format!("a zip archive that cannot be read: {error}")));
+        }
+    };
+    let is_log = |name: &String| name == "header.json" || name.starts_with("_journal/");
+    Ok(if names.iter().any(is_log) {
+        Known::Archive(bytes)
+    } else {
+        Known::Unknown("a zip archive that is no log of Inspect".to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn known(name: &str, bytes: &[u8]) -> Known {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(bytes).and_then(|()| file.rewind()).expect("written");
+        probe(&mut file, name).expect("a look")
+    }
+
+    fn of(name: &str, bytes: &[u8]) -> String {
+        match known(name, bytes) {
+            Known::Lines(format) | Known::Document(format, _) => format!("{format:?}"),
+            Known::Archive(_) => "archive".to_owned(),
+            Known::Store => "store".to_owned(),
+            Known::Unknown(why) => why,
+        }
+    }
+
+    #[test]
+    fn the_content_decides_before_the_name() {
+        let (lines, document) = (b"{\"a\":1}\n{\"b\":2}\n", b"{\n  \"a\": 1\n}\n");
+        for name in ["x.jsonl", "x.json", "x.log", "x"] {
+            assert_eq!(of(name, lines), "JsonLines", "{name}");
+            assert_eq!(of(name, document), "Json", "{name}");
+        }
+        assert_eq!(of("x.jsonl", b"{\"a\":1}"), "JsonLines");
+        assert_eq!(of("x.json", b"{\"a\":1}"), "Json");
+        assert_eq!(of("x.log", b"{\"a\":1}\n"), "JsonLines");
+        assert_eq!(of("x.json", b"12"), "Json");
+        assert_eq!(of("x.jsonl", b"12"), "JsonLines");
+        assert_eq!(of("x.txt", b"12"), "Text");
+        assert_eq!(of("x.md", b"[a link](x)\n"), "Text");
+    }
+
+    #[test]
+    fn a_torn_first_line_is_a_line_where_the_name_says_so() {
+        for bytes in [&b"{\"a\":"[..], b"{", b"", b"\0\0", b"\xff\n{}\n"] {
+            assert_eq!(of("x.jsonl", bytes), "JsonLines");
+        }
+        assert_eq!(of("x.json", b""), "not JSON: it ends early in line 1, column 0");
+        assert_eq!(of("x.json", b"{\"a\":"), "not JSON: it ends early in line 1, column 5");
+        assert_eq!(of("x.traj", b"{]"), "not JSON: it is not valid in line 1, column 2");
+        assert_eq!(of("x.json", b"{\"a\":\"\xff\"}"), "not JSON: it is not UTF-8");
+    }
+
+    #[test]
+    fn what_is_neither_is_named() {
+        assert!(of("x.png", b"\x89PNG\r\n\x1a\n\0\0").starts_with("neither JSON"));
+        assert_eq!(of("x.zip", b"PK\x03\x04"), of("x.eval", b"PK\x03\x04"));
+        assert!(of("x.zip", b"PK\x03\x04").starts_with("a zip archive that cannot be read"));
+        assert_eq!(of("x.log", "a letter: \u{e9}\n".as_bytes()), "Text");
+        assert!(of("x.log", b"half a letter: \xc3").starts_with("neither"));
+    }
+
+    #[test]
+    fn a_first_line_that_is_longer_than_the_look_is_a_line_all_the_same() {
+        let long =
+            format!("{{\"a\":\"{}\"}}\n{{}}\n", "x".repeat(usize::try_from(HEAD).expect("fits")));
+        assert_eq!(of("x.jsonl", long.as_bytes()), "JsonLines");
+        assert_eq!(of("x.jsonl", long.trim_end().as_bytes()), "JsonLines");
+        assert_eq!(of("x.jsonl", long.lines().next().expect("a line").as_bytes()), "JsonLines");
+        assert_eq!(of("x.log", long.as_bytes()), "Text");
+    }
+}
