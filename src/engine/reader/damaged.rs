@@ -22,7 +22,7 @@ pub(super) struct Damaged {
 }
 
 impl Damaged {
-    /// What the report of a view and its directories tell. Nothing if all is whole.
+    /// What the report of a view and its segments tell. Nothing if all is whole.
     pub(super) fn of(
         disk: &Disk,
         state: &LogState,
@@ -30,7 +30,8 @@ impl Damaged {
         (manifest, unsealed): (ManifestAt, &[(ExtentNo, SegmentKey)]),
     ) -> Result<Self> {
         let mut ranges = Vec::new();
-        if report.is_clean() {
+        // Noise in a segment that was set aside makes the one in front of it look closed.
+        if report.is_clean() && !state.unapplied.iter().any(|segment| segment.is_sealed_here()) {
             return Ok(Self::default());
         }
         let is_damaged =
@@ -66,7 +67,8 @@ impl Damaged {
                 ranges.push(at..at + u64::from(end));
             }
             if segment.directory_damage().is_some() || segment.is_sealed_here() {
-                ranges.push(at + u64::from(end)..at + segment.data_end() as u64);
+                let from = at + u64::from(end);
+                ranges.push(from..(at + segment.data_end() as u64).max(from + PAGE));
             }
         }
         let check = check_of(disk, &ranges)?;
