@@ -1,12 +1,9 @@
 //! The file system of a folder: what it is, what it can do, and how much space it has.
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, OFlags, fallocate, statfs, statvfs};
-use rustix::io::Errno;
+use rustix::fs::{StatVfsMountFlags, statvfs};
 
 /// A kind of file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,19 +15,23 @@ pub(super) struct Kind {
     pub(super) keeps_space: bool,
 }
 
+#[cfg(any(test, target_os = "linux"))]
 const fn local(name: &'static str) -> Kind {
     Kind { name, is_network: false, keeps_space: false }
 }
 
+#[cfg(any(test, target_os = "linux"))]
 const fn network(name: &'static str) -> Kind {
     Kind { name, is_network: true, keeps_space: false }
 }
 
+#[cfg(any(test, target_os = "linux"))]
 const fn keeping(name: &'static str) -> Kind {
     Kind { name, is_network: false, keeps_space: true }
 }
 
 /// Those that people meet, by their numbers in statfs(2). The library decides by the same ones.
+#[cfg(any(test, target_os = "linux"))]
 const KINDS: [(i128, Kind); 19] = [
     (0xEF53, keeping("ext4")),
     (0x0102_1994, keeping("tmpfs")),
@@ -70,7 +71,7 @@ pub(super) fn of(path: &Path) -> io::Result<Found> {
     let said = statvfs(path)?;
     Ok(Found {
         kind: kind_of(path),
-        is_read_only: said.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
+        is_read_only: said.f_flag.contains(StatVfsMountFlags::RDONLY),
         free_bytes: said.f_bavail.saturating_mul(said.f_frsize),
         free_files: (said.f_files > 0).then_some(said.f_favail),
     })
@@ -79,7 +80,7 @@ pub(super) fn of(path: &Path) -> io::Result<Found> {
 #[cfg(target_os = "linux")]
 fn kind_of(path: &Path) -> Option<Kind> {
     // The type of the field differs between machines, and so does its sign.
-    let number = i128::from(statfs(path).ok()?.f_type) & 0xFFFF_FFFF;
+    let number = i128::from(rustix::fs::statfs(path).ok()?.f_type) & 0xFFFF_FFFF;
     numbered(number)
 }
 
@@ -88,6 +89,7 @@ fn kind_of(_: &Path) -> Option<Kind> {
     None
 }
 
+#[cfg(any(test, target_os = "linux"))]
 fn numbered(number: i128) -> Option<Kind> {
     KINDS.iter().find(|(known, _)| *known == number).map(|(_, kind)| *kind)
 }
@@ -115,11 +117,17 @@ pub(super) enum Untried {
 /// Tries what the file system of a folder can do.
 #[cfg(target_os = "linux")]
 pub(super) fn abilities(folder: &Path) -> Result<Abilities, Untried> {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+
+    use rustix::fs::{FallocateFlags, OFlags, fallocate};
+    use rustix::io::Errno;
+
     const LEN: u64 = 8192;
     let flags = OFlags::TMPFILE.bits().cast_signed();
     let opened =
         OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(folder);
-    let file: File =
+    let file =
         opened.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
                 Untried::NoUnnamed

@@ -25,7 +25,7 @@ pub(crate) struct DoctorArgs {
 }
 
 pub(crate) fn run(args: &DoctorArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
-    let mut report = Report::new(path);
+    let mut report = Report::new(path, out);
     let now = Timestamp::from(SystemTime::now());
     match Reader::open(path) {
         Ok(log) => {

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use runlog::Timestamp;
 use serde::Serialize;
 
 use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count};
-use crate::screen::Style;
+use crate::screen::{Screen, Style};
 use crate::table::width_of;
 
 /// How bad a finding is.
@@ -101,11 +102,18 @@ pub(super) struct Report {
     findings: Vec<Finding>,
     /// The store, as an argument of a shell.
     store: String,
+    screen: Option<Screen>,
 }
 
 impl Report {
-    pub(super) fn new(path: &Path) -> Self {
-        Self { findings: Vec::new(), store: quoted(&path.to_string_lossy()) }
+    pub(super) fn new(path: &Path, out: &Output) -> Self {
+        let store = quoted(&path.to_string_lossy());
+        Self { findings: Vec::new(), store, screen: out.screen().cloned() }
+    }
+
+    /// A time, as [`Output::time`] shows it.
+    pub(super) fn time(&self, at: Timestamp) -> String {
+        self.screen.as_ref().map_or_else(|| format!("{at:.0}"), |screen| screen.time(at))
     }
 
     pub(super) fn store(&self) -> &str {

@@ -86,7 +86,10 @@ impl Patient<'_> {
         let owner = self.log.writer()?;
         let message = match &owner {
             None => "no process has the store open for writing".to_owned(),
-            Some(owner) => format!("{owner} has it open for writing since {:.0}", owner.since),
+            Some(owner) => {
+                let since = report.time(owner.since);
+                format!("{owner} has it open for writing since {since}")
+            }
         };
         report.add((Area::Store, "writer"), Severity::Ok, message);
         Ok(owner.is_some())
@@ -278,7 +281,8 @@ impl Patient<'_> {
             count(old.len() as u64, "run"),
             age(OLD_HOLD)
         );
-        let advice = format!("release what need not be kept; the oldest is of {:.0}", first.since);
+        let oldest = report.time(first.since);
+        let advice = format!("release what need not be kept; the oldest is of {oldest}");
         report.add(check, Severity::Note, message).advise(advice).command(release);
         Ok(())
     }
@@ -292,10 +296,12 @@ impl Patient<'_> {
         let is_ahead = |at: &Timestamp| at.0.saturating_sub(self.now.0) > AHEAD;
         let advice = "set the clock; limits by age and times of new records go by it";
         if let Some(at) = [created, opened].into_iter().flatten().find(is_ahead) {
-            let message = format!("it says {:.0}, and the store was opened at {at:.0}", self.now);
+            let (now, at) = (report.time(self.now), report.time(at));
+            let message = format!("it says {now}, and the store was opened at {at}");
             report.add(clock, Severity::Warning, message).advise(advice);
         } else if let Some(at) = newest.filter(is_ahead) {
-            let message = format!("it says {:.0}, and a record is of {at:.0}", self.now);
+            let (now, at) = (report.time(self.now), report.time(at));
+            let message = format!("it says {now}, and a record is of {at}");
             let advice = format!("{advice}; or a program gives its records a time of its own");
             report.add(clock, Severity::Warning, message).advise(advice);
         } else {
@@ -307,7 +313,8 @@ impl Patient<'_> {
             }
             Some((at, ago)) => {
                 let ago = age(Duration::from_secs(ago.as_secs()));
-                report.add(last, Severity::Ok, format!("{ago} ago, at {at:.0}"));
+                let message = format!("{ago} ago, at {}", report.time(at));
+                report.add(last, Severity::Ok, message);
             }
         }
         Ok(())

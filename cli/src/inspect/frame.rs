@@ -10,8 +10,10 @@ use runlog::{AgentId, ContentType, Damage, LogPosition, Lsn, RunId, RunNo, Times
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
-use crate::inspect::Store;
+use crate::inspect::Found;
 use crate::inspect::contents::{Contents, Row};
+use crate::inspect::front::{Extent, Front, LOOKS};
+use crate::inspect::raw::Raw;
 use crate::inspect::segment::{Framed, Item, Segment};
 use crate::json::Payload;
 use crate::output::{Output, grouped};
@@ -191,22 +193,17 @@ fn short(damage: Damage) -> &'static str {
 
 /// Shows the frame at a position.
 pub(super) fn at(
-    store: Store<'_>,
+    found: &Found,
     position: LogPosition,
     with_payload: bool,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
-    let Some(extent) = store.front.of_segment(store.raw, position.segment)? else {
-        return Err(Failure::said(format!("no extent has segment {}", position.segment)));
-    };
-    let Some(segment) = Segment::read(store.raw, store.front, &extent)? else {
-        return Err(Failure::said(format!("extent {} has no segment", extent.number)));
-    };
+    let Found { extent, segment } = found;
     let framed = match segment.frame(position.offset) {
         Ok(framed) => framed,
-        Err(damage) => return nothing_at(&segment, position, damage),
+        Err(damage) => return nothing_at(segment, position, damage),
     };
-    let shown = Shown { segment: &segment, framed: &framed, file_offset: extent.at };
+    let shown = Shown { segment, framed: &framed, file_offset: extent.at };
     shown.print(with_payload, out)
 }
 
@@ -236,37 +233,65 @@ fn nothing_at(segment: &Segment, position: LogPosition, damage: Damage) -> Resul
 
 /// Shows all frames with this order, and the blocks that have a record of it.
 pub(super) fn with_order(
-    store: Store<'_>,
+    raw: &Raw,
+    mut front: Front,
     lsn: Lsn,
     with_payload: bool,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
-    let (mut found, mut exit) = (0, Exit::Fine);
-    for extent in store.front.all(store.raw)?.iter().filter(|extent| extent.is_of_log()) {
-        let Some(segment) = Segment::read(store.raw, store.front, extent)? else { continue };
+    let mut found = all_with_order(raw, &front, lsn)?;
+    for _ in 1..LOOKS {
+        let mut frames = found.iter().flat_map(|(_, frames)| frames);
+        if !found.is_empty() && frames.all(|framed| framed.payload.is_ok()) {
+            break;
+        }
+        // A writer may have moved it meanwhile.
+        let now = Front::read(raw)?;
+        if now.manifest == front.manifest {
+            break;
+        }
+        front = now;
+        found = all_with_order(raw, &front, lsn)?;
+    }
+    if found.is_empty() {
+        return Err(Failure::said(format!("no frame has the order {lsn}")));
+    }
+    let mut exit = Exit::Fine;
+    let each = found.iter().flat_map(|(found, frames)| frames.iter().map(move |one| (found, one)));
+    for (at, (Found { extent, segment }, framed)) in each.enumerate() {
+        if at > 0 && !out.is_json() {
+            out.line("")?;
+        }
+        let shown = Shown { segment, framed, file_offset: extent.at };
+        exit = exit.max(shown.print(with_payload, out)?);
+    }
+    Ok(exit)
+}
+
+fn all_with_order(
+    raw: &Raw,
+    front: &Front,
+    lsn: Lsn,
+) -> Result<Vec<(Found, Vec<Framed>)>, Failure> {
+    let mut all = Vec::new();
+    for extent in front.all(raw)?.into_iter().filter(Extent::is_of_log) {
+        let Some(segment) = Segment::read(raw, front, &extent)? else { continue };
         if let Some(Ok(directory)) = segment.directory()
             && segment.sealed.is_some()
             && !(directory.first_lsn()..=directory.last_lsn()).contains(&lsn)
         {
             continue;
         }
-        for item in segment.items() {
-            let Item::Frame(framed) = &item else { continue };
-            if !Contents::has_order(&segment, framed, lsn) {
-                continue;
-            }
-            if found > 0 && !out.is_json() {
-                out.line("")?;
-            }
-            found += 1;
-            let shown = Shown { segment: &segment, framed, file_offset: extent.at };
-            exit = exit.max(shown.print(with_payload, out)?);
+        let of_order = |item: &Item| match item {
+            Item::Frame(framed) => Contents::has_order(&segment, framed, lsn).then_some(*framed),
+            Item::Gap { .. } => None,
+        };
+        let frames: Vec<Framed> = segment.items().iter().filter_map(of_order).collect();
+        if !frames.is_empty() {
+            all.push((Found { extent, segment }, frames));
         }
     }
-    if found == 0 {
-        return Err(Failure::said(format!("no frame has the order {lsn}")));
-    }
-    Ok(exit)
+    Ok(all)
 }
 
 /// A frame that is shown by itself.

@@ -15,8 +15,8 @@ use runlog::{Damage, Error, ExtentNo, Owner, SegmentId};
 use crate::failure::Failure;
 use crate::inspect::raw::Raw;
 
-/// How often the front is read until all of it checks: a writer may be writing it.
-const LOOKS: usize = 8;
+/// How often something is read until all of it checks: a writer may be writing it.
+pub(super) const LOOKS: usize = 8;
 
 /// The front of the file.
 #[derive(Debug)]

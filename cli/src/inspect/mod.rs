@@ -16,7 +16,9 @@ use runlog::{ExtentNo, LogPosition, Lsn, SegmentId};
 
 use crate::failure::{Exit, Failure};
 pub(crate) use crate::inspect::front::Front;
+use crate::inspect::front::{Extent, LOOKS};
 pub(crate) use crate::inspect::raw::Raw;
+use crate::inspect::segment::{Item, Segment};
 use crate::output::Output;
 
 /// The options of `inspect`.
@@ -57,30 +59,73 @@ pub(crate) fn run(args: &InspectArgs, path: &Path, out: &mut Output) -> Result<E
     if !args.no_pager {
         out.page()?;
     }
-    let store = Store { raw: &raw, front: &front };
     let exit = if let Some(position) = position {
-        frame::at(store, position, args.payload, out)?
+        let found = Found::settled(&raw, front, Which::Segment(position.segment))?;
+        frame::at(&found, position, args.payload, out)?
     } else if let Some(lsn) = args.lsn {
-        frame::with_order(store, Lsn(lsn), args.payload, out)?
+        frame::with_order(&raw, front, Lsn(lsn), args.payload, out)?
     } else if let Some(extent) = args.extent {
-        overview::segment(store, &front.extent(&raw, ExtentNo(extent))?, out)?
+        overview::segment(&Found::settled(&raw, front, Which::Extent(ExtentNo(extent)))?, out)?
     } else if let Some(segment) = args.segment {
-        let Some(extent) = front.of_segment(&raw, SegmentId(segment))? else {
-            return Err(Failure::said(format!("no extent has segment {segment}")));
-        };
-        overview::segment(store, &extent, out)?
+        overview::segment(&Found::settled(&raw, front, Which::Segment(SegmentId(segment)))?, out)?
     } else {
-        overview::whole(store, path, out)?
+        overview::whole(&raw, front, path, out)?
     };
     out.flush()?;
     Ok(exit)
 }
 
-/// The file, and what stands in front of its extents.
+/// Which segment is asked for.
 #[derive(Debug, Clone, Copy)]
-struct Store<'a> {
-    raw: &'a Raw,
-    front: &'a Front,
+enum Which {
+    Extent(ExtentNo),
+    Segment(SegmentId),
+}
+
+/// A segment, and the extent that it is in.
+#[derive(Debug)]
+struct Found {
+    extent: Extent,
+    segment: Segment,
+}
+
+impl Found {
+    /// Reads a segment. If something in it does not check, a writer may have moved it meanwhile:
+    /// then it is read again where the manifest says that it is now.
+    fn settled(raw: &Raw, mut front: Front, which: Which) -> Result<Self, Failure> {
+        for _ in 1..LOOKS {
+            let found = Self::read(raw, &front, which);
+            if found.as_ref().is_ok_and(Self::is_whole) {
+                return found;
+            }
+            let now = Front::read(raw)?;
+            if now.manifest == front.manifest {
+                return found;
+            }
+            front = now;
+        }
+        Self::read(raw, &front, which)
+    }
+
+    fn read(raw: &Raw, front: &Front, which: Which) -> Result<Self, Failure> {
+        let extent = match which {
+            Which::Extent(number) => front.extent(raw, number)?,
+            Which::Segment(id) => front
+                .of_segment(raw, id)?
+                .ok_or_else(|| Failure::said(format!("no extent has segment {id}")))?,
+        };
+        let Some(segment) = Segment::read(raw, front, &extent)? else {
+            let (number, state) = (extent.number, extent.state.as_str());
+            return Err(Failure::said(format!("extent {number} has no segment: it is {state}")));
+        };
+        Ok(Self { extent, segment })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.extent.damage.is_none()
+            && !matches!(self.segment.directory(), Some(Err(_)))
+            && !self.segment.items().iter().any(Item::is_damaged)
+    }
 }
 
 impl InspectArgs {

@@ -12,9 +12,10 @@ use serde::Serialize;
 
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
-use crate::inspect::Store;
+use crate::inspect::Found;
 use crate::inspect::frame::{FrameRow, cells, columns};
-use crate::inspect::front::{Extent, State, area_name};
+use crate::inspect::front::{Extent, Front, LOOKS, State, area_name};
+use crate::inspect::raw::Raw;
 use crate::inspect::segment::{Item, Segment};
 use crate::output::{Output, count, grouped, size};
 use crate::screen::Style;
@@ -134,15 +135,28 @@ fn text_of(damage: Damage) -> String {
 }
 
 /// The front of the file, and its extents.
-pub(super) fn whole(store: Store<'_>, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
-    let extents = store.front.all(store.raw)?;
+pub(super) fn whole(
+    raw: &Raw,
+    mut front: Front,
+    path: &Path,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let mut extents = front.all(raw)?;
+    // Where a writer went on in between, the two are of different moments.
+    for _ in 1..LOOKS {
+        if extents.iter().all(|extent| extent.damage.is_none()) {
+            break;
+        }
+        front = Front::read(raw)?;
+        extents = front.all(raw)?;
+    }
     if out.is_json() {
-        front_objects(store, out)?;
+        front_objects(&front, out)?;
         for extent in &extents {
             out.object(&Event::Extent(row_of(extent)))?;
         }
     } else {
-        front_lines(store, path, out)?;
+        front_lines(&front, path, out)?;
         out.line("")?;
         let columns = [
             Column::right("EXTENT"),
@@ -156,15 +170,14 @@ pub(super) fn whole(store: Store<'_>, path: &Path, out: &mut Output) -> Result<E
         table::write(out, &columns, &rows)?;
     }
     let damaged = extents.iter().filter(|extent| extent.damage.is_some()).count();
-    verdict(store.front.problems() + damaged, out)
+    verdict(front.problems() + damaged, out)
 }
 
 fn hex(bytes: [u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(bytes))
 }
 
-fn front_objects(store: Store<'_>, out: &mut Output) -> Result<(), Failure> {
-    let front = store.front;
+fn front_objects(front: &Front, out: &mut Output) -> Result<(), Failure> {
     let header = front.header.as_ref();
     out.object(&Event::Header {
         store: hex(front.uuid),
@@ -218,8 +231,7 @@ fn flags_of(block: &Superblock) -> Vec<&'static str> {
     set.map(|(_, name)| *name).collect()
 }
 
-fn front_lines(store: Store<'_>, path: &Path, out: &mut Output) -> Result<(), Failure> {
-    let front = store.front;
+fn front_lines(front: &Front, path: &Path, out: &mut Output) -> Result<(), Failure> {
     out.line(format!("file          {}, {}", shown(path), size(front.len)))?;
     out.line(match &front.header {
         Ok(header) => format!(
@@ -323,26 +335,18 @@ fn extent_cells(extent: &Extent) -> [Cell; 6] {
 }
 
 /// The header, the directory and the frames of the segment in an extent.
-pub(super) fn segment(
-    store: Store<'_>,
-    extent: &Extent,
-    out: &mut Output,
-) -> Result<Exit, Failure> {
-    let Some(segment) = Segment::read(store.raw, store.front, extent)? else {
-        let (number, state) = (extent.number, extent.state.as_str());
-        let message = format!("extent {number} has no segment: it is {state}");
-        return Err(Failure::said(message));
-    };
+pub(super) fn segment(found: &Found, out: &mut Output) -> Result<Exit, Failure> {
+    let Found { extent, segment } = found;
     let directory = segment.directory();
     if out.is_json() {
         out.object(&Event::Extent(row_of(extent)))?;
-        directory_objects(&segment, directory, out)?;
+        directory_objects(segment, directory, out)?;
     } else {
-        segment_line(extent, &segment, out)?;
-        directory_lines(&segment, directory, out)?;
+        segment_line(extent, segment, out)?;
+        directory_lines(segment, directory, out)?;
     }
     let items = segment.items();
-    frames(&segment, &items, out)?;
+    frames(segment, &items, out)?;
     let damaged = items.iter().filter(|item| item.is_damaged()).count()
         + usize::from(extent.damage.is_some())
         + usize::from(matches!(directory, Some(Err(_))));

@@ -9,7 +9,7 @@ use runlog::format::{Directory, FrameCheck, FrameHeader, FrameKind, SegmentKey};
 use runlog::{AgentId, Damage, LogPosition, RunId, RunNo};
 
 use crate::failure::Failure;
-use crate::inspect::front::{Extent, Front};
+use crate::inspect::front::{Extent, Front, LOOKS};
 use crate::inspect::raw::Raw;
 
 /// A frame whose header checks.
@@ -69,8 +69,16 @@ impl Segment {
             Some(Use::Log { sealed, .. }) => sealed,
             _ => None,
         };
-        let bytes = raw.read(extent.at, usize::try_from(front.size.bytes()).unwrap_or(0))?;
-        Ok(Some(Self { key, sealed, bytes, check: FrameCheck::new(key) }))
+        let len = usize::try_from(front.size.bytes()).unwrap_or(0);
+        let mut segment = Self { key, sealed, bytes: Vec::new(), check: FrameCheck::new(key) };
+        for _ in 0..LOOKS {
+            segment.bytes = raw.read(extent.at, len)?;
+            // A writer may be in the middle of a frame, and already behind it in another thread.
+            if sealed.is_some() || !segment.items().iter().any(Item::is_damaged) {
+                break;
+            }
+        }
+        Ok(Some(segment))
     }
 
     /// The frame at an offset, if its header checks and the segment has all of it.

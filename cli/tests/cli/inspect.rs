@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use runlog::{ContentType, NewRecord, Options, Outcome, RunLog};
 use serde_json::Value;
@@ -243,6 +244,55 @@ fn a_file_without_its_front_is_shown_by_its_segments() {
         let ran = world.run(&["inspect"]);
         assert!(ran.code == Some(3) && ran.text().contains("damaged: "), "{ran:?}");
     }
+}
+
+/// What a writer moves while it is read is read again, and is no damage.
+#[test]
+fn a_store_that_is_being_written_is_not_called_damaged() {
+    let world = World::new();
+    let log = Options::new().extent_size(EXTENT).open(world.store()).expect("a store");
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for agent in ["a", "b"] {
+            let (log, is_done) = (&log, &is_done);
+            scope.spawn(move || {
+                for number in 0_u32.. {
+                    let run = format!("run-{number}");
+                    let writer = log.start_run(agent, &run, ()).expect("a run");
+                    for len in 0..20 {
+                        writer.append(&vec![b'x'; 37 * len]).expect("a record");
+                    }
+                    writer.end(&Outcome::completed()).expect("an end");
+                    if number % 7 != 0 {
+                        log.delete_run((agent, run.as_str())).expect("deleted");
+                    }
+                    if is_done.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+        }
+        let mut bad = Vec::new();
+        for _ in 0..25 {
+            let ran = world.run(&["inspect"]);
+            if ran.code != Some(0) {
+                bad.push(ran);
+                continue;
+            }
+            let words: Vec<&str> = ran.text().split_whitespace().collect();
+            let of_segment = |pair: &[&str]| (pair[0] == "segment").then(|| pair[1].parse().ok());
+            let last: Option<u64> = words.windows(2).filter_map(of_segment).flatten().max();
+            // It may be gone by now.
+            let ran = segment(&world, last.expect("a segment"));
+            if !matches!(ran.code, Some(0 | 1)) {
+                bad.push(ran);
+            }
+        }
+        // Before anything fails, which waits for the writers.
+        is_done.store(true, Ordering::Relaxed);
+        assert!(bad.is_empty(), "{bad:?}");
+    });
+    log.close().expect("closed");
 }
 
 #[test]
