@@ -1,4 +1,4 @@
-//! DuckDB and pandas read the tables, and their sums are those of the store.
+//! `DuckDB` and pandas read the tables, and their sums are those of the store.
 //!
 //! `RUNLOG_PYTHON` names a Python that has duckdb, pandas and pyarrow; `.ci/run` makes one. Without
 //! it these tests print that and pass.
