@@ -1,6 +1,8 @@
 //! Code that the fuzz targets share: a deterministic environment, a store to damage, correcting
-//! checksums after damage, and everything that a caller can do to a store.
+//! checksums after damage, everything that a caller can do to a store, and everything that one can
+//! read of it.
 
+pub mod agreement;
 pub mod checks;
 pub mod exercise;
 pub mod mutation;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use runlog::env::{BootId, Clock, Entropy, Environment};
-use runlog::{Options, Timestamp};
+use runlog::{Options, ReaderOptions, Timestamp};
 
 #[derive(Debug, Default)]
 struct Counter(AtomicU64);
@@ -25,15 +25,23 @@ impl Entropy for Counter {
     }
 }
 
-/// Small extents, no threads, and nothing that differs between two executions.
-pub fn options() -> Options {
-    let environment = Environment::system()
+fn environment() -> Environment {
+    Environment::system()
         .clock(Arc::new(Counter::default()))
         .entropy(Arc::new(Counter::default()))
-        .boot_id(Some(BootId([7; 16])));
+        .boot_id(Some(BootId([7; 16])))
+}
+
+/// The same for a process that only reads.
+pub fn reader_options() -> ReaderOptions {
+    ReaderOptions::new().environment(environment())
+}
+
+/// Small extents, no threads, and nothing that differs between two executions.
+pub fn options() -> Options {
     Options::new()
         .extent_size(64 << 10)
         .index_cache(1 << 20)
         .background(false)
-        .environment(environment)
+        .environment(environment())
 }

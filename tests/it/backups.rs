@@ -5,6 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use runlog::format::map::manifest::{Use, read_area};
+use runlog::format::map::superblock::Superblock;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Compression, Error, NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, Retention,
@@ -16,9 +18,9 @@ use tempfile::TempDir;
 use crate::replicas::{Shared, options, payload, writes};
 
 /// All that can be asked of a store, in a form to compare.
-type All = BTreeMap<String, Vec<Vec<u8>>>;
+pub(crate) type All = BTreeMap<String, Vec<Vec<u8>>>;
 
-fn all(log: &impl ReadLog) -> All {
+pub(crate) fn all(log: &impl ReadLog) -> All {
     let mut all = All::new();
     for run in log.runs(&RunQuery::new()) {
         let run = run.unwrap();
@@ -442,4 +444,97 @@ fn copies_beside_writers_are_whole_and_have_what_was_acknowledged_before() {
     let reader = Reader::open(&path).unwrap();
     let _ = reader.backup_to(&copy).unwrap();
     assert!(all(&Reader::open(&copy).unwrap()) == all(&reader));
+}
+
+/// The sealed segments of a file: where each begins, and where its SEAL frame is.
+fn seals(image: &[u8]) -> Vec<(usize, usize)> {
+    let slots = (1..3).filter_map(|slot| Superblock::decode(&image[4096 * slot..][..4096]).ok());
+    let newest = slots.reduce(|one, other| if other.is_newer_than(&one) { other } else { one });
+    let newest = newest.unwrap();
+    let area = &image[newest.manifest.offset as usize..][..newest.manifest.len as usize];
+    let area = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
+    let sealed = area.extents.uses.iter().filter_map(|(extent, used)| match used {
+        Use::Log { sealed: Some(at), .. } => {
+            let start = newest.extent_size.offset_of(*extent) as usize;
+            Some((start, start + at.seal as usize))
+        }
+        _ => None,
+    });
+    sealed.collect()
+}
+
+#[test]
+fn a_copy_of_a_damaged_store_opens_and_the_report_has_what_is_damaged() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    for run in 0..9 {
+        let writer = log.start_run("agent", &format!("run-{run}"), ()).unwrap();
+        for len in [100, 20_000, 3_000] {
+            writer.append(&vec![run; len]).unwrap();
+        }
+    }
+    // What is durable ends with the last full segment, so nothing is behind that in the copy.
+    let image = storage.to_bytes();
+    let places = seals(&image);
+    assert!(places.len() > 2, "{places:?}");
+    let harms: [(&str, usize, usize, u8); 6] = [
+        ("the header of the SEAL frame", 0, 72, 0),
+        ("a bit of that header", 20, 1, 1),
+        ("the directory", 72, 40, 0),
+        ("all from the SEAL frame on", 0, 8_000, 0),
+        ("noise from the SEAL frame on", 0, 8_000, 0x55),
+        ("the end of the last record", usize::MAX, 16, 0x55),
+    ];
+    for (number, (start, seal)) in places.iter().enumerate() {
+        for (what, from, len, value) in harms {
+            let mut bytes = image.clone();
+            let from = if from == usize::MAX { seal - 32 } else { seal + from };
+            let end = (from + len).min(start + (64 << 10)).min(bytes.len());
+            bytes[from..end].iter_mut().for_each(|byte| match value {
+                0 => *byte = 0,
+                _ => *byte ^= value,
+            });
+            let what = format!("segment {number}, {what}");
+            let broken = Arc::new(MemoryStorage::from_bytes(bytes));
+            for durable_only in [true, false] {
+                let options = ReaderOptions::new().durable_only(durable_only);
+                let reader = options.open_storage(broken.clone()).unwrap();
+                let copy = Arc::new(MemoryStorage::new());
+                let report = reader.backup_to_storage(copy.clone()).unwrap();
+                assert!(!report.damaged.is_empty(), "{what}: nothing is reported");
+                let found = ReaderOptions::new().open_storage(copy.clone());
+                let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+                let sound = |log: &Reader| {
+                    let runs = log.runs(&RunQuery::new()).map(|run| run.unwrap());
+                    runs.map(|run| log.trace(&run).unwrap().filter(Result::is_ok).count()).sum()
+                };
+                let (mine, expected): (usize, usize) = (sound(&found), sound(&reader));
+                assert!(mine == expected && mine > 10, "{what}: {mine} of {expected} records");
+                let restored = small().open_storage(copy);
+                restored.unwrap_or_else(|error| panic!("{what}: {error}")).close().unwrap();
+            }
+        }
+    }
+    log.close().unwrap();
+}
+
+#[test]
+fn each_damaged_frame_is_in_the_report_of_a_copy() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let writer = log.start_run("agent", "run", ()).unwrap();
+    for seq in 0..40_u8 {
+        writer.append(&[seq + 100; 500]).unwrap();
+    }
+    drop(writer);
+    log.close().unwrap();
+    let mut bytes = storage.to_bytes();
+    for seq in [3_u8, 4, 17, 30] {
+        let at = bytes.windows(500).position(|part| *part == [seq + 100; 500]).unwrap();
+        bytes[at + 7] ^= 1;
+    }
+    let broken = Arc::new(MemoryStorage::from_bytes(bytes));
+    let reader = ReaderOptions::new().open_storage(broken).unwrap();
+    let report = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
+    assert_eq!(report.damaged.len(), 4, "{:?}", report.damaged);
 }

@@ -28,15 +28,21 @@ mod forks;
 mod format_golden;
 mod full_disk;
 mod harmed;
+mod harmed_readers;
 mod health;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod hostile;
 mod hostile_structures;
 mod io_faults;
 mod kill;
+#[cfg(target_os = "linux")]
+mod killed_readers;
 mod large_records;
 mod lists;
 mod lives;
+#[cfg(target_os = "linux")]
+#[expect(clippy::disallowed_methods, reason = "it waits or measures")]
+mod load;
 mod locking;
 mod looks;
 mod lookups;

@@ -11,7 +11,7 @@ use runlog::{Allow, NewRecord, Options, Outcome, Reader, Retention, RunLog};
 use crate::world::{Ran, World};
 
 /// Every command that only reads, with what a person would look for in its output.
-const READING: [(&[&str], &str); 22] = [
+pub(crate) const READING: [(&[&str], &str); 22] = [
     (&["ls"], "ended"),
     (&["ls", "--agents"], "planner"),
     (&["ls", "--json", "--status", "in_progress"], "\"running\""),
@@ -38,7 +38,7 @@ const READING: [(&[&str], &str); 22] = [
 
 /// A store with a run that has ended, one in progress, a deleted one and a document. Its writer
 /// does nothing by itself.
-fn open(world: &World) -> RunLog {
+pub(crate) fn open(world: &World) -> RunLog {
     let log = Options::new().background(false).open(world.store()).expect("a store");
     let running = log.start_run("planner", "running", ()).expect("a run");
     for run in ["gone", "ended"] {
@@ -55,7 +55,7 @@ fn open(world: &World) -> RunLog {
 }
 
 /// Everything that reading could change.
-fn state(file: &Path) -> (Vec<u8>, [i64; 6]) {
+pub(crate) fn state(file: &Path) -> (Vec<u8>, [i64; 6]) {
     let known = fs::metadata(file).expect("the store");
     let numbers = [
         known.mtime(),

@@ -17,6 +17,7 @@
 //! - [`du`]: what takes how much.
 //! - [`documents`]: documents by namespace and key.
 //! - [`formats`], [`export`]: each format goes in, says what it is, and comes out again.
+//! - [`silent`]: what reading commands ask the system for.
 //! - [`search`], [`tail`]: finding records, and following them.
 //! - [`terminal`]: what is printed of other people's text.
 //! - [`usage`]: exit codes and the choice of the store.
@@ -43,6 +44,7 @@ mod schema;
 mod screen;
 mod search;
 mod show;
+mod silent;
 mod tail;
 mod terminal;
 mod tokens;

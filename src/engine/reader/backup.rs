@@ -8,14 +8,13 @@ use std::sync::Arc;
 use crate::engine::open::front_matter::{Access, read_base};
 use crate::engine::read::doubt::Doubt;
 use crate::engine::reader::Replica;
+use crate::engine::reader::copied::{Copied, segments};
 use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
-use crate::engine::state::scan::{InPiece, Piece, frame_in_piece};
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Creation, FileStorage, OpenedFile, Storage};
 use crate::engine::values::report::RecoveryReport;
-use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::len_u32;
 use crate::format::frames::frame::SegmentKey;
@@ -25,11 +24,9 @@ use crate::format::map::manifest::{
 };
 use crate::format::map::owner;
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, ManifestAt, Superblock};
-use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::format::{
-    EXTENTS_AT, FrameHeader, FrameKind, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, PAGE_LEN,
-};
-use crate::types::{Epoch, ExtentNo, LogPosition, RunNo};
+use crate::format::segments::segment::SEGMENT_HEADER_LEN;
+use crate::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, PAGE_LEN};
+use crate::types::{Epoch, ExtentNo, LogPosition};
 
 /// How often the copy goes on from a later moment, because the writer has moved what was to be
 /// copied.
@@ -51,17 +48,6 @@ pub struct Backup {
     pub end: LogPosition,
     /// Damage of the store. The copy has the damaged bytes as they are.
     pub damaged: Vec<Corruption>,
-}
-
-/// A segment as it is to be in the copy.
-struct Wanted {
-    segment: Arc<Segment>,
-    /// The frames end here.
-    end: u32,
-    /// It is sealed, by a SEAL frame that is in the file or by one that is made for the copy.
-    sealed: Option<SealedAt>,
-    /// The SEAL frame for the copy, if the store has none.
-    made: Option<Vec<u8>>,
 }
 
 /// A segment as the copy has it.
@@ -234,7 +220,7 @@ impl Target {
             let view = source.number();
             report.damaged.clear();
             report.kept_segments = 0;
-            let wanted = wanted(source)?;
+            let wanted = segments(source)?;
             self.expect_segments(source)?;
             if self.copy_all(source, view, &wanted, report)? {
                 return self.make_it_count(source, &wanted, report);
@@ -260,7 +246,7 @@ impl Target {
         &mut self,
         source: &Replica,
         view: u64,
-        wanted: &[Wanted],
+        wanted: &[Copied],
         report: &mut Backup,
     ) -> Result<bool> {
         for one in wanted {
@@ -322,7 +308,7 @@ impl Target {
     fn make_it_count(
         &mut self,
         source: &Replica,
-        wanted: &[Wanted],
+        wanted: &[Copied],
         report: &mut Backup,
     ) -> Result<()> {
         let size = self.allocator.superblock.extent_size;
@@ -409,84 +395,6 @@ impl Target {
 fn key_of(segment: &Segment) -> (u32, u64) {
     let SegmentKey { id, salt } = segment.key();
     (id.0, salt)
-}
-
-/// All segments of the log as of now; the one that takes frames is the last.
-fn wanted(source: &Replica) -> Result<Vec<Wanted>> {
-    let (sealed, tail, end) = {
-        let state = source.answers.open()?;
-        let sealed = state.catalog.segments().iter().chain(&state.unapplied).cloned();
-        (sealed.collect::<Vec<_>>(), Arc::clone(&state.tail.segment), state.tail.offset)
-    };
-    let mut wanted = Vec::new();
-    for segment in sealed {
-        let Some(at) = segment.sealed() else { continue };
-        let is_here = segment.is_sealed_here();
-        let made = is_here.then(|| seal_for(&segment, at)).transpose()?;
-        let sealed = made.as_ref().map_or(at, |(_, digest)| SealedAt { digest: *digest, ..at });
-        let made = made.map(|(bytes, _)| bytes);
-        wanted.push(Wanted { segment, end: at.end, sealed: Some(sealed), made });
-    }
-    if tail.extent() != ExtentNo(u32::MAX) && end > SEGMENT_HEADER_LEN {
-        wanted.push(Wanted { segment: tail, end, sealed: None, made: None });
-    }
-    Ok(wanted)
-}
-
-/// The SEAL frame of a segment that a crash left without one.
-fn seal_for(segment: &Segment, at: SealedAt) -> Result<(Vec<u8>, u32)> {
-    let directory = segment.directory_bytes()?;
-    let header = FrameHeader::new(FrameKind::Seal, RunNo(0), crate::types::Timestamp(0));
-    let mut frame = PendingFrame::new(header, &[], directory);
-    frame.header.extra = at.end;
-    frame.header.position = segment.position(at.seal);
-    frame.header.lsn = segment.in_directory(|view| Ok(view.last_lsn()))?;
-    let mut bytes = Vec::new();
-    frame.encode(segment.frames(), &mut bytes);
-    Ok((bytes, frame.header.payload_crc))
-}
-
-impl Wanted {
-    /// The bytes, of which all frames were checked; what does not check is told.
-    fn read(&self, odd: &mut Vec<Corruption>) -> Result<Vec<u8>> {
-        let segment = &self.segment;
-        let end = match (self.sealed, &self.made) {
-            (Some(at), None) => match segment.read_header(at.seal) {
-                Ok(header) => at.seal as usize + header.frame_len(),
-                Err(Error::Corrupt(damage)) => {
-                    odd.push(damage);
-                    at.end as usize
-                }
-                Err(error) => return Err(error),
-            },
-            _ => self.end as usize,
-        };
-        let whole = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
-        let mut bytes = segment.disk().read_padded(segment.file_offset(), end.min(whole))?;
-        let damage = match SegmentHeader::decode(&bytes) {
-            Ok(header) if header.key == segment.key() => None,
-            Ok(_) => Some(Damage::Misplaced),
-            Err(damage) => Some(damage),
-        };
-        let place = Place::Extent { extent: segment.extent() };
-        odd.extend(damage.map(|damage| Corruption::new(place, damage)));
-        let piece = Piece { at: 0, bytes: &bytes, extent_len: whole };
-        let mut next = SEGMENT_HEADER_LEN;
-        while next < self.end {
-            next = match frame_in_piece(piece, segment.frames(), next) {
-                InPiece::Frame(lexed) => lexed.end(),
-                _ => {
-                    let place = Place::Frame(segment.position(next));
-                    odd.push(Corruption::new(place, Damage::Missing));
-                    break;
-                }
-            };
-        }
-        if let Some(made) = &self.made {
-            bytes.extend_from_slice(made);
-        }
-        Ok(bytes)
-    }
 }
 
 /// The page of the owner says who made the copy.

@@ -20,7 +20,7 @@ use crate::error::{Corruption, Damage, Error, Place as DamagePlace, Result};
 use crate::format::frames::block::{BlockHead, MAX_BLOCK_RECORDS};
 use crate::format::frames::eviction::decode_evictions;
 use crate::format::frames::frame::{FLAG_CHUNKS, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
-use crate::format::{FrameHeader, FrameKind};
+use crate::format::{FrameHeader, FrameKind, PAGE_LEN};
 use crate::gc::Rule;
 use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId, Seq};
 
@@ -52,6 +52,10 @@ pub(crate) struct Tailing {
     traces: HashMap<RunNo, (Trace, Seq)>,
     /// What did not check in a view that the writer changed meanwhile.
     doubt: Doubt,
+    /// The damage that keeps it from reading on, as it was told.
+    stopped: Option<String>,
+    /// What stands in the last gap that was found, and where: frames are there once it is whole.
+    gap: Option<(u64, Vec<u8>)>,
 }
 
 fn order(lexed: &Lexed) -> Lsn {
@@ -75,6 +79,8 @@ impl Tailing {
             deleted: HashSet::new(),
             traces: HashMap::new(),
             doubt: Doubt::default(),
+            stopped: None,
+            gap: None,
         })
     }
 
@@ -84,13 +90,26 @@ impl Tailing {
     }
 
     /// The next event that is in the log by now. Damage of one record is told once, and is behind
-    /// then; any other failure leaves the follower where it is.
+    /// then. Any other failure leaves the follower where it is; damage is told once then, too, and
+    /// until it is gone there is nothing.
     pub(crate) fn next(&mut self) -> Result<Option<LogEvent>> {
-        self.step().unwrap_or_else(|error| {
-            // What was found and not told is found again.
-            self.view = None;
-            Err(error)
-        })
+        let error = match self.step() {
+            Ok(told) => {
+                self.stopped = None;
+                return told;
+            }
+            Err(error) => error,
+        };
+        // What was found and not told is found again.
+        self.view = None;
+        if error.is_corruption() {
+            let said = Some(error.to_string());
+            if said == self.stopped {
+                return Ok(None);
+            }
+            self.stopped = said;
+        }
+        Err(error)
     }
 
     /// The same: within, what was gone by.
@@ -103,7 +122,13 @@ impl Tailing {
             if self.view.is_none() {
                 continue;
             }
-            let Some(Reverse(found)) = self.found.pop() else { return Ok(Ok(None)) };
+            let Some(Reverse(found)) = self.found.pop() else {
+                if self.has_gap_changed()? {
+                    self.view = None;
+                    continue;
+                }
+                return Ok(Ok(None));
+            };
             let told = match self.tell(&found) {
                 Err(Error::Corrupt(damage)) => {
                     if self.is_overtaken(&damage)? {
@@ -125,6 +150,13 @@ impl Tailing {
                 return Ok(told);
             }
         }
+    }
+
+    /// Whether other bytes are in the gap by now: the file was restored in place.
+    fn has_gap_changed(&mut self) -> Result<bool> {
+        let Some((at, bytes)) = &self.gap else { return Ok(false) };
+        let now = self.replica.disk.read_padded(*at, bytes.len())?;
+        Ok(self.gap.take_if(|(_, bytes)| *bytes != now).is_some())
     }
 
     /// Whether damage may have been the writer's doing.
@@ -226,6 +258,9 @@ impl Tailing {
         for item in items.iter().filter(in_range) {
             let Some(lexed) = item.frame() else {
                 let place = behind;
+                let rest = extent.get(item.offset() as usize..).unwrap_or_default();
+                let bytes = rest.get(..PAGE_LEN).unwrap_or(rest).to_vec();
+                self.gap = Some((segment.file_offset() + u64::from(item.offset()), bytes));
                 self.push(segment, place, RunNo(0), item.offset(), What::Damaged { seq: None });
                 continue;
             };

@@ -4,6 +4,8 @@
 
 mod advance;
 pub(crate) mod backup;
+mod copied;
+mod damaged;
 pub(crate) mod events;
 pub(crate) mod follow;
 mod found;
@@ -18,6 +20,7 @@ use parking_lot::Mutex;
 
 use crate::engine::read::Reader as Answers;
 use crate::engine::read::doubt::Doubt;
+use crate::engine::reader::damaged::{Damaged, may_stay};
 use crate::engine::reader::view::{Earlier, Seen, View, Wanted, build};
 use crate::engine::setup::Setup;
 use crate::engine::setup::health::Monitor;
@@ -59,6 +62,7 @@ struct Current {
     extents: Extents,
     superblock: Superblock,
     report: Arc<RecoveryReport>,
+    damaged: Damaged,
     floor: LogPosition,
     /// The ids of the runs in the segment that takes frames.
     names: Names,
@@ -68,9 +72,9 @@ struct Current {
 
 impl Current {
     fn of(view: View, number: u64) -> (LogState, Self) {
-        let View { state, seen, extents, superblock, report, floor, .. } = view;
+        let View { state, seen, extents, superblock, report, odd: damaged, floor, .. } = view;
         let (report, names, stuck) = (Arc::new(report), Names::new(), None);
-        (state, Self { number, seen, extents, superblock, report, floor, names, stuck })
+        (state, Self { number, seen, extents, superblock, report, damaged, floor, names, stuck })
     }
 }
 
@@ -99,19 +103,26 @@ impl Replica {
         let progress = self.advance(&mut current)?;
         // Behind the frames: zeros mean that nothing is there only if they were read before a look
         // at the manifest that still has the segment.
-        if progress == advance::Progress::Rebuild || current.seen.has_changed(&self.disk)? {
+        if progress == advance::Progress::Rebuild
+            || current.seen.has_changed(&self.disk)?
+            || current.damaged.has_changed(&self.disk)?
+        {
             return self.rebuild(&mut current).map(|()| true);
         }
         Ok(progress == advance::Progress::Frames)
     }
 
     fn rebuild(&self, current: &mut Current) -> Result<()> {
-        let earlier = {
+        let (mut known, places) = {
             let state = self.answers.state.lock();
             let sealed = state.catalog.segments().iter().chain(&state.unapplied);
-            let segments = sealed.map(|one| (one.extent(), Arc::clone(one))).collect();
-            Earlier { segments, places: state.catalog.places().cloned() }
+            (sealed.cloned().collect::<Vec<_>>(), state.catalog.places().cloned())
         };
+        let count = known.len();
+        known.retain(|segment| may_stay(segment));
+        let places = places.filter(|_| known.len() == count);
+        let segments = known.into_iter().map(|segment| (segment.extent(), segment)).collect();
+        let earlier = Earlier { segments, places };
         let view = build(&self.disk, self.wanted, &earlier)?;
         if (view.uuid, view.extent_size)
             != (self.answers.setup.uuid, self.answers.setup.extent_size)

@@ -8,6 +8,7 @@ use crate::engine::open::front_matter::{Access, Base, read_base};
 use crate::engine::open::replay::{Recovered, RecoveredLog, recover_log};
 use crate::engine::open::{Known, check_length, first_state, segments};
 use crate::engine::read::doubt::Doubt;
+use crate::engine::reader::damaged::Damaged;
 use crate::engine::setup::options::TailWriter;
 use crate::engine::state::active_runs::ActiveRuns;
 use crate::engine::state::catalog::Catalog;
@@ -66,6 +67,8 @@ pub(super) struct View {
     pub(super) report: RecoveryReport,
     /// Everything in front of it was durable.
     pub(super) floor: LogPosition,
+    /// What is damaged.
+    pub(super) odd: Damaged,
     /// The segments that were read frame by frame.
     unsealed: Vec<(ExtentNo, SegmentKey)>,
 }
@@ -120,9 +123,15 @@ impl Earlier {
 /// Builds a view. What does not check counts as damage only if the store has not changed meanwhile,
 /// and shows the same at a second look.
 pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
-    let (mut before, mut doubt) = (None, Doubt::default());
+    let (mut before, mut doubt, mut looked) = (None, Doubt::default(), None);
     for attempt in 0..ATTEMPTS as u64 {
-        let built = build_once(disk, wanted, earlier, before.is_some());
+        let mut built = build_once(disk, wanted, earlier, before.is_some());
+        if let Ok(view) = &mut built {
+            let at = (view.seen.manifest, &*view.unsealed);
+            let now = Damaged::of(disk, &view.state, &view.report, at)?;
+            view.odd = now.clone().unless_seen(looked.as_ref());
+            looked = Some(now);
+        }
         let is_doubtful = match &built {
             Ok(view) => !view.report.is_clean() && !is_known(&view.report, &mut doubt, attempt),
             Err(Error::Corrupt(_) | Error::Truncated { .. }) => true,
@@ -203,7 +212,7 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) ->
     };
     let durable_only = wanted.durable_only;
     let unsealed = known.unsealed.values().map(|segment| (segment.extent(), segment.key()));
-    let unsealed = unsealed.collect();
+    let unsealed: Vec<_> = unsealed.collect();
     let log = recover_log(&known.unsealed, (floor, durable_only), &mut name_of, &mut report)?;
     if let Some(error) = unread {
         return Err(error);
@@ -212,8 +221,8 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) ->
     let extents = base.extents.clone();
     let state = assemble(disk, &base, known, (catalog, wanted.map_bytes), log)?;
     let (uuid, extent_size) = (base.uuid, base.extent_size);
-    let superblock = base.superblock;
-    Ok(View { uuid, extent_size, state, seen, extents, superblock, report, floor, unsealed })
+    let (superblock, odd) = (base.superblock, Damaged::default());
+    Ok(View { uuid, extent_size, state, seen, extents, superblock, report, floor, odd, unsealed })
 }
 
 /// The state of the store, with the runs of its unsealed segments in memory.

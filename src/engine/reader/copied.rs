@@ -1,0 +1,133 @@
+//! What a backup copies: the segments of one moment, each with the bytes that the copy is to have.
+
+use std::sync::Arc;
+
+use crate::engine::reader::Replica;
+use crate::engine::state::scan::{InPiece, Piece, directory_in, frame_in_piece, lex};
+use crate::engine::state::segment::Segment;
+use crate::engine::write::pending_frame::PendingFrame;
+use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::frames::frame::FRAME_HEADER_LEN;
+use crate::format::map::manifest::{SealedAt, used_len};
+use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::{FrameHeader, FrameKind};
+use crate::types::{ExtentNo, RunNo, Timestamp};
+
+/// A segment as it is to be in the copy.
+pub(super) struct Copied {
+    pub(super) segment: Arc<Segment>,
+    /// The frames end here.
+    pub(super) end: u32,
+    /// It is sealed, by a SEAL frame that is in the file or by one that is made for the copy.
+    pub(super) sealed: Option<SealedAt>,
+    /// The SEAL frame for the copy, if the store has none.
+    made: Option<Vec<u8>>,
+}
+
+/// All segments of the log as of now; the one that takes frames is the last.
+pub(super) fn segments(source: &Replica) -> Result<Vec<Copied>> {
+    let (sealed, tail, end) = {
+        let state = source.answers.open()?;
+        let sealed = state.catalog.segments().iter().chain(&state.unapplied).cloned();
+        (sealed.collect::<Vec<_>>(), Arc::clone(&state.tail.segment), state.tail.offset)
+    };
+    let mut wanted = Vec::new();
+    for segment in sealed {
+        let Some(at) = segment.sealed() else { continue };
+        let is_here = segment.is_sealed_here();
+        let made = is_here.then(|| seal_for(&segment, at)).transpose()?;
+        let sealed = made.as_ref().map_or(at, |(_, digest)| SealedAt { digest: *digest, ..at });
+        let made = made.map(|(bytes, _)| bytes);
+        wanted.push(Copied { segment, end: at.end, sealed: Some(sealed), made });
+    }
+    if tail.extent() != ExtentNo(u32::MAX) && end > SEGMENT_HEADER_LEN {
+        wanted.push(Copied { segment: tail, end, sealed: None, made: None });
+    }
+    Ok(wanted)
+}
+
+/// The SEAL frame of a segment that a crash left without one.
+fn seal_for(segment: &Segment, at: SealedAt) -> Result<(Vec<u8>, u32)> {
+    let directory = segment.directory_bytes()?;
+    let header = FrameHeader::new(FrameKind::Seal, RunNo(0), Timestamp(0));
+    let mut frame = PendingFrame::new(header, &[], directory);
+    frame.header.extra = at.end;
+    frame.header.position = segment.position(at.seal);
+    frame.header.lsn = segment.in_directory(|view| Ok(view.last_lsn()))?;
+    let mut bytes = Vec::new();
+    frame.encode(segment.frames(), &mut bytes);
+    Ok((bytes, frame.header.payload_crc))
+}
+
+impl Copied {
+    /// The bytes, of which all frames were checked; what does not check is told.
+    pub(super) fn read(&self, odd: &mut Vec<Corruption>) -> Result<Vec<u8>> {
+        let segment = &self.segment;
+        let whole = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
+        let stored = self.sealed.filter(|_| self.made.is_none());
+        let seal = stored.map(|at| (at.seal as usize, segment.read_header(at.seal)));
+        let (end, is_known) = match seal {
+            None => (self.end as usize, true),
+            Some((at, Ok(header))) => (at + header.frame_len(), true),
+            Some((at, Err(Error::Corrupt(_)))) => (at + FRAME_HEADER_LEN, false),
+            Some((_, Err(error))) => return Err(error),
+        };
+        let all = if is_known { end.min(whole) } else { whole };
+        let mut bytes = segment.disk().read_padded(segment.file_offset(), all)?;
+        if !is_known {
+            // All that is there, and at least the place of the header: a store without it is cut
+            // off.
+            bytes.truncate(used_len(&bytes).max(end));
+        }
+        let damage = match SegmentHeader::decode(&bytes) {
+            Ok(header) if header.key == segment.key() => None,
+            Ok(_) => Some(Damage::Misplaced),
+            Err(damage) => Some(damage),
+        };
+        let place = Place::Extent { extent: segment.extent() };
+        odd.extend(damage.map(|damage| Corruption::new(place, damage)));
+        let piece = Piece { at: 0, bytes: &bytes, extent_len: whole };
+        let mut next = SEGMENT_HEADER_LEN;
+        while next < self.end {
+            let InPiece::Frame(lexed) = frame_in_piece(piece, segment.frames(), next) else {
+                odd.extend(self.damaged_frames(&bytes));
+                break;
+            };
+            next = lexed.end();
+        }
+        if let Some(at) = stored {
+            odd.extend(self.damage_of_directory(at, piece));
+        }
+        if let Some(made) = &self.made {
+            bytes.extend_from_slice(made);
+        }
+        Ok(bytes)
+    }
+
+    /// Each of the frames that does not check.
+    fn damaged_frames(&self, bytes: &[u8]) -> impl Iterator<Item = Corruption> {
+        let items = lex(bytes, self.segment.frames()).into_iter();
+        let odd = items.filter(|item| item.offset() < self.end && !item.is_valid());
+        odd.map(|item| {
+            let damage = item.frame().and_then(|lexed| lexed.payload.err());
+            let place = Place::Frame(self.segment.position(item.offset()));
+            Corruption::new(place, damage.unwrap_or(Damage::Missing))
+        })
+    }
+
+    /// What is wrong with the directory that the bytes have, in the frame that seals them.
+    fn damage_of_directory(&self, at: SealedAt, piece: Piece<'_>) -> Option<Corruption> {
+        let stored = match frame_in_piece(piece, self.segment.frames(), at.seal) {
+            InPiece::Frame(lexed) => directory_in(piece.bytes, &lexed).filter(|directory| {
+                let SealedAt { end, digest, .. } = at;
+                let header = &lexed.header;
+                let kind = header.kind == FrameKind::Seal;
+                kind && (header.extra, header.payload_crc) == (end, digest)
+                    && directory.check().is_ok()
+            }),
+            _ => None,
+        };
+        let place = Place::Directory { segment: self.segment.id() };
+        stored.is_none().then(|| Corruption::new(place, Damage::Missing))
+    }
+}

@@ -1,0 +1,106 @@
+//! What was damaged when a view was built: whether it is whole again, which the superblocks and the
+//! manifest do not tell. A file may be restored in place.
+
+use core::ops::Range;
+
+use crate::engine::state::log_state::LogState;
+use crate::engine::state::segment::Segment;
+use crate::engine::storage::disk::Disk;
+use crate::engine::values::report::RecoveryReport;
+use crate::error::{Place, Result};
+use crate::format::PAGE;
+use crate::format::frames::frame::SegmentKey;
+use crate::format::map::superblock::ManifestAt;
+use crate::types::ExtentNo;
+
+/// The ranges of the file that a view takes for damaged.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Damaged {
+    ranges: Vec<Range<u64>>,
+    /// A check of their bytes.
+    check: u32,
+}
+
+impl Damaged {
+    /// What the report of a view and its directories tell. Nothing if all is whole.
+    pub(super) fn of(
+        disk: &Disk,
+        state: &LogState,
+        report: &RecoveryReport,
+        (manifest, unsealed): (ManifestAt, &[(ExtentNo, SegmentKey)]),
+    ) -> Result<Self> {
+        let mut ranges = Vec::new();
+        if report.is_clean() {
+            return Ok(Self::default());
+        }
+        let is_damaged =
+            |place: fn(&Place) -> bool| report.damaged.iter().any(|damage| place(&damage.place));
+        if report.salvaged || is_damaged(|place| matches!(place, Place::Manifest { .. })) {
+            ranges.push(manifest.offset..manifest.offset.saturating_add(manifest.len));
+        }
+        if report.salvaged || is_damaged(|place| matches!(place, Place::Header)) {
+            ranges.push(0..PAGE);
+        }
+        // Segments that the view has nothing of: their headers, or what is behind the end.
+        let size = state.tail.segment.extent_size();
+        let extents = report.damaged.iter().filter_map(|damage| match damage.place {
+            Place::Extent { extent } => Some(extent),
+            _ => None,
+        });
+        let left_out = unsealed.iter().filter(|(_, key)| state.segment(key.id).is_none());
+        let first_pages = extents.chain(left_out.map(|(extent, _)| *extent));
+        ranges.extend(first_pages.map(|extent| {
+            let at = size.offset_of(extent);
+            at..at + PAGE
+        }));
+        let tail = (&state.tail.segment, state.tail.offset);
+        let sealed = state.catalog.segments().iter().chain(&state.unapplied);
+        let sealed = sealed.filter_map(|one| Some((one, one.sealed()?.end)));
+        for (segment, end) in sealed.chain([tail]) {
+            let at = segment.file_offset();
+            let has_damage = report.damaged.iter().any(|damage| match damage.place {
+                Place::Frame(frame) => frame.segment == segment.id(),
+                _ => false,
+            });
+            if has_damage {
+                ranges.push(at..at + u64::from(end));
+            }
+            if segment.directory_damage().is_some() || segment.is_sealed_here() {
+                ranges.push(at + u64::from(end)..at + segment.data_end() as u64);
+            }
+        }
+        let check = check_of(disk, &ranges)?;
+        Ok(Self { ranges, check })
+    }
+
+    /// The same with the check of an earlier look, if that was at the same places: what became
+    /// whole since is noticed then.
+    pub(super) fn unless_seen(self, earlier: Option<&Self>) -> Self {
+        match earlier {
+            Some(earlier) if earlier.ranges == self.ranges => earlier.clone(),
+            _ => self,
+        }
+    }
+
+    /// Whether other bytes are there by now.
+    pub(super) fn has_changed(&self, disk: &Disk) -> Result<bool> {
+        Ok(!self.ranges.is_empty() && check_of(disk, &self.ranges)? != self.check)
+    }
+}
+
+/// Whether a segment of an earlier view may be used again: not if its directory was damaged and is
+/// whole by now.
+pub(super) fn may_stay(segment: &Segment) -> bool {
+    segment.directory_damage().is_none() || segment.stored_directory().is_err()
+}
+
+fn check_of(disk: &Disk, ranges: &[Range<u64>]) -> Result<u32> {
+    let mut check = crc32fast::Hasher::new();
+    // What was cut off may be zeros.
+    check.update(&disk.len()?.to_le_bytes());
+    for range in ranges {
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
+        check.update(&disk.read_padded(range.start, len)?);
+    }
+    Ok(check.finalize())
+}

@@ -1,0 +1,333 @@
+//! One writer at 50,000 records a second, with retention and compaction, beside four processes that
+//! read: traces, lists, a follower, and backups.
+//!
+//! Goal: no answer is wrong, no record is missing or told twice, whatever is asked when; and the
+//! appends of the writer take no longer than without the readers.
+//!
+//! Method: the writer's n-th step is a function of n, and it tells in a file how many steps are
+//! acknowledged and how many have begun. So each reading process knows what each run must have at
+//! least and at most, and compares all that it reads. The writer offers its appends at fixed times,
+//! whether the ones before are done or not, first without readers, then with them, then without.
+//! The latency of an append is from the time at which it was due.
+//!
+//! - `RUNLOG_LOAD_SECONDS`: how long the readers read.
+//! - `RUNLOG_LOAD_RATE`: the records a second.
+
+mod reading;
+mod script;
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use runlog::{
+    AgentId, Durability, Limits, Metadata, NewRecord, Options, Outcome, Reader, Retention, RunLog,
+    RunRef, RunWriter,
+};
+
+use crate::support::campaign::variable;
+use script::{Board, LANES, Noise, RunKey, Step, Told, agent, kept, per_step};
+
+/// For a plain `cargo test`.
+const SECONDS: u64 = 2;
+const RATE: u64 = 50_000;
+/// How far ahead the writer tells that steps may have begun, and how many it acknowledges at once.
+const AHEAD: u64 = 64;
+const TOGETHER: u64 = 8;
+const RETENTION_EVERY: Duration = Duration::from_millis(300);
+const SYNC_EVERY: Duration = Duration::from_millis(250);
+
+/// Not a test of its own: the processes that the test below starts.
+#[test]
+fn child() {
+    let Some(store) = std::env::var_os("RUNLOG_LOAD_STORE") else { return };
+    let board = std::env::var_os("RUNLOG_LOAD_BOARD").unwrap();
+    reading::run(Path::new(&store), Path::new(&board), variable("RUNLOG_LOAD_KIND", 0));
+}
+
+/// How long appends took.
+struct Times {
+    /// By the number of binary digits of the nanoseconds, each in 32 parts.
+    counts: Vec<u64>,
+    most: u64,
+    begun: Instant,
+    records: u64,
+}
+
+impl Times {
+    fn new() -> Self {
+        Self { counts: vec![0; 64 * 32], most: 0, begun: Instant::now(), records: 0 }
+    }
+
+    fn note(&mut self, time: Duration) {
+        let nanos = (time.as_nanos() as u64).max(32);
+        let digits = u64::from(nanos.ilog2());
+        self.counts[(digits * 32 + (nanos >> (digits - 5)) % 32) as usize] += 1;
+        self.most = self.most.max(nanos);
+    }
+
+    /// The time within which so many of a million appends are done.
+    fn percentile(&self, of_a_million: u64) -> f64 {
+        let total: u64 = self.counts.iter().sum();
+        let mut left = total * of_a_million / 1_000_000;
+        for (place, count) in (0_u64..).zip(&self.counts) {
+            if left < *count {
+                return ((32 + place % 32 + 1) << (place / 32)) as f64 / 32.0;
+            }
+            left -= count;
+        }
+        self.most as f64
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(one, other)| *one += other);
+        self.most = self.most.max(other.most);
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [half, most, nearly] =
+            [500_000, 990_000, 999_000].map(|part| self.percentile(part) / 1000.0);
+        let longest = self.most as f64 / 1e6;
+        write!(
+            f,
+            "p50 {half:.1} us, p99 {most:.1} us, p99.9 {nearly:.1} us, longest {longest:.1} ms"
+        )
+    }
+}
+
+/// The thread that appends.
+struct Writer<'a> {
+    log: &'a RunLog,
+    board: &'a Board,
+    acknowledged: &'a AtomicU64,
+    noise: Noise,
+    open: Vec<Option<RunWriter>>,
+    next: u64,
+}
+
+impl Writer<'_> {
+    fn step(&mut self) -> u64 {
+        let (run, step) = script::step(self.next);
+        let place = run.lane as usize;
+        match step {
+            Step::Start => {
+                let metadata = Metadata::new(b"").durability(Durability::Process);
+                let started = self.log.start_run(&run.agent(), &run.run(), metadata);
+                self.open[place] = Some(started.unwrap());
+                0
+            }
+            Step::Append { seq } => {
+                let (writer, count) = (self.open[place].as_ref().unwrap(), per_step(run.lane));
+                if count == 1 {
+                    writer.append(&run.payload(&self.noise, seq)).unwrap();
+                    return 1;
+                }
+                let payloads = (seq..seq + count).map(|seq| run.payload(&self.noise, seq));
+                let payloads: Vec<_> = payloads.collect();
+                let records: Vec<_> = payloads.iter().map(|bytes| NewRecord::new(bytes)).collect();
+                writer.append_batch(&records).unwrap();
+                count
+            }
+            Step::End => {
+                let writer = self.open[place].take().unwrap();
+                writer.end(&Outcome::completed().durability(Durability::Process)).unwrap();
+                0
+            }
+        }
+    }
+
+    /// Appends at the rate for so long.
+    fn work(&mut self, rate: u64, time: Duration) -> Times {
+        let mut times = Times::new();
+        let between = 1e9 * script::records_per_step() / rate as f64;
+        for number in 0_u64.. {
+            let due = Duration::from_nanos((number as f64 * between) as u64);
+            if due >= time && self.next % AHEAD == 0 {
+                break;
+            }
+            while times.begun.elapsed() < due {
+                std::hint::spin_loop();
+            }
+            if self.next % AHEAD == 0 {
+                self.board.set(Told::Begun, self.next + AHEAD);
+            }
+            let records = self.step();
+            if records > 0 {
+                times.note(times.begun.elapsed().saturating_sub(due));
+                times.records += records;
+            }
+            self.next += 1;
+            if self.next % TOGETHER == 0 {
+                self.acknowledged.store(self.next, Ordering::Release);
+                self.board.set(Told::Acknowledged, self.next);
+            }
+        }
+        times
+    }
+}
+
+/// Deletes what a policy does not keep, again and again.
+fn retain(log: &RunLog, board: &Board, over: &Receiver<()>) -> u64 {
+    let policy = (0..LANES).fold(Retention::new(), |policy, lane| {
+        let limits = Limits::new().keep_newest(kept(lane));
+        policy.for_agent(AgentId::new(&agent(lane)).unwrap(), limits)
+    });
+    let mut evicted = 0;
+    while over.recv_timeout(RETENTION_EVERY) == Err(RecvTimeoutError::Timeout) {
+        let plan = log.gc_plan(&policy).unwrap();
+        let ids = |run: &runlog::PlannedEviction| (run.agent.to_string(), run.run.to_string());
+        let ids: Vec<_> = plan.evict.iter().map(ids).collect();
+        let mut ends = vec![0; LANES as usize];
+        for (_, run) in &ids {
+            let RunKey { lane, number } = RunKey::from_run(run);
+            let end = &mut ends[lane as usize];
+            *end = (*end).max(number + 1);
+        }
+        let ends: Vec<(u64, u64)> = (0..LANES).zip(ends).filter(|(_, end)| *end > 0).collect();
+        ends.iter().for_each(|(lane, end)| board.set(Told::MayGo(*lane), *end));
+        let rules = plan.evict.iter().map(|run| run.rule);
+        let runs: Vec<(RunRef<'_>, _)> = ids
+            .iter()
+            .map(|(agent, run)| (agent.as_str(), run.as_str()).into())
+            .zip(rules)
+            .collect();
+        let collected = log.evict(&runs).unwrap();
+        assert_eq!(collected.plan.evict.len(), runs.len());
+        ends.iter().for_each(|(lane, end)| board.set(Told::Gone(*lane), *end));
+        evicted += runs.len() as u64;
+    }
+    evicted
+}
+
+/// Tells what is durable.
+fn sync(log: &RunLog, board: &Board, acknowledged: &AtomicU64, over: &Receiver<()>) {
+    while over.recv_timeout(SYNC_EVERY) == Err(RecvTimeoutError::Timeout) {
+        let before = acknowledged.load(Ordering::Acquire);
+        log.sync().unwrap();
+        board.set(Told::Durable, before);
+    }
+}
+
+/// A process that reads.
+struct Process {
+    child: Child,
+    says: BufReader<ChildStdout>,
+    what: &'static str,
+}
+
+impl Process {
+    fn start(dir: &Path, kind: u64, what: &'static str, pause: u64) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["load::child", "--exact", "--nocapture", "--test-threads=1"])
+            .env("RUNLOG_LOAD_STORE", dir.join("store"))
+            .env("RUNLOG_LOAD_BOARD", dir.join("board"))
+            .env("RUNLOG_LOAD_COPIES", dir)
+            .env("RUNLOG_LOAD_KIND", kind.to_string())
+            .env("RUNLOG_LOAD_BACKUP_MS", pause.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let says = BufReader::new(child.stdout.take().unwrap());
+        Self { child, says, what }
+    }
+
+    /// Waits until it has opened the store.
+    fn is_ready(&mut self) {
+        let mut line = String::new();
+        while line != "ready\n" {
+            line.clear();
+            assert!(self.says.read_line(&mut line).unwrap() > 0, "{} ended by itself", self.what);
+        }
+    }
+
+    /// Tells it that the writer waits; returns what it says that it did.
+    fn end(mut self) -> String {
+        drop(self.child.stdin.take());
+        let mut said = String::new();
+        self.says.read_to_string(&mut said).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{}: {status}: {said}", self.what);
+        let said = said.lines().find_map(|line| line.strip_prefix("said: "));
+        said.unwrap_or_else(|| panic!("{} says nothing", self.what)).to_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // If the test fails meanwhile.
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+/// Goal and method: see the module.
+#[test]
+fn four_processes_read_all_that_one_writer_acknowledges_and_do_not_hold_it_up() {
+    let seconds = variable("RUNLOG_LOAD_SECONDS", SECONDS);
+    let rate = variable("RUNLOG_LOAD_RATE", RATE);
+    println!("RUNLOG_LOAD_SECONDS={seconds} RUNLOG_LOAD_RATE={rate}");
+    let dir = tempfile::tempdir().unwrap();
+    let board = Board::create(&dir.path().join("board"));
+    let store = dir.path().join("store");
+    let log = Options::new().extent_size(1 << 20).create(&store).unwrap();
+    let acknowledged = AtomicU64::new(0);
+    let open = (0..LANES).map(|_| None).collect();
+    let mut writer = Writer {
+        log: &log,
+        board: &board,
+        acknowledged: &acknowledged,
+        noise: Noise::new(),
+        open,
+        next: 0,
+    };
+    let kinds = ["traces", "lists", "follower", "backups"];
+    let pause = (seconds * 1000 / 4).clamp(300, 5_000);
+    let (quiet, busy) = (Duration::from_secs(seconds) / 4, Duration::from_secs(seconds));
+    let (mut without, with, said, evicted) = std::thread::scope(|scope| {
+        let (stop, over) = sync_channel::<()>(0);
+        let (stop_sync, over_sync) = sync_channel::<()>(0);
+        let (log, board, acknowledged) = (&log, &board, &acknowledged);
+        let retaining = scope.spawn(move || retain(log, board, &over));
+        scope.spawn(move || sync(log, board, acknowledged, &over_sync));
+        // The file and the caches get what they have later.
+        writer.work(rate, quiet);
+        let mut without = writer.work(rate, quiet);
+        let start = |(kind, what)| Process::start(dir.path(), kind, what, pause);
+        let mut processes: Vec<_> = (0..).zip(kinds).map(start).collect();
+        processes.iter_mut().for_each(Process::is_ready);
+        let with = writer.work(rate, busy);
+        let elapsed = with.begun.elapsed();
+        drop((stop, stop_sync));
+        let evicted = retaining.join().unwrap();
+        let said: Vec<_> = processes.into_iter().map(Process::end).collect();
+        let later = writer.work(rate, quiet);
+        without.add(&later);
+        (without, (with, elapsed), said, evicted)
+    });
+    let (with, elapsed) = with;
+    without.records = 0;
+    let achieved = with.records as f64 / elapsed.as_secs_f64();
+    for (kind, said) in kinds.iter().zip(&said) {
+        println!("{kind}: {said}");
+    }
+    let stats = log.stats().unwrap();
+    println!(
+        "writer: {} records beside the readers, {achieved:.0} a second of {rate}; {evicted} runs \
+         evicted, the file has {} MB",
+        with.records,
+        stats.file_len >> 20
+    );
+    println!("appends without readers: {without}");
+    println!("appends with readers:    {with}");
+    println!("p99 with / without: {:.2}", with.percentile(990_000) / without.percentile(990_000));
+    drop(writer);
+    log.close().unwrap();
+    let report = Reader::open(&store).unwrap().verify().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
