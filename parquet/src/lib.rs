@@ -1,5 +1,5 @@
-//! The runs and the records of a `runlog` store as two Parquet tables, for `DuckDB`, pandas and other
-//! programs that read Parquet.
+//! The runs and the records of a `runlog` store as two Parquet tables, for `DuckDB`, pandas and
+//! other programs that read Parquet.
 //!
 //! [`export()`] writes `runs.parquet` and `records.parquet` as of one moment, also while another
 //! process writes the store. The columns are those of [`runs`] and [`records`]; all are compressed

@@ -1,20 +1,21 @@
 //! `records.parquet`: a row for each record, in the order of the runs and of their records.
 //!
-//! | column | type | what it is |
-//! |---|---|---|
-//! | `agent`, `run`, `run_number` | text, text, `uint64` | the run |
-//! | `seq` | `uint64` | its place in the run, from 0 |
-//! | `time` | time in UTC, to the nanosecond | when it was appended; of an imported record, what its source says |
-//! | `late` | boolean | appended after the end of the run |
-//! | `kind`, `content_type` | text | as they were appended |
-//! | `payload` | bytes | the payload |
-//! | `text` | text | the payload where it is UTF-8, else null |
-//! | `role`, `model`, `id`, `message_id` | text | what an imported record says of itself |
-//! | `tools` | list of text | the tools that it calls, or that answer |
-//! | `message_time` | time | the time of the message, where the record says what it used |
-//! | `messages` | `uint64` | 1 in the row of each message that says what it used, else 0 |
-//! | `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`, `reasoning_tokens` | `uint64` | what the record adds to what its message used, each message counted once |
-//! | `cost` | double | the same in US dollars; null where the data has none |
+//! - `agent`, `run`, `run_number`: text, text, `uint64`. The run.
+//! - `seq`: `uint64`. Its place in the run, from 0.
+//! - `time`: time in UTC, to the nanosecond. When it was appended; of an imported record, what its
+//!   source says.
+//! - `late`: boolean. Appended after the end of the run.
+//! - `kind`, `content_type`: text. As they were appended.
+//! - `payload`: bytes. The payload.
+//! - `text`: text. The payload where it is UTF-8, else null.
+//! - `role`, `model`, `id`, `message_id`: text. What an imported record says of itself.
+//! - `tools`: list of text. The tools that it calls, or that answer.
+//! - `message_time`: time. The time of the message, where the record says what it used.
+//! - `messages`: `uint64`. 1 in the row of each message that says what it used, else 0.
+//! - `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`,
+//!   `reasoning_tokens`: `uint64`. What the record adds to what its message used, each message
+//!   counted once.
+//! - `cost`: double. The same in US dollars; null where the data has none.
 
 use std::path::Path;
 use std::sync::Arc;

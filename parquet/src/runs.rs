@@ -1,17 +1,16 @@
 //! `runs.parquet`: a row for each run.
 //!
-//! | column | type | what it is |
-//! |---|---|---|
-//! | `agent`, `run` | text | its ids |
-//! | `run_number` | `uint64` | the number that no other run of the store ever has; joins the tables |
-//! | `status` | text | as `runlog ls` prints it |
-//! | `started_at`, `ended_at`, `last_at` | time in UTC, to the nanosecond | `ended_at` is null while the run is in progress |
-//! | `records`, `late_records` | `uint64` | how many records it has |
-//! | `bytes`, `stored_bytes` | `uint64` | of all payloads; of all frames in the file |
-//! | `held` | boolean | whether it is held |
-//! | `metadata`, `outcome` | text | what its start and its end say, where that is UTF-8 |
-//! | `metadata_bytes`, `outcome_bytes` | bytes | the same, whatever it is |
-//! | `imported_from`, `format`, `digest` | text | the file that it was imported from |
+//! - `agent`, `run`: text. Its ids.
+//! - `run_number`: `uint64`. The number that no other run of the store ever has; joins the tables.
+//! - `status`: text. As `runlog ls` prints it.
+//! - `started_at`, `ended_at`, `last_at`: time in UTC, to the nanosecond. `ended_at` is null while
+//!   the run is in progress.
+//! - `records`, `late_records`: `uint64`. How many records it has.
+//! - `bytes`, `stored_bytes`: `uint64`. Of all payloads; of all frames in the file.
+//! - `held`: boolean. Whether it is held.
+//! - `metadata`, `outcome`: text. What its start and its end say, where that is UTF-8.
+//! - `metadata_bytes`, `outcome_bytes`: bytes. The same, whatever it is.
+//! - `imported_from`, `format`, `digest`: text. The file that it was imported from.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -99,7 +99,8 @@ import json, sys, pandas
 records = pandas.read_parquet(sys.argv[1] + "/records.parquet")
 runs = pandas.read_parquet(sys.argv[1] + "/runs.parquet")
 texts = [t for t in records["text"] if t is not None and t == t]
-assert all(t.encode() == p for t, p in zip(records["text"], records["payload"]) if isinstance(t, str))
+pairs = zip(records["text"], records["payload"])
+assert all(text.encode() == payload for text, payload in pairs if isinstance(text, str))
 print(json.dumps([len(records), len(texts), records["payload"].iloc[3].hex(),
                   list(records["tools"].iloc[0]), records["role"].iloc[0], records["model"].iloc[0],
                   sorted(runs["status"]), str(records["time"].dtype),
