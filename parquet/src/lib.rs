@@ -2,8 +2,8 @@
 //! other programs that read Parquet.
 //!
 //! [`export()`] writes `runs.parquet` and `records.parquet` as of one moment, also while another
-//! process writes the store. The columns are those of [`runs`] and [`records`]; all are compressed
-//! with zstd. What a message used is in the row of the record that says it, and counts once, so that
+//! process writes the store. The columns are those of [`runs`] and [`records`], compressed with
+//! zstd. What a message used is in the row of the record that says it, and counts once:
 //! `sum(input_tokens)` over any rows is what `runlog usage` prints for them.
 //!
 //! ```no_run
