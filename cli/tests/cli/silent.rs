@@ -14,7 +14,7 @@ use crate::world::{Ran, World};
 /// does not have. Each with its exit code: `search` says with it that it found nothing.
 const OTHERS: [(&[&str], i32); 17] = [
     (&["ls", "--limit", "1"], 0),
-    (&["ls", "--agent", "planner", "--oldest-first"], 0),
+    (&["ls", "--agent", "planner", "--oldest"], 0),
     (&["show", "running", "--pretty"], 0),
     (&["tail"], 0),
     (&["tail", "running"], 0),
