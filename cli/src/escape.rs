@@ -86,6 +86,10 @@ fn write_with<W: Write + ?Sized>(
     text: &str,
     escape: impl Fn(&mut W, char) -> io::Result<()>,
 ) -> io::Result<()> {
+    // Most texts are plain ASCII, which is seen without looking at each character.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return out.write_all(text.as_bytes());
+    }
     let mut rest = text;
     while let Some((at, character)) = rest.char_indices().find(|(_, found)| !is_plain(*found)) {
         let (plain, others) = rest.split_at(at);

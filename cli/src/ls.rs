@@ -1,6 +1,8 @@
 //! `runlog ls`: runs, page by page, or the agents.
 
+use std::num::NonZero;
 use std::path::Path;
+use std::thread;
 
 use regex::Regex;
 use runlog::{Cursor, Reader, RunQuery, RunStatus, RunSummary, Timestamp};
@@ -17,6 +19,9 @@ use crate::table::{self, Cell, Column};
 
 /// How many rows are read, and laid out in columns, at once.
 const PAGE: usize = 1000;
+
+/// For fewer titles no threads are started.
+const FEW: usize = 200;
 
 /// The options of `ls`.
 #[derive(Debug, clap::Args)]
@@ -223,14 +228,32 @@ impl Lists<'_> {
     }
 
     fn print(&self, mut rows: Vec<Listed>, out: &mut Output) -> Result<(), Failure> {
-        for listed in &mut rows {
-            if !self.titles {
+        if self.titles {
+            self.read_titles(&mut rows);
+        } else {
+            for listed in &mut rows {
                 listed.title = Title::Unread;
-            } else if listed.title.is_unread() {
-                listed.title = Title::Read(title::of(self.log, &listed.run));
             }
         }
         print(&rows, out)
+    }
+
+    /// Reads the titles, those of many runs on all processors: each title is a read of its own.
+    fn read_titles(&self, rows: &mut [Listed]) {
+        let read = |some: &mut [Listed]| {
+            for listed in some.iter_mut().filter(|listed| listed.title.is_unread()) {
+                listed.title = Title::Read(title::of(self.log, &listed.run));
+            }
+        };
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        if rows.len() < FEW {
+            return read(rows);
+        }
+        thread::scope(|scope| {
+            for some in rows.chunks_mut(rows.len().div_ceil(threads)) {
+                scope.spawn(move || read(some));
+            }
+        });
     }
 }
 

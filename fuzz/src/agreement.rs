@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Follow, LogCursor, LogEventKind, NewRecord, ReadLog, Reader, ReaderOptions, Retention, RunLog,
-    RunQuery,
+    Follow, IndexRecovery, LogCursor, LogEventKind, NewRecord, ReadLog, Reader, ReaderOptions,
+    Retention, RunLog, RunQuery,
 };
 
 use crate::exercise::SPACE;
@@ -86,6 +86,11 @@ pub fn read_and_compare(bytes: Vec<u8>, agrees: bool) {
 }
 
 fn compare(mine: &[String], log: &RunLog) {
+    // Its index still knows the runs of a segment that is lost. A reader does without an index.
+    let report = log.recovery_report();
+    if !report.damaged.is_empty() && report.index == IndexRecovery::Kept {
+        return;
+    }
     let expected = all_of(log);
     if let Some((mine, expected)) = mine.iter().zip(&expected).find(|(one, other)| one != other) {
         let report = log.recovery_report();
@@ -103,7 +108,12 @@ fn follow(reader: &Reader) -> Vec<String> {
     for _ in 0..8 * MOST {
         match follower.try_next() {
             Ok(Some(event)) => {
-                assert!(event.cursor > last, "{:?} behind {last:?}", event.cursor);
+                // The deletions of one call have one cursor, from which all are told again.
+                let is_deletion = matches!(event.kind, LogEventKind::Deleted { .. });
+                assert!(
+                    event.cursor > last || is_deletion && event.cursor == last,
+                    "{event:?} behind {last:?}"
+                );
                 last = event.cursor;
                 if let LogEventKind::Record(record) = &event.kind {
                     told.push(format!("{} {}", event.number, record.seq()));
@@ -133,9 +143,9 @@ fn copy(reader: &Reader) -> (usize, Vec<String>) {
     assert_eq!(again.copied_bytes, 0, "{again:?}");
     let log = options().open_storage(storage);
     let log = log.unwrap_or_else(|error| panic!("the copy, to write to: {error}"));
-    log.start_run("fuzz agent", "of the copy", ()).map_or((), |run| {
-        run.append_record(&NewRecord::new(b"new")).map_or((), drop);
-    });
+    if let Ok(run) = log.start_run("fuzz agent", "of the copy", ()) {
+        let _ = run.append_record(&NewRecord::new(b"new"));
+    }
     let _ = log.close();
     (report.damaged.len(), told)
 }

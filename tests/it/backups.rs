@@ -447,7 +447,7 @@ fn copies_beside_writers_are_whole_and_have_what_was_acknowledged_before() {
 }
 
 /// The sealed segments of a file: where each begins, and where its SEAL frame is.
-fn seals(image: &[u8]) -> Vec<(usize, usize)> {
+pub(crate) fn seals(image: &[u8]) -> Vec<(usize, usize)> {
     let slots = (1..3).filter_map(|slot| Superblock::decode(&image[4096 * slot..][..4096]).ok());
     let newest = slots.reduce(|one, other| if other.is_newer_than(&one) { other } else { one });
     let newest = newest.unwrap();

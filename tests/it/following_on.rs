@@ -15,6 +15,7 @@ use runlog::{
 };
 use tempfile::TempDir;
 
+use crate::backups::seals;
 use crate::following::{all, small, store, told};
 
 /// A storage of which one read fails, once.
@@ -159,6 +160,52 @@ fn damage_is_told_in_its_place_and_what_is_behind_it_too_also_when_the_store_is_
         assert_eq!((events.len(), errors), (10, 1), "{events:?}");
     }
     assert!(inside.next().is_none());
+}
+
+/// The directories of the segments are whole, so nothing but their frames says what is missing.
+#[test]
+fn a_segment_of_which_no_frame_is_left_is_told_once_in_its_place() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    for run in 0..9 {
+        let writer = log.start_run("agent", &format!("run-{run}"), ()).unwrap();
+        for _ in 0..30 {
+            writer.append(&[run; 1_000]).unwrap();
+        }
+    }
+    log.close().unwrap();
+    let image = storage.to_bytes();
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    let whole = all(&mut reader.follow(Follow::Everything, LogCursor::START).unwrap());
+    let whole: Vec<String> = whole.iter().map(told).collect();
+    let places = seals(&image);
+    assert!(places.len() > 2, "{places:?}");
+    for (number, (start, seal)) in places.into_iter().enumerate() {
+        for value in [0, 0x55] {
+            let mut bytes = image.clone();
+            bytes[start + 64..seal].fill(value);
+            let broken = Arc::new(MemoryStorage::from_bytes(bytes));
+            let reader = ReaderOptions::new().open_storage(broken).unwrap();
+            let mut follower = reader.follow(Follow::Everything, LogCursor::START).unwrap();
+            let (mut events, mut errors) = (Vec::new(), Vec::new());
+            // A few more calls: nothing is told again.
+            let mut nothing = 0;
+            while nothing < 3 {
+                match follower.try_next() {
+                    Ok(Some(event)) => events.push(told(&event)),
+                    Ok(None) => nothing += 1,
+                    Err(error) => {
+                        assert!(error.is_corruption(), "{error}");
+                        errors.push(events.len());
+                    }
+                }
+            }
+            let [at] = errors[..] else { panic!("segment {number}: damage told at {errors:?}") };
+            assert!(events.len() < whole.len() && events[..at] == whole[..at]);
+            let rest = &events[at..];
+            assert_eq!(rest, &whole[whole.len() - rest.len()..], "segment {number}");
+        }
+    }
 }
 
 /// The records of blocks that cannot be read, from each cursor.

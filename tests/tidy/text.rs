@@ -74,6 +74,7 @@ fn all() -> Vec<File> {
         "src",
         "cli",
         "formats",
+        "parquet",
         "conformance/src",
         "conformance/tests",
         "conformance/a3s/src",

@@ -154,29 +154,21 @@ impl Patient<'_> {
         let check = (Area::Store, "space");
         let found =
             file_system::of(self.path).map_err(|source| Failure::file(self.path, source))?;
-        let free = size(found.free_bytes);
-        let extents = (found.free_bytes / stats.extent_len).saturating_add(stats.free_extents);
         let gc = report.runlog("gc --keep 100 --dry-run");
-        if extents < TOO_FEW {
-            let message = format!(
-                "the disk is full: {free} are free, an extent is {}",
-                size(stats.extent_len)
-            );
-            report
-                .add(check, Severity::Error, message)
-                .advise("free space; deleting runs gives some back, also on a full disk")
-                .command(gc);
-        } else if extents < LITTLE || found.free_bytes < stats.file_len / 10 {
-            let message =
-                format!("{free} are free on the disk, of a store of {}", size(stats.file_len));
-            report
-                .add(check, Severity::Warning, message)
-                .advise("free space, or keep fewer runs")
-                .command(gc);
-        } else {
-            let message =
-                format!("{free} are free on the disk, the store has {}", size(stats.file_len));
-            report.add(check, Severity::Ok, message);
+        let sizes = (stats.file_len, stats.extent_len, stats.free_extents);
+        let severity = of_space(found.free_bytes, sizes);
+        let message = format!(
+            "{} are free on the disk, the store has {}",
+            size(found.free_bytes),
+            size(stats.file_len)
+        );
+        let finding = report.add(check, severity, message);
+        if severity == Severity::Error {
+            let advice =
+                "the next append may find the disk full; free space, also by deleting runs";
+            finding.advise(advice).command(gc);
+        } else if severity == Severity::Warning {
+            finding.advise("free space, or keep fewer runs").command(gc);
         }
         let parts = Parts::of(self.path, stats, &self.log.usage()?)?;
         let check = (Area::Store, "dead_bytes");
@@ -362,9 +354,44 @@ impl Patient<'_> {
     }
 }
 
+/// How bad so much free space is for a store of this length, with extents of this size, of which so
+/// many are free within the file.
+fn of_space(free: u64, (file_len, extent_len, free_extents): (u64, u64, u64)) -> Severity {
+    let extents = (free / extent_len.max(1)).saturating_add(free_extents);
+    if extents < TOO_FEW {
+        Severity::Error
+    } else if extents < LITTLE || free < file_len / 10 {
+        Severity::Warning
+    } else {
+        Severity::Ok
+    }
+}
+
 /// The first runs by their names.
 fn named<'a>(runs: impl ExactSizeIterator<Item = &'a RunSummary>) -> String {
     let more = if runs.len() > NAMED { ", ..." } else { "" };
     let names: Vec<_> = runs.take(NAMED).map(|run| format!("{}/{}", run.agent, run.run)).collect();
     format!("{}{more}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_is_enough_for_the_next_segment_and_a_copy_or_it_is_an_error() {
+        const EXTENT: u64 = 4 << 20;
+        for (free, file, within, severity) in [
+            (0, EXTENT, 0, Severity::Error),
+            (2 * EXTENT - 1, EXTENT, 0, Severity::Error),
+            (2 * EXTENT - 1, EXTENT, 1, Severity::Warning),
+            (0, 20 * EXTENT, 20, Severity::Warning),
+            (15 * EXTENT, EXTENT, 0, Severity::Warning),
+            (16 * EXTENT, EXTENT, 0, Severity::Ok),
+            (16 * EXTENT, 161 * EXTENT, 0, Severity::Warning),
+            (u64::MAX, u64::MAX, u64::MAX, Severity::Ok),
+        ] {
+            assert_eq!(of_space(free, (file, EXTENT, within)), severity, "{free} and {within}");
+        }
+    }
 }

@@ -67,6 +67,29 @@ fn a_list_fits_the_terminal_and_its_columns_are_in_line() {
 }
 
 #[test]
+fn other_tables_fit_the_terminal_too() {
+    let world = world();
+    let log = world.open();
+    drop(log.start_run("planner", &"r".repeat(120), ()).expect("a run"));
+    log.close().expect("closed");
+    for columns in [80, 200] {
+        for args in [
+            &["du"][..],
+            &["du", "--by", "run"],
+            &["du", "--by", "kind"],
+            &["gc", "--keep", "1", "--dry-run"],
+            &["adopt", "--dry-run"],
+            &["ls", "--agents"],
+        ] {
+            let (_, shown) = Terminal::of(columns).run(&world, args);
+            for line in shown.lines() {
+                assert!(line.width() <= usize::from(columns), "{args:?}, {columns}: {line}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_pipe_gets_everything_whole_and_in_utc() {
     let world = world();
     let ran = world.good(&["ls"]);

@@ -46,7 +46,8 @@ pub struct Backup {
     pub kept_segments: u64,
     /// Everything in front of this position is in the copy, and survives power loss there.
     pub end: LogPosition,
-    /// Damage of the store. The copy has the damaged bytes as they are.
+    /// Damage of what was copied. The copy has the damaged bytes as they are. A later call that
+    /// keeps them does not name them again; `verify` of the copy does.
     pub damaged: Vec<Corruption>,
 }
 

@@ -13,7 +13,7 @@ use crate::engine::read::record::Record;
 use crate::engine::read::trace::Trace;
 use crate::engine::reader::Replica;
 use crate::engine::reader::events::{Follow, LogCursor, LogEvent, LogEventKind, Place};
-use crate::engine::reader::found::{Found, Wanted, What};
+use crate::engine::reader::found::{Found, Wanted, What, first_order};
 use crate::engine::state::scan::{InPiece, Item, Lexed, Piece, frame_in_piece, lex};
 use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place as DamagePlace, Result};
@@ -253,8 +253,10 @@ impl Tailing {
         let items = lex(&extent, segment.frames());
         let in_range = |item: &&Item| (from..end).contains(&item.offset());
         let mut frames = items.iter().filter(in_range).filter_map(Item::frame);
-        // What is missing has the place behind the frame in front of it, or in front of the first.
-        let mut behind = Place { lsn: frames.next().map_or(self.after.lsn, order), item: 0 };
+        // What is missing has the place behind the frame in front of it, or in front of the first;
+        // where no frame is left, in front of the first that the directory has.
+        let first = frames.next().map(order).or_else(|| first_order(segment));
+        let mut behind = Place { lsn: first.unwrap_or(self.after.lsn), item: 0 };
         for item in items.iter().filter(in_range) {
             let Some(lexed) = item.frame() else {
                 let place = behind;

@@ -1,8 +1,9 @@
 //! What a follower has found in the log and has not told yet, and which of it is wanted.
 
 use crate::engine::reader::events::{Follow, Place};
+use crate::engine::state::segment::Segment;
 use crate::error::Result;
-use crate::types::{AgentId, RunId, RunNo, SegmentId, Seq};
+use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId, Seq};
 
 /// Which runs are followed.
 #[derive(Debug)]
@@ -79,4 +80,10 @@ impl Found {
             _ => Place { lsn, item },
         }
     }
+}
+
+/// The smallest order that the directory of a sealed segment has.
+pub(super) fn first_order(segment: &Segment) -> Option<Lsn> {
+    segment.sealed()?;
+    segment.in_directory(|view| Ok(view.first_lsn())).ok()
 }

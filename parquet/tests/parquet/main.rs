@@ -1,0 +1,4 @@
+//! What other programs read out of the tables.
+
+mod readers;
+mod refused;
