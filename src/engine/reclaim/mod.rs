@@ -107,7 +107,11 @@ impl Reclaimer {
     pub(crate) fn free_dead(&self, compacting: &mut Compacting) -> Result<()> {
         self.log.setup.watch(Activity::Reclaim, || {
             self.free_retired(compacting)?;
-            if self.retire_dead(compacting)? { self.free_retired(compacting) } else { Ok(()) }
+            // What is freed may have been the last that needed the evictions of others.
+            while self.retire_dead(compacting)? {
+                self.free_retired(compacting)?;
+            }
+            Ok(())
         })
     }
 
