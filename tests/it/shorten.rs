@@ -60,28 +60,3 @@ fn compact_shortens_the_file_where_the_background_would_not() {
         assert!(log.verify().unwrap().is_clean());
     }
 }
-
-/// The compaction reserve is free but takes no segment: moving one because of it gained nothing, at
-/// each call.
-#[test]
-fn compact_of_a_compact_store_writes_nothing() {
-    for count in 12..40 {
-        let disk = SimDisk::untracked(Vec::new());
-        let log = options().create_storage(Arc::new(disk)).unwrap();
-        write_runs(&log, count);
-        for number in 0..count / 3 {
-            let _ = log.delete_run(format!("run-{number:03}").as_str()).unwrap();
-        }
-        log.checkpoint().unwrap();
-        for _ in 0..3 {
-            let _ = log.compact().unwrap();
-        }
-        let before = log.stats().unwrap();
-        assert!(before.free_extents <= 2, "{count} runs: {before:?}");
-        let made = log.compact().unwrap();
-        let after = log.stats().unwrap();
-        assert_eq!(made, runlog::Compacted::default(), "{count} runs");
-        assert_eq!(after.io.bytes_written, before.io.bytes_written, "{count} runs: {after:?}");
-        assert_eq!(after.file_len, before.file_len, "{count} runs");
-    }
-}
