@@ -107,11 +107,7 @@ impl Reclaimer {
     pub(crate) fn free_dead(&self, compacting: &mut Compacting) -> Result<()> {
         self.log.setup.watch(Activity::Reclaim, || {
             self.free_retired(compacting)?;
-            // What is freed may have been the last that needed the evictions of others.
-            while self.retire_dead(compacting)? {
-                self.free_retired(compacting)?;
-            }
-            Ok(())
+            if self.retire_dead(compacting)? { self.free_retired(compacting) } else { Ok(()) }
         })
     }
 
