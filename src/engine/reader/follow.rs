@@ -201,8 +201,8 @@ impl Tailing {
             }
         }
         self.closed.sort_by_key(|(first, segment)| Reverse((*first, segment.id())));
-        // What was read of the tail and not told is read again.
-        self.tail = self.told;
+        // What was read and not told is read again, and all of an EVICT: it may have other numbers.
+        (self.tail, self.after) = (self.told, self.resume);
         self.view = Some(view);
         Ok(())
     }
