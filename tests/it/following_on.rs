@@ -442,3 +442,34 @@ fn no_deletion_is_skipped_when_those_of_one_call_are_written_anew_between_two_of
         log.close().unwrap();
     }
 }
+
+#[test]
+fn no_cursor_within_deletions_that_share_their_order_skips_one_of_them() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let name = |call: usize, run: usize| format!("{call}-{run}-{}", "x".repeat(200));
+    let counts = [60, 100];
+    for (call, count) in counts.into_iter().enumerate() {
+        for run in 0..count {
+            end_one(&log, "agent", &name(call, run));
+        }
+        let names: Vec<String> = (0..count).map(|run| name(call, run)).collect();
+        let rule = runlog::Rule::Deleted;
+        let runs: Vec<_> = names.iter().map(|run| (run.as_str().into(), rule)).collect();
+        let _ = log.evict(&runs).unwrap();
+    }
+    // Those of the second call do not fit into one frame with those of the first one.
+    rewrite(&log);
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    let events = all(&mut reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap());
+    assert_eq!(events.len(), counts.iter().sum::<usize>());
+    for (number, event) in events.iter().enumerate() {
+        let behind = &events[number + 1..];
+        let mut follower = reader.follow(Follow::Agent("agent"), event.cursor).unwrap();
+        let found = deletions(&mut follower);
+        let skipped = behind.iter().find(|event| !found.contains(&event.run.to_string()));
+        assert!(skipped.is_none(), "behind {number}, {}: {skipped:?}", event.cursor);
+        assert!(behind.first().is_none_or(|next| next.cursor >= event.cursor), "{number}");
+    }
+    log.close().unwrap();
+}
