@@ -371,3 +371,105 @@ fn a_waker_may_use_the_store_and_drop_its_last_handle() {
         }
     }
 }
+
+/// A store with runs of an agent that have ended, each in segments that others share.
+fn with_ended(receipts: u64) -> (Arc<MemoryStorage>, RunLog) {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = small().receipts(receipts, core::time::Duration::MAX);
+    let log = options.create_storage(storage.clone()).unwrap();
+    for run in 0..8 {
+        end_one(&log, "agent", &format!("run-{run}"));
+    }
+    (storage, log)
+}
+
+fn end_one(log: &RunLog, agent: &str, run: &str) {
+    let writer = log.start_run(agent, run, ()).unwrap();
+    writer.append(&[7; 9_000]).unwrap();
+    writer.end(&Outcome::completed()).unwrap();
+}
+
+/// Compaction writes the deletions anew, each call's with those before.
+fn rewrite(log: &RunLog) {
+    for filler in 0..12 {
+        end_one(log, "filler", &format!("filler-{filler}"));
+    }
+    log.checkpoint().unwrap();
+    log.compact().unwrap();
+}
+
+fn deletions(follower: &mut Follower) -> Vec<String> {
+    let gone = all(follower).into_iter();
+    let gone = gone.filter(|event| matches!(event.kind, LogEventKind::Deleted { .. }));
+    gone.map(|event| event.run.to_string()).collect()
+}
+
+#[test]
+fn deletions_that_are_written_anew_do_not_move_a_follower_back() {
+    let (storage, log) = with_ended(100);
+    for run in 0..5 {
+        log.delete_run(&*format!("run-{run}")).unwrap();
+    }
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    let end = reader.end_cursor().unwrap();
+    let rule = runlog::Rule::Deleted;
+    let _ = log.evict(&[("run-5".into(), rule), ("run-6".into(), rule)]).unwrap();
+    let mut follower = reader.follow(Follow::Agent("agent"), end).unwrap();
+    assert_eq!(deletions(&mut follower), ["run-5", "run-6"]);
+    let cursor = follower.cursor();
+    rewrite(&log);
+    assert_eq!(deletions(&mut follower), [""; 0], "these were in front of it");
+    assert!(follower.cursor() >= cursor, "{} behind {cursor}", follower.cursor());
+    log.close().unwrap();
+}
+
+#[test]
+fn no_deletion_is_skipped_when_those_of_one_call_are_written_anew_between_two_of_them() {
+    for before in 1..5 {
+        let (storage, log) = with_ended(3);
+        let reader = ReaderOptions::new().open_storage(storage).unwrap();
+        let end = reader.end_cursor().unwrap();
+        let _ = log.gc(&Retention::new().keep_newest(1)).unwrap();
+        let mut follower = reader.follow(Follow::Agent("agent"), end).unwrap();
+        let told = (0..before).map(|_| follower.try_next().unwrap().unwrap().run.to_string());
+        let mut told: Vec<String> = told.collect();
+        rewrite(&log);
+        told.extend(deletions(&mut follower));
+        for receipt in log.receipts(100).unwrap() {
+            let run = receipt.run.to_string();
+            assert_eq!(told.iter().filter(|one| **one == run).count(), 1, "{run}: {told:?}");
+        }
+        log.close().unwrap();
+    }
+}
+
+#[test]
+fn no_cursor_within_deletions_that_share_their_order_skips_one_of_them() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let name = |call: usize, run: usize| format!("{call}-{run}-{}", "x".repeat(200));
+    let counts = [60, 100];
+    for (call, count) in counts.into_iter().enumerate() {
+        for run in 0..count {
+            end_one(&log, "agent", &name(call, run));
+        }
+        let names: Vec<String> = (0..count).map(|run| name(call, run)).collect();
+        let rule = runlog::Rule::Deleted;
+        let runs: Vec<_> = names.iter().map(|run| (run.as_str().into(), rule)).collect();
+        let _ = log.evict(&runs).unwrap();
+    }
+    // Those of the second call do not fit into one frame with those of the first one.
+    rewrite(&log);
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    let events = all(&mut reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap());
+    assert_eq!(events.len(), counts.iter().sum::<usize>());
+    for (number, event) in events.iter().enumerate() {
+        let behind = &events[number + 1..];
+        let mut follower = reader.follow(Follow::Agent("agent"), event.cursor).unwrap();
+        let found = deletions(&mut follower);
+        let skipped = behind.iter().find(|event| !found.contains(&event.run.to_string()));
+        assert!(skipped.is_none(), "behind {number}, {}: {skipped:?}", event.cursor);
+        assert!(behind.first().is_none_or(|next| next.cursor >= event.cursor), "{number}");
+    }
+    log.close().unwrap();
+}

@@ -13,7 +13,7 @@ use crate::engine::read::record::Record;
 use crate::engine::read::trace::Trace;
 use crate::engine::reader::Replica;
 use crate::engine::reader::events::{Follow, LogCursor, LogEvent, LogEventKind, Place};
-use crate::engine::reader::found::{Found, Wanted, What, first_order};
+use crate::engine::reader::found::{Found, Wanted, What, first_order, next_of};
 use crate::engine::state::scan::{InPiece, Item, Lexed, Piece, frame_in_piece, lex};
 use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place as DamagePlace, Result};
@@ -122,7 +122,7 @@ impl Tailing {
             if self.view.is_none() {
                 continue;
             }
-            let Some(Reverse(found)) = self.found.pop() else {
+            let Some(found) = next_of(&mut self.found) else {
                 if self.has_gap_changed()? {
                     self.view = None;
                     continue;
@@ -201,8 +201,8 @@ impl Tailing {
             }
         }
         self.closed.sort_by_key(|(first, segment)| Reverse((*first, segment.id())));
-        // What was read of the tail and not told is read again.
-        self.tail = self.told;
+        // What was read and not told is read again, and all of an EVICT: it may have other numbers.
+        (self.tail, self.after) = (self.told, self.resume);
         self.view = Some(view);
         Ok(())
     }
@@ -321,10 +321,9 @@ impl Tailing {
                     return self.push(segment, place, run_no, offset, what);
                 };
                 let told = (1..).zip(evictions.iter().filter(|one| one.receipt.is_some()));
-                let mut told = told.peekable();
-                while let Some((item, eviction)) = told.next() {
+                for (item, eviction) in told {
                     let place = Place { lsn: header.lsn, item };
-                    let what = What::Eviction { is_last: told.peek().is_none() };
+                    let what = What::Eviction { is_last: false };
                     self.push(segment, place, eviction.run_no, offset, what);
                 }
             }

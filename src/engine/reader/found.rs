@@ -1,5 +1,8 @@
 //! What a follower has found in the log and has not told yet, and which of it is wanted.
 
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use crate::engine::reader::events::{Follow, Place};
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
@@ -59,7 +62,7 @@ pub(super) enum What {
         within: bool,
     },
     End,
-    /// One of an EVICT; the last one of those that are told, or not.
+    /// One of an EVICT; the last one of those with this order, or not.
     Eviction {
         is_last: bool,
     },
@@ -67,6 +70,17 @@ pub(super) enum What {
     Damaged {
         seq: Option<Seq>,
     },
+}
+
+/// What comes next. The deletions of one order may be in several frames.
+pub(super) fn next_of(all: &mut BinaryHeap<Reverse<Found>>) -> Option<Found> {
+    let Reverse(mut found) = all.pop()?;
+    if let What::Eviction { is_last } = &mut found.what {
+        let next = all.peek().map(|Reverse(next)| (next.place.lsn, &next.what));
+        let lsn = found.place.lsn;
+        *is_last = !matches!(next, Some((same, What::Eviction { .. })) if same == lsn);
+    }
+    Some(found)
 }
 
 impl Found {
