@@ -6,9 +6,11 @@
 //!
 //! Method: the writer's n-th step is a function of n, and it tells in a file how many steps are
 //! acknowledged and how many have begun. So each reading process knows what each run must have at
-//! least and at most, and compares all that it reads. The writer offers its appends at fixed times,
-//! whether the ones before are done or not, first without readers, then with them, then without.
-//! The latency of an append is from the time at which it was due.
+//! least and at most, and compares all that it reads. Each millisecond the writer offers as many
+//! appends as fall due, whether the ones before are done or not, first without readers, then with
+//! them, then without. Two times are noted of each append: how long the call took, and how long
+//! after it was due it was done. The second one has in it how long the writer's thread waited for a
+//! processor that the readers had, so it depends on how many there are.
 //!
 //! - `RUNLOG_LOAD_SECONDS`: how long the readers read.
 //! - `RUNLOG_LOAD_RATE`: the records a second.
@@ -35,6 +37,8 @@ use script::{Board, LANES, Noise, RunKey, Step, Told, agent, kept, per_step};
 /// If the variable is no number.
 const SECONDS: u64 = 2;
 const RATE: u64 = 50_000;
+/// How long the writer works without readers at most, each of the three times.
+const LONGEST_QUIET: Duration = Duration::from_secs(30);
 /// How far ahead the writer tells that steps may have begun, and how many it acknowledges at once.
 const AHEAD: u64 = 64;
 const TOGETHER: u64 = 8;
@@ -54,13 +58,11 @@ struct Times {
     /// By the number of binary digits of the nanoseconds, each in 32 parts.
     counts: Vec<u64>,
     most: u64,
-    begun: Instant,
-    records: u64,
 }
 
 impl Times {
     fn new() -> Self {
-        Self { counts: vec![0; 64 * 32], most: 0, begun: Instant::now(), records: 0 }
+        Self { counts: vec![0; 64 * 32], most: 0 }
     }
 
     fn note(&mut self, time: Duration) {
@@ -99,6 +101,46 @@ impl fmt::Display for Times {
             "p50 {half:.1} us, p99 {most:.1} us, p99.9 {nearly:.1} us, longest {longest:.1} ms"
         )
     }
+}
+
+/// What the writer did for a while.
+struct Work {
+    /// How long each call took.
+    calls: Times,
+    /// How long after it was due each call was done.
+    done: Times,
+    records: u64,
+    elapsed: Duration,
+    waited_for_processor: Duration,
+}
+
+impl Work {
+    fn add(&mut self, other: &Self) {
+        self.calls.add(&other.calls);
+        self.done.add(&other.done);
+        self.elapsed += other.elapsed;
+        self.waited_for_processor += other.waited_for_processor;
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waited = self.waited_for_processor.as_secs_f64() / self.elapsed.as_secs_f64();
+        write!(
+            f,
+            "calls: {}\n    since due: {}\n    the thread waited for a processor {:.2} % of the time",
+            self.calls,
+            self.done,
+            waited * 100.0
+        )
+    }
+}
+
+/// How long this thread could run and had no processor.
+fn waited_for_processor() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
 }
 
 /// The thread that appends.
@@ -143,24 +185,28 @@ impl Writer<'_> {
     }
 
     /// Appends at the rate for so long.
-    fn work(&mut self, rate: u64, time: Duration) -> Times {
-        let mut times = Times::new();
+    fn work(&mut self, rate: u64, time: Duration) -> Work {
+        let (mut calls, mut done) = (Times::new(), Times::new());
+        let (begun, waited, mut of_all) = (Instant::now(), waited_for_processor(), 0);
         let between = 1e9 * script::records_per_step() / rate as f64;
         for number in 0_u64.. {
-            let due = Duration::from_nanos((number as f64 * between) as u64);
+            let due = Duration::from_millis((number as f64 * between / 1e6) as u64);
             if due >= time && self.next % AHEAD == 0 {
                 break;
             }
-            while times.begun.elapsed() < due {
-                std::hint::spin_loop();
+            if let Some(early) = due.checked_sub(begun.elapsed()) {
+                std::thread::sleep(early);
             }
             if self.next % AHEAD == 0 {
                 self.board.set(Told::Begun, self.next + AHEAD);
             }
+            let start = begun.elapsed();
             let records = self.step();
             if records > 0 {
-                times.note(times.begun.elapsed().saturating_sub(due));
-                times.records += records;
+                let now = begun.elapsed();
+                calls.note(now - start);
+                done.note(now.saturating_sub(due));
+                of_all += records;
             }
             self.next += 1;
             if self.next % TOGETHER == 0 {
@@ -168,7 +214,8 @@ impl Writer<'_> {
                 self.board.set(Told::Acknowledged, self.next);
             }
         }
-        times
+        let waited_for_processor = waited_for_processor() - waited;
+        Work { calls, done, records: of_all, elapsed: begun.elapsed(), waited_for_processor }
     }
 }
 
@@ -292,8 +339,9 @@ fn four_processes_read_all_that_one_writer_acknowledges_and_do_not_hold_it_up() 
     };
     let kinds = ["traces", "lists", "follower", "backups"];
     let pause = (seconds * 1000 / 4).clamp(300, 5_000);
-    let (quiet, busy) = (Duration::from_secs(seconds) / 4, Duration::from_secs(seconds));
-    let (mut without, with, said, evicted) = std::thread::scope(|scope| {
+    let busy = Duration::from_secs(seconds);
+    let quiet = (busy / 4).min(LONGEST_QUIET);
+    let (without, with, said, evicted) = std::thread::scope(|scope| {
         let (stop, over) = sync_channel::<()>(0);
         let (stop_sync, over_sync) = sync_channel::<()>(0);
         let (log, board, acknowledged) = (&log, &board, &acknowledged);
@@ -306,17 +354,14 @@ fn four_processes_read_all_that_one_writer_acknowledges_and_do_not_hold_it_up() 
         let mut processes: Vec<_> = (0..).zip(kinds).map(start).collect();
         processes.iter_mut().for_each(Process::is_ready);
         let with = writer.work(rate, busy);
-        let elapsed = with.begun.elapsed();
         drop((stop, stop_sync));
         let evicted = retaining.join().unwrap();
         let said: Vec<_> = processes.into_iter().map(Process::end).collect();
         let later = writer.work(rate, quiet);
         without.add(&later);
-        (without, (with, elapsed), said, evicted)
+        (without, with, said, evicted)
     });
-    let (with, elapsed) = with;
-    without.records = 0;
-    let achieved = with.records as f64 / elapsed.as_secs_f64();
+    let achieved = with.records as f64 / with.elapsed.as_secs_f64();
     for (kind, said) in kinds.iter().zip(&said) {
         println!("{kind}: {said}");
     }
@@ -327,9 +372,14 @@ fn four_processes_read_all_that_one_writer_acknowledges_and_do_not_hold_it_up() 
         with.records,
         stats.file_len >> 20
     );
-    println!("appends without readers: {without}");
-    println!("appends with readers:    {with}");
-    println!("p99 with / without: {:.2}", with.percentile(990_000) / without.percentile(990_000));
+    println!("without readers, {without}\nwith readers, {with}");
+    let ratio =
+        |with: &Times, without: &Times| with.percentile(990_000) / without.percentile(990_000);
+    println!(
+        "p99 with / without readers: of calls {:.2}, since due {:.2}",
+        ratio(&with.calls, &without.calls),
+        ratio(&with.done, &without.done)
+    );
     drop(writer);
     log.close().unwrap();
     let report = Reader::open(&store).unwrap().verify().unwrap();
