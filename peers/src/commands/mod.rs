@@ -1,10 +1,10 @@
 //! The command as a person meets it: whole processes, from start to end, on large stores; a backup
-//! beside `cp`, a search beside ripgrep, and the first lookup of a process that just opened a store.
+//! beside `cp`, a search beside ripgrep, and the first lookup in a store that was just opened.
 //!
 //! - **Lists**: 100,000 ended runs of 8 records with log-normal sizes, by 20 agents.
 //! - **Copies and searches**: a store with runs as long as real ones and as much payload as asked.
-//!   `cp` copies the file while no process writes. A second row syncs what `cp` wrote, as the backup
-//!   does. ripgrep reads the same records as a tree of JSON Lines files.
+//!   `cp` copies the file while no process writes. A second row syncs what `cp` wrote, as the
+//!   backup does. ripgrep reads the same records as a tree of JSON Lines files.
 //! - **Lookups**: the same, in this process, by a reader. Each id is asked for once.
 //!
 //! The files are in the page cache. Each round measures all rows of a table in turn; the medians of
