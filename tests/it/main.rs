@@ -64,6 +64,7 @@ mod queries;
 mod readers;
 mod reading;
 mod readme;
+mod refreshes;
 mod refused;
 mod reopening;
 mod replicas;

@@ -178,7 +178,8 @@ impl Reader {
 
     /// Brings the reader up to what was written by now; answers whether anything was new. Three
     /// small reads if nothing was. After new frames it reads these, after a change of the manifest
-    /// (a full segment, a compaction) also the segments that are not sealed.
+    /// (a full segment, a compaction) also the segments that are not sealed. Frames and directories
+    /// that it found damaged it reads each time, since the file may be restored in place.
     ///
     /// # Errors
     /// [`Error::Replaced`](crate::Error::Replaced) if the path names another file by now;
