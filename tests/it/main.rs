@@ -22,6 +22,7 @@ mod every_call;
 #[cfg(target_os = "linux")]
 mod ext3;
 mod following;
+mod following_damage;
 mod following_on;
 #[cfg(target_os = "linux")]
 mod forks;

@@ -8,7 +8,7 @@ mod copied;
 mod damaged;
 pub(crate) mod events;
 pub(crate) mod follow;
-mod found;
+pub(crate) mod found;
 pub(crate) mod only_reading;
 mod view;
 
