@@ -199,6 +199,7 @@ impl Reader {
     /// free space. A file that is not there gets its name when it is complete. An earlier copy of
     /// the same store, which no process has opened for writing since, is brought up to date: it
     /// keeps the segments that it has, and stays what it was until the new state is durable in it.
+    /// If some of it was damaged, all of it is checked, and copied anew where the store is whole.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {
