@@ -111,6 +111,10 @@ pub enum Damage {
     Mismatch,
     /// Something that must be there is missing.
     Missing,
+    /// Parts that were written later tell more than it does. So it is with a copy that `cp` made
+    /// while a process wrote the store: the beginning of the file was copied before the rest of it
+    /// was written. `backup_to` makes copies that are of one moment.
+    Outdated,
     /// The index library rejected its pages.
     IndexPages,
     /// Compressed bytes cannot be decompressed, or not to the stored length.
@@ -134,6 +138,10 @@ impl fmt::Display for Damage {
             Self::NotUtf8 => f.write_str("text that is not UTF-8"),
             Self::Mismatch => f.write_str("two copies of the same value differ"),
             Self::Missing => f.write_str("it is missing"),
+            Self::Outdated => f.write_str(
+                "it is older than the segments behind it. If the file is a copy that was made \
+                 while a process wrote the store, copy the store again, with `backup`",
+            ),
             Self::IndexPages => f.write_str("the index library rejected its pages"),
             Self::Repeated => f.write_str("another segment already has this record"),
             Self::Undecodable => f.write_str("compressed bytes that cannot be decompressed"),

@@ -13,11 +13,15 @@ usage: runlog-peers [compare] [--small] [--rounds N] [--rows WORD]... [--engines
        runlog-peers [compare | readme] --from FILE
        runlog-peers rows [--small]
        runlog-peers retention [--small] [--once] [--ours] [--dir FOLDER]
+       runlog-peers commands [--small] [--rounds N] [--megabytes N] [--lookup-megabytes N]
+                    [--dir FOLDER]
 
   compare     appends, lookups, opening after a kill, bytes on disk (the default): a table a row
   readme      the same in one short table
   rows        the names of its rows
   retention   retention, beside SQLite
+  commands    the command `runlog`, which must be beside this program: lists, and backup beside
+              cp, search beside ripgrep, first lookups
 
   --small     less of everything: ends within a minute, and shows whether it works, not how fast
   --rounds    of each row; 5, or 3 if small
@@ -28,19 +32,28 @@ usage: runlog-peers [compare] [--small] [--rounds N] [--rows WORD]... [--engines
   --from      measure nothing, tell what is in a file of --out
   --once      one round
   --ours      only runlog
+  --megabytes          of payload in the store for backup and search; 1,000
+  --lookup-megabytes   of payload in the store for lookups; 10,000
 ";
 
 /// What to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Command {
     Compare,
     Readme,
     Rows,
-    Retention { once: bool, ours: bool },
+    Retention {
+        once: bool,
+        ours: bool,
+    },
+    /// Megabytes of the stores for copies and searches, and for lookups.
+    Commands {
+        megabytes: [u64; 2],
+    },
     Help,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Args {
     pub(crate) command: Command,
     pub(crate) small: bool,
@@ -68,7 +81,7 @@ impl Args {
             out: None,
             from: None,
         };
-        let (mut once, mut ours) = (false, false);
+        let (mut once, mut ours, mut sizes) = (false, false, [None, None]);
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(format!("{word} needs a value"));
@@ -77,11 +90,14 @@ impl Args {
                 "readme" => args.command = Command::Readme,
                 "rows" => args.command = Command::Rows,
                 "retention" => args.command = Command::Retention { once: false, ours: false },
+                "commands" => args.command = Command::Commands { megabytes: [0; 2] },
                 "--help" | "-h" => args.command = Command::Help,
                 "--small" => args.small = true,
                 "--once" => once = true,
                 "--ours" => ours = true,
                 "--rounds" => args.rounds = Some(rounds(value()?)?),
+                "--megabytes" => sizes[0] = Some(megabytes(value()?)?),
+                "--lookup-megabytes" => sizes[1] = Some(megabytes(value()?)?),
                 "--rows" => args.rows.push(value()?.to_owned()),
                 "--engines" => args.engines = engines(value()?)?,
                 "--dir" => args.dir = PathBuf::from(value()?),
@@ -94,6 +110,12 @@ impl Args {
             args.command = Command::Retention { once, ours };
         } else if once || ours {
             return Err("--once and --ours are for retention".to_owned());
+        }
+        if let Command::Commands { megabytes } = &mut args.command {
+            let usual = if args.small { [20, 20] } else { [1_000, 10_000] };
+            *megabytes = [sizes[0].unwrap_or(usual[0]), sizes[1].unwrap_or(usual[1])];
+        } else if sizes != [None, None] {
+            return Err("--megabytes and --lookup-megabytes are for commands".to_owned());
         }
         let measures = matches!(args.command, Command::Compare | Command::Readme);
         if !measures && (args.out.is_some() || args.from.is_some()) {
@@ -112,6 +134,11 @@ impl Args {
 
 fn rounds(word: &str) -> Result<usize, String> {
     word.parse().ok().filter(|rounds| *rounds > 0).ok_or(format!("{word} is no number of rounds"))
+}
+
+fn megabytes(word: &str) -> Result<u64, String> {
+    let number = word.parse().ok().filter(|number| *number > 0);
+    number.ok_or(format!("{word} is no number of megabytes"))
 }
 
 fn engines(words: &str) -> Result<Vec<Kind>, String> {
@@ -141,6 +168,17 @@ mod tests {
         let args = parse("retention --small --once").unwrap();
         assert_eq!(args.command, Command::Retention { once: true, ours: false });
         assert!(parse("--once").is_err());
+    }
+
+    #[test]
+    fn the_sizes_of_the_stores_for_commands_can_be_chosen() {
+        let asked = |words| match parse(words).unwrap().command {
+            Command::Commands { megabytes } => megabytes,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(asked("commands"), [1_000, 10_000]);
+        assert_eq!(asked("commands --lookup-megabytes 500"), [1_000, 500]);
+        assert!(parse("commands --megabytes -1").is_err() && parse("--megabytes 1").is_err());
     }
 
     #[test]

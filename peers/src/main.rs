@@ -5,6 +5,7 @@
 //! cargo run --release -p runlog-peers -- readme      # the same, one short table
 //! cargo run --release -p runlog-peers -- --small     # a minute, to see that it works
 //! cargo run --release -p runlog-peers -- retention   # retention, beside SQLite
+//! cargo run --release -p runlog-peers -- commands    # the command, beside cp and ripgrep
 //! ```
 //!
 //! - [`engine`]: the engines behind a common interface, and how each is configured.
@@ -13,12 +14,13 @@
 //! - [`rows`]: the measurements.
 //! - [`measure`]: time and counts.
 //! - [`results`]: the results as data; [`report`], [`readme`]: as text.
-//! - [`retention`]: a separate comparison.
+//! - [`retention`], [`commands`]: separate comparisons.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
 mod args;
 mod check;
+mod commands;
 mod engine;
 mod files;
 mod measure;
@@ -72,6 +74,12 @@ fn main() -> ExitCode {
         Command::Retention { once, ours } => {
             retention::compare(args.small, once, ours, &args.dir);
         }
+        Command::Commands { megabytes } => commands::compare(&commands::Asked {
+            small: args.small,
+            rounds: args.rounds.unwrap_or(if args.small { 1 } else { 11 }),
+            dir: &args.dir,
+            megabytes,
+        }),
         Command::Compare => return tell(&args, report::print, report::print_summary),
         Command::Readme => {
             return tell(&args, |_| {}, |results| print!("{}", readme::table(results)));

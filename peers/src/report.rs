@@ -28,6 +28,14 @@ pub(crate) fn setting(dir: &Path, kinds: &[Kind], scale: &str, checked: String) 
     Setting { about, engines: kinds.to_vec(), checked }
 }
 
+/// The same in one line, for tables that compare no engines.
+pub(crate) fn describe(dir: &Path) -> String {
+    let about = setting(dir, &[], "", String::new()).about;
+    let wanted = ["date", "processor", "kernel", "file system", "commit"];
+    let parts = about.into_iter().filter(|(name, _)| wanted.contains(&name.as_str()));
+    parts.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join("; ")
+}
+
 fn processor() -> String {
     let all = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = all.lines().find(|line| line.starts_with("model name"));

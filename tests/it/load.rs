@@ -368,9 +368,15 @@ fn four_processes_read_all_that_one_writer_acknowledges_and_do_not_hold_it_up() 
     let stats = log.stats().unwrap();
     println!(
         "writer: {} records beside the readers, {achieved:.0} a second of {rate}; {evicted} runs \
-         evicted, the file has {} MB",
-        with.records,
-        stats.file_len >> 20
+         evicted",
+        with.records
+    );
+    println!(
+        "the file has {} MB: {} live, {} dead, {} of free extents",
+        stats.file_len >> 20,
+        stats.live_bytes >> 20,
+        stats.dead_bytes >> 20,
+        (stats.free_extents * stats.extent_len) >> 20
     );
     println!("without readers, {without}\nwith readers, {with}");
     let ratio =

@@ -59,6 +59,7 @@ mod only_read;
 mod overtaken;
 mod pairs;
 mod panics;
+mod plain_copies;
 mod poison;
 mod power_cuts;
 mod queries;

@@ -180,7 +180,7 @@ fn read_manifest(
             if contents.hole || contents.records < at.records {
                 Some(Damage::Truncated)
             } else if check_heads(disk, base, &unsynced, report)? {
-                Some(Damage::Missing)
+                Some(Damage::Outdated)
             } else {
                 next_area(base).err()
             }

@@ -1,0 +1,68 @@
+//! Copies of all bytes of a store that a process writes, such as those of `cp`: the beginning of
+//! the file is of an earlier moment than what is behind it.
+
+use std::sync::Arc;
+
+use runlog::storage::MemoryStorage;
+use runlog::{Damage, NewRecord, Options, ReaderOptions, RecoveryReport, RunLog};
+
+/// Where the extents begin: what is in front of them was copied first.
+const FRONT: usize = 64 << 10;
+
+fn small() -> Options {
+    Options::new().extent_size(64 << 10).background(false)
+}
+
+fn fill(log: &RunLog, runs: std::ops::Range<usize>) {
+    for run in runs {
+        let writer = log.start_run("agent", &format!("run-{run}"), ()).unwrap();
+        for _ in 0..4 {
+            writer.append_record(&NewRecord::new(&vec![run as u8; 9_000])).unwrap();
+        }
+    }
+}
+
+fn is_told(report: &RecoveryReport) {
+    let outdated = report.damaged.iter().find(|found| found.damage == Damage::Outdated);
+    let told = outdated.unwrap_or_else(|| panic!("{report}")).to_string();
+    assert!(told.contains("manifest") && told.contains("`backup`"), "{told}");
+    assert!(!report.is_clean());
+}
+
+#[test]
+fn a_copy_with_an_old_front_is_told_as_one_and_backup_is_named() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    fill(&log, 0..10);
+    let front = storage.to_bytes()[..FRONT].to_vec();
+    fill(&log, 10..40);
+    let mut copy = storage.to_bytes();
+    copy[..FRONT].copy_from_slice(&front);
+    let copy = Arc::new(MemoryStorage::from_bytes(copy));
+    is_told(&ReaderOptions::new().open_storage(copy.clone()).unwrap().recovery_report());
+    let opened = small().open_storage(copy).unwrap();
+    is_told(opened.recovery_report());
+    // What both parts have is there.
+    assert_eq!(opened.trace("run-3").unwrap().map(Result::unwrap).count(), 4);
+    opened.close().unwrap();
+    log.close().unwrap();
+}
+
+/// The message is about copies, so it must not come where a crash is all that happened.
+#[test]
+fn a_store_that_was_killed_is_not_taken_for_a_copy() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    for runs in 0..12 {
+        fill(&log, 3 * runs..3 * runs + 3);
+        let killed = Arc::new(MemoryStorage::from_bytes(storage.to_bytes()));
+        let reader = ReaderOptions::new().open_storage(killed.clone()).unwrap();
+        let opened = small().open_storage(killed).unwrap();
+        for report in [&*reader.recovery_report(), opened.recovery_report()] {
+            let damage = report.damaged.iter().map(|found| found.damage);
+            assert!(damage.into_iter().all(|damage| damage != Damage::Outdated), "{report}");
+        }
+        opened.close().unwrap();
+    }
+    log.close().unwrap();
+}
