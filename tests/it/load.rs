@@ -128,7 +128,7 @@ impl fmt::Display for Work {
         let waited = self.waited_for_processor.as_secs_f64() / self.elapsed.as_secs_f64();
         write!(
             f,
-            "calls: {}\n    since due: {}\n    the thread waited for a processor {:.2} % of the time",
+            "calls: {}\n    since due: {}\n    waited for a processor {:.2} % of the time",
             self.calls,
             self.done,
             waited * 100.0

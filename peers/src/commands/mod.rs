@@ -1,15 +1,17 @@
 //! The command as a person meets it: whole processes, from start to end, on large stores; a backup
-//! beside `cp`, a search beside ripgrep, and the first lookup of a process that just opened a store.
+//! beside `cp`, a search beside ripgrep, and the first lookup in a store that was just opened.
 //!
 //! - **Lists**: 100,000 ended runs of 8 records with log-normal sizes, by 20 agents.
 //! - **Copies and searches**: a store with runs as long as real ones and as much payload as asked.
-//!   `cp` copies the file while no process writes. A second row syncs what `cp` wrote, as the backup
-//!   does. ripgrep reads the same records as a tree of JSON Lines files.
-//! - **Lookups**: the same, in this process, by a reader. Each id is asked for once.
+//!   `cp` copies the file while no process writes. A second row syncs what `cp` wrote, as the
+//!   backup does. ripgrep reads the same records as a tree of JSON Lines files.
+//! - **Following**: `tail -f` of a run to which this process appends now and then.
+//! - **Lookups**: runs of 30 records of 1 KB, in this process, by a reader that was just opened.
 //!
 //! The files are in the page cache. Each round measures all rows of a table in turn; the medians of
 //! all rounds are printed, and each round.
 
+mod follow;
 mod stores;
 
 use std::path::{Path, PathBuf};
@@ -73,6 +75,7 @@ pub(crate) fn compare(asked: &Asked<'_>) {
     println!("{}, {}", describe(asked.dir), command.display());
     let within = folder(asked.dir);
     lists(asked, &command, &within.path().join("lists"));
+    following(asked, &command, &within.path().join("followed"));
     copies_and_searches(asked, &command, &within.path().join("copies"));
     lookups(asked, &within.path().join("lookups"));
 }
@@ -124,6 +127,20 @@ fn lists(asked: &Asked<'_>, command: &Path, folder: &Path) {
     }
     table.print(None);
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+fn following(asked: &Asked<'_>, command: &Path, folder: &Path) {
+    let follow::Followed { behind, idle } = follow::follow(command, folder, asked.small);
+    let millis = |of_a_hundred: usize| micros(behind[behind.len() * of_a_hundred / 100]) / 1e3;
+    println!(
+        "tail -f of a run, {} records: {:.1} ms behind in the middle, {:.1} ms for 95 of 100, \
+         {:.1} ms at most; {:.3} % of a processor while nothing happens\n",
+        behind.len(),
+        millis(50),
+        millis(95),
+        micros(behind[behind.len() - 1]) / 1e3,
+        idle.as_secs_f64() * 100.0
+    );
 }
 
 fn copies_and_searches(asked: &Asked<'_>, command: &Path, folder: &Path) {
