@@ -43,10 +43,10 @@ const RARELY: Duration = Duration::from_secs(1);
 ///   writes deletions anew.
 /// - A writer that dies leaves it waiting for the next one; [`Reader::writer`] tells.
 ///
-/// An error is an item. Damage is told once: of one record, behind which it goes on; of lost frames,
-/// also to a follower that goes on among them; or of what all of them need, such as the manifest,
-/// and then it waits until that can be read again. A failure
-/// such as [`Error::Replaced`](crate::Error::Replaced) comes again.
+/// An error is an item. Damage is told once: of one record, behind which it goes on; of lost
+/// frames, also to a follower that goes on among them; or of what all of them need, such as the
+/// manifest, and then it waits until that can be read again. A failure such as
+/// [`Error::Replaced`](crate::Error::Replaced) comes again.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {
