@@ -538,3 +538,88 @@ fn each_damaged_frame_is_in_the_report_of_a_copy() {
     let report = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
     assert_eq!(report.damaged.len(), 4, "{:?}", report.damaged);
 }
+
+#[test]
+fn a_copy_of_a_damaged_store_names_the_damage_again_and_becomes_whole_with_the_store() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    for run in 0..9 {
+        let writer = log.start_run("agent", &format!("run-{run}"), ()).unwrap();
+        for len in [100, 20_000, 3_000] {
+            writer.append(&vec![run; len]).unwrap();
+        }
+    }
+    log.close().unwrap();
+    let whole = storage.to_bytes();
+    let back_up = |bytes: &[u8], copy: &Arc<MemoryStorage>| {
+        let source = Arc::new(MemoryStorage::from_bytes(bytes.to_vec()));
+        let reader = ReaderOptions::new().open_storage(source).unwrap();
+        reader.backup_to_storage(copy.clone()).unwrap()
+    };
+    let problems = |copy: &Arc<MemoryStorage>| {
+        let reader = ReaderOptions::new().open_storage(copy.clone()).unwrap();
+        reader.verify().unwrap().problems
+    };
+    let places = seals(&whole);
+    for (number, (_, seal)) in places.iter().enumerate() {
+        for (what, from) in [("the last record", seal - 32), ("the directory", seal + 80)] {
+            let mut bytes = whole.clone();
+            bytes[from..from + 16].iter_mut().for_each(|byte| *byte ^= 0x55);
+            let what = format!("segment {number}, {what}");
+            let copy = Arc::new(MemoryStorage::new());
+            let first = back_up(&bytes, &copy);
+            assert!(!first.damaged.is_empty(), "{what}");
+            // Again and again, and nothing is copied anew.
+            for _ in 0..2 {
+                let again = back_up(&bytes, &copy);
+                assert_eq!((again.damaged.len(), again.copied_bytes), (1, 0), "{what}: {again:?}");
+            }
+            // Only the damaged segment is copied once the store is whole.
+            let restored = back_up(&whole, &copy);
+            assert_eq!((restored.damaged.len(), restored.copied_segments), (0, 1), "{what}");
+            assert!(problems(&copy).is_empty(), "{what}: {:?}", problems(&copy));
+            // What the store loses later, the copy keeps.
+            let later = back_up(&bytes, &copy);
+            assert_eq!((later.damaged.len(), later.copied_bytes), (0, 0), "{what}: {later:?}");
+            assert!(problems(&copy).is_empty(), "{what}");
+        }
+    }
+    assert!(places.len() > 2);
+}
+
+#[test]
+fn a_damaged_copy_that_breaks_off_anywhere_still_becomes_whole() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let writer = log.start_run("agent", "run", ()).unwrap();
+    for _ in 0..9 {
+        writer.append(&[7; 20_000]).unwrap();
+    }
+    drop(writer);
+    log.close().unwrap();
+    let whole = storage.to_bytes();
+    let mut bytes = whole.clone();
+    bytes[seals(&whole)[1].1 - 32] ^= 1;
+    let reader = |bytes: &[u8]| {
+        let source = Arc::new(MemoryStorage::from_bytes(bytes.to_vec()));
+        ReaderOptions::new().open_storage(source).unwrap()
+    };
+    let (broken, sound) = (reader(&bytes), reader(&whole));
+    for calls in 0..200 {
+        let copy = Arc::new(MemoryStorage::new());
+        let failing = Failing { storage: copy.clone(), left: AtomicU64::new(calls) };
+        let done = broken.backup_to_storage(Arc::new(failing)).is_ok();
+        // What broke off before it was a copy is begun anew.
+        let is_copy = sound.backup_to_storage(copy.clone()).is_ok();
+        if is_copy {
+            let found = ReaderOptions::new().open_storage(copy.clone()).unwrap();
+            let report = found.verify().unwrap();
+            assert!(report.is_clean(), "{calls} calls: {:?}", report.problems);
+        }
+        if done {
+            assert!(is_copy && calls > 5);
+            return;
+        }
+    }
+    panic!("it never ends");
+}

@@ -22,6 +22,7 @@ mod every_call;
 #[cfg(target_os = "linux")]
 mod ext3;
 mod following;
+mod following_damage;
 mod following_on;
 #[cfg(target_os = "linux")]
 mod forks;
@@ -65,6 +66,7 @@ mod queries;
 mod readers;
 mod reading;
 mod readme;
+mod refreshes;
 mod refused;
 mod reopening;
 mod replicas;

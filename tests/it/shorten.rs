@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use runlog::{Compaction, Options, Outcome, RunLog};
-use runlog_sim::{SimClock, SimDisk, SimEntropy};
+use runlog_sim::{Fault, OpKind, SimClock, SimDisk, SimEntropy};
 
 /// The index takes two of these.
 const EXTENT: u64 = 1 << 20;
@@ -59,4 +59,96 @@ fn compact_shortens_the_file_where_the_background_would_not() {
         }
         assert!(log.verify().unwrap().is_clean());
     }
+}
+
+/// The compaction reserve is free but takes no segment: moving one because of it gained nothing, at
+/// each call.
+#[test]
+fn compact_of_a_compact_store_writes_nothing() {
+    for count in 12..40 {
+        let disk = SimDisk::untracked(Vec::new());
+        let log = options().create_storage(Arc::new(disk)).unwrap();
+        write_runs(&log, count);
+        for number in 0..count / 3 {
+            let _ = log.delete_run(format!("run-{number:03}").as_str()).unwrap();
+        }
+        log.checkpoint().unwrap();
+        for _ in 0..3 {
+            let _ = log.compact().unwrap();
+        }
+        let before = log.stats().unwrap();
+        assert!(before.free_extents <= 2, "{count} runs: {before:?}");
+        let made = log.compact().unwrap();
+        let after = log.stats().unwrap();
+        assert_eq!(made, runlog::Compacted::default(), "{count} runs");
+        assert_eq!(after.io.bytes_written, before.io.bytes_written, "{count} runs: {after:?}");
+        assert_eq!(after.file_len, before.file_len, "{count} runs");
+    }
+}
+
+/// What else was in the segments of the run moves into the space in front that is free then.
+#[test]
+fn erasing_a_run_and_compacting_makes_no_file_longer() {
+    for count in 4..40 {
+        // Runs that lie one behind the other may need an extent more than the log did.
+        let compact = if count < 11 { [false, true].as_slice() } else { &[true] };
+        for &is_compact in compact {
+            let disk = SimDisk::untracked(Vec::new());
+            let log = options().create_storage(Arc::new(disk)).unwrap();
+            write_runs(&log, count);
+            log.checkpoint().unwrap();
+            if is_compact {
+                let _ = log.compact().unwrap();
+            }
+            let before = log.stats().unwrap();
+            let _ = log.erase_run("run-001").unwrap();
+            let _ = log.compact().unwrap();
+            let after = log.stats().unwrap();
+            let what = format!("{count} runs, compact: {is_compact}: {before:?} {after:?}");
+            assert!(after.file_len <= before.file_len, "{what}");
+            assert!(log.verify().unwrap().is_clean());
+        }
+    }
+}
+
+/// Whichever call fails: what is dead then goes with the next deletion or reclaim.
+#[test]
+fn a_compaction_that_fails_leaves_no_dead_segment_for_the_next_opening() {
+    let small = || options().extent_size(64 << 10);
+    let begin = || {
+        let disk = SimDisk::untracked(Vec::new());
+        let log = small().create_storage(Arc::new(disk.clone())).unwrap();
+        write_runs(&log, 3);
+        for run in ["run-000", "run-002"] {
+            let _ = log.delete_run(run).unwrap();
+        }
+        log.checkpoint().unwrap();
+        (disk, log)
+    };
+    let mut failed = 0;
+    for kind in [OpKind::Write, OpKind::Allocate, OpKind::Punch, OpKind::SetLen, OpKind::Sync] {
+        let (disk, log) = begin();
+        let _ = disk.take_counts();
+        let _ = log.compact().unwrap();
+        let count = disk.counts().of(kind);
+        drop(log);
+        for number in 0..count {
+            let (disk, log) = begin();
+            disk.fail_nth(kind, number, Fault::error(std::io::ErrorKind::Other));
+            let compacted = log.compact();
+            disk.clear_faults();
+            // Poison ends the store.
+            if log.checkpoint().and_then(|()| log.reclaim()).is_err() {
+                continue;
+            }
+            failed += u64::from(compacted.is_err());
+            let before = log.stats().unwrap().sealed_segments;
+            drop(log);
+            let log = small().open_storage(Arc::new(disk)).unwrap();
+            log.reclaim().unwrap();
+            let now = log.stats().unwrap().sealed_segments;
+            assert!(now >= before, "{kind:?} {number}, {compacted:?}: {now} of {before} segments");
+        }
+    }
+    assert!(failed > 20, "only {failed} calls failed");
 }

@@ -13,7 +13,8 @@ use crate::engine::api::run_log::RunLog;
 use crate::engine::background::{Sleeping, Ticker};
 use crate::engine::reader::Replica;
 use crate::engine::reader::events::{Follow, LogCursor, LogEvent};
-use crate::engine::reader::follow::{Tailing, end_of};
+use crate::engine::reader::follow::Tailing;
+use crate::engine::reader::found::end_of;
 use crate::engine::setup::environment::Clock;
 use crate::engine::setup::signal::Signal;
 use crate::engine::write::Log;
@@ -42,9 +43,10 @@ const RARELY: Duration = Duration::from_secs(1);
 ///   writes deletions anew.
 /// - A writer that dies leaves it waiting for the next one; [`Reader::writer`] tells.
 ///
-/// An error is an item. Damage is told once: of one record, behind which it goes on; or of what all
-/// of them need, such as the manifest, and then it waits until that can be read again. A failure
-/// such as [`Error::Replaced`](crate::Error::Replaced) comes again.
+/// An error is an item. Damage is told once: of one record, behind which it goes on; of lost
+/// frames, also to a follower that goes on among them; or of what all of them need, such as the
+/// manifest, and then it waits until that can be read again. A failure such as
+/// [`Error::Replaced`](crate::Error::Replaced) comes again.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {

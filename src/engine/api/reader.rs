@@ -178,7 +178,8 @@ impl Reader {
 
     /// Brings the reader up to what was written by now; answers whether anything was new. Three
     /// small reads if nothing was. After new frames it reads these, after a change of the manifest
-    /// (a full segment, a compaction) also the segments that are not sealed.
+    /// (a full segment, a compaction) also the segments that are not sealed. Frames and directories
+    /// that it found damaged it reads each time, since the file may be restored in place.
     ///
     /// # Errors
     /// [`Error::Replaced`](crate::Error::Replaced) if the path names another file by now;
@@ -198,6 +199,7 @@ impl Reader {
     /// free space. A file that is not there gets its name when it is complete. An earlier copy of
     /// the same store, which no process has opened for writing since, is brought up to date: it
     /// keeps the segments that it has, and stays what it was until the new state is durable in it.
+    /// If some of it was damaged, all of it is checked, and copied anew where the store is whole.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {

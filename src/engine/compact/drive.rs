@@ -168,11 +168,11 @@ impl Compactor {
             {
                 // Each pass may also move one segment for each extent that was free before.
                 let mut allocator = self.log.space.allocator.lock();
-                allocator.may_move = allocator.may_move.max(allocator.manifest.free_in_front());
+                allocator.may_move = allocator.may_move.max(allocator.manifest.room_in_front());
             }
             let pass = self.noted_pass(Rate::Unlimited, Shorten::AsFarAsPossible)?;
             freed += pass;
-            if pass == Compacted::default() || self.free_in_front() == 0 {
+            if pass == Compacted::default() || self.room_in_front() == 0 {
                 break;
             }
         }
@@ -200,7 +200,7 @@ impl Compactor {
         // What is freed meanwhile allows no more moves in this call, so that it ends.
         let left = Cell::new(match shorten {
             Shorten::WhereWorthwhile => u64::MAX,
-            Shorten::AsFarAsPossible => self.free_in_front(),
+            Shorten::AsFarAsPossible => self.room_in_front(),
         });
         self.repeat(done, |compacting, _| {
             if left.get() == 0 || !self.may_shrink(shorten) {
@@ -221,15 +221,15 @@ impl Compactor {
 
     fn may_shrink(&self, shorten: Shorten) -> bool {
         let allocator = self.log.space.allocator.lock();
-        let free = allocator.manifest.free_in_front();
-        let least = match shorten {
+        let manifest = &allocator.manifest;
+        let is_room = match shorten {
             Shorten::WhereWorthwhile => {
-                let count = allocator.manifest.extents().uses.len() as u64;
-                SHRINK_FREE.max(count / SHRINK_PART)
+                let count = manifest.extents().uses.len() as u64;
+                manifest.free_in_front() >= SHRINK_FREE.max(count / SHRINK_PART)
             }
-            Shorten::AsFarAsPossible => 1,
+            Shorten::AsFarAsPossible => manifest.room_in_front() > 0,
         };
-        allocator.may_move > 0 && free >= least
+        allocator.may_move > 0 && is_room
     }
 
     /// Moves the last extent of the file if it is not a sealed segment. Returns whether trying
@@ -247,9 +247,6 @@ impl Compactor {
             Some(Use::Log { sealed: None, .. }) => {
                 self.log.roll(&mut self.log.state.lock())?;
                 self.checkpoints.cover_seals()?;
-                let mut state = self.log.state.lock();
-                let fresh: Vec<_> = state.catalog.segments().iter().map(|one| one.id()).collect();
-                state.suspects.extend(fresh);
                 Ok(true)
             }
             Some(Use::Index { .. }) => {
@@ -282,14 +279,14 @@ impl Compactor {
         let allocator = self.log.space.allocator.lock();
         let is_index = |used: &&Use| matches!(used, Use::Index { .. });
         let index = allocator.manifest.extents().uses.values().filter(is_index).count() as u64;
-        let is_gain = allocator.manifest.free_in_front() >= index;
+        let is_gain = allocator.manifest.room_in_front() >= index;
         drop(allocator);
         self.may_shrink(Shorten::WhereWorthwhile)
             || (shorten == Shorten::AsFarAsPossible && is_gain)
     }
 
-    fn free_in_front(&self) -> u64 {
-        self.log.space.allocator.lock().manifest.free_in_front()
+    fn room_in_front(&self) -> u64 {
+        self.log.space.allocator.lock().manifest.room_in_front()
     }
 
     /// Pauses the thread to limit its rate, for bytes written and for bytes read in vain.

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use crate::engine::checkpoint::Checkpoints;
 pub(super) use crate::engine::compact::drive::Compacted;
 use crate::engine::compact::gather::Obstacle;
+use crate::engine::compact::job::Job;
 use crate::engine::reclaim::{Compacting, Reclaimer};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Compression;
@@ -245,6 +246,10 @@ impl Compactor {
                     if layouts.is_some() && goal.must_gain() && !(gains && fits) {
                         return Ok(Attempt::NoGain);
                     }
+                    if goal == Goal::Shrink && outputs > self.room_before(&job) {
+                        compacting.unmovable.extend(&wanted);
+                        return Ok(Attempt::Nothing);
+                    }
                     let run = |layouts| self.run_job(compacting, &job, goal, layouts);
                     if let Some(step) = layouts.map_or(Ok(None), run)? {
                         return Ok(Attempt::Done(step));
@@ -273,6 +278,14 @@ impl Compactor {
                 }
             }
         }
+    }
+
+    /// How many extents are free in front of all victims, of those that a step may fill.
+    fn room_before(&self, job: &Job) -> usize {
+        let first = job.gathered.victims.iter().map(|victim| victim.segment.extent()).min();
+        let allocator = self.log.space.allocator.lock();
+        let free = allocator.manifest.free().take(MOST_SEGMENTS);
+        free.take_while(|extent| Some(*extent) < first).count()
     }
 
     /// The living bytes of each sealed segment of the catalog, and how many of them are
@@ -342,8 +355,7 @@ impl Compactor {
     /// The segments at the end of the file that have room before them.
     fn last_segments(&self, segments: &[SegmentUse]) -> Vec<SegmentUse> {
         let allocator = self.log.space.allocator.lock();
-        let free: Vec<ExtentNo> =
-            allocator.manifest.extents().free().take(2 * STEP_SEGMENTS).collect();
+        let free: Vec<ExtentNo> = allocator.manifest.free().take(2 * STEP_SEGMENTS).collect();
         let bound = self.bound(Goal::Shrink);
         let most = usize::try_from(allocator.may_move).unwrap_or(bound.segments);
         let bound = Bound { segments: bound.segments.min(most), ..bound };
@@ -351,7 +363,8 @@ impl Compactor {
         let mut chosen = for_shrinking(segments, free.len() as u64, bound);
         let in_front = |chosen: &[SegmentUse]| {
             let lowest = chosen.iter().map(|segment| segment.extent).min();
-            free.get(chosen.len()).is_some_and(|extent| Some(*extent) < lowest)
+            let last = free.get(chosen.len().saturating_sub(1));
+            last.is_some_and(|extent| Some(*extent) < lowest)
         };
         while !chosen.is_empty() && !in_front(&chosen) {
             chosen.pop();

@@ -1,12 +1,12 @@
 //! Finding runs and documents, and reading their records.
 
 pub(crate) mod block;
+pub(crate) mod by_number;
 pub(crate) mod cursor;
 pub(crate) mod documents;
 pub(crate) mod doubt;
 pub(crate) mod list;
 pub(crate) mod named;
-pub(crate) mod open_trace;
 pub(crate) mod receipts;
 pub(crate) mod record;
 pub(crate) mod resolve;

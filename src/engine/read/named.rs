@@ -1,5 +1,6 @@
-//! What is known about the runs with one id, as of one moment. It is copied under the lock on the
-//! log's state and queried without it, since the catalog and frames may have to be read.
+//! From the id of a run to what is asked: what memory and the catalog know about the runs with one
+//! id, as of one moment. It is copied under the lock on the log's state and queried without it,
+//! since the catalog and frames may have to be read.
 
 use core::cell::OnceCell;
 use std::collections::HashSet;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 
 use crate::engine::read::Reader;
 use crate::engine::read::resolve::frame_in;
+use crate::engine::read::trace::{Pin, Trace};
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::location_cache::Found;
 use crate::engine::state::log_state::LogState;
@@ -250,6 +252,49 @@ impl Candidate {
 }
 
 impl Reader {
+    /// The trace of a run as of now.
+    pub(crate) fn trace(&self, run: RunRef<'_>) -> Result<Trace> {
+        let (opened, run_no) = self.open_run(run)?;
+        let pin = self.setup.options.compaction.pin_age.map(|most| Pin {
+            clock: Arc::clone(&self.setup.options.environment.clock),
+            since: self.setup.now(),
+            most,
+        });
+        Ok(Trace::new(opened, run_no, pin))
+    }
+
+    fn open_run(&self, run: RunRef<'_>) -> Result<(Arc<Opened>, RunNo)> {
+        RunId::check(run.run())?;
+        let named = {
+            let state = self.open()?;
+            if run.agent().is_none() && run.number().is_none() {
+                match state.active.by_id(run.run()) {
+                    ([], false) => {
+                        // A run that was found before needs only one reference.
+                        let lives = |run_no: &RunNo| !state.deleted.contains(run_no);
+                        let found = state.catalog.known(run.run());
+                        let only = found.as_ref().and_then(|found| found.only());
+                        if let (Some(found), Some(run_no)) = (found, only.filter(lives)) {
+                            let catalog = Arc::clone(&state.catalog);
+                            drop(state);
+                            let opened = found.open(&catalog, run_no)?;
+                            return Ok((opened.ok_or_else(unlisted)?, run_no));
+                        }
+                    }
+                    (&[only], true) => {
+                        if let Some(opened) = open_new(&state, only) {
+                            return Ok((opened, only));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            self.named_in(&state, run, Detail::Records)?
+        };
+        let run_no = named.resolve()?;
+        Ok((named.open(run_no)?, run_no))
+    }
+
     /// What is known about the runs with this name.
     pub(crate) fn named<'r>(&self, run: RunRef<'r>, detail: Detail) -> Result<Named<'r>> {
         let state = self.open()?;
@@ -297,6 +342,15 @@ impl Reader {
         let Some((header, payload)) = end? else { return Ok(None) };
         Ok(Some(outcome_in(&header, &payload)))
     }
+}
+
+/// A run that begins in the tail's segment, so that no other segment has frames of it: the fast
+/// path for the newest runs.
+fn open_new(state: &LogState, run_no: RunNo) -> Option<Arc<Opened>> {
+    let entry = &state.tail.builder.run(run_no)?.entry;
+    entry.created_at?;
+    let parts = Arc::new([RunSlice::in_tail(&state.tail, run_no)?]);
+    Some(Arc::new(Opened { agent: entry.agent.clone(), run: entry.run.clone(), parts }))
 }
 
 /// The outcome in the frame of an END.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::engine::reader::damaged::Gap;
 use crate::engine::reader::{Current, Replica};
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::scan::{
@@ -22,8 +23,10 @@ pub(super) enum Progress {
     None,
     /// Frames were taken in.
     Frames,
-    /// The log goes on in another segment, or behind something that does not check.
+    /// The log goes on in another segment.
     Rebuild,
+    /// The log may go on behind something that does not check, of which no view was built yet.
+    Gap(Gap),
 }
 
 /// The new frames at the beginning of a piece.
@@ -76,11 +79,16 @@ impl Replica {
                     current.stuck = None;
                     return Ok(progress);
                 }
-                // At the first look it may be a frame that is being written.
-                Stop::Gap if current.stuck == Some(stopped_at) => return Ok(Progress::Rebuild),
                 Stop::Gap => {
-                    current.stuck = Some(stopped_at);
-                    return Ok(progress);
+                    let known = current.gap.filter(|gap| gap.at == stopped_at);
+                    if known.map_or(Ok(false), |gap| gap.is_still_there(&segment))? {
+                        return Ok(progress);
+                    }
+                    // At the first look it may be a frame that is being written.
+                    if current.stuck.replace(stopped_at) != Some(stopped_at) {
+                        return Ok(progress);
+                    }
+                    return Ok(Progress::Gap(Gap::at(&segment, found.end)?));
                 }
                 Stop::PieceIsOver if found.end > from => wanted = AT_ONCE,
                 Stop::PieceIsOver => wanted = wanted.saturating_mul(4),

@@ -23,7 +23,9 @@ use crate::format::map::manifest::{
     Area, AreaHeader, Change, Extents, RecordKey, SealedAt, Use, encode_batch,
 };
 use crate::format::map::owner;
-use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, ManifestAt, Superblock};
+use crate::format::map::superblock::{
+    FLAG_CLEAN, FLAG_COPY, FLAG_DAMAGED_COPY, ManifestAt, Superblock,
+};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, PAGE_LEN};
 use crate::types::{Epoch, ExtentNo, LogPosition};
@@ -46,8 +48,8 @@ pub struct Backup {
     pub kept_segments: u64,
     /// Everything in front of this position is in the copy, and survives power loss there.
     pub end: LogPosition,
-    /// Damage of what was copied. The copy has the damaged bytes as they are. A later call that
-    /// keeps them does not name them again; `verify` of the copy does.
+    /// Damage of what was copied. The copy has the damaged bytes as they are, until a later call
+    /// finds whole ones in the store; until then each call names them.
     pub damaged: Vec<Corruption>,
 }
 
@@ -253,14 +255,28 @@ impl Target {
         for one in wanted {
             let key = key_of(&one.segment);
             let known = self.has.get(&key).copied();
-            if known.is_some_and(|has| has.sealed.is_some() && has.sealed == one.sealed) {
-                report.kept_segments += 1;
-                continue;
+            let same = known.filter(|has| has.sealed.is_some() && has.sealed == one.sealed);
+            // What is wrong with the copy of it.
+            let mut there = Vec::new();
+            if let Some(has) = same {
+                if self.is_damaged() {
+                    one.check(&self.read(has)?, &mut there);
+                }
+                if there.is_empty() {
+                    report.kept_segments += 1;
+                    continue;
+                }
             }
             let mut odd = Vec::new();
             let bytes = one.read(&mut odd)?;
             if !self.doubt.confirms(&odd, view, source.number()) && source.was_overtaken(view)? {
                 return Ok(false);
+            }
+            if same.is_some() && odd.len() >= there.len() {
+                // The store is no better.
+                report.damaged.append(&mut there);
+                report.kept_segments += 1;
+                continue;
             }
             report.damaged.append(&mut odd);
             let (extent, from) = self.place_for(known, &bytes)?;
@@ -279,6 +295,18 @@ impl Target {
             self.has.insert(key, Has { extent, end, sealed: one.sealed, listed });
         }
         Ok(true)
+    }
+
+    /// Whether the file may have damaged bytes.
+    fn is_damaged(&self) -> bool {
+        self.allocator.superblock.flags & FLAG_DAMAGED_COPY != 0
+    }
+
+    /// All that the file has of a segment.
+    fn read(&self, has: Has) -> Result<Vec<u8>> {
+        let size = self.allocator.superblock.extent_size;
+        let len = usize::try_from(size.bytes()).unwrap_or(usize::MAX);
+        self.disk.read_padded(size.offset_of(has.extent), len)
     }
 
     /// Where the bytes of a segment go, and from where on: behind those that are there, or to
@@ -354,10 +382,18 @@ impl Target {
                 self.allocator.write_superblock(|block| block.durable = LogPosition::default())?;
             }
         }
+        let is_damaged = !report.damaged.is_empty();
+        if is_damaged && !self.is_damaged() {
+            // Whichever slot is lost.
+            for _ in 0..2 {
+                self.allocator.write_superblock(|block| block.flags |= FLAG_DAMAGED_COPY)?;
+            }
+        }
         self.allocator.commit_durably(&changes)?;
         let now = source.superblock()?;
+        let flags = FLAG_CLEAN | FLAG_COPY | if is_damaged { FLAG_DAMAGED_COPY } else { 0 };
         self.allocator.write_superblock(|block| {
-            (block.durable, block.flags) = (end, FLAG_CLEAN | FLAG_COPY);
+            (block.durable, block.flags) = (end, flags);
             (block.next_run_no, block.next_lsn) = (now.next_run_no, now.next_lsn);
             (block.next_segment, block.boot_id) = (now.next_segment, now.boot_id);
         })?;

@@ -64,8 +64,7 @@ impl Copied {
     pub(super) fn read(&self, odd: &mut Vec<Corruption>) -> Result<Vec<u8>> {
         let segment = &self.segment;
         let whole = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
-        let stored = self.sealed.filter(|_| self.made.is_none());
-        let seal = stored.map(|at| (at.seal as usize, segment.read_header(at.seal)));
+        let seal = self.stored().map(|at| (at.seal as usize, segment.read_header(at.seal)));
         let (end, is_known) = match seal {
             None => (self.end as usize, true),
             Some((at, Ok(header))) => (at + header.frame_len(), true),
@@ -79,29 +78,41 @@ impl Copied {
             // off.
             bytes.truncate(used_len(&bytes).max(end));
         }
-        let damage = match SegmentHeader::decode(&bytes) {
+        self.check(&bytes, odd);
+        if let Some(made) = &self.made {
+            bytes.extend_from_slice(made);
+        }
+        Ok(bytes)
+    }
+
+    /// Tells what does not check in these bytes of the segment, here or in a copy.
+    pub(super) fn check(&self, bytes: &[u8], odd: &mut Vec<Corruption>) {
+        let segment = &self.segment;
+        let damage = match SegmentHeader::decode(bytes) {
             Ok(header) if header.key == segment.key() => None,
             Ok(_) => Some(Damage::Misplaced),
             Err(damage) => Some(damage),
         };
         let place = Place::Extent { extent: segment.extent() };
         odd.extend(damage.map(|damage| Corruption::new(place, damage)));
-        let piece = Piece { at: 0, bytes: &bytes, extent_len: whole };
+        let whole = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
+        let piece = Piece { at: 0, bytes, extent_len: whole };
         let mut next = SEGMENT_HEADER_LEN;
         while next < self.end {
             let InPiece::Frame(lexed) = frame_in_piece(piece, segment.frames(), next) else {
-                odd.extend(self.damaged_frames(&bytes));
+                odd.extend(self.damaged_frames(bytes));
                 break;
             };
             next = lexed.end();
         }
-        if let Some(at) = stored {
+        if let Some(at) = self.stored() {
             odd.extend(self.damage_of_directory(at, piece));
         }
-        if let Some(made) = &self.made {
-            bytes.extend_from_slice(made);
-        }
-        Ok(bytes)
+    }
+
+    /// The seal that is in the file.
+    fn stored(&self) -> Option<SealedAt> {
+        self.sealed.filter(|_| self.made.is_none())
     }
 
     /// Each of the frames that does not check.

@@ -13,7 +13,9 @@ use crate::engine::read::record::Record;
 use crate::engine::read::trace::Trace;
 use crate::engine::reader::Replica;
 use crate::engine::reader::events::{Follow, LogCursor, LogEvent, LogEventKind, Place};
-use crate::engine::reader::found::{Found, Wanted, What, first_order, next_of};
+use crate::engine::reader::found::{
+    Found, Ordered, Wanted, What, gap_place, next_of, sealed_in_order,
+};
 use crate::engine::state::scan::{InPiece, Item, Lexed, Piece, frame_in_piece, lex};
 use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place as DamagePlace, Result};
@@ -22,7 +24,7 @@ use crate::format::frames::eviction::decode_evictions;
 use crate::format::frames::frame::{FLAG_CHUNKS, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
 use crate::format::{FrameHeader, FrameKind, PAGE_LEN};
 use crate::gc::Rule;
-use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId, Seq};
+use crate::types::{AgentId, RunId, RunNo, SegmentId, Seq};
 
 /// How many runs of which records lie in blocks or chunks are kept open.
 const TRACES: usize = 64;
@@ -40,7 +42,7 @@ pub(crate) struct Tailing {
     /// The view that the rest is of.
     view: Option<u64>,
     /// Sealed segments with something to tell, the one with the smallest order last.
-    closed: Vec<(Lsn, Arc<Segment>)>,
+    closed: Vec<Ordered>,
     found: BinaryHeap<Reverse<Found>>,
     /// How far the segment that takes frames was read.
     tail: (SegmentId, u32),
@@ -56,10 +58,8 @@ pub(crate) struct Tailing {
     stopped: Option<String>,
     /// What stands in the last gap that was found, and where: frames are there once it is whole.
     gap: Option<(u64, Vec<u8>)>,
-}
-
-fn order(lexed: &Lexed) -> Lsn {
-    lexed.header.lsn
+    /// Where the gaps begin that were told.
+    told_gaps: HashSet<(SegmentId, u32)>,
 }
 
 impl Tailing {
@@ -81,6 +81,7 @@ impl Tailing {
             doubt: Doubt::default(),
             stopped: None,
             gap: None,
+            told_gaps: HashSet::new(),
         })
     }
 
@@ -143,6 +144,12 @@ impl Tailing {
             };
             (self.after, self.resume) = (found.place, found.resume());
             self.doubt.clear();
+            if found.what == (What::Damaged { seq: None }) {
+                if self.told_gaps.len() >= REMEMBERED {
+                    self.told_gaps.clear();
+                }
+                self.told_gaps.insert((found.segment, found.offset));
+            }
             if !found.in_output {
                 self.told = (found.segment, found.offset);
             }
@@ -172,15 +179,14 @@ impl Tailing {
         if self.view != Some(view) {
             self.plan(view)?;
         }
-        while let Some((first, segment)) = self.closed.last() {
+        while let Some(Ordered { first, .. }) = self.closed.last() {
             if self.found.peek().is_some_and(|Reverse(found)| found.place.lsn < *first) {
                 break;
             }
-            let segment = Arc::clone(segment);
-            self.closed.pop();
-            let end = segment.sealed().map_or(0, |at| at.end);
-            let from = if segment.id() == self.told.0 { self.told.1 } else { 0 };
-            self.read(&segment, from, end)?;
+            let Some(next) = self.closed.pop() else { break };
+            let end = next.segment.sealed().map_or(0, |at| at.end);
+            let from = if next.segment.id() == self.told.0 { self.told.1 } else { 0 };
+            self.read(&next, from, end)?;
         }
         if self.view.is_some() && self.closed.is_empty() && self.found.is_empty() {
             self.read_tail()?;
@@ -192,15 +198,9 @@ impl Tailing {
     fn plan(&mut self, view: u64) -> Result<()> {
         self.found.clear();
         self.closed.clear();
-        let state = self.replica.answers.open()?;
-        for segment in state.catalog.segments().iter().chain(&state.unapplied) {
-            let (first, last) =
-                segment.in_directory(|view| Ok((view.first_lsn(), view.last_lsn())))?;
-            if last >= self.after.lsn {
-                self.closed.push((first, Arc::clone(segment)));
-            }
-        }
-        self.closed.sort_by_key(|(first, segment)| Reverse((*first, segment.id())));
+        self.closed = sealed_in_order(&*self.replica.answers.open()?)?;
+        self.closed.retain(|one| one.last >= self.after.lsn);
+        self.closed.sort_by_key(|one| Reverse((one.first, one.segment.id())));
         // What was read and not told is read again, and all of an EVICT: it may have other numbers.
         (self.tail, self.after) = (self.told, self.resume);
         self.view = Some(view);
@@ -208,20 +208,24 @@ impl Tailing {
     }
 
     fn read_tail(&mut self) -> Result<()> {
-        let (segment, end) = {
+        let (tail, end) = {
             let state = self.replica.answers.open()?;
-            (Arc::clone(&state.tail.segment), state.tail.offset)
+            let (builder, segment) = (&state.tail.builder, Arc::clone(&state.tail.segment));
+            let first = builder.first_lsn().unwrap_or_default();
+            (Ordered { first, last: builder.last_lsn(), segment }, state.tail.offset)
         };
-        let from = if self.tail.0 == segment.id() { self.tail.1 } else { 0 };
+        let id = tail.segment.id();
+        let from = if self.tail.0 == id { self.tail.1 } else { 0 };
         if end > from {
-            self.read(&segment, from, end)?;
+            self.read(&tail, from, end)?;
         }
-        self.tail = (segment.id(), end);
+        self.tail = (id, end);
         Ok(())
     }
 
     /// Finds what frames of a segment tell, of those that end at `end` or in front of it.
-    fn read(&mut self, segment: &Arc<Segment>, from: u32, end: u32) -> Result<()> {
+    fn read(&mut self, ordered: &Ordered, from: u32, end: u32) -> Result<()> {
+        let segment = &ordered.segment;
         let from = from.max(crate::format::segments::segment::SEGMENT_HEADER_LEN);
         let len = end.saturating_sub(from) as usize;
         let at = segment.file_offset() + u64::from(from);
@@ -231,7 +235,7 @@ impl Tailing {
         let mut next = from;
         while next < end {
             let InPiece::Frame(lexed) = frame_in_piece(piece, segment.frames(), next) else {
-                return self.read_damaged(segment, next, end);
+                return self.read_damaged(ordered, next, end);
             };
             next = lexed.end();
             self.note(segment, &lexed, piece.payload_of(&lexed.header));
@@ -240,7 +244,8 @@ impl Tailing {
     }
 
     /// The same of a segment that has something that does not check.
-    fn read_damaged(&mut self, segment: &Arc<Segment>, from: u32, end: u32) -> Result<()> {
+    fn read_damaged(&mut self, ordered: &Ordered, from: u32, end: u32) -> Result<()> {
+        let segment = &ordered.segment;
         let damage = Corruption::new(DamagePlace::Frame(segment.position(from)), Damage::Missing);
         if self.is_overtaken(&damage)? {
             self.view = None;
@@ -250,32 +255,31 @@ impl Tailing {
         }
         let extent = segment.read_all()?;
         let piece = Piece { at: 0, bytes: &extent, extent_len: extent.len() };
-        let items = lex(&extent, segment.frames());
-        let in_range = |item: &&Item| (from..end).contains(&item.offset());
-        let mut frames = items.iter().filter(in_range).filter_map(Item::frame);
-        // What is missing has the place behind the frame in front of it, or in front of the first;
-        // where no frame is left, in front of the first that the directory has.
-        let first = frames.next().map(order).or_else(|| first_order(segment));
-        let mut behind = Place { lsn: first.unwrap_or(self.after.lsn), item: 0 };
-        for item in items.iter().filter(in_range) {
-            let Some(lexed) = item.frame() else {
-                let place = behind;
-                let rest = extent.get(item.offset() as usize..).unwrap_or_default();
-                let bytes = rest.get(..PAGE_LEN).unwrap_or(rest).to_vec();
-                self.gap = Some((segment.file_offset() + u64::from(item.offset()), bytes));
-                self.push(segment, place, RunNo(0), item.offset(), What::Damaged { seq: None });
-                continue;
-            };
-            behind = Place { lsn: order(lexed), item: u32::MAX };
+        let mut items = lex(&extent, segment.frames());
+        items.retain(|item| item.offset() < end);
+        for (offset, orders) in ordered.gaps(&items).filter(|(offset, _)| *offset >= from) {
+            let rest = extent.get(offset as usize..).unwrap_or_default();
+            let bytes = rest.get(..PAGE_LEN).unwrap_or(rest).to_vec();
+            self.gap = Some((segment.file_offset() + u64::from(offset), bytes));
+            let is_told = self.told_gaps.contains(&(segment.id(), offset));
+            let place = gap_place(self.after, orders).filter(|_| !is_told);
+            // Another one that was told there is not this one.
+            if let Some(place) = place
+                && (place > self.after || !self.told_gaps.is_empty())
+            {
+                let what = What::Damaged { seq: None };
+                self.push_any(segment, place, RunNo(0), offset, what);
+            }
+        }
+        let frames = items.iter().filter_map(Item::frame);
+        for lexed in frames.filter(|lexed| lexed.header.position.offset >= from) {
+            let FrameHeader { kind, seq, run_no, lsn, position, .. } = lexed.header;
             // A damaged block says itself how many records it costs.
-            if lexed.payload.is_ok() || lexed.header.kind == FrameKind::Block {
+            if lexed.payload.is_ok() || kind == FrameKind::Block {
                 self.note(segment, lexed, piece.payload_of(&lexed.header));
             } else {
-                let is_record = lexed.header.kind == FrameKind::Record;
-                let seq = is_record.then_some(lexed.header.seq);
-                let place = Place { lsn: order(lexed), item: 1 };
-                let what = What::Damaged { seq };
-                self.push(segment, place, lexed.header.run_no, item.offset(), what);
+                let what = What::Damaged { seq: (kind == FrameKind::Record).then_some(seq) };
+                self.push(segment, Place { lsn, item: 1 }, run_no, position.offset, what);
             }
         }
         Ok(())
@@ -283,9 +287,13 @@ impl Tailing {
 
     fn push(&mut self, segment: &Segment, place: Place, run_no: RunNo, offset: u32, what: What) {
         if place > self.after {
-            let (segment, in_output) = (segment.id(), segment.is_output());
-            self.found.push(Reverse(Found { place, run_no, segment, offset, in_output, what }));
+            self.push_any(segment, place, run_no, offset, what);
         }
+    }
+
+    fn push_any(&mut self, of: &Segment, place: Place, run_no: RunNo, offset: u32, what: What) {
+        let (segment, in_output) = (of.id(), of.is_output());
+        self.found.push(Reverse(Found { place, run_no, segment, offset, in_output, what }));
     }
 
     /// Notes what a frame tells.
@@ -486,14 +494,4 @@ impl Tailing {
         let reader = Arc::<Replica>::clone(&self.replica);
         Trace::new(opened, run_no, None).moving(reader, view).range(seq..)
     }
-}
-
-/// Behind everything that is in the log of the replica.
-pub(crate) fn end_of(replica: &Replica) -> Result<LogCursor> {
-    let state = replica.answers.open()?;
-    let mut last = state.tail.builder.last_lsn();
-    for segment in state.catalog.segments().iter().chain(&state.unapplied) {
-        last = last.max(segment.in_directory(|view| Ok(view.last_lsn()))?);
-    }
-    Ok(LogCursor::new(replica.uuid(), Place { lsn: last, item: u32::MAX }))
 }

@@ -2,10 +2,14 @@
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
-use crate::engine::reader::events::{Follow, Place};
+use crate::engine::reader::Replica;
+use crate::engine::reader::events::{Follow, LogCursor, Place};
+use crate::engine::state::log_state::LogState;
+use crate::engine::state::scan::Item;
 use crate::engine::state::segment::Segment;
-use crate::error::Result;
+use crate::error::{Result, unless_damaged};
 use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId, Seq};
 
 /// Which runs are followed.
@@ -96,8 +100,100 @@ impl Found {
     }
 }
 
-/// The smallest order that the directory of a sealed segment has.
-pub(super) fn first_order(segment: &Segment) -> Option<Lsn> {
-    segment.sealed()?;
-    segment.in_directory(|view| Ok(view.first_lsn())).ok()
+/// A segment, and which orders the frames in it have or had.
+#[derive(Debug, Clone)]
+pub(super) struct Ordered {
+    /// The smallest one. Nothing is known to be missing in front of it.
+    pub(super) first: Lsn,
+    /// The largest one, or more if that cannot be told.
+    pub(super) last: Lsn,
+    pub(super) segment: Arc<Segment>,
+}
+
+impl Ordered {
+    /// The gaps between these items of the segment, by their offsets, each with the order behind
+    /// which frames are missing in it and the largest one that they may have had.
+    ///
+    /// The frames of a gap had orders between those of the frames around it. An output has its runs
+    /// one behind the other, so a gap in it may have had any order of the segment.
+    pub(super) fn gaps<'i>(
+        &'i self,
+        items: &'i [Item],
+    ) -> impl Iterator<Item = (u32, (Lsn, Lsn))> + 'i {
+        let is_output = self.segment.is_output();
+        let mut behind = before(self.first);
+        (1..).zip(items).filter_map(move |(number, item)| {
+            let Some(lexed) = item.frame() else {
+                let mut rest = items.iter().skip(number).filter_map(Item::frame);
+                let next = rest.next().filter(|_| !is_output);
+                let last = next.map_or(self.last, |lexed| before(lexed.header.lsn));
+                return Some((item.offset(), (behind, last)));
+            };
+            if !is_output {
+                behind = lexed.header.lsn;
+            }
+            None
+        })
+    }
+}
+
+fn before(lsn: Lsn) -> Lsn {
+    Lsn(lsn.0.saturating_sub(1))
+}
+
+/// Where a follower is told of a gap, which is behind one order and has none larger than another:
+/// at its beginning, or where the follower goes on within it.
+pub(super) fn gap_place(after: Place, (behind, last): (Lsn, Lsn)) -> Option<Place> {
+    let first = Place { lsn: behind, item: u32::MAX };
+    let is_over = after.lsn > last || (after.lsn == last && after.item > 0);
+    let place = first.max(Place { lsn: after.lsn, item: u32::MAX });
+    (after <= first || !is_over).then_some(place)
+}
+
+/// All sealed segments. A directory that was rebuilt knows only the frames that are left, so the
+/// orders of its segment are all that the segments around it leave.
+pub(super) fn sealed_in_order(state: &LogState) -> Result<Vec<Ordered>> {
+    let mut all = Vec::new();
+    for segment in state.catalog.segments().iter().chain(&state.unapplied) {
+        let (first, last) = segment.in_directory(|view| Ok((view.first_lsn(), view.last_lsn())))?;
+        all.push(Ordered { first, last, segment: Arc::clone(segment) });
+    }
+    let is_rebuilt = |one: &Ordered| one.segment.directory_damage().is_some();
+    let (mut outputs, mut log): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|one| one.segment.is_output());
+    for output in outputs.iter_mut().filter(|one| is_rebuilt(one)) {
+        let header = unless_damaged(output.segment.header())?;
+        let next = header.map_or(output.last.0.saturating_add(1), |header| header.next_lsn.0);
+        (output.first, output.last) = (Lsn(1), output.last.max(before(Lsn(next))));
+    }
+    // The order of the log is that of the ids.
+    log.sort_by_key(|one| one.segment.id());
+    let mut next = state.tail.builder.first_lsn().unwrap_or(Lsn(u64::MAX));
+    for one in log.iter_mut().rev() {
+        let found = Some(one.first).filter(|first| *first > Lsn(0));
+        if is_rebuilt(one) {
+            one.last = one.last.max(before(next));
+        }
+        next = found.unwrap_or(next);
+    }
+    let mut last = Lsn(0);
+    for one in &mut log {
+        if is_rebuilt(one) {
+            one.first = Lsn(last.0.saturating_add(1));
+        } else {
+            last = one.last;
+        }
+    }
+    log.append(&mut outputs);
+    Ok(log)
+}
+
+/// Behind everything that is in the log of the replica.
+pub(crate) fn end_of(replica: &Replica) -> Result<LogCursor> {
+    let state = replica.answers.open()?;
+    let mut last = state.tail.builder.last_lsn();
+    for segment in state.catalog.segments().iter().chain(&state.unapplied) {
+        last = last.max(segment.in_directory(|view| Ok(view.last_lsn()))?);
+    }
+    Ok(LogCursor::new(replica.uuid(), Place { lsn: last, item: u32::MAX }))
 }

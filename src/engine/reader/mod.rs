@@ -9,7 +9,7 @@ mod damaged;
 mod directories;
 pub(crate) mod events;
 pub(crate) mod follow;
-mod found;
+pub(crate) mod found;
 pub(crate) mod only_reading;
 mod view;
 
@@ -21,7 +21,8 @@ use parking_lot::Mutex;
 
 use crate::engine::read::Reader as Answers;
 use crate::engine::read::doubt::Doubt;
-use crate::engine::reader::damaged::{Damaged, may_stay};
+use crate::engine::reader::advance::Progress;
+use crate::engine::reader::damaged::{Damaged, Gap, may_stay};
 use crate::engine::reader::view::{Earlier, Seen, View, Wanted, build};
 use crate::engine::setup::Setup;
 use crate::engine::setup::health::Monitor;
@@ -69,13 +70,18 @@ struct Current {
     names: Names,
     /// Where bytes that do not check stood in front of a whole frame at the last refresh.
     stuck: Option<LogPosition>,
+    /// What stood there when the view was built.
+    gap: Option<Gap>,
 }
 
 impl Current {
     fn of(view: View, number: u64) -> (LogState, Self) {
         let View { state, seen, extents, superblock, report, odd: damaged, floor, .. } = view;
-        let (report, names, stuck) = (Arc::new(report), Names::new(), None);
-        (state, Self { number, seen, extents, superblock, report, damaged, floor, names, stuck })
+        let (report, names, stuck, gap) = (Arc::new(report), Names::new(), None, None);
+        (
+            state,
+            Self { number, seen, extents, superblock, report, damaged, floor, names, stuck, gap },
+        )
     }
 }
 
@@ -104,13 +110,24 @@ impl Replica {
         let progress = self.advance(&mut current)?;
         // Behind the frames: zeros mean that nothing is there only if they were read before a look
         // at the manifest that still has the segment.
-        if progress == advance::Progress::Rebuild
+        if progress == Progress::Rebuild
             || current.seen.has_changed(&self.disk)?
             || current.damaged.has_changed(&self.disk)?
         {
             return self.rebuild(&mut current).map(|()| true);
         }
-        Ok(progress == advance::Progress::Frames)
+        let Progress::Gap(gap) = progress else { return Ok(progress == Progress::Frames) };
+        let before = (self.end()?, Arc::clone(&current.report));
+        self.rebuild(&mut current)?;
+        let end = self.end()?;
+        // What was written since the look at the gap makes it another one.
+        current.gap = Some(gap).filter(|gap| gap.at == end);
+        Ok(before != (end, Arc::clone(&current.report)))
+    }
+
+    /// Where the frames of the view end.
+    fn end(&self) -> Result<LogPosition> {
+        Ok(self.answers.open()?.end_of_log())
     }
 
     fn rebuild(&self, current: &mut Current) -> Result<()> {

@@ -148,6 +148,14 @@ impl ManifestLog {
         end.saturating_sub(uses.len() as u64)
     }
 
+    /// The same without those that are claimed, such as the compaction reserve: nothing can move
+    /// there.
+    pub(crate) fn room_in_front(&self) -> u64 {
+        let end = self.extents.uses.last_key_value().map_or(ExtentNo(0), |(extent, _)| *extent);
+        let claimed = self.claimed.range(..end).count() as u64;
+        self.free_in_front().saturating_sub(claimed)
+    }
+
     /// The extents without an owner that are not claimed, the lowest first.
     pub(crate) fn free(&self) -> impl Iterator<Item = ExtentNo> + '_ {
         self.extents.free().filter(|extent| !self.claimed.contains(extent))

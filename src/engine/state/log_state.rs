@@ -164,6 +164,10 @@ impl LogState {
     pub(crate) fn take_sealed(&mut self, segment: Arc<Segment>) {
         let builder = core::mem::take(&mut self.tail.builder);
         let mut built: Vec<_> = builder.runs().iter().map(|run| &run.entry).collect();
+        if built.iter().all(|entry| self.deleted.contains(&entry.run_no)) {
+            // No later deletion makes it a suspect.
+            self.suspects.insert(segment.id());
+        }
         built.sort_by_key(|entry| entry.run_no);
         for (slot, entry) in (0..).zip(built) {
             self.active.seal(segment.id(), slot, entry);

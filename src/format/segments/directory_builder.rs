@@ -117,6 +117,11 @@ impl DirectoryBuilder {
         self.evictions.insert(eviction.run_no, eviction);
     }
 
+    /// The smallest order that was noted.
+    pub(crate) fn first_lsn(&self) -> Option<Lsn> {
+        self.first_lsn
+    }
+
     /// The largest order that was noted.
     pub fn last_lsn(&self) -> Lsn {
         self.last_lsn

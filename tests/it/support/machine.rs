@@ -32,6 +32,8 @@ pub(crate) struct Machine {
     pub(crate) index: bool,
     /// The background work, if the calls do not do it.
     pub(crate) background: Option<Background>,
+    /// Whether it compacts by itself.
+    pub(crate) automatic: bool,
     pub(crate) activities: Arc<Activities>,
 }
 
@@ -102,6 +104,7 @@ impl Machine {
             receipts,
             index: true,
             background: None,
+            automatic: true,
             activities,
         }
     }
@@ -117,7 +120,7 @@ impl Machine {
             .extent_size(EXTENT)
             .tail_writer(self.tail_writer)
             .compression(self.compression)
-            .compaction(Compaction::new().space_return(self.space))
+            .compaction(Compaction::new().space_return(self.space).automatic(self.automatic))
             .index(self.index)
             .receipts(self.receipts, std::time::Duration::from_secs(1 << 40))
             .sync_interval(None)

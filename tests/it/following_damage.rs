@@ -1,0 +1,163 @@
+//! Followers that go on from a stored cursor where frames are lost: none of it is skipped silently.
+
+use std::sync::Arc;
+
+use runlog::storage::MemoryStorage;
+use runlog::{Compression, Follow, Follower, LogCursor, LogEvent, Outcome, Reader, ReaderOptions};
+use runlog_sim::SplitMix64;
+
+use crate::backups::seals;
+use crate::following::{all, small, told};
+
+const HEADER: usize = 64;
+
+fn read(bytes: &[u8]) -> Reader {
+    let storage = Arc::new(MemoryStorage::from_bytes(bytes.to_vec()));
+    ReaderOptions::new().open_storage(storage).unwrap()
+}
+
+fn follow(reader: &Reader, from: LogCursor) -> Follower {
+    reader.follow(Follow::Everything, from).unwrap()
+}
+
+/// All that a follower tells: events, and how many errors after how many events.
+fn listen(follower: &mut Follower) -> (Vec<String>, Vec<usize>) {
+    let (mut events, mut errors, mut nothing) = (Vec::new(), Vec::new(), 0);
+    // A few more calls: nothing is told again.
+    while nothing < 3 {
+        match follower.try_next() {
+            Ok(Some(event)) => events.push(told(&event)),
+            Ok(None) => nothing += 1,
+            Err(error) => {
+                assert!(error.is_corruption(), "{error}");
+                errors.push(events.len());
+            }
+        }
+    }
+    (events, errors)
+}
+
+/// A store of several segments, and all that is told of it.
+fn plain() -> (Vec<u8>, Vec<LogEvent>) {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    for run in 0..9 {
+        let writer = log.start_run("agent", &format!("run-{run}"), ()).unwrap();
+        for _ in 0..30 {
+            writer.append(&[run; 1_000]).unwrap();
+        }
+    }
+    log.close().unwrap();
+    let image = storage.to_bytes();
+    let events = all(&mut follow(&read(&image), LogCursor::START));
+    (image, events)
+}
+
+#[test]
+fn a_cursor_within_what_is_lost_is_told_of_it_once() {
+    let (image, events) = plain();
+    let whole: Vec<String> = events.iter().map(told).collect();
+    let places = seals(&image);
+    assert!(places.len() > 2, "{places:?}");
+    for (number, (start, seal)) in places.into_iter().enumerate() {
+        let third = (seal - start) / 3;
+        let harms = [
+            ("all frames", start + HEADER, seal),
+            ("all frames and the directory", start + HEADER, start + (64 << 10)),
+            ("all", start, start + (64 << 10)),
+            ("the first third", start + HEADER, start + third),
+            ("the second third", start + third, start + 2 * third),
+            ("the last third", start + 2 * third, seal),
+            ("the last third and the directory", start + 2 * third, start + (64 << 10)),
+        ];
+        for (what, from, to) in harms {
+            let mut bytes = image.clone();
+            let to = to.min(bytes.len());
+            bytes[from..to].fill(0x55);
+            let reader = read(&bytes);
+            let cursors = [LogCursor::START].into_iter().chain(events.iter().map(|one| one.cursor));
+            for (place, cursor) in cursors.enumerate() {
+                let expected = &whole[place..];
+                let mut follower = follow(&reader, cursor);
+                let (found, errors) = listen(&mut follower);
+                let what = format!("segment {number}, {what}, from {place}: {errors:?}");
+                let is_some_lost = found.len() < expected.len();
+                // What names the runs may be lost without an event. A frame of which the header is
+                // left is told for itself.
+                assert!(errors.len() <= 2, "{what}");
+                assert!(!errors.is_empty() || !is_some_lost, "{what}");
+                if let Some(&at) = errors.first() {
+                    assert!(errors.iter().all(|other| *other == at), "{what}");
+                    assert!(found[..at] == expected[..at], "{what}");
+                    let rest = &found[at..];
+                    assert!(*rest == expected[expected.len() - rest.len()..], "{what}");
+                }
+                let (more, again) = listen(&mut follow(&reader, follower.cursor()));
+                assert!(more.is_empty() && again.is_empty(), "{what}: {more:?} {again:?}");
+            }
+        }
+    }
+}
+
+/// From the cursor behind the damage, which is told between two events.
+#[test]
+fn a_cursor_behind_what_was_told_as_lost_is_not_told_again() {
+    let (image, _) = plain();
+    for (start, seal) in seals(&image) {
+        for to in [seal, start + (64 << 10)] {
+            let mut bytes = image.clone();
+            let to = to.min(bytes.len());
+            bytes[start + HEADER..to].fill(0x55);
+            let reader = read(&bytes);
+            let mut follower = follow(&reader, LogCursor::START);
+            while follower.try_next().is_ok() {}
+            let (_, errors) = listen(&mut follow(&reader, follower.cursor()));
+            assert_eq!(errors, [0; 0], "segment at {start}");
+        }
+    }
+}
+
+/// Compaction has put runs one behind the other, so the orders of its segments lie within those of
+/// others.
+#[test]
+fn nothing_is_skipped_silently_where_compaction_wrote_what_is_lost() {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = small().compression(Compression::Zstd { level: 1 });
+    let log = options.create_storage(storage.clone()).unwrap();
+    let name = |run: usize| format!("run-{run}");
+    let writers: Vec<_> =
+        (0..8).map(|run| log.start_run("agent", &name(run), ()).unwrap()).collect();
+    for seq in 0..24_u64 {
+        for (run, writer) in writers.iter().enumerate() {
+            let mut rng = SplitMix64::for_case(seq, run as u64);
+            let payload: Vec<u8> = (0..900).map(|_| b'a' + rng.below(26) as u8).collect();
+            writer.append(&payload).unwrap();
+        }
+    }
+    for writer in &writers[..6] {
+        writer.end(&Outcome::completed()).unwrap();
+    }
+    log.checkpoint().unwrap();
+    log.compact().unwrap();
+    drop(writers);
+    log.close().unwrap();
+    let image = storage.to_bytes();
+    let events = all(&mut follow(&read(&image), LogCursor::START));
+    let mut within = 0;
+    for (start, seal) in seals(&image) {
+        for to in [seal, start + (64 << 10)] {
+            let mut bytes = image.clone();
+            let to = to.min(bytes.len());
+            bytes[start + HEADER..to].fill(0x55);
+            let reader = read(&bytes);
+            for (place, event) in events.iter().enumerate() {
+                let expected = events.len() - place - 1;
+                let (found, errors) = listen(&mut follow(&reader, event.cursor));
+                let lost = expected - found.len();
+                assert!(lost == 0 || !errors.is_empty(), "at {start}, from {place}: {lost} lost");
+                within += usize::from(lost > 0);
+            }
+        }
+    }
+    assert!(within > 20, "only {within} cursors");
+}

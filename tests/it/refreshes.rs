@@ -1,0 +1,194 @@
+//! What a refresh costs, and says, when nothing has changed: also where something is damaged.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use runlog::env::{BootId, Environment};
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{Follow, LogCursor, Options, Reader, ReaderOptions, RunLog};
+
+use crate::backups::seals;
+
+const EXTENT: u64 = 1 << 20;
+/// The most bytes that a look at a store reads of which nothing has changed: much less than what is
+/// in an extent.
+const LITTLE: u64 = 160 << 10;
+
+/// Counts the bytes that are read.
+#[derive(Debug, Default)]
+struct Counting {
+    storage: MemoryStorage,
+    bytes: AtomicU64,
+}
+
+impl Storage for Counting {
+    fn len(&self) -> io::Result<u64> {
+        self.storage.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.storage.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.storage.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.storage.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.storage.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.storage.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.storage.punch(offset, len)
+    }
+}
+
+impl Counting {
+    fn holding(bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self { storage: MemoryStorage::from_bytes(bytes), bytes: AtomicU64::new(0) })
+    }
+}
+
+fn options() -> Options {
+    Options::new().extent_size(EXTENT).background(false)
+}
+
+/// A run of records of which each is found by its bytes.
+fn write_run(log: &RunLog, count: u8) {
+    let run = log.start_run("agent", "run", ()).unwrap();
+    for number in 0..count {
+        run.append(&[number; 9_000]).unwrap();
+    }
+}
+
+/// Where the payload of a record of [`write_run`] is.
+fn place_of(bytes: &[u8], number: u8) -> usize {
+    bytes.windows(9_000).position(|part| part.iter().all(|byte| *byte == number)).unwrap()
+}
+
+/// Refreshes again and again: after `first` of them nothing is new, and each reads little.
+fn stays_as_it_is(storage: &Counting, reader: &Reader, first: usize, what: &str) {
+    for number in 0..12 {
+        let before = storage.bytes.load(Ordering::Relaxed);
+        let is_new = reader.refresh().unwrap();
+        let read = storage.bytes.load(Ordering::Relaxed) - before;
+        assert!(!is_new, "{what}: refresh {number} finds something new");
+        assert!(number < first || read < LITTLE, "{what}: refresh {number} reads {read} bytes");
+    }
+    let mut follower = reader.follow(Follow::Everything, LogCursor::START).unwrap();
+    let mut nothing = 0;
+    while nothing < 6 {
+        nothing += usize::from(matches!(follower.try_next(), Ok(None)));
+    }
+    for number in 0..6 {
+        let before = storage.bytes.load(Ordering::Relaxed);
+        assert!(matches!(follower.try_next(), Ok(None)), "{what}: look {number}");
+        let read = storage.bytes.load(Ordering::Relaxed) - before;
+        assert!(read < LITTLE, "{what}: look {number} of a follower reads {read} bytes");
+    }
+}
+
+/// The machine was restarted since, so the log ends at the first of two torn frames.
+fn after_a_restart() -> ReaderOptions {
+    ReaderOptions::new().environment(Environment::system().boot_id(Some(BootId([9; 16]))))
+}
+
+#[test]
+fn a_torn_end_of_the_log_is_news_once() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    write_run(&log, 90);
+    // As its writer left it when it died.
+    let whole = storage.to_bytes();
+    let mut bytes = whole.clone();
+    let headers = [70, 80].map(|number| place_of(&whole, number) - 72);
+    for at in headers {
+        bytes[at..at + 72].fill(0x55);
+    }
+    let storage = Counting::holding(bytes);
+    let reader = after_a_restart().open_storage(storage.clone()).unwrap();
+    let report = reader.recovery_report();
+    assert_eq!(report.torn.len(), 1, "{report}");
+    assert_eq!(reader.run("run").unwrap().records, 70);
+    stays_as_it_is(&storage, &reader, 3, "torn");
+    // What is behind it is looked at again once it is another.
+    let at = headers[0];
+    storage.write_at(at as u64, &whole[at..at + 72]).unwrap();
+    let news = (0..4).filter(|_| reader.refresh().unwrap()).count();
+    // The report follows the frames.
+    assert!((1..3).contains(&news), "{news} times");
+    assert_eq!(reader.run("run").unwrap().records, 80);
+    stays_as_it_is(&storage, &reader, 3, "torn later");
+    log.close().unwrap();
+}
+
+/// The writer lives, and was not restarted: what it writes behind two damaged frames counts once it
+/// is durable.
+#[test]
+fn what_a_writer_appends_behind_damage_is_seen() {
+    let storage = Arc::new(Counting::default());
+    let log = options().create_storage(storage.clone()).unwrap();
+    write_run(&log, 60);
+    let bytes = storage.storage.to_bytes();
+    for number in [20, 40] {
+        storage.write_at(place_of(&bytes, number) as u64 - 72, &[0x55; 72]).unwrap();
+    }
+    let reader = after_a_restart().open_storage(storage.clone()).unwrap();
+    stays_as_it_is(&storage, &reader, 3, "damaged");
+    let run = log.writer("run").unwrap();
+    for number in 0..4_u64 {
+        run.append(&[99; 3_000]).unwrap();
+        log.sync().unwrap();
+        run.append(&[99; 100]).unwrap();
+        let news = (0..3).filter(|_| reader.refresh().unwrap()).count();
+        assert!(news > 0, "nothing is new behind {number}");
+        let last = reader.trace("run").unwrap().next_back().unwrap().unwrap();
+        assert!(last.seq().0 >= 60 + 2 * number, "{}", last.seq());
+    }
+    drop(run);
+    log.close().unwrap();
+}
+
+#[test]
+fn damage_that_stays_costs_a_refresh_little() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    write_run(&log, 200);
+    let whole = storage.to_bytes();
+    let (_, seal) = seals(&whole)[0];
+    let frames = [130, 150].map(|number| place_of(&whole, number));
+    let harms: [(&str, Vec<(usize, usize)>); 5] = [
+        ("the header of a frame", vec![(frames[0] - 72, 72)]),
+        ("a payload", vec![(frames[0] + 500, 1)]),
+        ("many frames", vec![(frames[0] - 72, 150_000)]),
+        ("the directory", vec![(seal + 72, 40)]),
+        ("directory and frames", vec![(seal, 72), (frames[0] - 72, 72), (frames[1] + 7, 1)]),
+    ];
+    for (what, places) in harms {
+        let mut bytes = whole.clone();
+        for (at, len) in &places {
+            bytes[*at..at + len].fill(0x55);
+        }
+        let storage = Counting::holding(bytes);
+        let reader = ReaderOptions::new().open_storage(storage.clone()).unwrap();
+        assert!(!reader.recovery_report().is_clean(), "{what}");
+        stays_as_it_is(&storage, &reader, 3, what);
+        // It is restored in place.
+        storage.write_at(0, &whole).unwrap();
+        assert!(reader.refresh().unwrap(), "{what}: restored");
+        assert!(reader.recovery_report().is_clean(), "{what}: {}", reader.recovery_report());
+        assert_eq!(reader.trace("run").unwrap().filter(Result::is_ok).count(), 200);
+        stays_as_it_is(&storage, &reader, 0, "restored");
+    }
+    log.close().unwrap();
+}
