@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use runlog::{Compaction, Options, Outcome, RunLog};
-use runlog_sim::{Fault, OpKind, SimClock, SimDisk, SimEntropy};
+use runlog_sim::{Fault, OpKind, SimClock, SimDisk, SimEntropy, SplitMix64};
 
 /// The index takes two of these.
 const EXTENT: u64 = 1 << 20;
@@ -84,6 +84,72 @@ fn compact_of_a_compact_store_writes_nothing() {
         assert_eq!(after.io.bytes_written, before.io.bytes_written, "{count} runs: {after:?}");
         assert_eq!(after.file_len, before.file_len, "{count} runs");
     }
+}
+
+/// A long run is in most segments, so several of the last segments move only with those between
+/// them: all together may not fit in front, while one after the other does.
+#[test]
+fn compact_shortens_the_file_where_the_last_segments_share_a_run() {
+    for case in (0..12).chain([34, 75, 160, 236, 293]) {
+        let mut random = SplitMix64::for_case(77, case);
+        let mut below = move |bound: u64| random.below(bound);
+        let disk = SimDisk::untracked(Vec::new());
+        let log = options().extent_size(64 << 10).create_storage(Arc::new(disk)).unwrap();
+        write_beside_a_long_run(&log, &mut below);
+        let _ = log.compact().unwrap();
+        let first = log.stats().unwrap();
+        assert!(first.free_extents <= 2, "case {case}: {first:?}");
+        // What moved may fit fewer segments now. A third call has nothing to do.
+        let _ = log.compact().unwrap();
+        let second = log.stats().unwrap();
+        assert!(second.free_extents <= 2, "case {case}: {second:?}");
+        assert!(second.file_len <= first.file_len, "case {case}: {first:?} {second:?}");
+        let left = first.log_extents.saturating_sub(second.log_extents);
+        assert!(left <= 4, "case {case}: {first:?} {second:?}");
+        assert_eq!(log.compact().unwrap(), runlog::Compacted::default(), "case {case}");
+        assert!(log.stats().unwrap().file_len <= second.file_len, "case {case}");
+        assert!(log.verify().unwrap().is_clean(), "case {case}");
+    }
+}
+
+/// Sixty runs beside one in progress, of which at most eight remain.
+fn write_beside_a_long_run(log: &RunLog, below: &mut impl FnMut(u64) -> u64) {
+    let long = log.start_run("agent", "long", ()).unwrap();
+    let mut kept = Vec::new();
+    let reclaim = || {
+        log.checkpoint().unwrap();
+        log.reclaim().unwrap();
+    };
+    let delete_one = |kept: &mut Vec<String>, number: u64| {
+        let name = kept.swap_remove(usize::try_from(number).unwrap());
+        let _ = log.delete_run(name.as_str()).unwrap();
+    };
+    for number in 0..60_u8 {
+        let name = format!("run-{number:03}");
+        let run = log.start_run("agent", &name, ()).unwrap();
+        for _ in 0..below(60) + 5 {
+            let _ = run.append(&[number; 1000]).unwrap();
+            if below(4) == 0 {
+                let _ = long.append(&[9; 1500]).unwrap();
+            }
+        }
+        let _ = run.end(&Outcome::completed()).unwrap();
+        kept.push(name);
+        if below(3) == 0 {
+            let number = below(kept.len() as u64);
+            delete_one(&mut kept, number);
+            reclaim();
+        }
+    }
+    log.checkpoint().unwrap();
+    while kept.len() > 8 {
+        let number = below(kept.len() as u64);
+        delete_one(&mut kept, number);
+        if below(4) == 0 {
+            reclaim();
+        }
+    }
+    reclaim();
 }
 
 /// What else was in the segments of the run moves into the space in front that is free then.

@@ -97,6 +97,8 @@ pub(crate) enum Attempt {
     Nothing,
     /// The outputs would not be few enough to gain space.
     NoGain,
+    /// The file would not become shorter. Fewer segments, which need fewer others, may do.
+    NoRoom,
 }
 
 /// Moves living runs out of segments that are mostly dead.
@@ -154,6 +156,7 @@ impl Compactor {
     ) -> Result<Option<Compacted>> {
         let look = || self.segment_uses(compacting, goal);
         let uses = self.log.setup.watch_failure(Activity::Compaction, look)?;
+        let mut bound = self.bound(goal);
         loop {
             let movable: Vec<SegmentUse> = uses
                 .iter()
@@ -173,7 +176,7 @@ impl Compactor {
                 })
                 .copied()
                 .collect();
-            let (extent, bound) = (self.log.extent_size.bytes(), self.bound(goal));
+            let extent = self.log.extent_size.bytes();
             let chosen = match goal {
                 Goal::Space | Goal::SpaceOnFullDisk => {
                     for_space(&movable, extent / WASTE_PART, bound)
@@ -181,7 +184,7 @@ impl Compactor {
                 Goal::Order(_) => for_order(&movable, &compacting.carried, bound),
                 Goal::Pack(None) => for_packing(&movable, extent / COLD_PART, PACK_SEGMENTS, bound),
                 Goal::Pack(Some(_)) => for_packing(&movable, 1, 1, bound),
-                Goal::Shrink => self.last_segments(&movable),
+                Goal::Shrink => self.last_segments(&movable, bound),
                 Goal::Erase => Vec::new(),
             };
             let wanted: Vec<SegmentId> = chosen.iter().map(|segment| segment.id).collect();
@@ -200,6 +203,8 @@ impl Compactor {
                     return Ok(Some(Compacted::default()));
                 }
                 Attempt::NoGain => compacting.settle(&wanted),
+                Attempt::NoRoom if wanted.len() > 1 => bound.segments = wanted.len() / 2,
+                Attempt::NoRoom => compacting.unmovable.extend(&wanted),
             }
         }
     }
@@ -246,9 +251,9 @@ impl Compactor {
                     if layouts.is_some() && goal.must_gain() && !(gains && fits) {
                         return Ok(Attempt::NoGain);
                     }
-                    if goal == Goal::Shrink && outputs > self.room_before(&job) {
-                        compacting.unmovable.extend(&wanted);
-                        return Ok(Attempt::Nothing);
+                    if layouts.is_some() && goal == Goal::Shrink && !self.is_shorter(&job, outputs)
+                    {
+                        return Ok(Attempt::NoRoom);
                     }
                     let run = |layouts| self.run_job(compacting, &job, goal, layouts);
                     if let Some(step) = layouts.map_or(Ok(None), run)? {
@@ -262,14 +267,17 @@ impl Compactor {
                     let is_new = |id| !compacting.unmovable.contains(id) && !wanted.contains(id);
                     let fits = wanted.len() + more.len() <= MOST_SEGMENTS;
                     if !fits || !more.iter().all(is_new) {
+                        if goal == Goal::Shrink {
+                            return Ok(Attempt::NoRoom);
+                        }
                         compacting.unmovable.insert(seed);
                         return Ok(Attempt::Nothing);
                     }
                     wanted.extend(more);
                 }
                 Err(Obstacle::Unmovable(id)) => {
-                    // A segment that needs it cannot move either.
-                    if !seeds.contains(&id) {
+                    // A segment that needs it cannot move, but fewer of the last ones may.
+                    if !seeds.contains(&id) && goal != Goal::Shrink {
                         compacting.unmovable.insert(seed);
                     }
                     compacting.unmovable.insert(id);
@@ -280,12 +288,15 @@ impl Compactor {
         }
     }
 
-    /// How many extents are free in front of all victims, of those that a step may fill.
-    fn room_before(&self, job: &Job) -> usize {
-        let first = job.gathered.victims.iter().map(|victim| victim.segment.extent()).min();
+    /// Whether a step for [`Goal::Shrink`] leaves the last extent of its victims for one in front,
+    /// and writes no more than it may. Victims that only the order of runs requires may even move
+    /// back. No sequence of such steps is endless.
+    fn is_shorter(&self, job: &Job, outputs: usize) -> bool {
+        let last = job.gathered.victims.iter().map(|victim| victim.segment.extent()).max();
         let allocator = self.log.space.allocator.lock();
-        let free = allocator.manifest.free().take(MOST_SEGMENTS);
-        free.take_while(|extent| Some(*extent) < first).count()
+        let target = outputs.checked_sub(1).map(|number| allocator.manifest.free().nth(number));
+        let is_in_front = target.is_none_or(|extent| extent.is_some() && extent < last);
+        is_in_front && outputs as u64 <= allocator.may_move
     }
 
     /// The living bytes of each sealed segment of the catalog, and how many of them are
@@ -353,10 +364,9 @@ impl Compactor {
     }
 
     /// The segments at the end of the file that have room before them.
-    fn last_segments(&self, segments: &[SegmentUse]) -> Vec<SegmentUse> {
+    fn last_segments(&self, segments: &[SegmentUse], bound: Bound) -> Vec<SegmentUse> {
         let allocator = self.log.space.allocator.lock();
         let free: Vec<ExtentNo> = allocator.manifest.free().take(2 * STEP_SEGMENTS).collect();
-        let bound = self.bound(Goal::Shrink);
         let most = usize::try_from(allocator.may_move).unwrap_or(bound.segments);
         let bound = Bound { segments: bound.segments.min(most), ..bound };
         drop(allocator);
