@@ -14,6 +14,7 @@ mod bit_flips;
 mod broken_off;
 mod closing;
 mod compressed;
+mod damaged_copies;
 mod deferred;
 mod documents;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
