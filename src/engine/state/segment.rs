@@ -210,7 +210,10 @@ impl Segment {
                         DirectoryBytes::View(start..start + bytes.len())
                     }
                     Ok(Cow::Owned(bytes)) => DirectoryBytes::Copy(bytes),
-                    Err(Error::Corrupt(damage)) => {
+                    Err(Error::Corrupt(found)) => {
+                        // Also if the frame around it is damaged.
+                        let place = Place::Directory { segment: self.key.id };
+                        let damage = Corruption::new(place, found.damage);
                         DirectoryBytes::Rebuilt(rebuild_directory(self)?, damage)
                     }
                     Err(error) => return Err(error),
