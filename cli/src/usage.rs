@@ -95,8 +95,9 @@ impl Sum {
         ] {
             *sum = sum.saturating_add(tokens);
         }
-        self.messages += u64::from(counted.is_new);
-        self.messages_with_cost += u64::from(counted.has_first_cost);
+        self.messages = self.messages.saturating_add(counted.messages);
+        self.messages_with_cost =
+            self.messages_with_cost.saturating_add(counted.messages_with_cost);
         self.cost += added.cost.unwrap_or_default();
     }
 

@@ -5,6 +5,9 @@
 //! counts for what it adds: nothing, if it says what a record in front said; where numbers grow, as
 //! while a message is streamed, what is new. Runs are therefore counted in the order in which they
 //! began.
+//!
+//! Some documents also say what their run used as a whole. That counts for what the messages of the
+//! run do not say, so that nothing of it counts twice, whichever of the two comes first.
 
 use std::collections::HashMap;
 
@@ -14,7 +17,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::facts::{Facts, Usage, at};
-use crate::{Format, facts_in, value_of};
+use crate::{Format, PART, documents, facts_in, value_of};
 
 /// Tokens and cost as numbers: 0, or no cost, where the data has none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -43,6 +46,22 @@ impl Amount {
             cache_write_tokens: usage.cache_write_tokens.unwrap_or_default(),
             reasoning_tokens: usage.reasoning_tokens.unwrap_or_default(),
             cost: usage.cost.as_ref().and_then(serde_json::Number::as_f64).filter(is_amount),
+        }
+    }
+
+    /// Adds each number.
+    fn add(&mut self, other: Self) {
+        for (sum, more) in [
+            (&mut self.input_tokens, other.input_tokens),
+            (&mut self.output_tokens, other.output_tokens),
+            (&mut self.cache_read_tokens, other.cache_read_tokens),
+            (&mut self.cache_write_tokens, other.cache_write_tokens),
+            (&mut self.reasoning_tokens, other.reasoning_tokens),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        if let Some(cost) = other.cost {
+            self.cost = Some(self.cost.unwrap_or_default() + cost);
         }
     }
 
@@ -78,12 +97,41 @@ pub struct Counted {
     pub time: Timestamp,
     /// The model: that of the message, else the last one that a record in front names.
     pub model: Option<String>,
-    /// No record in front is of the same message.
-    pub is_new: bool,
-    /// No record in front of the same message has a cost, and this one does.
-    pub has_first_cost: bool,
+    /// How many messages it adds: none, if a record in front is of the same one.
+    pub messages: u64,
+    /// How many of which no record in front has a cost, and this one does.
+    pub messages_with_cost: u64,
     /// What it adds.
     pub added: Amount,
+}
+
+/// A sum over messages.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Sum {
+    messages: u64,
+    messages_with_cost: u64,
+    amount: Amount,
+}
+
+impl Sum {
+    fn add(&mut self, counted: &Counted) {
+        self.messages = self.messages.saturating_add(counted.messages);
+        self.messages_with_cost =
+            self.messages_with_cost.saturating_add(counted.messages_with_cost);
+        self.amount.add(counted.added);
+    }
+
+    /// Takes the larger of each number; how much was added takes the place of what `counted` adds.
+    fn grow(&mut self, other: Self, counted: &mut Counted) {
+        let grown = |own: &mut u64, other: u64| {
+            let added = other.saturating_sub(*own);
+            *own += added;
+            added
+        };
+        counted.messages = grown(&mut self.messages, other.messages);
+        counted.messages_with_cost = grown(&mut self.messages_with_cost, other.messages_with_cost);
+        counted.added = self.amount.grow(other.amount);
+    }
 }
 
 /// The messages that were counted. Takes about 100 bytes for each message that has an id.
@@ -99,6 +147,10 @@ pub struct Before {
     model: Option<String>,
     /// The sum that Codex gave last: it repeats what it said of a turn while that is the last.
     total: Option<Value>,
+    /// What the messages of the run add.
+    messages: Sum,
+    /// What was counted of the run, once it said what it used as a whole.
+    counted: Option<Sum>,
 }
 
 impl Default for Counting {
@@ -118,12 +170,32 @@ impl Counting {
         record: &RecordView<'_>,
         before: &mut Before,
     ) -> Option<Counted> {
+        if record.kind() == Some(PART) {
+            return Self::part(format, record, before);
+        }
         if !self.words.iter().any(|word| word.find(record.payload()).is_some()) {
             return None;
         }
         let value = value_of(record.kind(), record.content_type(), record.payload())?;
         let facts = facts_in(format, &value);
         self.facts(agent, &value, &facts, record.timestamp(), before)
+    }
+
+    /// What a part of a document adds that says what the run used as a whole.
+    fn part(format: Format, record: &RecordView<'_>, before: &mut Before) -> Option<Counted> {
+        let whole = documents::whole(format, record.payload())?;
+        let said = Amount::of(&whole.usage);
+        let messages_with_cost = if said.cost.is_some() { whole.calls } else { 0 };
+        let sum = Sum { messages: whole.calls, messages_with_cost, amount: said };
+        let mut counted = Counted {
+            time: record.timestamp(),
+            model: whole.model.or_else(|| before.model.clone()),
+            messages: 0,
+            messages_with_cost: 0,
+            added: Amount::default(),
+        };
+        before.counted.get_or_insert(before.messages).grow(sum, &mut counted);
+        Some(counted)
     }
 
     /// As [`Counting::record`], for a record whose value and facts are known.
@@ -148,15 +220,21 @@ impl Counting {
         let mut counted = Counted {
             time: facts.time.unwrap_or(stored_at),
             model: before.model.clone(),
-            is_new: true,
-            has_first_cost: said.cost.is_some(),
+            messages: 1,
+            messages_with_cost: u64::from(said.cost.is_some()),
             added: said,
         };
         if let Some(id) = &facts.message_id {
             let known = self.messages.entry(digest(agent, id));
-            let known = known.and_modify(|_| counted.is_new = false).or_default();
-            counted.has_first_cost &= known.cost.is_none();
+            let known = known.and_modify(|_| counted.messages = 0).or_default();
+            if known.cost.is_some() {
+                counted.messages_with_cost = 0;
+            }
             counted.added = known.grow(said);
+        }
+        before.messages.add(&counted);
+        if let Some(sum) = &mut before.counted {
+            sum.grow(before.messages, &mut counted);
         }
         Some(counted)
     }

@@ -11,7 +11,8 @@
 //! - `role`, `model`, `id`, `message_id`: text. What an imported record says of itself.
 //! - `tools`: list of text. The tools that it calls, or that answer.
 //! - `message_time`: time. The time of the message, where the record says what it used.
-//! - `messages`: `uint64`. 1 in the row of each message that says what it used, else 0.
+//! - `messages`: `uint64`. 1 in the row of each message that says what it used, else 0. In the row
+//!   of what a run says that it used as a whole, how many messages that are besides those.
 //! - `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`,
 //!   `reasoning_tokens`: `uint64`. What the record adds to what its message used, each message
 //!   counted once.
@@ -28,7 +29,7 @@ use arrow_schema::{DataType, Field};
 use runlog::{RecordView, RunSummary};
 use runlog_formats::count::{Before, Counted, Counting};
 use runlog_formats::facts::Facts;
-use runlog_formats::{Format, facts_in, value_of};
+use runlog_formats::{Format, PART, facts_in, value_of};
 
 use crate::error::ExportError;
 use crate::table::{Table, UTC, Whole, time};
@@ -141,9 +142,16 @@ impl Records {
         self.text.append_option(str::from_utf8(record.payload()).ok());
         let value = value_of(record.kind(), record.content_type(), record.payload());
         let (mut facts, mut counted) = (Facts::default(), None);
-        if let Some(value) = value {
-            facts = facts_in(format.unwrap_or(Format::JsonLines), &value);
-            counted = counting.facts(&run.agent, &value, &facts, record.timestamp(), before);
+        let format = format.unwrap_or(Format::JsonLines);
+        match value {
+            Some(value) => {
+                facts = facts_in(format, &value);
+                counted = counting.facts(&run.agent, &value, &facts, record.timestamp(), before);
+            }
+            None if record.kind() == Some(PART) => {
+                counted = counting.record(&run.agent, format, record, before);
+            }
+            None => {}
         }
         self.facts(facts, counted.as_ref());
         self.counted(counted.as_ref());
@@ -167,7 +175,7 @@ impl Records {
 
     fn counted(&mut self, counted: Option<&Counted>) {
         self.message_time.append_option(counted.map(|counted| counted.time.0));
-        self.messages.append_value(counted.map_or(0, |counted| u64::from(counted.is_new)));
+        self.messages.append_value(counted.map_or(0, |counted| counted.messages));
         let added = counted.map(|counted| counted.added).unwrap_or_default();
         let tokens = [
             added.input_tokens,

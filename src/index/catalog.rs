@@ -3,9 +3,9 @@
 
 use core::ops::Bound;
 
-use super::fence::IndexError;
-use super::key::State;
 use super::row::{RowSummary, RunRow, RunState, Span};
+use super::tables::fence::IndexError;
+use super::tables::key::State;
 use crate::error::Damage;
 use crate::types::{AgentId, RunNo, RunRef, RunStatus, Timestamp};
 
@@ -202,16 +202,7 @@ pub(crate) trait Catalog {
         limit: usize,
         is_wanted: &dyn Fn(RunNo) -> bool,
     ) -> Result<Vec<(RunKey, Option<RunRow>)>, IndexError> {
-        let with_row = |key: RunKey| {
-            if !is_wanted(key.1) {
-                return Ok((key, None));
-            }
-            match self.row(key.1)? {
-                Some(row) if row.time_key() == key && list.has(&row) => Ok((key, Some(row))),
-                _ => Err(Damage::IndexPages.into()),
-            }
-        };
-        self.runs_page(list, limit)?.into_iter().map(with_row).collect()
+        rows_of(self, list, &self.runs_page(list, limit)?, is_wanted)
     }
 
     /// Whether an agent has a run that is wanted.
@@ -243,4 +234,23 @@ pub(crate) trait Catalog {
     /// Calls `visit` for each run and each version of a document, by number. If it returns an
     /// error, the caller must discard what it visited.
     fn each_summary(&self, visit: &mut dyn FnMut(RowSummary<'_>)) -> Result<(), IndexError>;
+}
+
+/// These runs of a list, with the rows of those that are wanted.
+pub(super) fn rows_of(
+    catalog: &(impl Catalog + ?Sized),
+    list: &RunList<'_>,
+    keys: &[RunKey],
+    is_wanted: &dyn Fn(RunNo) -> bool,
+) -> Result<Vec<(RunKey, Option<RunRow>)>, IndexError> {
+    let with_row = |key: &RunKey| {
+        if !is_wanted(key.1) {
+            return Ok((*key, None));
+        }
+        match catalog.row(key.1)? {
+            Some(row) if row.time_key() == *key && list.has(&row) => Ok((*key, Some(row))),
+            _ => Err(Damage::IndexPages.into()),
+        }
+    };
+    keys.iter().map(with_row).collect()
 }

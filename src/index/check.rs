@@ -8,14 +8,15 @@
 use core::ops::Bound;
 
 use super::catalog::{Catalog, Order};
-use super::fence::IndexError;
-use super::key::Table;
 use super::merge::Directories;
 use super::plan::mark_key;
 use super::row::{RunRow, RunState, Span};
 use super::scan::DirectoryScan;
 use super::snapshot::{IndexSnapshot, Rows, TableView};
-use super::{key, value};
+use super::tables::fence::IndexError;
+use super::tables::key;
+use super::tables::key::Table;
+use super::value;
 use crate::format::codec::Decoded;
 use crate::types::{AgentId, RunNo};
 

@@ -8,8 +8,8 @@ use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
+use super::listing::Listing;
 use super::row::{RunState, Span};
-use super::scan::Listing;
 use crate::error::Damage;
 use crate::format::Directory;
 use crate::format::codec::Decoded;
@@ -50,6 +50,11 @@ pub(crate) trait Directories {
     /// As [`Directories::with`].
     fn listing(&self) -> Decoded<Option<&Listing>> {
         Ok(None)
+    }
+
+    /// Whether a few runs of a list are to be found without [`Directories::listing`].
+    fn wants_few(&self) -> bool {
+        true
     }
 
     /// The indexes, ascending, of the only directories that can have a run with this id; `None` if

@@ -33,27 +33,30 @@
 
 mod catalog;
 mod check;
-mod fence;
-mod key;
+mod listing;
 mod merge;
+mod places;
 mod plan;
 mod row;
 mod scan;
 mod snapshot;
 mod store;
+mod tables;
 mod value;
 
 pub(crate) use catalog::{Catalog, Order, RunKey, RunList, Statuses};
 pub(crate) use check::{DifferenceKind, Subject, check};
-pub(crate) use fence::{IndexError, RedbFailure};
+pub(crate) use listing::Listing;
 #[cfg(test)]
 pub(crate) use merge::run_state;
 pub(crate) use merge::{Applied, Directories, fold_spans};
+pub(crate) use places::Places;
 pub(crate) use plan::{Relocation, SegmentChange};
 pub(crate) use row::{RowSummary, RunRow, RunState, Span};
-pub(crate) use scan::{DirectoryScan, Listing, Places};
+pub(crate) use scan::DirectoryScan;
 pub(crate) use snapshot::IndexSnapshot;
 pub(crate) use store::{IndexIdentity, IndexStore};
+pub(crate) use tables::fence::{IndexError, RedbFailure};
 
 #[cfg(test)]
 mod tests;

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::fence::IndexError;
-use super::key::Table;
 use super::row::{RunRow, RunState, Span};
-use super::{key, value};
+use super::tables::fence::IndexError;
+use super::tables::key;
+use super::tables::key::Table;
+use super::value;
 use crate::format::codec::Decoded;
 use crate::format::segments::segment::Purpose;
 use crate::format::{Directory, RunEntry};

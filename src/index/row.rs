@@ -18,7 +18,7 @@
 //! - a run that is evicted anywhere does not exist. So an eviction is not a step of the fold: the
 //!   caller leaves the run out.
 
-use super::key::State;
+use super::tables::key::State;
 use crate::format::RunEntry;
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 

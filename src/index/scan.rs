@@ -5,16 +5,18 @@
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use super::catalog::{Catalog, Order, RunKey, RunList};
-use super::fence::IndexError;
+use super::catalog::{Catalog, Order, RunKey, RunList, rows_of};
+use super::listing::Listing;
 use super::merge::{Applied, Directories, Merge, Reach, Said, fold, said_of};
 use super::row::{RowSummary, RunRow, RunState, Span};
+use super::tables::fence::IndexError;
 use crate::error::Damage;
 use crate::format::codec::Decoded;
-use crate::format::segments::directory::hash_id;
-use crate::types::{AgentId, RunNo, RunRef, RunStatus, SegmentId};
+use crate::types::{AgentId, RunNo, RunRef};
+
+/// For fewer runs than this, [`Listing`] may take longer than a look at all entries.
+const FEW: usize = 64;
 
 /// Answers from directories.
 #[derive(Debug)]
@@ -139,7 +141,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
 
     fn runs_page(&self, list: &RunList<'_>, limit: usize) -> Result<Vec<RunKey>, IndexError> {
         if let Some(listing) = self.listing()? {
-            return Ok(listing.page(list, limit));
+            return Ok(listing.page(list, limit).iter().map(|run| run.key).collect());
         }
         let mut page = Vec::new();
         // Of twice as many, what is not among the first goes, so that memory stays bounded.
@@ -161,6 +163,33 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
         list.sort(&mut page, |key| *key);
         page.truncate(limit);
         Ok(page)
+    }
+
+    fn rows_page(
+        &self,
+        list: &RunList<'_>,
+        limit: usize,
+        is_wanted: &dyn Fn(RunNo) -> bool,
+    ) -> Result<Vec<(RunKey, Option<RunRow>)>, IndexError> {
+        if self.reach == Reach::All
+            && limit < FEW
+            && self.directories.wants_few()
+            && let Some(rows) = first_rows(self.directories, list, limit)?
+        {
+            let with_row = |(key, row): (RunKey, RunRow)| (key, is_wanted(key.1).then_some(row));
+            return Ok(rows.into_iter().map(with_row).collect());
+        }
+        let Some(listing) = self.listing()? else {
+            return rows_of(self, list, &self.runs_page(list, limit)?, is_wanted);
+        };
+        let mut rows = Vec::new();
+        for run in listing.page(list, limit) {
+            match run.row(self.directories).filter(|_| is_wanted(run.key.1)) {
+                Some(row) => rows.push((run.key, row?)),
+                None => rows.extend(rows_of(self, list, &[run.key], is_wanted)?),
+            }
+        }
+        Ok(rows)
     }
 
     fn has_run_of(
@@ -288,196 +317,96 @@ pub(super) fn is_behind(from: Bound<&str>, key: &str) -> bool {
     }
 }
 
-/// All runs of some directories in the order of lists, for a process without an index, which would
-/// otherwise walk all directories for each page.
-#[derive(Debug, Default)]
-pub(crate) struct Listing {
-    runs: Vec<Listed>,
-    agents: Vec<AgentId>,
-}
+/// For each run that is wanted, so many times are kept, and some more.
+const KEPT: usize = 4;
+const MORE: usize = 64;
 
-/// What lists ask of a run.
-#[derive(Debug, Clone, Copy)]
-struct Listed {
-    key: RunKey,
-    agent: u32,
-    status: RunStatus,
-    held: bool,
-}
-
-impl Listing {
-    /// The runs of these directories.
-    pub(crate) fn of<D: Directories>(directories: &D) -> Decoded<Self> {
-        let (mut listing, mut agents) = (Self::default(), BTreeMap::new());
-        DirectoryScan::new(directories).walk(None, |said| {
-            let Some(row) = fold(directories, said)?.row.filter(|row| !row.document) else {
-                return Ok(true);
-            };
-            let (key, status, held) = (row.time_key(), row.status, row.is_held());
-            let agent = *agents.entry(row.agent).or_insert_with_key(|agent| {
-                listing.agents.push(agent.clone());
-                u32::try_from(listing.agents.len() - 1).unwrap_or(u32::MAX)
-            });
-            listing.runs.push(Listed { key, agent, status, held });
-            Ok(true)
-        })?;
-        listing.runs.sort_unstable_by_key(|run| run.key);
-        Ok(listing)
-    }
-
-    /// The number of an agent.
-    fn agent(&self, wanted: &str) -> Option<u32> {
-        let found = self.agents.iter().position(|agent| agent.as_str() == wanted);
-        found.and_then(|found| u32::try_from(found).ok())
-    }
-
-    /// Agents above `after`, ascending, up to `limit`.
-    fn agents_page(&self, after: Option<&str>, limit: usize) -> Vec<AgentId> {
-        let is_above = |agent: &&AgentId| after.is_none_or(|after| agent.as_str() > after);
-        let mut agents: Vec<AgentId> = self.agents.iter().filter(is_above).cloned().collect();
-        agents.sort_unstable();
-        agents.truncate(limit);
-        agents
-    }
-
-    /// Whether an agent has a run that is wanted.
-    fn has_run_of(&self, agent: &str, is_wanted: &dyn Fn(RunNo) -> bool) -> bool {
-        let Some(agent) = self.agent(agent) else { return false };
-        self.runs.iter().rev().any(|run| run.agent == agent && is_wanted(run.key.1))
-    }
-
-    /// The first runs of a list, up to `limit`.
-    fn page(&self, list: &RunList<'_>, limit: usize) -> Vec<RunKey> {
-        let agent = list.agent.map(|wanted| self.agent(wanted));
-        if list.is_empty() || agent == Some(None) {
-            return Vec::new();
-        }
-        let agent = agent.flatten();
-        let start = self.runs.partition_point(|run| run.key < list.keys.0);
-        let end = self.runs.partition_point(|run| run.key <= list.keys.1);
-        let range = self.runs.get(start..end).unwrap_or_default().iter();
-        let has = |run: &&Listed| {
-            agent.is_none_or(|agent| agent == run.agent)
-                && list.statuses.has(run.status)
-                && list.held.is_none_or(|held| held == run.held)
-        };
-        let key = |run: &Listed| run.key;
-        match list.order {
-            Order::Ascending => range.filter(has).map(key).take(limit).collect(),
-            Order::Descending => range.rev().filter(has).map(key).take(limit).collect(),
-        }
-    }
-}
-
-/// So many segments that were added since are probed one by one.
-const FEW: usize = 16;
-
-/// Where runs are, for a process without an index, which would otherwise probe each directory for
-/// each run. For each run and each eviction it has the segments that name it, out of the
-/// directories of some moment. Segments that are gone since stay listed, which does no harm.
-#[derive(Debug, Default)]
-pub(crate) struct Places {
-    /// The segments that were looked at, ascending, and what tells one from another with its id.
-    looked_at: Vec<(SegmentId, u64)>,
-    /// Those of them that are listed.
-    segments: Vec<SegmentId>,
-    /// The most bytes that this may take, and the order of lists too.
+/// The first times of a list, in its order.
+struct Times {
+    keys: Vec<RunKey>,
+    order: Order,
     most: usize,
-    by_id: Vec<(u32, SegmentId)>,
-    by_run: Vec<(RunNo, SegmentId)>,
+    /// The last one that may still be among them, once some are left out.
+    last: Option<RunKey>,
 }
 
-impl Places {
-    /// The bytes of one run in one segment.
-    const ENTRY: usize = size_of::<(u32, SegmentId)>() + size_of::<(RunNo, SegmentId)>();
-
-    /// The places in these segments, which are ascending: those that are known already if they say
-    /// enough. Segments that do not fit `most` bytes are left out, and are probed.
-    pub(crate) fn of<D: Directories>(
-        directories: &D,
-        known: Option<&Arc<Self>>,
-        most: usize,
-    ) -> Arc<Self> {
-        let segments = directories.segments();
-        if let Some(known) = known {
-            let seen = (0..).zip(segments).map(|(index, segment)| {
-                let found = known.looked_at.binary_search_by_key(segment, |(id, _)| *id);
-                let found = found.ok().and_then(|at| known.looked_at.get(at));
-                found.map(|(_, stamp)| *stamp == directories.stamp(index))
-            });
-            let seen: Vec<Option<bool>> = seen.collect();
-            let others = seen.iter().filter(|seen| seen.is_none()).count();
-            // What another segment with the same id said is not to be believed.
-            let is_true = !seen.contains(&Some(false));
-            if is_true && others <= FEW.max(known.looked_at.len() / 8) {
-                return Arc::clone(known);
-            }
+impl Times {
+    fn add(&mut self, key: RunKey) {
+        if self.last.is_some_and(|last| is_later(self.order, key, last)) {
+            return;
         }
-        let mut places = Self { most, ..Self::default() };
-        for (index, &segment) in segments.iter().enumerate() {
-            places.looked_at.push((segment, directories.stamp(index)));
-            if places.by_run.len() * Self::ENTRY >= most {
-                continue;
-            }
-            let listed = directories.with(index, |view| {
-                for slot in 0..view.run_count() {
-                    places.by_id.push((hash_id(view.ids(slot)?.0), segment));
-                    places.by_run.push((view.run_no(slot)?, segment));
-                }
-                for eviction in view.evictions() {
-                    places.by_run.push((eviction?.run_no, segment));
-                }
-                Ok(())
-            });
-            // One that cannot be read is asked each time, and says why.
-            if listed.is_ok() {
-                places.segments.push(segment);
-            }
+        self.keys.push(key);
+        if self.keys.len() >= 2 * self.most {
+            self.cut();
         }
-        places.by_id.sort_unstable();
-        places.by_run.sort_unstable();
-        Arc::new(places)
     }
 
-    /// Whether there is room for the order of lists.
-    pub(crate) fn has_room_for_listing(&self) -> bool {
-        let entry = Self::ENTRY + size_of::<Listed>();
-        self.segments.len() == self.looked_at.len() && self.by_run.len() * entry <= self.most
-    }
-
-    /// The indexes in `ids` of the segments that can have a run or evict it.
-    pub(crate) fn of_run(&self, run_no: RunNo, ids: &[SegmentId]) -> Vec<usize> {
-        self.among(listed(&self.by_run, run_no), ids)
-    }
-
-    /// The indexes in `ids` of the segments that can have a run with this id.
-    pub(crate) fn of_id(&self, run: &str, ids: &[SegmentId]) -> Vec<usize> {
-        self.among(listed(&self.by_id, hash_id(run)), ids)
-    }
-
-    /// The indexes of these segments, and of all that are not listed.
-    fn among(&self, found: impl Iterator<Item = SegmentId>, ids: &[SegmentId]) -> Vec<usize> {
-        let mut places: Vec<usize> = found.filter_map(|id| ids.binary_search(&id).ok()).collect();
-        // Both are ascending, and most of the ids are listed.
-        let mut listed = self.segments.iter().copied().peekable();
-        for (index, id) in ids.iter().enumerate() {
-            while listed.next_if(|listed| listed < id).is_some() {}
-            if listed.peek() != Some(id) {
-                places.push(index);
-            }
+    fn cut(&mut self) {
+        sort(self.order, &mut self.keys);
+        self.keys.dedup();
+        if self.keys.len() > self.most {
+            self.keys.truncate(self.most);
+            self.last = self.keys.last().copied();
         }
-        places.sort_unstable();
-        places.dedup();
-        places
     }
 }
 
-/// The segments that a list has under a key.
-fn listed<K: Ord + Copy>(
-    list: &[(K, SegmentId)],
-    key: K,
-) -> impl Iterator<Item = SegmentId> + use<'_, K> {
-    let start = list.partition_point(|(found, _)| *found < key);
-    let behind = list.get(start..).unwrap_or_default().iter();
-    behind.take_while(move |(found, _)| *found == key).map(|(_, segment)| *segment)
+fn sort(order: Order, keys: &mut [RunKey]) {
+    match order {
+        Order::Ascending => keys.sort_unstable(),
+        Order::Descending => keys.sort_unstable_by(|left, right| right.cmp(left)),
+    }
+}
+
+fn is_later(order: Order, key: RunKey, other: RunKey) -> bool {
+    match order {
+        Order::Ascending => key > other,
+        Order::Descending => key < other,
+    }
+}
+
+/// The first runs of a list, up to `limit`, and their rows; `None` if most of those that come first
+/// are not in the list, so that all would have to be looked at.
+fn first_rows<D: Directories>(
+    directories: &D,
+    list: &RunList<'_>,
+    limit: usize,
+) -> Decoded<Option<Vec<(RunKey, RunRow)>>> {
+    let most = limit.saturating_mul(KEPT).saturating_add(MORE);
+    let mut times = Times { keys: Vec::new(), order: list.order, most, last: None };
+    let keys = list.keys.0..=list.keys.1;
+    // Most often the last entries are the newest.
+    let count = directories.segments().len();
+    for index in 0..count {
+        let index = if list.order == Order::Descending { count - 1 - index } else { index };
+        directories.with(index, |view| {
+            let runs = view.run_count();
+            for slot in 0..runs {
+                let slot = if list.order == Order::Descending { runs - 1 - slot } else { slot };
+                let brief = view.brief(slot)?;
+                let key = (brief.at, brief.run_no);
+                if brief.is_document || !keys.contains(&key) {
+                    continue;
+                }
+                if let Some(agent) = list.agent
+                    && view.ids(slot)?.1 != agent
+                {
+                    continue;
+                }
+                times.add(key);
+            }
+            Ok(())
+        })?;
+    }
+    times.cut();
+    let mut rows = Vec::new();
+    for key in times.keys {
+        if rows.len() == limit {
+            break;
+        }
+        let row = fold(directories, &said_of(directories, Reach::All, key.1)?)?.row;
+        rows.extend(row.filter(|row| row.time_key() == key && list.has(row)).map(|row| (key, row)));
+    }
+    let is_whole = rows.len() == limit || times.last.is_none();
+    Ok(is_whole.then_some(rows))
 }

@@ -15,12 +15,12 @@ use std::sync::{Arc, OnceLock};
 use redb::{Range, ReadTransaction, ReadableTable, ReadableTableMetadata};
 
 use super::catalog::{Catalog, Order, RunKey, RunList};
-use super::fence::{Fenced, IndexError};
-use super::key;
-use super::key::{Bytes, State, Table};
 use super::merge::Applied;
 use super::row::{RowSummary, RunRow, RunState, Span};
 use super::store::META_KEY;
+use super::tables::fence::{Fenced, IndexError};
+use super::tables::key;
+use super::tables::key::{Bytes, State, Table};
 use super::value::{self, Meta};
 use crate::error::Damage;
 use crate::format::codec::Decoded;

@@ -15,13 +15,13 @@ use redb::{
     Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, WriteTransaction,
 };
 
-use super::fence::{Fenced, IndexError, guarded};
-use super::key;
-use super::key::{Bytes, Table};
 use super::merge::Applied;
 use super::plan::{Current, KeyChange, Plan, Relocation, SegmentChange};
 use super::row::RunRow;
 use super::snapshot::IndexSnapshot;
+use super::tables::fence::{Fenced, IndexError, guarded};
+use super::tables::key;
+use super::tables::key::{Bytes, Table};
 use super::value::{self, Meta, SCHEMA_VERSION};
 use crate::error::Damage;
 use crate::format::segments::segment::Purpose;

@@ -18,10 +18,10 @@ use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Encode};
 
-use super::key;
-use super::key::Table;
 use super::merge::Applied;
 use super::row::{Hold, RowSummary, RunRow, Span};
+use super::tables::key;
+use super::tables::key::Table;
 use crate::error::Damage;
 use crate::format::codec::{Decoded, check_crc};
 use crate::types::{

@@ -12,8 +12,8 @@ use runlog::format::EXTENTS_AT;
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::storage::MemoryStorage;
 use runlog::{
-    AgentId, Allow, Cursor, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog,
-    RunPage, RunQuery, RunStatus, Timestamp,
+    AgentId, Allow, Cursor, Durability, Error, Metadata, NewRecord, Options, Outcome,
+    ReaderOptions, RunLog, RunPage, RunQuery, RunStatus, Timestamp,
 };
 use runlog_sim::{SimClock, SplitMix64};
 
@@ -96,7 +96,7 @@ impl World {
     fn start_as(&mut self, agent: &str, run: &str) -> usize {
         let metadata = Metadata::new(b"m").durability(Durability::Process);
         self.log().start_run(agent, run, metadata).unwrap();
-        let at = runlog::env::Clock::now(&self.clock).0;
+        let at = self.clock_now();
         let (agent, run, status) = (agent.to_owned(), run.to_owned(), RunStatus::InProgress);
         self.model.runs.push(Some(Expected { agent, run, at, status, records: 0 }));
         self.model.runs.len() - 1
@@ -173,6 +173,10 @@ impl World {
         }
         self.log =
             Some(options(&self.clock, self.index).open_storage(self.storage.clone()).unwrap());
+    }
+
+    fn clock_now(&self) -> i64 {
+        runlog::env::Clock::now(&self.clock).0
     }
 
     #[track_caller]
@@ -304,6 +308,56 @@ fn with_an_index_the_lists_are_what_was_done() {
 #[test]
 fn without_an_index_the_lists_are_the_same() {
     lists_follow_the_model(false);
+}
+
+#[test]
+fn what_a_reader_lists_first_is_the_beginning_of_the_whole_list() {
+    let mut world = World::new(false);
+    for round in 0..6 {
+        world.act(300);
+        if round % 3 == 2 {
+            world.log().reclaim().unwrap();
+            world.log().compact().unwrap();
+        }
+        let held: Vec<_> = (0..3).filter_map(|_| world.pick(RunStatus::Completed)).collect();
+        let held = held.into_iter().filter_map(|number| world.model.runs[number].as_ref());
+        let held: Vec<_> = held.map(|run| (run.agent.as_str(), run.run.as_str())).collect();
+        for run in &held {
+            world.log().hold(*run, "it is listed").unwrap();
+        }
+        let open = || ReaderOptions::new().open_storage(world.storage.clone()).unwrap();
+        let asked_before = open();
+        let since = Timestamp(world.clock_now() - 900);
+        let query = RunQuery::new;
+        for query in [
+            query(),
+            query().agent("agent-2"),
+            query().status(RunStatus::InProgress),
+            query().status(RunStatus::Completed).agent("agent-1"),
+            query().held(true),
+            query().held(false).status(RunStatus::Completed),
+            query().since(since),
+            query().until(since),
+        ] {
+            for query in [query.clone(), query.oldest_first()] {
+                let all = asked_before.list_runs(&query.clone().limit(10_000)).unwrap().runs;
+                for limit in [1, 7, 20, 40, 63] {
+                    let page = open().list_runs(&query.clone().limit(limit)).unwrap();
+                    assert_eq!(page.runs, all[..limit.min(all.len())], "{query:?} {limit}");
+                    assert_eq!(page.next.is_some(), all.len() > limit, "{query:?} {limit}");
+                    let next = query.clone().after(page.next).limit(20);
+                    let rest = all.iter().skip(limit).take(20).cloned().collect::<Vec<_>>();
+                    if page.next.is_some() {
+                        assert_eq!(open().list_runs(&next).unwrap().runs, rest, "{next:?}");
+                    }
+                }
+            }
+        }
+        for run in &held {
+            world.log().release(*run).unwrap();
+        }
+    }
+    assert!(world.log().stats().unwrap().sealed_segments > 3);
 }
 
 #[test]

@@ -27,7 +27,15 @@ const TOUCHES: [(&str, &[&str]); 3] = [
     ),
     // The types convert times, and do not look at the clock.
     ("time", &["src/engine/background.rs", "src/engine/setup/", "src/types/timestamp.rs"]),
-    ("thread", &["src/engine/background.rs", "src/engine/open/mod.rs", "stores/src/worker.rs"]),
+    (
+        "thread",
+        &[
+            "src/engine/background.rs",
+            "src/engine/open/mod.rs",
+            "src/engine/reader/directories.rs",
+            "stores/src/worker.rs",
+        ],
+    ),
 ];
 
 struct File {

@@ -254,7 +254,7 @@ fn mini_swe_agent() -> Case {
     }
 }
 
-fn sample() -> Value {
+pub(crate) fn sample() -> Value {
     let usage = json!({"input_tokens": 1, "output_tokens": 2, "reasoning_tokens": 0});
     json!({"id": 1, "epoch": 1, "input": "i", "messages": [
             {"role": "user", "content": "q", "id": "m1"},
@@ -266,7 +266,7 @@ fn sample() -> Value {
             {"event": "tool", "timestamp": AT_SHORT, "function": "browse", "id": "c"}]})
 }
 
-fn inspect_header(status: &str) -> Value {
+pub(crate) fn inspect_header(status: &str) -> Value {
     json!({"version": 2, "status": status, "eval": {"task": "t", "created": AT_SHORT},
         "stats": {"started_at": AT_SHORT, "completed_at": "2026-01-02T03:05:00Z"}})
 }

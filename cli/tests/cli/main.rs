@@ -17,6 +17,7 @@
 //! - [`du`]: what takes how much.
 //! - [`documents`]: documents by namespace and key.
 //! - [`formats`], [`export`]: each format goes in, says what it is, and comes out again.
+//! - [`readings`]: what records say, compared with a script in another language.
 //! - [`silent`]: what reading commands ask the system for.
 //! - [`search`], [`tail`]: finding records, and following them.
 //! - [`terminal`]: what is printed of other people's text.
@@ -39,6 +40,7 @@ mod inspect;
 mod live;
 mod ls;
 mod names;
+mod readings;
 mod salvage;
 mod schema;
 mod screen;

@@ -39,7 +39,6 @@ fn world() -> World {
         + &claude("s", ("u3", "msg_2"), "2026-01-02T11:00:00Z", 5);
     let resumed = first.clone() + &claude("s", ("u4", "msg_3"), "2026-01-03T11:00:00Z", 6);
     world.write("runs/claude/one.jsonl", first);
-    world.write("runs/claude/two.jsonl", resumed);
     let count = |total: u64, last: u64| {
         codex(
             "event_msg",
@@ -60,6 +59,9 @@ fn world() -> World {
     let turns = pi("1", "m", Some(0.25)) + &pi("2", "n", Some(0.5)) + &pi("3", "n", None);
     world.write("runs/pi/p.jsonl", format!("{session}\n{turns}"));
     world.good(&["import", "--create", "."]);
+    // Of runs that began at the same time, the one that was there first.
+    world.write("runs/claude/two.jsonl", resumed);
+    world.good(&["import", "."]);
     world
 }
 
@@ -143,6 +145,48 @@ fn costs_are_added_where_the_data_has_them_and_the_rest_is_marked() {
     let line = |name: &str| text.lines().find(|line| line.starts_with(name)).expect("a line");
     assert!(line("m ").ends_with("$0.2500") && line("n ").ends_with("$0.5000+"), "{text}");
     assert!(line("gpt-x").ends_with('-') && line("(all)").ends_with("$0.7500+"), "{text}");
+}
+
+/// SWE-agent tells it only there, mini-swe-agent in part with its messages, in front or behind.
+#[test]
+fn what_a_run_used_as_a_whole_counts_once_and_for_what_its_messages_do_not_say() {
+    let world = World::new();
+    let stats = json!({"total_cost": 9.0, "instance_cost": 0.5, "tokens_sent": 100,
+        "tokens_received": 20, "api_calls": 3});
+    let quoted = r#"a log said: {"model_stats": {"tokens_sent": 7000, "api_calls": 1}}"#;
+    let traj = json!({"environment": "e", "trajectory": [{"action": "ls", "observation": quoted}],
+        "history": [{"role": "user", "content": quoted, "agent": "main"}],
+        "info": {"exit_status": "submitted", "submission": quoted, "model_stats": stats}});
+    world.write("runs/swe/one.traj", traj.to_string());
+    let free = json!({"trajectory": [{"action": "ls", "observation": ""}], "info":
+        {"model_stats": {"instance_cost": 0, "tokens_sent": 0, "tokens_received": 0,
+            "api_calls": 0}}});
+    world.write("runs/swe/free.traj", free.to_string());
+    let message = |id: &str, sent: u64| {
+        json!({"role": "assistant", "content": "a", "extra": {"response": {"id": id, "model": "m",
+            "usage": {"prompt_tokens": sent, "completion_tokens": 7}}}})
+    };
+    let info = r#""info":{"mini_version":"2","config":{"model":{"model_name":"m"}},
+        "model_stats":{"instance_cost":0.25,"api_calls":2}}"#;
+    for (name, ids) in [("front", ["1", "2"]), ("behind", ["3", "4"])] {
+        let [first, second] = ids.map(|id| message(id, 6).to_string());
+        let messages = format!(r#""messages":[{first},{second}]"#);
+        let text = match name {
+            "front" => format!("{{{info},{messages}}}"),
+            _ => format!("{{{messages},{info}}}"),
+        };
+        world.write(&format!("runs/mini/{name}.traj.json"), text);
+    }
+    world.good(&["import", "--create", "."]);
+    let (runs, total) = rows(&world, &["--by", "run"]);
+    let said = |run: &str| (tokens(&runs[run]), runs[run]["cost"].clone());
+    assert_eq!(said("one"), (vec![3, 100, 20, 0, 0, 0], json!(0.5)));
+    assert_eq!(said("front"), (vec![2, 12, 14, 0, 0, 0], json!(0.25)));
+    assert_eq!(said("behind"), said("front"));
+    assert!(!runs.contains_key("free"));
+    assert_eq!(total["messages_with_cost"], 7);
+    let (models, _) = rows(&world, &["--by", "model"]);
+    assert_eq!(tokens(&models["m"]), [4, 24, 28, 0, 0, 0]);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Documents that are messages with roles, or steps that have no name of their own: SWE-agent,
 //! mini-swe-agent, and chats in general.
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
-use super::Course;
 use super::split::{Place, Shallow};
+use super::{Course, WholeUsage};
 use crate::Format;
 use crate::facts::{Facts, Usage, at, items, text, time, unix_time};
 use crate::line::End;
@@ -47,6 +47,38 @@ pub(super) fn course(document: &Shallow<'_>) -> Course {
         if submitted { End::Completed } else { End::Failed }
     });
     Course { end, ..Course::default() }
+}
+
+/// SWE-agent and mini-swe-agent say what they used in `info.model_stats`: `total_cost`, where it is
+/// there, is of all runs of a batch.
+pub(super) fn whole(part: &[u8]) -> Option<WholeUsage> {
+    let stats = value_in(part, "model_stats").filter(Value::is_object)?;
+    let number = |key: &str| stats.get(key).and_then(Value::as_u64);
+    let usage = Usage {
+        input_tokens: number("tokens_sent"),
+        output_tokens: number("tokens_received"),
+        cost: stats.get("instance_cost").and_then(Value::as_number).cloned(),
+        ..Usage::default()
+    };
+    let is_none = |tokens: Option<u64>| tokens.is_none_or(|tokens| tokens == 0);
+    let is_free = usage.cost.as_ref().and_then(Number::as_f64).is_none_or(|cost| cost == 0.0);
+    let says_nothing = is_none(usage.input_tokens) && is_none(usage.output_tokens) && is_free;
+    let calls = number("api_calls").unwrap_or(u64::from(!says_nothing));
+    let model = value_in(part, "model_name").and_then(|name| name.as_str().map(str::to_owned));
+    (calls > 0 || !says_nothing).then_some(WholeUsage { calls, model, usage })
+}
+
+/// The value of a key in a part of a document, which by itself is not JSON.
+fn value_in(part: &[u8], key: &str) -> Option<Value> {
+    let quoted = format!("\"{key}\"");
+    let mut found = memchr::memmem::find_iter(part, quoted.as_bytes());
+    found.find_map(|at| {
+        // Within a string the quotes are escaped.
+        let is_key = part.get(..at)?.last() != Some(&b'\\');
+        let behind = part.get(at + quoted.len()..)?.trim_ascii_start().strip_prefix(b":")?;
+        let mut values = serde_json::Deserializer::from_slice(behind).into_iter();
+        values.next()?.ok().filter(|_| is_key)
+    })
 }
 
 /// What a message says of itself.

@@ -12,7 +12,7 @@ use runlog::Timestamp;
 use serde_json::Value;
 
 use super::Format;
-use super::facts::Facts;
+use super::facts::{Facts, Usage};
 use super::line::End;
 
 use self::split::{Place, Shallow};
@@ -26,6 +26,17 @@ pub struct Course {
     pub end: Option<End>,
     /// When it ended.
     pub ended: Option<Timestamp>,
+}
+
+/// What a document says that its run used as a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WholeUsage {
+    /// How often a model was called.
+    pub calls: u64,
+    /// The model.
+    pub model: Option<String>,
+    /// What all calls used.
+    pub usage: Usage,
 }
 
 /// What the document is. `name` is that of its file, which decides where the content does not.
@@ -55,6 +66,14 @@ pub fn course(format: Format, document: &Shallow<'_>) -> Course {
         Format::Inspect | Format::InspectEval => inspect::course(document),
         Format::SweAgent | Format::MiniSweAgent => messages::course(document),
         _ => Course::default(),
+    }
+}
+
+/// What a part of a document that is no step says that the run used as a whole.
+pub fn whole(format: Format, part: &[u8]) -> Option<WholeUsage> {
+    match format {
+        Format::SweAgent | Format::MiniSweAgent => messages::whole(part),
+        _ => None,
     }
 }
 

@@ -115,7 +115,7 @@ impl ReaderOptions {
         storage: Arc<dyn Storage>,
         file: Option<(Arc<FileStorage>, &Path)>,
     ) -> Result<Reader> {
-        let disk = Disk::new(Arc::new(OnlyReading(storage)));
+        let disk = Disk::without_views(Arc::new(OnlyReading(storage)));
         let options = Options::new()
             .background(false)
             .index(false)

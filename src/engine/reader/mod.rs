@@ -6,6 +6,7 @@ mod advance;
 pub(crate) mod backup;
 mod copied;
 mod damaged;
+mod directories;
 pub(crate) mod events;
 pub(crate) mod follow;
 pub(crate) mod found;

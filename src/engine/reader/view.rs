@@ -9,6 +9,7 @@ use crate::engine::open::replay::{Recovered, RecoveredLog, recover_log};
 use crate::engine::open::{Known, check_length, first_state, segments};
 use crate::engine::read::doubt::Doubt;
 use crate::engine::reader::damaged::Damaged;
+use crate::engine::reader::directories::read_directories;
 use crate::engine::setup::options::TailWriter;
 use crate::engine::state::active_runs::ActiveRuns;
 use crate::engine::state::catalog::Catalog;
@@ -195,12 +196,13 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) ->
     let floor = end.unwrap_or_default().max(base.durable);
     let through = last.map(|segment| segment.id());
     // All of them now: later their bytes may be another segment's.
+    read_directories(&known.sealed);
     for segment in &known.sealed {
         segment.directory()?;
         report.damaged.extend(segment.directory_damage().cloned());
     }
     let catalog = Catalog::new(known.sealed.clone(), through, None);
-    let catalog = catalog.with_places(earlier.places.as_ref(), wanted.map_bytes);
+    let catalog = catalog.with_maps(earlier.places.as_ref(), wanted.map_bytes);
     report.sealed_segments = known.sealed.len() as u64;
     let mut unread = None;
     let mut name_of = |run_no: RunNo| match catalog.ask(|catalog| catalog.row(run_no)) {
@@ -278,7 +280,7 @@ fn cover_all(state: &mut LogState, map_bytes: usize) {
     segments.sort_by_key(|segment| segment.id());
     let last = segments.iter().rev().find(|segment| segment.purpose() == Purpose::Log);
     let through = last.map(|segment| segment.id());
-    let catalog = Catalog::new(segments, through, None).with_places(None, map_bytes);
+    let catalog = Catalog::new(segments, through, None).with_maps(None, map_bytes);
     (state.catalog, state.active) = (Arc::new(catalog), ActiveRuns::default());
 }
 

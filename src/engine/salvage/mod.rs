@@ -103,7 +103,7 @@ pub fn salvage_storage(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Resul
 }
 
 fn salvage_between(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Result<SalvageReport> {
-    let located = locate(Disk::new(Arc::new(OnlyReading(broken))))?;
+    let located = locate(Disk::without_views(Arc::new(OnlyReading(broken))))?;
     let census = take_census(&located)?;
     let options = options_for(&located);
     write_store(&*out, &options)?;

@@ -3,6 +3,7 @@
 //! segments, so their extents are not reused while the catalog is in use.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -19,6 +20,12 @@ use crate::index::{
 };
 use crate::types::{RunNo, SegmentId};
 
+/// After looking into so many directories for runs, a map of all runs takes less time.
+const PROBES: usize = 16 << 10;
+
+/// After so many short pages of lists, the order of all runs takes less time.
+const PAGES: usize = 8;
+
 /// The answers for everything up to a sealed segment.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
@@ -29,10 +36,25 @@ pub(crate) struct Catalog {
     /// Why the index failed to answer.
     failed: OnceLock<IndexError>,
     location_cache: LocationCache,
-    /// Where runs are in the directories, for who has no index.
-    places: Option<Arc<Places>>,
-    /// All runs, once a list was asked for by who has no index.
-    listing: OnceLock<Listing>,
+    /// For a process that has no index.
+    maps: Option<Maps>,
+}
+
+/// What is made of the directories in the place of an index, once it is worth while.
+#[derive(Debug, Default)]
+struct Maps {
+    /// The most bytes that they may take.
+    most: usize,
+    /// The map of an earlier catalog.
+    known: Option<Arc<Places>>,
+    /// Where runs are.
+    places: OnceLock<Arc<Places>>,
+    /// All runs in the order of lists, if there is room for that.
+    listing: OnceLock<Option<Listing>>,
+    /// How many directories were looked into without the one, and pages were made without the
+    /// other.
+    probes: AtomicUsize,
+    pages: AtomicUsize,
     making: Mutex<()>,
 }
 
@@ -45,29 +67,37 @@ impl Catalog {
     ) -> Self {
         let ids = segments.iter().map(|segment| segment.id()).collect();
         let (failed, location_cache) = (OnceLock::new(), LocationCache::default());
-        Self {
-            segments,
-            ids,
-            through,
-            index,
-            failed,
-            location_cache,
-            places: None,
-            listing: OnceLock::new(),
-            making: Mutex::default(),
-        }
+        Self { segments, ids, through, index, failed, location_cache, maps: None }
     }
 
-    /// The same, which knows where runs are in the directories: all of `known` if that says enough,
-    /// in at most `most` bytes.
-    pub(crate) fn with_places(mut self, known: Option<&Arc<Places>>, most: usize) -> Self {
-        self.places = Some(Places::of(&self, known, most));
+    /// The same, which makes maps of the directories when they are worth while, each in at most
+    /// `most` bytes: that of an earlier catalog is used as long as it says enough.
+    pub(crate) fn with_maps(mut self, known: Option<&Arc<Places>>, most: usize) -> Self {
+        self.maps = Some(Maps { most, known: known.cloned(), ..Maps::default() });
         self
     }
 
-    /// Where runs are in the directories, if that is known.
+    /// Where runs are in the directories, as far as this catalog or an earlier one knows.
     pub(crate) fn places(&self) -> Option<&Arc<Places>> {
-        self.places.as_ref()
+        let maps = self.maps.as_ref()?;
+        maps.places.get().or(maps.known.as_ref())
+    }
+
+    /// The map of the runs, if it is worth while for one more lookup.
+    fn map(&self) -> Option<&Arc<Places>> {
+        let maps = self.maps.as_ref()?;
+        if maps.places.get().is_none() {
+            let probes = maps.probes.fetch_add(self.segments.len(), Ordering::Relaxed);
+            if maps.known.is_none() && probes < PROBES {
+                return None;
+            }
+            // One thread makes it.
+            let _making = maps.making.lock();
+            if maps.places.get().is_none() {
+                let _ = maps.places.set(Places::of(self, maps.known.as_ref(), maps.most));
+            }
+        }
+        maps.places.get()
     }
 
     pub(crate) fn without_index(&self) -> Self {
@@ -227,7 +257,7 @@ impl Directories for Catalog {
     }
 
     fn places_of(&self, run_no: RunNo) -> Option<Vec<usize>> {
-        Some(self.places.as_ref()?.of_run(run_no, &self.ids))
+        Some(self.map()?.of_run(run_no, &self.ids))
     }
 
     fn stamp(&self, index: usize) -> u64 {
@@ -238,19 +268,26 @@ impl Directories for Catalog {
     }
 
     fn listing(&self) -> Decoded<Option<&Listing>> {
-        if self.places.as_ref().is_none_or(|places| !places.has_room_for_listing()) {
-            return Ok(None);
+        let Some(maps) = &self.maps else { return Ok(None) };
+        if maps.listing.get().is_none() {
+            let _making = maps.making.lock();
+            if maps.listing.get().is_none() {
+                let made = Listing::of(self, maps.most)?;
+                let _ = maps.listing.set(made);
+            }
         }
-        // One thread makes it.
-        let _making = self.making.lock();
-        if self.listing.get().is_none() {
-            let made = Listing::of(self)?;
-            let _ = self.listing.set(made);
+        Ok(maps.listing.get().and_then(Option::as_ref))
+    }
+
+    fn wants_few(&self) -> bool {
+        let Some(maps) = &self.maps else { return true };
+        match maps.listing.get() {
+            Some(listing) => listing.is_none(),
+            None => maps.pages.fetch_add(1, Ordering::Relaxed) < PAGES,
         }
-        Ok(self.listing.get())
     }
 
     fn places_of_id(&self, run: &str) -> Option<Vec<usize>> {
-        Some(self.places.as_ref()?.of_id(run, &self.ids))
+        Some(self.map()?.of_id(run, &self.ids))
     }
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::scan::rebuild_directory;
 use crate::engine::storage::disk::{Disk, LentRange};
+use crate::engine::storage::mmap_read::Room;
 use crate::engine::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result, unless_damaged};
 use crate::format::codec::Decoded;
@@ -65,6 +66,8 @@ enum DirectoryBytes {
     View(Range<usize>),
     /// A copy of the stored directory.
     Copy(Vec<u8>),
+    /// A copy in memory that others share.
+    Shared(Arc<Room>, Range<usize>),
     /// The stored directory has this damage; this one was rebuilt from the frames.
     Rebuilt(Vec<u8>, Corruption),
 }
@@ -190,6 +193,16 @@ impl Segment {
         Ok(self.directory.get().map(|kept| self.bytes_of(kept)).unwrap_or_default())
     }
 
+    /// Whether the directory was read.
+    pub(crate) fn has_directory(&self) -> bool {
+        self.directory.get().is_some()
+    }
+
+    /// Takes a copy of the directory that was checked.
+    pub(crate) fn keep_directory(&self, room: Arc<Room>, range: Range<usize>) {
+        let _ = self.directory.set(DirectoryBytes::Shared(room, range));
+    }
+
     /// The damage of the stored directory, if it was rebuilt.
     pub(crate) fn directory_damage(&self) -> Option<&Corruption> {
         match self.directory.get() {
@@ -243,22 +256,25 @@ impl Segment {
                 self.mapped().and_then(|bytes| bytes.get(range.clone())).unwrap_or_default()
             }
             DirectoryBytes::Copy(bytes) | DirectoryBytes::Rebuilt(bytes, _) => bytes,
+            DirectoryBytes::Shared(room, range) => room.get(range.clone()).unwrap_or_default(),
         }
     }
 
     /// Reads and checks the directory in the file.
     pub(crate) fn stored_directory(&self) -> Result<Cow<'_, [u8]>> {
+        let bytes = self.read_payload(&self.seal_header()?)?;
+        let checked = Directory::new(&bytes).and_then(|directory| directory.check());
+        checked.map_err(|damage| self.damaged_directory(damage)).map(|()| bytes)
+    }
+
+    /// The header of the SEAL frame that the manifest names.
+    pub(crate) fn seal_header(&self) -> Result<FrameHeader> {
         let wrong = |damage| self.damaged_directory(damage);
-        let sealed = self.sealed().ok_or_else(|| wrong(Damage::Missing))?;
-        let (header, payload) = self.read_frame(sealed.seal)?;
-        if header.kind != FrameKind::Seal
-            || header.extra != sealed.end
-            || header.payload_crc != sealed.digest
-        {
-            return Err(wrong(Damage::Mismatch));
-        }
-        Directory::new(&payload).and_then(|directory| directory.check()).map_err(wrong)?;
-        Ok(payload)
+        let at = self.sealed().ok_or_else(|| wrong(Damage::Missing))?;
+        let header = self.read_header(at.seal)?;
+        let found = (header.kind, header.extra, header.payload_crc);
+        let is_it = found == (FrameKind::Seal, at.end, at.digest);
+        if is_it { Ok(header) } else { Err(wrong(Damage::Mismatch)) }
     }
 
     /// The segment's own header, checked. An error if it belongs to another segment.
@@ -267,11 +283,8 @@ impl Segment {
         let bytes = self.disk.read_padded(self.at, SEGMENT_HEADER_LEN as usize)?;
         let header =
             SegmentHeader::decode(&bytes).map_err(|damage| Error::corrupt(place, damage))?;
-        if header.key == self.key {
-            Ok(header)
-        } else {
-            Err(Error::corrupt(place, Damage::Misplaced))
-        }
+        let is_own = header.key == self.key;
+        if is_own { Ok(header) } else { Err(Error::corrupt(place, Damage::Misplaced)) }
     }
 
     /// Whether the segment's own header is there and whole.
@@ -428,7 +441,7 @@ impl Segment {
 
     #[cold]
     fn map(&self) -> Option<&[u8]> {
-        let end = self.bytes_end();
+        let end = self.disk.has_views().then(|| self.bytes_end())?;
         if self.disk.len().ok()? < self.at + end as u64 {
             return None;
         }

@@ -67,6 +67,8 @@ pub(crate) struct Disk {
     shared: Arc<Shared>,
     /// See [`fork::generation`].
     forks: u64,
+    /// Whether it may have views.
+    has_views: bool,
 }
 
 #[derive(Debug, Default)]
@@ -126,7 +128,17 @@ pub(crate) trait Witness: core::fmt::Debug + Send + Sync {
 
 impl Disk {
     pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
-        Self { storage, shared: Arc::default(), forks: fork::generation() }
+        Self { storage, shared: Arc::default(), forks: fork::generation(), has_views: true }
+    }
+
+    /// The same without views, for a process that only reads.
+    pub(crate) fn without_views(storage: Arc<dyn Storage>) -> Self {
+        Self { has_views: false, ..Self::new(storage) }
+    }
+
+    /// Whether it may have views.
+    pub(crate) fn has_views(&self) -> bool {
+        self.has_views
     }
 
     /// The storage itself.

@@ -25,7 +25,7 @@ pub(crate) mod holes;
 mod lock;
 mod memory;
 mod mmap_append;
-mod mmap_read;
+pub(crate) mod mmap_read;
 mod system;
 
 use core::fmt;

@@ -48,6 +48,17 @@ pub struct EvictionAt {
     pub with_receipt: bool,
 }
 
+/// What lists ask of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Brief {
+    pub(crate) run_no: RunNo,
+    /// When the run was created, if the entry says it; else the latest time of its frames here.
+    pub(crate) at: Timestamp,
+    pub(crate) status: RunStatus,
+    pub(crate) held: bool,
+    pub(crate) is_document: bool,
+}
+
 impl EvictionAt {
     pub(crate) fn encode(self, out: &mut Writer<'_>) {
         let flags = if self.with_receipt { WITH_RECEIPT } else { 0 };
@@ -117,12 +128,19 @@ impl<'a> Directory<'a> {
     /// runs would otherwise end at the first invalid entry.
     pub fn check(&self) -> Decoded<()> {
         let (mut last_run, mut last_hash) = (None, None);
+        // Almost always all ids are text, which is seen faster than that each of them is.
+        let ids = self.bytes.get(self.ids_at..).unwrap_or_default();
+        let ids = core::str::from_utf8(ids).ok();
         for slot in 0..self.runs {
-            self.check_entry(slot)?;
+            self.check_fields(slot)?;
+            self.check_ids(slot, ids)?;
             self.record_list(slot)?;
             let (run_no, (hash, of)) = (self.run_no(slot)?, self.hash_at(slot)?);
             let in_order = last_run < Some(run_no) && last_hash < Some((hash, of));
-            if !in_order || hash_id(self.ids(of)?.0) != hash {
+            let (id_at, run_len, _) = self.places_of_ids(of)?;
+            let end = self.ids_at.saturating_add(id_at).saturating_add(run_len);
+            let run = self.bytes.get(self.ids_at.saturating_add(id_at)..end);
+            if !in_order || run.map(crc32fast::hash) != Some(hash) {
                 return Err(Damage::Mismatch);
             }
             (last_run, last_hash) = (Some(run_no), Some((hash, of)));
@@ -131,6 +149,11 @@ impl<'a> Directory<'a> {
     }
 
     fn check_entry(&self, slot: u32) -> Decoded<()> {
+        self.check_fields(slot)?;
+        self.check_ids(slot, None)
+    }
+
+    fn check_fields(&self, slot: u32) -> Decoded<()> {
         let mut reader = self.field(slot, 32)?;
         let flags = reader.u16()?;
         if flags & !KNOWN_FLAGS != 0 {
@@ -141,10 +164,26 @@ impl<'a> Directory<'a> {
         for from in [0, 8, 16, 72, 80, 116] {
             crate::format::layout::check_numbers([self.field(slot, from)?.u64()?])?;
         }
-        at_most(self.stored(slot)?, ExtentSize::MAX.bytes())?;
-        let (run, agent) = self.ids(slot)?;
-        let is_id = |text: &str| (1..=MAX_ID_LEN).contains(&text.len());
-        if is_id(run) && is_id(agent) { Ok(()) } else { Err(Damage::Truncated) }
+        at_most(self.stored(slot)?, ExtentSize::MAX.bytes())
+    }
+
+    /// Checks the ids of a slot, which are in `all` if all ids are text.
+    fn check_ids(&self, slot: u32, all: Option<&str>) -> Decoded<()> {
+        let (at, run, agent) = self.places_of_ids(slot)?;
+        let is_len = |len: usize| (1..=MAX_ID_LEN).contains(&len);
+        let middle = at.saturating_add(run);
+        let end = middle.saturating_add(agent);
+        let is_text = |all: &str| all.get(at..middle).is_some() && all.get(middle..end).is_some();
+        if !all.is_some_and(is_text) {
+            self.ids(slot)?;
+        }
+        if is_len(run) && is_len(agent) { Ok(()) } else { Err(Damage::Truncated) }
+    }
+
+    /// Where the ids of a slot start, and how long they are.
+    fn places_of_ids(&self, slot: u32) -> Decoded<(usize, usize, usize)> {
+        let mut reader = self.field(slot, 104)?;
+        Ok((reader.u32()? as usize, usize::from(reader.u16()?), usize::from(reader.u16()?)))
     }
 
     /// How many runs have frames in the segment.
@@ -193,6 +232,20 @@ impl<'a> Directory<'a> {
         let has_records = self.field(slot, 24)?.u32()? > 0;
         let settled = self.flags(slot)? & (DOCUMENT | COLD) != 0;
         if has_records && !settled { self.stored(slot) } else { Ok(0) }
+    }
+
+    /// What lists ask of the run in `slot`, without decoding the rest.
+    pub(crate) fn brief(&self, slot: u32) -> Decoded<Brief> {
+        let mut reader = self.field(slot, 32)?;
+        let (flags, status) = (reader.u16()?, reader.code(RunStatus::from_code)?);
+        let at = if flags & CREATED != 0 { 40 } else { 96 };
+        Ok(Brief {
+            run_no: self.run_no(slot)?,
+            at: Timestamp(self.field(slot, at)?.i64()?),
+            status: if flags & ENDED != 0 { status } else { RunStatus::InProgress },
+            held: flags & HOLD != 0 && flags & HELD != 0,
+            is_document: flags & DOCUMENT != 0,
+        })
     }
 
     /// The entry of the run in `slot`.
@@ -248,9 +301,7 @@ impl<'a> Directory<'a> {
 
     /// The run id and the agent id in `slot`.
     pub fn ids(&self, slot: u32) -> Decoded<(&'a str, &'a str)> {
-        let mut reader = self.field(slot, 104)?;
-        let id_at = reader.u32()? as usize;
-        let (run_len, agent_len) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
+        let (id_at, run_len, agent_len) = self.places_of_ids(slot)?;
         let ids = self.bytes.get(self.ids_at..).unwrap_or_default();
         let mut reader = Reader::new(ids.get(id_at..).ok_or(Damage::Truncated)?);
         Ok((reader.text(run_len)?, reader.text(agent_len)?))

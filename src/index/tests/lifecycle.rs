@@ -7,12 +7,13 @@ use super::log::{CACHE, IDENTITY, Log, Shape, SharedBytes, Writer};
 use crate::error::Damage;
 use crate::format::segments::segment::Purpose;
 use crate::index::check::{Difference, DifferenceKind};
-use crate::index::fence::RedbFailure;
-use crate::index::key::{State, Table};
+use crate::index::tables::fence::RedbFailure;
+use crate::index::tables::key;
+use crate::index::tables::key::{State, Table};
 use crate::index::value::{self, SCHEMA_VERSION};
 use crate::index::{
     Applied, Catalog, IndexError, IndexIdentity, IndexSnapshot, IndexStore, Relocation, RunKey,
-    RunList, SegmentChange, Span, Statuses, Subject, check, key,
+    RunList, SegmentChange, Span, Statuses, Subject, check,
 };
 use crate::types::{RunNo, RunStatus, SegmentId, Timestamp};
 

@@ -8,8 +8,8 @@ use super::compaction::Eager;
 use super::log::{AGENTS, CACHE, IDENTITY, Log, Model, RUNS, Random, Shape, SharedBytes, Writer};
 use crate::format::segments::segment::Purpose;
 use crate::index::{
-    Applied, Catalog, DirectoryScan, IndexSnapshot, IndexStore, Order, RunList, SegmentChange,
-    Statuses, check, run_state,
+    Applied, Catalog, DirectoryScan, IndexSnapshot, IndexStore, Order, RunKey, RunList,
+    SegmentChange, Statuses, check, run_state,
 };
 use crate::types::{RunNo, RunRef, RunStatus, SegmentId, Timestamp};
 
@@ -65,6 +65,7 @@ fn assert_same_pages(left: &dyn Catalog, right: &dyn Catalog, context: &str) {
             let inner = list.behind(*first).in_front_of(*last);
             assert_eq!(left.runs_page(&inner, usize::MAX).unwrap(), all[1..all.len() - 1]);
         }
+        assert_same_rows((left, right), &list, &all, context);
         for at in [i64::MIN, -1, 0, 9, 20, i64::MAX].map(Timestamp) {
             for list in [list.since(at), list.until(at), list.since(Timestamp(3)).until(at)] {
                 let page = left.runs_page(&list, 9);
@@ -105,6 +106,27 @@ fn assert_same_pages(left: &dyn Catalog, right: &dyn Catalog, context: &str) {
             let page = left.documents_page(namespace, Bound::Unbounded, limit);
             let expected = right.documents_page(namespace, Bound::Unbounded, limit);
             assert_eq!(page, expected, "{context} {namespace:?} {limit}");
+        }
+    }
+}
+
+/// A page with rows is the page without, and the row of each run that is wanted.
+fn assert_same_rows(
+    (left, right): (&dyn Catalog, &dyn Catalog),
+    list: &RunList<'_>,
+    all: &[RunKey],
+    context: &str,
+) {
+    for (limit, rest) in [(0, 0), (1, 0), (3, 3), (9, 1), (usize::MAX, 2)] {
+        let is_wanted = |run_no: RunNo| run_no.0 % 4 >= rest;
+        let row = |key: &RunKey| is_wanted(key.1).then(|| right.row(key.1).unwrap().unwrap());
+        for from in [None, all.get(1), all.get(4)] {
+            let skipped = all.iter().position(|key| Some(key) == from).map_or(0, |at| at + 1);
+            let expected: Vec<_> =
+                all.iter().skip(skipped).take(limit).map(|key| (*key, row(key))).collect();
+            let rest = from.map_or(*list, |from| list.behind(*from));
+            let page = left.rows_page(&rest, limit, &is_wanted);
+            assert_eq!(page, Ok(expected), "{context} {rest:?} {limit}");
         }
     }
 }

@@ -21,7 +21,7 @@ impl<'l> Mapped<'l> {
     fn new(log: &'l Log, known: Option<&Arc<Places>>, most: usize) -> Self {
         let mut mapped = Self { log, places: None, listing: None };
         let places = Places::of(&mapped, known, most);
-        mapped.listing = places.has_room_for_listing().then(|| Listing::of(&mapped).unwrap());
+        mapped.listing = Listing::of(&mapped, most).unwrap();
         mapped.places = Some(places);
         mapped
     }
@@ -46,6 +46,10 @@ impl Directories for Mapped<'_> {
 
     fn listing(&self) -> Decoded<Option<&Listing>> {
         Ok(self.listing.as_ref())
+    }
+
+    fn wants_few(&self) -> bool {
+        self.listing.is_none()
     }
 
     fn places_of(&self, run_no: RunNo) -> Option<Vec<usize>> {

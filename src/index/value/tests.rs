@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::index::key::State;
+use crate::index::tables::key::State;
 
 fn row() -> RunRow {
     RunRow {

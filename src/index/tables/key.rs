@@ -24,7 +24,7 @@ use crate::format::codec::{Decoded, Reader};
 use crate::types::{RunNo, RunStatus, SegmentId, Timestamp};
 
 /// The type of keys and values in all tables: bytes, which this crate reads and writes itself.
-pub(super) type Bytes = &'static [u8];
+pub(crate) type Bytes = &'static [u8];
 
 /// A table of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,7 +76,7 @@ impl Table {
     }
 
     /// The byte that is first in the checksums of the table's values.
-    pub(super) fn tag(self) -> u8 {
+    pub(crate) fn tag(self) -> u8 {
         match self {
             Self::RunIds => 1,
             Self::Runs => 2,
@@ -89,7 +89,7 @@ impl Table {
         }
     }
 
-    pub(super) fn definition(self) -> TableDefinition<'static, Bytes, Bytes> {
+    pub(crate) fn definition(self) -> TableDefinition<'static, Bytes, Bytes> {
         TableDefinition::new(self.name())
     }
 }

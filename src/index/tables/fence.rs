@@ -128,21 +128,21 @@ through_redb_error!(
 );
 
 /// Runs a call of redb; a panic becomes an error.
-pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexError> {
+pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexError> {
     // A panic leaves at worst a redb object in a broken state. The only further uses of it are
     // calls and a drop, both guarded here.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(IndexError::Panicked))
 }
 
 /// A redb object that is only used and dropped inside [`guarded`].
-pub(super) struct Fenced<T>(Option<T>);
+pub(crate) struct Fenced<T>(Option<T>);
 
 impl<T> Fenced<T> {
-    pub(super) fn new(inner: T) -> Self {
+    pub(crate) fn new(inner: T) -> Self {
         Self(Some(inner))
     }
 
-    pub(super) fn call<R>(
+    pub(crate) fn call<R>(
         &self,
         call: impl FnOnce(&T) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
@@ -150,7 +150,7 @@ impl<T> Fenced<T> {
         guarded(|| call(inner))
     }
 
-    pub(super) fn call_mut<R>(
+    pub(crate) fn call_mut<R>(
         &mut self,
         call: impl FnOnce(&mut T) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
@@ -158,7 +158,7 @@ impl<T> Fenced<T> {
         guarded(|| call(inner))
     }
 
-    pub(super) fn consume<R>(
+    pub(crate) fn consume<R>(
         mut self,
         call: impl FnOnce(T) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
