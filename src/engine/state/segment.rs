@@ -223,11 +223,9 @@ impl Segment {
                         DirectoryBytes::View(start..start + bytes.len())
                     }
                     Ok(Cow::Owned(bytes)) => DirectoryBytes::Copy(bytes),
-                    Err(Error::Corrupt(found)) => {
-                        // Also if the frame around it is damaged.
-                        let place = Place::Directory { segment: self.key.id };
-                        let damage = Corruption::new(place, found.damage);
-                        DirectoryBytes::Rebuilt(rebuild_directory(self)?, damage)
+                    Err(Error::Corrupt(mut found)) => {
+                        found.place = Place::Directory { segment: self.key.id };
+                        DirectoryBytes::Rebuilt(rebuild_directory(self)?, found)
                     }
                     Err(error) => return Err(error),
                 };
