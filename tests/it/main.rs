@@ -48,6 +48,7 @@ mod load;
 mod locking;
 mod looks;
 mod lookups;
+mod lost_segments;
 mod making;
 mod memory_storage;
 mod model;
