@@ -5,13 +5,13 @@ use std::path::Path;
 use std::thread;
 
 use regex::Regex;
-use runlog::{Cursor, Reader, RunQuery, RunStatus, RunSummary, Timestamp};
+use runlog::{Corruption, Cursor, Place, Reader, RunQuery, RunStatus, RunSummary, Timestamp};
 use serde::Serialize;
 
 use crate::args::{Status, parse_time};
 use crate::failure::{Exit, Failure};
 use crate::formats::title;
-use crate::message::more;
+use crate::message::{damaged, more};
 use crate::output::{self, Output, note};
 use crate::screen::Style;
 use crate::store;
@@ -145,7 +145,18 @@ pub(crate) fn run(args: &LsArgs, path: &Path, out: &mut Output) -> Result<Exit, 
         if args.sort == Sort::Size { lists.by_size(out)? } else { lists.by_age(out)? }
     }
     out.flush()?;
-    Ok(Exit::Fine)
+    Ok(if tell_lost(&log) { Exit::Damage } else { Exit::Fine })
+}
+
+/// Tells of segments that may have had runs which are not listed. Returns whether there are any.
+fn tell_lost(log: &Reader) -> bool {
+    let report = log.recovery_report();
+    let is_directory = |found: &&Corruption| matches!(found.place, Place::Directory { .. });
+    let lost: Vec<&Corruption> = report.damaged.iter().filter(is_directory).collect();
+    for found in &lost {
+        damaged(&format!("runs may be missing: {found}"));
+    }
+    !lost.is_empty()
 }
 
 /// Lists of runs.

@@ -14,6 +14,7 @@ mod bit_flips;
 mod broken_off;
 mod closing;
 mod compressed;
+mod damaged_copies;
 mod deferred;
 mod documents;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
@@ -47,6 +48,7 @@ mod load;
 mod locking;
 mod looks;
 mod lookups;
+mod lost_segments;
 mod making;
 mod memory_storage;
 mod model;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runlog::{Corruption, Damage};
+use runlog::{Corruption, Damage, Options};
 use serde_json::from_value;
 
 use crate::world::World;
@@ -78,4 +78,32 @@ fn a_clean_store_has_no_problems() {
     let events = world.good(&["verify", "--json"]).json();
     assert_eq!(events.len(), 1);
     assert_eq!(events[0]["problems"], 0);
+}
+
+/// The directory of a full segment, and all of its frames: which runs it had is not known.
+#[test]
+fn ls_says_that_runs_may_be_missing() {
+    let world = World::new();
+    let log = Options::new().extent_size(64 << 10).create(world.store()).expect("a store");
+    for run in 0..9 {
+        let writer = log.start_run("a", &format!("run-{run}"), ()).expect("a run");
+        writer.append(&[b'.'; 20_000]).expect("a record");
+        writer.append(&[b'.'; 5_000]).expect("a record");
+    }
+    log.close().expect("closed");
+    let clean = world.good(&["ls", "--all", "--json"]).json();
+    assert_eq!(clean.len(), 9);
+    let mut bytes = fs::read(world.store()).expect("the store");
+    let first = bytes.windows(5).position(|part| part == b"run-1").expect("it is there");
+    // The extent of it.
+    let start = first / (64 << 10) * (64 << 10);
+    bytes[start + 64..start + (64 << 10)].fill(0x55);
+    fs::write(world.store(), bytes).expect("the store");
+    let ran = world.run(&["ls", "--all", "--json"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.json().len() < 9, "{ran:?}");
+    assert!(ran.stderr.contains("runs may be missing"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("directory"), "{}", ran.stderr);
+    let ran = world.run(&["ls"]);
+    assert_eq!((ran.code, ran.stderr.lines().count()), (Some(3), 1), "{ran:?}");
 }

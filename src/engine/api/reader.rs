@@ -143,7 +143,9 @@ impl ReaderOptions {
 /// [`Error::Evicted`](crate::Error::Evicted) in the middle of a trace.
 ///
 /// A store that crashed shows what opening it would recover, and [`Reader::recovery_report`] tells
-/// it. Nothing is repaired.
+/// it. Nothing is repaired. A reader uses no index: runs of which all frames and directories are
+/// lost it does not list, which the index of the writer may still know. The report and
+/// [`Reader::verify`] name the directory of each such segment.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {

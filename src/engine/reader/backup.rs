@@ -77,6 +77,8 @@ struct Target {
     disk: Disk,
     allocator: Allocator,
     has: HashMap<(u32, u64), Has>,
+    /// What is wrong with the copies of segments, as far as this call looked at them.
+    damaged: HashMap<(u32, u64), Vec<Corruption>>,
     /// Other bytes under the key of a segment: of a log that a power loss has cut off since.
     replaced: Vec<Has>,
     doubt: Doubt,
@@ -213,7 +215,8 @@ impl Target {
             freed,
             may_move,
         };
-        Self { disk, allocator, has: HashMap::new(), replaced: Vec::new(), doubt: Doubt::default() }
+        let (has, damaged, replaced) = (HashMap::new(), HashMap::new(), Vec::new());
+        Self { disk, allocator, has, damaged, replaced, doubt: Doubt::default() }
     }
 
     /// Copies what the file does not have, until all of one moment is there, and makes it count.
@@ -221,7 +224,6 @@ impl Target {
         source.refresh()?;
         for _ in 0..MOMENTS {
             let view = source.number();
-            report.damaged.clear();
             report.kept_segments = 0;
             let wanted = segments(source)?;
             self.expect_segments(source)?;
@@ -256,13 +258,14 @@ impl Target {
             let key = key_of(&one.segment);
             let known = self.has.get(&key).copied();
             let same = known.filter(|has| has.sealed.is_some() && has.sealed == one.sealed);
-            // What is wrong with the copy of it.
+            // What is wrong with the copy of it, also if this call made it a moment ago.
             let mut there = Vec::new();
             if let Some(has) = same {
-                if self.is_damaged() {
+                if self.is_damaged() || self.damaged.contains_key(&key) {
                     one.check(&self.read(has)?, &mut there);
                 }
                 if there.is_empty() {
+                    self.damaged.remove(&key);
                     report.kept_segments += 1;
                     continue;
                 }
@@ -272,13 +275,17 @@ impl Target {
             if !self.doubt.confirms(&odd, view, source.number()) && source.was_overtaken(view)? {
                 return Ok(false);
             }
-            if same.is_some() && odd.len() >= there.len() {
-                // The store is no better.
-                report.damaged.append(&mut there);
+            if same.is_some() && !odd.is_empty() {
+                // Each of the two may have what the other one lost, and what is replaced is gone.
+                self.damaged.insert(key, there);
                 report.kept_segments += 1;
                 continue;
             }
-            report.damaged.append(&mut odd);
+            if odd.is_empty() {
+                self.damaged.remove(&key)
+            } else {
+                self.damaged.insert(key, odd)
+            };
             let (extent, from) = self.place_for(known, &bytes)?;
             let at = one.segment.extent_size().offset_of(extent);
             let new = bytes.get(from..).unwrap_or_default();
@@ -382,6 +389,8 @@ impl Target {
                 self.allocator.write_superblock(|block| block.durable = LogPosition::default())?;
             }
         }
+        let damaged = wanted.iter().filter_map(|one| self.damaged.get(&key_of(&one.segment)));
+        report.damaged = damaged.flatten().cloned().collect();
         let is_damaged = !report.damaged.is_empty();
         if is_damaged && !self.is_damaged() {
             // Whichever slot is lost.

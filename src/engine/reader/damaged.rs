@@ -7,10 +7,9 @@ use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
-use crate::error::{Place, Result, unless_damaged};
+use crate::error::{Place, Result};
 use crate::format::PAGE;
 use crate::format::frames::frame::SegmentKey;
-use crate::format::map::manifest::used_len;
 use crate::format::map::superblock::ManifestAt;
 use crate::types::{ExtentNo, LogPosition};
 
@@ -55,17 +54,20 @@ impl Damaged {
             let at = size.offset_of(extent);
             at..at + PAGE
         }));
-        for damage in &report.damaged {
-            if let Place::Frame(at) = damage.place
-                && let Some(segment) = state.segment(at.segment)
-            {
-                ranges.push(frame_at(&segment, at.offset)?);
-            }
-        }
-        for segment in state.catalog.segments().iter().chain(&state.unapplied) {
-            let Some(at) = segment.sealed() else { continue };
+        let tail = (&state.tail.segment, state.tail.offset);
+        let sealed = state.catalog.segments().iter().chain(&state.unapplied);
+        let sealed = sealed.filter_map(|one| Some((one, one.sealed()?.end)));
+        for (segment, end) in sealed.chain([tail]) {
+            let at = segment.file_offset();
+            let has_damage = report.damaged.iter().any(|damage| match damage.place {
+                Place::Frame(frame) => frame.segment == segment.id(),
+                _ => false,
+            });
             if segment.directory_damage().is_some() || segment.is_sealed_here() {
-                ranges.push(frame_at(segment, first_odd(segment, at.seal)?)?);
+                // The directory was made of all frames.
+                ranges.push(at..(at + segment.data_end() as u64).max(at + u64::from(end) + PAGE));
+            } else if has_damage {
+                ranges.push(at..at + u64::from(end));
             }
         }
         let check = check_of(disk, &ranges)?;
@@ -87,57 +89,34 @@ impl Damaged {
     }
 }
 
-/// What has to change before something else can be read at a place that does not check: a frame of
-/// which the header checks, or what stands in place of a header.
-fn frame_at(segment: &Segment, offset: u32) -> Result<Range<u64>> {
-    let at = segment.file_offset() + u64::from(offset);
-    let header = unless_damaged(segment.read_header(offset))?;
-    Ok(at..at + header.map_or(PAGE, |header| header.frame_len() as u64))
-}
-
-/// The first place at or behind `offset` where no whole frame is.
-fn first_odd(segment: &Segment, mut offset: u32) -> Result<u32> {
-    while let Some((header, _)) = unless_damaged(segment.read_frame(offset))? {
-        offset = offset.saturating_add(u32::try_from(header.frame_len()).unwrap_or(u32::MAX));
-    }
-    Ok(offset)
-}
-
 /// A place behind the frames of a view that does not check, with a whole frame behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gap {
     pub(super) at: LogPosition,
-    /// The bytes of the segment that are not zero end here.
-    written: u32,
-    /// A check of what stands at both places.
+    /// A check of all that the segment has from there on: what is behind it decides too whether the
+    /// log ends here.
     check: u32,
 }
 
 impl Gap {
     /// What is there now.
     pub(super) fn at(segment: &Segment, offset: u32) -> Result<Self> {
-        let written = u32::try_from(used_len(&segment.read_all()?)).unwrap_or(u32::MAX);
-        Self::between(segment, offset, written)
-    }
-
-    fn between(segment: &Segment, offset: u32, written: u32) -> Result<Self> {
-        let (at, end) = (segment.file_offset(), segment.extent_size().end_of(segment.extent()));
-        let from = at + u64::from(written);
-        let ranges = [frame_at(segment, offset)?, from..(from + PAGE).min(end)];
-        let check = check_of(segment.disk(), &ranges)?;
-        Ok(Self { at: segment.position(offset), written, check })
+        let from = segment.file_offset() + u64::from(offset);
+        let end = segment.extent_size().end_of(segment.extent());
+        let check = check_of(segment.disk(), core::slice::from_ref(&(from..end)))?;
+        Ok(Self { at: segment.position(offset), check })
     }
 
     /// Whether the same is there now, and nothing was written behind it.
     pub(super) fn is_still_there(&self, segment: &Segment) -> Result<bool> {
-        Ok(Self::between(segment, self.at.offset, self.written)? == *self)
+        Ok(Self::at(segment, self.at.offset)? == *self)
     }
 }
 
-/// Whether a segment of an earlier view may be used again: not if its directory was damaged and is
-/// whole by now.
+/// Whether a segment of an earlier view may be used again: not if its directory was made of its
+/// frames, since more of them may be whole by now.
 pub(super) fn may_stay(segment: &Segment) -> bool {
-    segment.directory_damage().is_none() || segment.stored_directory().is_err()
+    segment.directory_damage().is_none()
 }
 
 fn check_of(disk: &Disk, ranges: &[Range<u64>]) -> Result<u32> {

@@ -223,8 +223,9 @@ impl Segment {
                         DirectoryBytes::View(start..start + bytes.len())
                     }
                     Ok(Cow::Owned(bytes)) => DirectoryBytes::Copy(bytes),
-                    Err(Error::Corrupt(damage)) => {
-                        DirectoryBytes::Rebuilt(rebuild_directory(self)?, damage)
+                    Err(Error::Corrupt(mut found)) => {
+                        found.place = Place::Directory { segment: self.key.id };
+                        DirectoryBytes::Rebuilt(rebuild_directory(self)?, found)
                     }
                     Err(error) => return Err(error),
                 };

@@ -1,0 +1,135 @@
+//! Backups of a store that is damaged, into a file that a backup made before.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{Options, Reader, ReaderOptions, RunLog, RunQuery};
+
+use crate::backups::seals;
+
+fn small() -> Options {
+    Options::new().extent_size(64 << 10).background(false)
+}
+
+fn open(storage: &Arc<MemoryStorage>) -> Reader {
+    ReaderOptions::new().open_storage(Arc::<MemoryStorage>::clone(storage)).unwrap()
+}
+
+/// How many records can be read.
+fn readable(storage: &Arc<MemoryStorage>) -> usize {
+    let log = open(storage);
+    let runs = log.runs(&RunQuery::new()).map(Result::unwrap);
+    runs.map(|run| log.trace(&run).unwrap().filter(Result::is_ok).count()).sum()
+}
+
+/// What a copy has that the store has lost since is not replaced, however little else it lacks.
+#[test]
+fn a_backup_replaces_what_is_damaged_in_the_copy_by_whole_segments_only() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let writer = log.start_run("agent", "run", ()).unwrap();
+    for number in 1..=200_u8 {
+        writer.append(&[number; 1000]).unwrap();
+    }
+    drop(writer);
+    log.close().unwrap();
+    let whole = storage.to_bytes();
+    let (start, seal) = seals(&whole)[0];
+    // Four entries in the report, of four records.
+    let mut few = whole.clone();
+    for number in [10_u8, 20, 30, 40] {
+        let at = few[start..].windows(1000).position(|part| *part == [number; 1000]).unwrap();
+        few[start + at + 9] ^= 1;
+    }
+    // Two entries, of most records of the segment.
+    let mut most = whole.clone();
+    most[start + 3000..seal].fill(0x55);
+    let back_up = |bytes: &[u8], copy: &Arc<MemoryStorage>| {
+        let source = Arc::new(MemoryStorage::from_bytes(bytes.to_vec()));
+        open(&source).backup_to_storage(Arc::<MemoryStorage>::clone(copy)).unwrap()
+    };
+    let copy = Arc::new(MemoryStorage::new());
+    assert_eq!(back_up(&few, &copy).damaged.len(), 4);
+    assert_eq!(readable(&copy), 196);
+    assert_eq!(back_up(&most, &copy).damaged.len(), 4);
+    assert_eq!(readable(&copy), 196);
+    let last = back_up(&whole, &copy);
+    assert_eq!((last.damaged.len(), last.copied_segments, readable(&copy)), (0, 1, 200));
+}
+
+/// A writer moves what a backup is about to read.
+#[derive(Debug)]
+struct Overtaking {
+    storage: Arc<MemoryStorage>,
+    log: Mutex<Option<RunLog>>,
+    at: AtomicU64,
+}
+
+impl Storage for Overtaking {
+    fn len(&self) -> io::Result<u64> {
+        self.storage.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let is_copied = buf.len() > 20_000 && offset == self.at.load(Ordering::SeqCst);
+        if let Some(log) = is_copied.then(|| self.log.lock().unwrap().take()).flatten() {
+            log.checkpoint().unwrap();
+            let _ = log.compact().unwrap();
+            let run = log.start_run("agent", "more", ()).unwrap();
+            for _ in 0..200 {
+                run.append(&[7; 1000]).unwrap();
+            }
+            log.sync().unwrap();
+        }
+        self.storage.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        unreachable!("a reader writes nothing")
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        unreachable!("a reader syncs nothing")
+    }
+
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        unreachable!("a reader changes no length")
+    }
+
+    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
+        unreachable!("a reader allocates nothing")
+    }
+
+    fn punch(&self, _: u64, _: u64) -> io::Result<()> {
+        unreachable!("a reader punches nothing")
+    }
+}
+
+#[test]
+fn a_backup_that_begins_again_still_tells_what_was_damaged_at_first() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    for number in 0..200_u32 {
+        let run = log.start_run("agent", &format!("run-{number}"), ()).unwrap();
+        run.append(&[number as u8 + 1; 1000]).unwrap();
+    }
+    log.sync().unwrap();
+    let whole = storage.to_bytes();
+    let places = seals(&whole);
+    let at = places[0].1 - 32;
+    storage.write_at(at as u64, &[0x55; 8]).unwrap();
+    let at_last = AtomicU64::new(places[2].0 as u64);
+    let busy = Overtaking { storage: storage.clone(), log: Mutex::new(Some(log)), at: at_last };
+    let reader = ReaderOptions::new().open_storage(Arc::new(busy)).unwrap();
+    let copy = Arc::new(MemoryStorage::new());
+    let report = reader.backup_to_storage(copy.clone()).unwrap();
+    assert_eq!(report.damaged.len(), 1, "{report:?}");
+    assert_eq!(open(&copy).verify().unwrap().problems.len(), 1);
+    // The store is restored.
+    storage.write_at(at as u64, &whole[at..at + 8]).unwrap();
+    let again = open(&storage).backup_to_storage(copy.clone()).unwrap();
+    assert!(again.damaged.is_empty() && again.copied_segments > 0, "{again:?}");
+    assert!(open(&copy).verify().unwrap().is_clean());
+}
