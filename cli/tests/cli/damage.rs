@@ -87,7 +87,7 @@ fn ls_says_that_runs_may_be_missing() {
     let log = Options::new().extent_size(64 << 10).create(world.store()).expect("a store");
     for run in 0..9 {
         let writer = log.start_run("a", &format!("run-{run}"), ()).expect("a run");
-        writer.append(&[b'.'; 20_000]).expect("a record");
+        writer.append(&vec![b'.'; 20_000]).expect("a record");
         writer.append(&[b'.'; 5_000]).expect("a record");
     }
     log.close().expect("closed");

@@ -39,7 +39,7 @@ pub(super) fn follow(command: &Path, folder: &Path, small: bool) -> Followed {
     std::thread::sleep(Duration::from_millis(500));
     let before = follower.processor();
     std::thread::sleep(idle);
-    let idle = (follower.processor() - before).div_f64(idle.as_secs_f64());
+    let idle = follower.processor().saturating_sub(before).div_f64(idle.as_secs_f64());
     let mut random = SplitMix64::new(12);
     let mut behind: Vec<Duration> = (1..=records)
         .map(|number| {
