@@ -400,9 +400,12 @@ fn first_rows<D: Directories>(
     }
     times.cut();
     let mut rows = Vec::new();
-    for key in times.keys {
+    for (left, key) in (0..times.keys.len()).rev().zip(times.keys) {
         if rows.len() == limit {
             break;
+        }
+        if times.last.is_some() && rows.len() + left + 1 < limit {
+            return Ok(None);
         }
         let row = fold(directories, &said_of(directories, Reach::All, key.1)?)?.row;
         rows.extend(row.filter(|row| row.time_key() == key && list.has(row)).map(|row| (key, row)));

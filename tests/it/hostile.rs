@@ -4,13 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck};
 use runlog::format::map::superblock::Superblock;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, SUPERBLOCK_AT};
-use runlog::storage::MemoryStorage;
-use runlog::{Error, Options, Record, Seq};
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{Error, Options, ReaderOptions, Record, RunQuery, Seq};
 use runlog_sim::{OpKind, SimDisk};
+
+use crate::backups::seals;
 
 const PAGE: usize = 4096;
 
@@ -182,4 +184,69 @@ fn a_record_that_is_listed_in_the_place_of_another_is_not_taken_for_it() {
     let before: Vec<u64> =
         log.trace("run").unwrap().map_while(Result::ok).map(|one| one.seq().0).collect();
     assert_eq!(before, [0, 1, 2, 3, 4]);
+}
+
+/// Refuses to read more at once than an extent has, and some.
+#[derive(Debug)]
+struct Bounded(MemoryStorage);
+
+impl Storage for Bounded {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        assert!(buf.len() <= 128 << 10, "{} bytes are read at {offset}", buf.len());
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        unreachable!("a reader writes nothing")
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        unreachable!("a reader syncs nothing")
+    }
+
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        unreachable!("a reader changes no length")
+    }
+
+    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
+        unreachable!("a reader allocates nothing")
+    }
+
+    fn punch(&self, _: u64, _: u64) -> io::Result<()> {
+        unreachable!("a reader punches nothing")
+    }
+}
+
+/// With a header that checks and claims 4 GiB, or some bytes of the next extent.
+#[test]
+fn a_reader_takes_no_directory_that_claims_to_be_larger_than_its_extent() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = Options::new().extent_size(64 << 10).background(false);
+    let log = log.create_storage(storage.clone()).unwrap();
+    for number in 0..60 {
+        let run = log.start_run("agent", &format!("run-{number}"), ()).unwrap();
+        let _ = run.append(&[7; 15_000]).unwrap();
+    }
+    log.close().unwrap();
+    for claimed in [u32::MAX - 15, 64 << 10] {
+        let mut bytes = storage.to_bytes();
+        let places = seals(&bytes);
+        assert!(places.len() > 8, "{}", places.len());
+        for (start, seal) in places {
+            let key = SegmentHeader::decode(&bytes[start..]).unwrap().key;
+            let at = &mut bytes[seal..seal + FRAME_HEADER_LEN];
+            let offset = u32::try_from(seal - start).unwrap();
+            let mut header = FrameHeader::decode(at, key, offset).unwrap();
+            header.payload_len = claimed;
+            at.copy_from_slice(&header.encode_with(&FrameCheck::new(key)));
+        }
+        let bounded = Arc::new(Bounded(MemoryStorage::from_bytes(bytes)));
+        let reader = ReaderOptions::new().open_storage(bounded).unwrap();
+        assert!(!reader.recovery_report().damaged.is_empty());
+        assert_eq!(reader.runs(&RunQuery::new()).map(Result::unwrap).count(), 60);
+    }
 }

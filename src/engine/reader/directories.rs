@@ -16,8 +16,9 @@ use crate::format::{Directory, FrameHeader};
 /// Reading fewer directories takes less time than starting a thread.
 const WORTH_THREADS: usize = 8;
 
-/// How many bytes share memory, which is given back when none of them is needed.
-const SHARED: usize = 32 << 20;
+/// How many bytes share memory, which is given back when none of them is needed: few, since one
+/// segment that stays keeps all of them.
+const SHARED: usize = 4 << 20;
 
 /// A directory to read: its segment, the header of its frame, and where it comes to lie.
 type Job<'s> = (&'s Arc<Segment>, FrameHeader, Range<usize>);
@@ -33,6 +34,11 @@ pub(super) fn read_directories(segments: &[Arc<Segment>]) {
     for segment in unread {
         let Ok(header) = segment.seal_header() else { continue };
         let len = header.frame_len() - FRAME_HEADER_LEN;
+        let size = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
+        if header.position.offset as usize + FRAME_HEADER_LEN + len > size {
+            // Not a frame of this segment, whatever its header says: reading it tells that.
+            continue;
+        }
         if end > 0 && end + len > SHARED {
             read(&jobs, end);
             jobs.clear();
