@@ -1,13 +1,12 @@
 //! Backups of a store that is damaged, into a file that a backup made before.
 
-use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Options, Reader, ReaderOptions, RunLog, RunQuery};
+use runlog::{Options, Reader, ReaderOptions, RunQuery};
 
 use crate::backups::seals;
+use crate::support::reads::OnlyReads;
 
 fn small() -> Options {
     Options::new().extent_size(64 << 10).background(false)
@@ -59,54 +58,7 @@ fn a_backup_replaces_what_is_damaged_in_the_copy_by_whole_segments_only() {
     assert_eq!((last.damaged.len(), last.copied_segments, readable(&copy)), (0, 1, 200));
 }
 
-/// A writer moves what a backup is about to read.
-#[derive(Debug)]
-struct Overtaking {
-    storage: Arc<MemoryStorage>,
-    log: Mutex<Option<RunLog>>,
-    at: AtomicU64,
-}
-
-impl Storage for Overtaking {
-    fn len(&self) -> io::Result<u64> {
-        self.storage.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let is_copied = buf.len() > 20_000 && offset == self.at.load(Ordering::SeqCst);
-        if let Some(log) = is_copied.then(|| self.log.lock().unwrap().take()).flatten() {
-            log.checkpoint().unwrap();
-            let _ = log.compact().unwrap();
-            let run = log.start_run("agent", "more", ()).unwrap();
-            for _ in 0..200 {
-                run.append(&[7; 1000]).unwrap();
-            }
-            log.sync().unwrap();
-        }
-        self.storage.read_at(offset, buf)
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        unreachable!("a reader writes nothing")
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        unreachable!("a reader syncs nothing")
-    }
-
-    fn set_len(&self, _: u64) -> io::Result<()> {
-        unreachable!("a reader changes no length")
-    }
-
-    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
-        unreachable!("a reader allocates nothing")
-    }
-
-    fn punch(&self, _: u64, _: u64) -> io::Result<()> {
-        unreachable!("a reader punches nothing")
-    }
-}
-
+/// The writer moves what the backup is about to read.
 #[test]
 fn a_backup_that_begins_again_still_tells_what_was_damaged_at_first() {
     let storage = Arc::new(MemoryStorage::new());
@@ -120,9 +72,21 @@ fn a_backup_that_begins_again_still_tells_what_was_damaged_at_first() {
     let places = seals(&whole);
     let at = places[0].1 - 32;
     storage.write_at(at as u64, &[0x55; 8]).unwrap();
-    let at_last = AtomicU64::new(places[2].0 as u64);
-    let busy = Overtaking { storage: storage.clone(), log: Mutex::new(Some(log)), at: at_last };
-    let reader = ReaderOptions::new().open_storage(Arc::new(busy)).unwrap();
+    let (last, log) = (places[2].0 as u64, Mutex::new(Some(log)));
+    let busy = OnlyReads::new(storage.clone(), move |offset, len| {
+        let is_copied = len > 20_000 && offset == last;
+        if let Some(log) = is_copied.then(|| log.lock().unwrap().take()).flatten() {
+            log.checkpoint().unwrap();
+            let _ = log.compact().unwrap();
+            let run = log.start_run("agent", "more", ()).unwrap();
+            for _ in 0..200 {
+                run.append(&[7; 1000]).unwrap();
+            }
+            log.sync().unwrap();
+        }
+        Ok(())
+    });
+    let reader = ReaderOptions::new().open_storage(busy).unwrap();
     let copy = Arc::new(MemoryStorage::new());
     let report = reader.backup_to_storage(copy.clone()).unwrap();
     assert_eq!(report.damaged.len(), 1, "{report:?}");

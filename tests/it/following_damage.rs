@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use runlog::storage::MemoryStorage;
+use runlog::storage::{MemoryStorage, Storage};
 use runlog::{Compression, Follow, Follower, LogCursor, LogEvent, Outcome, Reader, ReaderOptions};
 use runlog_sim::SplitMix64;
 
@@ -160,4 +160,25 @@ fn nothing_is_skipped_silently_where_compaction_wrote_what_is_lost() {
         }
     }
     assert!(within > 20, "only {within} cursors");
+}
+
+/// A cursor behind all that there was is in front of what is lost behind that.
+#[test]
+fn a_follower_from_the_end_is_told_of_the_first_record_behind_it_that_is_lost() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    run.append(&[1; 3_000]).unwrap();
+    let reader = ReaderOptions::new().open_storage(storage.clone()).unwrap();
+    let mut follower = follow(&reader, reader.end_cursor().unwrap());
+    assert_eq!(listen(&mut follower), (Vec::new(), Vec::new()));
+    for number in 2..5 {
+        run.append(&[number; 3_000]).unwrap();
+    }
+    log.sync().unwrap();
+    let bytes = storage.to_bytes();
+    let lost = bytes.windows(3_000).position(|part| *part == [2; 3_000]).unwrap();
+    storage.write_at(lost as u64 - 72, &[0x55; 72]).unwrap();
+    let (events, errors) = listen(&mut follower);
+    assert_eq!((events.len(), errors), (2, vec![0]));
 }

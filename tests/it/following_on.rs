@@ -17,46 +17,7 @@ use tempfile::TempDir;
 
 use crate::backups::seals;
 use crate::following::{all, small, store, told};
-
-/// A storage of which one read fails, once.
-#[derive(Debug)]
-struct Failing {
-    storage: Arc<MemoryStorage>,
-    left: AtomicU64,
-}
-
-impl Storage for Failing {
-    fn len(&self) -> io::Result<u64> {
-        self.storage.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            return Err(io::Error::other("this read fails"));
-        }
-        self.storage.read_at(offset, buf)
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        unreachable!("a reader writes nothing")
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        unreachable!("a reader syncs nothing")
-    }
-
-    fn set_len(&self, _: u64) -> io::Result<()> {
-        unreachable!("a reader changes no length")
-    }
-
-    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
-        unreachable!("a reader allocates nothing")
-    }
-
-    fn punch(&self, _: u64, _: u64) -> io::Result<()> {
-        unreachable!("a reader punches nothing")
-    }
-}
+use crate::support::reads::OnlyReads;
 
 /// Runs over several segments, of which some are compressed and some have large records.
 fn wide() -> (Arc<MemoryStorage>, RunLog) {
@@ -95,13 +56,18 @@ fn a_read_that_fails_costs_a_follower_no_event() {
             .map(told)
             .collect();
     assert!(expected.len() > 120, "only {} events", expected.len());
-    let left = AtomicU64::new(0);
-    let failing = Arc::new(Failing { storage, left });
-    let reader = ReaderOptions::new().open_storage(failing.clone()).unwrap();
+    let left = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&left);
+    // One read fails, once.
+    let failing = OnlyReads::new(storage, move |_, _| {
+        let fails = counted.fetch_sub(1, Ordering::SeqCst) == 1;
+        if fails { Err(io::Error::other("this read fails")) } else { Ok(()) }
+    });
+    let reader = ReaderOptions::new().open_storage(failing).unwrap();
     let (mut number, mut errors) = (1, 0);
     loop {
         let mut follower = reader.follow(Follow::Everything, LogCursor::START).unwrap();
-        failing.left.store(number, Ordering::SeqCst);
+        left.store(number, Ordering::SeqCst);
         let mut events = Vec::new();
         loop {
             match follower.try_next() {
@@ -111,8 +77,7 @@ fn a_read_that_fails_costs_a_follower_no_event() {
             }
         }
         assert!(events == expected, "read {number} failed");
-        let is_over = failing.left.load(Ordering::SeqCst) < u64::MAX / 2
-            && failing.left.load(Ordering::SeqCst) > 0;
+        let is_over = left.load(Ordering::SeqCst) < u64::MAX / 2 && left.load(Ordering::SeqCst) > 0;
         if is_over {
             break;
         }

@@ -8,11 +8,12 @@ use runlog::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck};
 use runlog::format::map::superblock::Superblock;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, SUPERBLOCK_AT};
-use runlog::storage::{MemoryStorage, Storage};
+use runlog::storage::MemoryStorage;
 use runlog::{Error, Options, ReaderOptions, Record, RunQuery, Seq};
 use runlog_sim::{OpKind, SimDisk};
 
 use crate::backups::seals;
+use crate::support::reads::OnlyReads;
 
 const PAGE: usize = 4096;
 
@@ -186,41 +187,6 @@ fn a_record_that_is_listed_in_the_place_of_another_is_not_taken_for_it() {
     assert_eq!(before, [0, 1, 2, 3, 4]);
 }
 
-/// Refuses to read more at once than an extent has, and some.
-#[derive(Debug)]
-struct Bounded(MemoryStorage);
-
-impl Storage for Bounded {
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        assert!(buf.len() <= 128 << 10, "{} bytes are read at {offset}", buf.len());
-        self.0.read_at(offset, buf)
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        unreachable!("a reader writes nothing")
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        unreachable!("a reader syncs nothing")
-    }
-
-    fn set_len(&self, _: u64) -> io::Result<()> {
-        unreachable!("a reader changes no length")
-    }
-
-    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
-        unreachable!("a reader allocates nothing")
-    }
-
-    fn punch(&self, _: u64, _: u64) -> io::Result<()> {
-        unreachable!("a reader punches nothing")
-    }
-}
-
 /// With a header that checks and claims 4 GiB, or some bytes of the next extent.
 #[test]
 fn a_reader_takes_no_directory_that_claims_to_be_larger_than_its_extent() {
@@ -244,7 +210,11 @@ fn a_reader_takes_no_directory_that_claims_to_be_larger_than_its_extent() {
             header.payload_len = claimed;
             at.copy_from_slice(&header.encode_with(&FrameCheck::new(key)));
         }
-        let bounded = Arc::new(Bounded(MemoryStorage::from_bytes(bytes)));
+        let hostile = Arc::new(MemoryStorage::from_bytes(bytes));
+        let bounded = OnlyReads::new(hostile, |offset, len| {
+            assert!(len <= 128 << 10, "{len} bytes are read at {offset}");
+            Ok(())
+        });
         let reader = ReaderOptions::new().open_storage(bounded).unwrap();
         assert!(!reader.recovery_report().damaged.is_empty());
         assert_eq!(reader.runs(&RunQuery::new()).map(Result::unwrap).count(), 60);

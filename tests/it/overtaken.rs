@@ -1,61 +1,17 @@
 //! A reader that is overtaken by a writer again and again.
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Error, Follow, LogCursor, ReaderOptions, RunLog};
+use runlog::{Error, Follow, LogCursor, ReaderOptions};
 
 use crate::following::small;
+use crate::support::reads::OnlyReads;
 
-/// A storage whose writer seals a segment in front of each read.
-#[derive(Debug)]
-struct Busy {
-    storage: Arc<MemoryStorage>,
-    log: Mutex<RunLog>,
-    reads: AtomicU64,
-}
-
-impl Storage for Busy {
-    fn len(&self) -> io::Result<u64> {
-        self.storage.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        // The superblocks are read whenever a reader looks for changes.
-        if offset < 16 << 10 {
-            let log = self.log.lock().unwrap();
-            let number = self.reads.fetch_add(1, Ordering::SeqCst);
-            let run = log.start_run("busy", &number.to_string(), ()).unwrap();
-            run.append(&[7; 40_000]).unwrap();
-        }
-        self.storage.read_at(offset, buf)
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        unreachable!("a reader writes nothing")
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        unreachable!("a reader syncs nothing")
-    }
-
-    fn set_len(&self, _: u64) -> io::Result<()> {
-        unreachable!("a reader changes no length")
-    }
-
-    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
-        unreachable!("a reader allocates nothing")
-    }
-
-    fn punch(&self, _: u64, _: u64) -> io::Result<()> {
-        unreachable!("a reader punches nothing")
-    }
-}
-
-/// A store of three runs in several segments, with the given place of the first one's id damaged.
-fn harmed(place: usize) -> Arc<Busy> {
+/// A store of three runs in several segments, with the given place of the first one's id damaged. In
+/// front of each read of a superblock its writer seals a segment. And how often that was.
+fn harmed(place: usize) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
     let storage = Arc::new(MemoryStorage::new());
     let log = small().create_storage(storage.clone()).unwrap();
     for (run, byte) in [("the needle", 1), ("other", 2), ("third", 3)] {
@@ -71,24 +27,36 @@ fn harmed(place: usize) -> Arc<Busy> {
     // Of the id, the last place is the directory.
     let at = if place == 0 { found[0] } else { *found.last().unwrap() };
     storage.write_at(at + 2, b"3").unwrap();
-    Arc::new(Busy { storage, log: Mutex::new(log), reads: AtomicU64::new(0) })
+    let (looks, log_of_writer) = (Arc::<AtomicU64>::default(), Mutex::new(log));
+    let seen = Arc::clone(&looks);
+    let busy = OnlyReads::new(storage, move |offset, _| {
+        // They are read whenever a reader looks for changes.
+        if offset < 16 << 10 {
+            let log = log_of_writer.lock().unwrap();
+            let number = seen.fetch_add(1, Ordering::SeqCst);
+            let run = log.start_run("busy", &number.to_string(), ()).unwrap();
+            run.append(&[7; 40_000]).unwrap();
+        }
+        Ok(())
+    });
+    (busy, looks)
 }
 
 #[test]
 fn damage_that_stays_is_reported_beside_a_writer_that_never_rests() {
-    let busy = harmed(1);
-    let reader = ReaderOptions::new().open_storage(busy.clone()).unwrap();
+    let (busy, looks) = harmed(1);
+    let reader = ReaderOptions::new().open_storage(busy).unwrap();
     let report = reader.recovery_report();
     assert_eq!(report.damaged.len(), 1, "{report}");
     assert_eq!(reader.trace("other").unwrap().count(), 2);
-    let looks = busy.reads.load(Ordering::SeqCst);
+    let looks = looks.load(Ordering::SeqCst);
     assert!(looks < 40, "{looks} looks at the superblocks");
 }
 
 #[test]
 fn a_damaged_record_is_told_once_beside_a_writer_that_never_rests() {
-    let busy = harmed(0);
-    let reader = ReaderOptions::new().open_storage(busy.clone()).unwrap();
+    let (busy, looks) = harmed(0);
+    let reader = ReaderOptions::new().open_storage(busy).unwrap();
     let trace: Vec<_> = reader.trace("the needle").unwrap().collect();
     assert_eq!(trace.len(), 2);
     assert!(trace[0].as_ref().is_err_and(Error::is_corruption) && trace[1].is_ok());
@@ -109,6 +77,6 @@ fn a_damaged_record_is_told_once_beside_a_writer_that_never_rests() {
     let copy = Arc::new(MemoryStorage::new());
     let report = reader.backup_to_storage(copy).unwrap();
     assert_eq!(report.damaged.len(), 1, "{report:?}");
-    let looks = busy.reads.load(Ordering::SeqCst);
+    let looks = looks.load(Ordering::SeqCst);
     assert!(looks < 400, "{looks} looks at the superblocks");
 }

@@ -226,7 +226,7 @@ fn flags_of(block: &Superblock) -> Vec<&'static str> {
         (FLAG_INDEX_OPENING, "index_opening"),
         (FLAG_SALVAGED, "salvaged"),
         (FLAG_COPY, "copy"),
-        (FLAG_DAMAGED_COPY, "damaged-copy"),
+        (FLAG_DAMAGED_COPY, "damaged_copy"),
     ];
     let set = named.iter().filter(|(flag, _)| block.flags & flag != 0);
     set.map(|(_, name)| *name).collect()

@@ -21,7 +21,7 @@ use crate::engine::write::Log;
 use crate::error::Result;
 
 /// How often a file is looked at that another process writes.
-const POLL: Duration = Duration::from_millis(15);
+const POLL: Duration = Duration::from_millis(30);
 
 /// How often the log of this process is looked at without having been rung for.
 const RARELY: Duration = Duration::from_secs(1);
@@ -188,12 +188,16 @@ impl Follower {
             if self.is_over || left == Some(Duration::ZERO) {
                 return Ok(None);
             }
-            // What comes from here on rings.
-            self.signal.arm();
-            if let Some(event) = self.try_next()? {
-                return Ok(Some(event));
-            }
-            let often = if self.log.is_some() { RARELY } else { POLL };
+            let often = if self.log.is_some() {
+                // What comes from here on rings.
+                self.signal.arm();
+                if let Some(event) = self.try_next()? {
+                    return Ok(Some(event));
+                }
+                RARELY
+            } else {
+                POLL
+            };
             self.signal.wait(left.unwrap_or(often).min(often));
         }
     }
@@ -209,6 +213,10 @@ impl Follower {
         match self.sleeping() {
             Ok(sleeping) => *sleeping.lock() = Some(context.waker().clone()),
             Err(error) => return Poll::Ready(Some(Err(error))),
+        }
+        if self.log.is_none() {
+            // The next look comes by itself.
+            return Poll::Pending;
         }
         // What came before the waker was there wakes no task.
         match self.try_next() {

@@ -188,12 +188,12 @@ pub(super) fn sealed_in_order(state: &LogState) -> Result<Vec<Ordered>> {
     Ok(log)
 }
 
-/// Behind everything that is in the log of the replica.
+/// Behind everything that is in the log of the replica, and in front of what is lost behind that.
 pub(crate) fn end_of(replica: &Replica) -> Result<LogCursor> {
     let state = replica.answers.open()?;
     let mut last = state.tail.builder.last_lsn();
     for segment in state.catalog.segments().iter().chain(&state.unapplied) {
         last = last.max(segment.in_directory(|view| Ok(view.last_lsn()))?);
     }
-    Ok(LogCursor::new(replica.uuid(), Place { lsn: last, item: u32::MAX }))
+    Ok(LogCursor::new(replica.uuid(), Place { lsn: last, item: u32::MAX - 1 }))
 }

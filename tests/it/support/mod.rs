@@ -24,6 +24,7 @@ pub(crate) mod machine;
 pub(crate) mod model;
 #[cfg(target_os = "linux")]
 pub(crate) mod mounted;
+pub(crate) mod reads;
 pub(crate) mod refused;
 pub(crate) mod scene;
 pub(crate) mod told;
