@@ -21,7 +21,7 @@ use crate::engine::write::Log;
 use crate::error::Result;
 
 /// How often a file is looked at that another process writes.
-const POLL: Duration = Duration::from_millis(30);
+const POLL: Duration = Duration::from_millis(40);
 
 /// How often the log of this process is looked at without having been rung for.
 const RARELY: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ const RARELY: Duration = Duration::from_secs(1);
 /// is awaited with [`Follower::next_event`], by any runtime; with the feature `stream` it is a
 /// `futures_core::Stream`.
 ///
-/// - A follower of another process is behind by some 15 ms: so often it looks at the file, with
+/// - A follower of another process is behind by some 40 ms at most: so often it looks at the file, with
 ///   three small reads. In the writer's process it is woken by each append.
 /// - It sees what was written, which a power loss may take.
 ///   [`ReaderOptions::durable_only`] makes it wait for the disk.
