@@ -9,8 +9,8 @@ use runlog::{Error, Follow, LogCursor, ReaderOptions};
 use crate::following::small;
 use crate::support::reads::OnlyReads;
 
-/// A store of three runs in several segments, with the given place of the first one's id damaged. In
-/// front of each read of a superblock its writer seals a segment. And how often that was.
+/// A store of three runs in several segments, with the given place of the first one's id damaged.
+/// In front of each read of a superblock its writer seals a segment. And how often that was.
 fn harmed(place: usize) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
     let storage = Arc::new(MemoryStorage::new());
     let log = small().create_storage(storage.clone()).unwrap();

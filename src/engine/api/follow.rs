@@ -34,8 +34,8 @@ const RARELY: Duration = Duration::from_secs(1);
 /// is awaited with [`Follower::next_event`], by any runtime; with the feature `stream` it is a
 /// `futures_core::Stream`.
 ///
-/// - A follower of another process is behind by some 40 ms at most: so often it looks at the file, with
-///   three small reads. In the writer's process it is woken by each append.
+/// - A follower of another process is behind by some 40 ms at most: so often it looks at the file,
+///   with four reads of 64 KiB together. In the writer's process it is woken by each append.
 /// - It sees what was written, which a power loss may take.
 ///   [`ReaderOptions::durable_only`] makes it wait for the disk.
 /// - Runs that were deleted before it came to them are left out, but for their deletion.

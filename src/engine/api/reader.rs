@@ -178,8 +178,8 @@ impl Reader {
         ReaderOptions::new().open(path)
     }
 
-    /// Brings the reader up to what was written by now; answers whether anything was new. Three
-    /// small reads if nothing was. After new frames it reads these, after a change of the manifest
+    /// Brings the reader up to what was written by now; answers whether anything was new. Four
+    /// reads of 64 KiB together if nothing was. After new frames it reads these, after a change of the manifest
     /// (a full segment, a compaction) also the segments that are not sealed. Frames and directories
     /// that it found damaged it reads each time, since the file may be restored in place.
     ///
