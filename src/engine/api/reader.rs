@@ -179,8 +179,8 @@ impl Reader {
     }
 
     /// Brings the reader up to what was written by now; answers whether anything was new. Four
-    /// reads of 64 KiB together if nothing was. After new frames it reads these, after a change of the manifest
-    /// (a full segment, a compaction) also the segments that are not sealed. Frames and directories
+    /// reads of 64 KiB together if nothing was. After new frames it reads these, after a change of
+    /// the manifest (a full segment, a compaction) also the segments that are not sealed. Segments
     /// that it found damaged it reads each time, since the file may be restored in place.
     ///
     /// # Errors
