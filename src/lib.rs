@@ -206,7 +206,9 @@ pub mod salvaged {
 #[cfg(feature = "unstable-internals")]
 /// The interface to the file, for simulated disks and other storages.
 pub mod storage {
-    pub use crate::engine::storage::{FileStorage, MemoryStorage, Region, Storage, TailWindow};
+    pub use crate::engine::storage::{
+        FileStorage, FileSystem, MemoryStorage, Region, Storage, TailWindow,
+    };
 }
 
 /// What is handed from thread to thread, and shared by threads.

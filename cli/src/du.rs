@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use runlog::{AgentId, Error, Reader, RunId, RunQuery, RunRef, Stats, Taken, Usage};
+use runlog::{AgentId, Error, Reader, RunId, RunQuery, RunRef, RunSummary, Stats, Taken, Usage};
 use serde::Serialize;
 
 use crate::escape::shown;
@@ -17,6 +17,9 @@ use crate::output::{Output, grouped, size};
 use crate::screen::Style;
 use crate::store;
 use crate::table::{self, Cell, Column};
+
+/// How many runs are kept at once to find the largest, at least.
+const KEPT: usize = 1000;
 
 /// How many bytes a block has in which systems count what is allocated.
 const BLOCK: u64 = 512;
@@ -264,9 +267,28 @@ fn query(args: &DuArgs) -> RunQuery {
     args.agent.as_ref().map_or_else(RunQuery::new, |agent| RunQuery::new().agent(agent))
 }
 
+/// The largest runs, and how many there are; of the same size in their order. So that a store of
+/// many runs takes little memory and time, no more than some times as many are kept at once.
+fn largest(
+    runs: impl Iterator<Item = Result<RunSummary, Error>>,
+    wanted: usize,
+) -> Result<(Vec<RunSummary>, usize), Error> {
+    let by_size = |(at, run): &(usize, RunSummary)| (u64::MAX - run.stored_bytes, *at);
+    let (mut kept, mut found) = (Vec::new(), 0);
+    for run in runs {
+        kept.push((found, run?));
+        found += 1;
+        if kept.len() >= wanted.saturating_mul(2).max(KEPT) {
+            kept.select_nth_unstable_by_key(wanted, by_size);
+            kept.truncate(wanted);
+        }
+    }
+    kept.sort_unstable_by_key(by_size);
+    Ok((kept.into_iter().map(|(_, run)| run).take(wanted).collect(), found))
+}
+
 fn runs(log: &Reader, args: &DuArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let mut runs = log.runs(&query(args)).collect::<Result<Vec<_>, _>>()?;
-    runs.sort_by_key(|run| u64::MAX - run.stored_bytes);
+    let (runs, found) = largest(log.runs(&query(args)), args.wanted())?;
     let columns = [
         Column::id("RUN"),
         Column::id("AGENT"),
@@ -276,7 +298,7 @@ fn runs(log: &Reader, args: &DuArgs, out: &mut Output) -> Result<Exit, Failure> 
         OF_BYTES,
     ];
     let mut rows: Vec<[Cell; 6]> = Vec::new();
-    for run in runs.iter().take(args.wanted()) {
+    for run in &runs {
         let mut taken = Taken::default();
         (taken.count, taken.bytes, taken.stored_bytes) = (run.records, run.bytes, run.stored_bytes);
         if out.is_json() {
@@ -291,7 +313,7 @@ fn runs(log: &Reader, args: &DuArgs, out: &mut Output) -> Result<Exit, Failure> 
     if !out.is_json() {
         table::write(out, &columns, &rows)?;
     }
-    args.tell_more(runs.len(), "runs", out)?;
+    args.tell_more(found, "runs", out)?;
     Ok(Exit::Fine)
 }
 

@@ -8,9 +8,11 @@ use std::ops::ControlFlow;
 
 use serde::de::IgnoredAny;
 
-use crate::escape::cut;
+use unicode_width::UnicodeWidthChar as _;
+
+use crate::escape::{cut, is_plain};
 use crate::output::{Output, size};
-use crate::screen::Style;
+use crate::screen::{Screen, Style};
 
 /// In front of each line.
 const MARGIN: &str = "    ";
@@ -33,7 +35,8 @@ impl Fold {
 
 /// Writes a payload as lines with a margin, and what was left out as the last line.
 pub(crate) fn write<W: Write>(out: &mut Output<W>, payload: &[u8], fold: Fold) -> io::Result<()> {
-    let mut lines = Lines { out, fold, line: 0, left: fold.characters, cut: 0, is_open: false };
+    let (left, is_open) = (fold.characters, false);
+    let mut lines = Lines { out, fold, line: 0, left, cut: 0, is_open, indent: 0, column: 0 };
     let text = std::str::from_utf8(payload).ok();
     let json = text.filter(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
     let shown = match json {
@@ -59,6 +62,10 @@ struct Lines<'a, W> {
     cut: usize,
     /// Whether the line has its margin.
     is_open: bool,
+    /// How far in the line begins behind its margin.
+    indent: usize,
+    /// How many columns of the terminal are taken.
+    column: usize,
 }
 
 impl<W: Write> Lines<'_, W> {
@@ -66,14 +73,40 @@ impl<W: Write> Lines<'_, W> {
     fn part(&mut self, style: Style, text: &[u8]) -> io::Result<()> {
         if !self.is_open {
             self.out.text(MARGIN)?;
-            self.is_open = true;
+            (self.is_open, self.column) = (true, MARGIN.len());
         }
         let shown = cut(text, self.left);
         if self.left != usize::MAX {
             self.left -= String::from_utf8_lossy(shown).chars().count().min(self.left);
         }
         self.cut += text.len() - shown.len();
-        if shown.is_empty() { Ok(()) } else { self.out.styled(style, shown) }
+        self.print(style, shown)
+    }
+
+    /// Writes text; what does not fit the terminal goes on below, as far in as the line began.
+    fn print(&mut self, style: Style, mut text: &[u8]) -> io::Result<()> {
+        let Some(width) = self.out.screen().map(Screen::width) else {
+            return if text.is_empty() { Ok(()) } else { self.out.styled(style, text) };
+        };
+        let margin = MARGIN.len() + self.indent;
+        while !text.is_empty() {
+            let (mut len, columns) = fitting(text, width.saturating_sub(self.column));
+            if len == 0 && self.column > margin {
+                self.out.line("")?;
+                self.out.text(" ".repeat(margin))?;
+                self.column = margin;
+                continue;
+            }
+            if len == 0 {
+                // The terminal is narrower than a character.
+                len = cut(text, 1).len();
+            }
+            let (now, rest) = text.split_at(len);
+            self.out.styled(style, now)?;
+            self.column += columns.max(1);
+            text = rest;
+        }
+        Ok(())
     }
 
     /// Ends the line, if there is one.
@@ -82,9 +115,11 @@ impl<W: Write> Lines<'_, W> {
             return Ok(());
         }
         if self.cut > 0 {
-            self.out.text(format!(" ... {} more", size(self.cut as u64)))?;
+            let more = format!(" ... {} more", size(self.cut as u64));
+            self.print(Style::Plain, more.as_bytes())?;
         }
         (self.is_open, self.left, self.cut) = (false, self.fold.characters, 0);
+        self.indent = 0;
         self.line += 1;
         self.out.line("")
     }
@@ -95,7 +130,10 @@ impl<W: Write> Lines<'_, W> {
         if self.line == self.fold.lines {
             return Ok(ControlFlow::Break(()));
         }
-        self.part(Style::Plain, " ".repeat(2 * depth).as_bytes())?;
+        // On a terminal, what is far in stays in sight.
+        let most = self.out.screen().map_or(usize::MAX, |screen| screen.width() / 2);
+        self.indent = (2 * depth).min(most);
+        self.part(Style::Plain, " ".repeat(self.indent).as_bytes())?;
         Ok(ControlFlow::Continue(()))
     }
 
@@ -172,6 +210,28 @@ impl<W: Write> Lines<'_, W> {
     }
 }
 
+/// How many bytes of a text fit so many columns as it is printed, and how many columns they take.
+fn fitting(text: &[u8], room: usize) -> (usize, usize) {
+    let columns_of = |character: char| match character {
+        ' '..='~' => 1,
+        _ if is_plain(character) => character.width().unwrap_or_default(),
+        _ => character.escape_default().len(),
+    };
+    let pieces = text.utf8_chunks().flat_map(|chunk| {
+        let valid = chunk.valid().chars().map(|found| (found.len_utf8(), columns_of(found)));
+        // As `\xff`.
+        valid.chain(chunk.invalid().iter().map(|_| (1, 4)))
+    });
+    let (mut len, mut taken) = (0, 0);
+    for (bytes, columns) in pieces {
+        if taken + columns > room {
+            break;
+        }
+        (len, taken) = (len + bytes, taken + columns);
+    }
+    (len, taken)
+}
+
 /// Where the blanks end that begin at `at`.
 fn blank_end(bytes: &[u8], at: usize) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
@@ -244,6 +304,24 @@ mod tests {
         assert_eq!(shown(b"{torn\r\n\n\x1bend", Fold::NONE), "    {torn\n\n    \\u{1b}end\n");
         assert_eq!(shown(b"\xff\n", Fold::NONE), "    \\xff\n");
         assert_eq!(shown(b"", Fold::NONE), "");
+    }
+
+    #[test]
+    fn what_is_wider_than_the_terminal_goes_on_below_where_its_line_began() {
+        let folded = |payload: &str, width: usize| {
+            let mut out = Output::memory(false, Some(Screen::plain(width)));
+            write(&mut out, payload.as_bytes(), Fold::NONE).expect("memory");
+            String::from_utf8(out.take()).expect("UTF-8")
+        };
+        assert_eq!(folded("0123456789ab", 10), "    012345\n    6789ab\n");
+        assert_eq!(folded("[\"0123456789\"]", 14), "    [\n      \"0123456\n      789\"\n    ]\n");
+        // Letters of two columns, marks of none, and escapes stay whole.
+        assert_eq!(folded("\u{3042}\u{3044}\u{3046}a", 9), "    \u{3042}\u{3044}\n    \u{3046}a\n");
+        assert_eq!(folded("abe\u{301}\u{7}", 7), "    abe\u{301}\n    \\u{7}\n");
+        // A terminal that is too narrow for anything, and lines that are too far in.
+        assert_eq!(folded("ab", 3), "    a\n    b\n");
+        let deep = format!("{}1{}", "[".repeat(40), "]".repeat(40));
+        assert!(folded(&deep, 20).lines().all(|line| line.trim() != ""));
     }
 
     #[test]

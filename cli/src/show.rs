@@ -22,8 +22,9 @@ use crate::line::{self, CUT};
 use crate::message::damaged;
 use crate::output::{Output, count, size};
 use crate::pretty::{self, Fold};
-use crate::screen::Style;
+use crate::screen::{Screen, Style};
 use crate::store;
+use crate::table::width_of;
 
 /// The options of `show`.
 #[derive(Debug, clap::Args)]
@@ -147,19 +148,26 @@ impl<'a> Printer<'a> {
             return Ok(());
         }
         let started = if run.started { "started" } else { "without a start, first record" };
-        let ended = match run.ended_at {
-            Some(at) => format!(", ended {}", self.out.time(at)),
-            None => String::new(),
-        };
-        self.out.styled(Style::Strong, format!("run {} of agent {}", run.run, run.agent))?;
-        self.out.line(format!(
-            ": {}, {started} {}{ended}, {}, {}",
-            run.status,
-            self.out.time(run.started_at),
-            count(run.records, "record"),
-            size(run.bytes),
-        ))?;
-        Ok(())
+        let mut parts =
+            vec![run.status.to_string(), format!("{started} {}", self.out.time(run.started_at))];
+        parts.extend(run.ended_at.map(|at| format!("ended {}", self.out.time(at))));
+        parts.extend([count(run.records, "record"), size(run.bytes)]);
+        let name = format!("run {} of agent {}", run.run, run.agent);
+        let width = self.out.screen().map_or(usize::MAX, Screen::width);
+        let mut column = width_of(&name) + 1;
+        self.out.styled(Style::Strong, name)?;
+        self.out.text(":")?;
+        for (number, part) in (1..).zip(&parts) {
+            let comma = if number < parts.len() { "," } else { "" };
+            if column + 1 + width_of(part) + comma.len() > width {
+                self.out.line("")?;
+                self.out.text("   ")?;
+                column = 3;
+            }
+            self.out.text(format!(" {part}{comma}"))?;
+            column += 1 + width_of(part) + comma.len();
+        }
+        Ok(self.out.line("")?)
     }
 
     /// A record as a heading, with the payload below.

@@ -5,6 +5,7 @@
 //! record are, in all copies. Then it damages the file, salvages it, and compares.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ use runlog::format::{FrameHeader, FrameKind};
 use runlog::salvaged::{Doubt, Missing};
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, Compression, ContentType, Durability, Error, Metadata, NewRecord, Options, Outcome,
-    Reader, ReaderOptions, Retention, RunLog, RunQuery, RunStatus, SalvageReport, Timestamp,
-    salvage_storage,
+    Allow, Batch, Compression, ContentType, Durability, Error, Metadata, NewRecord, Options,
+    Outcome, Reader, ReaderOptions, Retention, RunLog, RunQuery, RunStatus, SalvageReport,
+    Timestamp, salvage_storage,
 };
-use runlog_sim::SplitMix64;
+use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
 const FRONT: usize = 64 << 10;
 const PAGE: usize = 4096;
@@ -212,6 +213,7 @@ type Copy = Vec<Range<usize>>;
 struct Places {
     names: BTreeMap<u64, (String, String)>,
     documents: BTreeSet<u64>,
+    last_commit: usize,
     /// By the number of the run and the sequence.
     records: BTreeMap<(u64, u64), Vec<Copy>>,
 }
@@ -262,6 +264,7 @@ fn places(image: &[u8]) -> Places {
                     let first = if header.extra == 0 { header.lsn.0 } else { header.seq.0 };
                     chunks.entry((run, first, header.extra)).or_default().push(range);
                 }
+                FrameKind::Commit => places.last_commit = range.start,
                 _ => {}
             }
         }
@@ -409,7 +412,10 @@ fn check(seed: u64, before: &[u8], how: Harm) {
     let lost: u64 = report
         .missing
         .iter()
-        .map(|missing| if let Missing::Records { count, .. } = missing { *count } else { 0 })
+        .map(|missing| match missing {
+            Missing::Records { count, .. } | Missing::Unfinished { count, .. } => *count,
+            _ => 0,
+        })
         .sum();
     let has_bytes = report.missing.iter().any(|missing| matches!(missing, Missing::Bytes { .. }));
     assert!(count(&found) as u64 + lost >= count(&all) as u64 || has_bytes, "{told}");
@@ -539,6 +545,83 @@ fn an_earlier_run_with_the_ids_of_a_later_one_gets_another_id() {
         String::from_utf8(records[0].4.clone()).unwrap()
     };
     assert_eq!((text("run"), text("run~1")), ("second".into(), "first".into()));
+}
+
+/// A store with a record, and two records and a document of a batch, which is the last of the log.
+fn with_a_batch() -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = Options::new().extent_size(1 << 16).background(false).index(false);
+    let log = options.create_storage(storage.clone()).unwrap();
+    let writer = log.start_run("planner", "run", ()).unwrap();
+    let _ = writer.append(b"alone").unwrap();
+    let mut batch = Batch::new();
+    batch.append("planner", "run", NewRecord::new(b"of the batch"));
+    batch.append("planner", "run", NewRecord::new(b"of it too"));
+    batch.put("plans", "one", NewRecord::new(b"a document"));
+    let _ = log.commit(&batch).unwrap();
+    // Before it is closed: nothing says that the batch was durable.
+    storage.to_bytes()
+}
+
+#[test]
+fn the_records_of_a_batch_without_its_end_are_named_as_missing() {
+    let image = with_a_batch();
+    let (report, out) = salvage(image.clone()).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!((report.records, report.documents), (3, 1));
+    assert_eq!(answers(&out).documents.len(), 1);
+
+    // A power cut that kept all of the batch but its COMMIT; or damage, when nobody can tell.
+    let mut cut = image.clone();
+    cut[places(&image).last_commit..].fill(0);
+    let (report, out) = salvage(cut).unwrap();
+    assert_eq!((report.records, report.documents), (1, 0));
+    assert_eq!(answers(&out).runs.len(), 1);
+    let messages: Vec<String> = report.missing.iter().map(ToString::to_string).collect();
+    let batch = "of a batch whose end is missing";
+    assert!(
+        messages.contains(&format!("records 1 to 2 of the run run of the agent planner, {batch}")),
+        "{messages:?}"
+    );
+    let is_document = |message: &String| {
+        message.ends_with(&format!("of the document one of the namespace plans, {batch}"))
+    };
+    assert!(messages.iter().any(is_document), "{messages:?}");
+    assert!(report.doubts.iter().any(|doubt| matches!(doubt, Doubt::Unfinished { .. })));
+}
+
+/// Goal: the new file is named only after all of it is durable, and the damaged one stays as it is.
+#[test]
+fn a_salvage_that_says_it_is_done_survives_a_power_cut_whatever_failed_meanwhile() {
+    let mut image = with_a_deleted_run();
+    image[..FRONT].fill(0);
+    let whole = answers(&salvage(image.clone()).unwrap().1);
+    // Which operation fails, and whether all behind it do; at first none.
+    let mut failing = None;
+    loop {
+        let (broken, out) = (SimDisk::untracked(image.clone()), SimDisk::new());
+        match failing {
+            Some((number, true)) => out.fail_from(number, ErrorKind::Other),
+            Some((number, false)) => out.fail_op(number, ErrorKind::Other),
+            None => {}
+        }
+        let done = salvage_storage(Arc::new(broken.clone()), Arc::new(out.clone()));
+        assert!(done.is_ok() || failing.is_some(), "{done:?}");
+        assert!(broken.op_count() == 0 && broken.image() == image, "{failing:?}");
+        if done.is_ok() {
+            for survivors in Survivors::ALL {
+                let left = out.crash(survivors, 7);
+                assert!(answers(&left) == whole, "{failing:?}, {survivors:?}");
+            }
+        }
+        failing = match failing {
+            None => Some((0, false)),
+            Some((number, false)) => Some((number, true)),
+            // Without its last operations the salvage has not failed any more.
+            Some((number, true)) if number > out.op_count() => break,
+            Some((number, true)) => Some((number + 1, false)),
+        };
+    }
 }
 
 #[test]

@@ -3,62 +3,13 @@
 use std::io;
 use std::path::Path;
 
+use runlog::storage::FileSystem;
 use rustix::fs::{StatVfsMountFlags, statvfs};
-
-/// A kind of file system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kind {
-    pub(super) name: &'static str,
-    /// Other machines may write its files too.
-    pub(super) is_network: bool,
-    /// Allocated space is guaranteed to the file, so that a store through a map always finds it.
-    pub(super) keeps_space: bool,
-}
-
-#[cfg(any(test, target_os = "linux"))]
-const fn local(name: &'static str) -> Kind {
-    Kind { name, is_network: false, keeps_space: false }
-}
-
-#[cfg(any(test, target_os = "linux"))]
-const fn network(name: &'static str) -> Kind {
-    Kind { name, is_network: true, keeps_space: false }
-}
-
-#[cfg(any(test, target_os = "linux"))]
-const fn keeping(name: &'static str) -> Kind {
-    Kind { name, is_network: false, keeps_space: true }
-}
-
-/// Those that people meet, by their numbers in statfs(2). The library decides by the same ones.
-#[cfg(any(test, target_os = "linux"))]
-const KINDS: [(i128, Kind); 19] = [
-    (0xEF53, keeping("ext4")),
-    (0x0102_1994, keeping("tmpfs")),
-    (0x5846_5342, local("XFS")),
-    (0x9123_683E, local("btrfs")),
-    (0x2FC1_2FC1, local("ZFS")),
-    (0xF2F5_2010, local("F2FS")),
-    (0x794C_7630, local("overlay")),
-    (0x6573_5546, local("FUSE")),
-    (0x4D44, local("FAT")),
-    (0x2011_BAB0, local("exFAT")),
-    (0x6969, network("NFS")),
-    (0x517B, network("SMB")),
-    (0xFF53_4D42, network("SMB")),
-    (0xFE53_4D42, network("SMB")),
-    (0x5346_414F, network("AFS")),
-    (0x6B41_4653, network("AFS")),
-    (0x00C3_6400, network("Ceph")),
-    (0x0BD0_0BD0, network("Lustre")),
-    (0x7375_7245, network("Coda")),
-];
 
 /// What a file system is, and what is left of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// `None` if its number is not known.
-    pub(super) kind: Option<Kind>,
+    pub(super) kind: FileSystem,
     pub(super) is_read_only: bool,
     /// What this user may still take.
     pub(super) free_bytes: u64,
@@ -70,28 +21,11 @@ pub(super) struct Found {
 pub(super) fn of(path: &Path) -> io::Result<Found> {
     let said = statvfs(path)?;
     Ok(Found {
-        kind: kind_of(path),
+        kind: FileSystem::of_path(path)?,
         is_read_only: said.f_flag.contains(StatVfsMountFlags::RDONLY),
         free_bytes: said.f_bavail.saturating_mul(said.f_frsize),
         free_files: (said.f_files > 0).then_some(said.f_favail),
     })
-}
-
-#[cfg(target_os = "linux")]
-fn kind_of(path: &Path) -> Option<Kind> {
-    // The type of the field differs between machines, and so does its sign.
-    let number = i128::from(rustix::fs::statfs(path).ok()?.f_type) & 0xFFFF_FFFF;
-    numbered(number)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn kind_of(_: &Path) -> Option<Kind> {
-    None
-}
-
-#[cfg(any(test, target_os = "linux"))]
-fn numbered(number: i128) -> Option<Kind> {
-    KINDS.iter().find(|(known, _)| *known == number).map(|(_, kind)| *kind)
 }
 
 /// What it can do, as tried with a file in the folder that never gets a name.
@@ -145,20 +79,4 @@ pub(super) fn abilities(folder: &Path) -> Result<Abilities, Untried> {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn abilities(_: &Path) -> Result<Abilities, Untried> {
     Err(Untried::NoUnnamed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_number_is_there_once_and_network_file_systems_keep_nothing() {
-        let mut numbers: Vec<i128> = KINDS.iter().map(|(number, _)| *number).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        assert_eq!(numbers.len(), KINDS.len());
-        assert!(KINDS.iter().all(|(_, kind)| !(kind.is_network && kind.keeps_space)));
-        assert_eq!(numbered(0x6969).map(|kind| (kind.name, kind.is_network)), Some(("NFS", true)));
-        assert_eq!(numbered(1), None);
-    }
 }

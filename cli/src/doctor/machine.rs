@@ -39,8 +39,8 @@ pub(super) fn examine(path: &Path, report: &mut Report) {
 
 fn kind(found: &Found, report: &mut Report) {
     let check = (Area::Machine, "file_system");
-    let name = found.kind.map_or("of a kind that is not known here", |kind| kind.name);
-    if found.kind.is_some_and(|kind| kind.is_network) {
+    let name = found.kind.name().unwrap_or("of a kind that is not known here");
+    if found.kind.network().is_some() {
         let message = format!("{name}, a network file system, where a writer lock may not hold");
         let advice = "move the store to a local disk; it is not opened for writing here";
         report.add(check, Severity::Error, message).advise(advice);
@@ -51,15 +51,12 @@ fn kind(found: &Found, report: &mut Report) {
         report.add(check, Severity::Ok, name);
     }
     let check = (Area::Machine, "tail_writer");
-    match found.kind {
-        Some(kind) if kind.keeps_space && usize::BITS >= u64::BITS => {
-            report.add(check, Severity::Ok, "appends are stored through a map of the file");
-        }
-        _ => {
-            let why = "the store uses maps only on ext4 and tmpfs, which keep allocated space";
-            let message = format!("each append is a system call: {why}");
-            report.add(check, Severity::Note, message);
-        }
+    if found.kind.keeps_space() && usize::BITS >= u64::BITS {
+        report.add(check, Severity::Ok, "appends are stored through a map of the file");
+    } else {
+        let why = "the store uses maps only on ext4 and tmpfs, which keep allocated space";
+        let message = format!("each append is a system call: {why}");
+        report.add(check, Severity::Note, message);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What `salvage` brings out of damaged stores, and what it says is missing.
 
 use std::fs;
+use std::process::Stdio;
 
 use runlog::{Durability, Metadata, Outcome};
 
@@ -113,4 +114,65 @@ fn nothing_is_written_over_what_is_there_or_made_of_what_is_no_store() {
     let ran = world.run(&["salvage", "none", "new.runlog"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(!world.path("new.runlog").exists());
+}
+
+/// Goal: the new store has its name once all of it is there, and never before.
+#[test]
+fn a_salvage_that_is_killed_leaves_no_new_store_or_a_whole_one() {
+    let world = World::new();
+    let log = world.open();
+    for run in 0..40 {
+        let metadata = Metadata::new(b"{}").durability(Durability::Process);
+        let writer = log.start_run("planner", &format!("run-{run}"), metadata).expect("a run");
+        for n in 0..40 {
+            let text = format!("record {n} of {run} {}", "-".repeat(1000));
+            let record = runlog::NewRecord::new(text.as_bytes()).durability(Durability::Process);
+            writer.append_record(&record).expect("a record");
+        }
+    }
+    log.close().expect("a store");
+    damage(&world, |bytes| bytes[..64 << 10].fill(0));
+    let before = fs::read(world.store()).expect("the store");
+    let out = world.path("out.runlog");
+    let (mut killed, mut finished) = (0, 0);
+    // Killed as soon as it has written so much, until it has written all before.
+    for step in 0.. {
+        let mut child = world.command(&["salvage", "runs.runlog", "out.runlog"]);
+        let mut child = child.stdout(Stdio::null()).spawn().expect("it starts");
+        let io = format!("/proc/{}/io", child.id());
+        let has_ended = loop {
+            if child.try_wait().expect("asked").is_some() {
+                break true;
+            }
+            if written(&io).is_some_and(|bytes| bytes >= step * 300_000) {
+                break false;
+            }
+        };
+        // An error only if it has just ended.
+        let _ = (child.kill(), child.wait().expect("it ended"));
+        if out.exists() {
+            let shown = world.good(&["ls", "--json", "--all", "--store", "out.runlog"]).json();
+            assert_eq!(shown.len(), 40);
+            assert!(shown.iter().all(|run| run["records"] == 40), "{shown:?}");
+            assert_eq!(world.run(&["verify", "--store", "out.runlog"]).code, Some(0));
+            fs::remove_file(&out).expect("removed");
+            finished += 1;
+        } else {
+            assert!(!has_ended, "it ended without a new store");
+            killed += 1;
+        }
+        assert!(fs::read(world.store()).expect("the store") == before);
+        if has_ended {
+            break;
+        }
+    }
+    let names = fs::read_dir(world.path("")).expect("the folder").count();
+    assert_eq!(names, 1, "only the damaged store is left");
+    assert!(killed > 0 && finished > 0, "{killed} killed, {finished} finished");
+}
+
+/// How many bytes a process has handed to the system to write.
+fn written(io: &str) -> Option<u64> {
+    let text = fs::read_to_string(io).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse().ok())
 }

@@ -90,6 +90,34 @@ fn other_tables_fit_the_terminal_too() {
 }
 
 #[test]
+fn a_run_fits_the_terminal_and_long_lines_go_on_where_they_began() {
+    let world = World::new();
+    let log = world.open();
+    let writer = log.start_run("planner", "run-1", Metadata::new(b"").at(AT)).expect("a run");
+    for said in ["word ".repeat(60), "\u{30d3}\u{30eb}\u{30c9}".repeat(60), "\u{7}".repeat(60)] {
+        let json = serde_json::json!({"role": "user", "content": [{"text": said}]}).to_string();
+        let _ = writer.append_record(&NewRecord::json(json.as_bytes()).at(AT)).expect("appended");
+        let _ = writer.append(said.as_bytes()).expect("appended");
+    }
+    drop(writer);
+    log.close().expect("closed");
+    for columns in [80, 200] {
+        let (code, shown) = Terminal::of(columns).run(&world, &["show", "run-1"]);
+        assert_eq!(code, Some(0), "{shown}");
+        let mut widest = 0;
+        for line in shown.lines() {
+            assert!(line.width() <= usize::from(columns), "{columns}: {line}\n{shown}");
+            let is_heading = line.starts_with('#') || line.starts_with("run run-1");
+            assert!(is_heading || line.is_empty() || line.starts_with("    "), "{line}\n{shown}");
+            widest = widest.max(line.width());
+        }
+        assert!(widest + 12 > usize::from(columns), "the width is used: {widest}");
+        let dense: String = shown.split_whitespace().collect();
+        assert_eq!(dense.matches(&"word".repeat(60)).count(), 2, "{shown}");
+    }
+}
+
+#[test]
 fn a_pipe_gets_everything_whole_and_in_utc() {
     let world = world();
     let ran = world.good(&["ls"]);

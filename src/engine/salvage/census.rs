@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::engine::salvage::locate::{Found, Located};
 use crate::engine::state::scan::{
-    Item, Lexed, directory_in, each_counted, frames_below, lex, payload_of, truncation_marker,
+    Item, Lexed, directory_in, each_counted, frames_below, lex, names, payload_of,
+    truncation_marker,
 };
 use crate::error::Result;
 use crate::format::codec::Decoded;
@@ -59,6 +60,18 @@ pub(crate) struct Census {
     pub(crate) lost_evictions: u64,
     /// Frames of batches that were not written to their end.
     pub(crate) uncommitted: u64,
+    /// Their records, by run.
+    pub(crate) unfinished: BTreeMap<RunNo, Unfinished>,
+}
+
+/// Records of a run in batches that were not written to their end.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    /// The ids, if a frame of the same batch tells them.
+    name: Option<(AgentId, RunId)>,
+    pub(crate) is_document: bool,
+    pub(crate) first: Seq,
+    pub(crate) count: u64,
 }
 
 /// The frames of a segment that count.
@@ -69,7 +82,8 @@ pub(crate) struct Contents {
     items: Vec<Item>,
     /// Where the log of the segment ends.
     end: u32,
-    uncommitted: u64,
+    /// Frames of batches that were not written to their end.
+    uncommitted: Vec<Lexed>,
 }
 
 impl Contents {
@@ -103,7 +117,9 @@ impl Contents {
         };
         let mut frames = Vec::with_capacity(all.len());
         each_counted(&all, whole, &mut |lexed| frames.push(*lexed));
-        let uncommitted = (all.len() - frames.len()) as u64;
+        let mut counted = frames.iter().map(|lexed| lexed.header.position).peekable();
+        let is_left_out = |lexed: &Lexed| counted.next_if_eq(&lexed.header.position).is_none();
+        let uncommitted = all.into_iter().filter(is_left_out).collect();
         Ok(Self { bytes, frames, items, end, uncommitted })
     }
 
@@ -206,8 +222,32 @@ impl Census {
             let gaps = contents.gaps(found.end.is_some());
             self.gaps
                 .extend(gaps.map(|(from, to)| (found.at + u64::from(from), u64::from(to - from))));
-            self.uncommitted += contents.uncommitted;
+            self.note_uncommitted(contents);
         }
+    }
+
+    fn note_uncommitted(&mut self, contents: &Contents) {
+        self.uncommitted += contents.uncommitted.len() as u64;
+        let mut names = names(&contents.bytes, &contents.uncommitted);
+        for lexed in &contents.uncommitted {
+            let header = &lexed.header;
+            if header.kind == FrameKind::Record {
+                let run = self.unfinished.entry(header.run_no).or_insert_with(|| Unfinished {
+                    name: names.remove(&header.run_no),
+                    is_document: header.flags & FLAG_DOCUMENT != 0,
+                    first: header.seq,
+                    count: 0,
+                });
+                run.first = run.first.min(header.seq);
+                run.count += 1;
+            }
+        }
+    }
+
+    /// The ids of a run with unfinished records.
+    pub(crate) fn name_of_unfinished(&self, run_no: RunNo) -> Option<&(AgentId, RunId)> {
+        let known = self.runs.get(&run_no).and_then(|known| known.name.as_ref());
+        known.or_else(|| self.unfinished.get(&run_no)?.name.as_ref())
     }
 
     /// Adds what a directory says: also of frames that are lost.

@@ -142,6 +142,16 @@ fn fill(
     refill.write_receipts()?;
     let gaps = census.gaps.iter();
     report.missing.extend(gaps.map(|&(offset, len)| Missing::Bytes { offset, len }));
+    for (&number, found) in &census.unfinished {
+        let name = census.name_of_unfinished(number).cloned();
+        let (agent, run) = match name {
+            Some((agent, run)) => (Some(agent), Some(run)),
+            None => (None, None),
+        };
+        let (first, count, is_document) = (found.first, found.count, found.is_document);
+        let unfinished = Missing::Unfinished { agent, run, number, is_document, first, count };
+        report.missing.push(unfinished);
+    }
     Ok(())
 }
 

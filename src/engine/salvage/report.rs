@@ -100,6 +100,22 @@ pub enum Missing {
         /// The key.
         key: RunId,
     },
+    /// Records of a batch whose end is missing. Either the batch was never written to its end, and
+    /// did not count, or its last frame is lost.
+    Unfinished {
+        /// The agent, or the namespace of a document, as in the damaged store; `None` if it is lost.
+        agent: Option<AgentId>,
+        /// The run, or the key of a document.
+        run: Option<RunId>,
+        /// The number of the run, or the version of the document.
+        number: RunNo,
+        /// Whether it is a version of a document.
+        is_document: bool,
+        /// The sequence of the first of them, as in the damaged store.
+        first: Seq,
+        /// How many.
+        count: u64,
+    },
     /// Bytes of a segment that are no frames: whatever was there is lost, also what nothing else in
     /// the file tells of.
     Bytes {
@@ -116,12 +132,8 @@ impl fmt::Display for Missing {
             write!(f, "{what} of the run {run} of the agent {agent}")
         };
         match self {
-            Self::Records { agent, run, first, count: 1 } => {
-                of(f, &format!("record {first}"), agent, run)
-            }
             Self::Records { agent, run, first, count } => {
-                let last = first.0.saturating_add(count - 1);
-                of(f, &format!("records {first} to {last}"), agent, run)
+                of(f, &records(*first, *count), agent, run)
             }
             Self::Metadata { agent, run } => of(f, "the metadata", agent, run),
             Self::Outcome { agent, run } => of(f, "the bytes of the outcome", agent, run),
@@ -132,8 +144,30 @@ impl fmt::Display for Missing {
             Self::Document { namespace, key } => {
                 write!(f, "the document {key} of the namespace {namespace}")
             }
+            Self::Unfinished { agent, run, number, is_document, first, count } => {
+                let batch = "of a batch whose end is missing";
+                match (agent, run) {
+                    (Some(namespace), Some(key)) if *is_document => write!(
+                        f,
+                        "version {number} of the document {key} of the namespace {namespace}, {batch}"
+                    ),
+                    (Some(agent), Some(run)) => {
+                        of(f, &records(*first, *count), agent, run)?;
+                        write!(f, ", {batch}")
+                    }
+                    _ => write!(f, "{} of number {number}, {batch}", records(*first, *count)),
+                }
+            }
             Self::Bytes { offset, len } => write!(f, "{len} bytes of a segment at {offset:#x}"),
         }
+    }
+}
+
+/// `record 3`, `records 3 to 5`.
+fn records(first: Seq, count: u64) -> String {
+    match count {
+        0 | 1 => format!("record {first}"),
+        _ => format!("records {first} to {}", first.0.saturating_add(count - 1)),
     }
 }
 
@@ -162,8 +196,8 @@ pub enum Doubt {
         /// The id that it has in the new store.
         to: RunId,
     },
-    /// So many frames are of batches that were not written to their end, and never counted. They
-    /// were left out.
+    /// So many frames are of batches whose end is missing. They were left out, since it is unknown
+    /// whether they ever counted; [`Missing::Unfinished`] names their records.
     Unfinished {
         /// How many frames.
         frames: u64,
@@ -186,7 +220,7 @@ impl fmt::Display for Doubt {
                  deleted once, is now {to}"
             ),
             Self::Unfinished { frames } => {
-                write!(f, "{frames} frames of batches that were never finished are left out")
+                write!(f, "{frames} frames of batches whose end is missing are left out")
             }
         }
     }

@@ -22,7 +22,7 @@ use rustix::fs::OFlags;
 
 use super::{Region, Storage, TailWindow, ZEROS};
 use crate::engine::storage::handle::Handle;
-use crate::engine::storage::holes::{self, FileSystem};
+use crate::engine::storage::holes;
 use crate::engine::storage::lock::{self, WriterLock};
 use crate::engine::storage::mmap_append::TailMaps;
 use crate::engine::storage::mmap_read::Windows;
@@ -246,7 +246,7 @@ impl Storage for FileStorage {
 
     fn looking_takes_space(&self, offset: u64, len: u64) -> io::Result<bool> {
         let end = end_of(offset, len)?;
-        let fills_holes = self.handle.file_system() == FileSystem::Tmpfs && len > 0;
+        let fills_holes = self.handle.file_system().fills_holes() && len > 0;
         Ok(fills_holes && holes::has_hole(&*self.file()?, offset, end))
     }
 

@@ -1,55 +1,97 @@
-//! Where a file has holes, on file systems and kernels that are known to report them correctly.
+//! File systems; and where a file has holes, on those and on kernels that report them correctly.
 
 use std::fs::File;
 use std::sync::LazyLock;
 
 use rustix::fs::{SeekFrom, seek};
 
-/// The file system of a file, as far as the engine distinguishes them.
+/// A kind of file system, and what the engine relies on there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileSystem {
+pub struct FileSystem {
+    name: Option<&'static str>,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
     /// ext4, and ext2 and ext3, which write zeros instead of allocating.
     Ext4,
     /// A file system in memory. Looking at a hole through a map takes a page.
     Tmpfs,
-    /// One whose files other machines write too, by its usual name.
-    Network(&'static str),
+    /// Other machines write its files too.
+    Network,
+    /// Nothing that matters is known of it.
     Other,
 }
 
+/// The common ones, by their numbers in the manual page statfs(2).
+const KINDS: [(i128, &str, Kind); 19] = [
+    (0xEF53, "ext4", Kind::Ext4),
+    (0x0102_1994, "tmpfs", Kind::Tmpfs),
+    (0x6969, "NFS", Kind::Network),
+    (0x517B, "SMB", Kind::Network),
+    (0xFF53_4D42, "SMB", Kind::Network),
+    (0xFE53_4D42, "SMB", Kind::Network),
+    (0x5346_414F, "AFS", Kind::Network),
+    (0x6B41_4653, "AFS", Kind::Network),
+    (0x00C3_6400, "Ceph", Kind::Network),
+    (0x0BD0_0BD0, "Lustre", Kind::Network),
+    (0x7375_7245, "Coda", Kind::Network),
+    (0x5846_5342, "XFS", Kind::Other),
+    (0x9123_683E, "btrfs", Kind::Other),
+    (0x2FC1_2FC1, "ZFS", Kind::Other),
+    (0xF2F5_2010, "F2FS", Kind::Other),
+    (0x794C_7630, "overlay", Kind::Other),
+    (0x6573_5546, "FUSE", Kind::Other),
+    (0x4D44, "FAT", Kind::Other),
+    (0x2011_BAB0, "exFAT", Kind::Other),
+];
+
 impl FileSystem {
-    pub(crate) fn of(file: &File) -> Self {
+    /// That of a file or folder.
+    ///
+    /// # Errors
+    /// What statfs(2) says.
+    #[cfg(feature = "unstable-internals")]
+    pub fn of_path(path: &std::path::Path) -> std::io::Result<Self> {
         // The type of the field differs between machines, and so does its sign.
+        Ok(Self::numbered(i128::from(rustix::fs::statfs(path)?.f_type) & 0xFFFF_FFFF))
+    }
+
+    pub(crate) fn of(file: &File) -> Self {
         let found = rustix::fs::fstatfs(file).map_or(0, |found| i128::from(found.f_type));
         Self::numbered(found & 0xFFFF_FFFF)
     }
 
-    /// The file system with this number, of those in the manual page statfs(2).
     fn numbered(number: i128) -> Self {
-        match number {
-            0xEF53 => Self::Ext4,
-            0x0102_1994 => Self::Tmpfs,
-            0x6969 => Self::Network("NFS"),
-            0x517B | 0xFF53_4D42 | 0xFE53_4D42 => Self::Network("SMB"),
-            0x5346_414F | 0x6B41_4653 => Self::Network("AFS"),
-            0x00C3_6400 => Self::Network("Ceph"),
-            0x0BD0_0BD0 => Self::Network("Lustre"),
-            0x7375_7245 => Self::Network("Coda"),
-            _ => Self::Other,
-        }
+        let known = KINDS.iter().find(|(known, ..)| *known == number);
+        known.map_or(Self { name: None, kind: Kind::Other }, |(_, name, kind)| Self {
+            name: Some(name),
+            kind: *kind,
+        })
     }
 
-    /// The name of a network file system.
-    pub(crate) fn network(self) -> Option<&'static str> {
-        match self {
-            Self::Network(name) => Some(name),
-            _ => None,
-        }
+    /// Its usual name; `None` if the engine does not know its number.
+    #[cfg(any(test, feature = "unstable-internals"))]
+    pub fn name(self) -> Option<&'static str> {
+        self.name
     }
 
-    /// Whether allocated space is guaranteed to the file.
-    pub(crate) fn keeps_space(self) -> bool {
-        matches!(self, Self::Ext4 | Self::Tmpfs)
+    /// The name of a network file system. The engine does not write stores there, unless
+    /// [`Options::network_file_systems`](crate::Options::network_file_systems) allows it.
+    pub fn network(self) -> Option<&'static str> {
+        self.name.filter(|_| self.kind == Kind::Network)
+    }
+
+    /// Whether allocated space is guaranteed to the file. Only there the engine stores frames
+    /// through a map.
+    pub fn keeps_space(self) -> bool {
+        matches!(self.kind, Kind::Ext4 | Kind::Tmpfs)
+    }
+
+    /// Whether looking at a hole through a map takes space.
+    pub(crate) fn fills_holes(self) -> bool {
+        self.kind == Kind::Tmpfs
     }
 }
 
@@ -94,6 +136,16 @@ pub(crate) fn has_hole(file: &File, offset: u64, end: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_number_is_there_once() {
+        let mut numbers: Vec<i128> = KINDS.iter().map(|(number, ..)| *number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), KINDS.len());
+        assert_eq!(FileSystem::numbered(0x6969).name(), Some("NFS"));
+        assert_eq!(FileSystem::numbered(1).name(), None);
+    }
 
     #[test]
     fn network_file_systems_are_told_from_others() {

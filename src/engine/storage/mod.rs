@@ -36,6 +36,8 @@ use std::sync::Arc;
 pub(crate) use create::Creation;
 pub use file::FileStorage;
 pub(crate) use file::OpenedFile;
+#[cfg(feature = "unstable-internals")]
+pub use holes::FileSystem;
 pub use memory::MemoryStorage;
 pub(crate) use mmap_read::prefetch;
 
