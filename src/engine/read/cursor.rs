@@ -2,10 +2,16 @@
 //!
 //! Most records are contiguous in a mapped file and undamaged. [`Walk::glance`] returns these
 //! quickly. [`Walk::step`] handles all others: it makes the same checks and says what is wrong.
+//! Where there are no views, [`ready`] does that.
+
+mod ahead;
+mod ready;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use self::ahead::Ahead;
+pub(crate) use self::ready::Ready;
 use crate::engine::read::block::{OpenBlock, gather_chunks};
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::CheckedFrame;
@@ -89,6 +95,8 @@ pub(crate) struct Walk {
     expected: Option<Seq>,
     /// The last block that was read.
     block: Option<Box<OpenBlock>>,
+    /// What was read ahead where there are no views.
+    ahead: Ahead,
     /// The slice whose records are being handed out, with its index.
     lent: Option<(usize, Arc<Lent>)>,
     /// The number of frames read through a view, which is counted at the end.
@@ -105,7 +113,8 @@ impl Walk {
     pub(crate) fn new(opened: &Opened, run_no: RunNo) -> Self {
         let back = Spot { part: opened.parts.len(), index: 0 };
         let front = Spot { part: 0, index: 0 };
-        Self { run_no, front, back, expected: Some(Seq(0)), block: None, lent: None, looks: 0 }
+        let (expected, ahead) = (Some(Seq(0)), Ahead::default());
+        Self { run_no, front, back, expected, block: None, ahead, lent: None, looks: 0 }
     }
 
     /// Keeps only records with a sequence of at least `low` and below `high`.
@@ -318,8 +327,7 @@ impl Walk {
         };
         let header = frame.header;
         if header.kind == FrameKind::Block {
-            let stored = self.block.as_deref().map_or(&[][..], |block| block.look(&header));
-            return Some(Ok(Record::new(&header, Cow::Borrowed(stored))));
+            return Some(Ok(Record::new(&header, Cow::Borrowed(self.look_in_block(&header)))));
         }
         let stored = part.segment.look(frame);
         if header.flags & FLAG_CHUNKS != 0 {
@@ -367,13 +375,23 @@ impl Walk {
         Some(checked.and_then(|frame| self.keep(opened, part, frame)))
     }
 
+    /// The bytes of a record of the last block.
+    fn look_in_block(&self, header: &FrameHeader) -> &[u8] {
+        self.block.as_deref().map_or(&[], |block| block.look(header))
+    }
+
+    /// A record of the last block, to keep.
+    fn keep_of_block(&self, header: &FrameHeader) -> Result<Record> {
+        let block = self.block.as_deref().ok_or(Error::Poisoned)?;
+        let stored = Payload::part(block.raw(), header.extra, header.payload_len);
+        Ok(Record::new(header, stored))
+    }
+
     /// The record in a checked frame, to keep.
     fn keep(&mut self, opened: &Opened, part: &RunSlice, frame: CheckedFrame) -> Result<Record> {
         let header = frame.header;
         if header.kind == FrameKind::Block {
-            let block = self.block.as_deref().ok_or(Error::Poisoned)?;
-            let stored = Payload::part(block.raw(), header.extra, header.payload_len);
-            return Ok(Record::new(&header, stored));
+            return self.keep_of_block(&header);
         }
         let Some((_, lent)) = &self.lent else { return Err(Error::Poisoned) };
         let stored = lent.keep(frame);
