@@ -27,7 +27,11 @@ pub(crate) fn is_plain(character: char) -> bool {
 /// Whether they are plain characters of ASCII, as most texts are: that is seen without looking at
 /// each character.
 pub(crate) fn is_plain_ascii(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| matches!(byte, b' '..=b'~'))
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~');
+    // Without a decision for each byte, many of them are looked at together.
+    let are_plain = |bytes: &[u8; 16]| bytes.iter().fold(true, |all, byte| all & is_plain(byte));
+    let (chunks, rest) = bytes.as_chunks();
+    chunks.iter().all(are_plain) && rest.iter().all(is_plain)
 }
 
 /// Whether the standard library prints it unchanged in `{:?}`: it knows the categories of Unicode.

@@ -33,7 +33,7 @@ pub(crate) fn in_order<T: Send, R: Send>(
                 }
             });
         }
-        let lister = scope.spawn(move || {
+        let lists = scope.spawn(move || {
             while let Some(thing) = next()? {
                 let (done, turn) = sync_channel(1);
                 if line_up.send(turn).is_err() || give.send((thing, done)).is_err() {
@@ -52,8 +52,8 @@ pub(crate) fn in_order<T: Send, R: Send>(
             }
         }
         drop(turns);
-        let listed = lister.join().unwrap_or(Ok(()));
-        taken.and(listed)
+        let failed = lists.join().unwrap_or(Ok(()));
+        taken.and(failed)
     })
 }
 

@@ -151,9 +151,10 @@ struct Shown<'c> {
 
 impl<'c> Shown<'c> {
     fn of(cell: &'c Cell) -> Self {
-        let text = match is_plain_ascii(cell.text.as_bytes()) {
-            true => Cow::Borrowed(&*cell.text),
-            false => Cow::Owned(escaped(cell.text.as_bytes())),
+        let text = if is_plain_ascii(cell.text.as_bytes()) {
+            Cow::Borrowed(&*cell.text)
+        } else {
+            Cow::Owned(escaped(cell.text.as_bytes()))
         };
         let width = width_of(&text);
         Self { text, width, style: cell.style }
