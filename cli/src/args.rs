@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use runlog::{Compression, RunRef, Timestamp};
+use runlog::{Compression, RunRef, RunStatus, Timestamp};
 
 use crate::adopt::AdoptArgs;
 use crate::amount::{parse_age, parse_size};
@@ -440,6 +440,18 @@ pub(crate) enum Status {
     Failed,
     Cancelled,
     Interrupted,
+}
+
+impl Status {
+    pub(crate) fn wanted(self) -> RunStatus {
+        match self {
+            Self::InProgress => RunStatus::InProgress,
+            Self::Completed => RunStatus::Completed,
+            Self::Failed => RunStatus::Failed,
+            Self::Cancelled => RunStatus::Cancelled,
+            Self::Interrupted => RunStatus::Interrupted,
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::thread;
 
 use regex::Regex;
-use runlog::{Corruption, Cursor, Place, Reader, RunQuery, RunStatus, RunSummary, Timestamp};
+use runlog::{Corruption, Cursor, Place, Reader, RunQuery, RunStatus, RunSummary};
 use serde::Serialize;
 
-use crate::args::{Status, parse_time};
 use crate::failure::{Exit, Failure};
+use crate::filters::Filters;
 use crate::formats::title;
 use crate::in_order::in_order;
 use crate::message::{damaged, more};
@@ -28,25 +28,8 @@ const FEW: usize = 200;
 /// The options of `ls`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LsArgs {
-    /// Only the runs of this agent.
-    #[arg(long)]
-    agent: Option<String>,
-
-    /// Only the runs with this status; may be repeated.
-    #[arg(long)]
-    status: Vec<Status>,
-
-    /// Only the runs that started at this time (2026-01-31T12:00:00Z) or later.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    since: Option<Timestamp>,
-
-    /// Only the runs that started before this time.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    until: Option<Timestamp>,
-
-    /// Only the runs that are held.
-    #[arg(long)]
-    held: bool,
+    #[command(flatten)]
+    filters: Filters,
 
     /// Only the runs whose AGENT/RUN or title matches this regular expression, in upper or lower
     /// case.
@@ -82,7 +65,7 @@ pub(crate) struct LsArgs {
     titles: bool,
 
     /// List the agents instead of the runs.
-    #[arg(long, conflicts_with_all = ["agent", "status", "since", "until", "held", "oldest"])]
+    #[arg(long, conflicts_with_all = ["Filters", "oldest"])]
     #[arg(conflicts_with_all = ["after", "grep", "sort", "reverse", "titles"])]
     agents: bool,
 }
@@ -305,22 +288,7 @@ impl<'a> Pages<'a> {
 
 /// What the arguments ask for, without the page.
 fn query(args: &LsArgs) -> RunQuery {
-    let mut query = RunQuery::new();
-    if let Some(agent) = &args.agent {
-        query = query.agent(agent);
-    }
-    for status in &args.status {
-        query = query.status(status.wanted());
-    }
-    if let Some(at) = args.since {
-        query = query.since(at);
-    }
-    if let Some(at) = args.until {
-        query = query.until(at);
-    }
-    if args.held {
-        query = query.held(true);
-    }
+    let query = args.filters.started();
     let oldest_first = args.oldest || (args.reverse && args.sort == Sort::Age);
     if oldest_first { query.oldest_first() } else { query }
 }
@@ -404,16 +372,4 @@ fn agents(log: &Reader, args: &LsArgs, out: &mut Output) -> Result<(), Failure> 
         };
     }
     Ok(())
-}
-
-impl Status {
-    pub(crate) fn wanted(self) -> RunStatus {
-        match self {
-            Self::InProgress => RunStatus::InProgress,
-            Self::Completed => RunStatus::Completed,
-            Self::Failed => RunStatus::Failed,
-            Self::Cancelled => RunStatus::Cancelled,
-            Self::Interrupted => RunStatus::Interrupted,
-        }
-    }
 }

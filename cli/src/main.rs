@@ -22,6 +22,7 @@ mod end;
 mod escape;
 mod export;
 mod failure;
+mod filters;
 mod find;
 mod gc;
 mod hold;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use runlog::{Options, Reader, ReaderOptions, RunLog};
+use runlog::{Options, Reader, ReaderOptions, RunLog, TailWriter};
 
 use crate::failure::Failure;
 
@@ -50,10 +50,12 @@ pub(crate) fn open_existing(path: &Path) -> Result<RunLog, Failure> {
 /// Opens a store for a command that writes into it. Only with `create` it creates a missing one,
 /// since the name of the store may be mistyped.
 pub(crate) fn open_to_write(path: &Path, create: bool) -> Result<RunLog, Failure> {
+    // Imports append many records with each call: a map of the end of the log only costs.
+    let options = Options::new().tail_writer(TailWriter::Pwrite);
     if create {
-        return Ok(Options::new().open(path)?);
+        return Ok(options.open(path)?);
     }
-    match Options::new().open_existing(path) {
+    match options.open_existing(path) {
         Err(error @ runlog::Error::NotFound { .. }) => {
             Err(Failure::said(format!("{error}; --create makes one")))
         }

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use runlog::{AgentId, Error, Reader, RunId, RunQuery, RunRef, RunSummary, Timestamp};
+use runlog::{AgentId, Error, Reader, RunId, RunRef, RunSummary, Timestamp};
 use runlog_formats::Format;
 use runlog_formats::count::{Before, Counted, Counting};
 use runlog_formats::origin::Origin;
 use serde::Serialize;
 
-use crate::args::parse_time;
 use crate::failure::{Exit, Failure};
+use crate::filters::Filters;
 use crate::message::{damaged, more};
 use crate::output::{Output, grouped};
 use crate::screen::Style;
@@ -27,17 +27,8 @@ pub(crate) struct UsageArgs {
     #[arg(long, value_name = "WHAT", default_value = "agent")]
     by: By,
 
-    /// Only the runs of this agent.
-    #[arg(long)]
-    agent: Option<String>,
-
-    /// Only messages of this time (2026-01-31T12:00:00Z) or later.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    since: Option<Timestamp>,
-
-    /// Only messages before this time.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    until: Option<Timestamp>,
+    #[command(flatten)]
+    filters: Filters,
 
     /// The most rows to list.
     #[arg(long, default_value_t = 20, conflicts_with = "all")]
@@ -121,12 +112,7 @@ struct Row<'a> {
 pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
     let mut sums = Sums::new(args);
-    let query = RunQuery::new().oldest_first();
-    let query = match &args.agent {
-        Some(agent) => query.agent(agent),
-        None => query,
-    };
-    for run in log.runs(&query) {
+    for run in log.runs(&args.filters.query().oldest_first()) {
         sums.run(&log, &run?)?;
     }
     let exit = sums.exit;
@@ -142,10 +128,6 @@ pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exi
 impl UsageArgs {
     fn wanted(&self) -> usize {
         if self.all { usize::MAX } else { self.limit }
-    }
-
-    fn wants(&self, at: Timestamp) -> bool {
-        self.since.is_none_or(|since| at >= since) && self.until.is_none_or(|until| at < until)
     }
 }
 
@@ -216,7 +198,7 @@ impl<'a> Sums<'a> {
     }
 
     fn add(&mut self, run: &RunSummary, mut counted: Counted) {
-        if !self.args.wants(counted.time) {
+        if !self.args.filters.takes_time(counted.time) {
             return;
         }
         let group = match self.args.by {

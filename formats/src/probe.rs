@@ -13,8 +13,7 @@
 //!
 //! Which JSON Lines they are is told by the first lines, which document by its members.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _};
+use std::io::{self, Read, Seek};
 
 use serde_json::Value;
 
@@ -45,10 +44,9 @@ pub enum Known {
     Unknown(String),
 }
 
-/// Looks at a file.
-pub fn probe(file: &mut File, name: &str) -> io::Result<Known> {
-    let len = file.metadata()?.len();
-    let mut head = Vec::new();
+/// Looks at a file of this length, which stands at its beginning.
+pub fn probe(file: &mut (impl Read + Seek), len: u64, name: &str) -> io::Result<Known> {
+    let mut head = Vec::with_capacity(usize::try_from(len.min(HEAD)).unwrap_or_default());
     file.by_ref().take(HEAD).read_to_end(&mut head)?;
     file.rewind()?;
     if head.starts_with(STORE) {
@@ -135,7 +133,7 @@ fn too_long(len: u64) -> Option<String> {
 }
 
 /// The whole file as one JSON document, or why it is none.
-fn document(file: &mut File, len: u64, name: &str) -> io::Result<Result<Known, String>> {
+fn document(file: &mut impl Read, len: u64, name: &str) -> io::Result<Result<Known, String>> {
     if let Some(why) = too_long(len) {
         return Ok(Err(why));
     }
@@ -159,7 +157,7 @@ pub fn json(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-fn whole(file: &mut File, len: u64) -> io::Result<Vec<u8>> {
+fn whole(file: &mut impl Read, len: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
     file.take(MAX_DOCUMENT + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_DOCUMENT {
@@ -170,7 +168,7 @@ fn whole(file: &mut File, len: u64) -> io::Result<Vec<u8>> {
 }
 
 /// A zip archive that is a log of Inspect.
-fn archive(file: &mut File, len: u64) -> io::Result<Known> {
+fn archive(file: &mut impl Read, len: u64) -> io::Result<Known> {
     if let Some(why) = too_long(len) {
         return Ok(Known::Unknown(why));
     }
@@ -194,14 +192,10 @@ fn archive(file: &mut File, len: u64) -> io::Result<Known> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
     use super::*;
 
     fn known(name: &str, bytes: &[u8]) -> Known {
-        let mut file = tempfile::tempfile().expect("a file");
-        file.write_all(bytes).and_then(|()| file.rewind()).expect("written");
-        probe(&mut file, name).expect("a look")
+        probe(&mut io::Cursor::new(bytes), bytes.len() as u64, name).expect("a look")
     }
 
     fn of(name: &str, bytes: &[u8]) -> String {

@@ -14,14 +14,14 @@ usage: runlog-peers [compare] [--small] [--rounds N] [--rows WORD]... [--engines
        runlog-peers rows [--small]
        runlog-peers retention [--small] [--once] [--ours] [--dir FOLDER]
        runlog-peers commands [--small] [--rounds N] [--megabytes N] [--lookup-megabytes N]
-                    [--dir FOLDER]
+                    [--rows WORD]... [--dir FOLDER]
 
   compare     appends, lookups, opening after a kill, bytes on disk (the default): a table a row
   readme      the same in one short table
   rows        the names of its rows
   retention   retention, beside SQLite
-  commands    the command `runlog`, which must be beside this program: lists, and backup beside
-              cp, search beside ripgrep, first lookups
+  commands    the command `runlog`, which must be beside this program: lists, following, copies
+              and searches beside cp and ripgrep, lookups, imports beside SQLite
 
   --small     less of everything: ends within a minute, and shows whether it works, not how fast
   --rounds    of each row; 5, or 3 if small

@@ -61,6 +61,12 @@ fn main() -> ExitCode {
         rows::first::ask(kind, Path::new(folder), asked);
         return ExitCode::SUCCESS;
     }
+    if let [command, mode, tree, file] = &words[..]
+        && command == commands::imports::LOOP
+    {
+        commands::imports::import_into_sqlite(mode, Path::new(tree), Path::new(file));
+        return ExitCode::SUCCESS;
+    }
     let args = match Args::parse(&words) {
         Ok(args) => args,
         Err(problem) => {
@@ -78,6 +84,7 @@ fn main() -> ExitCode {
             small: args.small,
             rounds: args.rounds.unwrap_or(if args.small { 1 } else { 11 }),
             dir: &args.dir,
+            tables: &args.rows,
             megabytes,
         }),
         Command::Compare => return tell(&args, report::print, report::print_summary),

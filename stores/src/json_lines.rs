@@ -114,7 +114,9 @@ impl Lines<File> {
 impl<R: Read> Lines<R> {
     /// The lines of the next `len` bytes.
     pub fn new(reader: R, len: u64) -> Self {
-        Self { reader: BufReader::with_capacity(BUFFER, reader).take(len), len, number: 0 }
+        // No larger than what there is to read.
+        let buffer = usize::try_from(len).map_or(BUFFER, |len| len.clamp(1, BUFFER));
+        Self { reader: BufReader::with_capacity(buffer, reader).take(len), len, number: 0 }
     }
 
     /// The bytes of all lines and newlines.

@@ -150,9 +150,9 @@ fn a_copy_that_is_brought_up_to_date_copies_only_what_is_new() {
 
 /// A storage that fails each call that changes it from some moment on.
 #[derive(Debug)]
-struct Failing {
-    storage: Arc<MemoryStorage>,
-    left: AtomicU64,
+pub(crate) struct Failing {
+    pub(crate) storage: Arc<MemoryStorage>,
+    pub(crate) left: AtomicU64,
 }
 
 impl Failing {

@@ -1,11 +1,17 @@
 //! Backups of a store that is damaged, into a file that a backup made before.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
+use runlog::format::EXTENTS_AT;
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Options, Reader, ReaderOptions, RunQuery};
+use runlog::{
+    Backup, NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, RunLog, RunQuery,
+};
+use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
-use crate::backups::seals;
+use crate::backups::{Failing, seals};
 use crate::support::reads::OnlyReads;
 
 fn small() -> Options {
@@ -96,4 +102,252 @@ fn a_backup_that_begins_again_still_tells_what_was_damaged_at_first() {
     let again = open(&storage).backup_to_storage(copy.clone()).unwrap();
     assert!(again.damaged.is_empty() && again.copied_segments > 0, "{again:?}");
     assert!(open(&copy).verify().unwrap().is_clean());
+}
+
+/// Each record that can be read, by run number and sequence.
+type Sound = BTreeMap<(u64, u64), Vec<u8>>;
+
+fn sound(log: &impl ReadLog) -> Sound {
+    let mut sound = Sound::new();
+    for run in log.runs(&RunQuery::new()).filter_map(Result::ok) {
+        let Ok(trace) = log.trace(&run) else { continue };
+        for record in trace.filter_map(Result::ok) {
+            sound.insert((run.number().0, record.seq().0), record.payload().to_vec());
+        }
+    }
+    sound
+}
+
+fn back_up(store: &[u8], copy: &Arc<MemoryStorage>) -> Backup {
+    let source = Arc::new(MemoryStorage::from_bytes(store.to_vec()));
+    open(&source).backup_to_storage(Arc::<MemoryStorage>::clone(copy)).unwrap()
+}
+
+/// A store whose only segment takes records: one of 40, and what stands where.
+fn of_one_segment(number: u8) -> (Arc<MemoryStorage>, RunLog) {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let writer = log.start_run("agent", "run", ()).unwrap();
+    for fill in 1..=number {
+        writer.append(&[fill; 300]).unwrap();
+    }
+    log.sync().unwrap();
+    (storage, log)
+}
+
+fn place_of(image: &[u8], fill: u8) -> usize {
+    image.windows(300).position(|part| *part == [fill; 300]).unwrap()
+}
+
+#[test]
+fn what_the_store_loses_of_the_segment_that_takes_records_stays_in_the_copy() {
+    let harms: [(&str, &[u8], i64, usize); 4] = [
+        ("a payload", &[7], 10, 1),
+        ("a header", &[7], -60, 8),
+        ("two in a row", &[7, 8], -70, 200),
+        ("the last record of the first backup", &[20], -72, 372),
+    ];
+    for (what, fills, from, len) in harms {
+        for more in [0, 5, 200] {
+            let (storage, log) = of_one_segment(20);
+            let copy = Arc::new(MemoryStorage::new());
+            assert!(back_up(&storage.to_bytes(), &copy).damaged.is_empty());
+            let before = sound(&open(&copy));
+            let writer = log.writer("run").unwrap();
+            (0..more).for_each(|fill| drop(writer.append(&[fill; 400]).unwrap()));
+            log.sync().unwrap();
+            let (expected, mut image) = (sound(&log), storage.to_bytes());
+            for fill in fills {
+                let at = (place_of(&image, *fill) as i64 + from) as usize;
+                image[at..at + len].fill(0x55);
+            }
+            let what = format!("{what}, {more} more");
+            for _ in 0..2 {
+                let report = back_up(&image, &copy);
+                assert!(report.damaged.is_empty(), "{what}: {:?}", report.damaged);
+                let found = sound(&open(&copy));
+                assert!(before.iter().all(|(key, value)| found.get(key) == Some(value)), "{what}");
+                assert!(found == expected, "{what}: {} of {}", found.len(), expected.len());
+                let report = open(&copy).verify().unwrap();
+                assert!(report.is_clean(), "{what}: {:?}", report.problems);
+            }
+            drop(writer);
+            log.close().unwrap();
+        }
+    }
+}
+
+/// The store loses power, and goes on with other records at the same places.
+#[test]
+fn what_a_power_loss_has_cut_off_does_not_come_back_from_a_copy_of_a_damaged_store() {
+    let disk = Arc::new(SimDisk::new());
+    let log = small().create_storage(disk.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    for fill in 1..=5 {
+        run.append(&[fill; 300]).unwrap();
+    }
+    log.sync().unwrap();
+    (6..=9).for_each(|fill| drop(run.append(&[fill; 300]).unwrap()));
+    let reader = ReaderOptions::new().open_storage(disk.clone()).unwrap();
+    let copy = Arc::new(MemoryStorage::new());
+    let _ = reader.backup_to_storage(copy.clone()).unwrap();
+    assert_eq!(sound(&open(&copy)).len(), 9);
+    let left = disk.crash(Survivors::Nothing, 1);
+    drop((run, log));
+    let disk = Arc::new(SimDisk::from_image(left));
+    let log = small().open_storage(disk.clone()).unwrap();
+    let run = log.writer("run").unwrap();
+    (16..=19).for_each(|fill| drop(run.append(&[fill; 300]).unwrap()));
+    log.sync().unwrap();
+    let mut image = vec![0; disk.len().unwrap() as usize];
+    disk.read_at(0, &mut image).unwrap();
+    // One that both have, and the first of the new ones.
+    for fill in [3, 16] {
+        let at = place_of(&image, fill);
+        image[at] ^= 1;
+    }
+    let report = back_up(&image, &copy);
+    assert_eq!(report.damaged.len(), 1, "{:?}", report.damaged);
+    let found: Vec<u8> = sound(&open(&copy)).values().map(|payload| payload[0]).collect();
+    assert_eq!(found, [1, 2, 3, 4, 5, 17, 18, 19]);
+}
+
+/// What an update of the copy that broke off left behind what counts.
+#[test]
+fn what_a_backup_that_broke_off_left_is_no_part_of_the_next_one() {
+    for calls in 0..60 {
+        let disk = Arc::new(SimDisk::new());
+        let log = small().create_storage(disk.clone()).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        run.append(&[1; 300]).unwrap();
+        log.sync().unwrap();
+        let copy = Arc::new(MemoryStorage::new());
+        let reader = ReaderOptions::new().open_storage(disk.clone()).unwrap();
+        let _ = reader.backup_to_storage(copy.clone()).unwrap();
+        (2..=6).for_each(|fill| drop(run.append(&[fill; 300]).unwrap()));
+        let failing = Failing { storage: copy.clone(), left: AtomicU64::new(calls) };
+        let done = reader.backup_to_storage(Arc::new(failing)).is_ok();
+        let left = disk.crash(Survivors::Nothing, 1);
+        drop((run, log));
+        let disk = Arc::new(SimDisk::from_image(left));
+        let log = small().open_storage(disk.clone()).unwrap();
+        let run = log.writer("run").unwrap();
+        run.append(&[12; 300]).unwrap();
+        let reader = ReaderOptions::new().open_storage(disk).unwrap();
+        let _ = reader.backup_to_storage(copy.clone()).unwrap();
+        let found = open(&copy);
+        assert!(sound(&found) == sound(&log), "{calls} calls");
+        assert!(found.verify().unwrap().is_clean(), "{calls} calls");
+        if done {
+            return assert!(calls > 3);
+        }
+    }
+    panic!("it never ends");
+}
+
+/// Stores that grow, are damaged anywhere behind the front, are killed and opened again.
+#[test]
+fn no_backup_loses_what_an_earlier_one_had_whatever_the_store_loses() {
+    let rounds = std::env::var("RUNLOG_COPIES").ok().and_then(|text| text.parse().ok());
+    let (mut mended, mut kept_on) = (0, 0);
+    for seed in 0..rounds.unwrap_or(150_u64) {
+        let mut rng = SplitMix64::new(seed);
+        let mut storage = Arc::new(MemoryStorage::new());
+        let mut log = small().create_storage(storage.clone()).unwrap();
+        let copy = Arc::new(MemoryStorage::new());
+        let (mut before, mut deleted) = (Sound::new(), BTreeSet::new());
+        // Deletions make it move records.
+        let moves = seed % 2 == 0;
+        for look in 0..8 {
+            let what = format!("seed {seed}, look {look}");
+            for _ in 0..rng.below(40) {
+                let id = format!("run-{}", rng.below(6));
+                let fill = rng.below(256) as u8;
+                let _ = match rng.below(12) {
+                    0 if moves => {
+                        // A store that loses this has the run again, and a copy has not.
+                        deleted.extend(log.run(&*id).map(|run| run.number().0));
+                        log.delete_run(&id).is_ok()
+                    }
+                    1 => log.writer(&id).is_ok_and(|run| run.end(&Outcome::completed()).is_ok()),
+                    2 => log.sync().is_ok(),
+                    3 if moves && rng.below(4) == 0 => log.compact().is_ok(),
+                    _ => log.start_run("agent", &id, ()).is_ok_and(|run| {
+                        let len = 1 + rng.below(3000) as usize;
+                        let one = vec![fill; len];
+                        let pair = [NewRecord::new(&one), NewRecord::new(b"two")];
+                        run.append(&one).is_ok() && run.append_batch(&pair).is_ok()
+                    }),
+                };
+            }
+            if moves {
+                // What moves is copied before something happens to it.
+                let _ = back_up(&storage.to_bytes(), &copy);
+                before = sound(&open(&copy));
+            }
+            // Everything but the last record is known as durable, or one place is damaged.
+            let is_durable = rng.below(2) == 0;
+            for _ in 0..if is_durable { 2 } else { 0 } {
+                let _ = log.sync().is_ok() && log.start_run("agent", "last", ()).is_ok();
+                let _ = log.writer("last").is_ok_and(|run| run.append(b"last").is_ok());
+            }
+            let runs = log.runs(&RunQuery::new()).filter_map(Result::ok);
+            let records: BTreeMap<u64, u64> =
+                runs.map(|run| (run.number().0, run.records)).collect();
+            let kept = sound(&log);
+            let mut image = storage.to_bytes();
+            let used: Vec<usize> =
+                (EXTENTS_AT as usize..image.len()).filter(|at| image[*at] != 0).collect();
+            for _ in 0..rng.below(if is_durable { 4 } else { 2 }) {
+                let at = used[rng.below(used.len() as u64) as usize];
+                let len = [1, 8, 100, 5000][rng.below(4) as usize];
+                let end = (at + len).min(image.len());
+                image[at..end].iter_mut().for_each(|byte| *byte ^= 0x55);
+            }
+            let store = Arc::new(MemoryStorage::from_bytes(image.clone()));
+            let Ok(reader) = ReaderOptions::new().open_storage(store.clone()) else { continue };
+            let mine = sound(&reader);
+            let report = match reader.backup_to_storage(copy.clone()) {
+                Ok(report) => report,
+                Err(error) => panic!("{what}: {error}"),
+            };
+            let found = open(&copy);
+            let now = sound(&found);
+            // What the writer has, or had in a place that is damaged now.
+            let lost = |(key, value): &(&(u64, u64), &Vec<u8>)| {
+                records.get(&key.0).is_some_and(|records| key.1 < *records)
+                    && !deleted.contains(&key.0)
+                    && kept.get(*key).is_none_or(|kept| kept == *value)
+                    && now.get(*key) != Some(*value)
+            };
+            let gone: Vec<_> = before.iter().filter(lost).map(|(key, _)| *key).collect();
+            assert!(gone.is_empty(), "{what}: {gone:?} are lost, {report:?}");
+            let worse: Vec<_> = mine.iter().filter(lost).map(|(key, _)| *key).collect();
+            assert!(worse.is_empty(), "{what}: {worse:?} are not copied, {report:?}");
+            let problems = found.verify().unwrap().problems;
+            // A number that the store has given again is found by `verify` there, too.
+            let is_told = problems.is_empty()
+                || !report.damaged.is_empty()
+                || !reader.verify().unwrap().is_clean();
+            assert!(is_told, "{what}: {problems:?}");
+            mended += u64::from(now.len() > mine.len());
+            before = now;
+            // The damage stays, and perhaps the process dies.
+            if rng.below(2) == 0 {
+                match small().open_storage(store.clone()) {
+                    Ok(opened) => {
+                        kept_on += 1;
+                        // It tells that a last record was torn, and gives its number again.
+                        let runs = opened.runs(&RunQuery::new()).filter_map(Result::ok);
+                        let records: BTreeMap<_, _> =
+                            runs.map(|run| (run.number().0, run.records)).collect();
+                        before.retain(|key, _| records.get(&key.0).is_some_and(|has| key.1 < *has));
+                        (storage, log) = (store, opened);
+                    }
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+    assert!(mended > 20 && kept_on > 100, "{mended} mended, {kept_on} kept on");
 }

@@ -16,12 +16,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use runlog::{Error, Reader, RunMetadata, RunQuery, RunRef, RunSummary, Timestamp};
+use runlog::{Error, Reader, RunMetadata, RunRef, RunSummary};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::args::{RunArgs, Status, parse_time};
 use crate::failure::{Exit, Failure};
+use crate::filters::Filters;
 use crate::find;
 use crate::formats::origin::Origin;
 use crate::message::complain;
@@ -53,21 +53,8 @@ pub(crate) struct ExportArgs {
     #[arg(long)]
     format: Option<ExportFormat>,
 
-    /// Only the runs of this agent; with RUN, the agent of these runs.
-    #[arg(long)]
-    agent: Option<String>,
-
-    /// Only runs with this status; may be repeated.
-    #[arg(long)]
-    status: Vec<Status>,
-
-    /// Only the runs that started at this time (2026-01-31T12:00:00Z) or later.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    since: Option<Timestamp>,
-
-    /// Only the runs that started before this time.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    until: Option<Timestamp>,
+    #[command(flatten)]
+    filters: Filters,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -116,34 +103,16 @@ fn each_run(
     args: &ExportArgs,
     mut each: impl FnMut(&RunSummary) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    let filters = &args.filters;
     if !args.runs.is_empty() {
         // All of them first: one that is missing is an error before any output.
-        let find =
-            |run: &String| find::run(log, &RunArgs { run: run.clone(), agent: args.agent.clone() });
+        let find = |run: &String| find::run(log, &filters.named(run));
         let runs = args.runs.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-        return runs.iter().filter(|run| is_wanted(args, run)).try_for_each(each);
+        let is_wanted =
+            |run: &&RunSummary| filters.takes(run) && filters.takes_time(run.started_at);
+        return runs.iter().filter(is_wanted).try_for_each(each);
     }
-    let mut query = RunQuery::new().oldest_first();
-    if let Some(agent) = &args.agent {
-        query = query.agent(agent);
-    }
-    for status in &args.status {
-        query = query.status(status.wanted());
-    }
-    if let Some(at) = args.since {
-        query = query.since(at);
-    }
-    if let Some(at) = args.until {
-        query = query.until(at);
-    }
-    log.runs(&query).try_for_each(|run| each(&run?))
-}
-
-fn is_wanted(args: &ExportArgs, run: &RunSummary) -> bool {
-    let at = run.started_at;
-    (args.status.is_empty() || args.status.iter().any(|status| status.wanted() == run.status))
-        && args.since.is_none_or(|since| at >= since)
-        && args.until.is_none_or(|until| at < until)
+    log.runs(&filters.started().oldest_first()).try_for_each(|run| each(&run?))
 }
 
 /// Where a run was imported from, if it was.

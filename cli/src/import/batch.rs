@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use runlog::{Allow, ContentType, NewRecord, RunLog, Timestamp};
+use runlog::{Allow, ContentType, NewRecord, RunLog, RunWriter, Timestamp};
 
 /// How much is appended at once: enough to make the cost of a call small, little enough to keep
 /// memory small.
@@ -26,12 +26,31 @@ struct Entry {
 
 /// The run that is appended to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Target<'a> {
-    pub(crate) log: &'a RunLog,
-    pub(crate) agent: &'a str,
-    pub(crate) run: &'a str,
-    /// Whether it has ended.
-    pub(crate) allow: Allow,
+pub(crate) enum Target<'a> {
+    /// A run that was just started.
+    Started(&'a RunWriter),
+    /// A run that was there, and may have ended.
+    Named { log: &'a RunLog, agent: &'a str, run: &'a str, allow: Allow },
+}
+
+impl Target<'_> {
+    fn append_batch(self, records: &[NewRecord<'_>]) -> runlog::Result<()> {
+        match self {
+            Self::Started(run) => run.append_batch(records).map(drop),
+            Self::Named { log, agent, run, allow } => {
+                log.append_batch_to(agent, run, records, allow).map(drop)
+            }
+        }
+    }
+
+    fn append(self, record: &NewRecord<'_>) -> runlog::Result<()> {
+        match self {
+            Self::Started(run) => run.append_record(record).map(drop),
+            Self::Named { log, agent, run, allow } => {
+                log.append_to(agent, run, record, allow).map(drop)
+            }
+        }
+    }
 }
 
 impl Batch {
@@ -74,13 +93,12 @@ impl Batch {
                 }
             })
             .collect();
-        let Target { log, agent, run, allow } = to;
         // A batch is bounded by the extents of the store; its records one by one are not.
-        match log.append_batch_to(agent, run, &records, allow) {
-            Err(runlog::Error::TooLarge { .. }) => records
-                .iter()
-                .try_for_each(|record| log.append_to(agent, run, record, allow).map(drop)),
-            other => other.map(drop),
+        match to.append_batch(&records) {
+            Err(runlog::Error::TooLarge { .. }) => {
+                records.iter().try_for_each(|record| to.append(record))
+            }
+            other => other,
         }
     }
 }

@@ -3,19 +3,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use super::file::{Done, FileError, Importer};
+use super::place::Opened;
 use super::reading::Mark;
 use super::tree::Source;
 
 /// The most files at a time: more wait for one another in the store.
 const MAX_THREADS: usize = 8;
 
-/// How often the teller is asked to show how far it is.
+/// How often the teller is asked to show how far it is, and told what became of files.
 const TICK: Duration = Duration::from_millis(100);
+
+/// As soon as so many files are done, the teller is told of them.
+const MANY: usize = 256;
 
 /// A file to import, and where to go on in it.
 #[derive(Debug)]
@@ -35,6 +39,63 @@ pub(crate) trait Teller {
     fn progress(&mut self, bytes: u64);
 }
 
+/// What became of files, by the places of their jobs.
+type AllDone = Vec<(usize, Result<Done, FileError>)>;
+
+/// What the threads have done, until the teller takes it.
+#[derive(Debug, Default)]
+struct Results {
+    done: AllDone,
+    /// How many threads have ended.
+    ended: usize,
+}
+
+/// Where the threads hand over what they did. The teller is woken rarely: to wake it takes as long
+/// as to import a short file.
+#[derive(Debug, Default)]
+struct Tray {
+    results: Mutex<Results>,
+    filled: Condvar,
+}
+
+impl Tray {
+    fn lock(&self) -> MutexGuard<'_, Results> {
+        // A thread that panics has changed nothing halfway.
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, job: usize, done: Result<Done, FileError>) {
+        let mut results = self.lock();
+        results.done.push((job, done));
+        let is_full = results.done.len() == MANY;
+        drop(results);
+        if is_full {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Waits until there is much, a moment has passed, or `threads` have ended; then also answers
+    /// that no more will come.
+    fn take(&self, threads: usize) -> (AllDone, bool) {
+        let is_little =
+            |results: &mut Results| results.done.len() < MANY && results.ended < threads;
+        let waited = self.filled.wait_timeout_while(self.lock(), TICK, is_little);
+        let (mut results, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let is_last = results.ended == threads;
+        (std::mem::take(&mut results.done), is_last)
+    }
+}
+
+/// Notes that a thread has ended, also by a panic.
+struct Ends<'t>(&'t Tray);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.lock().ended += 1;
+        self.0.filled.notify_one();
+    }
+}
+
 /// Imports the files. Stops at the first error of the teller.
 pub(crate) fn import<T: Teller>(
     importer: &Importer<'_>,
@@ -45,8 +106,10 @@ pub(crate) fn import<T: Teller>(
     let threads = cores.min(MAX_THREADS).min(jobs.len());
     let (next, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
     let is_stopped = AtomicBool::new(false);
-    let (sender, receiver) = channel();
-    let work = |sender: std::sync::mpsc::Sender<_>| {
+    let tray = Tray::default();
+    let work = || {
+        let _ends = Ends(&tray);
+        let mut opened = Opened::default();
         let progress = |more: u64| {
             bytes.fetch_add(more, Ordering::Relaxed);
         };
@@ -55,33 +118,26 @@ pub(crate) fn import<T: Teller>(
             let Some(job) = jobs.get(index) else {
                 break;
             };
-            let done = importer.import(job.source, job.mark, &progress);
-            if sender.send((index, done)).is_err() {
-                break;
-            }
+            tray.put(index, importer.import(job, &mut opened, &progress));
         }
     };
     thread::scope(|scope| {
         for _ in 0..threads {
-            let sender = sender.clone();
-            scope.spawn(|| work(sender));
+            scope.spawn(work);
         }
-        drop(sender);
         let mut waiting = BTreeMap::new();
         let mut told = 0;
         let mut tell = || loop {
-            match receiver.recv_timeout(TICK) {
-                Ok((index, done)) => {
-                    waiting.insert(index, done);
-                    while let Some(done) = waiting.remove(&told) {
-                        teller.done(told, done)?;
-                        told += 1;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            let (results, is_last) = tray.take(threads);
+            waiting.extend(results);
+            while let Some(done) = waiting.remove(&told) {
+                teller.done(told, done)?;
+                told += 1;
             }
             teller.progress(bytes.load(Ordering::Relaxed));
+            if is_last {
+                return Ok(());
+            }
         };
         let result = tell();
         is_stopped.store(true, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io::{Cursor, Read as _};
 use std::ops::Range;
 
-use runlog::{Allow, ContentType, RunSummary, Timestamp};
+use runlog::{ContentType, RunSummary, RunWriter, Timestamp};
 use serde_json::Value;
 
 use crate::formats::documents::split::{Shallow, Step, steps};
@@ -16,8 +16,8 @@ use crate::formats::probe::{MAX_DOCUMENT, ends, json};
 use crate::formats::{Format, PART};
 use crate::store::MAX_RECORD;
 
-use super::batch::Batch;
-use super::file::{Done, FileError, How, Imported, Importer};
+use super::batch::{Batch, Target};
+use super::file::{Done, FileError, How, Imported, Importer, outcome};
 use super::reading::digest;
 use super::tree::Source;
 
@@ -110,8 +110,7 @@ type TakeItem<'t> = dyn FnMut(&[u8], Item) -> Result<(), FileError> + 't;
 
 /// Records on their way into a run.
 struct Feed<'i> {
-    importer: &'i Importer<'i>,
-    source: &'i Source,
+    run: &'i RunWriter,
     batch: Batch,
     /// The time of the last record that gave one; of those in front of the first, the start.
     at: Timestamp,
@@ -130,7 +129,7 @@ impl Feed<'_> {
 
     fn flush(&mut self) -> Result<(), FileError> {
         if !self.batch.is_empty() {
-            self.batch.append(self.importer.target(self.source, Allow::nothing()))?;
+            self.batch.append(Target::Started(self.run))?;
             (self.progress)(self.batch.bytes.len() as u64);
             self.batch.clear();
         }
@@ -252,9 +251,8 @@ impl Importer<'_> {
             how = if was_cut { How::Imported } else { How::Replaced };
         }
         let at = file.course.started.or(file.first).unwrap_or(file.modified);
-        self.start(source, &origin, at, || {
-            let batch = Batch::default();
-            let mut feed = Feed { importer: self, source, batch, at, progress };
+        self.start(source, &origin, at, |run| {
+            let mut feed = Feed { run, batch: Batch::default(), at, progress };
             feed_it(&mut feed)?;
             feed.flush()
         })?;
@@ -269,7 +267,7 @@ impl Importer<'_> {
         match status {
             Some(status) if !summary.status.is_ended() => {
                 let at = file.course.ended.unwrap_or(summary.last_at);
-                self.end_run(file.source, status, at)?;
+                self.end_run(file.source, &outcome(status, at))?;
                 Ok(true)
             }
             _ => Ok(false),

@@ -8,20 +8,24 @@
 //! survive a power loss.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
 
-use runlog::{Allow, Durability, Metadata, Outcome, RunLog, RunStatus, RunSummary, Timestamp};
+use runlog::{
+    Allow, Durability, Metadata, Outcome, RunLog, RunStatus, RunSummary, RunWriter, Timestamp,
+};
 use runlog_stores::json_lines::{LinesError, MAX_HOLES, MAX_LINE};
 
 use crate::failure::with_sources;
 use crate::formats::Format;
 use crate::formats::line::LineDamage;
 use crate::formats::origin::Origin;
-use crate::formats::probe::{Known, probe};
+use crate::formats::probe::Known;
 use crate::output::{grouped, size};
 
 use super::batch::Target;
+use super::crew::Job;
+use super::input::Input;
+use super::place::Opened;
 use super::reading::Mark;
 use super::tree::Source;
 
@@ -184,22 +188,25 @@ impl Importer<'_> {
     /// Imports one file. `progress` is told of bytes as they are read.
     pub(crate) fn import(
         &self,
-        source: &Source,
-        mark: Option<&Mark>,
+        job: &Job<'_>,
+        opened: &mut Opened,
         progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
-        let mut file = source.place.file()?;
-        if let Some(mark) = mark
+        let source = job.source;
+        let (file, metadata) = source.place.file(opened)?;
+        if let Some(mark) = job.mark
             && let Some(done) = self.resume(source, file.try_clone()?, mark, progress)?
         {
             return Ok(done);
         }
-        match probe(&mut file, &source.file_name())? {
-            Known::Lines(format) => self.lines(source, file, format, progress),
+        let mut input = Input::new(file, &metadata)?;
+        let modified = input.modified;
+        match input.probe(&source.file_name())? {
+            Known::Lines(format) => self.lines(source, input, format, progress),
             Known::Document(format, text) => {
-                self.document(source, modified(&file)?, format, &text, progress)
+                self.document(source, modified, format, &text, progress)
             }
-            Known::Archive(bytes) => self.archive(source, modified(&file)?, &bytes, progress),
+            Known::Archive(bytes) => self.archive(source, modified, &bytes, progress),
             Known::Store => Ok(Done::Skipped("a store of runlog")),
             Known::Unknown(_) if self.follows => Ok(Done::Waits),
             Known::Unknown(why) => Ok(Done::Unknown(why)),
@@ -211,6 +218,9 @@ impl Importer<'_> {
         &self,
         source: &Source,
     ) -> Result<Option<(RunSummary, Origin)>, FileError> {
+        if source.is_new {
+            return Ok(None);
+        }
         let run = source.ids();
         let summary = match self.log.run(run) {
             Ok(summary) => summary,
@@ -231,12 +241,11 @@ impl Importer<'_> {
         source: &Source,
         origin: &Origin,
         at: Timestamp,
-        fill: impl FnOnce() -> Result<(), FileError>,
+        fill: impl FnOnce(&RunWriter) -> Result<(), FileError>,
     ) -> Result<(), FileError> {
         let metadata = origin.to_json();
         let start = Metadata::json(metadata.as_bytes()).at(at).durability(Durability::Process);
-        drop(self.log.start_run(&source.agent, &source.run, start)?);
-        let filled = fill();
+        let filled = fill(&self.log.start_run(&source.agent, &source.run, start)?);
         if let Err(FileError::File(_)) = &filled {
             self.remove(source)?;
         }
@@ -256,29 +265,23 @@ impl Importer<'_> {
         let (agent, run) = source.ids();
         // Only ended runs can be deleted.
         if !self.log.run((agent, run))?.status.is_ended() {
-            self.end_run(source, RunStatus::Interrupted, self.log.now())?;
+            self.end_run(source, &outcome(RunStatus::Interrupted, self.log.now()))?;
         }
         self.log.delete_run((agent, run))?;
         Ok(())
     }
 
     /// Ends a run.
-    pub(crate) fn end_run(
-        &self,
-        source: &Source,
-        status: RunStatus,
-        at: Timestamp,
-    ) -> Result<(), FileError> {
+    pub(crate) fn end_run(&self, source: &Source, outcome: &Outcome) -> Result<(), FileError> {
         let (agent, run) = source.ids();
-        let outcome = Outcome::new(status).at(at).durability(Durability::Process);
-        let _ = self.log.end_run(agent, run, &outcome, Allow::nothing())?;
+        let _ = self.log.end_run(agent, run, outcome, Allow::nothing())?;
         Ok(())
     }
 
     /// Where the records of a file go.
     pub(crate) fn target<'s>(&'s self, source: &'s Source, allow: Allow) -> Target<'s> {
         let (agent, run) = source.ids();
-        Target { log: self.log, agent, run, allow }
+        Target::Named { log: self.log, agent, run, allow }
     }
 
     pub(crate) fn status(&self, source: &Source) -> Result<RunStatus, FileError> {
@@ -291,6 +294,7 @@ impl Importer<'_> {
     }
 }
 
-fn modified(file: &File) -> io::Result<Timestamp> {
-    Ok(Timestamp::from(file.metadata()?.modified()?))
+/// How a run ended.
+pub(crate) fn outcome(status: RunStatus, at: Timestamp) -> Outcome {
+    Outcome::new(status).at(at).durability(Durability::Process)
 }

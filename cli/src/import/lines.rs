@@ -15,14 +15,15 @@
 
 use std::fs::File;
 
-use runlog::{Allow, RunSummary, Timestamp, Trace};
+use runlog::{Allow, Outcome, RunStatus, RunSummary, Timestamp, Trace};
 use runlog_stores::json_lines::{Ending, UNTERMINATED};
 
 use crate::formats::origin::Origin;
 use crate::formats::{Format, Layout};
 
-use super::batch::Batch;
-use super::file::{Done, FileError, How, Imported, Importer};
+use super::batch::{Batch, Target};
+use super::file::{Done, FileError, How, Imported, Importer, outcome};
+use super::input::Input;
 use super::reading::{Mark, Options, Reading, is_of_line};
 use super::tree::Source;
 
@@ -44,12 +45,12 @@ impl Importer<'_> {
     pub(crate) fn lines(
         &self,
         source: &Source,
-        file: File,
+        input: Input,
         format: Format,
         progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
         let options = Options { is_text: format == Format::Text, holds_tail: self.follows };
-        let mut reading = Reading::open(file, options)?;
+        let mut reading = Reading::open(input, options)?;
         let how = match self.existing(source)? {
             None if self.follows && reading.survey.lines == 0 => return Ok(Done::Waits),
             None => {
@@ -91,8 +92,8 @@ impl Importer<'_> {
         if !had_time && reading.seen.first_time.is_some() {
             return Ok(None);
         }
-        let allow = Allow::nothing();
-        self.append(source, &mut reading, &mut batch, summary.started_at, allow, progress)?;
+        let to = self.target(source, Allow::nothing());
+        append(to, &mut reading, &mut batch, summary.started_at, progress)?;
         self.end(source, &reading)?;
         self.done(source, mark.format(), How::Continued, reading).map(|done| Some(Done::Run(done)))
     }
@@ -119,10 +120,9 @@ impl Importer<'_> {
             records: Some(survey.lines),
             join: String::new(),
         };
-        self.start(source, &origin, start, || {
-            let allow = Allow::nothing();
-            self.append(source, reading, &mut batch, start, allow, progress)?;
-            self.end(source, reading)
+        self.start(source, &origin, start, |run| {
+            append(Target::Started(run), reading, &mut batch, start, progress)?;
+            self.ends_as(reading).map_or(Ok(()), |end| Ok(run.end(&end).map(drop)?))
         })
     }
 
@@ -179,8 +179,8 @@ impl Importer<'_> {
         if has_more && is_anew {
             return self.anew(source, format, summary, reading, progress);
         }
-        let allow = Allow::nothing().after_end(has_ended);
-        self.append(source, reading, &mut batch, summary.started_at, allow, progress)?;
+        let to = self.target(source, Allow::nothing().after_end(has_ended));
+        append(to, reading, &mut batch, summary.started_at, progress)?;
         let ends = !has_ended && (reading.seen.end.is_some() || self.end.is_some());
         if ends {
             self.end(source, reading)?;
@@ -203,29 +203,19 @@ impl Importer<'_> {
         Ok(How::Replaced)
     }
 
-    /// Appends the batch and the rest of the file.
-    fn append(
-        &self,
-        source: &Source,
-        reading: &mut Reading,
-        batch: &mut Batch,
-        start: Timestamp,
-        allow: Allow,
-        progress: &dyn Fn(u64),
-    ) -> Result<(), FileError> {
-        while !batch.is_empty() {
-            batch.append(self.target(source, allow))?;
-            progress(batch.bytes.len() as u64);
-            reading.fill(batch, Some(start))?;
-        }
-        Ok(())
-    }
-
     /// Ends the run if its lines say so, or the user does.
     fn end(&self, source: &Source, reading: &Reading) -> Result<(), FileError> {
-        let status = reading.seen.end.map(crate::formats::line::End::status).or(self.end);
+        self.ends_as(reading).map_or(Ok(()), |end| self.end_run(source, &end))
+    }
+
+    /// How the run ends, if its lines say so, or the user does.
+    fn ends_as(&self, reading: &Reading) -> Option<Outcome> {
         let at = reading.seen.last_time.unwrap_or(reading.modified);
-        status.map_or(Ok(()), |status| self.end_run(source, status, at))
+        self.status_of(reading).map(|status| outcome(status, at))
+    }
+
+    fn status_of(&self, reading: &Reading) -> Option<RunStatus> {
+        reading.seen.end.map(crate::formats::line::End::status).or(self.end)
     }
 
     /// Whether the stored records are the first lines of the file. What the lines say is read in
@@ -262,7 +252,12 @@ impl Importer<'_> {
         reading: Reading,
     ) -> Result<Imported, FileError> {
         let mark = if self.follows { Some(reading.mark(format)?) } else { None };
-        let status = self.status(source)?;
+        let status = match how {
+            How::Imported | How::Replaced => {
+                self.status_of(&reading).unwrap_or(RunStatus::InProgress)
+            }
+            How::Continued | How::AlreadyThere => self.status(source)?,
+        };
         let seen = reading.seen;
         Ok(Imported {
             how,
@@ -275,6 +270,22 @@ impl Importer<'_> {
             mark,
         })
     }
+}
+
+/// Appends the batch and the rest of the file.
+fn append(
+    to: Target<'_>,
+    reading: &mut Reading,
+    batch: &mut Batch,
+    start: Timestamp,
+    progress: &dyn Fn(u64),
+) -> Result<(), FileError> {
+    while !batch.is_empty() {
+        batch.append(to)?;
+        progress(batch.bytes.len() as u64);
+        reading.fill(batch, Some(start))?;
+    }
+    Ok(())
 }
 
 fn compare(

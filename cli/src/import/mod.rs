@@ -2,6 +2,7 @@
 //!
 //! - [`tree`]: which files the paths mean, and whose runs they are.
 //! - [`place`]: files and folders, opened so that no link is followed.
+//! - [`input`]: the bytes of a file.
 //! - [`round`]: a round over the files that changed.
 //! - [`crew`]: several files at a time.
 //! - [`mod@file`]: one file into one run; [`lines`] of a file of lines, [`document`] of the others.
@@ -31,6 +32,7 @@ mod batch;
 mod crew;
 mod document;
 mod file;
+mod input;
 mod lines;
 mod place;
 mod reading;

@@ -4,23 +4,39 @@
 //! opened relative to the folder before it, without following links, and looked at once it is open.
 //! So what is imported is what was listed, or refused, also where another program puts a link in
 //! its place meanwhile.
+//!
+//! The files of one folder are opened one after the other. [`Opened`] keeps the folder open between
+//! them, so that each file is opened by its name alone.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat};
 use rustix::io::Errno;
 
 /// Where a file or a folder is: a path of the user's, and the names that lead down from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    named: PathBuf,
+    named: Arc<Named>,
     below: Vec<OsString>,
 }
+
+/// A path of the user's.
+#[derive(Debug, PartialEq, Eq)]
+struct Named {
+    path: PathBuf,
+    /// The same from the root on, for people.
+    absolute: PathBuf,
+}
+
+/// The folder whose files are being opened.
+#[derive(Debug, Default)]
+pub(crate) struct Opened(Option<(Place, OwnedFd)>);
 
 /// An entry of a folder.
 #[derive(Debug)]
@@ -33,31 +49,55 @@ pub(crate) struct Entry {
 impl Place {
     /// A path that the user named.
     pub(crate) fn named(path: &Path) -> Self {
-        Self { named: path.to_path_buf(), below: Vec::new() }
+        let path = path.to_path_buf();
+        let absolute = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+        Self { named: Arc::new(Named { path, absolute }), below: Vec::new() }
     }
 
     /// What has this name in this folder.
     pub(crate) fn join(&self, name: &OsStr) -> Self {
         let mut below = self.below.clone();
         below.push(name.to_os_string());
-        Self { named: self.named.clone(), below }
+        Self { named: Arc::clone(&self.named), below }
     }
 
     /// For people.
     pub(crate) fn path(&self) -> PathBuf {
-        let mut path = self.named.clone();
+        let mut path = self.named.path.clone();
         path.extend(&self.below);
         path
     }
 
-    /// The regular file that is here.
-    pub(crate) fn file(&self) -> io::Result<File> {
+    /// From the root on, for people.
+    pub(crate) fn absolute_path(&self) -> PathBuf {
+        let mut path = self.named.absolute.clone();
+        path.extend(&self.below);
+        path
+    }
+
+    /// The name, of a path of the user's the last part of it.
+    pub(crate) fn name(&self) -> &OsStr {
+        let last = self.below.last().map(OsString::as_os_str);
+        last.or_else(|| self.named.path.file_name()).unwrap_or_default()
+    }
+
+    /// The folder that it is in, if it is not the path of the user's itself.
+    fn folder(&self) -> Option<(Self, &OsStr)> {
+        let (name, folders) = self.below.split_last()?;
+        Some((Self { named: Arc::clone(&self.named), below: folders.to_vec() }, name))
+    }
+
+    /// The regular file that is here, and what it is at this moment.
+    pub(crate) fn file(&self, opened: &mut Opened) -> io::Result<(File, Metadata)> {
         // Without waiting for the other end of a pipe, and without becoming a terminal's process.
-        let file = File::from(self.open(OFlags::NONBLOCK | OFlags::NOCTTY)?);
-        if !file.metadata()?.is_file() {
-            return Err(not_regular());
-        }
-        Ok(file)
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match self.folder() {
+            Some((folder, name)) => open_in(opened.folder(folder)?, name, flags)?,
+            None => self.open(flags)?,
+        };
+        let file = File::from(file);
+        let metadata = file.metadata()?;
+        if metadata.is_file() { Ok((file, metadata)) } else { Err(not_regular()) }
     }
 
     /// The entries of the folder that is here, sorted by name so that every import runs in the
@@ -87,17 +127,31 @@ impl Place {
 
     /// Opens what is here, with these flags.
     fn open(&self, last: OFlags) -> io::Result<OwnedFd> {
-        let flags = |depth| {
-            let kind = if depth == self.below.len() { last } else { OFlags::DIRECTORY };
-            OFlags::RDONLY | OFlags::CLOEXEC | kind
-        };
-        let mut opened = open(&self.named, flags(0), Mode::empty())?;
+        let flags = |depth| if depth == self.below.len() { last } else { OFlags::DIRECTORY };
+        let mut opened = open(&self.named.path, READ | flags(0), Mode::empty())?;
         for (depth, name) in (1..).zip(&self.below) {
-            let flags = flags(depth) | OFlags::NOFOLLOW;
-            opened = openat(&opened, name, flags, Mode::empty()).map_err(refused)?;
+            opened = open_in(&opened, name, flags(depth))?;
         }
         Ok(opened)
     }
+}
+
+impl Opened {
+    /// This folder, opened.
+    fn folder(&mut self, folder: Place) -> io::Result<&OwnedFd> {
+        let opened = match self.0.take() {
+            Some((last, opened)) if last == folder => opened,
+            _ => folder.open(OFlags::DIRECTORY)?,
+        };
+        Ok(&self.0.insert((folder, opened)).1)
+    }
+}
+
+const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
+
+/// Opens what has this name in a folder, and is no link.
+fn open_in(folder: impl AsFd, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
+    openat(folder, name, READ | OFlags::NOFOLLOW | flags, Mode::empty()).map_err(refused)
 }
 
 /// Nothing that has lines, such as a pipe or a device.

@@ -15,6 +15,7 @@ use crate::formats::origin::digest_text;
 
 use super::batch::Batch;
 use super::file::FileError;
+use super::input::{FileLines, Input};
 
 /// How many damaged lines of one file are remembered by number; all are counted.
 const DAMAGED_KEPT: usize = 1000;
@@ -25,7 +26,7 @@ const CHECKED: usize = 4096;
 /// A file that is being read, and what was seen of it so far.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    lines: Lines<File>,
+    lines: FileLines,
     /// The same file, for looks elsewhere.
     file: File,
     options: Options,
@@ -92,14 +93,13 @@ impl Mark {
 impl Reading {
     /// Opens a file whose lines are records, as far as it goes by now, and looks at all of it: no
     /// line may be too long.
-    pub(crate) fn open(mut file: File, options: Options) -> Result<Self, FileError> {
-        let modified = Timestamp::from(file.metadata()?.modified()?);
-        file.rewind()?;
-        let (same, survey) = (file.try_clone()?, Survey::default());
-        let lines = Lines::of_file(file)?;
-        let seen = Seen::default();
-        let mut reading = Self { lines, file: same, options, modified, survey, seen, tail: None };
-        reading.survey = reading.look()?;
+    pub(crate) fn open(input: Input, options: Options) -> Result<Self, FileError> {
+        let modified = input.modified;
+        let known = input.whole().map(|bytes| Survey::of(bytes, options));
+        let (lines, file) = input.into_lines()?;
+        let (seen, survey) = (Seen::default(), Survey::default());
+        let mut reading = Self { lines, file, options, modified, survey, seen, tail: None };
+        reading.survey = known.map_or_else(|| reading.look(), Ok)?;
         Ok(reading)
     }
 
@@ -120,7 +120,7 @@ impl Reading {
         file.seek(SeekFrom::Start(mark.seen.offset))?;
         let (same, survey) = (file.try_clone()?, Survey::default());
         // A line that is too long is found in the middle of it; what is in front of it is kept.
-        let (lines, seen) = (Lines::new(file, more), mark.seen.clone());
+        let (lines, seen) = (FileLines::Long(Lines::new(file, more)), mark.seen.clone());
         Ok(Some(Self { lines, file: same, options, modified, survey, seen, tail: None }))
     }
 
@@ -243,6 +243,24 @@ fn given_kind(line: &Line, ending: Ending) -> Option<&'static str> {
         (Ending::Newline, Some(_)) => Some(RAW),
         (Ending::Newline, None) => None,
     }
+}
+
+impl Survey {
+    /// Of a file that is in memory.
+    fn of(bytes: &[u8], options: Options) -> Self {
+        let newlines = count_newlines(bytes);
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let has_tail = end < bytes.len() && !options.holds_tail;
+        let bytes = if has_tail { bytes } else { bytes.get(..end).unwrap_or_default() };
+        let lines = newlines + u64::from(has_tail);
+        Self { bytes: bytes.len() as u64, lines, digest: digest(bytes) }
+    }
+}
+
+/// How many newlines there are, counted many at a time.
+fn count_newlines(bytes: &[u8]) -> u64 {
+    let in_chunk = |chunk: &[u8]| chunk.iter().map(|byte| u8::from(*byte == b'\n')).sum::<u8>();
+    bytes.chunks(u8::MAX.into()).map(|chunk| u64::from(in_chunk(chunk))).sum()
 }
 
 /// Whether a record is what a line becomes.

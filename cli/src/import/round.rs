@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
@@ -37,6 +37,12 @@ struct Watched {
 
 /// What changes when a file is written to.
 type Stamp = (u64, i64, i64, u64);
+
+/// What a file is now, if it is there.
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = fs::metadata(path).ok()?;
+    Some((file.len(), file.mtime(), file.mtime_nsec(), file.ino()))
+}
 
 /// Why a round stops.
 #[derive(Debug)]
@@ -83,6 +89,7 @@ impl Rounds {
         for ((path, stamp), look) in changed.into_iter().zip(looks) {
             if let Some(watched) = self.files.get_mut(&path) {
                 (watched.stamp, watched.mark) = (stamp, look.mark);
+                watched.source.is_new = false;
                 watched.told = look.told;
             }
         }
@@ -100,9 +107,7 @@ impl Rounds {
         for mut source in sources {
             let path = source.place.path();
             // Before the file is read, so that what is written meanwhile is seen next time.
-            let stamp = fs::metadata(&path)
-                .ok()
-                .map(|file| (file.len(), file.mtime(), file.mtime_nsec(), file.ino()));
+            let stamp = if importer.follows { stamp(&path) } else { None };
             if let Some(watched) = self.files.get(&path) {
                 if stamp.is_some() && watched.stamp == stamp {
                     continue;

@@ -47,6 +47,8 @@ pub(crate) struct Source {
     pub(crate) run: String,
     /// Longer run ids, for when the file is not the only one with this one.
     pub(crate) longer: Vec<String>,
+    /// The store had no run of this name when the round began.
+    pub(crate) is_new: bool,
 }
 
 impl Source {
@@ -57,13 +59,12 @@ impl Source {
 
     /// The name of the file.
     pub(crate) fn file_name(&self) -> String {
-        self.place.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
+        self.place.name().to_string_lossy().into_owned()
     }
 
     /// Where it is, from the root on, for people.
     pub(crate) fn absolute_path(&self) -> String {
-        let path = self.place.path();
-        std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned()
+        self.place.absolute_path().to_string_lossy().into_owned()
     }
 }
 
@@ -163,7 +164,7 @@ impl Found {
     /// A file, by the names that lead to it from the folder that was named.
     fn file_below(&mut self, place: Place, way: &[OsString], own_agent: &io::Result<String>) {
         if let Some((agent, run)) = exported(way) {
-            self.sources.push(Source { place, agent, run, longer: Vec::new() });
+            self.sources.push(Source { place, agent, run, longer: Vec::new(), is_new: false });
             return;
         }
         match agent_of(way, own_agent) {
@@ -189,7 +190,8 @@ impl Found {
         let mut longer = vec![id(&kept, name), id(folders, name)];
         longer.retain(|longer| *longer != run);
         longer.dedup();
-        self.sources.push(Source { place, agent: agent.to_owned(), run, longer });
+        let agent = agent.to_owned();
+        self.sources.push(Source { place, agent, run, longer, is_new: false });
     }
 }
 
@@ -233,31 +235,47 @@ impl Names {
     pub(crate) fn choose(&mut self, log: &RunLog, source: &mut Source) -> runlog::Result<()> {
         let longer = std::mem::take(&mut source.longer);
         let last = longer.last().unwrap_or(&source.run).clone();
-        let (mut ids, mut number) = (longer.into_iter(), 1);
-        while !self.is_free(log, source)? {
-            source.run = ids.next().unwrap_or_else(|| {
+        let (mut longer, mut number) = (longer.into_iter(), 1);
+        loop {
+            let ids = (source.agent.clone(), source.run.clone());
+            if !self.taken.contains(&ids) {
+                let found = find_run(log, source)?;
+                if found != Run::OfAnother {
+                    source.is_new = found == Run::Nothing;
+                    self.taken.insert(ids);
+                    return Ok(());
+                }
+            }
+            source.run = longer.next().unwrap_or_else(|| {
                 number += 1;
                 format!("{last}~{number}")
             });
         }
-        self.taken.insert((source.agent.clone(), source.run.clone()));
-        Ok(())
     }
+}
 
-    fn is_free(&self, log: &RunLog, source: &Source) -> runlog::Result<bool> {
-        if self.taken.contains(&(source.agent.clone(), source.run.clone())) {
-            return Ok(false);
-        }
-        let metadata = match log.metadata(RunRef::from(source.ids())) {
-            Ok(metadata) => metadata,
-            Err(error) if error.is_not_found() => return Ok(true),
-            // What cannot be named is told when it is imported.
-            Err(runlog::Error::InvalidId { .. } | runlog::Error::Corrupt(_)) => return Ok(true),
-            Err(error) => return Err(error),
-        };
-        let origin = Origin::of(metadata.as_ref());
-        Ok(origin.is_none_or(|origin| origin.imported_from == source.file_name()))
-    }
+/// What a store has under the name of a file.
+#[derive(Debug, PartialEq, Eq)]
+enum Run {
+    /// No run.
+    Nothing,
+    /// A run that may be that of the file.
+    Same,
+    /// The run of a file of another name.
+    OfAnother,
+}
+
+fn find_run(log: &RunLog, source: &Source) -> runlog::Result<Run> {
+    let metadata = match log.metadata(RunRef::from(source.ids())) {
+        Ok(metadata) => metadata,
+        Err(error) if error.is_not_found() => return Ok(Run::Nothing),
+        // What cannot be named is told when it is imported.
+        Err(runlog::Error::InvalidId { .. } | runlog::Error::Corrupt(_)) => return Ok(Run::Same),
+        Err(error) => return Err(error),
+    };
+    let origin = Origin::of(metadata.as_ref());
+    let is_same = origin.is_none_or(|origin| origin.imported_from == source.file_name());
+    Ok(if is_same { Run::Same } else { Run::OfAnother })
 }
 
 /// The name of a folder, also where its path is `.` or ends in `..`.
@@ -284,6 +302,7 @@ fn not_utf8() -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::place::Opened;
     use super::*;
 
     fn touch(root: &Path, name: &str) {
@@ -403,26 +422,62 @@ mod tests {
         let before = find(&[path.join("tree"), path.join("1.jsonl")], None);
         assert_eq!(before.sources.len(), 3);
         for source in &before.sources {
-            source.place.file().expect("the file that was listed");
+            source.place.file(&mut Opened::default()).expect("the file that was listed");
         }
         fs::remove_file(path.join("tree/runs/a/1.jsonl")).expect("removed");
         link(path.join("secret/1.jsonl"), path.join("tree/runs/a/1.jsonl")).expect("a link");
         fs::remove_dir_all(path.join("tree/runs/b")).expect("removed");
         link(path.join("secret"), path.join("tree/runs/b")).expect("a link");
         for source in &before.sources[..2] {
-            let said = source.place.file().expect_err("a link").to_string();
+            let said = source.place.file(&mut Opened::default()).expect_err("a link").to_string();
             assert!(said.contains("link") || said.contains("Not a directory"), "{said}");
         }
         // A path that the user names is followed.
         fs::remove_file(path.join("1.jsonl")).expect("removed");
         link(path.join("secret/1.jsonl"), path.join("1.jsonl")).expect("a link");
-        before.sources[2].place.file().expect("the file behind the link");
+        before.sources[2].place.file(&mut Opened::default()).expect("the file behind the link");
         // So it is with a folder that is listed, but not with one below it.
         fs::rename(path.join("tree/runs"), path.join("elsewhere")).expect("renamed");
         link(path.join("elsewhere"), path.join("tree/runs")).expect("a link");
-        before.sources[0].place.file().expect_err("behind a link");
+        before.sources[0].place.file(&mut Opened::default()).expect_err("behind a link");
+        let again = &mut Opened::default();
+        before.sources[1].place.file(again).expect_err("behind a link");
         assert_eq!(ids(&find(&[path.join("tree")], None)), []);
         assert_eq!(find(&[path.join("tree/runs")], None).skipped.len(), 2);
+    }
+
+    /// Goal: a folder that stays open between its files is the one that was listed.
+    #[test]
+    fn the_files_of_a_folder_that_is_open_are_those_of_the_folder_that_was_listed() {
+        let root = tempfile::tempdir().expect("a folder");
+        let (path, link) = (root.path(), std::os::unix::fs::symlink::<PathBuf, PathBuf>);
+        for (name, text) in [("a/1.log", "1"), ("a/2.log", "2"), ("a/3.log", "3"), ("b/1.log", "4")]
+        {
+            touch(path, &format!("tree/{name}"));
+            fs::write(path.join("tree").join(name), text).expect("written");
+        }
+        touch(path, "secret/2.log");
+        fs::write(path.join("secret/2.log"), "secret").expect("written");
+        let found = find(&[path.join("tree")], None);
+        assert_eq!(found.sources.len(), 4);
+        let opened = &mut Opened::default();
+        let read = |number: usize, opened: &mut Opened| {
+            let (file, metadata) = found.sources[number].place.file(opened)?;
+            assert_eq!(metadata.len(), 1);
+            io::read_to_string(file)
+        };
+        assert_eq!(read(0, opened).expect("a file"), "1");
+        fs::rename(path.join("tree/a"), path.join("moved")).expect("renamed");
+        link(path.join("secret"), path.join("tree/a")).expect("a link");
+        assert_eq!(read(1, opened).expect("the file that was listed"), "2");
+        // A file in an open folder is not followed either.
+        fs::remove_file(path.join("moved/3.log")).expect("removed");
+        link(path.join("secret/2.log"), path.join("moved/3.log")).expect("a link");
+        let said = read(2, opened).expect_err("a link").to_string();
+        assert!(said.contains("link"), "{said}");
+        // Another folder is opened anew, and this one is behind a link by now.
+        assert_eq!(read(3, opened).expect("a file"), "4");
+        read(0, opened).expect_err("behind a link");
     }
 
     #[test]
@@ -434,10 +489,11 @@ mod tests {
         fs::remove_file(&path).expect("removed");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
-        let said = found.sources[0].place.file().expect_err("a pipe").to_string();
+        let said =
+            found.sources[0].place.file(&mut Opened::default()).expect_err("a pipe").to_string();
         assert_eq!(said, "not a regular file");
         assert_eq!(find(&[root.path().to_path_buf()], None).skipped.len(), 1);
-        assert!(Place::named(&path).file().is_err());
-        assert!(Place::named(Path::new("/dev/zero")).file().is_err());
+        assert!(Place::named(&path).file(&mut Opened::default()).is_err());
+        assert!(Place::named(Path::new("/dev/zero")).file(&mut Opened::default()).is_err());
     }
 }

@@ -11,13 +11,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use runlog::{AgentId, Error, Reader, RecordView, RunId, RunQuery, RunRef, RunSummary, Timestamp};
+use runlog::{AgentId, Error, Reader, RecordView, RunId, RunRef, RunSummary};
 use serde::Serialize;
 
 use self::pattern::Pattern;
 use self::turns::Turns;
-use crate::args::{RunArgs, Status, parse_time};
 use crate::failure::{Exit, Failure};
+use crate::filters::Filters;
 use crate::find;
 use crate::json::RecordRow;
 use crate::line::{self, CUT};
@@ -50,9 +50,8 @@ pub(crate) struct SearchArgs {
     #[arg(short, long)]
     ignore_case: bool,
 
-    /// Only the runs of this agent; with --run, the agent of that run.
-    #[arg(long)]
-    agent: Option<String>,
+    #[command(flatten)]
+    filters: Filters,
 
     /// Only this run: its id or AGENT/RUN, or a beginning of these.
     #[arg(long)]
@@ -61,18 +60,6 @@ pub(crate) struct SearchArgs {
     /// Only records of this kind; may be repeated.
     #[arg(long)]
     kind: Vec<String>,
-
-    /// Only records of this time (2026-01-31T12:00:00Z) or later.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    since: Option<Timestamp>,
-
-    /// Only records from before this time.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    until: Option<Timestamp>,
-
-    /// Only runs with this status; may be repeated.
-    #[arg(long)]
-    status: Vec<Status>,
 
     /// Print only the runs that have a match.
     #[arg(short = 'l', long)]
@@ -111,8 +98,8 @@ pub(crate) fn run(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Ex
 
 fn search(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let pattern = Pattern::new(&args.pattern, args.regex, args.ignore_case)?;
-    let is_of_all = args.run.is_none() && args.agent.is_none() && args.status.is_empty();
-    let log = if is_of_all { store::open_to_read_most(path)? } else { store::open_to_read(path)? };
+    let reads_most = args.run.is_none() && args.filters.may_choose_most();
+    let log = if reads_most { store::open_to_read_most(path)? } else { store::open_to_read(path)? };
     let runs = runs(&log, args)?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.min(MAX_THREADS).min(runs.len());
@@ -149,23 +136,14 @@ fn search(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Fail
 /// The runs to search, newest first.
 fn runs(log: &Reader, args: &SearchArgs) -> Result<Vec<RunSummary>, Failure> {
     if let Some(run) = &args.run {
-        let run = find::run(log, &RunArgs { run: run.clone(), agent: args.agent.clone() })?;
-        let is_wanted = args.status.is_empty()
-            || args.status.iter().any(|status| status.wanted() == run.status);
-        return Ok(if is_wanted { vec![run] } else { Vec::new() });
-    }
-    let mut query = RunQuery::new();
-    if let Some(agent) = &args.agent {
-        query = query.agent(agent);
-    }
-    for status in &args.status {
-        query = query.status(status.wanted());
+        let run = find::run(log, &args.filters.named(run))?;
+        return Ok(if args.filters.takes(&run) { vec![run] } else { Vec::new() });
     }
     let mut runs = Vec::new();
-    for run in log.runs(&query) {
+    for run in log.runs(&args.filters.query()) {
         let run = run?;
         // Nothing of it is later.
-        if run.records > 0 && args.since.is_none_or(|since| run.last_at >= since) {
+        if run.records > 0 && args.filters.may_have(run.last_at) {
             runs.push(run);
         }
     }
@@ -239,8 +217,7 @@ impl Searcher<'_, '_> {
 
     fn is_wanted(&self, record: &RecordView<'_>) -> bool {
         let (at, kinds) = (record.timestamp(), &self.args.kind);
-        self.args.since.is_none_or(|since| at >= since)
-            && self.args.until.is_none_or(|until| at < until)
+        self.args.filters.takes_time(at)
             && (kinds.is_empty()
                 || record.kind().is_some_and(|kind| kinds.iter().any(|wanted| wanted == kind)))
     }

@@ -17,6 +17,7 @@
 //! - [`du`]: what takes how much.
 //! - [`documents`]: documents by namespace and key.
 //! - [`formats`], [`export`]: each format goes in, says what it is, and comes out again.
+//! - [`filters`]: options that several commands share.
 //! - [`readings`]: what records say, compared with a script in another language.
 //! - [`silent`]: what reading commands ask the system for.
 //! - [`search`], [`tail`]: finding records, and following them.
@@ -31,6 +32,7 @@ mod doctor;
 mod documents;
 mod du;
 mod export;
+mod filters;
 mod formats;
 mod gc;
 mod guide;

@@ -163,14 +163,16 @@ fn a_hit_is_within_one_payload_wherever_that_lies_in_the_file() {
     }
     // In many parts: one text lies across two of them.
     let part = 64 << 10;
-    let mut long = vec![b'.'; 40 * part];
+    let mut bytes = vec![b'.'; 40 * part];
     for at in [part / 2, 7 * part - 3, 40 * part - 6] {
-        long[at..at + 6].copy_from_slice(b"pecan!");
+        bytes[at..at + 6].copy_from_slice(b"pecan!");
     }
-    writers[2].append(&long).expect("a record in parts");
+    writers[2].append(&bytes).expect("a record in parts");
     let lines = |args: &[&str]| world.run(&[&["search", "-c"], args].concat()).text().to_owned();
     let of_each = |count: usize| {
-        (0..5).rev().map(|run| format!("walnut/almond-{run}:{count}\n")).collect::<String>()
+        let lines: Vec<_> =
+            (0..5).rev().map(|run| format!("walnut/almond-{run}:{count}\n")).collect();
+        lines.concat()
     };
     for pattern in [&["pistachio"][..], &["hazel"], &["-e", "hazel$"], &["-e", "^p.*l$"]] {
         assert_eq!(lines(pattern), of_each(records), "{pattern:?}");

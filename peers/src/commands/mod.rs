@@ -7,11 +7,13 @@
 //!   backup does. ripgrep reads the same records as a tree of JSON Lines files.
 //! - **Following**: `tail -f` of a run to which this process appends now and then.
 //! - **Lookups**: runs of 30 records of 1 KB, in this process, by a reader that was just opened.
+//! - **Imports**: 10,000 files of 30 lines, beside a loop of `SQLite` with a transaction for each.
 //!
 //! The files are in the page cache. Each round measures all rows of a table in turn; the medians of
 //! all rounds are printed, and each round.
 
 mod follow;
+pub(crate) mod imports;
 mod stores;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +33,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) small: bool,
     pub(crate) rounds: usize,
     pub(crate) dir: &'a Path,
+    /// Only tables with one of these in their names; all if it is empty.
+    pub(crate) tables: &'a [String],
     /// Megabytes of payload in the store for copies and searches, and in the one for lookups.
     pub(crate) megabytes: [u64; 2],
 }
@@ -74,10 +78,25 @@ pub(crate) fn compare(asked: &Asked<'_>) {
     let command = command();
     println!("{}, {}", describe(asked.dir), command.display());
     let within = folder(asked.dir);
-    lists(asked, &command, &within.path().join("lists"));
-    following(asked, &command, &within.path().join("followed"));
-    copies_and_searches(asked, &command, &within.path().join("copies"));
-    lookups(asked, &within.path().join("lookups"));
+    let place = |table: &str| {
+        let is_wanted = asked.tables.is_empty() || asked.tables.iter().any(|w| table.contains(w));
+        is_wanted.then(|| within.path().join(table))
+    };
+    if let Some(folder) = place("lists") {
+        lists(asked, &command, &folder);
+    }
+    if let Some(folder) = place("following") {
+        following(asked, &command, &folder);
+    }
+    if let Some(folder) = place("copies and searches") {
+        copies_and_searches(asked, &command, &folder);
+    }
+    if let Some(folder) = place("lookups") {
+        lookups(asked, &folder);
+    }
+    if let Some(folder) = place("imports") {
+        imports::imports(asked, &command, &folder);
+    }
 }
 
 /// The command that was built beside this program.

@@ -16,6 +16,8 @@ use crate::workload::text::{Words, Writing};
 const FILE: &str = "peers.runlog";
 /// Records of a short run.
 const SHORT: usize = 8;
+/// Lines of a file to import.
+const LINES: usize = 30;
 /// About as many bytes of payload as a run has that is as long as real ones.
 const TYPICAL: u64 = 1_300_000;
 /// The bytes of a record of a store for lookups, and how many of them a run has.
@@ -31,6 +33,13 @@ pub(super) struct Long {
     pub(super) needle: String,
     pub(super) expression: String,
     pub(super) payload: u64,
+}
+
+/// Files to import, in a folder for each agent.
+pub(super) struct Files {
+    pub(super) tree: PathBuf,
+    pub(super) lines: u64,
+    pub(super) bytes: u64,
 }
 
 /// A store to look runs up in.
@@ -118,6 +127,29 @@ pub(super) fn many_lookups(folder: &Path, megabytes: u64) -> Many {
     runs.load(&[&*engine]);
     engine.close();
     Many { plain: folder.join(FILE), runs: count }
+}
+
+/// So many files of [`LINES`] lines, by 20 agents.
+pub(super) fn files(folder: &Path, count: u64) -> Files {
+    let tree = folder.join("files");
+    let (words, mut random) = (Words::new(), SplitMix64::new(9));
+    let mut bytes = 0;
+    for number in 0..count {
+        let folder = tree.join(format!("agent-{:02}", number % 20));
+        create_dir_all(&folder).unwrap();
+        let path = folder.join(format!("{}.jsonl", Runs::id(number)));
+        let mut file = BufWriter::new(File::create(path).unwrap());
+        let mut writing = Writing::new(&words, random.next_u64());
+        for line in 0..LINES {
+            let record = writing.record(number, line, Sizes::LogNormal.next(&mut random));
+            file.write_all(&record).unwrap();
+            file.write_all(b"\n").unwrap();
+            bytes += record.len() as u64 + 1;
+        }
+        file.flush().unwrap();
+    }
+    rustix::fs::syncfs(File::open(&tree).unwrap()).unwrap();
+    Files { tree, lines: count * LINES as u64, bytes }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::format::codec::len_u32;
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::header::StaticHeader;
 use crate::format::map::manifest::{
-    Area, AreaHeader, Change, Extents, RecordKey, SealedAt, Use, encode_batch,
+    Area, AreaHeader, Change, Extents, RecordKey, SealedAt, Use, encode_batch, used_len,
 };
 use crate::format::map::owner;
 use crate::format::map::superblock::{
@@ -84,25 +84,28 @@ struct Target {
     doubt: Doubt,
 }
 
+/// What a backup led to.
+pub(crate) struct BackedUp {
+    pub(crate) report: Backup,
+    /// The copy has records that the store does not know of any more, since it was opened when they
+    /// were damaged. It may have given their numbers again, which only a check of the whole copy
+    /// tells.
+    pub(crate) has_more: bool,
+}
+
 /// Copies the store to `path`.
-pub(crate) fn backup(source: &Replica, path: &Path) -> Result<Backup> {
+pub(crate) fn backup(source: &Replica, path: &Path) -> Result<BackedUp> {
     match FileStorage::open_locked(path) {
         Err(Error::NotFound { .. }) => {
             let creation = Creation::begin(path)?;
             let storage = Arc::<FileStorage>::clone(creation.storage());
-            let mut report = Backup::default();
-            let mut target = Target::new(source, storage)?;
-            target.fill(source, &mut report)?;
-            drop(target);
+            let copied = Target::new(source, storage)?.fill(source)?;
             drop(creation.finish()?);
-            Ok(report)
+            Ok(copied)
         }
         Ok(OpenedFile::Locked(storage)) => {
             let taken = || Error::AlreadyExists { path: path.to_owned() };
-            let mut target = Target::open(source, Arc::new(storage))?.ok_or_else(taken)?;
-            let mut report = Backup::default();
-            target.fill(source, &mut report)?;
-            Ok(report)
+            Target::open(source, Arc::new(storage))?.ok_or_else(taken)?.fill(source)
         }
         Ok(OpenedFile::Busy(_)) => Err(Error::Busy { path: path.to_owned(), owner: None }),
         Err(error) => Err(error),
@@ -111,17 +114,15 @@ pub(crate) fn backup(source: &Replica, path: &Path) -> Result<Backup> {
 
 /// The same into a storage: an empty one, or one that has an earlier copy.
 #[cfg(any(test, feature = "unstable-internals"))]
-pub(crate) fn backup_to_storage(source: &Replica, storage: Arc<dyn Storage>) -> Result<Backup> {
+pub(crate) fn backup_to_storage(source: &Replica, storage: Arc<dyn Storage>) -> Result<BackedUp> {
     let is_empty = Disk::new(Arc::clone(&storage)).len()? == 0;
-    let mut target = if is_empty {
+    let target = if is_empty {
         Target::new(source, storage)?
     } else {
         let what = "the storage must be empty or have an earlier copy of this store";
         Target::open(source, storage)?.ok_or(Error::InvalidArgument { what })?
     };
-    let mut report = Backup::default();
-    target.fill(source, &mut report)?;
-    Ok(report)
+    target.fill(source)
 }
 
 impl Target {
@@ -220,15 +221,18 @@ impl Target {
     }
 
     /// Copies what the file does not have, until all of one moment is there, and makes it count.
-    fn fill(&mut self, source: &Replica, report: &mut Backup) -> Result<()> {
+    fn fill(mut self, source: &Replica) -> Result<BackedUp> {
+        let mut report = Backup::default();
         source.refresh()?;
         for _ in 0..MOMENTS {
             let view = source.number();
             report.kept_segments = 0;
-            let wanted = segments(source)?;
+            let mut wanted = segments(source)?;
             self.expect_segments(source)?;
-            if self.copy_all(source, view, &wanted, report)? {
-                return self.make_it_count(source, &wanted, report);
+            if self.copy_all(source, view, &mut wanted, &mut report)? {
+                self.make_it_count(source, &wanted, &mut report)?;
+                let has_more = wanted.iter().any(|one| one.lists_more);
+                return Ok(BackedUp { report, has_more });
             }
         }
         Err(Error::Overtaken { attempts: MOMENTS as u64 })
@@ -251,18 +255,20 @@ impl Target {
         &mut self,
         source: &Replica,
         view: u64,
-        wanted: &[Copied],
+        wanted: &mut [Copied],
         report: &mut Backup,
     ) -> Result<bool> {
+        let boot = source.boot().filter(|boot| *boot == self.allocator.superblock.boot_id);
+        let is_same_boot = boot.is_some();
         for one in wanted {
             let key = key_of(&one.segment);
             let known = self.has.get(&key).copied();
             let same = known.filter(|has| has.sealed.is_some() && has.sealed == one.sealed);
-            // What is wrong with the copy of it, also if this call made it a moment ago.
-            let mut there = Vec::new();
+            let may_be_damaged = self.is_damaged() || self.damaged.contains_key(&key);
             if let Some(has) = same {
-                if self.is_damaged() || self.damaged.contains_key(&key) {
-                    one.check(&self.read(has)?, &mut there);
+                let mut there = Vec::new();
+                if may_be_damaged {
+                    one.check((has.extent, &self.read(has)?), &mut there);
                 }
                 if there.is_empty() {
                     self.damaged.remove(&key);
@@ -270,23 +276,35 @@ impl Target {
                     continue;
                 }
             }
+            let told = one.lost;
+            let is_shorter = one.stored().is_none() && is_same_boot;
+            if let Some(has) = known.filter(|has| has.end > one.end && is_shorter) {
+                // A kill takes no frame away that a process has seen, and no writer has decided
+                // since that the log ends here: they are damaged.
+                one.lost = Some(has.end.max(told.unwrap_or(0)));
+            }
             let mut odd = Vec::new();
-            let bytes = one.read(&mut odd)?;
+            let mut bytes = one.read(&mut odd)?;
             if !self.doubt.confirms(&odd, view, source.number()) && source.was_overtaken(view)? {
                 return Ok(false);
             }
-            if same.is_some() && !odd.is_empty() {
+            let is_odd = !odd.is_empty();
+            if let Some(has) = known.filter(|_| is_odd) {
                 // Each of the two may have what the other one lost, and what is replaced is gone.
-                self.damaged.insert(key, there);
-                report.kept_segments += 1;
-                continue;
+                one.mend(&mut bytes, (&self.read(has)?, has.sealed))?;
+                one.lost = one.lost.and(told);
+            }
+            one.close(&mut bytes);
+            let (extent, from) = self.place_for(known, one.sealed, &bytes)?;
+            if is_odd {
+                odd.clear();
+                one.check((extent, &bytes), &mut odd);
             }
             if odd.is_empty() {
                 self.damaged.remove(&key)
             } else {
                 self.damaged.insert(key, odd)
             };
-            let (extent, from) = self.place_for(known, &bytes)?;
             let at = one.segment.extent_size().offset_of(extent);
             let new = bytes.get(from..).unwrap_or_default();
             if new.is_empty() {
@@ -309,21 +327,38 @@ impl Target {
         self.allocator.superblock.flags & FLAG_DAMAGED_COPY != 0
     }
 
-    /// All that the file has of a segment.
+    /// All that counts of what the file has of a segment.
     fn read(&self, has: Has) -> Result<Vec<u8>> {
         let size = self.allocator.superblock.extent_size;
-        let len = usize::try_from(size.bytes()).unwrap_or(usize::MAX);
-        self.disk.read_padded(size.offset_of(has.extent), len)
+        let len = match has.sealed {
+            Some(_) => size.bytes_u32(),
+            None => has.end,
+        };
+        self.disk.read_padded(size.offset_of(has.extent), len as usize)
     }
 
     /// Where the bytes of a segment go, and from where on: behind those that are there, or to
     /// another extent if others are there.
-    fn place_for(&mut self, known: Option<Has>, bytes: &[u8]) -> Result<(ExtentNo, usize)> {
+    fn place_for(
+        &mut self,
+        known: Option<Has>,
+        sealed: Option<SealedAt>,
+        bytes: &[u8],
+    ) -> Result<(ExtentNo, usize)> {
         let Some(has) = known else { return Ok((self.claim()?, 0)) };
-        let at = self.allocator.superblock.extent_size.offset_of(has.extent);
-        let there = self.disk.read_padded(at, has.end as usize)?;
+        let there = self.read(has)?;
+        let is_there = has.sealed == sealed && there.starts_with(bytes);
+        if has.sealed.is_some() && is_there {
+            return Ok((has.extent, bytes.len()));
+        }
         if has.sealed.is_none() && bytes.starts_with(&there) {
-            return Ok((has.extent, there.len()));
+            // What an update that broke off left behind them must not follow the new bytes.
+            let size = self.allocator.superblock.extent_size;
+            let len = usize::try_from(size.bytes()).unwrap_or(usize::MAX);
+            let all = self.disk.read_padded(size.offset_of(has.extent), len)?;
+            if used_len(&all) <= bytes.len() {
+                return Ok((has.extent, there.len()));
+            }
         }
         self.replaced.push(has);
         Ok((self.claim()?, 0))
@@ -359,7 +394,7 @@ impl Target {
                 let (salt, purpose) = (one.segment.key().salt, one.segment.purpose());
                 changes.push(Change::Reserve { extent, segment, salt, purpose });
             }
-            if let Some(at) = one.sealed.filter(|_| has.listed != Listed::Sealed) {
+            if let Some(at) = has.sealed.filter(|_| has.listed != Listed::Sealed) {
                 changes.push(Change::Seal { extent, segment, at });
             }
         }
