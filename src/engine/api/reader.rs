@@ -84,9 +84,9 @@ impl ReaderOptions {
         map_bytes(bytes: usize) => map_bytes = bytes;
         /// The most looked-up runs that stay in memory, about 700 bytes each; 65,536 by default.
         lookup_cache(runs: usize) => lookup_cache = runs;
-        /// The most bytes of the file that stay in memory because other runs may have records there,
-        /// for a program that reads most records of most runs: 64 MiB if runs are interleaved. By
-        /// default 0, and a trace reads its own records only.
+        /// The most bytes of the file that stay in memory because other runs may have records
+        /// there, for a program that reads most records of most runs: 32 MiB, say, if some runs
+        /// were written at the same time. By default 0, and a trace reads its own records only.
         shared_bytes(bytes: usize) => shared_bytes = bytes;
         /// The clock and the boot id, for tests and for hosts that know them better.
         environment(environment: Environment) => environment = environment;

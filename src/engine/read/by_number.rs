@@ -42,8 +42,8 @@ impl Reader {
         Ok(Some(Opened { agent, run, parts }))
     }
 
-    /// The same for a name with a number, where that is the shortest way: in a process that only reads, of
-    /// a run that is not in memory and was not looked up by its id. `None` says nothing.
+    /// The same for a name with a number, where that is the shortest way: in a process that only
+    /// reads, of a run that is not in memory and was not looked up by its id. `None` says nothing.
     pub(crate) fn open_numbered(&self, run: RunRef<'_>) -> Result<Option<(Opened, RunNo)>> {
         let Some(run_no) = run.number() else { return Ok(None) };
         let catalog = {

@@ -2,16 +2,15 @@
 //!
 //! Most records are contiguous in a mapped file and undamaged. [`Walk::glance`] returns these
 //! quickly. [`Walk::step`] handles all others: it makes the same checks and says what is wrong.
-//! Where there are no views, [`ready`] does that.
+//! Where there are no views, [`Walk::ready`] reads ahead.
 
 mod ahead;
-mod ready;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use self::ahead::Ahead;
-pub(crate) use self::ready::Ready;
+pub(crate) use self::ahead::Ready;
+use self::ahead::{AHEAD, Ahead, Where, foresee};
 use crate::engine::read::block::{OpenBlock, gather_chunks};
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::CheckedFrame;
@@ -78,12 +77,6 @@ struct Listed<'o> {
     part: &'o RunSlice,
     spot: Spot,
 }
-
-/// How many records ahead bytes are prefetched.
-const AHEAD: u32 = 3;
-
-/// Records that start within this many bytes of one another are read as one stream.
-const NEAR: u32 = 2 << 10;
 
 /// The rest of a run between two ends, and the state at the front.
 #[derive(Debug)]
@@ -254,6 +247,32 @@ impl Walk {
         Some((&self.lent.as_ref()?.1, header, stored))
     }
 
+    /// The next record from the front, if it is in one frame of its own and everything is right.
+    /// Otherwise nothing has changed, like with [`Walk::glance`].
+    #[inline]
+    fn glance_ahead(&mut self, opened: &Opened) -> Option<Ready> {
+        let Spot { part: number, index } = self.front;
+        let part = opened.parts.get(number)?;
+        let is_in_block = self.block.as_ref().is_some_and(|block| block.rank(self.front).is_some());
+        if self.front >= self.back
+            || index >= part.records
+            || is_in_block
+            || part.segment.disk().has_views()
+        {
+            return None;
+        }
+        let (header, place) = self.ahead.record(part, number, index)?;
+        if header.run_no != self.run_no
+            || self.expected != Some(header.seq)
+            || part.segment.disk().is_closed()
+        {
+            return None;
+        }
+        self.expected = Some(Seq(header.seq.0.checked_add(1)?));
+        self.front.index = index + 1;
+        Some(Ready { header, bytes: Where::Ahead(place) })
+    }
+
     /// Notes that records of the slice will be handed out.
     #[inline]
     fn lend(&mut self, Listed { part, spot, .. }: Listed<'_>) {
@@ -375,6 +394,52 @@ impl Walk {
         Some(checked.and_then(|frame| self.keep(opened, part, frame)))
     }
 
+    /// Checks the next record from the front and moves behind it, for [`Walk::view`] or
+    /// [`Walk::to_keep`] before the next step. The fastest way where there are no views.
+    pub(crate) fn ready(&mut self, opened: &Opened) -> Option<Result<Ready>> {
+        // The end of a slice is no reason to step.
+        let _ = self.settle_front(opened)?;
+        if let Some(ready) = self.glance_ahead(opened) {
+            return Some(Ok(ready));
+        }
+        let (part, frame) = match self.step(opened)? {
+            Ok(checked) => checked,
+            Err(error) => return Some(Err(error)),
+        };
+        let header = frame.header;
+        if header.kind == FrameKind::Block {
+            return Some(Ok(Ready { header, bytes: Where::Block }));
+        }
+        let stored = part.segment.look(frame);
+        let bytes = if header.flags & FLAG_CHUNKS != 0 {
+            let gathered = opened.gather(&header, &stored);
+            self.unless_closed(part, gathered)
+        } else {
+            Ok(stored.into_owned())
+        };
+        Some(bytes.map(|bytes| Ready { header, bytes: Where::Copy(bytes) }))
+    }
+
+    /// A record, for short use.
+    pub(crate) fn view(&self, Ready { header, bytes }: Ready) -> RecordView<'_> {
+        let stored = match bytes {
+            Where::Ahead(place) => Cow::Borrowed(self.ahead.look(place)),
+            Where::Block => Cow::Borrowed(self.look_in_block(&header)),
+            Where::Copy(bytes) => Cow::Owned(bytes),
+        };
+        Record::new(&header, stored)
+    }
+
+    /// A record, to keep.
+    pub(crate) fn to_keep(&self, Ready { header, bytes }: Ready) -> Result<Record> {
+        let stored = match bytes {
+            Where::Ahead(place) => Payload::owned(self.ahead.look(place).to_vec()),
+            Where::Block => return self.keep_of_block(&header),
+            Where::Copy(bytes) => Payload::owned(bytes),
+        };
+        Ok(Record::new(&header, stored))
+    }
+
     /// The bytes of a record of the last block.
     fn look_in_block(&self, header: &FrameHeader) -> &[u8] {
         self.block.as_deref().map_or(&[], |block| block.look(header))
@@ -400,19 +465,6 @@ impl Walk {
             return Ok(Record::new(&header, Payload::owned(gathered?)));
         }
         Ok(Record::new(&header, stored))
-    }
-}
-
-/// Prefetches the bytes of record `index` while the records before it are checked: otherwise each
-/// record of interleaved runs would wait for memory. The processor itself prefetches close records.
-#[inline]
-fn foresee(part: &RunSlice, index: u32) {
-    if let Offsets::Listed(offsets) = &part.offsets
-        && let Some(offset) = offsets.get(index as usize)
-        && let Some(before) = offsets.get(index as usize - 1)
-        && offset.wrapping_sub(*before) > NEAR
-    {
-        part.segment.foresee(*offset);
     }
 }
 

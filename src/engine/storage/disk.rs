@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
-use self::pieces::Pieces;
+use self::pieces::{Piece, Pieces};
 use crate::engine::storage::{Region, Storage, TailWindow, ZEROS, fork};
 use crate::error::{Error, IoAction, Result};
 
@@ -183,6 +183,22 @@ impl Disk {
             self.read(offset, head)?;
         }
         Ok(bytes)
+    }
+
+    /// A copy of `len` bytes at `offset`, where the segment with this salt is, as of now or of an
+    /// earlier call. `None` if no copies are kept, or they did not pay. The caller checks what it
+    /// takes from them.
+    pub(crate) fn piece(&self, offset: u64, salt: u64, len: usize) -> Option<Arc<Piece>> {
+        let (piece, spare) = self.pieces.as_ref()?.find(offset, salt, len)?;
+        piece.fill(|| {
+            let mut bytes = spare.unwrap_or_default();
+            bytes.resize(len, 0);
+            match self.read(offset, &mut bytes) {
+                Ok(()) => bytes,
+                Err(_) => Vec::new(),
+            }
+        });
+        Some(piece)
     }
 
     /// Overwrites the range with its contents, so that the next sync stores it in any case.

@@ -4,22 +4,46 @@
 use core::ops::Range;
 use std::sync::Arc;
 
-use crate::engine::state::run_slice::RunSlice;
+use crate::engine::state::run_slice::{Offsets, RunSlice};
 use crate::engine::state::segment::{HEADER, Segment};
 use crate::engine::storage::disk::pieces::{PIECE, Piece};
 use crate::format::frames::frame::{FLAG_CHUNKS, FRAME_HEADER_LEN};
 use crate::format::{FrameHeader, FrameKind};
+use crate::types::Seq;
 
 /// Reading so many bytes that are not needed costs as much as a read of their own.
 const NEAR: u32 = 4 << 10;
 
 /// How many bytes the first read of a walk may have, and the longest, but for the rest of a frame.
-/// Each may have twice as many as the one before: who wants the first records does not wait for more.
+/// Each may have twice as many as the one before: who wants the first records does not wait for
+/// more.
 const FIRST: u32 = 4 << 10;
 const MOST: u32 = 256 << 10;
 
 /// How much is read of a frame of which only the start is known. Most are shorter.
 const GUESS: u32 = 2 << 10;
+
+/// A record that was checked, and where the walk has its bytes until the next one.
+pub(crate) struct Ready {
+    pub(super) header: FrameHeader,
+    pub(super) bytes: Where,
+}
+
+/// Where the kind and the payload of a record are.
+pub(super) enum Where {
+    /// In what was read ahead.
+    Ahead(Range<usize>),
+    /// In the block that was read last.
+    Block,
+    /// Here.
+    Copy(Vec<u8>),
+}
+
+impl Ready {
+    pub(crate) fn seq(&self) -> Seq {
+        self.header.seq
+    }
+}
 
 /// Bytes of one segment.
 #[derive(Debug, Default)]
@@ -201,5 +225,24 @@ impl Ahead {
         segment.disk().read(from, self.own.get_mut(self.len..len)?).ok()?;
         self.len = len;
         Some(())
+    }
+}
+
+/// How many records ahead bytes are prefetched.
+pub(super) const AHEAD: u32 = 3;
+
+/// Records that start within this many bytes of one another are read as one stream.
+const STREAM: u32 = 2 << 10;
+
+/// Prefetches the bytes of record `index` while the records before it are checked: otherwise each
+/// record of interleaved runs would wait for memory. The processor itself prefetches close records.
+#[inline]
+pub(super) fn foresee(part: &RunSlice, index: u32) {
+    if let Offsets::Listed(offsets) = &part.offsets
+        && let Some(offset) = offsets.get(index as usize)
+        && let Some(before) = offsets.get(index as usize - 1)
+        && offset.wrapping_sub(*before) > STREAM
+    {
+        part.segment.foresee(*offset);
     }
 }

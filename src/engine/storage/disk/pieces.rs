@@ -6,8 +6,6 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::engine::storage::disk::Disk;
-
 /// The length of a piece, but for the last one of a segment.
 pub(crate) const PIECE: u32 = 256 << 10;
 
@@ -53,6 +51,12 @@ impl Piece {
         self.bytes.get().map(|bytes| &**bytes).unwrap_or_default()
     }
 
+    /// The bytes that `read` returns, unless another thread has read them: who wants them meanwhile
+    /// waits.
+    pub(super) fn fill(&self, read: impl FnOnce() -> Vec<u8>) {
+        self.bytes.get_or_init(read);
+    }
+
     /// Notes that so many bytes were of use.
     pub(crate) fn note_used(&self, bytes: usize) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
@@ -68,7 +72,12 @@ impl Pieces {
     }
 
     /// The piece at this place, and bytes that are not in use any more if it is to be read.
-    fn find(&self, offset: u64, salt: u64, len: usize) -> Option<(Arc<Piece>, Option<Vec<u8>>)> {
+    pub(super) fn find(
+        &self,
+        offset: u64,
+        salt: u64,
+        len: usize,
+    ) -> Option<(Arc<Piece>, Option<Vec<u8>>)> {
         let mut kept = self.kept.lock();
         kept.now += 1;
         let at = kept.now;
@@ -91,25 +100,5 @@ impl Pieces {
         let piece = Arc::<Piece>::default();
         kept.pieces.push((Key { offset, salt, at }, Arc::clone(&piece)));
         Some((piece, Some(bytes)))
-    }
-}
-
-impl Disk {
-    /// A copy of `len` bytes at `offset`, where the segment with this salt is, as of now or of an
-    /// earlier call. `None` if no copies are kept, or they did not pay. The caller checks what it
-    /// takes from them.
-    pub(crate) fn piece(&self, offset: u64, salt: u64, len: usize) -> Option<Arc<Piece>> {
-        let (piece, spare) = self.pieces.as_ref()?.find(offset, salt, len)?;
-        // A thread that wants it too waits until it is read.
-        let read = || {
-            let mut bytes = spare.unwrap_or_default();
-            bytes.resize(len, 0);
-            match self.read(offset, &mut bytes) {
-                Ok(()) => bytes,
-                Err(_) => Vec::new(),
-            }
-        };
-        piece.bytes.get_or_init(read);
-        Some(piece)
     }
 }
