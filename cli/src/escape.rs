@@ -24,6 +24,16 @@ pub(crate) fn is_plain(character: char) -> bool {
     }
 }
 
+/// Whether they are plain characters of ASCII, as most texts are: that is seen without looking at
+/// each character.
+pub(crate) fn is_plain_ascii(bytes: &[u8]) -> bool {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~');
+    // Without a decision for each byte, many of them are looked at together.
+    let are_plain = |bytes: &[u8; 16]| bytes.iter().fold(true, |all, byte| all & is_plain(byte));
+    let (chunks, rest) = bytes.as_chunks();
+    chunks.iter().all(are_plain) && rest.iter().all(is_plain)
+}
+
 /// Whether the standard library prints it unchanged in `{:?}`: it knows the categories of Unicode.
 fn is_printable(character: char) -> bool {
     // Behind a letter, since the library escapes a combining mark without one.
@@ -52,6 +62,9 @@ fn is_invisible(character: char) -> bool {
 
 /// Writes bytes as text.
 pub(crate) fn write_text(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    if is_plain_ascii(bytes) {
+        return out.write_all(bytes);
+    }
     for chunk in bytes.utf8_chunks() {
         write_with(out, chunk.valid(), |out, character| {
             let mut escape = character.escape_default();
@@ -86,8 +99,7 @@ fn write_with<W: Write + ?Sized>(
     text: &str,
     escape: impl Fn(&mut W, char) -> io::Result<()>,
 ) -> io::Result<()> {
-    // Most texts are plain ASCII, which is seen without looking at each character.
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+    if is_plain_ascii(text.as_bytes()) {
         return out.write_all(text.as_bytes());
     }
     let mut rest = text;
@@ -102,7 +114,7 @@ fn write_with<W: Write + ?Sized>(
 
 /// The bytes as text.
 pub(crate) fn escaped(bytes: &[u8]) -> String {
-    let mut text = Vec::new();
+    let mut text = Vec::with_capacity(bytes.len());
     // Writing to a vector cannot fail, and what was written is UTF-8.
     let _ = write_text(&mut text, bytes);
     String::from_utf8(text).unwrap_or_default()

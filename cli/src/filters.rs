@@ -33,6 +33,12 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
+    /// Whether most runs may be chosen.
+    pub(crate) fn may_choose_most(&self) -> bool {
+        let Self { agent, status, since, held, .. } = self;
+        agent.is_none() && status.is_empty() && since.is_none() && !held
+    }
+
     /// The runs, whatever their times are.
     pub(crate) fn query(&self) -> RunQuery {
         let mut query = RunQuery::new();

@@ -1,5 +1,6 @@
 //! `runlog ls`: runs, page by page, or the agents.
 
+use std::io::Write;
 use std::num::NonZero;
 use std::path::Path;
 use std::thread;
@@ -11,6 +12,7 @@ use serde::Serialize;
 use crate::failure::{Exit, Failure};
 use crate::filters::Filters;
 use crate::formats::title;
+use crate::in_order::in_order;
 use crate::message::{damaged, more};
 use crate::output::{self, Output, note};
 use crate::screen::Style;
@@ -153,38 +155,26 @@ struct Lists<'a> {
 impl Lists<'_> {
     /// Prints page by page, so that nothing waits for the rest.
     fn by_age(&self, out: &mut Output) -> Result<(), Failure> {
-        let query = query(self.args);
-        let mut after = match &self.args.after {
-            Some(text) => Some(text.parse::<Cursor>()?),
-            None => None,
-        };
         let wanted = if self.args.all { usize::MAX } else { self.args.limit };
-        let (mut printed, mut rest) = (0, None);
-        while printed < wanted {
-            // With a pattern, some of a page are not listed.
-            let some = if self.args.grep.is_some() { PAGE } else { (wanted - printed).min(PAGE) };
-            let page = self.log.list_runs(&query.clone().after(after).limit(some))?;
-            after = page.next;
-            let mut rows = Vec::new();
-            for run in page.runs {
-                let Some(listed) = self.matching(run) else { continue };
-                if printed + rows.len() == wanted {
-                    after = None;
-                    rest = rows.last().map(|last: &Listed| Cursor::from(&last.run));
-                    break;
-                }
-                rows.push(listed);
+        let mut pages = Pages::new(self, wanted)?;
+        if wanted <= PAGE {
+            while let Some(rows) = pages.next()? {
+                self.print(rows, out)?;
             }
-            printed += rows.len();
-            self.print(rows, out)?;
-            if after.is_none() {
-                break;
-            }
+        } else {
+            let (is_json, screen) = (out.is_json(), out.screen().cloned());
+            let printed = |mut rows: Vec<Listed>| {
+                let mut out = Output::memory(is_json, screen.clone());
+                self.complete(&mut rows);
+                print(&rows, &mut out).map(|()| out.take())
+            };
+            in_order(|| pages.next(), printed, |bytes| Ok(out.raw(&bytes?)?))?;
         }
-        if printed == 0 && wanted > 0 && !out.is_json() {
+        let Pages { listed, after, .. } = pages;
+        if listed == 0 && wanted > 0 && !out.is_json() {
             note("no runs");
         }
-        if let Some(cursor) = rest.or(after).filter(|_| wanted > 0) {
+        if let Some(cursor) = after.filter(|_| wanted > 0) {
             out.flush()?;
             more("runs", Some(&cursor.to_string()), "--all");
         }
@@ -221,33 +211,78 @@ impl Lists<'_> {
         grep.is_match(&title).then_some(Listed { run, title: Title::Read(Some(title)) })
     }
 
+    /// Prints rows, and reads many titles on all processors: each title is a read of its own.
     fn print(&self, mut rows: Vec<Listed>, out: &mut Output) -> Result<(), Failure> {
-        if self.titles {
-            self.read_titles(&mut rows);
+        if !self.titles || rows.len() < FEW {
+            self.complete(&mut rows);
         } else {
-            for listed in &mut rows {
-                listed.title = Title::Unread;
-            }
+            let threads = thread::available_parallelism().map_or(1, NonZero::get);
+            let share = rows.len().div_ceil(threads);
+            thread::scope(|scope| {
+                for some in rows.chunks_mut(share) {
+                    scope.spawn(|| self.complete(some));
+                }
+            });
         }
         print(&rows, out)
     }
 
-    /// Reads the titles, those of many runs on all processors: each title is a read of its own.
-    fn read_titles(&self, rows: &mut [Listed]) {
-        let read = |some: &mut [Listed]| {
-            for listed in some.iter_mut().filter(|listed| listed.title.is_unread()) {
+    /// Reads the titles, or leaves out those that were read to find the runs.
+    fn complete(&self, rows: &mut [Listed]) {
+        for listed in rows {
+            if !self.titles {
+                listed.title = Title::Unread;
+            } else if listed.title.is_unread() {
                 listed.title = Title::Read(title::of(self.log, &listed.run));
             }
-        };
-        let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        if rows.len() < FEW {
-            return read(rows);
         }
-        thread::scope(|scope| {
-            for some in rows.chunks_mut(rows.len().div_ceil(threads)) {
-                scope.spawn(move || read(some));
+    }
+}
+
+/// The runs of a list by age, page by page.
+struct Pages<'a> {
+    lists: &'a Lists<'a>,
+    query: RunQuery,
+    /// Where the list goes on, if it does.
+    after: Option<Cursor>,
+    wanted: usize,
+    listed: usize,
+    is_over: bool,
+}
+
+impl<'a> Pages<'a> {
+    fn new(lists: &'a Lists<'a>, wanted: usize) -> Result<Self, Failure> {
+        let after = match &lists.args.after {
+            Some(text) => Some(text.parse::<Cursor>()?),
+            None => None,
+        };
+        let query = query(lists.args);
+        Ok(Self { lists, query, after, wanted, listed: 0, is_over: false })
+    }
+
+    fn next(&mut self) -> Result<Option<Vec<Listed>>, Failure> {
+        if self.is_over || self.listed >= self.wanted {
+            return Ok(None);
+        }
+        let left = self.wanted - self.listed;
+        // With a pattern, some of a page are not listed.
+        let some = if self.lists.args.grep.is_some() { PAGE } else { left.min(PAGE) };
+        let query = self.query.clone().after(self.after).limit(some);
+        let page = self.lists.log.list_runs(&query)?;
+        self.after = page.next;
+        let mut rows: Vec<Listed> = Vec::with_capacity(page.runs.len());
+        for run in page.runs {
+            let Some(listed) = self.lists.matching(run) else { continue };
+            if rows.len() == left {
+                self.after = rows.last().map(|last| Cursor::from(&last.run));
+                self.is_over = true;
+                break;
             }
-        });
+            rows.push(listed);
+        }
+        self.listed += rows.len();
+        self.is_over |= self.after.is_none();
+        Ok(Some(rows))
     }
 }
 
@@ -259,7 +294,7 @@ fn query(args: &LsArgs) -> RunQuery {
 }
 
 /// Prints runs as JSON Lines or as a table.
-pub(crate) fn print(rows: &[Listed], out: &mut Output) -> Result<(), Failure> {
+pub(crate) fn print<W: Write>(rows: &[Listed], out: &mut Output<W>) -> Result<(), Failure> {
     if out.is_json() {
         for listed in rows {
             out.object(listed)?;
@@ -284,7 +319,7 @@ pub(crate) fn print(rows: &[Listed], out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn cells(listed: &Listed, out: &Output) -> [Cell; 8] {
+fn cells<W: Write>(listed: &Listed, out: &Output<W>) -> [Cell; 8] {
     let run = &listed.run;
     let time = |at| out.screen().map_or_else(|| out.time(at), |screen| screen.minute(at));
     let started = if run.started { time(run.started_at) } else { "not started".to_owned() };

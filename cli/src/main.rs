@@ -27,6 +27,7 @@ mod find;
 mod gc;
 mod hold;
 mod import;
+mod in_order;
 mod inspect;
 mod json;
 mod line;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use runlog::{Options, Reader, RunLog, TailWriter};
+use runlog::{Options, Reader, ReaderOptions, RunLog, TailWriter};
 
 use crate::failure::Failure;
 
@@ -32,6 +32,14 @@ fn chosen(option: Option<&Path>, variable: Option<OsString>) -> PathBuf {
 /// Opens a store to be read, also while another process writes it. Changes nothing of the file.
 pub(crate) fn open_to_read(path: &Path) -> Result<Reader, Failure> {
     Ok(Reader::open(path)?)
+}
+
+/// How many bytes of the file a command keeps that reads most of it.
+const SHARED_BYTES: usize = 32 << 20;
+
+/// The same for a command that reads the records of most runs.
+pub(crate) fn open_to_read_most(path: &Path) -> Result<Reader, Failure> {
+    Ok(ReaderOptions::new().shared_bytes(SHARED_BYTES).open(path)?)
 }
 
 /// Opens a store that must exist, for a command that changes it.

@@ -8,11 +8,12 @@
 //! Widths are those of terminals, which give each character columns of its own: two to wide ones,
 //! none to marks above or below others. They know no ligatures and no sequences of emoji.
 
+use std::borrow::Cow;
 use std::io;
 
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::escape::escaped;
+use crate::escape::{escaped, is_plain_ascii};
 use crate::output::Output;
 use crate::screen::Style;
 
@@ -108,13 +109,10 @@ pub(crate) fn write<W: io::Write, const N: usize>(
 ) -> io::Result<()> {
     let names = columns.map(|column| Cell::styled(column.name, Style::Strong));
     // The widths are those of the shown text.
-    let shown: Vec<[Cell; N]> = std::iter::once(&names)
-        .chain(rows)
-        .map(|row| row.each_ref().map(|cell| Cell { text: escaped(cell.text.as_bytes()), ..*cell }))
-        .collect();
-    let natural: [usize; N] = std::array::from_fn(|column| {
-        shown.iter().map(|row| width_of(&row[column].text)).max().unwrap_or(0)
-    });
+    let shown: Vec<[Shown<'_>; N]> =
+        std::iter::once(&names).chain(rows).map(|row| row.each_ref().map(Shown::of)).collect();
+    let natural: [usize; N] =
+        std::array::from_fn(|column| shown.iter().map(|row| row[column].width).max().unwrap_or(0));
     let widths = match out.screen() {
         Some(screen) => fitted(columns, natural, screen.width()),
         None => natural.map(Some),
@@ -123,13 +121,13 @@ pub(crate) fn write<W: io::Write, const N: usize>(
     for row in &shown {
         for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
             let Some(width) = width else { continue };
-            let text = shortened(&cell.text, width, columns[at].fit == Fit::Id);
-            let pad = " ".repeat(width.saturating_sub(width_of(&text)));
+            let (text, wide) = cell.within(width, columns[at].fit == Fit::Id);
+            let pad = width.saturating_sub(wide);
             let is_right = columns[at].is_right;
             if is_right {
-                out.text(&pad)?;
+                spaces(out, pad)?;
             }
-            out.styled(cell.style, &text)?;
+            out.styled(cell.style, &*text)?;
             // No spaces at the end of a line.
             let goes_on = row[at + 1..].iter().zip(&widths[at + 1..]);
             let is_last = Some(at) == last
@@ -137,12 +135,48 @@ pub(crate) fn write<W: io::Write, const N: usize>(
             if is_last {
                 break;
             }
-            if !is_right {
-                out.text(&pad)?;
-            }
-            out.text(" ".repeat(GAP))?;
+            spaces(out, if is_right { GAP } else { pad + GAP })?;
         }
         out.line("")?;
+    }
+    Ok(())
+}
+
+/// A cell as it is shown, and how wide that is.
+struct Shown<'c> {
+    text: Cow<'c, str>,
+    width: usize,
+    style: Style,
+}
+
+impl<'c> Shown<'c> {
+    fn of(cell: &'c Cell) -> Self {
+        let text = if is_plain_ascii(cell.text.as_bytes()) {
+            Cow::Borrowed(&*cell.text)
+        } else {
+            Cow::Owned(escaped(cell.text.as_bytes()))
+        };
+        let width = width_of(&text);
+        Self { text, width, style: cell.style }
+    }
+
+    /// The text in at most `width` columns, and how many it takes.
+    fn within(&self, width: usize, in_the_middle: bool) -> (Cow<'_, str>, usize) {
+        if self.width <= width {
+            return (Cow::Borrowed(&self.text), self.width);
+        }
+        let short = shortened(&self.text, width, in_the_middle);
+        let width = width_of(&short);
+        (Cow::Owned(short), width)
+    }
+}
+
+fn spaces<W: io::Write>(out: &mut Output<W>, mut count: usize) -> io::Result<()> {
+    const SPACES: &[u8] = &[b' '; 64];
+    while count > 0 {
+        let some = count.min(SPACES.len());
+        out.raw(&SPACES[..some])?;
+        count -= some;
     }
     Ok(())
 }
@@ -210,7 +244,7 @@ fn sum(widths: &[Option<usize>]) -> usize {
 
 /// How many columns a terminal gives a text.
 pub(crate) fn width_of(text: &str) -> usize {
-    text.chars().map(width_of_one).sum()
+    if is_plain_ascii(text.as_bytes()) { text.len() } else { text.chars().map(width_of_one).sum() }
 }
 
 fn width_of_one(character: char) -> usize {

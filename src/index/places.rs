@@ -74,31 +74,47 @@ impl Places {
         Arc::new(places)
     }
 
-    /// The indexes in `ids` of the segments that can have a run or evict it.
-    pub(crate) fn of_run(&self, run_no: RunNo, ids: &[SegmentId]) -> Vec<usize> {
-        self.among(listed(&self.by_run, run_no), ids)
-    }
-
-    /// The indexes in `ids` of the segments that can have a run with this id.
-    pub(crate) fn of_id(&self, run: &str, ids: &[SegmentId]) -> Vec<usize> {
-        self.among(listed(&self.by_id, hash_id(run)), ids)
-    }
-
-    /// The indexes of these segments, and of all that are not listed.
-    fn among(&self, found: impl Iterator<Item = SegmentId>, ids: &[SegmentId]) -> Vec<usize> {
-        let mut places: Vec<usize> = found.filter_map(|id| ids.binary_search(&id).ok()).collect();
+    /// The indexes in `ids`, which is ascending, of the segments that are not listed: each of them
+    /// can have any run.
+    pub(crate) fn unlisted(&self, ids: &[SegmentId]) -> Vec<usize> {
         // Both are ascending, and most of the ids are listed.
-        let mut listed = self.segments.iter().copied().peekable();
+        let (mut unlisted, mut listed) = (Vec::new(), self.segments.iter().copied().peekable());
         for (index, id) in ids.iter().enumerate() {
             while listed.next_if(|listed| listed < id).is_some() {}
             if listed.peek() != Some(id) {
-                places.push(index);
+                unlisted.push(index);
             }
         }
-        places.sort_unstable();
-        places.dedup();
-        places
+        unlisted
     }
+
+    /// The indexes in `ids` of the listed segments that have a run or evict it, and the `unlisted`.
+    pub(crate) fn of_run(
+        &self,
+        run_no: RunNo,
+        ids: &[SegmentId],
+        unlisted: &[usize],
+    ) -> Vec<usize> {
+        among(listed(&self.by_run, run_no), ids, unlisted)
+    }
+
+    /// The indexes in `ids` of the listed segments that can have a run with this id, and the
+    /// `unlisted`.
+    pub(crate) fn of_id(&self, run: &str, ids: &[SegmentId], unlisted: &[usize]) -> Vec<usize> {
+        among(listed(&self.by_id, hash_id(run)), ids, unlisted)
+    }
+}
+
+fn among(
+    found: impl Iterator<Item = SegmentId>,
+    ids: &[SegmentId],
+    unlisted: &[usize],
+) -> Vec<usize> {
+    let mut places: Vec<usize> = found.filter_map(|id| ids.binary_search(&id).ok()).collect();
+    places.extend(unlisted);
+    places.sort_unstable();
+    places.dedup();
+    places
 }
 
 /// The segments that a list has under a key.

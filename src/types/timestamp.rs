@@ -49,12 +49,58 @@ impl core::error::Error for InvalidTimestamp {}
 /// The number of fractional digits that represent a time exactly.
 const DIGITS: usize = 9;
 
+/// A time with all of its digits, which are zero.
+const SHAPE: [u8; 30] = *b"0000-00-00T00:00:00.000000000Z";
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The library supports the years -9999 to 9999, so it supports every timestamp.
-        let at = jiff::Timestamp::from_nanosecond(self.0.into()).map_err(|_| fmt::Error)?;
-        write!(f, "{at:.*}", f.precision().unwrap_or(DIGITS))
+        let digits = f.precision().unwrap_or(DIGITS).min(DIGITS);
+        let (seconds, nanos) = (self.0.div_euclid(NANOS), self.0.rem_euclid(NANOS));
+        let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
+        let (year, month, day) = civil(days);
+        let mut text = SHAPE;
+        for (at, len, number) in [
+            (0, 4, year),
+            (5, 2, month),
+            (8, 2, day),
+            (11, 2, second / 3_600),
+            (14, 2, second / 60 % 60),
+            (17, 2, second % 60),
+            (20, DIGITS, nanos),
+        ] {
+            let mut left = number;
+            for place in text.get_mut(at..at + len).unwrap_or_default().iter_mut().rev() {
+                *place += u8::try_from(left % 10).unwrap_or_default();
+                left /= 10;
+            }
+        }
+        // The point goes with the digits behind it.
+        let end = if digits == 0 { 19 } else { 20 + digits };
+        if let Some(last) = text.get_mut(end) {
+            *last = b'Z';
+        }
+        let text = text.get(..=end).and_then(|text| core::str::from_utf8(text).ok());
+        f.write_str(text.unwrap_or_default())
     }
+}
+
+/// Nanoseconds of a second, and seconds of a day.
+const NANOS: i64 = 1_000_000_000;
+const DAY: i64 = 86_400;
+
+/// Year, month and day of a day since 1970-01-01. Years begin in March here, so that a leap day is
+/// the last one of its year: 146,097 days are 400 of them.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let from_march_of_0 = days + 719_468;
+    let (era, day) = (from_march_of_0.div_euclid(146_097), from_march_of_0.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // Five months in a row have 153 days.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let is_next = month >= 10;
+    let month = if is_next { month - 9 } else { month + 3 };
+    (era * 400 + year + i64::from(is_next), month, day)
 }
 
 impl FromStr for Timestamp {
@@ -85,5 +131,44 @@ impl From<Timestamp> for SystemTime {
     fn from(at: Timestamp) -> Self {
         let distance = Duration::from_nanos(at.0.unsigned_abs());
         if at.0 < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn assert_prints_like_jiff(at: i64) {
+        let theirs = jiff::Timestamp::from_nanosecond(at.into()).unwrap();
+        for digits in 0..12 {
+            assert_eq!(format!("{:.digits$}", Timestamp(at)), format!("{theirs:.digits$}"));
+        }
+        assert_eq!(Timestamp(at).to_string(), format!("{theirs:.9}"));
+        assert_eq!(Timestamp(at).to_string().parse(), Ok(Timestamp(at)));
+    }
+
+    #[test]
+    fn every_day_prints_as_its_date() {
+        for day in i64::MIN / (DAY * NANOS)..=i64::MAX / (DAY * NANOS) {
+            let at = day * DAY * NANOS;
+            let theirs = jiff::Timestamp::from_nanosecond(at.into()).unwrap();
+            assert_eq!(format!("{:.0}", Timestamp(at)), format!("{theirs:.0}"));
+        }
+    }
+
+    #[test]
+    fn the_ends_and_the_last_moments_of_days_print_as_they_are() {
+        for at in [i64::MIN, i64::MAX, 0, -1, 1, -NANOS, NANOS - 1, DAY * NANOS - 1] {
+            assert_prints_like_jiff(at);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_time_prints_as_it_is(at: i64) {
+            assert_prints_like_jiff(at);
+        }
     }
 }

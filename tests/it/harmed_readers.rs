@@ -314,6 +314,7 @@ fn look(storage: &Arc<Shifting>, rng: &mut SplitMix64) -> Result<Reader, Error> 
     ReaderOptions::new()
         .map_bytes([0, 400, 64 << 20][rng.index(3)])
         .lookup_cache(rng.index(20))
+        .shared_bytes([0, 1 << 20][rng.index(2)])
         .open_storage(storage.clone())
 }
 

@@ -65,6 +65,7 @@ mod plain_copies;
 mod poison;
 mod power_cuts;
 mod queries;
+mod read_ahead;
 mod readers;
 mod reading;
 mod readme;

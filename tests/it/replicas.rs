@@ -220,7 +220,8 @@ fn readers_beside_writers_see_all_that_was_acknowledged_and_nothing_else() {
     let looks = std::thread::scope(|scope| {
         let readers: Vec<_> = (0..2)
             .map(|seed| {
-                let reader = Reader::open(&path).unwrap();
+                let options = ReaderOptions::new().shared_bytes([0, 1 << 20][seed as usize % 2]);
+                let reader = options.open(&path).unwrap();
                 let (shared, over) = (&shared, &over);
                 scope.spawn(move || reads(&reader, shared, seed, over))
             })

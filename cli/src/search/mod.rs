@@ -98,7 +98,8 @@ pub(crate) fn run(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Ex
 
 fn search(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let pattern = Pattern::new(&args.pattern, args.regex, args.ignore_case)?;
-    let log = store::open_to_read(path)?;
+    let reads_most = args.run.is_none() && args.filters.may_choose_most();
+    let log = if reads_most { store::open_to_read_most(path)? } else { store::open_to_read(path)? };
     let runs = runs(&log, args)?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.min(MAX_THREADS).min(runs.len());

@@ -378,8 +378,7 @@ fn a_target_that_takes_no_files_is_told() {
     fs::set_permissions(world.store(), Permissions::from_mode(0o444)).expect("a mode");
     fs::create_dir(world.path("out")).expect("a folder");
     fs::set_permissions(world.path("out"), Permissions::from_mode(0o555)).expect("a mode");
-    fs::copy(env!("CARGO_BIN_EXE_runlog"), world.path("runlog")).expect("a copy");
-    let mut command = Command::new(world.path("runlog"));
+    let mut command = Command::new(world.own_program());
     command.args(["export", "out"]).current_dir(world.path("."));
     if fs::metadata(world.store()).map(|store| std::os::unix::fs::MetadataExt::uid(&store)).ok()
         == Some(0)

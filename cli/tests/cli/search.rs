@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runlog::{Compression, NewRecord, Options, Outcome, RunLog, Timestamp};
+use runlog::{Compression, Durability, NewRecord, Options, Outcome, RunLog, Timestamp};
 
 use crate::world::{World, keys};
 
@@ -142,4 +142,76 @@ fn a_damaged_record_is_reported_and_the_others_are_searched() {
     let ran = world.run(&["search", "the", "-c"]);
     assert_eq!((ran.code, ran.text()), (Some(2), "a/r:2\n"), "{ran:?}");
     assert!(ran.stderr.contains("record 1"), "{ran:?}");
+}
+
+#[test]
+fn a_hit_is_within_one_payload_wherever_that_lies_in_the_file() {
+    let world = World::new();
+    let log = Options::new().background(false).open(world.store()).expect("a store");
+    let writers: Vec<_> = (0..5)
+        .map(|run| log.start_run("walnut", &format!("almond-{run}"), ()).expect("a run"))
+        .collect();
+    // Several pieces of the file, whose edges cut some of these records.
+    let records = 1_500;
+    for n in 0..records {
+        for writer in &writers {
+            let pad = "-".repeat(n * 7 % 900);
+            let text = format!("pistachio {n} {pad} hazel");
+            let record = NewRecord::new(text.as_bytes()).kind("cashew");
+            writer.append_record(&record.durability(Durability::Process)).expect("a record");
+        }
+    }
+    // In many parts: one text lies across two of them.
+    let part = 64 << 10;
+    let mut bytes = vec![b'.'; 40 * part];
+    for at in [part / 2, 7 * part - 3, 40 * part - 6] {
+        bytes[at..at + 6].copy_from_slice(b"pecan!");
+    }
+    writers[2].append(&bytes).expect("a record in parts");
+    let lines = |args: &[&str]| world.run(&[&["search", "-c"], args].concat()).text().to_owned();
+    let of_each = |count: usize| {
+        let lines: Vec<_> =
+            (0..5).rev().map(|run| format!("walnut/almond-{run}:{count}\n")).collect();
+        lines.concat()
+    };
+    for pattern in [&["pistachio"][..], &["hazel"], &["-e", "hazel$"], &["-e", "^p.*l$"]] {
+        assert_eq!(lines(pattern), of_each(records), "{pattern:?}");
+    }
+    assert_eq!(lines(&["pistachio 1499 "]), of_each(1));
+    assert_eq!(lines(&["pecan!"]), "walnut/almond-2:1\n");
+    assert_eq!(lines(&["pecan!", "--agent", "walnut"]), "walnut/almond-2:1\n");
+    // Of two records, of the header and the kind in front of a payload, of the names of the run.
+    for pattern in [&["hazelpistachio"][..], &["-e", "hazel.?p"], &["cashew"], &["almond"]] {
+        assert_eq!(lines(pattern), "", "{pattern:?}");
+    }
+    drop(writers);
+    log.close().expect("closed");
+    assert_eq!(lines(&["pistachio"]), of_each(records));
+}
+
+#[test]
+fn damage_within_a_piece_that_runs_share_is_told_of_its_run_alone() {
+    let world = World::new();
+    let log = Options::new().background(false).extent_size(64 << 10).open(world.store());
+    let log = log.expect("a store");
+    let writers: Vec<_> =
+        (0..3).map(|run| log.start_run("a", &format!("r{run}"), ()).expect("a run")).collect();
+    for n in 0..400 {
+        for (run, writer) in writers.iter().enumerate() {
+            let text = format!("record {n} of run {run} {}", "x".repeat(200));
+            let record = NewRecord::new(text.as_bytes()).durability(Durability::Process);
+            writer.append_record(&record).expect("a record");
+        }
+    }
+    drop(writers);
+    log.close().expect("closed");
+    let mut bytes = fs::read(world.store()).expect("the store");
+    let wanted = b"record 77 of run 1 ";
+    let at = bytes.windows(wanted.len()).position(|found| found == wanted).expect("the record");
+    bytes[at + 30] ^= 1;
+    fs::write(world.store(), bytes).expect("the store");
+    let ran = world.run(&["search", "record", "-c"]);
+    assert_eq!((ran.code, ran.text()), (Some(2), "a/r2:400\na/r1:399\na/r0:400\n"), "{ran:?}");
+    assert!(ran.stderr.contains("record 77"), "{ran:?}");
+    assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
 }

@@ -178,9 +178,7 @@ fn a_trace_with_a_change_of_the_store_is_recognised() {
 
 /// Runs the command as a user who owns nothing, if this one may become another.
 fn as_another(world: &World, store: &Path) -> impl FnMut(&[String]) -> Ran {
-    // A copy that this user can reach, wherever the command was built.
-    let program = world.path("runlog");
-    fs::copy(env!("CARGO_BIN_EXE_runlog"), &program).expect("a copy");
+    let program = world.own_program();
     let is_root = fs::metadata(&program).expect("a file").uid() == 0;
     let store = store.to_owned();
     move |args| {

@@ -26,6 +26,17 @@ pub(crate) struct Ran {
 }
 
 impl World {
+    /// A copy of the command that another user can reach too, wherever it was built. `cp` makes it:
+    /// a child that another test forks meanwhile would keep a file open that this process writes,
+    /// and the system runs no program that is open for writing.
+    pub(crate) fn own_program(&self) -> PathBuf {
+        let program = self.path("runlog");
+        let mut copy = Command::new("cp");
+        copy.arg(env!("CARGO_BIN_EXE_runlog")).arg(&program);
+        assert!(copy.status().expect("cp").success());
+        program
+    }
+
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a temporary folder") }
     }

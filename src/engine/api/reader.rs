@@ -50,6 +50,7 @@ pub struct ReaderOptions {
     durable_only: bool,
     map_bytes: usize,
     lookup_cache: usize,
+    shared_bytes: usize,
     environment: Environment,
 }
 
@@ -66,6 +67,7 @@ impl ReaderOptions {
             durable_only: false,
             map_bytes: 64 << 20,
             lookup_cache: 64 << 10,
+            shared_bytes: 0,
             environment: Environment::system(),
         }
     }
@@ -82,6 +84,10 @@ impl ReaderOptions {
         map_bytes(bytes: usize) => map_bytes = bytes;
         /// The most looked-up runs that stay in memory, about 700 bytes each; 65,536 by default.
         lookup_cache(runs: usize) => lookup_cache = runs;
+        /// The most bytes of the file that stay in memory because other runs may have records
+        /// there, for a program that reads most records of most runs: 32 MiB, say, if some runs
+        /// were written at the same time. By default 0, and a trace reads its own records only.
+        shared_bytes(bytes: usize) => shared_bytes = bytes;
         /// The clock and the boot id, for tests and for hosts that know them better.
         environment(environment: Environment) => environment = environment;
     }
@@ -117,7 +123,7 @@ impl ReaderOptions {
         storage: Arc<dyn Storage>,
         file: Option<(Arc<FileStorage>, &Path)>,
     ) -> Result<Reader> {
-        let disk = Disk::without_views(Arc::new(OnlyReading(storage)));
+        let disk = Disk::without_views(Arc::new(OnlyReading(storage))).sharing(self.shared_bytes);
         let options = Options::new()
             .background(false)
             .index(false)
@@ -277,7 +283,8 @@ impl Reader {
         self.replica.report()
     }
 
-    /// The records of a run as of the last refresh; see [`RunLog::trace`].
+    /// The records of a run as of the last refresh; see [`RunLog::trace`]. Those that lie together
+    /// in the file are read together, up to 256 KiB of them, for which the trace has a buffer.
     ///
     /// # Errors
     /// Those of [`RunLog::trace`]. [`Error::Evicted`](crate::Error::Evicted), as the last item, if

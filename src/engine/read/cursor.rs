@@ -2,10 +2,15 @@
 //!
 //! Most records are contiguous in a mapped file and undamaged. [`Walk::glance`] returns these
 //! quickly. [`Walk::step`] handles all others: it makes the same checks and says what is wrong.
+//! Where there are no views, [`Walk::ready`] reads ahead.
+
+mod ahead;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub(crate) use self::ahead::Ready;
+use self::ahead::{AHEAD, Ahead, Where, foresee};
 use crate::engine::read::block::{OpenBlock, gather_chunks};
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::CheckedFrame;
@@ -73,12 +78,6 @@ struct Listed<'o> {
     spot: Spot,
 }
 
-/// How many records ahead bytes are prefetched.
-const AHEAD: u32 = 3;
-
-/// Records that start within this many bytes of one another are read as one stream.
-const NEAR: u32 = 2 << 10;
-
 /// The rest of a run between two ends, and the state at the front.
 #[derive(Debug)]
 pub(crate) struct Walk {
@@ -89,6 +88,8 @@ pub(crate) struct Walk {
     expected: Option<Seq>,
     /// The last block that was read.
     block: Option<Box<OpenBlock>>,
+    /// What was read ahead where there are no views.
+    ahead: Ahead,
     /// The slice whose records are being handed out, with its index.
     lent: Option<(usize, Arc<Lent>)>,
     /// The number of frames read through a view, which is counted at the end.
@@ -105,7 +106,8 @@ impl Walk {
     pub(crate) fn new(opened: &Opened, run_no: RunNo) -> Self {
         let back = Spot { part: opened.parts.len(), index: 0 };
         let front = Spot { part: 0, index: 0 };
-        Self { run_no, front, back, expected: Some(Seq(0)), block: None, lent: None, looks: 0 }
+        let (expected, ahead) = (Some(Seq(0)), Ahead::default());
+        Self { run_no, front, back, expected, block: None, ahead, lent: None, looks: 0 }
     }
 
     /// Keeps only records with a sequence of at least `low` and below `high`.
@@ -245,6 +247,32 @@ impl Walk {
         Some((&self.lent.as_ref()?.1, header, stored))
     }
 
+    /// The next record from the front, if it is in one frame of its own and everything is right.
+    /// Otherwise nothing has changed, like with [`Walk::glance`].
+    #[inline]
+    fn glance_ahead(&mut self, opened: &Opened) -> Option<Ready> {
+        let Spot { part: number, index } = self.front;
+        let part = opened.parts.get(number)?;
+        let is_in_block = self.block.as_ref().is_some_and(|block| block.rank(self.front).is_some());
+        if self.front >= self.back
+            || index >= part.records
+            || is_in_block
+            || part.segment.disk().has_views()
+        {
+            return None;
+        }
+        let (header, place) = self.ahead.record(part, number, index)?;
+        if header.run_no != self.run_no
+            || self.expected != Some(header.seq)
+            || part.segment.disk().is_closed()
+        {
+            return None;
+        }
+        self.expected = Some(Seq(header.seq.0.checked_add(1)?));
+        self.front.index = index + 1;
+        Some(Ready { header, bytes: Where::Ahead(place) })
+    }
+
     /// Notes that records of the slice will be handed out.
     #[inline]
     fn lend(&mut self, Listed { part, spot, .. }: Listed<'_>) {
@@ -318,8 +346,7 @@ impl Walk {
         };
         let header = frame.header;
         if header.kind == FrameKind::Block {
-            let stored = self.block.as_deref().map_or(&[][..], |block| block.look(&header));
-            return Some(Ok(Record::new(&header, Cow::Borrowed(stored))));
+            return Some(Ok(Record::new(&header, Cow::Borrowed(self.look_in_block(&header)))));
         }
         let stored = part.segment.look(frame);
         if header.flags & FLAG_CHUNKS != 0 {
@@ -367,13 +394,69 @@ impl Walk {
         Some(checked.and_then(|frame| self.keep(opened, part, frame)))
     }
 
+    /// Checks the next record from the front and moves behind it, for [`Walk::view`] or
+    /// [`Walk::to_keep`] before the next step. The fastest way where there are no views.
+    pub(crate) fn ready(&mut self, opened: &Opened) -> Option<Result<Ready>> {
+        // The end of a slice is no reason to step.
+        let _ = self.settle_front(opened)?;
+        if let Some(ready) = self.glance_ahead(opened) {
+            return Some(Ok(ready));
+        }
+        let (part, frame) = match self.step(opened)? {
+            Ok(checked) => checked,
+            Err(error) => return Some(Err(error)),
+        };
+        let header = frame.header;
+        if header.kind == FrameKind::Block {
+            return Some(Ok(Ready { header, bytes: Where::Block }));
+        }
+        let stored = part.segment.look(frame);
+        let bytes = if header.flags & FLAG_CHUNKS != 0 {
+            let gathered = opened.gather(&header, &stored);
+            self.unless_closed(part, gathered)
+        } else {
+            Ok(stored.into_owned())
+        };
+        Some(bytes.map(|bytes| Ready { header, bytes: Where::Copy(bytes) }))
+    }
+
+    /// A record, for short use.
+    pub(crate) fn view(&self, Ready { header, bytes }: Ready) -> RecordView<'_> {
+        let stored = match bytes {
+            Where::Ahead(place) => Cow::Borrowed(self.ahead.look(place)),
+            Where::Block => Cow::Borrowed(self.look_in_block(&header)),
+            Where::Copy(bytes) => Cow::Owned(bytes),
+        };
+        Record::new(&header, stored)
+    }
+
+    /// A record, to keep.
+    pub(crate) fn to_keep(&self, Ready { header, bytes }: Ready) -> Result<Record> {
+        let stored = match bytes {
+            Where::Ahead(place) => Payload::owned(self.ahead.look(place).to_vec()),
+            Where::Block => return self.keep_of_block(&header),
+            Where::Copy(bytes) => Payload::owned(bytes),
+        };
+        Ok(Record::new(&header, stored))
+    }
+
+    /// The bytes of a record of the last block.
+    fn look_in_block(&self, header: &FrameHeader) -> &[u8] {
+        self.block.as_deref().map_or(&[], |block| block.look(header))
+    }
+
+    /// A record of the last block, to keep.
+    fn keep_of_block(&self, header: &FrameHeader) -> Result<Record> {
+        let block = self.block.as_deref().ok_or(Error::Poisoned)?;
+        let stored = Payload::part(block.raw(), header.extra, header.payload_len);
+        Ok(Record::new(header, stored))
+    }
+
     /// The record in a checked frame, to keep.
     fn keep(&mut self, opened: &Opened, part: &RunSlice, frame: CheckedFrame) -> Result<Record> {
         let header = frame.header;
         if header.kind == FrameKind::Block {
-            let block = self.block.as_deref().ok_or(Error::Poisoned)?;
-            let stored = Payload::part(block.raw(), header.extra, header.payload_len);
-            return Ok(Record::new(&header, stored));
+            return self.keep_of_block(&header);
         }
         let Some((_, lent)) = &self.lent else { return Err(Error::Poisoned) };
         let stored = lent.keep(frame);
@@ -382,19 +465,6 @@ impl Walk {
             return Ok(Record::new(&header, Payload::owned(gathered?)));
         }
         Ok(Record::new(&header, stored))
-    }
-}
-
-/// Prefetches the bytes of record `index` while the records before it are checked: otherwise each
-/// record of interleaved runs would wait for memory. The processor itself prefetches close records.
-#[inline]
-fn foresee(part: &RunSlice, index: u32) {
-    if let Offsets::Listed(offsets) = &part.offsets
-        && let Some(offset) = offsets.get(index as usize)
-        && let Some(before) = offsets.get(index as usize - 1)
-        && offset.wrapping_sub(*before) > NEAR
-    {
-        part.segment.foresee(*offset);
     }
 }
 

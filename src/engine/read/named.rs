@@ -265,6 +265,10 @@ impl Reader {
 
     fn open_run(&self, run: RunRef<'_>) -> Result<(Arc<Opened>, RunNo)> {
         RunId::check(run.run())?;
+        // What cannot be opened so is told by the longer way.
+        if let Ok(Some((opened, run_no))) = self.open_numbered(run) {
+            return Ok((Arc::new(opened), run_no));
+        }
         let named = {
             let state = self.open()?;
             if run.agent().is_none() && run.number().is_none() {

@@ -43,14 +43,6 @@ impl<B> Record<B> {
     }
 }
 
-impl Record {
-    /// The same to look at, with bytes of its own.
-    pub(crate) fn into_view<'t>(self) -> RecordView<'t> {
-        let Self { seq, lsn, at, content, late, stored, name_len } = self;
-        Record { seq, lsn, at, content, late, stored: Cow::Owned(stored.to_vec()), name_len }
-    }
-}
-
 impl<B: Deref<Target = [u8]>> Record<B> {
     /// The place of the record in its run, from 0.
     pub fn seq(&self) -> Seq {

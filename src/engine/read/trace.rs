@@ -10,7 +10,7 @@ use core::ops::{Bound, RangeBounds};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::engine::read::cursor::Walk;
+use crate::engine::read::cursor::{Ready, Walk};
 use crate::engine::read::doubt::Doubt;
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::setup::environment::Clock;
@@ -121,13 +121,8 @@ impl Trace {
         }
     }
 
-    /// Notes which records are left behind an item.
-    fn note(&mut self, item: &Result<Record>, is_front: bool) {
-        let seq = match item {
-            Ok(record) => Some(record.seq()),
-            Err(Error::Corrupt(damage)) => damage.seq,
-            Err(_) => None,
-        };
+    /// Notes which records are left behind an item with this sequence.
+    fn note(&mut self, seq: Option<Seq>, is_front: bool) {
         let Some(moving) = &mut self.moving else { return };
         moving.doubt.clear();
         let Some(seq) = seq else { return };
@@ -138,24 +133,51 @@ impl Trace {
         }
     }
 
-    /// The next item of a run that another process may move meanwhile.
+    /// The next item of a run that another process may move meanwhile, from the front.
+    fn ready(&mut self) -> Option<Result<Ready>> {
+        let item = self.walk.ready(&self.opened)?;
+        let Err(error) = item else {
+            self.note(item.as_ref().ok().map(Ready::seq), true);
+            return Some(item);
+        };
+        self.unless_moved(error, true, Walk::ready, Ready::seq)
+    }
+
+    /// The same from the back.
+    fn ready_back(&mut self) -> Option<Result<Record>> {
+        let item = self.walk.next_back(&self.opened)?;
+        let Err(error) = item else {
+            self.note(item.as_ref().ok().map(Record::seq), false);
+            return Some(item);
+        };
+        self.unless_moved(error, false, Walk::next_back, Record::seq)
+    }
+
+    /// The item for this error, or what is there now that another process has moved the run.
     #[cold]
-    fn next_moving(&mut self, is_front: bool) -> Option<Result<Record>> {
+    fn unless_moved<T>(
+        &mut self,
+        error: Error,
+        is_front: bool,
+        next: impl Fn(&mut Walk, &Opened) -> Option<Result<T>>,
+        seq_of: impl Fn(&T) -> Seq,
+    ) -> Option<Result<T>> {
+        let mut item = Err(error);
         loop {
-            let item = if is_front {
-                self.walk.next(&self.opened)?
-            } else {
-                self.walk.next_back(&self.opened)?
-            };
             let is_doubtful = match (&item, &mut self.moving) {
                 (Err(error), Some(moving)) => moving.doubts(error),
                 _ => false,
             };
             let moved = if is_doubtful { self.find_again() } else { Ok(false) };
             match moved {
-                Ok(true) => {}
+                Ok(true) => item = next(&mut self.walk, &self.opened)?,
                 Ok(false) => {
-                    self.note(&item, is_front);
+                    let seq = match &item {
+                        Ok(record) => Some(seq_of(record)),
+                        Err(Error::Corrupt(damage)) => damage.seq,
+                        Err(_) => None,
+                    };
+                    self.note(seq, is_front);
                     return Some(item);
                 }
                 Err(error) => {
@@ -272,7 +294,10 @@ impl Trace {
     pub fn next_view(&mut self) -> Option<Result<RecordView<'_>>> {
         match self.refusal() {
             Some(error) => Some(Err(error)),
-            None if self.moving.is_some() => Some(self.next_moving(true)?.map(Record::into_view)),
+            None if self.moving.is_some() => {
+                let ready = self.ready()?;
+                Some(ready.map(|ready| self.walk.view(ready)))
+            }
             None => self.walk.next_view(&self.opened),
         }
     }
@@ -291,7 +316,10 @@ impl Iterator for Trace {
     fn next(&mut self) -> Option<Self::Item> {
         match self.refusal() {
             Some(error) => Some(Err(error)),
-            None if self.moving.is_some() => self.next_moving(true),
+            None if self.moving.is_some() => {
+                let ready = self.ready()?;
+                Some(ready.and_then(|ready| self.walk.to_keep(ready)))
+            }
             None => self.walk.next(&self.opened),
         }
     }
@@ -301,7 +329,7 @@ impl DoubleEndedIterator for Trace {
     fn next_back(&mut self) -> Option<Self::Item> {
         match self.refusal() {
             Some(error) => Some(Err(error)),
-            None if self.moving.is_some() => self.next_moving(false),
+            None if self.moving.is_some() => self.ready_back(),
             None => self.walk.next_back(&self.opened),
         }
     }

@@ -103,7 +103,7 @@ pub enum Missing {
     /// Records of a batch whose end is missing. Either the batch was never written to its end, and
     /// did not count, or its last frame is lost.
     Unfinished {
-        /// The agent, or the namespace of a document, as in the damaged store; `None` if it is lost.
+        /// The agent, or the namespace of a document, as in the damaged store, unless it is lost.
         agent: Option<AgentId>,
         /// The run, or the key of a document.
         run: Option<RunId>,
@@ -149,7 +149,8 @@ impl fmt::Display for Missing {
                 match (agent, run) {
                     (Some(namespace), Some(key)) if *is_document => write!(
                         f,
-                        "version {number} of the document {key} of the namespace {namespace}, {batch}"
+                        "version {number} of the document {key} of the namespace {namespace}, \
+                         {batch}"
                     ),
                     (Some(agent), Some(run)) => {
                         of(f, &records(*first, *count), agent, run)?;

@@ -47,8 +47,8 @@ struct Maps {
     most: usize,
     /// The map of an earlier catalog.
     known: Option<Arc<Places>>,
-    /// Where runs are.
-    places: OnceLock<Arc<Places>>,
+    /// Where runs are, and the indexes of the segments of which the map says nothing.
+    places: OnceLock<(Arc<Places>, Vec<usize>)>,
     /// All runs in the order of lists, if there is room for that.
     listing: OnceLock<Option<Listing>>,
     /// How many directories were looked into without the one, and pages were made without the
@@ -77,14 +77,19 @@ impl Catalog {
         self
     }
 
+    /// Whether it makes maps of the directories, having no index.
+    pub(crate) fn has_maps(&self) -> bool {
+        self.maps.is_some()
+    }
+
     /// Where runs are in the directories, as far as this catalog or an earlier one knows.
     pub(crate) fn places(&self) -> Option<&Arc<Places>> {
         let maps = self.maps.as_ref()?;
-        maps.places.get().or(maps.known.as_ref())
+        maps.places.get().map(|(places, _)| places).or(maps.known.as_ref())
     }
 
     /// The map of the runs, if it is worth while for one more lookup.
-    fn map(&self) -> Option<&Arc<Places>> {
+    fn map(&self) -> Option<&(Arc<Places>, Vec<usize>)> {
         let maps = self.maps.as_ref()?;
         if maps.places.get().is_none() {
             let probes = maps.probes.fetch_add(self.segments.len(), Ordering::Relaxed);
@@ -94,7 +99,9 @@ impl Catalog {
             // One thread makes it.
             let _making = maps.making.lock();
             if maps.places.get().is_none() {
-                let _ = maps.places.set(Places::of(self, maps.known.as_ref(), maps.most));
+                let places = Places::of(self, maps.known.as_ref(), maps.most);
+                let unlisted = places.unlisted(&self.ids);
+                let _ = maps.places.set((places, unlisted));
             }
         }
         maps.places.get()
@@ -257,7 +264,8 @@ impl Directories for Catalog {
     }
 
     fn places_of(&self, run_no: RunNo) -> Option<Vec<usize>> {
-        Some(self.map()?.of_run(run_no, &self.ids))
+        let (places, unlisted) = self.map()?;
+        Some(places.of_run(run_no, &self.ids, unlisted))
     }
 
     fn stamp(&self, index: usize) -> u64 {
@@ -288,6 +296,7 @@ impl Directories for Catalog {
     }
 
     fn places_of_id(&self, run: &str) -> Option<Vec<usize>> {
-        Some(self.map()?.of_id(run, &self.ids))
+        let (places, unlisted) = self.map()?;
+        Some(places.of_id(run, &self.ids, unlisted))
     }
 }

@@ -26,7 +26,7 @@ use crate::index::Applied;
 use crate::types::{ExtentNo, LogPosition, SegmentId};
 
 /// The length of a frame's header, in the type of offsets.
-pub(super) const HEADER: u32 = 72;
+pub(crate) const HEADER: u32 = 72;
 const _: () = assert!(HEADER as usize == FRAME_HEADER_LEN);
 
 /// A segment of an open store.

@@ -9,12 +9,15 @@
 //! - **Syncs run one after another**: the kernel reports a failed write-back to one caller only,
 //!   and the next caller must not take a sync without an error for success.
 
+pub(crate) mod pieces;
+
 use core::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
+use self::pieces::{Piece, Pieces};
 use crate::engine::storage::{Region, Storage, TailWindow, ZEROS, fork};
 use crate::error::{Error, IoAction, Result};
 
@@ -69,6 +72,8 @@ pub(crate) struct Disk {
     forks: u64,
     /// Whether it may have views.
     has_views: bool,
+    /// Copies that are shared, where there are no views.
+    pieces: Option<Arc<Pieces>>,
 }
 
 #[derive(Debug, Default)]
@@ -128,12 +133,18 @@ pub(crate) trait Witness: core::fmt::Debug + Send + Sync {
 
 impl Disk {
     pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
-        Self { storage, shared: Arc::default(), forks: fork::generation(), has_views: true }
+        let (shared, forks) = (Arc::default(), fork::generation());
+        Self { storage, shared, forks, has_views: true, pieces: None }
     }
 
     /// The same without views, for a process that only reads.
     pub(crate) fn without_views(storage: Arc<dyn Storage>) -> Self {
         Self { has_views: false, ..Self::new(storage) }
+    }
+
+    /// The same with copies of pieces of the file, up to so many bytes.
+    pub(crate) fn sharing(self, bytes: usize) -> Self {
+        Self { pieces: Pieces::new(bytes).map(Arc::new), ..self }
     }
 
     /// Whether it may have views.
@@ -172,6 +183,22 @@ impl Disk {
             self.read(offset, head)?;
         }
         Ok(bytes)
+    }
+
+    /// A copy of `len` bytes at `offset`, where the segment with this salt is, as of now or of an
+    /// earlier call. `None` if no copies are kept, or they did not pay. The caller checks what it
+    /// takes from them.
+    pub(crate) fn piece(&self, offset: u64, salt: u64, len: usize) -> Option<Arc<Piece>> {
+        let (piece, spare) = self.pieces.as_ref()?.find(offset, salt, len)?;
+        piece.fill(|| {
+            let mut bytes = spare.unwrap_or_default();
+            bytes.resize(len, 0);
+            match self.read(offset, &mut bytes) {
+                Ok(()) => bytes,
+                Err(_) => Vec::new(),
+            }
+        });
+        Some(piece)
     }
 
     /// Overwrites the range with its contents, so that the next sync stores it in any case.

@@ -17,7 +17,17 @@ impl FrameCheck {
     #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
     #[inline(always)]
     pub fn record<'s>(&self, segment: &'s [u8], offset: u32) -> Option<(FrameHeader, &'s [u8])> {
-        let bytes = segment.get(offset as usize..)?;
+        self.record_in(segment.get(offset as usize..)?, offset)
+    }
+
+    /// The same of the bytes from `offset` of the segment on.
+    #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
+    #[inline(always)]
+    pub(crate) fn record_in<'s>(
+        &self,
+        bytes: &'s [u8],
+        offset: u32,
+    ) -> Option<(FrameHeader, &'s [u8])> {
         let head = bytes.first_chunk::<FRAME_HEADER_LEN>()?;
         if self.of_header(head) != word(head, 0) {
             return None;

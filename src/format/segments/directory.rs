@@ -145,7 +145,15 @@ impl<'a> Directory<'a> {
             }
             (last_run, last_hash) = (Some(run_no), Some((hash, of)));
         }
-        self.evictions().try_for_each(|found| found.map(drop))
+        let mut last = None;
+        for eviction in self.evictions() {
+            let run_no = Some(eviction?.run_no);
+            if last >= run_no {
+                return Err(Damage::Mismatch);
+            }
+            last = run_no;
+        }
+        Ok(())
     }
 
     fn check_entry(&self, slot: u32) -> Decoded<()> {
@@ -416,4 +424,29 @@ pub fn offset_in_list(directory: &[u8], start: u32, index: u32) -> Decoded<u32> 
 /// The end of `count` items of `size` bytes that start at `at`.
 fn part(at: usize, count: u32, size: usize) -> Decoded<usize> {
     (count as usize).checked_mul(size).and_then(|len| at.checked_add(len)).ok_or(Damage::Truncated)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::DirectoryBuilder;
+
+    #[test]
+    fn evictions_that_are_not_sorted_or_repeat_a_run_are_damage() {
+        let mut builder = DirectoryBuilder::default();
+        for run_no in [3, 5, 9].map(RunNo) {
+            builder.push_eviction(EvictionAt { run_no, offset: 64, with_receipt: true });
+        }
+        let whole = builder.encode(RunNo(10));
+        let at = Directory::new(&whole).unwrap().evictions_at;
+        assert!(Directory::new(&whole).unwrap().check().is_ok());
+        let (one, two) = (at..at + EVICTION_LEN, at + EVICTION_LEN);
+        let mut swapped = whole.clone();
+        swapped[at..two + EVICTION_LEN].rotate_left(EVICTION_LEN);
+        let mut twice = whole.clone();
+        twice.copy_within(one, two);
+        for bytes in [swapped, twice] {
+            assert_eq!(Directory::new(&bytes).unwrap().check(), Err(Damage::Mismatch));
+        }
+    }
 }

@@ -53,11 +53,13 @@ impl Directories for Mapped<'_> {
     }
 
     fn places_of(&self, run_no: RunNo) -> Option<Vec<usize>> {
-        Some(self.places.as_ref()?.of_run(run_no, self.log.segments()))
+        let (places, ids) = (self.places.as_ref()?, self.log.segments());
+        Some(places.of_run(run_no, ids, &places.unlisted(ids)))
     }
 
     fn places_of_id(&self, run: &str) -> Option<Vec<usize>> {
-        Some(self.places.as_ref()?.of_id(run, self.log.segments()))
+        let (places, ids) = (self.places.as_ref()?, self.log.segments());
+        Some(places.of_id(run, ids, &places.unlisted(ids)))
     }
 }
 

@@ -135,6 +135,7 @@ impl Watch<'_> {
             .durable_only(durable_only)
             .map_bytes([0, 400, 64 << 20][self.random.index(3)])
             .lookup_cache(self.random.index(40))
+            .shared_bytes([0, 1 << 20][self.random.index(2)])
             .environment(environment(self.machine));
         let scene: Arc<Scene> = Arc::clone(&self.scene);
         match options.open_storage(scene) {
