@@ -1,6 +1,6 @@
 //! `runlog search`: finds records by the bytes of their payloads.
 //!
-//! A few threads take the next run each; [`turns`] prints what they find in the order of the runs,
+//! A few threads take the next runs each; [`turns`] prints what they find in the order of the runs,
 //! newest first. Compressed records are searched like others.
 
 mod pattern;
@@ -28,6 +28,10 @@ use crate::store;
 
 /// The most threads: more wait for one another at the disk.
 const MAX_THREADS: usize = 8;
+
+/// How many runs a thread takes at once, at most, and how often it does that, at least.
+const TOGETHER: usize = 16;
+const SHARES: usize = 8;
 
 /// How many bytes of the results of a run are printed at once.
 const CHUNK: usize = 4 << 20;
@@ -106,19 +110,27 @@ fn search(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Fail
     let (is_json, screen) = (out.is_json(), out.screen().cloned());
     let turns = Turns::new(out, runs.len());
     let (taken, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
+    // Runs that were written at the same time are next to one another, and share what is read: two
+    // threads among them would wait for one another.
+    let share = (runs.len() / (threads.max(1) * SHARES)).clamp(1, TOGETHER);
+    let next = || {
+        let first = taken.fetch_add(share, Ordering::Relaxed);
+        let some = runs.get(first..)?;
+        Some((first.., some.iter().take(share))).filter(|_| !some.is_empty())
+    };
     thread::scope(|scope| {
         let work = || {
             // Each thread has a handle and a pattern of its own, so that none waits for another.
             let (log, pattern) = (log.clone(), pattern.clone());
             let screen = screen.clone();
             let searcher = Searcher { args, pattern, is_json, screen, turns: &turns };
-            loop {
-                let place = taken.fetch_add(1, Ordering::Relaxed);
-                let Some(run) = runs.get(place) else { break };
-                if !searcher.run(&log, place, run) {
-                    break;
+            while let Some((places, some)) = next() {
+                for (place, run) in places.zip(some) {
+                    if !searcher.run(&log, place, run) {
+                        return;
+                    }
+                    bytes.fetch_add(run.bytes, Ordering::Relaxed);
                 }
-                bytes.fetch_add(run.bytes, Ordering::Relaxed);
             }
         };
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
