@@ -5,10 +5,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use runlog::{AgentId, Error, Reader, RunId, RunRef, RunSummary, Timestamp};
 use runlog_formats::Format;
-use runlog_formats::count::{Before, Counted, Counting};
+use runlog_formats::count::{Before, Counted, Counting, Said, Words};
 use runlog_formats::origin::Origin;
 use serde::Serialize;
 
@@ -19,6 +21,9 @@ use crate::output::{Output, grouped};
 use crate::screen::Style;
 use crate::store;
 use crate::table::{self, Cell, Column};
+
+/// How many runs are read at once, and about how many bytes of them.
+const TOGETHER: (usize, u64) = (1024, 32 << 20);
 
 /// The options of `usage`.
 #[derive(Debug, clap::Args)]
@@ -112,9 +117,17 @@ struct Row<'a> {
 pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
     let mut sums = Sums::new(args);
+    let (mut some, mut bytes) = (Vec::new(), 0);
     for run in log.runs(&args.filters.query().oldest_first()) {
-        sums.run(&log, &run?)?;
+        let run = run?;
+        bytes += run.bytes;
+        some.push(run);
+        if some.len() >= TOGETHER.0 || bytes >= TOGETHER.1 {
+            sums.runs(&log, &some)?;
+            (some, bytes) = (Vec::new(), 0);
+        }
     }
+    sums.runs(&log, &some)?;
     let exit = sums.exit;
     let (rows, total) = sums.rows();
     print(args, &rows, &total, out)?;
@@ -142,6 +155,45 @@ impl By {
     }
 }
 
+/// What the records of a run say.
+#[derive(Debug, Default)]
+struct Says {
+    said: Vec<Said>,
+    /// What could not be read.
+    damage: Vec<String>,
+}
+
+impl Says {
+    fn read(log: &Reader, words: &Words, run: &RunSummary) -> Result<Self, Failure> {
+        let (named, mut says) = (RunRef::from(run), Self::default());
+        let metadata = match log.metadata(named) {
+            Err(error) if error.is_not_found() => return Ok(says),
+            Err(error) if error.is_corruption() => {
+                says.damage.push(error.to_string());
+                None
+            }
+            metadata => metadata?,
+        };
+        let format = Origin::of(metadata.as_ref()).and_then(|origin| origin.format);
+        // The records of other runs are read by their shapes.
+        let format = format.unwrap_or(Format::JsonLines);
+        let mut trace = match log.trace(named) {
+            // It was deleted since it was listed.
+            Err(error) if error.is_not_found() => return Ok(says),
+            trace => trace?,
+        };
+        while let Some(record) = trace.next_view() {
+            match record {
+                Ok(record) => says.said.extend(words.said(format, &record)),
+                Err(Error::Evicted { .. }) => break,
+                Err(error) if error.is_corruption() => says.damage.push(error.to_string()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(says)
+    }
+}
+
 /// Where the messages of records are added up.
 struct Sums<'a> {
     args: &'a UsageArgs,
@@ -157,44 +209,43 @@ impl<'a> Sums<'a> {
         Self { args, counting, groups, total: Sum::default(), exit: Exit::Fine }
     }
 
-    fn run(&mut self, log: &Reader, run: &RunSummary) -> Result<(), Failure> {
-        let named = RunRef::from(run);
-        let metadata = match log.metadata(named) {
-            Err(error) if error.is_not_found() => return Ok(()),
-            Err(error) if error.is_corruption() => {
-                self.damage(&error);
-                None
+    /// Reads runs on all processors, and counts them in their order.
+    fn runs(&mut self, log: &Reader, runs: &[RunSummary]) -> Result<(), Failure> {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(runs.len());
+        let next = AtomicUsize::new(0);
+        let read = || {
+            // Each thread has a handle and words of its own, so that none waits for another.
+            let (log, words) = (log.clone(), Words::default());
+            let mut all = Vec::new();
+            loop {
+                let place = next.fetch_add(1, Ordering::Relaxed);
+                let Some(run) = runs.get(place) else { return all };
+                all.push((place, Says::read(&log, &words, run)));
             }
-            metadata => metadata?,
         };
-        let format = Origin::of(metadata.as_ref()).and_then(|origin| origin.format);
-        // The records of other runs are read by their shapes.
-        let format = format.unwrap_or(Format::JsonLines);
-        let mut before = Before::default();
-        let mut trace = match log.trace(named) {
-            // It was deleted since it was listed.
-            Err(error) if error.is_not_found() => return Ok(()),
-            trace => trace?,
-        };
-        while let Some(record) = trace.next_view() {
-            match record {
-                Ok(record) => {
-                    let counted = self.counting.record(&run.agent, format, &record, &mut before);
-                    if let Some(counted) = counted {
-                        self.add(run, counted);
-                    }
+        let mut all = thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(read)).collect();
+            let joined = workers.into_iter().map(|worker| match worker.join() {
+                Ok(all) => all,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            joined.flatten().collect::<Vec<_>>()
+        });
+        all.sort_unstable_by_key(|(place, _)| *place);
+        for (run, (_, says)) in runs.iter().zip(all) {
+            let Says { said, damage } = says?;
+            for error in damage {
+                damaged(&error);
+                self.exit = Exit::Damage;
+            }
+            let mut before = Before::default();
+            for said in said {
+                if let Some(counted) = self.counting.said(&run.agent, said, &mut before) {
+                    self.add(run, counted);
                 }
-                Err(Error::Evicted { .. }) => break,
-                Err(error) if error.is_corruption() => self.damage(&error),
-                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
-    }
-
-    fn damage(&mut self, error: &Error) {
-        damaged(&error.to_string());
-        self.exit = Exit::Damage;
     }
 
     fn add(&mut self, run: &RunSummary, mut counted: Counted) {

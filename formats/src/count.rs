@@ -135,10 +135,26 @@ impl Sum {
 }
 
 /// The messages that were counted. Takes about 100 bytes for each message that has an id.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Counting {
     messages: HashMap<[u8; 16], Amount>,
-    words: [Finder<'static>; 3],
+    words: Words,
+}
+
+/// The words of which a record that says what it used has one.
+#[derive(Debug, Clone)]
+pub struct Words([Finder<'static>; 3]);
+
+/// What a record says of what it used, as far as it can be read without the records in front.
+#[derive(Debug)]
+pub struct Said(Saying);
+
+#[derive(Debug)]
+enum Saying {
+    /// A part of a document says what the run used as a whole.
+    Whole { whole: Box<documents::WholeUsage>, stored_at: Timestamp },
+    /// A message, and the sum of the session that Codex gives.
+    Message { facts: Box<Facts>, total: Option<Value>, stored_at: Timestamp },
 }
 
 /// What of the records of a run in front is needed to read the next one.
@@ -153,16 +169,36 @@ pub struct Before {
     counted: Option<Sum>,
 }
 
-impl Default for Counting {
+impl Default for Words {
     fn default() -> Self {
-        let words = ["model", "okens", "usage"].map(|word| Finder::new(word.as_bytes()));
-        Self { messages: HashMap::new(), words }
+        Self(["model", "okens", "usage"].map(|word| Finder::new(word.as_bytes())))
     }
 }
 
+impl Words {
+    /// What a record says of what it used. Most records say nothing of it, which is seen without
+    /// reading their JSON.
+    pub fn said(&self, format: Format, record: &RecordView<'_>) -> Option<Said> {
+        let stored_at = record.timestamp();
+        if record.kind() == Some(PART) {
+            let whole = Box::new(documents::whole(format, record.payload())?);
+            return Some(Said(Saying::Whole { whole, stored_at }));
+        }
+        if !self.0.iter().any(|word| word.find(record.payload()).is_some()) {
+            return None;
+        }
+        let value = value_of(record.kind(), record.content_type(), record.payload())?;
+        let facts = Box::new(facts_in(format, &value));
+        let total = at(&value, TOTAL).cloned();
+        Some(Said(Saying::Message { facts, total, stored_at }))
+    }
+}
+
+/// The sum of a session, as Codex gives it.
+const TOTAL: &str = "payload.info.total_token_usage";
+
 impl Counting {
-    /// What a record adds, if it says what it used. Most records say nothing of it, which is seen
-    /// without reading their JSON.
+    /// What a record adds, if it says what it used.
     pub fn record(
         &mut self,
         agent: &AgentId,
@@ -170,32 +206,34 @@ impl Counting {
         record: &RecordView<'_>,
         before: &mut Before,
     ) -> Option<Counted> {
-        if record.kind() == Some(PART) {
-            return Self::part(format, record, before);
+        let said = self.words.said(format, record)?;
+        self.said(agent, said, before)
+    }
+
+    /// What a record adds that says this.
+    pub fn said(&mut self, agent: &AgentId, said: Said, before: &mut Before) -> Option<Counted> {
+        match said.0 {
+            Saying::Whole { whole, stored_at } => Some(Self::part(*whole, stored_at, before)),
+            Saying::Message { facts, total, stored_at } => {
+                self.message(agent, total.as_ref(), &facts, stored_at, before)
+            }
         }
-        if !self.words.iter().any(|word| word.find(record.payload()).is_some()) {
-            return None;
-        }
-        let value = value_of(record.kind(), record.content_type(), record.payload())?;
-        let facts = facts_in(format, &value);
-        self.facts(agent, &value, &facts, record.timestamp(), before)
     }
 
     /// What a part of a document adds that says what the run used as a whole.
-    fn part(format: Format, record: &RecordView<'_>, before: &mut Before) -> Option<Counted> {
-        let whole = documents::whole(format, record.payload())?;
+    fn part(whole: documents::WholeUsage, stored_at: Timestamp, before: &mut Before) -> Counted {
         let said = Amount::of(&whole.usage);
         let messages_with_cost = if said.cost.is_some() { whole.calls } else { 0 };
         let sum = Sum { messages: whole.calls, messages_with_cost, amount: said };
         let mut counted = Counted {
-            time: record.timestamp(),
+            time: stored_at,
             model: whole.model.or_else(|| before.model.clone()),
             messages: 0,
             messages_with_cost: 0,
             added: Amount::default(),
         };
         before.counted.get_or_insert(before.messages).grow(sum, &mut counted);
-        Some(counted)
+        counted
     }
 
     /// As [`Counting::record`], for a record whose value and facts are known.
@@ -207,11 +245,21 @@ impl Counting {
         stored_at: Timestamp,
         before: &mut Before,
     ) -> Option<Counted> {
+        self.message(agent, at(value, TOTAL), facts, stored_at, before)
+    }
+
+    fn message(
+        &mut self,
+        agent: &AgentId,
+        total: Option<&Value>,
+        facts: &Facts,
+        stored_at: Timestamp,
+        before: &mut Before,
+    ) -> Option<Counted> {
         if facts.model.is_some() {
             before.model.clone_from(&facts.model);
         }
         let usage = facts.usage.as_ref()?;
-        let total = at(value, "payload.info.total_token_usage");
         if total.is_some() && total == before.total.as_ref() {
             return None;
         }
