@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 pub use crate::damage::{Corruption, Damage, Place};
 pub use crate::types::Owner;
-use crate::types::{AgentId, IdKind, InvalidId, RunId, RunStatus, Seq, Timestamp, Version};
+use crate::types::{
+    AgentId, IdKind, InvalidId, LogPosition, RunId, RunStatus, Seq, Timestamp, Version,
+};
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -111,6 +113,14 @@ pub enum Error {
     NetworkFileSystem {
         /// Its usual name, such as `NFS`.
         name: &'static str,
+    },
+    /// The store has lost what an earlier copy of it has: a record is damaged, and a process that
+    /// opened the store since may have given its number again; or the log ends in front of the end
+    /// of the copy without a loss of power. Nothing was written. The caller should keep that copy
+    /// and back up into another file.
+    CopyHasMore {
+        /// The first place that is lost, or behind which all is.
+        at: LogPosition,
     },
     /// A [`Reader`](crate::Reader) found the store changed each time it had read it. The caller
     /// should try again.
@@ -368,6 +378,11 @@ impl Error {
                 f,
                 "the file is on a network file system ({name}), where a writer lock may not hold; \
                  use a local disk, or allow it if its locks work"
+            ),
+            Self::CopyHasMore { at } => write!(
+                f,
+                "the store has lost what the copy has at {at}: keep that copy, and back up into \
+                 another file"
             ),
             Self::Overtaken { attempts } => {
                 write!(f, "the store changed each of {attempts} times that it was read; try again")

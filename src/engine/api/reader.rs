@@ -11,9 +11,7 @@ use crate::engine::read::documents::{Document, DocumentPage};
 use crate::engine::read::receipts::Receipt;
 use crate::engine::read::trace::Trace;
 use crate::engine::reader::Replica;
-#[cfg(any(test, feature = "unstable-internals"))]
-use crate::engine::reader::backup::backup_to_storage;
-use crate::engine::reader::backup::{BackedUp, Backup, backup};
+use crate::engine::reader::backup::{Backup, backup};
 use crate::engine::reader::only_reading::OnlyReading;
 use crate::engine::retain::{GcPlan, gc_plan_of};
 use crate::engine::setup::environment::Environment;
@@ -27,7 +25,7 @@ use crate::engine::values::summary::RunSummary;
 use crate::engine::values::usage::Usage;
 use crate::engine::values::{RunMetadata, RunOutcome, setters};
 use crate::engine::verify::VerifyReport;
-use crate::error::{Error, Owner, Result};
+use crate::error::{Owner, Result};
 use crate::gc::Retention;
 use crate::types::{AgentId, RunRef, Version};
 
@@ -177,19 +175,6 @@ pub struct Reader {
     pub(crate) replica: Arc<Replica>,
 }
 
-/// The report of a backup, with what is wrong in the copy though each of its segments is whole.
-fn checked(done: BackedUp, open: impl FnOnce() -> Result<Reader>) -> Result<Backup> {
-    let BackedUp { mut report, has_more } = done;
-    if has_more {
-        match open().and_then(|copy| copy.verify()) {
-            Ok(found) => report.damaged = found.problems,
-            Err(Error::Corrupt(found)) => report.damaged.push(found),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(report)
-}
-
 impl Reader {
     /// Opens the store at `path` with the defaults; see [`ReaderOptions::open`].
     ///
@@ -223,8 +208,8 @@ impl Reader {
     /// the same store, which no process has opened for writing since, is brought up to date: it
     /// keeps the segments that it has, and stays what it was until the new state is durable in it.
     /// If some of it was damaged, all of it is checked, and copied anew where the store is whole.
-    /// What the store has lost since an earlier copy stays in the copy; of what compaction moved
-    /// in between, the copy has what the store has.
+    /// What the store has lost since an earlier copy stays in the copy, or the copy is refused; of
+    /// what compaction moved in between, the copy has what the store has.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {
@@ -248,13 +233,13 @@ impl Reader {
     ///
     /// # Errors
     /// [`Error::AlreadyExists`](crate::Error::AlreadyExists) if there is anything at `path` but
-    /// such a copy; [`Error::Busy`](crate::Error::Busy) if a process has it open for writing;
+    /// such a copy; [`Error::CopyHasMore`](crate::Error::CopyHasMore) if the store has lost what
+    /// the copy has; [`Error::Busy`](crate::Error::Busy) if a process has it open for writing;
     /// [`Error::DiskFull`](crate::Error::DiskFull);
     /// [`Error::Overtaken`](crate::Error::Overtaken). Then there is no new file, and an earlier
     /// copy is what it was.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
-        let done = backup(&self.replica.again()?, path.as_ref())?;
-        checked(done, || ReaderOptions::new().open(path))
+        backup(&self.replica.again()?, path.as_ref())
     }
 
     /// The same into a storage, which is empty or has an earlier copy of the store.
@@ -263,9 +248,7 @@ impl Reader {
     /// Those of [`Reader::backup_to`].
     #[cfg(any(test, feature = "unstable-internals"))]
     pub fn backup_to_storage(&self, storage: Arc<dyn Storage>) -> Result<Backup> {
-        let copy = Arc::clone(&storage);
-        let done = backup_to_storage(&self.replica.again()?, storage)?;
-        checked(done, || ReaderOptions::new().open_storage(copy))
+        crate::engine::reader::backup::backup_to_storage(&self.replica.again()?, storage)
     }
 
     /// Who has the store open for writing now; `None` if no process does, or the system does not

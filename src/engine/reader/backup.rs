@@ -1,34 +1,26 @@
 //! A copy of a store as of one moment, while it is written: segment by segment, each checked. What
 //! an earlier copy in the same file has stays where it is.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::engine::open::front_matter::{Access, read_base};
-use crate::engine::read::doubt::Doubt;
 use crate::engine::reader::Replica;
 use crate::engine::reader::copied::{Copied, segments};
-use crate::engine::space::allocator::Allocator;
-use crate::engine::space::manifest_log::ManifestLog;
+use crate::engine::reader::target::{Has, Listed, Target};
 use crate::engine::state::segment::Segment;
+#[cfg(any(test, feature = "unstable-internals"))]
+use crate::engine::storage::Storage;
+#[cfg(any(test, feature = "unstable-internals"))]
 use crate::engine::storage::disk::Disk;
-use crate::engine::storage::{Creation, FileStorage, OpenedFile, Storage};
-use crate::engine::values::report::RecoveryReport;
-use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::engine::storage::{Creation, FileStorage, OpenedFile};
+use crate::error::{Corruption, Error, Result};
 use crate::format::codec::len_u32;
 use crate::format::frames::frame::SegmentKey;
-use crate::format::map::header::StaticHeader;
-use crate::format::map::manifest::{
-    Area, AreaHeader, Change, Extents, RecordKey, SealedAt, Use, encode_batch, used_len,
-};
-use crate::format::map::owner;
-use crate::format::map::superblock::{
-    FLAG_CLEAN, FLAG_COPY, FLAG_DAMAGED_COPY, ManifestAt, Superblock,
-};
+use crate::format::map::manifest::Change;
+use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_DAMAGED_COPY};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
-use crate::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, PAGE_LEN};
-use crate::types::{Epoch, ExtentNo, LogPosition};
+use crate::types::{ExtentNo, LogPosition};
 
 /// How often the copy goes on from a later moment, because the writer has moved what was to be
 /// copied.
@@ -53,59 +45,25 @@ pub struct Backup {
     pub damaged: Vec<Corruption>,
 }
 
-/// A segment as the copy has it.
-#[derive(Debug, Clone, Copy)]
-struct Has {
-    extent: ExtentNo,
-    /// Its bytes are there up to here.
-    end: u32,
-    /// All of it is there, as a segment with this seal.
-    sealed: Option<SealedAt>,
-    /// What the manifest of the copy says of it.
-    listed: Listed,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Listed {
-    No,
-    Open,
-    Sealed,
-}
-
-/// The file that is copied to.
-struct Target {
-    disk: Disk,
-    allocator: Allocator,
-    has: HashMap<(u32, u64), Has>,
-    /// What is wrong with the copies of segments, as far as this call looked at them.
-    damaged: HashMap<(u32, u64), Vec<Corruption>>,
-    /// Other bytes under the key of a segment: of a log that a power loss has cut off since.
-    replaced: Vec<Has>,
-    doubt: Doubt,
-}
-
-/// What a backup led to.
-pub(crate) struct BackedUp {
-    pub(crate) report: Backup,
-    /// The copy has records that the store does not know of any more, since it was opened when they
-    /// were damaged. It may have given their numbers again, which only a check of the whole copy
-    /// tells.
-    pub(crate) has_more: bool,
-}
-
 /// Copies the store to `path`.
-pub(crate) fn backup(source: &Replica, path: &Path) -> Result<BackedUp> {
+pub(crate) fn backup(source: &Replica, path: &Path) -> Result<Backup> {
     match FileStorage::open_locked(path) {
         Err(Error::NotFound { .. }) => {
             let creation = Creation::begin(path)?;
             let storage = Arc::<FileStorage>::clone(creation.storage());
-            let copied = Target::new(source, storage)?.fill(source)?;
+            let mut report = Backup::default();
+            let mut target = Target::new(source, storage)?;
+            target.fill(source, &mut report)?;
+            drop(target);
             drop(creation.finish()?);
-            Ok(copied)
+            Ok(report)
         }
         Ok(OpenedFile::Locked(storage)) => {
             let taken = || Error::AlreadyExists { path: path.to_owned() };
-            Target::open(source, Arc::new(storage))?.ok_or_else(taken)?.fill(source)
+            let mut target = Target::open(source, Arc::new(storage))?.ok_or_else(taken)?;
+            let mut report = Backup::default();
+            target.fill(source, &mut report)?;
+            Ok(report)
         }
         Ok(OpenedFile::Busy(_)) => Err(Error::Busy { path: path.to_owned(), owner: None }),
         Err(error) => Err(error),
@@ -114,128 +72,46 @@ pub(crate) fn backup(source: &Replica, path: &Path) -> Result<BackedUp> {
 
 /// The same into a storage: an empty one, or one that has an earlier copy.
 #[cfg(any(test, feature = "unstable-internals"))]
-pub(crate) fn backup_to_storage(source: &Replica, storage: Arc<dyn Storage>) -> Result<BackedUp> {
+pub(crate) fn backup_to_storage(source: &Replica, storage: Arc<dyn Storage>) -> Result<Backup> {
     let is_empty = Disk::new(Arc::clone(&storage)).len()? == 0;
-    let target = if is_empty {
+    let mut target = if is_empty {
         Target::new(source, storage)?
     } else {
         let what = "the storage must be empty or have an earlier copy of this store";
         Target::open(source, storage)?.ok_or(Error::InvalidArgument { what })?
     };
-    target.fill(source)
+    let mut report = Backup::default();
+    target.fill(source, &mut report)?;
+    Ok(report)
 }
 
 impl Target {
-    /// A store without segments.
-    fn new(source: &Replica, storage: Arc<dyn Storage>) -> Result<Self> {
-        let disk = Disk::new(storage);
-        let (uuid, extent_size) = (source.uuid(), source.answers.setup.extent_size);
-        // One whose header is damaged reads by its superblocks; the copy gets a whole one.
-        let stored = StaticHeader::decode(&source.disk.read_padded(0, PAGE_LEN)?);
-        let created = source.answers.setup.now();
-        let header = stored.unwrap_or_else(|_| StaticHeader::new(uuid, extent_size, created));
-        let records = [Change::IndexLen { len: 0 }];
-        let (generation, count) = (1, records.len() as u64);
-        let manifest =
-            ManifestAt { offset: MANIFEST_AT, len: MANIFEST_AREA_LEN, generation, records: count };
-        let mut superblock = Superblock { epoch: Epoch(0), manifest, ..source.superblock()? };
-        (superblock.durable, superblock.flags) = (LogPosition::default(), FLAG_COPY);
-        let mut front = header.encode();
-        for epoch in [Epoch(0), Epoch(1)] {
-            superblock.epoch = epoch;
-            front.extend(superblock.encode());
-        }
-        front.resize(usize::try_from(OWNER_AT).unwrap_or(0), 0);
-        front.extend(owner_page(source)?);
-        front.resize(usize::try_from(MANIFEST_AT).unwrap_or(0), 0);
-        let area = AreaHeader { uuid, generation, area_len: MANIFEST_AREA_LEN, snapshot: 1 };
-        front.extend(area.encode());
-        front.extend(encode_batch(&records, RecordKey { generation, index: 0 }));
-        front.resize(usize::try_from(EXTENTS_AT).unwrap_or(0), 0);
-        disk.write(0, &front)?;
-        let [_, next] = Area::FRONT;
-        let extents = Extents::default();
-        Ok(Self::of(disk, superblock, (extents, manifest, next)))
-    }
-
-    /// An earlier copy of the same store; none if the file is anything else.
-    fn open(source: &Replica, storage: Arc<dyn Storage>) -> Result<Option<Self>> {
-        let disk = Disk::new(storage);
-        let mut report = RecoveryReport::default();
-        let refuse = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
-        let access = Access { to_write: true, salvages: &refuse };
-        let base = match read_base(&disk, &mut report, access) {
-            Ok(base) => base,
-            Err(error @ Error::Io { .. }) => return Err(error),
-            Err(_) => return Ok(None),
-        };
-        let is_copy = base.superblock.flags & FLAG_COPY != 0;
-        let same =
-            (base.uuid, base.extent_size) == (source.uuid(), source.answers.setup.extent_size);
-        if !same || !is_copy {
-            return Ok(None);
-        }
-        let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
-        if base.rewrite {
-            target.allocator.manifest.distrust_area();
-        }
-        let durable = target.allocator.superblock.durable;
-        let extents = target.allocator.manifest.extents().clone();
-        for (&extent, used) in &extents.uses {
-            if let Use::Retired { .. } = used {
-                // An update broke off in front of freeing it.
-                let has = Has { extent, end: 0, sealed: None, listed: Listed::Sealed };
-                target.replaced.push(has);
-            }
-            if let Use::Log { segment, salt, sealed, .. } = *used {
-                let (end, listed) = match sealed {
-                    Some(at) => (at.seal, Listed::Sealed),
-                    None if durable.segment == segment => (durable.offset, Listed::Open),
-                    None => (SEGMENT_HEADER_LEN, Listed::Open),
-                };
-                let has = Has { extent, end, sealed, listed };
-                target.has.insert((segment.0, salt), has);
-            }
-        }
-        Ok(Some(target))
-    }
-
-    fn of(
-        disk: Disk,
-        superblock: Superblock,
-        (extents, at, next): (Extents, ManifestAt, Area),
-    ) -> Self {
-        let (uuid, size) = (superblock.uuid, superblock.extent_size);
-        let manifest = ManifestLog::resume(disk.clone(), uuid, size, extents, at, next);
-        let (compaction_reserve, freed, may_move) = (None, BTreeSet::new(), 0);
-        let allocator = Allocator {
-            manifest,
-            superblock,
-            disk: disk.clone(),
-            compaction_reserve,
-            freed,
-            may_move,
-        };
-        let (has, damaged, replaced) = (HashMap::new(), HashMap::new(), Vec::new());
-        Self { disk, allocator, has, damaged, replaced, doubt: Doubt::default() }
-    }
-
     /// Copies what the file does not have, until all of one moment is there, and makes it count.
-    fn fill(mut self, source: &Replica) -> Result<BackedUp> {
-        let mut report = Backup::default();
+    fn fill(&mut self, source: &Replica, report: &mut Backup) -> Result<()> {
         source.refresh()?;
         for _ in 0..MOMENTS {
             let view = source.number();
             report.kept_segments = 0;
+            self.refuse_shorter(source)?;
             let mut wanted = segments(source)?;
             self.expect_segments(source)?;
-            if self.copy_all(source, view, &mut wanted, &mut report)? {
-                self.make_it_count(source, &wanted, &mut report)?;
-                let has_more = wanted.iter().any(|one| one.lists_more);
-                return Ok(BackedUp { report, has_more });
+            if self.copy_all(source, view, &mut wanted, report)? {
+                return self.make_it_count(source, &wanted, report);
             }
         }
         Err(Error::Overtaken { attempts: MOMENTS as u64 })
+    }
+
+    /// Refuses if the log ends in front of the end of the copy, and not for a loss of power.
+    fn refuse_shorter(&self, source: &Replica) -> Result<()> {
+        let Some(earlier) = self.earlier else { return Ok(()) };
+        let end = source.end()?;
+        let is_shorter = end < earlier.end;
+        let is_kept = |source: &Replica| -> Result<bool> {
+            Ok(source.wants_all() && earlier.is_same_session(source)?)
+        };
+        let is_lost = is_shorter && (end < source.floor() || is_kept(source)?);
+        if is_lost { Err(Error::CopyHasMore { at: end }) } else { Ok(()) }
     }
 
     /// Sees to it that both superblocks know the numbers of all segments to be copied: frames of a
@@ -258,16 +134,14 @@ impl Target {
         wanted: &mut [Copied],
         report: &mut Backup,
     ) -> Result<bool> {
-        let boot = source.boot().filter(|boot| *boot == self.allocator.superblock.boot_id);
-        let is_same_boot = boot.is_some();
         for one in wanted {
             let key = key_of(&one.segment);
             let known = self.has.get(&key).copied();
             let same = known.filter(|has| has.sealed.is_some() && has.sealed == one.sealed);
-            let may_be_damaged = self.is_damaged() || self.damaged.contains_key(&key);
+            // What is wrong with the copy of it, also if this call made it a moment ago.
+            let mut there = Vec::new();
             if let Some(has) = same {
-                let mut there = Vec::new();
-                if may_be_damaged {
+                if self.is_damaged() || self.damaged.contains_key(&key) {
                     one.check((has.extent, &self.read(has)?), &mut there);
                 }
                 if there.is_empty() {
@@ -276,25 +150,27 @@ impl Target {
                     continue;
                 }
             }
-            let told = one.lost;
-            let is_shorter = one.stored().is_none() && is_same_boot;
-            if let Some(has) = known.filter(|has| has.end > one.end && is_shorter) {
-                // A kill takes no frame away that a process has seen, and no writer has decided
-                // since that the log ends here: they are damaged.
-                one.lost = Some(has.end.max(told.unwrap_or(0)));
-            }
             let mut odd = Vec::new();
             let mut bytes = one.read(&mut odd)?;
             if !self.doubt.confirms(&odd, view, source.number()) && source.was_overtaken(view)? {
                 return Ok(false);
             }
             let is_odd = !odd.is_empty();
-            if let Some(has) = known.filter(|_| is_odd) {
+            if let Some(has) = same.filter(|_| is_odd) {
                 // Each of the two may have what the other one lost, and what is replaced is gone.
-                one.mend(&mut bytes, (&self.read(has)?, has.sealed))?;
-                one.lost = one.lost.and(told);
+                let Some(united) = one.united(&bytes, &self.read(has)?) else {
+                    self.damaged.insert(key, there);
+                    report.kept_segments += 1;
+                    continue;
+                };
+                bytes = united;
+            } else {
+                // What this call copied before does not count yet.
+                if let Some(has) = known.filter(|has| is_odd && has.listed != Listed::No) {
+                    self.mend(source, one, &mut bytes, has)?;
+                }
+                one.close(&mut bytes);
             }
-            one.close(&mut bytes);
             let (extent, from) = self.place_for(known, one.sealed, &bytes)?;
             if is_odd {
                 odd.clear();
@@ -322,57 +198,23 @@ impl Target {
         Ok(true)
     }
 
+    /// Puts what the copy has of a segment in place of what the store has lost of it since. A
+    /// process that had the store open meanwhile may have given numbers again, or gone on with
+    /// what was lost: then the copy stays as it is.
+    fn mend(&self, source: &Replica, one: &mut Copied, bytes: &mut [u8], has: Has) -> Result<()> {
+        let there = self.read(has)?;
+        let lost = one.lost(bytes, &there);
+        let Some(first) = lost.first() else { return Ok(()) };
+        let earlier = self.earlier.map(|earlier| earlier.is_same_session(source)).transpose()?;
+        if earlier != Some(true) || !lost.is_same_log {
+            return Err(Error::CopyHasMore { at: one.segment.position(first) });
+        }
+        one.mend(bytes, &there, &lost)
+    }
+
     /// Whether the file may have damaged bytes.
     fn is_damaged(&self) -> bool {
         self.allocator.superblock.flags & FLAG_DAMAGED_COPY != 0
-    }
-
-    /// All that counts of what the file has of a segment.
-    fn read(&self, has: Has) -> Result<Vec<u8>> {
-        let size = self.allocator.superblock.extent_size;
-        let len = match has.sealed {
-            Some(_) => size.bytes_u32(),
-            None => has.end,
-        };
-        self.disk.read_padded(size.offset_of(has.extent), len as usize)
-    }
-
-    /// Where the bytes of a segment go, and from where on: behind those that are there, or to
-    /// another extent if others are there.
-    fn place_for(
-        &mut self,
-        known: Option<Has>,
-        sealed: Option<SealedAt>,
-        bytes: &[u8],
-    ) -> Result<(ExtentNo, usize)> {
-        let Some(has) = known else { return Ok((self.claim()?, 0)) };
-        let there = self.read(has)?;
-        let is_there = has.sealed == sealed && there.starts_with(bytes);
-        if has.sealed.is_some() && is_there {
-            return Ok((has.extent, bytes.len()));
-        }
-        if has.sealed.is_none() && bytes.starts_with(&there) {
-            // What an update that broke off left behind them must not follow the new bytes.
-            let size = self.allocator.superblock.extent_size;
-            let len = usize::try_from(size.bytes()).unwrap_or(usize::MAX);
-            let all = self.disk.read_padded(size.offset_of(has.extent), len)?;
-            if used_len(&all) <= bytes.len() {
-                return Ok((has.extent, there.len()));
-            }
-        }
-        self.replaced.push(has);
-        Ok((self.claim()?, 0))
-    }
-
-    /// A free extent without bytes of an earlier owner.
-    fn claim(&mut self) -> Result<ExtentNo> {
-        let extent = self.allocator.claim()?;
-        let size = self.allocator.superblock.extent_size;
-        let (at, len) = (size.offset_of(extent), self.disk.len()?);
-        if at < len {
-            self.disk.punch(at, size.bytes().min(len - at))?;
-        }
-        Ok(extent)
     }
 
     /// Makes what was copied the state of the file, durably, and frees what it does not need.
@@ -476,10 +318,4 @@ impl Target {
 fn key_of(segment: &Segment) -> (u32, u64) {
     let SegmentKey { id, salt } = segment.key();
     (id.0, salt)
-}
-
-/// The page of the owner says who made the copy.
-fn owner_page(source: &Replica) -> Result<Vec<u8>> {
-    let page = source.disk.read_padded(OWNER_AT, PAGE_LEN)?;
-    Ok(if owner::decode(&page).is_ok() { page } else { vec![0; PAGE_LEN] })
 }

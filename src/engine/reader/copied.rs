@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use crate::engine::reader::Replica;
 use crate::engine::state::scan::{
-    InPiece, Item, Lexed, Piece, directory_in, frame_in_piece, frames_below, lex, replay,
+    InPiece, Lexed, Piece, directory_in, frame_in_piece, frames_below, lex, replay,
 };
 use crate::engine::state::segment::Segment;
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::codec::{Decoded, len_u32};
-use crate::format::frames::frame::FRAME_HEADER_LEN;
+use crate::format::codec::len_u32;
+use crate::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN};
 use crate::format::map::manifest::{SealedAt, used_len};
 use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::format::{Directory, FrameCheck, FrameHeader, FrameKind};
+use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{ExtentNo, RunNo, Timestamp};
 
 /// A segment as it is to be in the copy.
@@ -26,11 +26,32 @@ pub(super) struct Copied {
     pub(super) sealed: Option<SealedAt>,
     /// The SEAL frame for the copy, if the store has none.
     made: Option<Vec<u8>>,
-    /// The store has lost frames behind the end, of which an earlier copy may have those in front
-    /// of this offset.
-    pub(super) lost: Option<u32>,
-    /// The copy lists frames that the store does not know of any more.
-    pub(super) lists_more: bool,
+}
+
+/// What an earlier copy has whole and the store has not.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    places: Vec<Range<usize>>,
+    /// No frame is another one in the copy.
+    pub(super) is_same_log: bool,
+}
+
+impl Lost {
+    /// Copies it.
+    fn fill(&self, bytes: &mut [u8], there: &[u8]) {
+        for place in &self.places {
+            if let (Some(here), Some(frame)) =
+                (bytes.get_mut(place.clone()), there.get(place.clone()))
+            {
+                here.copy_from_slice(frame);
+            }
+        }
+    }
+
+    /// Where the first of it is.
+    pub(super) fn first(&self) -> Option<u32> {
+        self.places.first().map(|place| len_u32(place.start))
+    }
 }
 
 /// All segments of the log as of now; the one that takes frames is the last.
@@ -40,56 +61,37 @@ pub(super) fn segments(source: &Replica) -> Result<Vec<Copied>> {
         let sealed = state.catalog.segments().iter().chain(&state.unapplied).cloned();
         (sealed.collect::<Vec<_>>(), Arc::clone(&state.tail.segment), state.tail.offset)
     };
-    let (report, floor) = (source.report(), source.floor());
-    let lost_behind = |segment: &Segment, end: u32| {
-        let place = Place::Frame(segment.position(end));
-        let is_lost = report.damaged.iter().any(|damage| damage.place == place);
-        let until = if floor.segment > segment.id() { u32::MAX } else { floor.offset };
-        is_lost.then_some(until)
-    };
     let mut wanted = Vec::new();
     for segment in sealed {
         let Some(at) = segment.sealed() else { continue };
-        let end = at.end;
-        let mut one =
-            Copied { segment, end, sealed: Some(at), made: None, lost: None, lists_more: false };
-        if one.segment.is_sealed_here() {
-            one.lost = lost_behind(&one.segment, at.end);
-            let directory = one.segment.directory_bytes()?.to_vec();
-            one.make_seal(at, &directory)?;
-        }
-        wanted.push(one);
+        let is_here = segment.is_sealed_here();
+        let made =
+            is_here.then(|| seal_for(&segment, at, segment.directory_bytes()?)).transpose()?;
+        let sealed = made.as_ref().map_or(at, |(_, digest)| SealedAt { digest: *digest, ..at });
+        let made = made.map(|(bytes, _)| bytes);
+        wanted.push(Copied { segment, end: at.end, sealed: Some(sealed), made });
     }
-    if tail.extent() != ExtentNo(u32::MAX) {
-        let lost = lost_behind(&tail, end);
-        if end > SEGMENT_HEADER_LEN || lost.is_some() {
-            let (sealed, made, lists_more) = (None, None, false);
-            wanted.push(Copied { segment: tail, end, sealed, made, lost, lists_more });
-        }
+    if tail.extent() != ExtentNo(u32::MAX) && end > SEGMENT_HEADER_LEN {
+        wanted.push(Copied { segment: tail, end, sealed: None, made: None });
     }
     Ok(wanted)
 }
 
-impl Copied {
-    /// Makes a SEAL frame for the copy. Without room for it the copy has an open segment.
-    fn make_seal(&mut self, at: SealedAt, directory: &[u8]) -> Result<()> {
-        let wrong = |damage| self.segment.damaged_directory(damage);
-        let header = FrameHeader::new(FrameKind::Seal, RunNo(0), Timestamp(0));
-        let listed = Directory::new(directory).map_err(wrong)?;
-        let mut frame = PendingFrame::new(header, &[], directory);
-        frame.header.extra = at.end;
-        frame.header.position = self.segment.position(at.seal);
-        frame.header.lsn = listed.last_lsn();
-        let mut bytes = Vec::new();
-        frame.encode(self.segment.frames(), &mut bytes);
-        let room = self.segment.extent_size().bytes().saturating_sub(u64::from(at.seal));
-        let has_room = bytes.len() as u64 <= room;
-        let has_evictions = listed.eviction_count() > 0;
-        let sealed = SealedAt { digest: frame.header.payload_crc, has_evictions, ..at };
-        (self.sealed, self.made) = (has_room.then_some(sealed), has_room.then_some(bytes));
-        Ok(())
-    }
+/// The SEAL frame of a segment that a crash left without one.
+fn seal_for(segment: &Segment, at: SealedAt, directory: &[u8]) -> Result<(Vec<u8>, u32)> {
+    let wrong = |damage| segment.damaged_directory(damage);
+    let last = Directory::new(directory).map_err(wrong)?.last_lsn();
+    let header = FrameHeader::new(FrameKind::Seal, RunNo(0), Timestamp(0));
+    let mut frame = PendingFrame::new(header, &[], directory);
+    frame.header.extra = at.end;
+    frame.header.position = segment.position(at.seal);
+    frame.header.lsn = last;
+    let mut bytes = Vec::new();
+    frame.encode(segment.frames(), &mut bytes);
+    Ok((bytes, frame.header.payload_crc))
+}
 
+impl Copied {
     /// The bytes that the store has, of which all frames were checked; what does not check is told.
     pub(super) fn read(&self, odd: &mut Vec<Corruption>) -> Result<Vec<u8>> {
         let segment = &self.segment;
@@ -112,95 +114,96 @@ impl Copied {
         Ok(bytes)
     }
 
-    /// Puts what an earlier copy has whole in place of what the store has lost since.
-    pub(super) fn mend(
-        &mut self,
-        bytes: &mut Vec<u8>,
-        (there, copied): (&[u8], Option<SealedAt>),
-    ) -> Result<()> {
-        let check = FrameCheck::new(self.segment.key());
-        let is_own = |bytes: &[u8]| {
-            SegmentHeader::decode(bytes).is_ok_and(|header| header.key == self.segment.key())
-        };
-        if let Some(header) = there.get(..SEGMENT_HEADER_LEN as usize)
-            && is_own(header)
-            && !is_own(bytes)
-            && let Some(place) = bytes.get_mut(..header.len())
-        {
-            place.copy_from_slice(header);
-        }
-        let seal = self.stored().map(|at| at.seal);
-        let until = self.lost.unwrap_or(0).max(self.end);
-        let is_wanted = |lexed: &Lexed| match lexed.header.kind {
-            FrameKind::Seal => seal == Some(lexed.header.position.offset),
-            _ => lexed.end() <= until,
-        };
-        let Mended { count, end, is_same_log } = mend_frames(bytes, there, &check, &is_wanted);
-        if count > 0 && seal.is_none() {
-            self.end = self.end.max(end);
-            self.lost = self.lost.filter(|_| end < until);
-        }
-        let Some(at) = self.sealed else { return Ok(()) };
-        let own = copied.filter(|_| is_same_log).and_then(|own| {
-            let piece = Piece { at: 0, bytes: there, extent_len: there.len() };
-            match frame_in_piece(piece, &check, own.seal) {
-                InPiece::Frame(lexed) => directory_in(there, &lexed),
-                _ => None,
-            }
-        });
-        self.list_again(at, bytes, own)
-    }
-
-    /// Makes the directory anew if that of the store lacks frames, because it was made when they
-    /// were lost: the one of an earlier copy, or of the frames.
-    fn list_again(
-        &mut self,
-        at: SealedAt,
-        bytes: &mut Vec<u8>,
-        copied: Option<Directory<'_>>,
-    ) -> Result<()> {
-        let wrong = |damage| self.segment.damaged_directory(damage);
-        let extent_len = usize::try_from(self.segment.extent_size().bytes()).unwrap_or(usize::MAX);
-        let piece = Piece { at: 0, bytes, extent_len };
-        let stored = match frame_in_piece(piece, self.segment.frames(), at.seal) {
-            InPiece::Frame(lexed) if lexed.header.payload_crc == at.digest => {
-                directory_in(bytes, &lexed)
-            }
-            _ => None,
-        };
-        let known = match stored {
-            Some(stored) => stored,
-            None => self.segment.directory()?,
-        };
-        let mut name_of = |run_no| {
-            [Some(known), copied].into_iter().flatten().find_map(|directory| {
-                let entry = directory.run(directory.find_no(run_no).ok()??).ok()?;
-                Some((entry.agent, entry.run))
-            })
-        };
-        let frames = frames_below(&lex(bytes, self.segment.frames()), self.end);
-        let builder = replay(bytes, &frames, self.end, &mut name_of).builder;
-        let next = frames.iter().map(|lexed| lexed.header.run_no.0.saturating_add(1)).max();
-        let rebuilt = builder.encode(known.next_run_no().max(RunNo(next.unwrap_or(0))));
-        let mut best = None;
-        for one in [copied, Some(Directory::new(&rebuilt).map_err(wrong)?)].into_iter().flatten() {
-            if lists_more(one, best.unwrap_or(known)).map_err(wrong)? {
-                best = Some(one);
-            }
-        }
-        let Some(best) = best.map(|best| best.bytes().to_vec()) else { return Ok(()) };
-        let seal = if self.made.is_some() { self.end } else { at.seal };
-        bytes.truncate(seal as usize);
-        self.lists_more = true;
-        self.make_seal(SealedAt { end: self.end, seal, ..at }, &best)
-    }
-
     /// Appends the SEAL frame that the store does not have.
     pub(super) fn close(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(self.made.as_deref().unwrap_or_default());
     }
 
-    /// Tells what does not check in these bytes of the segment, which the extent has here or in a
+    /// Which frames an earlier copy has whole that do not check in these bytes of the store.
+    ///
+    /// Where a frame is another one in the copy, the store went on differently after a power loss.
+    /// Then it is not known of which log the frames are that are lost in front of it, up to the
+    /// last frame that both have.
+    pub(super) fn lost(&self, bytes: &[u8], there: &[u8]) -> Lost {
+        let check = self.segment.frames();
+        let frames = |bytes: &[u8]| frames_below(&lex(bytes, check), self.end);
+        let place = |lexed: &Lexed| lexed.header.position.offset as usize..lexed.end() as usize;
+        let (own, copied) = (frames(bytes), frames(there));
+        let is_whole = |lexed: &&Lexed| {
+            let is_record = lexed.header.kind != FrameKind::Seal;
+            is_record && lexed.payload.is_ok() && lexed.end() <= self.end
+        };
+        let (mut lost, mut pending) = (Lost { is_same_log: true, ..Lost::default() }, Vec::new());
+        for lexed in copied.iter().filter(is_whole) {
+            let here = place(lexed);
+            let passed = own.partition_point(|one| one.end() as usize <= here.start);
+            let Some(one) = own.get(passed).filter(|one| place(one).start < here.end) else {
+                pending.push(here);
+                continue;
+            };
+            let head = here.start..here.start + FRAME_HEADER_LEN;
+            if place(one) != here || bytes.get(head.clone()) != there.get(head) {
+                lost.is_same_log = false;
+                return lost;
+            }
+            lost.places.append(&mut pending);
+            if one.payload.is_err() {
+                lost.places.push(here);
+            }
+        }
+        lost.places.append(&mut pending);
+        lost
+    }
+
+    /// Puts them in their places.
+    pub(super) fn mend(&mut self, bytes: &mut [u8], there: &[u8], lost: &Lost) -> Result<()> {
+        lost.fill(bytes, there);
+        let Some(at) = self.sealed.filter(|_| self.made.is_some()) else { return Ok(()) };
+        // The one that was made lists what the store has.
+        let segment = &self.segment;
+        let known = segment.directory()?;
+        let mut name_of = |run_no| {
+            let entry = known.run(known.find_no(run_no).ok()??).ok()?;
+            Some((entry.agent, entry.run))
+        };
+        let frames = frames_below(&lex(bytes, segment.frames()), self.end);
+        let builder = replay(bytes, &frames, self.end, &mut name_of).builder;
+        let next = frames.iter().map(|lexed| lexed.header.run_no.0.saturating_add(1)).max();
+        let has_evictions = builder.evictions().next().is_some();
+        let directory = builder.encode(known.next_run_no().max(RunNo(next.unwrap_or(0))));
+        let (seal, digest) = seal_for(segment, at, &directory)?;
+        let room = segment.extent_size().bytes().saturating_sub(u64::from(at.seal));
+        if seal.len() as u64 > room {
+            let at = segment.position(lost.first().unwrap_or(self.end));
+            return Err(Error::CopyHasMore { at });
+        }
+        (self.made, self.sealed) = (Some(seal), Some(SealedAt { digest, has_evictions, ..at }));
+        Ok(())
+    }
+
+    /// The bytes that the store has, all frames checked; what does not check is told.
+    /// if that is nothing.
+    pub(super) fn united(&self, bytes: &[u8], there: &[u8]) -> Option<Vec<u8>> {
+        let lost = self.lost(there, bytes);
+        let whole = |bytes| Piece { at: 0, bytes, extent_len: there.len() };
+        let seal = self.stored().filter(|at| {
+            self.damage_of_directory(*at, whole(there)).is_some()
+                && self.damage_of_directory(*at, whole(bytes)).is_none()
+        });
+        if !lost.is_same_log || (lost.places.is_empty() && seal.is_none()) {
+            return None;
+        }
+        let mut united = there.to_vec();
+        lost.fill(&mut united, bytes);
+        if let Some(at) = seal {
+            united.truncate(at.seal as usize);
+            united.extend_from_slice(bytes.get(at.seal as usize..).unwrap_or_default());
+        }
+        united.truncate(used_len(&united).next_multiple_of(FRAME_ALIGN));
+        Some(united)
+    }
+
+    /// Tells what does not check in these bytes of the segment, which this extent has here or in a
     /// copy.
     pub(super) fn check(&self, (extent, bytes): (ExtentNo, &[u8]), odd: &mut Vec<Corruption>) {
         let segment = &self.segment;
@@ -221,16 +224,13 @@ impl Copied {
             };
             next = lexed.end();
         }
-        if self.lost.is_some() {
-            odd.push(Corruption::new(Place::Frame(segment.position(self.end)), Damage::Missing));
-        }
         if let Some(at) = self.stored() {
             odd.extend(self.damage_of_directory(at, piece));
         }
     }
 
     /// The seal that is in the file.
-    pub(super) fn stored(&self) -> Option<SealedAt> {
+    fn stored(&self) -> Option<SealedAt> {
         self.sealed.filter(|_| self.made.is_none())
     }
 
@@ -259,89 +259,5 @@ impl Copied {
         };
         let place = Place::Directory { segment: self.segment.id() };
         stored.is_none().then(|| Corruption::new(place, Damage::Missing))
-    }
-}
-
-/// Whether a directory has frames or deletions that the other one lacks.
-fn lists_more(one: Directory<'_>, known: Directory<'_>) -> Decoded<bool> {
-    if one.eviction_count() > known.eviction_count() {
-        return Ok(true);
-    }
-    for slot in 0..one.run_count() {
-        let there = match known.find_no(one.run_no(slot)?)? {
-            Some(there) => known.stored(there)?,
-            None => 0,
-        };
-        if one.stored(slot)? > there {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// What an earlier copy had whole.
-#[derive(Debug, Clone, Copy, Default)]
-struct Mended {
-    count: usize,
-    /// Where the last frame that both have, or only one of them, ends.
-    end: u32,
-    /// No frame is another one there.
-    is_same_log: bool,
-}
-
-/// Takes frames over that `there` has whole, where `bytes` has none. Where a whole frame is another
-/// one than there, the store went on differently after a power loss: then only what is in front of
-/// the last frame that both have is of the same log.
-fn mend_frames(
-    bytes: &mut Vec<u8>,
-    there: &[u8],
-    check: &FrameCheck,
-    is_wanted: &dyn Fn(&Lexed) -> bool,
-) -> Mended {
-    let whole = |bytes: &[u8]| {
-        let items = lex(bytes, check).into_iter().filter(Item::is_valid);
-        items.filter_map(|item| item.frame().copied()).filter(is_wanted).collect::<Vec<_>>()
-    };
-    let range = |lexed: &Lexed| lexed.header.position.offset as usize..lexed.end() as usize;
-    let (own, mut mended, mut pending) = (whole(bytes), Mended::default(), Vec::new());
-    let mut rest = own.as_slice();
-    mended.is_same_log = true;
-    for lexed in whole(there) {
-        let place = range(&lexed);
-        let passed = rest.partition_point(|one| one.end() as usize <= place.start);
-        rest = rest.get(passed..).unwrap_or_default();
-        match rest.first().map(range).filter(|one| one.start < place.end) {
-            None => pending.push(place),
-            Some(one) if one == place && bytes.get(place.clone()) == there.get(place) => {
-                mended.take(&mut pending, bytes, there);
-            }
-            // One that was made for the copy.
-            Some(_) if lexed.header.kind == FrameKind::Seal => {}
-            Some(_) => {
-                mended.is_same_log = false;
-                break;
-            }
-        }
-    }
-    if mended.is_same_log {
-        mended.take(&mut pending, bytes, there);
-    }
-    mended.end = mended.end.max(own.last().map_or(0, Lexed::end));
-    mended
-}
-
-impl Mended {
-    fn take(&mut self, places: &mut Vec<Range<usize>>, bytes: &mut Vec<u8>, there: &[u8]) {
-        for place in places.drain(..) {
-            let Some(frame) = there.get(place.clone()) else { continue };
-            if bytes.len() < place.end {
-                bytes.resize(place.end, 0);
-            }
-            if let Some(hole) = bytes.get_mut(place.clone()) {
-                hole.copy_from_slice(frame);
-                self.count += 1;
-                self.end = self.end.max(len_u32(place.end));
-            }
-        }
     }
 }

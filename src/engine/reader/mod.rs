@@ -11,6 +11,7 @@ pub(crate) mod events;
 pub(crate) mod follow;
 pub(crate) mod found;
 pub(crate) mod only_reading;
+mod target;
 mod view;
 
 use core::fmt;
@@ -173,7 +174,12 @@ impl Replica {
         self.current.lock().number
     }
 
-    /// Everything in front of it is durable, by what was read.
+    /// Whether it shows what is not durable, too.
+    fn wants_all(&self) -> bool {
+        !self.wanted.durable_only
+    }
+
+    /// Everything in front of it was durable, by what was read.
     fn floor(&self) -> LogPosition {
         self.current.lock().floor
     }

@@ -194,11 +194,6 @@ impl<'a> Directory<'a> {
         Ok((reader.u32()? as usize, usize::from(reader.u16()?), usize::from(reader.u16()?)))
     }
 
-    /// All of it.
-    pub(crate) fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
     /// How many runs have frames in the segment.
     pub fn run_count(&self) -> u32 {
         self.runs

@@ -1,0 +1,259 @@
+//! The file that a backup writes to: a new one, or an earlier copy of the same store.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::engine::open::front_matter::{Access, read_base};
+use crate::engine::read::doubt::Doubt;
+use crate::engine::reader::Replica;
+use crate::engine::space::allocator::Allocator;
+use crate::engine::space::manifest_log::ManifestLog;
+use crate::engine::state::scan::{InPiece, Piece, frame_in_piece};
+use crate::engine::storage::Storage;
+use crate::engine::storage::disk::Disk;
+use crate::engine::values::report::RecoveryReport;
+use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::frames::frame::SegmentKey;
+use crate::format::map::header::StaticHeader;
+use crate::format::map::manifest::{
+    Area, AreaHeader, Change, Extents, RecordKey, SealedAt, Use, encode_batch, used_len,
+};
+use crate::format::map::owner;
+use crate::format::map::superblock::{FLAG_COPY, ManifestAt, Superblock};
+use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
+use crate::format::{
+    EXTENTS_AT, FrameCheck, FrameKind, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, PAGE_LEN,
+};
+use crate::types::{Epoch, ExtentNo, LogPosition, Lsn};
+
+/// A segment as the copy has it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Has {
+    pub(super) extent: ExtentNo,
+    /// Its bytes are there up to here.
+    pub(super) end: u32,
+    /// All of it is there, as a segment with this seal.
+    pub(super) sealed: Option<SealedAt>,
+    /// What the manifest of the copy says of it.
+    pub(super) listed: Listed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Listed {
+    No,
+    Open,
+    Sealed,
+}
+
+/// The file that is copied to.
+pub(super) struct Target {
+    pub(super) disk: Disk,
+    pub(super) allocator: Allocator,
+    pub(super) has: HashMap<(u32, u64), Has>,
+    /// What is wrong with the copies of segments, as far as this call looked at them.
+    pub(super) damaged: HashMap<(u32, u64), Vec<Corruption>>,
+    /// Other bytes under the key of a segment: of a log that a power loss has cut off since.
+    pub(super) replaced: Vec<Has>,
+    pub(super) doubt: Doubt,
+    /// What an earlier copy is of; `None` if there is none.
+    pub(super) earlier: Option<Earlier>,
+}
+
+/// The state of the store that an earlier copy is of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Earlier {
+    /// Each opening for writing promises other numbers.
+    promised: Lsn,
+    boot: [u8; 16],
+    /// Where the log ended.
+    pub(super) end: LogPosition,
+}
+
+impl Earlier {
+    /// Whether no process has opened the store for writing since, and the machine has not lost
+    /// power: then no frame can have become another one.
+    pub(super) fn is_same_session(&self, source: &Replica) -> Result<bool> {
+        let is_same = source.superblock()?.next_lsn == self.promised;
+        Ok(is_same && source.boot() == Some(self.boot))
+    }
+}
+
+impl Target {
+    /// A store without segments.
+    pub(super) fn new(source: &Replica, storage: Arc<dyn Storage>) -> Result<Self> {
+        let disk = Disk::new(storage);
+        let (uuid, extent_size) = (source.uuid(), source.answers.setup.extent_size);
+        // One whose header is damaged reads by its superblocks; the copy gets a whole one.
+        let stored = StaticHeader::decode(&source.disk.read_padded(0, PAGE_LEN)?);
+        let created = source.answers.setup.now();
+        let header = stored.unwrap_or_else(|_| StaticHeader::new(uuid, extent_size, created));
+        let records = [Change::IndexLen { len: 0 }];
+        let (generation, count) = (1, records.len() as u64);
+        let manifest =
+            ManifestAt { offset: MANIFEST_AT, len: MANIFEST_AREA_LEN, generation, records: count };
+        let mut superblock = Superblock { epoch: Epoch(0), manifest, ..source.superblock()? };
+        (superblock.durable, superblock.flags) = (LogPosition::default(), FLAG_COPY);
+        let mut front = header.encode();
+        for epoch in [Epoch(0), Epoch(1)] {
+            superblock.epoch = epoch;
+            front.extend(superblock.encode());
+        }
+        front.resize(usize::try_from(OWNER_AT).unwrap_or(0), 0);
+        front.extend(owner_page(source)?);
+        front.resize(usize::try_from(MANIFEST_AT).unwrap_or(0), 0);
+        let area = AreaHeader { uuid, generation, area_len: MANIFEST_AREA_LEN, snapshot: 1 };
+        front.extend(area.encode());
+        front.extend(encode_batch(&records, RecordKey { generation, index: 0 }));
+        front.resize(usize::try_from(EXTENTS_AT).unwrap_or(0), 0);
+        disk.write(0, &front)?;
+        let [_, next] = Area::FRONT;
+        let extents = Extents::default();
+        Ok(Self::of(disk, superblock, (extents, manifest, next)))
+    }
+
+    /// An earlier copy of the same store; none if the file is anything else.
+    pub(super) fn open(source: &Replica, storage: Arc<dyn Storage>) -> Result<Option<Self>> {
+        let disk = Disk::new(storage);
+        let mut report = RecoveryReport::default();
+        let refuse = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
+        let access = Access { to_write: true, salvages: &refuse };
+        let base = match read_base(&disk, &mut report, access) {
+            Ok(base) => base,
+            Err(error @ Error::Io { .. }) => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        let is_copy = base.superblock.flags & FLAG_COPY != 0;
+        let same =
+            (base.uuid, base.extent_size) == (source.uuid(), source.answers.setup.extent_size);
+        if !same || !is_copy {
+            return Ok(None);
+        }
+        let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
+        if base.rewrite {
+            target.allocator.manifest.distrust_area();
+        }
+        let Superblock { durable, next_lsn: promised, boot_id: boot, .. } =
+            target.allocator.superblock;
+        let extents = target.allocator.manifest.extents().clone();
+        let mut end_of_log = LogPosition::default();
+        for (&extent, used) in &extents.uses {
+            if let Use::Retired { .. } = used {
+                // An update broke off in front of freeing it.
+                let has = Has { extent, end: 0, sealed: None, listed: Listed::Sealed };
+                target.replaced.push(has);
+            }
+            if let Use::Log { segment, salt, purpose, sealed } = *used {
+                let (end, listed) = match sealed {
+                    Some(at) => (at.seal, Listed::Sealed),
+                    None if durable.segment == segment => (durable.offset, Listed::Open),
+                    // An update broke off that was to replace something.
+                    None => {
+                        let key = SegmentKey { id: segment, salt };
+                        (target.end_of_frames(extent, key)?, Listed::Open)
+                    }
+                };
+                if purpose == Purpose::Log {
+                    let offset = if sealed.is_some() { base.extent_size.bytes_u32() } else { end };
+                    end_of_log = end_of_log.max(LogPosition { segment, offset });
+                }
+                let has = Has { extent, end, sealed, listed };
+                target.has.insert((segment.0, salt), has);
+            }
+        }
+        target.earlier = Some(Earlier { promised, boot, end: end_of_log });
+        Ok(Some(target))
+    }
+
+    fn of(
+        disk: Disk,
+        superblock: Superblock,
+        (extents, at, next): (Extents, ManifestAt, Area),
+    ) -> Self {
+        let (uuid, size) = (superblock.uuid, superblock.extent_size);
+        let manifest = ManifestLog::resume(disk.clone(), uuid, size, extents, at, next);
+        let (compaction_reserve, freed, may_move) = (None, BTreeSet::new(), 0);
+        let allocator = Allocator {
+            manifest,
+            superblock,
+            disk: disk.clone(),
+            compaction_reserve,
+            freed,
+            may_move,
+        };
+        let (has, damaged, replaced) = (HashMap::new(), HashMap::new(), Vec::new());
+        let (doubt, earlier) = (Doubt::default(), None);
+        Self { disk, allocator, has, damaged, replaced, doubt, earlier }
+    }
+
+    /// All that counts of what the file has of a segment.
+    pub(super) fn read(&self, has: Has) -> Result<Vec<u8>> {
+        let size = self.allocator.superblock.extent_size;
+        let len = match has.sealed {
+            Some(_) => size.bytes_u32(),
+            None => has.end,
+        };
+        self.disk.read_padded(size.offset_of(has.extent), len as usize)
+    }
+
+    /// All that is in an extent.
+    fn read_extent(&self, extent: ExtentNo) -> Result<Vec<u8>> {
+        let size = self.allocator.superblock.extent_size;
+        self.disk.read_padded(size.offset_of(extent), size.bytes_u32() as usize)
+    }
+
+    /// Where the whole frames end of a segment that this extent has.
+    fn end_of_frames(&self, extent: ExtentNo, key: SegmentKey) -> Result<u32> {
+        let (bytes, check) = (self.read_extent(extent)?, FrameCheck::new(key));
+        let piece = Piece { at: 0, bytes: &bytes, extent_len: bytes.len() };
+        let mut end = SEGMENT_HEADER_LEN;
+        while let InPiece::Frame(lexed) = frame_in_piece(piece, &check, end) {
+            if lexed.header.kind == FrameKind::Seal {
+                break;
+            }
+            end = lexed.end();
+        }
+        Ok(end)
+    }
+
+    /// Where the bytes of a segment go, and from where on: behind those that are there, or to
+    /// another extent if others are there.
+    pub(super) fn place_for(
+        &mut self,
+        known: Option<Has>,
+        sealed: Option<SealedAt>,
+        bytes: &[u8],
+    ) -> Result<(ExtentNo, usize)> {
+        let Some(has) = known else { return Ok((self.claim()?, 0)) };
+        let there = self.read(has)?;
+        if has.sealed.is_some() && has.sealed == sealed && there.starts_with(bytes) {
+            return Ok((has.extent, bytes.len()));
+        }
+        if has.sealed.is_none() && bytes.starts_with(&there) {
+            // What an update that broke off left behind them may follow only if it is the same.
+            let all = self.read_extent(has.extent)?;
+            let behind = all.get(there.len()..used_len(&all)).unwrap_or_default();
+            if bytes.get(there.len()..).unwrap_or_default().starts_with(behind) {
+                return Ok((has.extent, there.len()));
+            }
+        }
+        self.replaced.push(has);
+        Ok((self.claim()?, 0))
+    }
+
+    /// A free extent without bytes of an earlier owner.
+    pub(super) fn claim(&mut self) -> Result<ExtentNo> {
+        let extent = self.allocator.claim()?;
+        let size = self.allocator.superblock.extent_size;
+        let (at, len) = (size.offset_of(extent), self.disk.len()?);
+        if at < len {
+            self.disk.punch(at, size.bytes().min(len - at))?;
+        }
+        Ok(extent)
+    }
+}
+
+/// The page of the owner says who made the copy.
+fn owner_page(source: &Replica) -> Result<Vec<u8>> {
+    let page = source.disk.read_padded(OWNER_AT, PAGE_LEN)?;
+    Ok(if owner::decode(&page).is_ok() { page } else { vec![0; PAGE_LEN] })
+}
