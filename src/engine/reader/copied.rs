@@ -181,8 +181,8 @@ impl Copied {
         Ok(())
     }
 
-    /// The bytes that the store has, all frames checked; what does not check is told.
-    /// if that is nothing.
+    /// What a copy of a segment with this SEAL has, with what the store has whole of the rest;
+    /// `None` if that is nothing.
     pub(super) fn united(&self, bytes: &[u8], there: &[u8]) -> Option<Vec<u8>> {
         let lost = self.lost(there, bytes);
         let whole = |bytes| Piece { at: 0, bytes, extent_len: there.len() };

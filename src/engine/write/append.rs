@@ -19,18 +19,16 @@ use crate::engine::values::new_record::NewRecord;
 use crate::engine::values::{Allow, Metadata};
 use crate::engine::write::Log;
 use crate::engine::write::chunks::{Body, ChunksOf, Rows, pending_record};
-use crate::engine::write::pending_frame::PendingFrame;
+use crate::engine::write::pending_frame::{HEAD, PendingFrame};
 use crate::engine::write::ticket::{Appended, Ticket};
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::block::MAX_RECORD;
 use crate::format::frames::frame::{
-    self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, FRAME_ALIGN, FRAME_HEADER_LEN, frame_len,
+    self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, FRAME_HEADER_LEN, frame_len,
 };
 use crate::format::segments::directory::RECORD_COST;
 use crate::format::{ExtentSize, FrameHeader, FrameKind};
-use crate::types::{
-    AgentId, Durability, LogPosition, Lsn, MAX_KIND_LEN, RunId, RunNo, Seq, Timestamp,
-};
+use crate::types::{AgentId, Durability, LogPosition, Lsn, RunId, RunNo, Seq, Timestamp};
 
 /// The run that a call writes to.
 #[derive(Debug, Clone, Copy)]
@@ -293,9 +291,6 @@ pub(crate) fn check_len(what: Sized, len: usize, max: u64) -> Result<()> {
     if len > max { Err(Error::TooLarge { what, len, max }) } else { Ok(()) }
 }
 
-/// The longest head of a frame: the header, the kind, and the bytes that fill its last word.
-const HEAD: usize = FRAME_HEADER_LEN + MAX_KIND_LEN + FRAME_ALIGN;
-
 impl Log {
     /// Appends a record by the fast path; `None` if the record needs another way.
     #[inline]
@@ -314,9 +309,9 @@ impl Log {
         let at = record.time().or(now).unwrap_or_default();
         let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
         header.content = record.content();
-        header.set_payload(name, payload);
+        let mut frame = PendingFrame::new(header, name, payload);
         let mut state = self.state.lock_by(|state| self.queue.lock(state, now));
-        let Some(end) = self.store_record(&mut state, &mut header, name, payload)? else {
+        let Some(end) = self.store_record(&mut state, &mut frame)? else {
             return Ok(None);
         };
         let is_over = self.queue.is_over();
@@ -324,7 +319,7 @@ impl Log {
         if is_over {
             self.queue.pass_on();
         }
-        Ok(Some(self.appended(header.seq, header.lsn, end)))
+        Ok(Some(self.appended(frame.header.seq, frame.header.lsn, end)))
     }
 }
 
@@ -333,10 +328,9 @@ impl Log {
     fn store_record(
         &self,
         state: &mut LogState,
-        header: &mut FrameHeader,
-        name: &[u8],
-        payload: &[u8],
+        frame: &mut PendingFrame<'_>,
     ) -> Result<Option<LogPosition>> {
+        let header = &mut frame.header;
         let Some(run) = state.active.get_mut(header.run_no) else { return Ok(None) };
         if state.closed || run.status.is_ended() {
             return Ok(None);
@@ -356,17 +350,11 @@ impl Log {
         header.lsn = state.next_lsn;
         header.durable = self.commit.durable();
         let mut head = [0; HEAD];
-        head[..FRAME_HEADER_LEN].copy_from_slice(&header.encode_with(state.tail.segment.frames()));
-        let named = FRAME_HEADER_LEN + name.len();
-        head[FRAME_HEADER_LEN..named].copy_from_slice(name);
-        // The head consists of whole words, so that the rest of the payload starts at a word.
-        let whole = named.next_multiple_of(FRAME_ALIGN);
-        let (first, rest) = payload.split_at((whole - named).min(payload.len()));
-        head[named..named + first.len()].copy_from_slice(first);
-        state.tail.put_frame(&head[..whole], rest)?;
+        let (head, rest) = frame.in_two(state.tail.segment.frames(), &mut head);
+        state.tail.put_frame(head, rest)?;
         state.tail.offset += u32::try_from(len).expect("a frame fits its segment");
         state.next_lsn.0 += 1;
-        note_record(&mut state.tail.builder, slot, header);
+        note_record(&mut state.tail.builder, slot, &frame.header);
         run.next_seq = Seq(run.next_seq.0 + 1);
         run.touched = true;
         let end = state.end_of_log();

@@ -1,10 +1,13 @@
 //! Frames without a place: the work on them that needs no lock.
 
 use crate::format::frames::eviction::Eviction;
-use crate::format::frames::frame::{FRAME_ALIGN, FrameCheck};
+use crate::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck};
 use crate::format::segments::directory::{EVICTION_COST, RECORD_COST};
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{RunNo, Timestamp};
+use crate::types::{MAX_KIND_LEN, RunNo, Timestamp};
+
+/// The longest head of a frame: the header, the kind, and the bytes that fill its last word.
+pub(crate) const HEAD: usize = FRAME_HEADER_LEN + MAX_KIND_LEN + FRAME_ALIGN;
 
 /// A frame without a place. Its payload is in two parts, so that the kind is not copied.
 #[derive(Debug, Clone)]
@@ -48,12 +51,54 @@ impl<'a> PendingFrame<'a> {
         bytes.resize(bytes.len().next_multiple_of(FRAME_ALIGN), 0);
     }
 
+    /// The same bytes but for those that fill the last word: a head of whole words, and what the
+    /// payload has behind it.
+    #[inline]
+    pub(crate) fn in_two<'h>(
+        &self,
+        check: &FrameCheck,
+        head: &'h mut [u8; HEAD],
+    ) -> (&'h [u8], &'a [u8]) {
+        let named = FRAME_HEADER_LEN + self.name.len();
+        let whole = named.next_multiple_of(FRAME_ALIGN);
+        let (first, rest) = self.body.split_at((whole - named).min(self.body.len()));
+        head[..FRAME_HEADER_LEN].copy_from_slice(&self.header.encode_with(check));
+        head[FRAME_HEADER_LEN..named].copy_from_slice(self.name);
+        head[named..named + first.len()].copy_from_slice(first);
+        (&head[..whole], rest)
+    }
+
     /// The bytes that the frame adds to the directory, apart from the entry of a new run.
     pub(crate) fn directory_cost(&self) -> usize {
         match self.header.kind {
             FrameKind::Record | FrameKind::Chunk => RECORD_COST,
             FrameKind::Evict => self.header.extra as usize * EVICTION_COST,
             _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::SegmentKey;
+    use crate::types::SegmentId;
+
+    #[test]
+    fn a_frame_in_two_parts_has_the_bytes_of_one_in_one() {
+        let check = FrameCheck::new(SegmentKey { id: SegmentId(3), salt: 7 });
+        for name in [0, 1, 7, 8, 9, MAX_KIND_LEN] {
+            for body in [0, 1, 6, 7, 8, 9, 300] {
+                let (name, body) = (vec![b'k'; name], vec![b'p'; body]);
+                let header = FrameHeader::new(FrameKind::Record, RunNo(5), Timestamp(9));
+                let frame = PendingFrame::new(header, &name, &body);
+                let (mut one, mut head) = (Vec::new(), [0; HEAD]);
+                frame.encode(&check, &mut one);
+                let (first, rest) = frame.in_two(&check, &mut head);
+                let mut two = [first, rest].concat();
+                two.resize(two.len().next_multiple_of(FRAME_ALIGN), 0);
+                assert!(first.len() % FRAME_ALIGN == 0 && one == two, "{frame:?}");
+            }
         }
     }
 }
