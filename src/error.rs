@@ -115,9 +115,9 @@ pub enum Error {
         name: &'static str,
     },
     /// The store has lost what an earlier copy of it has: a record is damaged, and a process that
-    /// opened the store since may have given its number again; or the log ends in front of the end
-    /// of the copy without a loss of power. Nothing was written. The caller should keep that copy
-    /// and back up into another file.
+    /// opened the store since may have given its number again; or the log lacks what is behind the
+    /// record, and no loss of power explains that. The copy is what it was. The caller should keep
+    /// it and back up into another file.
     CopyHasMore {
         /// The first place that is lost, or behind which all is.
         at: LogPosition,

@@ -20,11 +20,20 @@ use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::Change;
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_DAMAGED_COPY};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
-use crate::types::{ExtentNo, LogPosition};
+use crate::types::{ExtentNo, LogPosition, SegmentId};
 
 /// How often the copy goes on from a later moment, because the writer has moved what was to be
 /// copied.
 const MOMENTS: usize = 64;
+
+/// Where the log ends. The ids of outputs say nothing about its order.
+fn end_of(wanted: &[Copied]) -> LogPosition {
+    let last = wanted.iter().rfind(|one| !one.segment.is_output());
+    last.map_or(LogPosition::default(), |one| {
+        let whole = one.segment.extent_size().bytes_u32();
+        one.segment.position(one.sealed.map_or(one.end, |_| whole))
+    })
+}
 
 /// What a backup copied.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -94,6 +103,7 @@ impl Target {
             report.kept_segments = 0;
             self.refuse_shorter(source)?;
             let mut wanted = segments(source)?;
+            self.refuse_unlisted(source, &wanted)?;
             self.expect_segments(source)?;
             if self.copy_all(source, view, &mut wanted, report)? {
                 return self.make_it_count(source, &wanted, report);
@@ -106,12 +116,30 @@ impl Target {
     fn refuse_shorter(&self, source: &Replica) -> Result<()> {
         let Some(earlier) = self.earlier else { return Ok(()) };
         let end = source.end()?;
-        let is_shorter = end < earlier.end;
-        let is_kept = |source: &Replica| -> Result<bool> {
-            Ok(source.wants_all() && earlier.is_same_session(source)?)
-        };
-        let is_lost = is_shorter && (end < source.floor() || is_kept(source)?);
+        let is_lost = end < earlier.end && (end < source.floor() || self.has_kept_all(source)?);
         if is_lost { Err(Error::CopyHasMore { at: end }) } else { Ok(()) }
+    }
+
+    /// Whether the machine was not started anew since the copy was made: no frame that a process
+    /// has seen can have gone since. From a copy it can: backups of less were made into that.
+    fn has_kept_all(&self, source: &Replica) -> Result<bool> {
+        let is_copy = source.superblock()?.flags & FLAG_COPY != 0;
+        let boot = self.earlier.map(|earlier| earlier.boot);
+        Ok(boot.is_some() && !is_copy && source.wants_all() && source.boot() == boot)
+    }
+
+    /// Refuses if the manifest of the store is lost, and a segment with it that the copy has.
+    fn refuse_unlisted(&self, source: &Replica, wanted: &[Copied]) -> Result<()> {
+        if !source.report().salvaged {
+            return Ok(());
+        }
+        let is_wanted = |key| wanted.iter().any(|one| key_of(&one.segment) == key);
+        let lost = self.has.iter().filter(|(_, has)| has.listed != Listed::No);
+        let lost = lost.map(|(key, _)| *key).filter(|key| !is_wanted(*key)).min();
+        lost.map_or(Ok(()), |(id, _)| {
+            let at = LogPosition { segment: SegmentId(id), offset: SEGMENT_HEADER_LEN };
+            Err(Error::CopyHasMore { at })
+        })
     }
 
     /// Sees to it that both superblocks know the numbers of all segments to be copied: frames of a
@@ -166,21 +194,20 @@ impl Target {
                 bytes = united;
             } else {
                 // What this call copied before does not count yet.
-                if let Some(has) = known.filter(|has| is_odd && has.listed != Listed::No) {
-                    self.mend(source, one, &mut bytes, has)?;
-                }
+                let counted = known.filter(|has| has.listed != Listed::No);
+                self.mend(source, one, &mut bytes, counted.filter(|_| is_odd))?;
                 one.close(&mut bytes);
+                self.refuse_other(source, one, &bytes, counted)?;
             }
             let (extent, from) = self.place_for(known, one.sealed, &bytes)?;
             if is_odd {
                 odd.clear();
                 one.check((extent, &bytes), &mut odd);
             }
-            if odd.is_empty() {
-                self.damaged.remove(&key)
-            } else {
-                self.damaged.insert(key, odd)
-            };
+            self.damaged.remove(&key);
+            if !odd.is_empty() {
+                self.damaged.insert(key, odd);
+            }
             let at = one.segment.extent_size().offset_of(extent);
             let new = bytes.get(from..).unwrap_or_default();
             if new.is_empty() {
@@ -201,15 +228,42 @@ impl Target {
     /// Puts what the copy has of a segment in place of what the store has lost of it since. A
     /// process that had the store open meanwhile may have given numbers again, or gone on with
     /// what was lost: then the copy stays as it is.
-    fn mend(&self, source: &Replica, one: &mut Copied, bytes: &mut [u8], has: Has) -> Result<()> {
+    fn mend(
+        &self,
+        source: &Replica,
+        one: &mut Copied,
+        bytes: &mut [u8],
+        has: Option<Has>,
+    ) -> Result<()> {
+        let Some(has) = has else { return Ok(()) };
         let there = self.read(has)?;
         let lost = one.lost(bytes, &there);
         let Some(first) = lost.first() else { return Ok(()) };
-        let earlier = self.earlier.map(|earlier| earlier.is_same_session(source)).transpose()?;
-        if earlier != Some(true) || !lost.is_same_log {
+        let used = one.last_order(&there);
+        let earlier = self.earlier.map(|earlier| earlier.is_same_session(source, used));
+        if earlier.transpose()? != Some(true) || !lost.is_same_log {
             return Err(Error::CopyHasMore { at: one.segment.position(first) });
         }
         one.mend(bytes, &there, &lost)
+    }
+
+    /// Refuses to replace a segment that is open in the copy by bytes without a frame that is
+    /// there, unless a loss of power may have taken that away.
+    fn refuse_other(
+        &self,
+        source: &Replica,
+        one: &Copied,
+        bytes: &[u8],
+        counted: Option<Has>,
+    ) -> Result<()> {
+        let Some(has) = counted.filter(|has| has.sealed.is_none()) else { return Ok(()) };
+        if !self.has_kept_all(source)? {
+            return Ok(());
+        }
+        match one.first_other(bytes, &self.read(has)?) {
+            Some(at) => Err(Error::CopyHasMore { at: one.segment.position(at) }),
+            None => Ok(()),
+        }
     }
 
     /// Whether the file may have damaged bytes.
@@ -224,7 +278,6 @@ impl Target {
         wanted: &[Copied],
         report: &mut Backup,
     ) -> Result<()> {
-        let size = self.allocator.superblock.extent_size;
         let mut changes = Vec::new();
         let mut needed: BTreeMap<(u32, u64), ExtentNo> = BTreeMap::new();
         for one in wanted {
@@ -240,9 +293,7 @@ impl Target {
                 changes.push(Change::Seal { extent, segment, at });
             }
         }
-        let end = wanted.last().map_or(LogPosition::default(), |one| {
-            one.segment.position(one.sealed.map_or(one.end, |_| size.bytes_u32()))
-        });
+        let end = end_of(wanted);
         let is_needed = |id: u32| needed.range((id, 0)..=(id, u64::MAX)).next().is_some();
         let gone = self.has.iter().filter(|(key, _)| !needed.contains_key(*key));
         // No two extents have the same segment: what is replaced is free at once.

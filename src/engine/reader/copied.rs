@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::reader::Replica;
 use crate::engine::state::scan::{
-    InPiece, Lexed, Piece, directory_in, frame_in_piece, frames_below, lex, replay,
+    InPiece, Item, Lexed, Piece, directory_in, frame_in_piece, frames_below, lex, replay,
 };
 use crate::engine::state::segment::Segment;
 use crate::engine::write::pending_frame::PendingFrame;
@@ -15,7 +15,7 @@ use crate::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN};
 use crate::format::map::manifest::{SealedAt, used_len};
 use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{Directory, FrameHeader, FrameKind};
-use crate::types::{ExtentNo, RunNo, Timestamp};
+use crate::types::{ExtentNo, Lsn, RunNo, Timestamp};
 
 /// A segment as it is to be in the copy.
 pub(super) struct Copied {
@@ -153,6 +153,23 @@ impl Copied {
         }
         lost.places.append(&mut pending);
         lost
+    }
+
+    /// The order of the last whole frame of a copy.
+    pub(super) fn last_order(&self, there: &[u8]) -> Option<Lsn> {
+        let frames = lex(there, self.segment.frames()).into_iter().filter(Item::is_valid);
+        frames.filter_map(|item| item.frame().map(|lexed| lexed.header.lsn)).max()
+    }
+
+    /// Where the first whole frame of a copy is that these bytes do not have.
+    pub(super) fn first_other(&self, bytes: &[u8], there: &[u8]) -> Option<u32> {
+        let items = lex(there, self.segment.frames()).into_iter().filter(Item::is_valid);
+        let mut frames = items.filter_map(|item| item.frame().copied());
+        let is_other = |lexed: &Lexed| {
+            let place = lexed.header.position.offset as usize..lexed.end() as usize;
+            bytes.get(place.clone()) != there.get(place)
+        };
+        frames.find(is_other).map(|lexed| lexed.header.position.offset)
     }
 
     /// Puts them in their places.

@@ -8,6 +8,7 @@ use crate::engine::read::doubt::Doubt;
 use crate::engine::reader::Replica;
 use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
+use crate::engine::state::log_state::NUMBERS_AHEAD;
 use crate::engine::state::scan::{InPiece, Piece, frame_in_piece};
 use crate::engine::storage::Storage;
 use crate::engine::storage::disk::Disk;
@@ -62,19 +63,25 @@ pub(super) struct Target {
 /// The state of the store that an earlier copy is of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Earlier {
-    /// Each opening for writing promises other numbers.
+    /// The numbers that were promised: each opening for writing promises some.
     promised: Lsn,
-    boot: [u8; 16],
+    pub(super) boot: [u8; 16],
     /// Where the log ended.
     pub(super) end: LogPosition,
 }
 
 impl Earlier {
-    /// Whether no process has opened the store for writing since, and the machine has not lost
-    /// power: then no frame can have become another one.
-    pub(super) fn is_same_session(&self, source: &Replica) -> Result<bool> {
+    /// Whether no process has opened the store for writing since the copy was made, which has a
+    /// frame with this order, and the machine was not started anew: then no frame can have become
+    /// another one.
+    ///
+    /// An opening promises numbers ahead of all that were used. So a later one promises others,
+    /// unless no number was used since the first: `last` shows that one was.
+    pub(super) fn is_same_session(&self, source: &Replica, last: Option<Lsn>) -> Result<bool> {
         let is_same = source.superblock()?.next_lsn == self.promised;
-        Ok(is_same && source.boot() == Some(self.boot))
+        let is_used =
+            last.is_some_and(|last| last.0.saturating_add(NUMBERS_AHEAD) >= self.promised.0);
+        Ok(is_same && is_used && source.boot() == Some(self.boot))
     }
 }
 
