@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use runlog::env::{BootId, Environment};
-use runlog::format::{EXTENTS_AT, MANIFEST_AT};
+use runlog::format::{EXTENTS_AT, MANIFEST_AT, OWNER_AT};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Backup, Error, NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, RunLog, RunQuery,
@@ -589,4 +589,18 @@ fn a_copy_of_a_copy_follows_it_when_it_became_shorter() {
         assert!(sound(&open(&second)).is_empty());
     }
     log.close().unwrap();
+}
+
+/// A power loss can tear it.
+#[test]
+fn a_copy_has_a_page_of_the_owner_that_checks_whatever_the_store_has() {
+    let (storage, log) = of_one_segment(3);
+    log.close().unwrap();
+    for harm in [0, 0x55] {
+        let mut image = storage.to_bytes();
+        image[OWNER_AT as usize..OWNER_AT as usize + 64].fill(harm);
+        let copy = Arc::new(MemoryStorage::new());
+        let report = back_up(&image, &copy);
+        assert!(report.damaged.is_empty() && open(&copy).verify().unwrap().is_clean(), "{harm}");
+    }
 }

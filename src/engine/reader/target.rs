@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::engine::open::front_matter::{Access, read_base};
 use crate::engine::read::doubt::Doubt;
 use crate::engine::reader::Replica;
+use crate::engine::setup::host;
 use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::state::log_state::NUMBERS_AHEAD;
@@ -13,7 +14,7 @@ use crate::engine::state::scan::{InPiece, Piece, frame_in_piece};
 use crate::engine::storage::Storage;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
-use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::error::{Corruption, Damage, Error, Owner, Place, Result};
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::header::StaticHeader;
 use crate::format::map::manifest::{
@@ -259,8 +260,13 @@ impl Target {
     }
 }
 
-/// The page of the owner says who made the copy.
+/// The page of the owner: that of the store. A power loss may have torn it, and a copy has none that
+/// does not check; then it names this process.
 fn owner_page(source: &Replica) -> Result<Vec<u8>> {
     let page = source.disk.read_padded(OWNER_AT, PAGE_LEN)?;
-    Ok(if owner::decode(&page).is_ok() { page } else { vec![0; PAGE_LEN] })
+    if owner::decode(&page).is_ok() {
+        return Ok(page);
+    }
+    let (pid, since) = (std::process::id(), source.answers.setup.now());
+    Ok(owner::encode(&Owner { pid, host: host::host_name(), since }))
 }
