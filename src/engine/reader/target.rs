@@ -260,8 +260,8 @@ impl Target {
     }
 }
 
-/// The page of the owner: that of the store. A power loss may have torn it, and a copy has none that
-/// does not check; then it names this process.
+/// The page of the owner: that of the store, or, since a power loss may have torn that, one that
+/// names this process.
 fn owner_page(source: &Replica) -> Result<Vec<u8>> {
     let page = source.disk.read_padded(OWNER_AT, PAGE_LEN)?;
     if owner::decode(&page).is_ok() {
