@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::reader::Replica;
 use crate::engine::state::scan::{
-    InPiece, Item, Lexed, Piece, directory_in, frame_in_piece, frames_below, lex, replay,
+    InPiece, Item, Lexed, Piece, directory_in, directory_of, frame_in_piece, frames_below, lex,
 };
 use crate::engine::state::segment::Segment;
 use crate::engine::write::pending_frame::PendingFrame;
@@ -183,11 +183,10 @@ impl Copied {
             let entry = known.run(known.find_no(run_no).ok()??).ok()?;
             Some((entry.agent, entry.run))
         };
-        let frames = frames_below(&lex(bytes, segment.frames()), self.end);
-        let builder = replay(bytes, &frames, self.end, &mut name_of).builder;
-        let next = frames.iter().map(|lexed| lexed.header.run_no.0.saturating_add(1)).max();
-        let has_evictions = builder.evictions().next().is_some();
-        let directory = builder.encode(known.next_run_no().max(RunNo(next.unwrap_or(0))));
+        let directory = directory_of(bytes, segment.frames(), self.end, &mut name_of);
+        let listed =
+            Directory::new(&directory).map_err(|damage| segment.damaged_directory(damage))?;
+        let has_evictions = listed.eviction_count() > 0;
         let (seal, digest) = seal_for(segment, at, &directory)?;
         let room = segment.extent_size().bytes().saturating_sub(u64::from(at.seal));
         if seal.len() as u64 > room {

@@ -332,12 +332,21 @@ pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
 /// Rebuilds the directory of a sealed segment from its frames, because the stored one is damaged.
 pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
     let extent = segment.read_all()?;
-    let items = lex(&extent, segment.frames());
     let end = segment.sealed().map_or(u32::MAX, |sealed| sealed.end);
-    let frames = frames_below(&items, end);
-    let replayed = replay(&extent, &frames, end, &mut |_| None);
-    let next = frames.iter().map(|lexed| lexed.header.run_no.0).max().unwrap_or(0) + 1;
-    Ok(replayed.builder.encode(RunNo(next)))
+    Ok(directory_of(&extent, segment.frames(), end, &mut |_| None))
+}
+
+/// The directory of a segment that ends at `end`, by its frames. All its batches are whole.
+pub(crate) fn directory_of(
+    extent: &[u8],
+    check: &FrameCheck,
+    end: u32,
+    name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
+) -> Vec<u8> {
+    let frames = frames_below(&lex(extent, check), end);
+    let replayed = replay(extent, &frames, end, name_of);
+    let last = frames.iter().map(|lexed| lexed.header.run_no.0).max().unwrap_or(0);
+    replayed.builder.encode(RunNo(last.saturating_add(1)))
 }
 
 /// The SEAL frame with which an earlier recovery ended the segment in front of evidence (section 14

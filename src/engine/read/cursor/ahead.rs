@@ -15,8 +15,8 @@ use crate::types::Seq;
 const NEAR: u32 = 4 << 10;
 
 /// How many bytes the first read of a walk may have, and the longest, but for the rest of a frame.
-/// Each may have twice as many as the one before: who wants the first records does not wait for
-/// more.
+/// Each may have twice as many as the one before: a caller that wants the first records does not
+/// wait for more.
 const FIRST: u32 = 4 << 10;
 const MOST: u32 = 256 << 10;
 

@@ -51,8 +51,8 @@ impl Piece {
         self.bytes.get().map(|bytes| &**bytes).unwrap_or_default()
     }
 
-    /// The bytes that `read` returns, unless another thread has read them: who wants them meanwhile
-    /// waits.
+    /// The bytes that `read` returns, unless another thread has read them. A thread that wants them
+    /// meanwhile waits.
     pub(super) fn fill(&self, read: impl FnOnce() -> Vec<u8>) {
         self.bytes.get_or_init(read);
     }
