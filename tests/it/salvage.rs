@@ -571,7 +571,7 @@ fn the_records_of_a_batch_without_its_end_are_named_as_missing() {
     assert_eq!((report.records, report.documents), (3, 1));
     assert_eq!(answers(&out).documents.len(), 1);
 
-    // A power cut that kept all of the batch but its COMMIT; or damage: the bytes do not tell which.
+    // A power cut that kept all of the batch but its COMMIT; or damage: no byte tells.
     let mut cut = image.clone();
     cut[places(&image).last_commit..].fill(0);
     let (report, out) = salvage(cut).unwrap();
