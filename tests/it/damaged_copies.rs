@@ -613,3 +613,32 @@ fn a_sealed_segment_of_which_copy_and_store_lack_different_parts_is_whole_after_
         assert!(open(&copy).verify().unwrap().is_clean(), "{what}");
     }
 }
+
+/// A volume that was set back, and a writer that has gone on behind the end of the copy since.
+#[test]
+fn a_store_that_was_set_back_and_has_grown_beyond_the_copy_is_refused() {
+    for first in [5, 130, 320] {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = small().create_storage(storage.clone()).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        (0..first).for_each(|_| drop(run.append(&[1; 300]).unwrap()));
+        log.sync().unwrap();
+        let earlier = storage.to_bytes();
+        (0..400).for_each(|_| drop(run.append(&[2; 300]).unwrap()));
+        log.sync().unwrap();
+        let copy = Arc::new(MemoryStorage::new());
+        let _ = back_up(&storage.to_bytes(), &copy);
+        let before = sound(&open(&copy));
+        drop(run);
+        log.close().unwrap();
+        let store = Arc::new(MemoryStorage::from_bytes(earlier));
+        let log = small().open_storage(store.clone()).unwrap();
+        let run = log.writer("run").unwrap();
+        (0..900).for_each(|_| drop(run.append(&[3; 300]).unwrap()));
+        log.sync().unwrap();
+        let done = open(&store).backup_to_storage(copy.clone());
+        assert!(has_more(done) && sound(&open(&copy)) == before, "{first}");
+        drop(run);
+        log.close().unwrap();
+    }
+}

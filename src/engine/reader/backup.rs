@@ -128,14 +128,19 @@ impl Target {
         Ok(boot.is_some() && !is_copy && source.wants_all() && source.boot() == boot)
     }
 
-    /// Refuses if the manifest of the store is lost, and a segment with it that the copy has.
+    /// Refuses if the store has another segment under the id of one that the copy has, though no
+    /// power was lost: its volume was set back. Or if the manifest of the store is lost, and a
+    /// segment with it that the copy has.
     fn refuse_unlisted(&self, source: &Replica, wanted: &[Copied]) -> Result<()> {
-        if !source.report().salvaged {
+        let (is_salvaged, kept_all) = (source.report().salvaged, self.has_kept_all(source)?);
+        if !is_salvaged && !kept_all {
             return Ok(());
         }
         let is_wanted = |key| wanted.iter().any(|one| key_of(&one.segment) == key);
-        let lost = self.has.iter().filter(|(_, has)| has.listed != Listed::No);
-        let lost = lost.map(|(key, _)| *key).filter(|key| !is_wanted(*key)).min();
+        let is_other = |id| wanted.iter().any(|one| key_of(&one.segment).0 == id);
+        let listed = self.has.iter().filter(|(_, has)| has.listed != Listed::No);
+        let gone = listed.map(|(key, _)| *key).filter(|key| !is_wanted(*key));
+        let lost = gone.filter(|key| is_salvaged || is_other(key.0)).min();
         lost.map_or(Ok(()), |(id, _)| {
             let at = LogPosition { segment: SegmentId(id), offset: SEGMENT_HEADER_LEN };
             Err(Error::CopyHasMore { at })
@@ -247,8 +252,8 @@ impl Target {
         one.mend(bytes, &there, &lost)
     }
 
-    /// Refuses to replace a segment that is open in the copy by bytes without a frame that is
-    /// there, unless a loss of power may have taken that away.
+    /// Refuses to replace a segment of the copy by bytes without a frame that is there, unless a
+    /// loss of power may have taken that away.
     fn refuse_other(
         &self,
         source: &Replica,
@@ -256,7 +261,7 @@ impl Target {
         bytes: &[u8],
         counted: Option<Has>,
     ) -> Result<()> {
-        let Some(has) = counted.filter(|has| has.sealed.is_none()) else { return Ok(()) };
+        let Some(has) = counted else { return Ok(()) };
         if !self.has_kept_all(source)? {
             return Ok(());
         }
