@@ -3,12 +3,15 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use runlog::env::{BootId, Environment};
 use runlog::format::{EXTENTS_AT, MANIFEST_AT};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Compaction, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary, Timestamp,
+    Activity, Compaction, Durability, Metadata, NewRecord, Observer, Options, Outcome, Phase,
+    RunLog, RunSummary, Timestamp,
 };
 use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, Survivors};
 use tempfile::TempDir;
@@ -304,5 +307,59 @@ fn a_large_document_that_a_kill_left_unsealed_has_the_time_at_which_it_was_writt
         assert!(log.recovery_report().scanned_segments > 1);
         let listed = log.docs().list("space", "", None, 10).unwrap();
         assert_eq!(listed.documents[0].timestamp, AT, "{in_front} bytes in front");
+    }
+}
+
+/// Sends a message when some work ends.
+#[derive(Debug)]
+struct Steps(Sender<()>);
+
+impl Observer for Steps {
+    fn observe(&self, _: Activity, phase: Phase<'_>) {
+        if let Phase::End(_) = phase {
+            let _ = self.0.send(());
+        }
+    }
+}
+
+/// A daemon may stop, or be killed, before its compaction was done, and delete nothing afterwards.
+#[test]
+fn what_was_deleted_before_an_opening_is_compacted_without_another_deletion() {
+    for killed in [false, true] {
+        let disk = SimDisk::untracked(Vec::new());
+        let manual = options().compaction(Compaction::new().automatic(false));
+        let log = manual.create_storage(Arc::new(disk.clone())).unwrap();
+        let names: Vec<String> = (0..8).map(|run| format!("run-{run}")).collect();
+        for name in &names {
+            let _ = log.start_run("agent", name, unsynced()).unwrap();
+        }
+        for number in 0..160 {
+            for name in &names {
+                let _ = log.writer(name.as_str()).unwrap().append(&record(name, number)).unwrap();
+            }
+        }
+        for name in &names[1..] {
+            let _ = log.writer(name.as_str()).unwrap().end(&Outcome::completed()).unwrap();
+            let _ = log.delete_run(name.as_str()).unwrap();
+        }
+        log.sync().unwrap();
+        log.checkpoint().unwrap();
+        let before = log.stats().unwrap();
+        assert!(before.dead_bytes > 8 * EXTENT, "{before:?}");
+        let image = disk.image();
+        log.close().unwrap();
+        let left = SimDisk::untracked(if killed { image } else { disk.image() });
+
+        let (told, ends) = channel();
+        let threads = options().background(true).observer(Arc::new(Steps(told)));
+        let log = threads.open_storage(Arc::new(left)).unwrap();
+        while log.stats().unwrap().dead_bytes > 4 * EXTENT {
+            // So long that only a store that does nothing waits for it.
+            let step = ends.recv_timeout(Duration::from_secs(20));
+            step.unwrap_or_else(|_| panic!("killed: {killed}, {:?}", log.stats().unwrap()));
+        }
+        let kept = all_of(&log, &names[0]).1;
+        assert!(kept.len() == 160 && log.verify().unwrap().is_clean());
+        log.close().unwrap();
     }
 }

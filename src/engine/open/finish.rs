@@ -83,7 +83,10 @@ fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition, has_index: boo
         block.next_segment = state.next_segment;
         (block.next_run_no, block.next_lsn) = state.promised;
     })?;
-    if !(allocator.freed.is_empty() && state.suspects.is_empty() && state.retired.is_empty()) {
+    if !state.suspects.is_empty() {
+        // Something was deleted, and the compaction that this began may have been broken off.
+        log.due.want(Wanted::COMPACT);
+    } else if !(allocator.freed.is_empty() && state.retired.is_empty()) {
         log.due.want(Wanted::RECLAIM);
     }
     Ok(())
