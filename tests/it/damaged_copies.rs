@@ -366,7 +366,8 @@ fn what_a_backup_that_broke_off_left_is_no_part_of_the_next_one() {
     panic!("it never ends");
 }
 
-/// Stores that grow, are damaged anywhere behind the front, are killed and opened again.
+/// Stores that grow, are damaged anywhere behind the front, lose their manifest, are killed and
+/// opened again.
 #[test]
 fn no_backup_loses_what_an_earlier_one_had_whatever_the_store_loses() {
     let rounds = std::env::var("RUNLOG_COPIES").ok().and_then(|text| text.parse().ok());
@@ -379,6 +380,8 @@ fn no_backup_loses_what_an_earlier_one_had_whatever_the_store_loses() {
         let (mut before, mut deleted) = (Sound::new(), BTreeSet::new());
         // Deletions make it move records.
         let moves = seed % 2 == 0;
+        // The writer knows only of what it finds.
+        let loses_manifest = seed % 4 == 1;
         for look in 0..8 {
             let what = format!("seed {seed}, look {look}");
             for _ in 0..rng.below(40) {
@@ -429,7 +432,22 @@ fn no_backup_loses_what_an_earlier_one_had_whatever_the_store_loses() {
                 let end = (at + len).min(image.len());
                 image[at..end].iter_mut().for_each(|byte| *byte ^= 0x55);
             }
+            let is_lost = loses_manifest && rng.below(4) == 0;
+            if is_lost {
+                // And perhaps the header of a sealed segment, which no writer finds then.
+                let sealed = seals(&image);
+                if let Some((at, _)) = sealed.get(rng.index(sealed.len() + 1)) {
+                    image[*at..at + 64].fill(0x55);
+                }
+                image[MANIFEST_AT as usize..EXTENTS_AT as usize].fill(0x55);
+            }
             let store = Arc::new(MemoryStorage::from_bytes(image.clone()));
+            if is_lost && rng.below(2) == 0 {
+                // It is opened before another backup is made.
+                let Ok(opened) = small().open_storage(store.clone()) else { break };
+                (storage, log) = (store, opened);
+                continue;
+            }
             let Ok(reader) = ReaderOptions::new().open_storage(store.clone()) else { continue };
             let mine = sound(&reader);
             let had = (copy.len().unwrap() > 0).then(|| sound(&open(&copy)));
@@ -447,7 +465,7 @@ fn no_backup_loses_what_an_earlier_one_had_whatever_the_store_loses() {
             let now = sound(&found);
             // What the writer has, or had in a place that is damaged now.
             let lost = |(key, value): &(&(u64, u64), &Vec<u8>)| {
-                records.get(&key.0).is_some_and(|records| key.1 < *records)
+                (loses_manifest || records.get(&key.0).is_some_and(|records| key.1 < *records))
                     && !deleted.contains(&key.0)
                     && kept.get(*key).is_none_or(|kept| kept == *value)
                     && now.get(*key) != Some(*value)
@@ -545,6 +563,32 @@ fn a_copy_keeps_a_segment_that_a_store_without_manifest_does_not_have() {
     let store = Arc::new(MemoryStorage::from_bytes(image));
     assert!(has_more(open(&store).backup_to_storage(copy.clone())));
     assert_eq!(sound(&open(&copy)).len(), 200);
+    // A writer makes another manifest, of what it finds, and goes on.
+    let log = small().open_storage(store.clone()).unwrap();
+    let run = log.start_run("agent", "more", ()).unwrap();
+    run.append(b"more").unwrap();
+    assert!(log.recovery_report().salvaged);
+    assert!(has_more(open(&store).backup_to_storage(copy.clone())));
+    log.close().unwrap();
+    assert!(has_more(open(&store).backup_to_storage(copy.clone())));
+    assert_eq!(sound(&open(&copy)).len(), 200);
+    // A copy that is made from then on is extended as ever, and so is a copy of it.
+    let (other, third) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryStorage::new()));
+    let left = sound(&open(&store)).len();
+    for number in 0..3 {
+        let log = small().open_storage(store.clone()).unwrap();
+        let run = log.start_run("agent", &format!("later-{number}"), ()).unwrap();
+        run.append(b"later").unwrap();
+        if number == 2 {
+            let _ = run.end(&Outcome::completed()).unwrap();
+            let _ = log.delete_run("later-2").unwrap();
+            let _ = log.compact().unwrap();
+        }
+        log.close().unwrap();
+        let _ = open(&store).backup_to_storage(other.clone()).unwrap();
+        let _ = open(&other).backup_to_storage(third.clone()).unwrap();
+        assert_eq!(sound(&open(&third)).len(), left + (number + 1).min(2));
+    }
 }
 
 #[test]

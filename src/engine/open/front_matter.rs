@@ -48,8 +48,9 @@ pub(crate) struct Base {
 pub(crate) struct Access<'a> {
     /// Whether it is opened for writing, so that unknown optional features are refused.
     pub(crate) to_write: bool,
-    /// Called before the whole file is searched for segments; an error ends the opening.
-    pub(crate) salvages: &'a dyn Fn() -> Result<()>,
+    /// Called before the whole file is searched for segments; an error ends the opening. A writer
+    /// gets a random number for the superblocks.
+    pub(crate) salvages: &'a dyn Fn() -> Result<u64>,
 }
 
 /// Reads everything before the extents.
@@ -81,6 +82,7 @@ pub(crate) fn read_base(
         next_lsn: Lsn(1),
         boot_id: [0; 16],
         flags: 0,
+        salvage: 0,
     });
     let mut base = Base {
         uuid,
@@ -193,7 +195,7 @@ fn read_manifest(
     }
     report.salvaged = damage.is_some();
     if report.salvaged {
-        (access.salvages)()?;
+        base.superblock.salvage = (access.salvages)()?;
         base.rewrite = true;
         base.superblock.flags |= FLAG_SALVAGED;
         salvage(disk, base)?;

@@ -81,7 +81,8 @@ fn recover(
     monitor: Arc<Monitor>,
 ) -> Result<Arc<Engine>> {
     let mut report = RecoveryReport::default();
-    let base = read_base(&disk, &mut report, Access { to_write: true, salvages: &|| Ok(()) })?;
+    let salvages = || options.environment.random();
+    let base = read_base(&disk, &mut report, Access { to_write: true, salvages: &salvages })?;
     report.clean = base.superblock.flags & FLAG_CLEAN != 0;
     let boot_id = options.environment.boot();
     report.same_boot = boot_id != [0; 16] && boot_id == base.superblock.boot_id;

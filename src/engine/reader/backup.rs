@@ -129,10 +129,13 @@ impl Target {
     }
 
     /// Refuses if the store has another segment under the id of one that the copy has, though no
-    /// power was lost: its volume was set back. Or if the manifest of the store is lost, and a
-    /// segment with it that the copy has.
+    /// power was lost: its volume was set back. Or if the manifest of the store is lost, or was
+    /// since the copy was made, and a segment with it that the copy has.
     fn refuse_unlisted(&self, source: &Replica, wanted: &[Copied]) -> Result<()> {
-        let (is_salvaged, kept_all) = (source.report().salvaged, self.has_kept_all(source)?);
+        let salvage = self.earlier.map(|earlier| earlier.salvage);
+        let is_other = salvage.is_some() && salvage != Some(source.superblock()?.salvage);
+        let is_salvaged = source.report().salvaged || is_other;
+        let kept_all = self.has_kept_all(source)?;
         if !is_salvaged && !kept_all {
             return Ok(());
         }
@@ -338,6 +341,7 @@ impl Target {
             (block.durable, block.flags) = (end, flags);
             (block.next_run_no, block.next_lsn) = (now.next_run_no, now.next_lsn);
             (block.next_segment, block.boot_id) = (now.next_segment, now.boot_id);
+            block.salvage = now.salvage;
         })?;
         self.free(&retired)?;
         report.end = end;

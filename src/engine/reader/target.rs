@@ -67,6 +67,8 @@ pub(super) struct Earlier {
     /// The numbers that were promised: each opening for writing promises some.
     promised: Lsn,
     pub(super) boot: [u8; 16],
+    /// The last salvage of the store.
+    pub(super) salvage: u64,
     /// Where the log ended.
     pub(super) end: LogPosition,
 }
@@ -140,7 +142,7 @@ impl Target {
         if base.rewrite {
             target.allocator.manifest.distrust_area();
         }
-        let Superblock { durable, next_lsn: promised, boot_id: boot, .. } =
+        let Superblock { durable, next_lsn: promised, boot_id: boot, salvage, .. } =
             target.allocator.superblock;
         let extents = target.allocator.manifest.extents().clone();
         let mut end_of_log = LogPosition::default();
@@ -168,7 +170,7 @@ impl Target {
                 target.has.insert((segment.0, salt), has);
             }
         }
-        target.earlier = Some(Earlier { promised, boot, end: end_of_log });
+        target.earlier = Some(Earlier { promised, boot, salvage, end: end_of_log });
         Ok(Some(target))
     }
 

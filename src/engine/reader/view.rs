@@ -169,7 +169,7 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) ->
     let mut superblocks = read_superblocks(disk)?;
     // Reading the whole file is for a store that shows the same twice.
     let refused = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
-    let may_salvage = || if salvages { Ok(()) } else { refused() };
+    let may_salvage = || if salvages { Ok(0) } else { refused() };
     let access = Access { to_write: false, salvages: &may_salvage };
     let mut base = read_base(disk, &mut report, access)?;
     // The floor must not be older than a RETIRE: what was retired is dead by evictions below it.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use crate::engine::setup::host;
 use crate::engine::values::setters;
+use crate::error::{Error, IoAction, Result};
 use crate::types::Timestamp;
 
 /// Tells the time.
@@ -134,6 +135,14 @@ impl Environment {
     /// The boot as it is stored: zeros if it is unknown.
     pub(crate) fn boot(&self) -> [u8; 16] {
         self.boot_id.map_or([0; 16], |boot| boot.0)
+    }
+
+    /// A random number that is not zero.
+    pub(crate) fn random(&self) -> Result<u64> {
+        let mut bytes = [0; 8];
+        let filled = self.entropy.fill(&mut bytes);
+        filled.map_err(|source| Error::io(IoAction::Randomness, source))?;
+        Ok(u64::from_le_bytes(bytes).max(1))
     }
 
     setters! {

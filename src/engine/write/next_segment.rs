@@ -7,7 +7,7 @@ use crate::engine::setup::observer::Activity;
 use crate::engine::state::log_state::{LogState, NUMBERS_AHEAD};
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
-use crate::error::{Error, IoAction, Result};
+use crate::error::{Error, Result};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{LAST_WRITTEN, SegmentKey};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
@@ -92,10 +92,7 @@ impl Log {
         (id, purpose): (SegmentId, Purpose),
         next: (RunNo, Lsn),
     ) -> Result<Arc<Segment>> {
-        let mut salt = [0; 8];
-        let entropy = &self.setup.options.environment.entropy;
-        entropy.fill(&mut salt).map_err(|source| Error::io(IoAction::Randomness, source))?;
-        let key = SegmentKey { id, salt: u64::from_le_bytes(salt) };
+        let key = SegmentKey { id, salt: self.setup.options.environment.random()? };
         let segment = Segment::new(self.disk.clone(), self.extent_size, extent, key, purpose);
         self.write_segment_header(&segment, next)?;
         Ok(Arc::new(segment))

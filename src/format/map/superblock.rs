@@ -59,6 +59,9 @@ pub struct Superblock {
     pub boot_id: [u8; 16],
     /// See the `FLAG_` constants.
     pub flags: u32,
+    /// A random number for the last time that a writer reconstructed the manifest from the
+    /// segments; zero if none has.
+    pub salvage: u64,
 }
 
 impl Superblock {
@@ -79,7 +82,8 @@ impl Superblock {
                 .zeros(4)
                 .u64(self.next_run_no.0)
                 .u64(self.next_lsn.0)
-                .bytes(&self.boot_id);
+                .bytes(&self.boot_id)
+                .u64(self.salvage);
         })
     }
 
@@ -108,6 +112,7 @@ impl Superblock {
             next_run_no: RunNo(reader.zeros(4)?.u64()?),
             next_lsn: Lsn(reader.u64()?),
             boot_id: reader.array()?,
+            salvage: reader.u64()?,
         };
         check_numbers([block.next_run_no.0, block.next_lsn.0])?;
         Ok(block)
@@ -133,6 +138,7 @@ mod tests {
             next_lsn: Lsn(900),
             boot_id: [1; 16],
             flags: FLAG_CLEAN,
+            salvage: 88,
         };
         let page = block.encode();
         assert_eq!(page.len(), PAGE_LEN);
