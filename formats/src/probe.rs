@@ -15,8 +15,6 @@
 
 use std::io::{self, Read, Seek};
 
-use serde_json::Value;
-
 use super::documents::split::Shallow;
 use super::{Format, documents, lines};
 
@@ -62,7 +60,7 @@ pub fn probe(file: &mut (impl Read + Seek), len: u64, name: &str) -> io::Result<
         // A line of such a file may be longer than the look.
         let is_long_line = is_of_lines(&name) && !head.contains(&b'\n');
         if is_long_line || has_lines(begins, is_whole, is_of_document(&name)) {
-            return Ok(Known::Lines(lines::format(values(&head))));
+            return Ok(Known::Lines(lines::format(first_lines(&head))));
         }
         let why = match document(file, len, &name)? {
             Ok(known) => return Ok(known),
@@ -77,7 +75,7 @@ pub fn probe(file: &mut (impl Read + Seek), len: u64, name: &str) -> io::Result<
         return Ok(document(file, len, &name)?.unwrap_or_else(Known::Unknown));
     }
     if is_of_lines(&name) {
-        return Ok(Known::Lines(lines::format(values(&head))));
+        return Ok(Known::Lines(lines::format(first_lines(&head))));
     }
     Ok(if is_text(&head) {
         Known::Lines(Format::Text)
@@ -112,10 +110,10 @@ fn has_lines(head: &[u8], is_whole: bool, is_of_document: bool) -> bool {
     is_ended && is_value(first) && (!is_of_document || second.is_some_and(begins))
 }
 
-/// The first lines that are JSON.
-fn values(head: &[u8]) -> impl Iterator<Item = Value> {
-    let lines = head.split_inclusive(|byte| *byte == b'\n').take(64);
-    lines.filter_map(|line| serde_json::from_slice(line).ok())
+/// The first lines.
+fn first_lines(head: &[u8]) -> &[u8] {
+    let end = memchr::memchr_iter(b'\n', head).nth(63);
+    end.and_then(|end| head.get(..end)).unwrap_or(head)
 }
 
 /// UTF-8, but for a letter that the end of the look cuts, and without NUL.

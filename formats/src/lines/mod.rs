@@ -32,13 +32,36 @@ pub fn facts(line: &Value) -> Facts {
 
 /// The format of a file that begins with these lines: that of the first one whose shape is known.
 /// `OpenClaw` writes the lines of pi, and is told by those that only it writes.
-pub fn format(lines: impl Iterator<Item = Value>) -> Format {
-    let mut formats = lines.filter_map(|line| known(&line).map(|(format, _)| format));
-    match formats.next() {
-        Some(Format::Pi) if formats.any(|format| format == Format::OpenClaw) => Format::OpenClaw,
+pub fn format(lines: &[u8]) -> Format {
+    // Most files of unknown lines have none of these anywhere.
+    if !has_any(lines, KEYS) {
+        return Format::JsonLines;
+    }
+    let mut lines = lines.split(|byte| *byte == b'\n');
+    let format = |line: &[u8]| {
+        let line: Value = serde_json::from_slice(line).ok()?;
+        known(&line).map(|(format, _)| format)
+    };
+    match lines.by_ref().filter(|line| has_any(line, KEYS)).find_map(format) {
+        Some(Format::Pi) => {
+            let mut formats = lines.filter(|line| has_any(line, CLAWS)).filter_map(format);
+            let is_claw = formats.any(|format| format == Format::OpenClaw);
+            if is_claw { Format::OpenClaw } else { Format::Pi }
+        }
         Some(format) => format,
         None => Format::JsonLines,
     }
+}
+
+/// Each line of a known shape has one of these. Other lines need not be read.
+const KEYS: [&str; 4] = ["\"type\"", "\"record", "\"instructions\"", "\"projectHash\""];
+/// Each line that only `OpenClaw` writes has one of these.
+const CLAWS: [&str; 3] = ["\"leaf\"", "model-snapshot", "openclaw"];
+
+/// Whether a line has one of these, or a letter that is written as its number: then it may.
+fn has_any<const N: usize>(line: &[u8], parts: [&str; N]) -> bool {
+    let has = |part: &str| memchr::memmem::find(line, part.as_bytes()).is_some();
+    parts.into_iter().any(has) || has("\\u00")
 }
 
 #[cfg(test)]
@@ -96,10 +119,26 @@ mod tests {
     fn a_file_is_what_its_first_known_line_is() {
         let unknown = json!({"a": 1});
         for (format, line) in lines() {
-            assert_eq!(super::format([unknown.clone(), line].into_iter()), format);
+            assert_eq!(of(&[&unknown, &line]), format);
         }
-        assert_eq!(format([unknown].into_iter()), Format::JsonLines);
+        assert_eq!(of(&[&unknown]), Format::JsonLines);
         let (pi, claw) = (lines()[10].1.clone(), lines()[12].1.clone());
-        assert_eq!(format([pi, claw].into_iter()), Format::OpenClaw);
+        assert_eq!(of(&[&pi]), Format::Pi);
+        assert_eq!(of(&[&pi, &claw]), Format::OpenClaw);
+        assert_eq!(format(b"torn {\"type"), Format::JsonLines);
+    }
+
+    fn of(lines: &[&Value]) -> Format {
+        let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        format(lines.join("\n").as_bytes())
+    }
+
+    #[test]
+    fn a_line_whose_letters_are_numbers_is_known_too() {
+        let codex = br#"{"\u0074ype": "reasoning", "summary": []}"#;
+        assert_eq!(format(codex), Format::Codex);
+        let pi = br#"{"type": "session", "cwd": "/"}"#;
+        let claw = br#"{"type": "custom", "customType": "\u006fpenclaw.x"}"#;
+        assert_eq!(format(&[&pi[..], claw].join(&b'\n')), Format::OpenClaw);
     }
 }
