@@ -29,6 +29,7 @@ mod following_on;
 mod forks;
 mod format_golden;
 mod full_disk;
+mod growth;
 mod harmed;
 mod harmed_readers;
 mod health;

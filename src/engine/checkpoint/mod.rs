@@ -216,7 +216,7 @@ impl Checkpoints {
         if let Some(through) = through {
             state.active.settle(through, &state.tail.builder);
         }
-        if state.has_much_dead(fresh.iter()) {
+        if state.has_many_suspects() {
             self.log.due.want(Wanted::COMPACT);
         }
         drop(guard);

@@ -74,8 +74,9 @@ pub(super) struct Gathered {
 /// Why a set of victims cannot be compacted.
 #[derive(Debug)]
 pub(super) enum Obstacle {
-    /// These must be victims too.
-    Missing(BTreeSet<SegmentId>),
+    /// The segments that stay must be victims too: a run, which has its records in these segments,
+    /// in this order, has records between those that move.
+    Missing { stay: BTreeSet<SegmentId>, run: Vec<SegmentId> },
     /// This one cannot be a victim in its present state.
     Unmovable(SegmentId),
     /// They could not be read, or the store is being closed.
@@ -86,6 +87,27 @@ impl From<Error> for Obstacle {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
+}
+
+/// The names of the living runs in the directories of segments.
+pub(super) fn living_runs(
+    segments: &[Arc<Segment>],
+    deleted: &HashSet<RunNo>,
+    is_stopping: impl Fn() -> bool,
+) -> Result<Names, Obstacle> {
+    let mut all = Names::new();
+    for segment in segments {
+        if is_stopping() {
+            return Err(Error::Closed.into());
+        }
+        let directory = segment.directory()?;
+        let names = names_in(&directory, deleted);
+        match names.ok().filter(|_| segment.directory_damage().is_none()) {
+            Some(names) => all.extend(names),
+            None => return Err(Obstacle::Unmovable(segment.id())),
+        }
+    }
+    Ok(all)
 }
 
 /// Reads the victims.

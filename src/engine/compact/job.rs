@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Compacted, Goal};
 use crate::engine::compact::Compactor;
-use crate::engine::compact::gather::{Evictions, Gathered, Obstacle, gather};
+use crate::engine::compact::gather::{Evictions, Gathered, Obstacle, gather, living_runs};
 use crate::engine::compact::output::{Layout, Writing, lay_out};
 use crate::engine::compact::pack::pack;
 use crate::engine::reclaim::Compacting;
@@ -56,12 +56,11 @@ impl Compactor {
         let ids: BTreeSet<SegmentId> = wanted.iter().copied().collect();
         let victims: Vec<Arc<Segment>> =
             ids.iter().filter_map(|id| catalog.segment(*id)).cloned().collect();
-        let mut gathered = gather(&victims, &deleted, || self.log.due.is_stopping())?;
-        // Retired segments have no headers at this point, so no eviction is needed for them.
-        let others = catalog.segments().iter().filter(|segment| !ids.contains(&segment.id()));
-        self.keep_needed(&mut gathered.evictions, others)?;
+        let is_stopping = || self.log.due.is_stopping();
+        // Before their frames are read: most sets fail by the order of the runs.
+        let names = living_runs(&victims, &deleted, is_stopping)?;
         let (mut states, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
-        for &run_no in gathered.names.keys() {
+        for &run_no in names.keys() {
             let state = catalog.run_state(run_no)?;
             match &state.row {
                 Some(row) if row.document => {}
@@ -73,6 +72,10 @@ impl Compactor {
             }
             states.insert(run_no, state);
         }
+        let mut gathered = gather(&victims, &deleted, is_stopping)?;
+        // Retired segments have no headers at this point, so no eviction is needed for them.
+        let others = catalog.segments().iter().filter(|segment| !ids.contains(&segment.id()));
+        self.keep_needed(&mut gathered.evictions, others)?;
         if self.log.setup.options.compression != Compression::None {
             ended.extend(self.ended_since(&open));
         }
@@ -105,7 +108,8 @@ impl Compactor {
     /// Compresses ended runs, if the options say so. Only the lock of compaction is held.
     pub(super) fn pack(&self, job: &mut Job) {
         if let Some(mut compressor) = self.log.setup.options.compression.compressor() {
-            pack(&mut job.gathered, &job.ended, &mut compressor, self.log.extent_size);
+            let how = (self.log.extent_size, || self.log.due.is_stopping());
+            pack(&mut job.gathered, &job.ended, &mut compressor, how);
         }
     }
 
@@ -236,5 +240,6 @@ fn stays_between(spans: &[Span], victims: &BTreeSet<SegmentId>) -> Option<Obstac
     let between = with_records.get(first..last).unwrap_or_default();
     let stay: BTreeSet<SegmentId> =
         between.iter().filter(|span| !moves(span)).map(|span| span.segment).collect();
-    (!stay.is_empty()).then_some(Obstacle::Missing(stay))
+    let run = || with_records.iter().map(|span| span.segment).collect();
+    (!stay.is_empty()).then(|| Obstacle::Missing { stay, run: run() })
 }

@@ -39,7 +39,7 @@ use crate::format::codec::Decoded;
 use crate::format::frames::frame::frame_len;
 use crate::format::segments::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::gc::choose::{
-    Bound, SegmentUse, for_order, for_packing, for_shrinking, for_space, is_worth,
+    Bound, SegmentUse, for_neighbours, for_order, for_packing, for_shrinking, for_space, is_worth,
 };
 use crate::index::{RunList, Statuses};
 use crate::types::{ExtentNo, RunNo, RunStatus, SegmentId};
@@ -202,7 +202,12 @@ impl Compactor {
                     self.pace(compacting, usize::try_from(bytes).unwrap_or(usize::MAX));
                     return Ok(Some(Compacted::default()));
                 }
-                Attempt::NoGain => compacting.settle(&wanted),
+                Attempt::NoGain => {
+                    compacting.settle(&wanted);
+                    // They were read in vain.
+                    let bytes: u64 = chosen.iter().map(|segment| segment.live).sum();
+                    self.pace(compacting, usize::try_from(bytes).unwrap_or(usize::MAX));
+                }
                 Attempt::NoRoom if wanted.len() > 1 => bound.segments = wanted.len() / 2,
                 Attempt::NoRoom => compacting.unmovable.extend(&wanted),
             }
@@ -236,44 +241,33 @@ impl Compactor {
             return Ok(Attempt::Nothing);
         }
         let mut wanted: Vec<SegmentId> = seeds.to_vec();
-        // Each turn takes more segments, or is the last.
+        let mut is_near = false;
+        // Each turn takes more segments, or those that are next to one another, or is the last.
         loop {
             match self.plan_job(&wanted) {
                 Ok(job) if matches!(goal, Goal::Order(_)) && job.is_in_order() => {
                     return Ok(Attempt::Nothing);
                 }
-                Ok(mut job) => {
-                    self.pack(&mut job);
-                    let layouts = self.lay_out(&job);
-                    let outputs = layouts.as_ref().map_or(0, |(_, outputs)| outputs.len());
-                    let gains = is_worth(outputs as u64, job.gathered.victims.len() as u64);
-                    let fits = goal != Goal::SpaceOnFullDisk || outputs == 1;
-                    if layouts.is_some() && goal.must_gain() && !(gains && fits) {
-                        return Ok(Attempt::NoGain);
+                Ok(job) => return self.carry_out(compacting, job, &wanted, goal),
+                Err(Obstacle::Failed(error)) => return Err(error),
+                Err(Obstacle::Missing { stay, run }) => {
+                    let is_new = |id| !compacting.unmovable.contains(id) && !wanted.contains(id);
+                    let fits = wanted.len() + stay.len() <= MOST_SEGMENTS;
+                    if fits && stay.iter().all(is_new) {
+                        wanted.extend(stay);
+                        continue;
                     }
-                    if layouts.is_some() && goal == Goal::Shrink && !self.is_shorter(&job, outputs)
-                    {
+                    if goal == Goal::Shrink {
                         return Ok(Attempt::NoRoom);
                     }
-                    let run = |layouts| self.run_job(compacting, &job, goal, layouts);
-                    if let Some(step) = layouts.map_or(Ok(None), run)? {
-                        return Ok(Attempt::Done(step));
-                    }
-                    compacting.unmovable.extend(&wanted);
-                    return Ok(Attempt::Nothing);
-                }
-                Err(Obstacle::Failed(error)) => return Err(error),
-                Err(Obstacle::Missing(more)) => {
-                    let is_new = |id| !compacting.unmovable.contains(id) && !wanted.contains(id);
-                    let fits = wanted.len() + more.len() <= MOST_SEGMENTS;
-                    if !fits || !more.iter().all(is_new) {
-                        if goal == Goal::Shrink {
-                            return Ok(Attempt::NoRoom);
-                        }
+                    let tries = goal.is_for_space() && !is_near;
+                    let of_run = seeds.iter().find(|id| tries && run.contains(id));
+                    let near = of_run.map(|id| near(*id, &run, compacting, self.bound(goal)));
+                    let Some(near) = near.filter(|near| !near.is_empty()) else {
                         compacting.unmovable.insert(seed);
                         return Ok(Attempt::Nothing);
-                    }
-                    wanted.extend(more);
+                    };
+                    (wanted, is_near) = (near, true);
                 }
                 Err(Obstacle::Unmovable(id)) => {
                     // A segment that needs it cannot move, but fewer of the last ones may.
@@ -286,6 +280,37 @@ impl Compactor {
                 }
             }
         }
+    }
+
+    /// Does a planned step, if it gains enough.
+    fn carry_out(
+        &self,
+        compacting: &mut Compacting,
+        mut job: Job,
+        wanted: &[SegmentId],
+        goal: Goal,
+    ) -> Result<Attempt> {
+        self.pack(&mut job);
+        if self.log.due.is_stopping() {
+            // Not all of it was packed.
+            return Ok(Attempt::Nothing);
+        }
+        let layouts = self.lay_out(&job);
+        let outputs = layouts.as_ref().map_or(0, |(_, outputs)| outputs.len());
+        let gains = is_worth(outputs as u64, job.gathered.victims.len() as u64);
+        let fits = goal != Goal::SpaceOnFullDisk || outputs == 1;
+        if layouts.is_some() && goal.must_gain() && !(gains && fits) {
+            return Ok(Attempt::NoGain);
+        }
+        if layouts.is_some() && goal == Goal::Shrink && !self.is_shorter(&job, outputs) {
+            return Ok(Attempt::NoRoom);
+        }
+        let run = |layouts| self.run_job(compacting, &job, goal, layouts);
+        if let Some(step) = layouts.map_or(Ok(None), run)? {
+            return Ok(Attempt::Done(step));
+        }
+        compacting.unmovable.extend(wanted);
+        Ok(Attempt::Nothing)
     }
 
     /// Whether a step for [`Goal::Shrink`] leaves the last extent of its victims for one in front,
@@ -381,6 +406,18 @@ impl Compactor {
         }
         chosen
     }
+}
+
+/// The segments around one of them that gain most together, of those that have the records of a
+/// run in this order. So no record of that run stays between them.
+fn near(id: SegmentId, run: &[SegmentId], compacting: &Compacting, bound: Bound) -> Vec<SegmentId> {
+    let use_of = |at: usize| {
+        let id = run.get(at).filter(|id| !compacting.unmovable.contains(id))?;
+        compacting.live.get(id).map(|(live, _)| *live)
+    };
+    let Some(at) = run.iter().position(|other| *other == id) else { return Vec::new() };
+    let taken = for_neighbours(at, use_of, bound);
+    run.get(taken).unwrap_or_default().to_vec()
 }
 
 /// The part of an extent that a segment must waste to be compacted.

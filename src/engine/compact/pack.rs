@@ -20,12 +20,12 @@ use crate::types::RunNo;
 /// The part of its length by which data must shrink to be worth compressing.
 const GAIN_PART: usize = 10;
 
-/// Compresses the frames of these runs, in place.
+/// Compresses the frames of these runs, in place, until it is to stop. Then not all are.
 pub(super) fn pack(
     gathered: &mut Gathered,
     ended: &HashSet<RunNo>,
     compressor: &mut Compressor,
-    extent_size: ExtentSize,
+    (extent_size, is_stopping): (ExtentSize, impl Fn() -> bool),
 ) {
     // So that several blocks fit the smallest extents.
     let most = BLOCK_RAW.min(extent_size.bytes_u32() as usize / 4);
@@ -41,7 +41,12 @@ pub(super) fn pack(
             done: Vec::with_capacity(run.frames.len()),
             packed: &mut packed,
         };
-        run.frames.iter().for_each(|found| packing.add(*found));
+        for found in &run.frames {
+            if is_stopping() {
+                break;
+            }
+            packing.add(*found);
+        }
         packing.close();
         run.frames = packing.done;
     }

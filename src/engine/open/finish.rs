@@ -83,9 +83,12 @@ fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition, has_index: boo
         block.next_segment = state.next_segment;
         (block.next_run_no, block.next_lsn) = state.promised;
     })?;
+    let is_salvaged = allocator.superblock.flags & FLAG_SALVAGED != 0;
     if !state.suspects.is_empty() {
-        // Something was deleted, and the compaction that this began may have been broken off.
-        log.due.want(Wanted::COMPACT);
+        // Something was deleted, and the compaction that this began may have been broken off. A
+        // store without threads, or one that was just salvaged, moves nothing while it is opened.
+        let moves = log.due.has_thread() && !is_salvaged;
+        log.due.want(if moves { Wanted::COMPACT } else { Wanted::RECLAIM });
     } else if !(allocator.freed.is_empty() && state.retired.is_empty()) {
         log.due.want(Wanted::RECLAIM);
     }

@@ -132,17 +132,26 @@ impl LogState {
     pub(crate) fn is_due(&self) -> bool {
         let waiting = self.unapplied.len();
         waiting >= CHECKPOINT_DUE
-            || self.has_much_dead(self.unapplied.iter())
+            || self.has_much_dead()
             || (waiting > 0 && self.active.len() >= RUNS_DUE)
     }
 
-    /// Whether these segments, which wait or waited for a checkpoint, have enough dead runs.
-    pub(crate) fn has_much_dead<'s>(
-        &self,
-        mut waiting: impl ExactSizeIterator<Item = &'s Arc<Segment>>,
-    ) -> bool {
+    /// Whether the segments that wait for a checkpoint have enough dead runs.
+    fn has_much_dead(&self) -> bool {
+        let mut waiting = self.unapplied.iter();
         waiting.len() as u64 * self.tail.segment.extent_size().bytes() >= DEAD_DUE
             && waiting.any(|segment| self.suspects.contains(&segment.id()))
+    }
+
+    /// Whether so much may be dead, since it was last looked for, that a compaction is worth it.
+    pub(crate) fn has_many_suspects(&self) -> bool {
+        let bytes = self.suspects.len() as u64 * self.tail.segment.extent_size().bytes();
+        bytes >= DEAD_DUE
+    }
+
+    /// Whether a retired segment has lost its last reader.
+    pub(crate) fn has_free(&self) -> bool {
+        self.retired.iter().any(|segment| Arc::strong_count(segment) == 1)
     }
 
     /// Whether a checkpoint is late, so that appends must help to keep memory bounded.

@@ -30,8 +30,9 @@ impl Log {
             // Nothing refers to the id yet.
             state.next_segment = id;
             let tail = state.tail.segment.id();
-            if error.is_disk_full() && state.suspects.iter().any(|suspect| *suspect != tail) {
-                // The dead runs there are the space for the next attempt.
+            let is_dead = state.suspects.iter().any(|suspect| *suspect != tail);
+            if error.is_disk_full() && (is_dead || state.has_free()) {
+                // What is dead there is the space for the next attempt.
                 self.due.want(Wanted::COMPACT);
             }
         })

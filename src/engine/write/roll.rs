@@ -44,6 +44,9 @@ impl Log {
         state.begin(next, allocated, self.setup.options.tail_writer);
         self.commit.wrote(state.end_of_log());
         self.due.want(Wanted::RESERVE);
+        if state.has_free() {
+            self.due.want(Wanted::RECLAIM);
+        }
         Ok(())
     }
 

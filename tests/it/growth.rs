@@ -1,0 +1,245 @@
+//! What is deleted gives its space back by itself, whatever the store looks like: how large its
+//! extents are, how many segments a run lies in, and who still reads.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use runlog::format::map::superblock::{FLAG_SETTLED, Superblock};
+use runlog::{
+    Activity, Compaction, Durability, Error, Metadata, NewRecord, Observer, Options, Outcome,
+    Phase, Rule, RunLog, RunRef, Trace,
+};
+use runlog_sim::SimDisk;
+
+const EXTENT: u64 = 64 << 10;
+
+/// The work is done in the calls that change something.
+fn options(extent: u64) -> Options {
+    Options::new().extent_size(extent).background(false)
+}
+
+fn unsynced() -> Metadata<'static> {
+    Metadata::default().durability(Durability::Process)
+}
+
+fn text(run: usize, number: usize, len: usize) -> Vec<u8> {
+    format!("{run}/{number}/what agents say/").bytes().cycle().take(len).collect()
+}
+
+/// Runs that are interleaved and ended; their names.
+fn fill(log: &RunLog, prefix: &str, runs: usize, records: usize) -> Vec<String> {
+    let names: Vec<String> = (0..runs).map(|run| format!("{prefix}-{run}")).collect();
+    let writers: Vec<_> =
+        names.iter().map(|name| log.start_run("agent", name, unsynced()).unwrap()).collect();
+    for number in 0..records {
+        for (run, writer) in writers.iter().enumerate() {
+            let _ = writer.append(&text(run, number, 1000)).unwrap();
+        }
+    }
+    for writer in &writers {
+        let _ = writer.end(&Outcome::completed()).unwrap();
+    }
+    names
+}
+
+/// Of a document each version but the last is dead, and small extents are full soon.
+#[test]
+fn documents_that_are_written_over_and_over_take_bounded_space() {
+    for extent in [64 << 10, 256 << 10, 512 << 10, 1 << 20] {
+        for documents in [1, 10] {
+            let log = options(extent).create_storage(Arc::new(SimDisk::untracked(Vec::new())));
+            let log = log.unwrap();
+            for number in 0..8000 {
+                let (key, value) = (format!("key-{}", number % documents), text(7, number, 2000));
+                let _ = log.docs().put("space", &key, &NewRecord::new(&value)).unwrap();
+                if number % 500 == 0 {
+                    let stats = log.stats().unwrap();
+                    assert!(stats.dead_bytes < (6 << 20) + 6 * extent, "{number}: {stats:?}");
+                }
+            }
+            log.close().unwrap();
+        }
+    }
+}
+
+/// A daemon's run goes on for as long as the store; most of the others are deleted at once, in no
+/// order. A step of compaction takes segments only with all in between that the run lies in.
+fn one_long_run_beside_many(disk: &SimDisk) -> RunLog {
+    let log = options(EXTENT).create_storage(Arc::new(disk.clone())).unwrap();
+    let long = log.start_run("agent", "daemon", unsynced()).unwrap();
+    let mut names = Vec::new();
+    for group in 0..240 {
+        for run in 0..6 {
+            let name = format!("run-{group}-{run}");
+            let writer = log.start_run("agent", &name, unsynced()).unwrap();
+            for number in 0..10 {
+                let len = 900 + (group * 7 + run * 13) % 200;
+                let _ = writer.append(&text(run, number, len)).unwrap();
+            }
+            let _ = writer.end(&Outcome::completed()).unwrap();
+            let _ = long.append(b"a line of the daemon").unwrap();
+            names.push(name);
+        }
+    }
+    log.checkpoint().unwrap();
+    let gone = names.iter().enumerate().filter(|(at, _)| at * 5 % 9 != 0);
+    let gone: Vec<_> = gone.map(|(_, name)| (RunRef::from(name.as_str()), Rule::Deleted)).collect();
+    let _ = log.evict(&gone).unwrap();
+    log
+}
+
+#[test]
+fn a_run_that_lies_in_very_many_segments_keeps_no_space_of_others() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = one_long_run_beside_many(&disk);
+    let (stats, io) = (log.stats().unwrap(), log.stats().unwrap().io);
+    assert!(stats.live_bytes > 20 * EXTENT && stats.dead_bytes < stats.live_bytes, "{stats:?}");
+    assert!(log.verify().unwrap().is_clean());
+    // A step that gains nothing finds that out without the frames.
+    log.reclaim().unwrap();
+    let read = log.stats().unwrap().io.bytes_read - io.bytes_read;
+    assert!(read < 2 * stats.file_len, "{read} of {} bytes", stats.file_len);
+    log.close().unwrap();
+    let log = options(EXTENT).open_storage(Arc::new(disk)).unwrap();
+    let daemon = log.trace("daemon").unwrap();
+    assert_eq!(
+        daemon.map(Result::unwrap).filter(|record| !record.payload().is_empty()).count(),
+        1440
+    );
+    let run = log.start_run("agent", "more", ()).unwrap();
+    let _ = run.append(b"more").unwrap();
+    let stats = log.stats().unwrap();
+    assert!(stats.io.bytes_read < 3 * stats.file_len, "{stats:?}");
+}
+
+#[test]
+fn a_run_of_eight_that_lie_in_very_many_segments_keeps_no_space_of_the_others() {
+    let log = options(EXTENT).create_storage(Arc::new(SimDisk::untracked(Vec::new()))).unwrap();
+    let names = fill(&log, "run", 8, 1000);
+    log.checkpoint().unwrap();
+    for name in &names[1..] {
+        let _ = log.delete_run(name.as_str()).unwrap();
+    }
+    let stats = log.stats().unwrap();
+    assert!(stats.dead_bytes < stats.live_bytes / 2, "{stats:?}");
+    let kept = log.trace(names[0].as_str()).unwrap();
+    assert!(
+        kept.zip(0..).all(|(record, number)| record.unwrap().payload() == text(0, number, 1000))
+    );
+    assert!(log.verify().unwrap().is_clean());
+}
+
+/// A store with deleted runs that traces hold, and these traces.
+fn held(log: &RunLog) -> Vec<Trace> {
+    let names: Vec<String> =
+        (0..8).flat_map(|turn| fill(log, &format!("turn-{turn}"), 1, 200)).collect();
+    // Nothing that is deleted has frames in the tail.
+    let _ = fill(log, "front", 1, 100);
+    log.sync().unwrap();
+    log.checkpoint().unwrap();
+    let mut held = Vec::new();
+    for name in &names {
+        let mut trace = log.trace(name.as_str()).unwrap();
+        let _ = trace.next().unwrap().unwrap();
+        held.push(trace);
+    }
+    for name in &names {
+        let _ = log.delete_run(name.as_str()).unwrap();
+    }
+    log.reclaim().unwrap();
+    assert!(log.stats().unwrap().retired_extents > 20);
+    held
+}
+
+#[test]
+fn appends_take_the_space_that_readers_have_let_go() {
+    let log = options(EXTENT).create_storage(Arc::new(SimDisk::untracked(Vec::new()))).unwrap();
+    let held = held(&log);
+    let before = log.stats().unwrap();
+    drop(held);
+    let _ = fill(&log, "more", 1, 400);
+    let after = log.stats().unwrap();
+    assert_eq!(after.retired_extents, 0, "{after:?}");
+    assert!(after.file_len <= before.file_len, "{before:?} {after:?}");
+}
+
+#[test]
+fn a_full_disk_has_room_once_the_readers_of_what_was_deleted_have_gone() {
+    let disk = SimDisk::untracked(Vec::new());
+    let (ended, ends) = channel();
+    let threads = options(EXTENT).background(true).observer(Arc::new(Ends(ended)));
+    let log = threads.create_storage(Arc::new(disk.clone())).unwrap();
+    let held = held(&log);
+    disk.set_capacity(disk.allocated());
+    let run = log.start_run("agent", "on", unsynced()).unwrap();
+    let is_full = |number| match run.append(&text(0, number, 1000)) {
+        Ok(_) => false,
+        Err(Error::DiskFull { .. }) => true,
+        Err(error) => panic!("{error}"),
+    };
+    assert!((0..10_000).any(is_full));
+    assert!(is_full(0), "the readers are still there");
+    drop(held);
+    // The first one may find it full, and asks for the space.
+    while is_full(0) {
+        // So long that only a store that does nothing waits for it.
+        ends.recv_timeout(Duration::from_secs(20)).expect("the space is freed");
+    }
+}
+
+/// Sends a message when some work ends.
+#[derive(Debug)]
+struct Ends(Sender<()>);
+
+impl Observer for Ends {
+    fn observe(&self, _: Activity, phase: Phase<'_>) {
+        if let Phase::End(_) = phase {
+            let _ = self.0.send(());
+        }
+    }
+}
+
+/// Whether a closed file says that compaction has freed what it could.
+fn is_settled(disk: &SimDisk) -> bool {
+    let image = disk.image();
+    let slots = (1..3).filter_map(|slot| Superblock::decode(&image[4096 * slot..][..4096]).ok());
+    let newest = slots.reduce(|one, other| if other.is_newer_than(&one) { other } else { one });
+    newest.unwrap().flags & FLAG_SETTLED != 0
+}
+
+/// So that no opening looks for what the one before has looked for in vain.
+#[test]
+fn a_file_says_whether_compaction_had_freed_what_it_could_when_it_was_closed() {
+    let disk = SimDisk::untracked(Vec::new());
+    let with = |automatic: bool| options(EXTENT).compaction(Compaction::new().automatic(automatic));
+    let log = with(true).create_storage(Arc::new(disk.clone())).unwrap();
+    let names = fill(&log, "run", 8, 400);
+    log.checkpoint().unwrap();
+    // A part of each segment, but too little of it.
+    let _ = log.delete_run(names[0].as_str()).unwrap();
+    log.checkpoint().unwrap();
+    log.reclaim().unwrap();
+    assert!(log.stats().unwrap().dead_bytes > 4 * EXTENT);
+    log.close().unwrap();
+    assert!(is_settled(&disk));
+    for opening in 0..3 {
+        let log = with(true).open_storage(Arc::new(disk.clone())).unwrap();
+        let _ = fill(&log, &format!("opening-{opening}"), 1, 2);
+        assert!(!is_settled(&disk), "while it is open");
+        log.close().unwrap();
+        assert!(is_settled(&disk), "opening {opening}");
+    }
+    // Deletions that no compaction has seen.
+    let log = with(false).open_storage(Arc::new(disk.clone())).unwrap();
+    for name in &names[1..7] {
+        let _ = log.delete_run(name.as_str()).unwrap();
+    }
+    log.close().unwrap();
+    assert!(!is_settled(&disk));
+    let log = with(true).open_storage(Arc::new(disk.clone())).unwrap();
+    let before = log.stats().unwrap().dead_bytes;
+    let _ = log.delete_run(names[7].as_str()).unwrap();
+    assert!(log.stats().unwrap().dead_bytes < before / 2);
+    log.close().unwrap();
+}
