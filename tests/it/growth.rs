@@ -1,10 +1,12 @@
 //! What is deleted gives its space back by itself, whatever the store looks like: how large its
 //! extents are, how many segments a run lies in, and who still reads.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use runlog::format::EXTENTS_AT;
 use runlog::format::map::superblock::{FLAG_SETTLED, Superblock};
 use runlog::{
     Activity, Compaction, Durability, Error, Metadata, NewRecord, Observer, Options, Outcome,
@@ -197,6 +199,29 @@ impl Observer for Ends {
         if let Phase::End(_) = phase {
             let _ = self.0.send(());
         }
+    }
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_does_not_keep_the_space_of_others() {
+    for start in [1000, EXTENT / 2] {
+        let disk = SimDisk::untracked(Vec::new());
+        let log = options(EXTENT).create_storage(Arc::new(disk.clone())).unwrap();
+        let names = fill(&log, "run", 8, 400);
+        log.checkpoint().unwrap();
+        let at = EXTENTS_AT + 20 * EXTENT;
+        disk.fail_reads_in(at + start..at + EXTENT / 2 + 1000, ErrorKind::Other);
+        for name in &names[1..] {
+            let _ = log.delete_run(name.as_str()).unwrap();
+        }
+        let stats = log.stats().unwrap();
+        assert!(stats.dead_bytes < 6 * EXTENT, "{stats:?}");
+        let stalled = log.health().compaction.expect("one segment stays");
+        assert_eq!(stalled.damaged.len(), 1, "{stalled:?}");
+        disk.clear_faults();
+        log.reclaim().unwrap();
+        assert!(log.stats().unwrap().dead_bytes < 3 * EXTENT && log.verify().unwrap().is_clean());
+        assert_eq!(log.trace(names[0].as_str()).unwrap().map(Result::unwrap).count(), 400);
     }
 }
 

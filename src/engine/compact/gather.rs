@@ -100,14 +100,22 @@ pub(super) fn living_runs(
         if is_stopping() {
             return Err(Error::Closed.into());
         }
-        let directory = segment.directory()?;
-        let names = names_in(&directory, deleted);
-        match names.ok().filter(|_| segment.directory_damage().is_none()) {
+        let names = segment.in_directory(|directory| names_in(&directory, deleted));
+        match unless_unreadable(names)?.filter(|_| segment.directory_damage().is_none()) {
             Some(names) => all.extend(names),
             None => return Err(Obstacle::Unmovable(segment.id())),
         }
     }
     Ok(all)
+}
+
+/// `None` if the disk cannot read it, or what it has is damaged: others can move.
+fn unless_unreadable<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(Error::Io { .. } | Error::Corrupt(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads the victims.
@@ -128,7 +136,8 @@ pub(super) fn gather(
         if is_stopping() {
             return Err(Error::Closed.into());
         }
-        if !gathered.read(segment, deleted, &mut runs)? {
+        let is_whole = unless_unreadable(gathered.read(segment, deleted, &mut runs))?;
+        if is_whole != Some(true) {
             return Err(Obstacle::Unmovable(segment.id()));
         }
     }

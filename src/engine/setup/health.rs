@@ -78,8 +78,8 @@ pub struct Stalled {
     /// Why the last pass ended early, usually because there was no space for a copy. `None` if it
     /// went to its end and skipped damaged segments.
     pub why: Option<String>,
-    /// Segments that the last pass should have moved but could not, because they are damaged.
-    /// `verify` reports the damage. They are freed once all their runs are deleted.
+    /// Segments that the last pass should have moved but could not, because they are damaged or
+    /// could not be read. `verify` tells which. They are freed once all their runs are deleted.
     pub damaged: Vec<SegmentId>,
     /// When compaction first failed; every pass since then has failed.
     pub since: Timestamp,
