@@ -498,6 +498,25 @@ fn no_backup_loses_what_an_earlier_one_had_whatever_the_store_loses() {
     assert!(mended > 20 && refused > 5 && kept_on > 100, "{counts:?}");
 }
 
+#[test]
+fn a_copy_of_a_store_that_has_lost_its_last_record_says_so() {
+    let (storage, log) = of_one_segment(20);
+    log.close().unwrap();
+    for fill in [0, 0x55] {
+        let mut image = storage.to_bytes();
+        let at = place_of(&image, 20);
+        image[at - 72..at + 300].fill(fill);
+        let copy = Arc::new(MemoryStorage::new());
+        for _ in 0..2 {
+            let told = back_up(&image, &copy).damaged;
+            assert!(!told.is_empty(), "{fill:#x}");
+            assert_eq!(readable(&copy), 19);
+        }
+        assert!(back_up(&storage.to_bytes(), &copy).damaged.is_empty());
+        assert_eq!(readable(&copy), 20);
+    }
+}
+
 /// A process opens the store when its last record is damaged, and goes on without it.
 #[test]
 fn a_last_record_that_a_writer_went_on_without_stays_in_the_copy() {

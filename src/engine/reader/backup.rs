@@ -14,7 +14,7 @@ use crate::engine::storage::Storage;
 #[cfg(any(test, feature = "unstable-internals"))]
 use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Creation, FileStorage, OpenedFile};
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::len_u32;
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::Change;
@@ -328,6 +328,7 @@ impl Target {
         let damaged = wanted.iter().filter_map(|one| self.damaged.get(&key_of(&one.segment)));
         report.damaged = damaged.flatten().cloned().collect();
         let is_damaged = !report.damaged.is_empty();
+        report.damaged.extend(lost_behind(end, source));
         if is_damaged && !self.is_damaged() {
             // Whichever slot is lost.
             for _ in 0..2 {
@@ -373,6 +374,15 @@ impl Target {
         }
         self.disk.sync()
     }
+}
+
+/// What the store has lost behind its last frame, which is in no segment that is copied.
+fn lost_behind(end: LogPosition, source: &Replica) -> Vec<Corruption> {
+    let is_lost = |damage: &&Corruption| match damage.place {
+        Place::Frame(at) => damage.damage == Damage::Missing && at >= end,
+        _ => false,
+    };
+    source.report().damaged.iter().filter(is_lost).cloned().collect()
 }
 
 fn key_of(segment: &Segment) -> (u32, u64) {
