@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use runlog::format::map::superblock::Superblock;
 use runlog::{ContentType, NewRecord, Options, Outcome, RunLog};
 use serde_json::Value;
 
@@ -106,6 +107,25 @@ fn the_overview_agrees_with_stat() {
     }
     let lines = text.text().lines().skip_while(|line| !line.contains("EXTENT")).count();
     assert_eq!(lines, extents.len() + 1);
+}
+
+/// A flag of the format that has no name there would be a word that the schema does not know.
+#[test]
+fn each_flag_of_a_superblock_has_a_name_which_the_schema_knows() {
+    let (world, _) = world();
+    let mut bytes = fs::read(world.store()).expect("the store");
+    for page in [4096, 8192] {
+        let mut block = Superblock::decode(&bytes[page..page + 4096]).expect("a superblock");
+        block.flags = u32::MAX;
+        bytes[page..page + 4096].copy_from_slice(&block.encode());
+    }
+    fs::write(world.store(), &bytes).expect("the store is written");
+    let rows = world.run(&["inspect", "--json"]).json();
+    let named = of(&rows, "superblock")[0]["flags"].as_array().expect("flags").clone();
+    let schema = include_str!("../../../docs/schema/inspect.schema.json");
+    let text: String = schema.split_whitespace().collect();
+    let names: Vec<String> = named.iter().map(ToString::to_string).collect();
+    assert!(text.contains(&format!("\"enum\":[{}]", names.join(","))), "{names:?}");
 }
 
 #[test]
