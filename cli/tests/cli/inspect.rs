@@ -121,10 +121,10 @@ fn each_flag_of_a_superblock_has_a_name_which_the_schema_knows() {
     }
     fs::write(world.store(), &bytes).expect("the store is written");
     let rows = world.run(&["inspect", "--json"]).json();
-    let named = of(&rows, "superblock")[0]["flags"].as_array().expect("flags").clone();
+    let flags = of(&rows, "superblock")[0]["flags"].as_array().expect("flags").clone();
     let schema = include_str!("../../../docs/schema/inspect.schema.json");
     let text: String = schema.split_whitespace().collect();
-    let names: Vec<String> = named.iter().map(ToString::to_string).collect();
+    let names: Vec<String> = flags.iter().map(ToString::to_string).collect();
     assert!(text.contains(&format!("\"enum\":[{}]", names.join(","))), "{names:?}");
 }
 
