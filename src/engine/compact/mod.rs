@@ -194,20 +194,19 @@ impl Compactor {
                 Attempt::Nothing if compacting.unmovable.len() == left_alone => return Ok(None),
                 // Other segments may do; those that cannot move are excluded from now on.
                 Attempt::Nothing => {}
-                Attempt::NoGain if goal == Goal::Pack(None) => {
-                    let tried = chosen.iter().map(|segment| (segment.id, segment.cold));
-                    compacting.incompressible.extend(tried);
+                Attempt::NoGain if matches!(goal, Goal::Pack(None) | Goal::Space) => {
+                    if goal == Goal::Space {
+                        compacting.settle(&wanted);
+                    } else {
+                        let tried = chosen.iter().map(|segment| (segment.id, segment.cold));
+                        compacting.incompressible.extend(tried);
+                    }
                     // There may be many of these; the caller's loop checks for closing in between.
                     let bytes: u64 = chosen.iter().map(|segment| segment.live).sum();
                     self.pace(compacting, usize::try_from(bytes).unwrap_or(usize::MAX));
                     return Ok(Some(Compacted::default()));
                 }
-                Attempt::NoGain => {
-                    compacting.settle(&wanted);
-                    // They were read in vain.
-                    let bytes: u64 = chosen.iter().map(|segment| segment.live).sum();
-                    self.pace(compacting, usize::try_from(bytes).unwrap_or(usize::MAX));
-                }
+                Attempt::NoGain => compacting.settle(&wanted),
                 Attempt::NoRoom if wanted.len() > 1 => bound.segments = wanted.len() / 2,
                 Attempt::NoRoom => compacting.unmovable.extend(&wanted),
             }
@@ -241,14 +240,21 @@ impl Compactor {
             return Ok(Attempt::Nothing);
         }
         let mut wanted: Vec<SegmentId> = seeds.to_vec();
-        let mut is_near = false;
+        let mut near_to = None;
         // Each turn takes more segments, or those that are next to one another, or is the last.
         loop {
             match self.plan_job(&wanted) {
                 Ok(job) if matches!(goal, Goal::Order(_)) && job.is_in_order() => {
                     return Ok(Attempt::Nothing);
                 }
-                Ok(job) => return self.carry_out(compacting, job, &wanted, goal),
+                Ok(job) => {
+                    let done = self.carry_out(compacting, job, &wanted, goal)?;
+                    if matches!(done, Attempt::NoGain) {
+                        // Otherwise its neighbours would be tried again and again.
+                        compacting.settle(near_to.as_slice());
+                    }
+                    return Ok(done);
+                }
                 Err(Obstacle::Failed(error)) => return Err(error),
                 Err(Obstacle::Missing { stay, run }) => {
                     let is_new = |id| !compacting.unmovable.contains(id) && !wanted.contains(id);
@@ -260,14 +266,14 @@ impl Compactor {
                     if goal == Goal::Shrink {
                         return Ok(Attempt::NoRoom);
                     }
-                    let tries = goal.is_for_space() && !is_near;
-                    let of_run = seeds.iter().find(|id| tries && run.contains(id));
-                    let near = of_run.map(|id| near(*id, &run, compacting, self.bound(goal)));
+                    let tries = goal.is_for_space() && near_to.is_none();
+                    near_to = seeds.iter().copied().find(|id| tries && run.contains(id));
+                    let near = near_to.map(|id| near(id, &run, compacting, self.bound(goal)));
                     let Some(near) = near.filter(|near| !near.is_empty()) else {
                         compacting.unmovable.insert(seed);
                         return Ok(Attempt::Nothing);
                     };
-                    (wanted, is_near) = (near, true);
+                    wanted = near;
                 }
                 Err(Obstacle::Unmovable(id)) => {
                     // A segment that needs it cannot move, but fewer of the last ones may.
