@@ -23,7 +23,7 @@ use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Rate;
 use crate::engine::setup::signal::Signal;
 use crate::error::{Error, IoAction, Result};
-use crate::format::map::superblock::{FLAG_CLEAN, FLAG_SETTLED};
+use crate::format::map::superblock::FLAG_CLEAN;
 
 /// The background threads. Dropping this stops and joins them.
 #[derive(Debug)]
@@ -219,25 +219,15 @@ impl Engine {
             let state = log.state.lock();
             (state.end_of_log(), (state.next_segment, state.next_run_no, state.next_lsn))
         };
-        let settled = if self.is_settled() { FLAG_SETTLED } else { 0 };
         let mut allocator = space.allocator.lock();
         allocator.write_superblock(|block| {
             block.durable = end;
-            block.flags = FLAG_CLEAN | settled;
+            block.flags = FLAG_CLEAN;
             (block.next_segment, block.next_run_no, block.next_lsn) = next;
         })?;
         // No change of the manifest may follow this superblock.
         log.disk.close();
         Ok(())
-    }
-
-    /// Whether a compaction was done, and nothing may have died since.
-    fn is_settled(&self) -> bool {
-        let done = self.reclaimer.compacting.try_lock().is_some_and(|known| known.is_settled);
-        let state = self.log.state.lock();
-        // What is dead in the tail is looked for once that is full.
-        let tail = state.tail.segment.id();
-        done && state.suspects.iter().all(|id| *id == tail) && state.retired.is_empty()
     }
 
     /// Releases the file and its lock, even while other values refer to the store.

@@ -91,7 +91,7 @@ pub(crate) fn for_neighbours(
 }
 
 /// How many outputs these bytes of frames need, with room for their directories.
-fn outputs(bytes: u64, extent: u64) -> u64 {
+pub(crate) fn outputs(bytes: u64, extent: u64) -> u64 {
     bytes.div_ceil((extent - extent / 16).max(1))
 }
 

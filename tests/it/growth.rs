@@ -7,10 +7,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use runlog::format::EXTENTS_AT;
-use runlog::format::map::superblock::{FLAG_SETTLED, Superblock};
 use runlog::{
-    Activity, Compaction, Durability, Error, Metadata, NewRecord, Observer, Options, Outcome,
-    Phase, Rule, RunLog, RunRef, Trace,
+    Activity, Durability, Error, Metadata, NewRecord, Observer, Options, Outcome, Phase, Rule,
+    RunLog, RunRef, Trace,
 };
 use runlog_sim::SimDisk;
 
@@ -225,46 +224,35 @@ fn a_segment_that_cannot_be_read_does_not_keep_the_space_of_others() {
     }
 }
 
-/// Whether a closed file says that compaction has freed what it could.
-fn is_settled(disk: &SimDisk) -> bool {
-    let image = disk.image();
-    let slots = (1..3).filter_map(|slot| Superblock::decode(&image[4096 * slot..][..4096]).ok());
-    let newest = slots.reduce(|one, other| if other.is_newer_than(&one) { other } else { one });
-    newest.unwrap().flags & FLAG_SETTLED != 0
-}
-
-/// So that no opening looks for what the one before has looked for in vain.
+/// Too few segments for a step to be refused, and too many to gain all together.
 #[test]
-fn a_file_says_whether_compaction_had_freed_what_it_could_when_it_was_closed() {
-    let disk = SimDisk::untracked(Vec::new());
-    let with = |automatic: bool| options(EXTENT).compaction(Compaction::new().automatic(automatic));
-    let log = with(true).create_storage(Arc::new(disk.clone())).unwrap();
-    let names = fill(&log, "run", 8, 400);
-    log.checkpoint().unwrap();
-    // A part of each segment, but too little of it.
-    let _ = log.delete_run(names[0].as_str()).unwrap();
-    log.checkpoint().unwrap();
-    log.reclaim().unwrap();
-    assert!(log.stats().unwrap().dead_bytes > 4 * EXTENT);
-    log.close().unwrap();
-    assert!(is_settled(&disk));
-    for opening in 0..3 {
-        let log = with(true).open_storage(Arc::new(disk.clone())).unwrap();
-        let _ = fill(&log, &format!("opening-{opening}"), 1, 2);
-        assert!(!is_settled(&disk), "while it is open");
-        log.close().unwrap();
-        assert!(is_settled(&disk), "opening {opening}");
+fn dead_segments_that_are_next_to_one_another_are_freed_whatever_run_lies_in_them() {
+    for segments in [40, 90, 200] {
+        let log = options(EXTENT).create_storage(Arc::new(SimDisk::untracked(Vec::new()))).unwrap();
+        let long = log.start_run("agent", "daemon", unsynced()).unwrap();
+        let mut names = Vec::new();
+        for number in 0..2 * segments {
+            let name = format!("run-{number}");
+            let writer = log.start_run("agent", &name, unsynced()).unwrap();
+            for record in 0..30 {
+                let _ = writer.append(&text(number, record, 950)).unwrap();
+            }
+            let _ = writer.end(&Outcome::completed()).unwrap();
+            let _ = long.append(b"a line of the daemon").unwrap();
+            names.push(name);
+        }
+        log.checkpoint().unwrap();
+        // Ten segments in a row are half dead, and the next ten are not.
+        let gone = names.iter().enumerate().filter(|(at, _)| at % 40 < 20 && at % 2 == 0);
+        let gone: Vec<_> =
+            gone.map(|(_, name)| (RunRef::from(name.as_str()), Rule::Deleted)).collect();
+        let read = log.stats().unwrap().io.bytes_read;
+        let _ = log.evict(&gone).unwrap();
+        let stats = log.stats().unwrap();
+        let deleted = gone.len() as u64 * 30 * 950;
+        assert!(stats.dead_bytes < deleted / 2, "{segments}: {deleted} deleted, {stats:?}");
+        let read = stats.io.bytes_read - read;
+        assert!(read < 8 * stats.file_len, "{segments}: read {read}, {stats:?}");
+        assert!(log.verify().unwrap().is_clean());
     }
-    // Deletions that no compaction has seen.
-    let log = with(false).open_storage(Arc::new(disk.clone())).unwrap();
-    for name in &names[1..7] {
-        let _ = log.delete_run(name.as_str()).unwrap();
-    }
-    log.close().unwrap();
-    assert!(!is_settled(&disk));
-    let log = with(true).open_storage(Arc::new(disk.clone())).unwrap();
-    let before = log.stats().unwrap().dead_bytes;
-    let _ = log.delete_run(names[7].as_str()).unwrap();
-    assert!(log.stats().unwrap().dead_bytes < before / 2);
-    log.close().unwrap();
 }

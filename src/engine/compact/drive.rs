@@ -80,7 +80,6 @@ impl Compactor {
         let mut compacting = self.reclaimer.compacting.lock();
         compacting.begin(rate);
         compacting.damaged.clear();
-        compacting.is_settled = false;
         drop(compacting);
         self.repeat(&mut done, |compacting, done| {
             if done.segments > 0 {
@@ -92,9 +91,6 @@ impl Compactor {
         if self.log.setup.options.compaction.space == SpaceReturn::Shrink {
             self.shrink(shorten, &mut done)?;
         }
-        let mut compacting = self.reclaimer.compacting.lock();
-        let is_all = !compacting.has_freed && compacting.damaged.is_empty();
-        compacting.is_settled = is_all && !self.log.due.is_stopping();
         Ok(done)
     }
 

@@ -77,8 +77,8 @@ pub(super) enum Obstacle {
     /// The segments that stay must be victims too: a run, which has its records in these segments,
     /// in this order, has records between those that move.
     Missing { stay: BTreeSet<SegmentId>, run: Vec<SegmentId> },
-    /// This one cannot be a victim in its present state.
-    Unmovable(SegmentId),
+    /// This one cannot be a victim in its present state, or could not be read.
+    Unmovable(SegmentId, Option<Error>),
     /// They could not be read, or the store is being closed.
     Failed(Error),
 }
@@ -101,20 +101,21 @@ pub(super) fn living_runs(
             return Err(Error::Closed.into());
         }
         let names = segment.in_directory(|directory| names_in(&directory, deleted));
-        match unless_unreadable(names)?.filter(|_| segment.directory_damage().is_none()) {
-            Some(names) => all.extend(names),
-            None => return Err(Obstacle::Unmovable(segment.id())),
+        let names = names.map_err(|error| unreadable(segment.id(), error))?;
+        if segment.directory_damage().is_some() {
+            return Err(Obstacle::Unmovable(segment.id(), None));
         }
+        all.extend(names);
     }
     Ok(all)
 }
 
-/// `None` if the disk cannot read it, or what it has is damaged: others can move.
-fn unless_unreadable<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
-    match read {
-        Ok(read) => Ok(Some(read)),
-        Err(Error::Io { .. } | Error::Corrupt(_)) => Ok(None),
-        Err(error) => Err(error),
+/// A segment that the disk cannot read, or that is damaged, stays: others can move.
+fn unreadable(id: SegmentId, error: Error) -> Obstacle {
+    match error {
+        Error::Io { .. } => Obstacle::Unmovable(id, Some(error)),
+        Error::Corrupt(_) => Obstacle::Unmovable(id, None),
+        error => Obstacle::Failed(error),
     }
 }
 
@@ -136,9 +137,9 @@ pub(super) fn gather(
         if is_stopping() {
             return Err(Error::Closed.into());
         }
-        let is_whole = unless_unreadable(gathered.read(segment, deleted, &mut runs))?;
-        if is_whole != Some(true) {
-            return Err(Obstacle::Unmovable(segment.id()));
+        let is_whole = gathered.read(segment, deleted, &mut runs);
+        if !is_whole.map_err(|error| unreadable(segment.id(), error))? {
+            return Err(Obstacle::Unmovable(segment.id(), None));
         }
     }
     for (run_no, mut frames) in runs {

@@ -40,6 +40,7 @@ use crate::format::frames::frame::frame_len;
 use crate::format::segments::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::gc::choose::{
     Bound, SegmentUse, for_neighbours, for_order, for_packing, for_shrinking, for_space, is_worth,
+    outputs,
 };
 use crate::index::{RunList, Statuses};
 use crate::types::{ExtentNo, RunNo, RunStatus, SegmentId};
@@ -96,7 +97,7 @@ pub(crate) enum Attempt {
     /// None of the segments can be moved in their present state.
     Nothing,
     /// The outputs would not be few enough to gain space.
-    NoGain,
+    NoGain { read: u64 },
     /// The file would not become shorter. Fewer segments, which need fewer others, may do.
     NoRoom,
 }
@@ -194,7 +195,7 @@ impl Compactor {
                 Attempt::Nothing if compacting.unmovable.len() == left_alone => return Ok(None),
                 // Other segments may do; those that cannot move are excluded from now on.
                 Attempt::Nothing => {}
-                Attempt::NoGain if matches!(goal, Goal::Pack(None) | Goal::Space) => {
+                Attempt::NoGain { read } if matches!(goal, Goal::Pack(None) | Goal::Space) => {
                     if goal == Goal::Space {
                         compacting.settle(&wanted);
                     } else {
@@ -202,11 +203,10 @@ impl Compactor {
                         compacting.incompressible.extend(tried);
                     }
                     // There may be many of these; the caller's loop checks for closing in between.
-                    let bytes: u64 = chosen.iter().map(|segment| segment.live).sum();
-                    self.pace(compacting, usize::try_from(bytes).unwrap_or(usize::MAX));
+                    self.pace(compacting, usize::try_from(read).unwrap_or(usize::MAX));
                     return Ok(Some(Compacted::default()));
                 }
-                Attempt::NoGain => compacting.settle(&wanted),
+                Attempt::NoGain { .. } => compacting.settle(&wanted),
                 Attempt::NoRoom if wanted.len() > 1 => bound.segments = wanted.len() / 2,
                 Attempt::NoRoom => compacting.unmovable.extend(&wanted),
             }
@@ -249,7 +249,7 @@ impl Compactor {
                 }
                 Ok(job) => {
                     let done = self.carry_out(compacting, job, &wanted, goal)?;
-                    if matches!(done, Attempt::NoGain) {
+                    if matches!(done, Attempt::NoGain { .. }) {
                         // Otherwise its neighbours would be tried again and again.
                         compacting.settle(near_to.as_slice());
                     }
@@ -258,24 +258,32 @@ impl Compactor {
                 Err(Obstacle::Failed(error)) => return Err(error),
                 Err(Obstacle::Missing { stay, run }) => {
                     let is_new = |id| !compacting.unmovable.contains(id) && !wanted.contains(id);
-                    let fits = wanted.len() + stay.len() <= MOST_SEGMENTS;
-                    if fits && stay.iter().all(is_new) {
-                        wanted.extend(stay);
-                        continue;
-                    }
-                    if goal == Goal::Shrink {
+                    let count = wanted.len() + stay.len();
+                    let fits = count <= MOST_SEGMENTS && stay.iter().all(is_new);
+                    if goal == Goal::Shrink && !fits {
                         return Ok(Attempt::NoRoom);
                     }
-                    let tries = goal.is_for_space() && near_to.is_none();
-                    near_to = seeds.iter().copied().find(|id| tries && run.contains(id));
-                    let near = near_to.map(|id| near(id, &run, compacting, self.bound(goal)));
-                    let Some(near) = near.filter(|near| !near.is_empty()) else {
+                    if goal.is_for_space() && near_to.is_none() && (count > STEP_SEGMENTS || !fits)
+                    {
+                        near_to = seeds.iter().copied().find(|id| run.contains(id));
+                        let near = near_to.map(|id| near(id, &run, compacting, self.bound(goal)));
+                        if let Some(near) = near.filter(|near| !near.is_empty()) {
+                            wanted = near;
+                            continue;
+                        }
+                    }
+                    if !fits {
                         compacting.unmovable.insert(seed);
                         return Ok(Attempt::Nothing);
-                    };
-                    wanted = near;
+                    }
+                    wanted.extend(stay);
+                    if goal.is_for_space() && !self.may_gain(compacting, &wanted) {
+                        compacting.settle(&[seed]);
+                        return Ok(Attempt::NoGain { read: 0 });
+                    }
                 }
-                Err(Obstacle::Unmovable(id)) => {
+                Err(Obstacle::Unmovable(id, error)) => {
+                    self.tell(error);
                     // A segment that needs it cannot move, but fewer of the last ones may.
                     if !seeds.contains(&id) && goal != Goal::Shrink {
                         compacting.unmovable.insert(seed);
@@ -286,6 +294,22 @@ impl Compactor {
                 }
             }
         }
+    }
+
+    /// Tells the observer why a segment could not be read.
+    fn tell(&self, error: Option<Error>) {
+        let fail = || error.map_or(Ok(()), Err);
+        let _ = self.log.setup.watch_failure(Activity::Compaction, fail);
+    }
+
+    /// Whether these segments may fit few enough outputs, as far as that is known without their
+    /// frames.
+    fn may_gain(&self, compacting: &Compacting, wanted: &[SegmentId]) -> bool {
+        let live = |id| compacting.live.get(id).map_or(0, |(live, _)| *live);
+        let bytes = wanted.iter().map(live).fold(0, u64::saturating_add);
+        let outputs = outputs(bytes, self.log.extent_size.bytes());
+        let packs = self.log.setup.options.compression != Compression::None;
+        packs || is_worth(outputs, wanted.len() as u64)
     }
 
     /// Does a planned step, if it gains enough.
@@ -306,7 +330,8 @@ impl Compactor {
         let gains = is_worth(outputs as u64, job.gathered.victims.len() as u64);
         let fits = goal != Goal::SpaceOnFullDisk || outputs == 1;
         if layouts.is_some() && goal.must_gain() && !(gains && fits) {
-            return Ok(Attempt::NoGain);
+            let read = job.gathered.victims.len() as u64 * self.log.extent_size.bytes();
+            return Ok(Attempt::NoGain { read });
         }
         if layouts.is_some() && goal == Goal::Shrink && !self.is_shorter(&job, outputs) {
             return Ok(Attempt::NoRoom);

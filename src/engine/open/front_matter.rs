@@ -16,9 +16,7 @@ use crate::format::map::manifest::{
     AREA_HEADER_LEN, Area, AreaContents, Change, Extents, MAX_AREA_LEN, RECORD_LEN, Use, read_area,
     used_len,
 };
-use crate::format::map::superblock::{
-    FLAG_CLEAN, FLAG_SALVAGED, FLAG_SETTLED, ManifestAt, Superblock,
-};
+use crate::format::map::superblock::{FLAG_SALVAGED, ManifestAt, Superblock};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
 use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
@@ -43,14 +41,6 @@ pub(crate) struct Base {
     pub(crate) rewrite: bool,
     /// The bytes behind the last whole batch of the current area, without the zeros.
     pub(crate) behind: Vec<u8>,
-}
-
-impl Base {
-    /// Whether nothing can be freed: the last process that had the store open did that.
-    pub(crate) fn is_settled(&self) -> bool {
-        let settled = FLAG_CLEAN | FLAG_SETTLED;
-        self.superblock.flags & (settled | FLAG_SALVAGED) == settled
-    }
 }
 
 /// How the store is opened.

@@ -235,7 +235,6 @@ fn build(
         allocator: Ranked::new(Rank::Allocator, allocator),
     });
     let engine = Engine::new(Log::new(setup, due, space, state), slot, path);
-    engine.reclaimer.compacting.lock().is_settled = base.is_settled();
     write_again(&engine.log, &log, base.rewrite)?;
     Ok((engine, log))
 }
@@ -269,7 +268,7 @@ pub(crate) fn first_state(
         deleted.extend(evictions(segment)?);
     }
     let mut suspects = BTreeSet::new();
-    if !deleted.is_empty() && !base.is_settled() {
+    if !deleted.is_empty() {
         suspects.extend(catalog.segments().iter().map(|segment| segment.id()));
     }
     let key = SegmentKey { id: SegmentId(0), salt: 0 };

@@ -60,8 +60,6 @@ pub(crate) struct Compacting {
     pub(crate) live: HashMap<SegmentId, (u64, u64)>,
     /// Whether segments were freed for which evictions may have been kept since.
     pub(crate) has_freed: bool,
-    /// Whether the last pass was done, and no segment may have died since.
-    pub(crate) is_settled: bool,
     /// The most bytes a second that compaction writes.
     pub(crate) rate: Rate,
     /// The end of the log at the last write of compaction.
@@ -127,7 +125,6 @@ impl Reclaimer {
             (catalog, Arc::clone(&state.deleted), state.unapplied.clone(), now)
         };
         compacting.live.retain(|id, _| !suspects.contains(id));
-        compacting.is_settled &= suspects.is_empty();
         let has_freed = core::mem::take(&mut compacting.has_freed);
         let is_deleted = |run_no| deleted.contains(&run_no);
         let dead = self.find_dead(&catalog, (&suspects, has_freed), is_deleted);

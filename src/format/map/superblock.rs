@@ -21,8 +21,6 @@ pub const FLAG_SALVAGED: u32 = 1 << 2;
 pub const FLAG_COPY: u32 = 1 << 3;
 /// Something that the backup copied was damaged, so the next one compares what the copy has.
 pub const FLAG_DAMAGED_COPY: u32 = 1 << 4;
-/// With `FLAG_CLEAN`: compaction had freed what it could when the store was closed.
-pub const FLAG_SETTLED: u32 = 1 << 5;
 
 /// Where the current manifest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
