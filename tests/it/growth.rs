@@ -256,3 +256,24 @@ fn dead_segments_that_are_next_to_one_another_are_freed_whatever_run_lies_in_the
         assert!(log.verify().unwrap().is_clean());
     }
 }
+
+/// Two nearly empty segments gain if they move together. A third one has the same run, behind many
+/// full ones, and must not keep them.
+#[test]
+fn neighbours_move_although_a_segment_far_behind_them_has_the_same_run() {
+    let log = options(EXTENT).create_storage(Arc::new(SimDisk::untracked(Vec::new()))).unwrap();
+    let long = log.start_run("agent", "daemon", unsynced()).unwrap();
+    for segment in 0..24 {
+        let _ = long.append(b"a line of the daemon").unwrap();
+        let writer = log.start_run("agent", &format!("run-{segment}"), unsynced()).unwrap();
+        let _ = writer.append(&text(segment, 0, 60_000)).unwrap();
+        let _ = writer.end(&Outcome::completed()).unwrap();
+    }
+    log.checkpoint().unwrap();
+    let before = log.stats().unwrap();
+    let gone = ["run-3", "run-4", "run-21"].map(|name| (RunRef::from(name), Rule::Deleted));
+    let _ = log.evict(&gone).unwrap();
+    let after = log.stats().unwrap();
+    assert!(after.log_extents < before.log_extents, "{before:?} {after:?}");
+    assert!(log.verify().unwrap().is_clean());
+}

@@ -216,7 +216,8 @@ impl Checkpoints {
         if let Some(through) = through {
             state.active.settle(through, &state.tail.builder);
         }
-        if state.has_many_suspects() {
+        // Without a fresh segment nothing has changed for a compaction.
+        if !fresh.is_empty() && state.has_many_suspects() {
             self.log.due.want(Wanted::COMPACT);
         }
         drop(guard);

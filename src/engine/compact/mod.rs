@@ -247,25 +247,21 @@ impl Compactor {
                 Ok(job) if matches!(goal, Goal::Order(_)) && job.is_in_order() => {
                     return Ok(Attempt::Nothing);
                 }
-                Ok(job) => {
-                    let done = self.carry_out(compacting, job, &wanted, goal)?;
-                    if matches!(done, Attempt::NoGain { .. }) {
-                        // Otherwise its neighbours would be tried again and again.
-                        compacting.settle(near_to.as_slice());
-                    }
-                    return Ok(done);
-                }
+                Ok(job) => return self.carry_out(compacting, job, (&wanted, near_to), goal),
                 Err(Obstacle::Failed(error)) => return Err(error),
                 Err(Obstacle::Missing { stay, run }) => {
                     let is_new = |id| !compacting.unmovable.contains(id) && !wanted.contains(id);
-                    let count = wanted.len() + stay.len();
-                    let fits = count <= MOST_SEGMENTS && stay.iter().all(is_new);
+                    let is_free = stay.iter().all(is_new);
+                    let all: Vec<_> = wanted.iter().copied().chain(stay).collect();
+                    let fits = is_free && all.len() <= MOST_SEGMENTS;
                     if goal == Goal::Shrink && !fits {
                         return Ok(Attempt::NoRoom);
                     }
-                    if goal.is_for_space() && near_to.is_none() && (count > STEP_SEGMENTS || !fits)
-                    {
-                        near_to = seeds.iter().copied().find(|id| run.contains(id));
+                    let gains = !goal.is_for_space() || self.may_gain(compacting, &all);
+                    let is_few = fits && gains && all.len() <= STEP_SEGMENTS;
+                    let of_run = seeds.iter().copied().find(|id| run.contains(id));
+                    if goal.is_for_space() && near_to.is_none() && !is_few {
+                        near_to = of_run;
                         let near = near_to.map(|id| near(id, &run, compacting, self.bound(goal)));
                         if let Some(near) = near.filter(|near| !near.is_empty()) {
                             wanted = near;
@@ -273,14 +269,14 @@ impl Compactor {
                         }
                     }
                     if !fits {
-                        compacting.unmovable.insert(seed);
+                        compacting.unmovable.insert(of_run.unwrap_or(seed));
                         return Ok(Attempt::Nothing);
                     }
-                    wanted.extend(stay);
-                    if goal.is_for_space() && !self.may_gain(compacting, &wanted) {
-                        compacting.settle(&[seed]);
+                    if !gains {
+                        compacting.settle(near_to.as_slice());
                         return Ok(Attempt::NoGain { read: 0 });
                     }
+                    wanted = all;
                 }
                 Err(Obstacle::Unmovable(id, error)) => {
                     self.tell(error);
@@ -312,12 +308,12 @@ impl Compactor {
         packs || is_worth(outputs, wanted.len() as u64)
     }
 
-    /// Does a planned step, if it gains enough.
+    /// Does a planned step for these segments, if it gains enough.
     fn carry_out(
         &self,
         compacting: &mut Compacting,
         mut job: Job,
-        wanted: &[SegmentId],
+        (wanted, near_to): (&[SegmentId], Option<SegmentId>),
         goal: Goal,
     ) -> Result<Attempt> {
         self.pack(&mut job);
@@ -330,7 +326,11 @@ impl Compactor {
         let gains = is_worth(outputs as u64, job.gathered.victims.len() as u64);
         let fits = goal != Goal::SpaceOnFullDisk || outputs == 1;
         if layouts.is_some() && goal.must_gain() && !(gains && fits) {
-            let read = job.gathered.victims.len() as u64 * self.log.extent_size.bytes();
+            // Otherwise its neighbours would be tried again and again.
+            compacting.settle(near_to.as_slice());
+            // Others wait for the pause, so there is none for those that only the order requires.
+            let read = (job.gathered.victims.len() as u64).min(STEP_EXTENTS);
+            let read = read * self.log.extent_size.bytes();
             return Ok(Attempt::NoGain { read });
         }
         if layouts.is_some() && goal == Goal::Shrink && !self.is_shorter(&job, outputs) {

@@ -49,7 +49,7 @@ pub(crate) struct Access<'a> {
     /// Whether it is opened for writing, so that unknown optional features are refused.
     pub(crate) to_write: bool,
     /// Called before the whole file is searched for segments; an error ends the opening. A writer
-    /// gets a random number for the superblocks.
+    /// gets a random number for the superblocks, a reader zero.
     pub(crate) salvages: &'a dyn Fn() -> Result<u64>,
 }
 
@@ -195,7 +195,10 @@ fn read_manifest(
     }
     report.salvaged = damage.is_some();
     if report.salvaged {
-        base.superblock.salvage = (access.salvages)()?;
+        let number = (access.salvages)()?;
+        if number != 0 {
+            base.superblock.salvage = number;
+        }
         base.rewrite = true;
         base.superblock.flags |= FLAG_SALVAGED;
         salvage(disk, base)?;

@@ -145,8 +145,10 @@ impl LogState {
 
     /// Whether so much may be dead, since it was last looked for, that a compaction is worth it.
     pub(crate) fn has_many_suspects(&self) -> bool {
-        let bytes = self.suspects.len() as u64 * self.tail.segment.extent_size().bytes();
-        bytes >= DEAD_DUE
+        // The tail stays one until it is full.
+        let tail = self.tail.segment.id();
+        let full = self.suspects.iter().filter(|id| **id != tail).count() as u64;
+        full * self.tail.segment.extent_size().bytes() >= DEAD_DUE
     }
 
     /// Whether a retired segment has lost its last reader.
