@@ -258,9 +258,9 @@ impl Compactor {
                         return Ok(Attempt::NoRoom);
                     }
                     let gains = !goal.is_for_space() || self.may_gain(compacting, &all);
-                    let is_few = fits && gains && all.len() <= STEP_SEGMENTS;
+                    let takes_all = fits && gains && all.len() <= STEP_SEGMENTS;
                     let of_run = seeds.iter().copied().find(|id| run.contains(id));
-                    if goal.is_for_space() && near_to.is_none() && !is_few {
+                    if goal.is_for_space() && near_to.is_none() && !takes_all {
                         near_to = of_run;
                         let near = near_to.map(|id| near(id, &run, compacting, self.bound(goal)));
                         if let Some(near) = near.filter(|near| !near.is_empty()) {
