@@ -96,7 +96,7 @@ pub(crate) enum Attempt {
     Done(Compacted),
     /// None of the segments can be moved in their present state.
     Nothing,
-    /// The outputs would not be few enough to gain space.
+    /// The outputs would not be few enough to gain space; so many bytes were read to see that.
     NoGain { read: u64 },
     /// The file would not become shorter. Fewer segments, which need fewer others, may do.
     NoRoom,
