@@ -20,7 +20,7 @@ fn world() -> World {
     world.write("runs/a/r1.jsonl", claude);
     world.write("runs/a/r2.jsonl", "{\"role\":\"user\",\"content\":\"hello\"}\n\"\u{e9}\"\n");
     world.write("runs/b/r3.jsonl", "{\"n\":1}\n");
-    world.write("runs/b/r4.jsonl", "{\"n\":1}\n");
+    world.write("runs/b/r4.jsonl", "{\"n\":4}\n");
     world.write("runs/b/junk.bin", b"\x00\xff\x01");
     world.write("runs/b/.hidden", "x");
     world
