@@ -3,20 +3,20 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use runlog::env::{BootId, Environment};
 use runlog::format::{EXTENTS_AT, MANIFEST_AT};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Activity, Compaction, Durability, Metadata, NewRecord, Observer, Options, Outcome, Phase,
-    RunLog, RunSummary, Timestamp,
+    Compaction, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary, Timestamp,
 };
 use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, Survivors};
 use tempfile::TempDir;
 
 use super::support::background::Background;
+use super::support::told::Ends;
 
 const EXTENT: u64 = 64 << 10;
 
@@ -310,18 +310,6 @@ fn a_large_document_that_a_kill_left_unsealed_has_the_time_at_which_it_was_writt
     }
 }
 
-/// Sends a message when some work ends.
-#[derive(Debug)]
-struct Steps(Sender<()>);
-
-impl Observer for Steps {
-    fn observe(&self, _: Activity, phase: Phase<'_>) {
-        if let Phase::End(_) = phase {
-            let _ = self.0.send(());
-        }
-    }
-}
-
 /// A daemon may stop, or be killed, before its compaction was done, and delete nothing afterwards.
 #[test]
 fn what_was_deleted_before_an_opening_is_compacted_without_another_deletion() {
@@ -351,7 +339,7 @@ fn what_was_deleted_before_an_opening_is_compacted_without_another_deletion() {
         let left = SimDisk::untracked(if killed { image } else { disk.image() });
 
         let (told, ends) = channel();
-        let threads = options().background(true).observer(Arc::new(Steps(told)));
+        let threads = options().background(true).observer(Arc::new(Ends(told)));
         let log = threads.open_storage(Arc::new(left)).unwrap();
         while log.stats().unwrap().dead_bytes > 4 * EXTENT {
             // So long that only a store that does nothing waits for it.

@@ -53,7 +53,8 @@ pub struct Stats {
     pub front_bytes: u64,
     /// Dead segments that cannot be freed: the program holds a trace, record or payload of them.
     pub pinned: Vec<Pinned>,
-    /// Why the last background attempt to free space failed. The next deletion tries again.
+    /// Why the last background attempt to free space failed. The next deletion or opening tries
+    /// again.
     pub space_failure: Option<String>,
     /// The number of sealed segments.
     pub sealed_segments: u64,

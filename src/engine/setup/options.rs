@@ -272,7 +272,7 @@ impl Compaction {
 
     setters! {
         /// Whether the store compacts segments whenever that frees space: in a background thread
-        /// or, in a store without threads, in the calls that delete. Otherwise only
+        /// or, in a store without threads, in the calls that change it. Otherwise only
         /// `RunLog::compact` compacts. Segments whose runs are all deleted are freed in any case.
         automatic(automatic: bool) => automatic = automatic;
     }

@@ -62,3 +62,15 @@ impl Told {
         ends.filter_map(|end| Some((end.activity, end.result.err()?))).collect()
     }
 }
+
+/// Sends each activity that ends.
+#[derive(Debug)]
+pub(crate) struct Ends(pub(crate) Sender<Activity>);
+
+impl Observer for Ends {
+    fn observe(&self, activity: Activity, phase: Phase<'_>) {
+        if let Phase::End(_) = phase {
+            let _ = self.0.send(activity);
+        }
+    }
+}
