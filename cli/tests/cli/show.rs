@@ -128,7 +128,7 @@ fn a_terminal_shows_records_with_headings_and_indented_json() {
     assert_eq!(lines.lines().count(), 3, "{lines}");
     let colours = Terminal { has_colours: true, ..Terminal::of(80) };
     let (_, shown) = colours.run(&world, &["show", "r"]);
-    assert!(shown.contains("\x1b[36m\"message\"\x1b[0m: {"), "{shown}");
+    assert!(shown.contains("\x1b[35m\"message\"\x1b[0m: {"), "{shown}");
     // The same elsewhere when it is asked for, in UTC.
     let pretty = world.good(&["show", "r", "--pretty"]);
     assert!(pretty.text().contains("#0  2026-01-31T20:30:05Z  user"), "{}", pretty.text());
