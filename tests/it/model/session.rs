@@ -15,6 +15,7 @@ use runlog_sim::{SimDisk, SplitMix64, Survivors};
 use super::policy::{ENDED, Judged, Policy, Verdict};
 use super::state::{AGENTS, Change, End, Kept, Name, Rec, Run, Seen, Start, State};
 use crate::support::gate::Gate;
+use crate::support::machine::EXTENT;
 use crate::support::world::Machine;
 
 /// At most this many runs are alive, and about this many bytes.
@@ -189,6 +190,7 @@ impl Session {
             960..=969 => ("list", Self::list),
             970..=979 => ("receipts", Self::check_receipts),
             980..=984 => ("adopt", Self::adopt),
+            996..=997 => ("look at dead space", Self::dead_space_is_bounded),
             985..=986 => ("erase", Self::erase),
             987..=988 => ("reopen", Self::reopen),
             989..=990 => ("kill", Self::kill),
@@ -703,6 +705,21 @@ impl Session {
 
     fn reclaim(&mut self) {
         self.log().reclaim().unwrap();
+    }
+
+    /// As soon as something is deleted, the store gives back what is dead and what no trace holds,
+    /// except where moving the rest would write more than three times what it gains.
+    fn dead_space_is_bounded(&mut self) {
+        self.let_go();
+        let before = self.now.runs.len();
+        self.delete();
+        if !self.settings.automatic || self.now.runs.len() == before {
+            return;
+        }
+        self.append_rec(10);
+        let stats = self.log().stats().unwrap();
+        let most = stats.live_bytes / 3 + 2 * EXTENT;
+        assert!(stats.dead_bytes <= most, "{stats:?}");
     }
 
     fn checkpoint(&mut self) {
