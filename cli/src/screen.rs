@@ -72,7 +72,8 @@ impl Screen {
     /// What is written in front of a text and behind it.
     pub(crate) fn marks(&self, style: Style) -> (&'static str, &'static str) {
         // Magenta instead of cyan, because both light and dark terminals show it clearly: in the
-        // palettes of xterm, VS Code and Solarized its contrast is 3.3 to 5.4. Cyan has 2.0 on white.
+        // palettes of xterm, VS Code and Solarized its contrast is 3.3 to 5.4, that of cyan 2.0 on
+        // white.
         let code = match style {
             _ if !self.has_colours => return ("", ""),
             Style::Plain => return ("", ""),

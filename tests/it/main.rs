@@ -49,6 +49,7 @@ mod load;
 mod locking;
 mod looks;
 mod lookups;
+mod lost_after_a_copy;
 mod lost_segments;
 mod making;
 mod memory_storage;

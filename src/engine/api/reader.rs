@@ -208,8 +208,10 @@ impl Reader {
     /// the same store, which no process has opened for writing since, is brought up to date: it
     /// keeps the segments that it has, and stays what it was until the new state is durable in it.
     /// If some of it was damaged, all of it is checked, and copied anew where the store is whole.
-    /// What the store has lost since an earlier copy stays in the copy, or the copy is refused; of
-    /// what compaction moved in between, the copy has what the store has.
+    /// What the store has lost since an earlier copy stays in the copy, or the backup is refused,
+    /// also after a restart of the machine, or if an older state of the store was put back. Of what
+    /// compaction moved in between, the copy has what the store has. What the copy has already is
+    /// not read again: [`Reader::verify`] of the copy finds what its disk has damaged.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {

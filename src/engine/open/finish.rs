@@ -124,7 +124,8 @@ impl LogState {
         keep: bool,
         homes: &mut Homes,
     ) -> Result<()> {
-        if found.builder.is_empty() && !keep {
+        // What is torn there may be damaged, and `salvage` can read it for as long as it stays.
+        if found.builder.is_empty() && !keep && !found.torn {
             self.suspects.insert(found.segment.id());
         }
         // A segment without frames may have lost its header: other contents are an earlier owner's.

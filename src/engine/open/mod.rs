@@ -82,7 +82,7 @@ fn recover(
 ) -> Result<Arc<Engine>> {
     let mut report = RecoveryReport::default();
     let salvages = || options.environment.random();
-    let base = read_base(&disk, &mut report, Access { to_write: true, salvages: &salvages })?;
+    let mut base = read_base(&disk, &mut report, Access { to_write: true, salvages: &salvages })?;
     report.clean = base.superblock.flags & FLAG_CLEAN != 0;
     let boot_id = options.environment.boot();
     report.same_boot = boot_id != [0; 16] && boot_id == base.superblock.boot_id;
@@ -110,6 +110,10 @@ fn recover(
         if let Some(error) = unread {
             // Nothing is written yet. Only the name could not be read, so the records are not lost.
             return Err(error);
+        }
+        if report.has_lost() {
+            // Numbers are given again, and segments freed, that may be those of what is lost.
+            base.superblock.salvage = options.environment.random()?;
         }
         let (uuid, extent_size) = (base.uuid, base.extent_size);
         let setup = Arc::new(Setup { options, monitor, uuid, extent_size });

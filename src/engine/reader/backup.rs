@@ -1,13 +1,13 @@
 //! A copy of a store as of one moment, while it is written: segment by segment, each checked. What
 //! an earlier copy in the same file has stays where it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::reader::Replica;
 use crate::engine::reader::copied::{Copied, segments};
-use crate::engine::reader::target::{Has, Listed, Target};
+use crate::engine::reader::target::{Has, Listed, Owed, Target};
 use crate::engine::state::segment::Segment;
 #[cfg(any(test, feature = "unstable-internals"))]
 use crate::engine::storage::Storage;
@@ -20,7 +20,8 @@ use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::Change;
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_DAMAGED_COPY};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
-use crate::types::{ExtentNo, LogPosition, SegmentId};
+use crate::format::{FrameHeader, FrameKind};
+use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
 
 /// How often the copy goes on from a later moment, because the writer has moved what was to be
 /// copied.
@@ -101,6 +102,7 @@ impl Target {
         for _ in 0..MOMENTS {
             let view = source.number();
             report.kept_segments = 0;
+            self.owed = self.owed(source)?;
             self.refuse_shorter(source)?;
             let mut wanted = segments(source)?;
             self.refuse_unlisted(source, &wanted)?;
@@ -112,42 +114,75 @@ impl Target {
         Err(Error::Overtaken { attempts: MOMENTS as u64 })
     }
 
+    /// What the store cannot miss of the earlier copy, as the source is now.
+    fn owed(&self, source: &Replica) -> Result<Owed> {
+        let Some(earlier) = self.earlier else { return Ok(Owed::default()) };
+        let (block, report) = (source.superblock()?, source.report());
+        let went_on = block.salvage != earlier.salvage;
+        let segments = went_on || report.salvaged;
+        if block.flags & FLAG_COPY != 0 || !source.wants_all() {
+            // Backups of less were made into a copy.
+            return Ok(Owed { segments, ..Owed::default() });
+        }
+        let all = source.boot() == Some(earlier.boot);
+        let has_lost = went_on || report.has_lost();
+        Ok(Owed { all, floor: earlier.floor, segments: segments || has_lost, has_lost, went_on })
+    }
+
     /// Refuses if the log ends in front of the end of the copy, and not for a loss of power.
     fn refuse_shorter(&self, source: &Replica) -> Result<()> {
-        let Some(earlier) = self.earlier else { return Ok(()) };
-        let end = source.end()?;
-        let is_lost = end < earlier.end && (end < source.floor() || self.has_kept_all(source)?);
-        if is_lost { Err(Error::CopyHasMore { at: end }) } else { Ok(()) }
+        let (owed, end) = (self.owed, source.end()?);
+        let is_shorter = self.earlier.is_some_and(|earlier| end < earlier.end);
+        let is_owed = owed.all || owed.has_lost || end < source.floor().max(owed.floor);
+        if is_shorter && is_owed { Err(Error::CopyHasMore { at: end }) } else { Ok(()) }
     }
 
-    /// Whether the machine was not started anew since the copy was made: no frame that a process
-    /// has seen can have gone since. From a copy it can: backups of less were made into that.
-    fn has_kept_all(&self, source: &Replica) -> Result<bool> {
-        let is_copy = source.superblock()?.flags & FLAG_COPY != 0;
-        let boot = self.earlier.map(|earlier| earlier.boot);
-        Ok(boot.is_some() && !is_copy && source.wants_all() && source.boot() == boot)
-    }
-
-    /// Refuses if the store has another segment under the id of one that the copy has, though no
-    /// power was lost: its volume was set back. Or if the manifest of the store is lost, or was
-    /// since the copy was made, and a segment with it that the copy has.
+    /// Refuses if the store may have lost a segment that the copy has, or what was moved out of it:
+    /// it has another one under its id, or less of its runs, or tells of a loss.
     fn refuse_unlisted(&self, source: &Replica, wanted: &[Copied]) -> Result<()> {
-        let salvage = self.earlier.map(|earlier| earlier.salvage);
-        let is_other = salvage.is_some() && salvage != Some(source.superblock()?.salvage);
-        let is_salvaged = source.report().salvaged || is_other;
-        let kept_all = self.has_kept_all(source)?;
-        if !is_salvaged && !kept_all {
-            return Ok(());
-        }
+        let owed = self.owed;
         let is_wanted = |key| wanted.iter().any(|one| key_of(&one.segment) == key);
         let is_other = |id| wanted.iter().any(|one| key_of(&one.segment).0 == id);
         let listed = self.has.iter().filter(|(_, has)| has.listed != Listed::No);
-        let gone = listed.map(|(key, _)| *key).filter(|key| !is_wanted(*key));
-        let lost = gone.filter(|key| is_salvaged || is_other(key.0)).min();
-        lost.map_or(Ok(()), |(id, _)| {
+        let gone = listed.filter(|(key, _)| !is_wanted(**key));
+        let owes = |id: u32| owed.all || id < owed.floor.segment.0;
+        let mut records = HashMap::new();
+        for (&(id, salt), has) in gone {
             let at = LogPosition { segment: SegmentId(id), offset: SEGMENT_HEADER_LEN };
-            Err(Error::CopyHasMore { at })
-        })
+            if owed.segments || (owes(id) && is_other(id)) {
+                return Err(Error::CopyHasMore { at });
+            }
+            if owes(id) {
+                let key = SegmentKey { id: SegmentId(id), salt };
+                self.refuse_shortened(source, (key, *has), &mut records)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses if a run of the store has fewer records than a segment of the copy, from which the
+    /// store has moved it. `records` has those of the runs that were asked for already.
+    fn refuse_shortened(
+        &self,
+        source: &Replica,
+        (key, has): (SegmentKey, Has),
+        records: &mut HashMap<RunNo, Option<u64>>,
+    ) -> Result<()> {
+        for lexed in self.frames(key, has)? {
+            let FrameHeader { kind, run_no, seq, position: at, .. } = lexed.header;
+            if kind != FrameKind::Record || run_no.0 == 0 || lexed.payload.is_err() {
+                continue;
+            }
+            let there = match records.get(&run_no) {
+                Some(known) => *known,
+                None => source.answers.row_of(run_no)?.map(|row| row.records),
+            };
+            records.insert(run_no, there);
+            if there.is_some_and(|count| count <= seq.0) {
+                return Err(Error::CopyHasMore { at });
+            }
+        }
+        Ok(())
     }
 
     /// Sees to it that both superblocks know the numbers of all segments to be copied: frames of a
@@ -205,7 +240,7 @@ impl Target {
                 let counted = known.filter(|has| has.listed != Listed::No);
                 self.mend(source, one, &mut bytes, counted.filter(|_| is_odd))?;
                 one.close(&mut bytes);
-                self.refuse_other(source, one, &bytes, counted)?;
+                self.refuse_other(one, &bytes, counted)?;
             }
             let (extent, from) = self.place_for(known, one.sealed, &bytes)?;
             if is_odd {
@@ -245,6 +280,7 @@ impl Target {
     ) -> Result<()> {
         let Some(has) = has else { return Ok(()) };
         let there = self.read(has)?;
+        one.mend_header(bytes, &there);
         let lost = one.lost(bytes, &there);
         let Some(first) = lost.first() else { return Ok(()) };
         let used = one.last_order(&there);
@@ -257,21 +293,12 @@ impl Target {
 
     /// Refuses to replace a segment of the copy by bytes without a frame that is there, unless a
     /// loss of power may have taken that away.
-    fn refuse_other(
-        &self,
-        source: &Replica,
-        one: &Copied,
-        bytes: &[u8],
-        counted: Option<Has>,
-    ) -> Result<()> {
+    fn refuse_other(&self, one: &Copied, bytes: &[u8], counted: Option<Has>) -> Result<()> {
         let Some(has) = counted else { return Ok(()) };
-        if !self.has_kept_all(source)? {
-            return Ok(());
-        }
-        match one.first_other(bytes, &self.read(has)?) {
-            Some(at) => Err(Error::CopyHasMore { at: one.segment.position(at) }),
-            None => Ok(()),
-        }
+        let other = one.first_other(bytes, &self.read(has)?).map(|at| one.segment.position(at));
+        let is_owed =
+            |at: &LogPosition| self.owed.all || self.owed.went_on || *at < self.owed.floor;
+        other.filter(is_owed).map_or(Ok(()), |at| Err(Error::CopyHasMore { at }))
     }
 
     /// Whether the file may have damaged bytes.
@@ -328,7 +355,7 @@ impl Target {
         let damaged = wanted.iter().filter_map(|one| self.damaged.get(&key_of(&one.segment)));
         report.damaged = damaged.flatten().cloned().collect();
         let is_damaged = !report.damaged.is_empty();
-        report.damaged.extend(lost_behind(end, source));
+        report.damaged.extend(lost_behind(end, wanted, source));
         if is_damaged && !self.is_damaged() {
             // Whichever slot is lost.
             for _ in 0..2 {
@@ -376,10 +403,15 @@ impl Target {
     }
 }
 
-/// What the store has lost behind its last frame, which is in no segment that is copied.
-fn lost_behind(end: LogPosition, source: &Replica) -> Vec<Corruption> {
+/// What the store has lost behind the last frame of a segment, so that it is in nothing that is
+/// copied.
+fn lost_behind(end: LogPosition, wanted: &[Copied], source: &Replica) -> Vec<Corruption> {
+    let is_cut = |at: LogPosition| {
+        let mut same = wanted.iter().filter(|one| one.segment.id() == at.segment);
+        at >= end || same.any(|one| at.offset >= one.end)
+    };
     let is_lost = |damage: &&Corruption| match damage.place {
-        Place::Frame(at) => damage.damage == Damage::Missing && at >= end,
+        Place::Frame(at) => damage.damage == Damage::Missing && is_cut(at),
         _ => false,
     };
     source.report().damaged.iter().filter(is_lost).cloned().collect()

@@ -174,6 +174,20 @@ impl Copied {
         frames.find(is_other).map(|lexed| lexed.header.position.offset)
     }
 
+    /// Takes the header of a copy if the store has lost its own.
+    pub(super) fn mend_header(&self, bytes: &mut [u8], there: &[u8]) {
+        let of_segment = |bytes: &[u8]| {
+            SegmentHeader::decode(bytes).is_ok_and(|header| header.key == self.segment.key())
+        };
+        let len = SEGMENT_HEADER_LEN as usize;
+        if !of_segment(bytes)
+            && of_segment(there)
+            && let (Some(own), Some(whole)) = (bytes.get_mut(..len), there.get(..len))
+        {
+            own.copy_from_slice(whole);
+        }
+    }
+
     /// Puts them in their places.
     pub(super) fn mend(&mut self, bytes: &mut [u8], there: &[u8], lost: &Lost) -> Result<()> {
         lost.fill(bytes, there);

@@ -10,7 +10,7 @@ use crate::engine::setup::host;
 use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::state::log_state::NUMBERS_AHEAD;
-use crate::engine::state::scan::{InPiece, Piece, frame_in_piece};
+use crate::engine::state::scan::{InPiece, Lexed, Piece, frame_in_piece, frames_below, lex};
 use crate::engine::storage::Storage;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
@@ -21,7 +21,7 @@ use crate::format::map::manifest::{
     Area, AreaHeader, Change, Extents, RecordKey, SealedAt, Use, encode_batch, used_len,
 };
 use crate::format::map::owner;
-use crate::format::map::superblock::{FLAG_COPY, ManifestAt, Superblock};
+use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, ManifestAt, Superblock};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::format::{
     EXTENTS_AT, FrameCheck, FrameKind, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, PAGE_LEN,
@@ -59,6 +59,24 @@ pub(super) struct Target {
     pub(super) doubt: Doubt,
     /// What an earlier copy is of; `None` if there is none.
     pub(super) earlier: Option<Earlier>,
+    /// What of an earlier copy the store cannot miss as of now.
+    pub(super) owed: Owed,
+}
+
+/// What of an earlier copy the store has, unless something was lost: deleted runs apart, and what a
+/// loss of power may have cut off.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Owed {
+    /// All frames: the machine was not started anew since the copy was made.
+    pub(super) all: bool,
+    /// The frames in front of this position: they had survived power loss.
+    pub(super) floor: LogPosition,
+    /// All segments: what is not there may be lost instead of retired.
+    pub(super) segments: bool,
+    /// The store tells that something is lost now, or was when a writer opened it since.
+    pub(super) has_lost: bool,
+    /// A writer has gone on since although something was lost.
+    pub(super) went_on: bool,
 }
 
 /// The state of the store that an earlier copy is of.
@@ -67,24 +85,29 @@ pub(super) struct Earlier {
     /// The numbers that were promised: each opening for writing promises some.
     promised: Lsn,
     pub(super) boot: [u8; 16],
-    /// The last salvage of the store.
+    /// The last opening that went on although something was lost.
     pub(super) salvage: u64,
     /// Where the log ended.
     pub(super) end: LogPosition,
+    /// The frames say that everything in front of this position had survived power loss.
+    pub(super) floor: LogPosition,
 }
 
 impl Earlier {
     /// Whether no process has opened the store for writing since the copy was made, which has a
-    /// frame with this order, and the machine was not started anew: then no frame can have become
-    /// another one.
+    /// frame with this order, and the machine was not started anew, or only after the store was
+    /// closed: then no frame can have become another one.
     ///
     /// An opening promises numbers ahead of all that were used. So a later one promises others,
     /// unless no number was used since the first: `last` shows that one was.
     pub(super) fn is_same_session(&self, source: &Replica, last: Option<Lsn>) -> Result<bool> {
-        let is_same = source.superblock()?.next_lsn == self.promised;
+        let block = source.superblock()?;
+        let is_same = block.next_lsn == self.promised;
+        let is_closed =
+            block.flags & (FLAG_CLEAN | FLAG_COPY) == FLAG_CLEAN && block.boot_id == self.boot;
         let is_used =
             last.is_some_and(|last| last.0.saturating_add(NUMBERS_AHEAD) >= self.promised.0);
-        Ok(is_same && is_used && source.boot() == Some(self.boot))
+        Ok(is_same && is_used && (is_closed || source.boot() == Some(self.boot)))
     }
 }
 
@@ -129,7 +152,7 @@ impl Target {
         let access = Access { to_write: true, salvages: &refuse };
         let base = match read_base(&disk, &mut report, access) {
             Ok(base) => base,
-            Err(error @ Error::Io { .. }) => return Err(error),
+            Err(error @ (Error::Io { .. } | Error::Corrupt(_))) => return Err(error),
             Err(_) => return Ok(None),
         };
         let is_copy = base.superblock.flags & FLAG_COPY != 0;
@@ -142,10 +165,13 @@ impl Target {
         if base.rewrite {
             target.allocator.manifest.distrust_area();
         }
+        // A sync of an earlier backup may have failed (O19).
+        target.allocator.write_again()?;
         let Superblock { durable, next_lsn: promised, boot_id: boot, salvage, .. } =
             target.allocator.superblock;
         let extents = target.allocator.manifest.extents().clone();
         let mut end_of_log = LogPosition::default();
+        let mut last: Option<(SegmentKey, Has)> = None;
         for (&extent, used) in &extents.uses {
             if let Use::Retired { .. } = used {
                 // An update broke off in front of freeing it.
@@ -167,10 +193,14 @@ impl Target {
                     end_of_log = end_of_log.max(LogPosition { segment, offset });
                 }
                 let has = Has { extent, end, sealed, listed };
+                if purpose == Purpose::Log && last.is_none_or(|(key, _)| key.id < segment) {
+                    last = Some((SegmentKey { id: segment, salt }, has));
+                }
                 target.has.insert((segment.0, salt), has);
             }
         }
-        target.earlier = Some(Earlier { promised, boot, salvage, end: end_of_log });
+        let floor = last.map_or(Ok(LogPosition::default()), |(key, has)| target.floor(key, has))?;
+        target.earlier = Some(Earlier { promised, boot, salvage, end: end_of_log, floor });
         Ok(Some(target))
     }
 
@@ -191,8 +221,8 @@ impl Target {
             may_move,
         };
         let (has, damaged, replaced) = (HashMap::new(), HashMap::new(), Vec::new());
-        let (doubt, earlier) = (Doubt::default(), None);
-        Self { disk, allocator, has, damaged, replaced, doubt, earlier }
+        let (doubt, earlier, owed) = (Doubt::default(), None, Owed::default());
+        Self { disk, allocator, has, damaged, replaced, doubt, earlier, owed }
     }
 
     /// All that counts of what the file has of a segment.
@@ -203,6 +233,19 @@ impl Target {
             None => has.end,
         };
         self.disk.read_padded(size.offset_of(has.extent), len as usize)
+    }
+
+    /// The frames that count of a segment.
+    pub(super) fn frames(&self, key: SegmentKey, has: Has) -> Result<Vec<Lexed>> {
+        let items = lex(&self.read(has)?, &FrameCheck::new(key));
+        Ok(frames_below(&items, has.sealed.map_or(has.end, |at| at.end)))
+    }
+
+    /// What the frames of a segment say of the end of what had survived power loss.
+    fn floor(&self, key: SegmentKey, has: Has) -> Result<LogPosition> {
+        let frames = self.frames(key, has)?;
+        let durable = frames.iter().filter(|lexed| lexed.payload.is_ok());
+        Ok(durable.map(|lexed| lexed.header.durable).max().unwrap_or_default())
     }
 
     /// All that is in an extent.

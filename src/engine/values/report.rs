@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::error::Corruption;
+use crate::error::{Corruption, Damage, Place};
 use crate::types::LogPosition;
 
 /// What opening a store found and did.
@@ -61,6 +61,13 @@ pub enum IndexRecovery {
 }
 
 impl RecoveryReport {
+    /// Whether the manifest or frames are missing, which no loss of power takes away.
+    pub(crate) fn has_lost(&self) -> bool {
+        let is_part = |place: &Place| matches!(place, Place::Frame(_) | Place::Extent { .. });
+        let mut damaged = self.damaged.iter();
+        self.salvaged || damaged.any(|one| one.damage == Damage::Missing && is_part(&one.place))
+    }
+
     /// Whether nothing was damaged or torn.
     pub fn is_clean(&self) -> bool {
         self.damaged.is_empty() && self.torn.is_empty() && !self.salvaged

@@ -59,8 +59,8 @@ pub struct Superblock {
     pub boot_id: [u8; 16],
     /// See the `FLAG_` constants.
     pub flags: u32,
-    /// A random number for the last time that a writer reconstructed the manifest from the
-    /// segments; zero if none has.
+    /// A random number for the last time that a writer went on although it found the manifest or
+    /// frames missing; zero if none has.
     pub salvage: u64,
 }
 
