@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use runlog::format::EXTENTS_AT;
 use runlog::{
-    Activity, Durability, Error, Metadata, NewRecord, Options, Outcome, Rule, RunLog, RunRef, Trace,
+    Activity, Compaction, Durability, Error, Metadata, NewRecord, Options, Outcome, Rule, RunLog,
+    RunRef, Trace,
 };
 use runlog_sim::SimDisk;
 
@@ -269,4 +270,123 @@ fn neighbours_move_although_a_segment_far_behind_them_has_the_same_run() {
     let after = log.stats().unwrap();
     assert!(after.log_extents < before.log_extents, "{before:?} {after:?}");
     assert!(log.verify().unwrap().is_clean());
+}
+
+/// An ended run of five records, as long as this together.
+fn one_run(log: &RunLog, name: &str, len: usize) {
+    let run = log.start_run("agent", name, unsynced()).unwrap();
+    for number in 0..5 {
+        let _ = run.append(&text(number, len, len / 5)).unwrap();
+    }
+    let _ = run.end(&Outcome::completed()).unwrap();
+}
+
+/// Segments with two runs each.
+fn two_in_each(log: &RunLog, keep: impl Fn(usize) -> usize, segments: usize) {
+    for segment in 0..segments {
+        one_run(log, &format!("keep-{segment}"), keep(segment));
+        one_run(log, &format!("gone-{segment}"), 59_000 - keep(segment));
+    }
+    log.checkpoint().unwrap();
+}
+
+fn delete(log: &RunLog, names: impl IntoIterator<Item = String>) {
+    let names: Vec<String> = names.into_iter().collect();
+    let gone: Vec<_> =
+        names.iter().map(|name| (RunRef::from(name.as_str()), Rule::Deleted)).collect();
+    let _ = log.evict(&gone).unwrap();
+}
+
+/// A step wants room for many outputs, and must not fail where there is room for few.
+#[test]
+fn a_nearly_full_disk_keeps_no_dead_space() {
+    for (room, keep) in [(0, 20_000), (0, 28_000), (4, 28_000), (8, 28_000), (4, 38_000)] {
+        let disk = SimDisk::untracked(Vec::new());
+        let log = options(EXTENT).create_storage(Arc::new(disk.clone())).unwrap();
+        two_in_each(&log, |_| keep, 60);
+        disk.set_capacity(disk.allocated() + room * EXTENT);
+        delete(&log, (0..60).map(|segment| format!("gone-{segment}")));
+        log.reclaim().unwrap();
+        let stats = log.stats().unwrap();
+        // Runs of 38,000 bytes fit one extent only by themselves.
+        let most = if keep > 30_000 { 30 } else { 6 };
+        assert!(stats.dead_bytes < most * EXTENT, "room {room}, {keep}: {stats:?}");
+        assert!(log.verify().unwrap().is_clean());
+    }
+}
+
+/// No two of these runs fit one segment, so nothing gains, and all of it is read to see that.
+#[test]
+fn segments_that_gain_nothing_are_read_once() {
+    for segments in [100, 400] {
+        let disk = SimDisk::untracked(Vec::new());
+        let log = options(EXTENT).create_storage(Arc::new(disk)).unwrap();
+        two_in_each(&log, |segment| 36_000 - segment * 7 % 500, segments);
+        let before = log.stats().unwrap();
+        delete(&log, (0..segments).map(|segment| format!("gone-{segment}")));
+        let after = log.stats().unwrap();
+        let read = after.io.bytes_read - before.io.bytes_read;
+        assert!(read < 2 * before.file_len, "{read} of {}", before.file_len);
+    }
+}
+
+/// Two runs go on for as long as the store: one is in each segment, the other one in some.
+#[test]
+fn two_runs_that_lie_in_many_segments_keep_no_space_of_the_others() {
+    let log = options(EXTENT).create_storage(Arc::new(SimDisk::untracked(Vec::new()))).unwrap();
+    let some = log.start_run("agent", "some", unsynced()).unwrap();
+    let each = log.start_run("agent", "each", unsynced()).unwrap();
+    let mut gone = Vec::new();
+    for segment in 0..600 {
+        let _ = each.append(b"a line").unwrap();
+        if segment % 4 == 0 {
+            let _ = some.append(b"a beat").unwrap();
+        }
+        for part in 0..5 {
+            let name = format!("run-{segment}-{part}");
+            let run = log.start_run("agent", &name, unsynced()).unwrap();
+            for record in 0..12 {
+                let len = 850 + (segment * 37 + part * 11) % 90;
+                let _ = run.append(&text(segment, record, len)).unwrap();
+            }
+            let _ = run.end(&Outcome::completed()).unwrap();
+            gone.extend((part > 0).then_some(name));
+        }
+    }
+    log.checkpoint().unwrap();
+    delete(&log, gone);
+    let stats = log.stats().unwrap();
+    assert!(stats.dead_bytes < stats.live_bytes / 4, "{stats:?}");
+    assert!(stats.file_len < 200 * EXTENT, "{stats:?}");
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn compact_fails_on_a_full_disk_only_if_nothing_has_changed() {
+    for (holds, room) in [(false, 0), (false, 4), (true, 10), (true, 20)] {
+        let disk = SimDisk::untracked(Vec::new());
+        let manual = options(EXTENT).compaction(Compaction::new().automatic(false));
+        let log = manual.create_storage(Arc::new(disk.clone())).unwrap();
+        let names: Vec<String> =
+            (0..20).flat_map(|group| fill(&log, &format!("group-{group}"), 4, 60)).collect();
+        log.checkpoint().unwrap();
+        let held: Vec<Trace> = names.iter().map(|name| log.trace(name.as_str()).unwrap()).collect();
+        let held = held.into_iter().map(|mut trace| (trace.next().unwrap().unwrap(), trace));
+        let held: Vec<_> = held.collect();
+        if holds {
+            delete(&log, names.iter().step_by(2).cloned());
+        } else {
+            drop(held);
+        }
+        disk.set_capacity(disk.allocated() + room * EXTENT);
+        let before = log.stats().unwrap().io.bytes_written;
+        let done = log.compact();
+        let written = log.stats().unwrap().io.bytes_written - before;
+        match done {
+            Ok(done) => assert!(holds && done.bytes > 0 && done.bytes <= written, "{done:?}"),
+            Err(Error::DiskFull { .. }) => assert!(written < EXTENT / 8, "{written}"),
+            Err(error) => panic!("{error}"),
+        }
+        assert!(log.verify().unwrap().is_clean());
+    }
 }

@@ -93,9 +93,10 @@ impl Story {
                 let end = |log: &RunLog| {
                     log.end_run("agent", &name, &Outcome::completed(), Allow::nothing())
                 };
-                if self.insist(end).is_some() {
+                if self.ended.contains(&name) || self.insist(end).is_some() {
                     if self.insist(|log| log.delete_run(&name[..])).is_some() {
                         self.runs.remove(&name);
+                        self.ended.remove(&name);
                     } else {
                         self.ended.insert(name);
                     }
@@ -170,7 +171,7 @@ fn live_on(kind: &str, bytes: u64, space: SpaceReturn, threads: bool) {
         fs::File::open(mounted.at()).unwrap().sync_all().unwrap();
     }
     assert!(story.refused > 0, "the file system was never full");
-    for name in story.runs.keys() {
+    for name in story.runs.keys().filter(|name| !story.ended.contains(*name)) {
         let run = story.log.writer(("agent", name.as_str())).unwrap();
         run.end(&Outcome::completed()).unwrap();
     }

@@ -15,6 +15,7 @@ use crate::engine::read::Reader;
 use crate::engine::read::receipts::Receipt;
 use crate::engine::read::trace::Trace;
 use crate::engine::retain::{Collected, GcPlan};
+use crate::engine::setup::due::Wanted;
 use crate::engine::setup::environment::{Environment, Steps};
 use crate::engine::setup::health::Health;
 use crate::engine::values::pages::{Adopted, Deleted, Erased, RunPage};
@@ -84,6 +85,8 @@ impl RunLog {
             Some(Threads::start(&engine)?)
         } else {
             engine.checkpoints.checkpoint()?;
+            // Opening moves nothing: what the checkpoint found to gain waits for the next one.
+            engine.log.due.forget(Wanted::MOVES);
             engine.log.due.after_change();
             None
         };
@@ -333,8 +336,8 @@ impl RunLog {
     /// reads continue meanwhile.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] if there is no space for a copy; nothing has changed then. The cause of
-    /// a failed write or sync.
+    /// [`Error::DiskFull`] if there is no space for any copy; nothing has changed then. With space
+    /// for some, it does what that allows. The cause of a failed write or sync.
     pub fn compact(&self) -> Result<Compacted> {
         self.check_open()?;
         let compacted = self.engine().compactor.compact_all();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::engine::checkpoint::redb_backend::RedbBackend;
-use crate::engine::compact::live_bytes;
+use crate::engine::compact::uses::live_bytes;
 use crate::engine::read::Reader;
 use crate::engine::read::list::count_living;
 use crate::engine::setup::options::TailWriter;

@@ -58,11 +58,13 @@ const CARRIED_PART: u64 = 2;
 impl Compactor {
     /// Compacts until nothing can be gained, or until the store is being closed.
     pub(crate) fn compact_for_space(&self, rate: Rate) -> Result<Compacted> {
-        self.noted_pass(rate, Shorten::WhereWorthwhile)
+        let mut done = Compacted::default();
+        self.noted_pass(rate, Shorten::WhereWorthwhile, &mut done)?;
+        Ok(done)
     }
 
-    fn noted_pass(&self, rate: Rate, shorten: Shorten) -> Result<Compacted> {
-        let passed = self.pass_for_space(rate, shorten);
+    fn noted_pass(&self, rate: Rate, shorten: Shorten, done: &mut Compacted) -> Result<()> {
+        let passed = self.pass_for_space(rate, shorten, done);
         self.note_pass(&passed);
         passed
     }
@@ -73,40 +75,49 @@ impl Compactor {
         self.log.setup.monitor.note_compaction(passed, &damaged);
     }
 
-    fn pass_for_space(&self, rate: Rate, shorten: Shorten) -> Result<Compacted> {
-        let mut done = Compacted::default();
+    /// A pass for space. `done` has what it did, also if it fails.
+    fn pass_for_space(&self, rate: Rate, shorten: Shorten, done: &mut Compacted) -> Result<()> {
         // An index that lacks what is in a victim would be dropped.
         self.checkpoints.checkpoint()?;
         let mut compacting = self.reclaimer.compacting.lock();
-        compacting.begin(rate);
+        compacting.begin();
         compacting.damaged.clear();
         drop(compacting);
-        self.repeat(&mut done, |compacting, done| {
-            if done.segments > 0 {
+        let before = done.segments;
+        self.repeat(rate, done, |compacting, done| {
+            if done.segments > before {
                 self.log.space.keep_reserve()?;
             }
             self.compact_for_space_once(compacting)
         })?;
-        self.compress(None, &mut done)?;
+        self.compress(rate, None, done)?;
         if self.log.setup.options.compaction.space == SpaceReturn::Shrink {
-            self.shrink(shorten, &mut done)?;
+            self.shrink(rate, shorten, done)?;
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Repeats `step` until it has nothing to do, or until the store is being closed. Before each
-    /// step it frees dead segments and releases their blocks.
+    /// step it frees dead segments and releases their blocks. Other calls may compact between two
+    /// steps, at their own rate.
     fn repeat(
         &self,
+        rate: Rate,
         done: &mut Compacted,
         step: impl Fn(&mut Compacting, &Compacted) -> Result<Option<Compacted>>,
     ) -> Result<()> {
         while !self.log.due.is_stopping() {
             let mut compacting = self.reclaimer.compacting.lock();
+            compacting.rate = rate;
             self.reclaimer.free_dead(&mut compacting)?;
-            self.log.space.give_back_freed()?;
+            // The observer is told if this fails, and moving does not depend on it.
+            let _ = self.log.space.give_back_freed();
             let Some(made) = step(&mut compacting, done)? else { break };
             *done += made;
+            let read = core::mem::take(&mut compacting.read_in_vain);
+            let pause = self.pause_for(&mut compacting, read);
+            drop(compacting);
+            self.log.due.pause(pause);
         }
         Ok(())
     }
@@ -115,8 +126,8 @@ impl Compactor {
     pub(crate) fn compress_cold(&self, rate: Rate) -> Result<()> {
         let mut done = Compacted::default();
         self.checkpoints.checkpoint()?;
-        self.reclaimer.compacting.lock().begin(rate);
-        self.compress(None, &mut done)?;
+        self.reclaimer.compacting.lock().begin();
+        self.compress(rate, None, &mut done)?;
         if done.segments > 0 {
             self.log.due.want(Wanted::COMPACT);
         }
@@ -125,66 +136,67 @@ impl Compactor {
 
     /// Compresses ended runs, if the options say so: all in segments before `end`, or only where
     /// that makes fewer segments. Runs that do not fit on a full disk stay uncompressed.
-    fn compress(&self, end: Option<SegmentId>, done: &mut Compacted) -> Result<()> {
+    fn compress(&self, rate: Rate, end: Option<SegmentId>, done: &mut Compacted) -> Result<()> {
         if self.log.setup.options.compression == Compression::None {
             return Ok(());
         }
-        self.repeat(done, |compacting, _| match self.compact_step(compacting, Goal::Pack(end)) {
-            Err(Error::DiskFull { .. }) => Ok(None),
-            step => step,
+        self.repeat(rate, done, |compacting, _| {
+            match self.compact_step(compacting, Goal::Pack(end)) {
+                Err(Error::DiskFull { .. }) => Ok(None),
+                step => step,
+            }
         })
     }
 
     /// Compacts all full segments, even where it gains only order: afterwards the records of each
-    /// ended run are next to one another.
+    /// ended run are next to one another. A full disk is an error only if nothing could be done.
     pub(crate) fn compact_all(&self) -> Result<Compacted> {
         self.log.disk.check()?;
         self.checkpoints.cover_seals()?;
-        let mut done = Compacted::default();
-        let end = self.log.state.lock().next_segment;
-        let is_full = match self.compact_for_order(end, &mut done) {
-            Err(Error::DiskFull { .. }) => true,
-            ordered => ordered.map(|()| false)?,
-        };
-        self.compress(Some(end), &mut done)?;
-        let freed = self.compact_to_the_end()?;
-        done += freed;
-        if is_full && freed.segments > 0 {
-            // There may be room now. Runs that stay unordered for lack of room are complete.
-            match self.compact_for_order(end, &mut done) {
-                Err(Error::DiskFull { .. }) => {}
-                again => again?,
+        let (mut done, mut full) = (Compacted::default(), None);
+        let mut note = |step: Result<()>| match step {
+            Err(error @ Error::DiskFull { .. }) => {
+                full = Some(error);
+                Ok(false)
             }
+            step => step.map(|()| true),
+        };
+        let end = self.log.state.lock().next_segment;
+        let is_ordered = note(self.compact_for_order(end, &mut done))?;
+        self.compress(Rate::Unlimited, Some(end), &mut done)?;
+        let before = done.segments;
+        note(self.compact_to_the_end(&mut done))?;
+        if !is_ordered && done.segments > before {
+            // There may be room now. Runs that stay unordered for lack of room are complete.
+            note(self.compact_for_order(end, &mut done))?;
         }
-        Ok(done)
+        full.filter(|_| done == Compacted::default()).map_or(Ok(done), Err)
     }
 
     /// Repeats a pass that shortens the file as far as possible while it gains something: the open
     /// segment, which moves too, may free more once it is sealed, and the segment that was set
     /// aside behind it is only then in use. Then an index that gave way to the moves is built anew.
-    fn compact_to_the_end(&self) -> Result<Compacted> {
-        let mut freed = Compacted::default();
+    fn compact_to_the_end(&self, done: &mut Compacted) -> Result<()> {
         for _ in 0..SHRINK_PASSES {
             {
                 // Each pass may also move one segment for each extent that was free before.
                 let mut allocator = self.log.space.allocator.lock();
                 allocator.may_move = allocator.may_move.max(allocator.manifest.room_in_front());
             }
-            let pass = self.noted_pass(Rate::Unlimited, Shorten::AsFarAsPossible)?;
-            freed += pass;
-            if pass == Compacted::default() || self.room_in_front() == 0 {
+            let before = *done;
+            self.noted_pass(Rate::Unlimited, Shorten::AsFarAsPossible, done)?;
+            if *done == before || self.room_in_front() == 0 {
                 break;
             }
         }
-        self.checkpoints.checkpoint()?;
-        Ok(freed)
+        self.checkpoints.checkpoint().map(drop)
     }
 
     fn compact_for_order(&self, end: SegmentId, done: &mut Compacted) -> Result<()> {
-        self.reclaimer.compacting.lock().begin(Rate::Unlimited);
+        self.reclaimer.compacting.lock().begin();
         let sealed = self.log.state.lock().catalog.segments().len() as u64;
         let most = done.bytes + CARRIED_PART * sealed * self.log.extent_size.bytes();
-        self.repeat(done, |compacting, done| {
+        self.repeat(Rate::Unlimited, done, |compacting, done| {
             if done.bytes >= most {
                 // The last output has room left; leaving it in each step would waste space.
                 let full = compacting.carried.len().saturating_sub(1);
@@ -196,13 +208,18 @@ impl Compactor {
 
     /// Moves the segments at the end of the file to free extents before them, at most one for each
     /// extent that became free.
-    fn shrink(&self, shorten: Shorten, done: &mut Compacted) -> Result<()> {
+    fn shrink(&self, rate: Rate, shorten: Shorten, done: &mut Compacted) -> Result<()> {
+        {
+            // What the order of runs keeps where it is, with others, may move alone.
+            let compacting = &mut *self.reclaimer.compacting.lock();
+            compacting.unmovable.retain(|id| compacting.damaged.contains(id));
+        }
         // What is freed meanwhile allows no more moves in this call, so that it ends.
         let left = Cell::new(match shorten {
             Shorten::WhereWorthwhile => u64::MAX,
             Shorten::AsFarAsPossible => self.room_in_front(),
         });
-        self.repeat(done, |compacting, _| {
+        self.repeat(rate, done, |compacting, _| {
             if left.get() == 0 || !self.may_shrink(shorten) {
                 return Ok(None);
             }
@@ -289,16 +306,21 @@ impl Compactor {
         self.log.space.allocator.lock().manifest.room_in_front()
     }
 
-    /// Pauses the thread to limit its rate, for bytes written and for bytes read in vain.
+    /// Pauses the thread to limit its rate, after so many bytes were written.
     pub(super) fn pace(&self, compacting: &mut Compacting, bytes: usize) {
+        let pause = self.pause_for(compacting, bytes as u64);
+        self.log.due.pause(pause);
+    }
+
+    /// How long the thread must pause for bytes that it wrote, or read in vain.
+    fn pause_for(&self, compacting: &mut Compacting, bytes: u64) -> Duration {
         let end = self.log.commit.written();
         let appended = core::mem::replace(&mut compacting.seen, end) != end;
         let rate = match compacting.rate {
             Rate::AtMost(rate) => rate,
             Rate::WhileAppending(rate) if appended => rate,
-            Rate::WhileAppending(_) | Rate::Unlimited => return,
+            Rate::WhileAppending(_) | Rate::Unlimited => return Duration::ZERO,
         };
-        let nanos = (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1);
-        self.log.due.pause(Duration::from_nanos(nanos));
+        Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / rate.max(1))
     }
 }

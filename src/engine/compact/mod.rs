@@ -19,8 +19,9 @@ mod job;
 mod output;
 mod pack;
 mod relocate;
+pub(crate) mod uses;
 
-use std::collections::HashSet;
+use core::slice;
 use std::sync::Arc;
 
 use crate::engine::checkpoint::Checkpoints;
@@ -30,20 +31,13 @@ use crate::engine::compact::job::Job;
 use crate::engine::reclaim::{Compacting, Reclaimer};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Compression;
-use crate::engine::state::catalog::Catalog;
-use crate::engine::state::segment::Segment;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
-use crate::format::Directory;
-use crate::format::codec::Decoded;
-use crate::format::frames::frame::frame_len;
-use crate::format::segments::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::gc::choose::{
     Bound, SegmentUse, for_neighbours, for_order, for_packing, for_shrinking, for_space, is_worth,
     outputs,
 };
-use crate::index::{RunList, Statuses};
-use crate::types::{ExtentNo, RunNo, RunStatus, SegmentId};
+use crate::types::{ExtentNo, SegmentId};
 
 /// The goal of a step of compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,8 +75,6 @@ const STEP_SEGMENTS: usize = 32;
 const STEP_EXTENTS: u64 = 8;
 /// The most bytes of one step that compresses, unless two extents are larger.
 const STEP_PACKED: u64 = 64 << 20;
-/// How many runs are looked up in memory under one lock.
-const LOOKED_UP: usize = 512;
 /// How many segments must have something to compress before background compression begins.
 const PACK_SEGMENTS: usize = 4;
 /// The part of a segment that must be compressible for that.
@@ -157,26 +149,10 @@ impl Compactor {
     ) -> Result<Option<Compacted>> {
         let look = || self.segment_uses(compacting, goal);
         let uses = self.log.setup.watch_failure(Activity::Compaction, look)?;
-        let mut bound = self.bound(goal);
+        let (mut bound, mut full) = (self.bound(goal), None);
         loop {
-            let movable: Vec<SegmentUse> = uses
-                .iter()
-                .filter(|segment| !compacting.unmovable.contains(&segment.id))
-                .filter(|segment| match goal {
-                    Goal::Space | Goal::SpaceOnFullDisk => {
-                        let settled = compacting.settled.get(&segment.id);
-                        settled.is_none_or(|live| segment.live < *live)
-                    }
-                    Goal::Order(end) => segment.is_output || segment.id < end,
-                    Goal::Pack(None) => {
-                        let known = compacting.incompressible.get(&segment.id);
-                        known.is_none_or(|cold| segment.cold > *cold)
-                    }
-                    Goal::Pack(Some(end)) => segment.id < end,
-                    Goal::Shrink | Goal::Erase => true,
-                })
-                .copied()
-                .collect();
+            let may_move = |segment: &&SegmentUse| may_move(segment, compacting, goal);
+            let movable: Vec<SegmentUse> = uses.iter().filter(may_move).copied().collect();
             let extent = self.log.extent_size.bytes();
             let chosen = match goal {
                 Goal::Space | Goal::SpaceOnFullDisk => {
@@ -190,23 +166,34 @@ impl Compactor {
             };
             let wanted: Vec<SegmentId> = chosen.iter().map(|segment| segment.id).collect();
             let left_alone = compacting.unmovable.len();
-            match self.compact_segments(compacting, &wanted, goal)? {
+            let tried = match self.compact_segments(compacting, &wanted, goal) {
+                Err(error @ Error::DiskFull { .. })
+                    if goal == Goal::Space && bound.bytes > extent =>
+                {
+                    // Fewer segments need fewer outputs.
+                    bound.bytes /= 2;
+                    full = Some(error);
+                    continue;
+                }
+                tried => tried?,
+            };
+            match tried {
                 Attempt::Done(step) => return Ok(Some(step)),
-                Attempt::Nothing if compacting.unmovable.len() == left_alone => return Ok(None),
+                Attempt::Nothing if compacting.unmovable.len() == left_alone => {
+                    return full.map_or(Ok(None), Err);
+                }
                 // Other segments may do; those that cannot move are excluded from now on.
                 Attempt::Nothing => {}
                 Attempt::NoGain { read } if matches!(goal, Goal::Pack(None) | Goal::Space) => {
-                    if goal == Goal::Space {
-                        compacting.settle(&wanted);
-                    } else {
+                    if goal != Goal::Space {
                         let tried = chosen.iter().map(|segment| (segment.id, segment.cold));
                         compacting.incompressible.extend(tried);
                     }
-                    // There may be many of these; the caller's loop checks for closing in between.
-                    self.pace(compacting, usize::try_from(read).unwrap_or(usize::MAX));
+                    // There may be many of these: the caller pauses, and checks for closing.
+                    compacting.read_in_vain = read;
                     return Ok(Some(Compacted::default()));
                 }
-                Attempt::NoGain { .. } => compacting.settle(&wanted),
+                Attempt::NoGain { .. } => {}
                 Attempt::NoRoom if wanted.len() > 1 => bound.segments = wanted.len() / 2,
                 Attempt::NoRoom => compacting.unmovable.extend(&wanted),
             }
@@ -247,7 +234,7 @@ impl Compactor {
                 Ok(job) if matches!(goal, Goal::Order(_)) && job.is_in_order() => {
                     return Ok(Attempt::Nothing);
                 }
-                Ok(job) => return self.carry_out(compacting, job, (&wanted, near_to), goal),
+                Ok(job) => return self.carry_out(compacting, job, &wanted, goal),
                 Err(Obstacle::Failed(error)) => return Err(error),
                 Err(Obstacle::Missing { stay, run }) => {
                     let is_new = |id| !compacting.unmovable.contains(id) && !wanted.contains(id);
@@ -269,21 +256,17 @@ impl Compactor {
                         }
                     }
                     if !fits {
-                        compacting.unmovable.insert(of_run.unwrap_or(seed));
+                        compacting.unmovable.insert(near_to.or(of_run).unwrap_or(seed));
                         return Ok(Attempt::Nothing);
                     }
                     if !gains {
-                        compacting.settle(near_to.as_slice());
+                        compacting.settle_fullest(near_to.as_ref().map_or(seeds, slice::from_ref));
                         return Ok(Attempt::NoGain { read: 0 });
                     }
                     wanted = all;
                 }
                 Err(Obstacle::Unmovable(id, error)) => {
                     self.tell(error);
-                    // A segment that needs it cannot move, but fewer of the last ones may.
-                    if !seeds.contains(&id) && goal != Goal::Shrink {
-                        compacting.unmovable.insert(seed);
-                    }
                     compacting.unmovable.insert(id);
                     compacting.damaged.insert(id);
                     return Ok(Attempt::Nothing);
@@ -301,11 +284,14 @@ impl Compactor {
     /// Whether these segments may fit few enough outputs, as far as that is known without their
     /// frames.
     fn may_gain(&self, compacting: &Compacting, wanted: &[SegmentId]) -> bool {
-        let live = |id| compacting.live.get(id).map_or(0, |(live, _)| *live);
-        let bytes = wanted.iter().map(live).fold(0, u64::saturating_add);
-        let outputs = outputs(bytes, self.log.extent_size.bytes());
-        let packs = self.log.setup.options.compression != Compression::None;
-        packs || is_worth(outputs, wanted.len() as u64)
+        // At best nothing is left of what can still be compressed.
+        let least = |id: &SegmentId| {
+            let (live, loose) = compacting.live.get(id).copied().unwrap_or_default();
+            let is_tried = compacting.incompressible.contains_key(id);
+            live.saturating_sub(if is_tried { 0 } else { loose })
+        };
+        let bytes = wanted.iter().map(least).fold(0, u64::saturating_add);
+        is_worth(outputs(bytes, self.log.extent_size.bytes()), wanted.len() as u64)
     }
 
     /// Does a planned step for these segments, if it gains enough.
@@ -313,7 +299,7 @@ impl Compactor {
         &self,
         compacting: &mut Compacting,
         mut job: Job,
-        (wanted, near_to): (&[SegmentId], Option<SegmentId>),
+        wanted: &[SegmentId],
         goal: Goal,
     ) -> Result<Attempt> {
         self.pack(&mut job);
@@ -326,8 +312,10 @@ impl Compactor {
         let gains = is_worth(outputs as u64, job.gathered.victims.len() as u64);
         let fits = goal != Goal::SpaceOnFullDisk || outputs == 1;
         if layouts.is_some() && goal.must_gain() && !(gains && fits) {
-            // Otherwise its neighbours would be tried again and again.
-            compacting.settle(near_to.as_slice());
+            if goal.is_for_space() {
+                // Otherwise they would be read again and again, with others.
+                compacting.settle(wanted);
+            }
             // Others wait for the pause, so there is none for those that only the order requires.
             let read = (job.gathered.victims.len() as u64).min(STEP_EXTENTS);
             let read = read * self.log.extent_size.bytes();
@@ -340,7 +328,9 @@ impl Compactor {
         if let Some(step) = layouts.map_or(Ok(None), run)? {
             return Ok(Attempt::Done(step));
         }
+        // A frame fits in no output, or the copies are not what the index says.
         compacting.unmovable.extend(wanted);
+        compacting.damaged.extend(wanted);
         Ok(Attempt::Nothing)
     }
 
@@ -353,70 +343,6 @@ impl Compactor {
         let target = outputs.checked_sub(1).map(|number| allocator.manifest.free().nth(number));
         let is_in_front = target.is_none_or(|extent| extent.is_some() && extent < last);
         is_in_front && outputs as u64 <= allocator.may_move
-    }
-
-    /// The living bytes of each sealed segment of the catalog, and how many of them are
-    /// compressible if that is the goal.
-    fn segment_uses(&self, compacting: &mut Compacting, goal: Goal) -> Result<Vec<SegmentUse>> {
-        let (catalog, deleted) = {
-            let state = self.log.reader.open()?;
-            (Arc::clone(&state.catalog), Arc::clone(&state.deleted))
-        };
-        compacting.settled.retain(|id, _| catalog.segment(*id).is_some());
-        compacting.incompressible.retain(|id, _| catalog.segment(*id).is_some());
-        let wanted = matches!(goal, Goal::Pack(_));
-        let open = if wanted { self.in_progress(&catalog)? } else { HashSet::new() };
-        let receipts = self.log.reader.kept_receipts();
-        let mut uses = Vec::with_capacity(catalog.segments().len());
-        for segment in catalog.segments() {
-            let id = segment.id();
-            let (live, loose) = match compacting.live.get(&id).copied() {
-                Some(known) => known,
-                None => {
-                    let is_deleted = |run_no| deleted.contains(&run_no);
-                    let live = live_bytes(segment, is_deleted)? + receipts.bytes_in(segment)?;
-                    let packs = self.log.setup.options.compression != Compression::None;
-                    (live, if packs { loose_bytes(segment, is_deleted)? } else { 0 })
-                }
-            };
-            compacting.live.insert(id, (live, loose));
-            let (extent, is_output) = (segment.extent(), segment.is_output());
-            let stays = |run_no| deleted.contains(&run_no) || open.contains(&run_no);
-            let cold = if wanted && loose > 0 { loose_bytes(segment, stays)? } else { 0 };
-            uses.push(SegmentUse { id, extent, is_output, live, cold });
-        }
-        compacting.live.retain(|id, _| catalog.segment(*id).is_some());
-        Ok(uses)
-    }
-
-    /// The runs of the catalog that are in progress. The step itself uses the same rule a moment
-    /// later, and an ended run never continues, so no compressible frame is left behind.
-    fn in_progress(&self, catalog: &Catalog) -> Result<HashSet<RunNo>> {
-        let statuses = Statuses::NONE.with(RunStatus::InProgress);
-        let list = RunList { statuses, ..RunList::ALL };
-        let open = catalog.ask(|catalog| catalog.runs_page(&list, usize::MAX))?;
-        let mut open: Vec<RunNo> = open.into_iter().map(|key| key.1).collect();
-        let ended = self.ended_since(&open);
-        open.retain(|run_no| !ended.contains(run_no));
-        Ok(open.into_iter().collect())
-    }
-
-    /// Which of these runs, in progress in the catalog, have ended since. Their ends survive power
-    /// loss, so no crash makes them continue.
-    fn ended_since(&self, runs: &[RunNo]) -> HashSet<RunNo> {
-        let mut ended = HashSet::new();
-        let durable = self.log.commit.durable();
-        for some in runs.chunks(LOOKED_UP) {
-            let state = self.log.state.lock();
-            let active = some.iter().filter_map(|run_no| state.active.get(*run_no));
-            for run in active.filter(|run| run.status.is_ended()) {
-                let row = run.row(state.tail.segment.id(), &state.tail.builder);
-                if row.and_then(|row| row.end).is_some_and(|end| end < durable) {
-                    ended.insert(run.run_no);
-                }
-            }
-        }
-        ended
     }
 
     /// The segments at the end of the file that have room before them.
@@ -439,6 +365,26 @@ impl Compactor {
     }
 }
 
+/// Whether a segment may be chosen for a step: it can move, and it is not known to gain nothing.
+fn may_move(segment: &SegmentUse, compacting: &Compacting, goal: Goal) -> bool {
+    if compacting.unmovable.contains(&segment.id) {
+        return false;
+    }
+    match goal {
+        Goal::Space | Goal::SpaceOnFullDisk => {
+            let settled = compacting.settled.get(&segment.id);
+            settled.is_none_or(|live| segment.live < *live)
+        }
+        Goal::Order(end) => segment.is_output || segment.id < end,
+        Goal::Pack(None) => {
+            let known = compacting.incompressible.get(&segment.id);
+            known.is_none_or(|cold| segment.cold > *cold)
+        }
+        Goal::Pack(Some(end)) => segment.id < end,
+        Goal::Shrink | Goal::Erase => true,
+    }
+}
+
 /// The segments around one of them that gain most together, of those that have the records of a
 /// run in this order. So no record of that run stays between them.
 fn near(id: SegmentId, run: &[SegmentId], compacting: &Compacting, bound: Bound) -> Vec<SegmentId> {
@@ -453,41 +399,3 @@ fn near(id: SegmentId, run: &[SegmentId], compacting: &Compacting, bound: Bound)
 
 /// The part of an extent that a segment must waste to be compacted.
 const WASTE_PART: u64 = 6;
-/// The bytes of a run in a segment: its frames, its BIND, and its directory entry.
-fn cost(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
-    let (agent, run) = directory.ids(slot)?;
-    let ids = agent.len() + run.len();
-    let entry =
-        RUN_ENTRY_LEN + HASH_LEN + ids + RECORD_COST * directory.record_list(slot)?.1 as usize;
-    Ok(directory.stored(slot)?.saturating_add((entry + frame_len(4 + ids)) as u64))
-}
-
-/// The sum of `of_run` over all runs of a segment that are not deleted.
-fn sum_living(
-    segment: &Segment,
-    is_deleted: impl Fn(RunNo) -> bool,
-    of_run: impl Fn(&Directory<'_>, u32) -> Decoded<u64>,
-) -> Result<u64> {
-    segment.in_directory(|directory| {
-        let mut sum = 0_u64;
-        for slot in 0..directory.run_count() {
-            if !is_deleted(directory.run_no(slot)?) {
-                sum = sum.saturating_add(of_run(&directory, slot)?);
-            }
-        }
-        Ok(sum)
-    })
-}
-
-/// The bytes of living runs in a segment that can still be compressed once the runs have ended.
-fn loose_bytes(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<u64> {
-    fn loose(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
-        directory.loose(slot)
-    }
-    sum_living(segment, is_deleted, loose)
-}
-
-/// The bytes that living runs take in a segment.
-pub(crate) fn live_bytes(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<u64> {
-    sum_living(segment, is_deleted, cost)
-}

@@ -99,6 +99,8 @@ fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition, has_index: boo
 /// outputs, which no answer allows for, so they are applied before the first answer.
 fn end_salvage(engine: &Engine) -> Result<()> {
     engine.checkpoints.checkpoint()?;
+    // Nothing moves for what this checkpoint found dead: see `begin_epoch`.
+    engine.log.due.forget(Wanted::MOVES);
     let mut allocator = engine.log.space.allocator.lock();
     // Into both slots: the older one still has the flag, and may be the one that survives.
     for _ in 0..2 {

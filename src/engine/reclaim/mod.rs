@@ -60,26 +60,33 @@ pub(crate) struct Compacting {
     pub(crate) live: HashMap<SegmentId, (u64, u64)>,
     /// Whether segments were freed for which evictions may have been kept since.
     pub(crate) has_freed: bool,
-    /// The most bytes a second that compaction writes.
+    /// The most bytes a second that the holder of the lock writes.
     pub(crate) rate: Rate,
+    /// The bytes that a step read without gaining anything.
+    pub(crate) read_in_vain: u64,
     /// The end of the log at the last write of compaction.
     pub(crate) seen: LogPosition,
 }
 
 impl Compacting {
     /// Begins a pass, in which all segments may be tried again.
-    pub(crate) fn begin(&mut self, rate: Rate) {
+    pub(crate) fn begin(&mut self) {
         self.unmovable.clear();
         self.carried.clear();
-        self.rate = rate;
     }
 
-    /// Notes that these segments together gained nothing: the fullest one is left alone.
-    pub(crate) fn settle(&mut self, wanted: &[SegmentId]) {
+    /// Notes that these segments gained nothing in their present state: they are left alone.
+    pub(crate) fn settle(&mut self, tried: &[SegmentId]) {
         let live = |id: &SegmentId| self.live.get(id).map_or(0, |(live, _)| *live);
-        if let Some(fullest) = wanted.iter().copied().max_by_key(live) {
-            self.settled.insert(fullest, live(&fullest));
-        }
+        let now: Vec<_> = tried.iter().map(|id| (*id, live(id))).collect();
+        self.settled.extend(now);
+    }
+
+    /// The same of the fullest one of these: the others may gain without it.
+    pub(crate) fn settle_fullest(&mut self, tried: &[SegmentId]) {
+        let live = |id: &SegmentId| self.live.get(id).map_or(0, |(live, _)| *live);
+        let fullest = tried.iter().copied().max_by_key(live);
+        self.settle(fullest.as_slice());
     }
 }
 

@@ -99,7 +99,8 @@ impl Retainer {
     /// none of their bytes. Returns whether there were any, and the number of extents with readers.
     fn sweep(&self, erasing: &Erasing) -> Result<(bool, u64)> {
         let mut compacting = self.reclaimer.compacting.lock();
-        compacting.begin(Rate::Unlimited);
+        compacting.begin();
+        compacting.rate = Rate::Unlimited;
         {
             let mut state = self.log.state.lock();
             if erasing.is_in_tail(&state.tail.builder) {

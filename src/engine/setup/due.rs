@@ -22,7 +22,9 @@ impl Wanted {
     pub(crate) const COMPACT: Self = Self(1 << 4);
     /// Compress: full segments may hold compressible records.
     pub(crate) const PACK: Self = Self(1 << 5);
-    pub(crate) const SPACE_WORK: Self = Self(Self::RECLAIM.0 | Self::COMPACT.0 | Self::PACK.0);
+    /// Work that moves records.
+    pub(crate) const MOVES: Self = Self(Self::COMPACT.0 | Self::PACK.0);
+    pub(crate) const SPACE_WORK: Self = Self(Self::RECLAIM.0 | Self::MOVES.0);
 
     pub(crate) fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -92,6 +94,11 @@ impl Due {
             state.wanted |= work.0;
             self.wake(work);
         }
+    }
+
+    /// Forgets that this work was asked for.
+    pub(crate) fn forget(&self, work: Wanted) {
+        self.state.lock().wanted &= !work.0;
     }
 
     /// Notes a write for the next background sync.
