@@ -77,6 +77,8 @@ fn inputs_that_were_found_do_no_harm_any_more() {
         println!("{input:?}");
         let _ = structures::run(input);
     }
+    // A run is said to be deleted whose number was not given yet, and is given then.
+    let _ = structures::run(&input(10_069_798));
 }
 
 /// A copy would have reached into the extents behind its own.

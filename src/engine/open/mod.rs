@@ -49,7 +49,7 @@ use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use crate::format::map::manifest::{SealedAt, Use};
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
 use crate::format::segments::segment::Purpose;
-use crate::format::{DirectoryBuilder, NUMBERS_END};
+use crate::format::{DirectoryBuilder, LAST_WRITTEN, NUMBERS_END};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
 
 /// All segments in the manifest, by id.
@@ -265,13 +265,16 @@ pub(crate) fn first_state(
     catalog: Catalog,
     log: &RecoveredLog,
 ) -> Result<LogState> {
-    let (next_segment, next_run_no, next_lsn) = unused_numbers(base, &known, log)?;
+    let (next_segment, mut next_run_no, next_lsn) = unused_numbers(base, &known, log)?;
     let of_log = log.segments.iter().flat_map(|found| found.builder.evictions());
     let mut deleted: HashSet<RunNo> = of_log.map(|eviction| eviction.run_no).collect();
     for segment in catalog.segments() {
         deleted.extend(evictions(segment)?);
     }
     let mut suspects = BTreeSet::new();
+    // A store may say of runs that never began that they are deleted. New runs get other numbers.
+    let given = deleted.iter().filter(|run_no| run_no.0 < LAST_WRITTEN).max();
+    next_run_no = given.map_or(next_run_no, |last| next_run_no.max(RunNo(last.0 + 1)));
     if !deleted.is_empty() {
         suspects.extend(catalog.segments().iter().map(|segment| segment.id()));
     }
