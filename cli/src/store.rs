@@ -35,7 +35,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Reader, Failure> {
 }
 
 /// How many bytes of the file a command keeps that reads most of it.
-const SHARED_BYTES: usize = 32 << 20;
+const SHARED_BYTES: usize = 4 << 20;
 
 /// The same for a command that reads the records of most runs.
 pub(crate) fn open_to_read_most(path: &Path) -> Result<Reader, Failure> {

@@ -4,6 +4,7 @@
 //! newest first. Compressed records are searched like others.
 
 mod pattern;
+mod together;
 mod turns;
 
 use std::io;
@@ -11,10 +12,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use runlog::{AgentId, Error, Reader, RecordView, RunId, RunRef, RunSummary};
+use runlog::{AgentId, Error, Lsn, Reader, RecordView, RunId, RunSummary, Trace};
 use serde::Serialize;
 
 use self::pattern::Pattern;
+use self::together::Searched;
 use self::turns::Turns;
 use crate::failure::{Exit, Failure};
 use crate::filters::Filters;
@@ -110,8 +112,8 @@ fn search(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Fail
     let (is_json, screen) = (out.is_json(), out.screen().cloned());
     let turns = Turns::new(out, runs.len());
     let (taken, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
-    // Runs that were written at the same time are next to one another, and share what is read: two
-    // threads among them would wait for one another.
+    // Runs that were written at the same time are next to one another, and one thread searches them
+    // together. Two would wait for one another.
     let share = (runs.len() / (threads.max(1) * SHARES)).clamp(1, TOGETHER);
     let next = || {
         let first = taken.fetch_add(share, Ordering::Relaxed);
@@ -124,12 +126,16 @@ fn search(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Fail
             let (log, pattern) = (log.clone(), pattern.clone());
             let screen = screen.clone();
             let searcher = Searcher { args, pattern, is_json, screen, turns: &turns };
+            let over = |run: &RunSummary| {
+                let _ = bytes.fetch_add(run.bytes, Ordering::Relaxed);
+            };
             while let Some((places, some)) = next() {
-                for (place, run) in places.zip(some) {
-                    if !searcher.run(&log, place, run) {
-                        return;
-                    }
-                    bytes.fetch_add(run.bytes, Ordering::Relaxed);
+                let goes_on = match searcher.together(&log, places.zip(some), over) {
+                    Ok(goes_on) => goes_on,
+                    Err(failure) => turns.fail(failure),
+                };
+                if !goes_on {
+                    return;
                 }
             }
         };
@@ -162,7 +168,7 @@ fn runs(log: &Reader, args: &SearchArgs) -> Result<Vec<RunSummary>, Failure> {
     Ok(runs)
 }
 
-/// Searches one run after the other.
+/// Searches runs.
 struct Searcher<'a, 'o> {
     args: &'a SearchArgs,
     pattern: Pattern,
@@ -172,31 +178,11 @@ struct Searcher<'a, 'o> {
 }
 
 impl Searcher<'_, '_> {
-    /// Searches the run at this place of the list, and hands over what it finds. Answers whether to
-    /// go on.
-    fn run(&self, log: &Reader, place: usize, run: &RunSummary) -> bool {
-        let mut out = Output::memory(self.is_json, self.screen.clone());
-        match self.records(log, place, run, &mut out) {
-            Ok(true) => self.turns.give(place, out.take(), true),
-            Ok(false) => false,
-            Err(failure) => self.turns.fail(failure),
-        }
-    }
-
-    fn records(
-        &self,
-        log: &Reader,
-        place: usize,
-        run: &RunSummary,
-        out: &mut Output<Vec<u8>>,
-    ) -> Result<bool, Failure> {
-        let mut trace = match log.trace(RunRef::from(run)) {
-            // It was deleted since the list was made.
-            Err(error) if error.is_not_found() => return Ok(true),
-            trace => trace?,
-        };
-        let mut matches = 0;
-        while let Some(record) = trace.next_view() {
+    /// Searches a run until its records are behind this place of the log, or there are none left, or
+    /// so much is found that it is to be printed first.
+    fn records(&self, one: &mut Searched<'_>, until: Lsn) -> Result<(), Failure> {
+        let Searched { run, trace, at, matches, out, .. } = one;
+        while let Some(record) = trace.as_mut().and_then(Trace::next_view) {
             let record = match record {
                 Ok(record) => record,
                 Err(Error::Evicted { .. }) => break,
@@ -206,25 +192,26 @@ impl Searcher<'_, '_> {
                 }
                 Err(error) => return Err(error.into()),
             };
+            *at = record.lsn();
             let is_wanted = self.is_wanted(&record);
-            let Some(at) = self.pattern.find(record.payload()).filter(|_| is_wanted) else {
-                continue;
-            };
-            matches += 1;
-            if self.args.runs {
-                break;
-            }
-            if !self.args.count {
-                self.print(run, &record, at, out)?;
-                if out.len() >= CHUNK && !self.turns.give(place, out.take(), false) {
-                    return Ok(false);
+            if let Some(found) = self.pattern.find(record.payload()).filter(|_| is_wanted) {
+                *matches += 1;
+                if self.args.runs {
+                    break;
+                }
+                if !self.args.count {
+                    self.print(run, &record, found, out)?;
                 }
             }
+            if *at > until || out.len() >= CHUNK {
+                return Ok(());
+            }
         }
-        if matches > 0 && (self.args.runs || self.args.count) {
-            self.print_run(run, matches, out)?;
+        *trace = None;
+        if *matches > 0 && (self.args.runs || self.args.count) {
+            self.print_run(run, *matches, out)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn is_wanted(&self, record: &RecordView<'_>) -> bool {

@@ -18,8 +18,11 @@ const PROGRESS: Duration = Duration::from_millis(500);
 /// Takes what was found in each run, and prints it in their order.
 pub(crate) struct Turns<'o> {
     state: Mutex<State<'o>>,
-    /// The turn went on.
+    /// The turn went on. Threads wait for it.
     moved: Condvar,
+    /// All is printed, or something failed. The thread that began the search waits for it: it
+    /// takes no processor time from those that search.
+    over: Condvar,
     runs: usize,
     shows_progress: bool,
 }
@@ -51,7 +54,8 @@ impl<'o> Turns<'o> {
             is_on_screen: false,
         };
         let shows_progress = io::stderr().is_terminal();
-        Self { state: Mutex::new(state), moved: Condvar::new(), runs, shows_progress }
+        let (moved, over) = (Condvar::new(), Condvar::new());
+        Self { state: Mutex::new(state), moved, over, runs, shows_progress }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<'o>> {
@@ -81,6 +85,9 @@ impl<'o> Turns<'o> {
             state.failure = Some(error.into());
         }
         self.moved.notify_all();
+        if state.next >= self.runs || state.failure.is_some() {
+            self.over.notify_all();
+        }
         state.failure.is_none()
     }
 
@@ -96,6 +103,7 @@ impl<'o> Turns<'o> {
     pub(crate) fn fail(&self, failure: Failure) -> bool {
         self.lock().failure.get_or_insert(failure);
         self.moved.notify_all();
+        self.over.notify_all();
         false
     }
 
@@ -105,7 +113,7 @@ impl<'o> Turns<'o> {
         let mut state = self.lock();
         while state.next < self.runs && state.failure.is_none() && !are_over() {
             let (now, waited) = self
-                .moved
+                .over
                 .wait_timeout_while(state, PROGRESS, |state| {
                     state.next < self.runs && state.failure.is_none()
                 })

@@ -56,6 +56,40 @@ fn text_and_regular_expressions_are_found_in_plain_and_compressed_runs() {
     log.close().expect("closed");
 }
 
+/// They are searched together, and each has more to print than is kept of runs behind the first.
+#[test]
+fn runs_that_were_written_at_the_same_time_are_printed_whole_and_one_after_the_other() {
+    let world = World::new();
+    let log = world.open();
+    let names = ["one", "two", "three", "four", "five"];
+    let runs: Vec<_> = names.map(|name| log.start_run("agent", name, ()).expect("a run")).into();
+    for number in 0..700 {
+        for (run, name) in runs.iter().zip(names) {
+            let text = format!("{name} {number} {}", "found ".repeat(1500));
+            let record = NewRecord::new(text.as_bytes()).durability(Durability::Process);
+            run.append_record(&record).expect("a record");
+        }
+    }
+    log.sync().expect("synced");
+    let ran = world.good(&["search", "found", "--full"]);
+    let found: Vec<(String, String)> = ran
+        .text()
+        .lines()
+        .map(|line| {
+            let after = line.rsplit("found").last().expect("what is in front");
+            let mut words = after.split_whitespace().rev();
+            let number = words.next().expect("a number").to_owned();
+            (words.next().expect("a name").to_owned(), number)
+        })
+        .collect();
+    let newest_first = names.iter().rev();
+    let expected: Vec<(String, String)> = newest_first
+        .flat_map(|name| (0..700).map(|number| ((*name).to_owned(), number.to_string())))
+        .collect();
+    assert_eq!(found, expected);
+    log.close().expect("closed");
+}
+
 #[test]
 fn filters_choose_agents_runs_kinds_times_and_statuses() {
     let world = World::new();
