@@ -178,8 +178,8 @@ struct Searcher<'a, 'o> {
 }
 
 impl Searcher<'_, '_> {
-    /// Searches a run until its records are behind this place of the log, or there are none left, or
-    /// so much is found that it is to be printed first.
+    /// Searches a run until its records are behind this place of the log, or there are none left,
+    /// or so much is found that it is to be printed first.
     fn records(&self, one: &mut Searched<'_>, until: Lsn) -> Result<(), Failure> {
         let Searched { run, trace, at, matches, out, .. } = one;
         while let Some(record) = trace.as_mut().and_then(Trace::next_view) {

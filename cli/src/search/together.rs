@@ -27,8 +27,8 @@ pub(super) struct Searched<'r> {
 }
 
 impl Searcher<'_, '_> {
-    /// Searches these runs, and hands over what it finds in their order. `over` is told of each that
-    /// is done. Answers whether to go on.
+    /// Searches these runs, and hands over what it finds in their order. `over` is told of each
+    /// that is done. Answers whether to go on.
     pub(super) fn together<'r>(
         &self,
         log: &Reader,
@@ -68,8 +68,8 @@ impl Searcher<'_, '_> {
     }
 }
 
-/// The run that is furthest behind in the log, and how far it is to go. One that has found much must
-/// wait until it is the first, since only that is printed.
+/// The run that is furthest behind in the log, and how far it is to go. One that has found much
+/// must wait until it is the first, since only that is printed.
 fn next(open: &VecDeque<Searched<'_>>) -> (usize, Lsn) {
     let goes_on = |(number, one): &(usize, &Searched<'_>)| {
         one.trace.is_some() && (*number == 0 || one.out.len() < CHUNK)
