@@ -144,15 +144,15 @@ impl Target {
         let is_wanted = |key| wanted.iter().any(|one| key_of(&one.segment) == key);
         let is_other = |id| wanted.iter().any(|one| key_of(&one.segment).0 == id);
         let listed = self.has.iter().filter(|(_, has)| has.listed != Listed::No);
-        let gone = listed.filter(|(key, _)| !is_wanted(**key));
-        let owes = |id: u32| owed.all || id < owed.floor.segment.0;
+        let gone: BTreeMap<_, _> = listed.filter(|(key, _)| !is_wanted(**key)).collect();
+        let has_all_of = |id: u32| owed.all || id < owed.floor.segment.0;
         let mut records = HashMap::new();
         for (&(id, salt), has) in gone {
             let at = LogPosition { segment: SegmentId(id), offset: SEGMENT_HEADER_LEN };
-            if owed.segments || (owes(id) && is_other(id)) {
+            if owed.segments || (has_all_of(id) && is_other(id)) {
                 return Err(Error::CopyHasMore { at });
             }
-            if owes(id) {
+            if has_all_of(id) {
                 let key = SegmentKey { id: SegmentId(id), salt };
                 self.refuse_shortened(source, (key, *has), &mut records)?;
             }
