@@ -8,7 +8,7 @@ use std::sync::Arc;
 use runlog::format::{EXTENTS_AT, MANIFEST_AT};
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Backup, Error, Options, Outcome, Place, ReaderOptions, RecoveryReport, RunLog, RunQuery,
+    Backup, Damage, Error, Options, Outcome, Place, ReaderOptions, RecoveryReport, RunLog, RunQuery,
 };
 use runlog_sim::{Fault, OpKind, SimDisk, SplitMix64, Survivors};
 
@@ -154,6 +154,71 @@ fn a_segment_that_compaction_moved_without_its_last_record_stays_in_the_copy() {
     assert!(log.compact().unwrap().segments > 0);
     log.sync().unwrap();
     refuses(&store, 1, &copy, "moved");
+}
+
+/// The same loss is found by each opening, until the segment is full.
+#[test]
+fn copies_that_were_made_after_a_loss_are_brought_up_to_date() {
+    for restarts in [false, true] {
+        let (storage, log) = create();
+        append(&log, "run", 1..=20);
+        log.sync().unwrap();
+        append(&log, "run", [21]);
+        log.sync().unwrap();
+        append(&log, "run", [22]);
+        let mut image = storage.to_bytes();
+        let at = place_of(&image, 10);
+        image[at - 60..at - 52].fill(0x55);
+        let store = in_memory(image);
+        let open_again = || small().environment(boot(1)).open_storage(store.clone()).unwrap();
+        let mut log = open_again();
+        let damaged = &log.recovery_report().damaged;
+        assert!(damaged.iter().any(|one| one.damage == Damage::Missing), "{damaged:?}");
+        let copies = [(); 3].map(|()| Arc::new(MemoryStorage::new()));
+        for (number, copy) in copies.iter().enumerate() {
+            let _ = back_up(&store, 1, copy).unwrap();
+            let name = format!("more-{number}");
+            append(&log, &name, [99; 30]);
+            let _ = log.writer(&*name).unwrap().end(&Outcome::completed()).unwrap();
+            log.checkpoint().unwrap();
+            let _ = log.delete_run(&*name).unwrap();
+            let _ = log.compact().unwrap();
+            if restarts {
+                log.close().unwrap();
+                log = open_again();
+            }
+            for copy in &copies[..=number] {
+                let done = back_up(&store, 1, copy);
+                assert!(done.is_ok(), "{restarts}, {number}: {done:?}");
+                assert!(sound(&open(copy)) == sound(&log));
+            }
+        }
+    }
+}
+
+/// A reader that leaves out what is not durable has all that was durable.
+#[test]
+fn a_store_that_was_set_back_is_refused_to_a_durable_reader_too() {
+    for id in [1, 2] {
+        let (storage, log) = create();
+        append(&log, "run", [1; 100]);
+        log.sync().unwrap();
+        let earlier = storage.to_bytes();
+        append(&log, "run", vec![2; 800]);
+        log.sync().unwrap();
+        append(&log, "run", [3]);
+        let durable = |store: &Arc<MemoryStorage>| {
+            let options = ReaderOptions::new().durable_only(true).environment(boot(id));
+            options.open_storage(store.clone()).unwrap()
+        };
+        let copy = Arc::new(MemoryStorage::new());
+        let _ = durable(&storage).backup_to_storage(copy.clone()).unwrap();
+        let before = sound(&open(&copy));
+        let done = durable(&in_memory(earlier)).backup_to_storage(copy.clone());
+        assert!(matches!(done, Err(Error::CopyHasMore { .. })), "boot {id}: {done:?}");
+        assert!(sound(&open(&copy)) == before);
+        assert!(durable(&storage).backup_to_storage(copy).is_ok());
+    }
 }
 
 /// Nothing changed a store that was closed and is closed.

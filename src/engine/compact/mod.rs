@@ -234,7 +234,10 @@ impl Compactor {
                 Ok(job) if matches!(goal, Goal::Order(_)) && job.is_in_order() => {
                     return Ok(Attempt::Nothing);
                 }
-                Ok(job) => return self.carry_out(compacting, job, &wanted, goal),
+                Ok(job) => {
+                    let tried = near_to.as_ref().map_or(seeds, slice::from_ref);
+                    return self.carry_out(compacting, job, (&wanted, tried), goal);
+                }
                 Err(Obstacle::Failed(error)) => return Err(error),
                 Err(Obstacle::Missing { stay, run }) => {
                     let is_new = |id| !compacting.unmovable.contains(id) && !wanted.contains(id);
@@ -299,7 +302,7 @@ impl Compactor {
         &self,
         compacting: &mut Compacting,
         mut job: Job,
-        wanted: &[SegmentId],
+        (wanted, tried): (&[SegmentId], &[SegmentId]),
         goal: Goal,
     ) -> Result<Attempt> {
         self.pack(&mut job);
@@ -314,7 +317,9 @@ impl Compactor {
         if layouts.is_some() && goal.must_gain() && !(gains && fits) {
             if goal.is_for_space() {
                 // Otherwise they would be read again and again, with others.
-                compacting.settle(wanted);
+                compacting.settle_fuller(wanted);
+                // One of those that were chosen, so that other ones are chosen next.
+                compacting.settle_fullest(tried);
             }
             // Others wait for the pause, so there is none for those that only the order requires.
             let read = (job.gathered.victims.len() as u64).min(STEP_EXTENTS);

@@ -111,9 +111,9 @@ fn recover(
             // Nothing is written yet. Only the name could not be read, so the records are not lost.
             return Err(error);
         }
-        if report.has_lost() {
+        if let Some(number) = report.number_of_losses() {
             // Numbers are given again, and segments freed, that may be those of what is lost.
-            base.superblock.salvage = options.environment.random()?;
+            base.superblock.salvage = base.superblock.salvage >> 32 << 32 | u64::from(number);
         }
         let (uuid, extent_size) = (base.uuid, base.extent_size);
         let setup = Arc::new(Setup { options, monitor, uuid, extent_size });

@@ -120,13 +120,16 @@ impl Target {
         let (block, report) = (source.superblock()?, source.report());
         let went_on = block.salvage != earlier.salvage;
         let segments = went_on || report.salvaged;
-        if block.flags & FLAG_COPY != 0 || !source.wants_all() {
-            // Backups of less were made into a copy.
+        if block.flags & FLAG_COPY != 0 {
+            // Backups of less were made into it.
             return Ok(Owed { segments, ..Owed::default() });
         }
-        let all = source.boot() == Some(earlier.boot);
+        // What a reader leaves out that is not durable may be in the copy.
+        let wants_all = source.wants_all();
+        let all = wants_all && source.boot() == Some(earlier.boot);
         let has_lost = went_on || report.has_lost();
-        Ok(Owed { all, floor: earlier.floor, segments: segments || has_lost, has_lost, went_on })
+        let went_on = wants_all && went_on;
+        Ok(Owed { all, floor: earlier.floor, segments, has_lost: wants_all && has_lost, went_on })
     }
 
     /// Refuses if the log ends in front of the end of the copy, and not for a loss of power.
@@ -175,10 +178,10 @@ impl Target {
             }
             let there = match records.get(&run_no) {
                 Some(known) => *known,
-                None => source.answers.row_of(run_no)?.map(|row| row.records),
+                None => source.answers.row_of(run_no)?.map(|row| row.next_seq.0),
             };
             records.insert(run_no, there);
-            if there.is_some_and(|count| count <= seq.0) {
+            if there.is_some_and(|next| next <= seq.0) {
                 return Err(Error::CopyHasMore { at });
             }
         }

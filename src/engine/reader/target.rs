@@ -181,7 +181,9 @@ impl Target {
             if let Use::Log { segment, salt, purpose, sealed } = *used {
                 let (end, listed) = match sealed {
                     Some(at) => (at.seal, Listed::Sealed),
-                    None if durable.segment == segment => (durable.offset, Listed::Open),
+                    None if durable.segment == segment => {
+                        (durable.offset.min(base.extent_size.bytes_u32()), Listed::Open)
+                    }
                     // An update broke off that was to replace something.
                     None => {
                         let key = SegmentKey { id: segment, salt };

@@ -75,18 +75,22 @@ impl Compacting {
         self.carried.clear();
     }
 
-    /// Notes that these segments gained nothing in their present state: they are left alone.
-    pub(crate) fn settle(&mut self, tried: &[SegmentId]) {
+    /// Notes that these segments together gained nothing: the fuller ones are left alone in their
+    /// present state. The emptier ones may gain without them.
+    pub(crate) fn settle_fuller(&mut self, tried: &[SegmentId]) {
         let live = |id: &SegmentId| self.live.get(id).map_or(0, |(live, _)| *live);
-        let now: Vec<_> = tried.iter().map(|id| (*id, live(id))).collect();
-        self.settled.extend(now);
+        let all: Vec<_> = tried.iter().map(|id| (*id, live(id))).collect();
+        let least = all.iter().map(|(_, live)| *live).min().unwrap_or(0);
+        let most = all.iter().map(|(_, live)| *live).max().unwrap_or(0);
+        let fuller = all.into_iter().filter(|(_, live)| *live >= least.midpoint(most));
+        self.settled.extend(fuller);
     }
 
-    /// The same of the fullest one of these: the others may gain without it.
+    /// The same of the fullest one only.
     pub(crate) fn settle_fullest(&mut self, tried: &[SegmentId]) {
         let live = |id: &SegmentId| self.live.get(id).map_or(0, |(live, _)| *live);
         let fullest = tried.iter().copied().max_by_key(live);
-        self.settle(fullest.as_slice());
+        self.settle_fuller(fullest.as_slice());
     }
 }
 

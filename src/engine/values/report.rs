@@ -61,11 +61,27 @@ pub enum IndexRecovery {
 }
 
 impl RecoveryReport {
-    /// Whether the manifest or frames are missing, which no loss of power takes away.
-    pub(crate) fn has_lost(&self) -> bool {
+    /// The frames that are missing, which no loss of power takes away.
+    fn lost(&self) -> impl Iterator<Item = &Corruption> {
         let is_part = |place: &Place| matches!(place, Place::Frame(_) | Place::Extent { .. });
-        let mut damaged = self.damaged.iter();
-        self.salvaged || damaged.any(|one| one.damage == Damage::Missing && is_part(&one.place))
+        self.damaged.iter().filter(move |one| one.damage == Damage::Missing && is_part(&one.place))
+    }
+
+    /// Whether the manifest or frames are missing.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.salvaged || self.lost().next().is_some()
+    }
+
+    /// A number for the frames that are missing: the same for the same ones, which each opening
+    /// finds again until their segment is sealed. None if there are none.
+    pub(crate) fn number_of_losses(&self) -> Option<u32> {
+        let mut hasher = crc32fast::Hasher::new();
+        let mut has_any = false;
+        for one in self.lost() {
+            hasher.update(one.place.to_string().as_bytes());
+            has_any = true;
+        }
+        has_any.then(|| hasher.finalize())
     }
 
     /// Whether nothing was damaged or torn.

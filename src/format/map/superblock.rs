@@ -59,8 +59,9 @@ pub struct Superblock {
     pub boot_id: [u8; 16],
     /// See the `FLAG_` constants.
     pub flags: u32,
-    /// A random number for the last time that a writer went on although it found the manifest or
-    /// frames missing; zero if none has.
+    /// Differs after each time that a writer went on although the manifest or frames were missing:
+    /// a random number for the former, whose lower half is a check of the places of the latter.
+    /// Zero if none has.
     pub salvage: u64,
 }
 
