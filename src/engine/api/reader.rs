@@ -210,8 +210,8 @@ impl Reader {
     /// If some of it was damaged, all of it is checked, and copied anew where the store is whole.
     /// What the store has lost since an earlier copy stays in the copy, or the backup is refused,
     /// also after a restart of the machine, or if an older state of the store was put back. Of what
-    /// compaction moved in between, the copy has what the store has. What the copy has already is
-    /// not read again: [`Reader::verify`] of the copy finds what its disk has damaged.
+    /// compaction moved in between, the copy has what the store has. A backup does not check all
+    /// that the copy has already: [`Reader::verify`] of the copy finds what its disk has damaged.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {

@@ -85,7 +85,7 @@ impl RunLog {
             Some(Threads::start(&engine)?)
         } else {
             engine.checkpoints.checkpoint()?;
-            // Opening moves nothing: what the checkpoint found to gain waits for the next one.
+            // Opening moves nothing: a later deletion, or a checkpoint that finds much, asks again.
             engine.log.due.forget(Wanted::MOVES);
             engine.log.due.after_change();
             None

@@ -189,7 +189,7 @@ impl Compactor {
                 break;
             }
         }
-        self.checkpoints.checkpoint().map(drop)
+        self.checkpoints.checkpoint()
     }
 
     fn compact_for_order(&self, end: SegmentId, done: &mut Compacted) -> Result<()> {
