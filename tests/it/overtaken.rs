@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Error, Follow, LogCursor, ReaderOptions};
+use runlog::{Error, Follow, LogCursor, Metadata, ReaderOptions};
 
 use crate::following::small;
 use crate::support::reads::OnlyReads;
@@ -79,4 +79,42 @@ fn a_damaged_record_is_told_once_beside_a_writer_that_never_rests() {
     assert_eq!(report.damaged.len(), 1, "{report:?}");
     let looks = looks.load(Ordering::SeqCst);
     assert!(looks < 400, "{looks} looks at the superblocks");
+}
+
+/// A store, and a storage for its readers: within each of the first `races` reads of an extent,
+/// the writer appends three records and syncs them, and appends another one, which says so. The
+/// reader sees the first piece of that as it was before.
+fn overtaken_within_reads(races: u64) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", Metadata::new(b"goal")).unwrap();
+    let (count, log) = (Arc::<AtomicU64>::default(), Mutex::new(log));
+    let raced = Arc::clone(&count);
+    let split = OnlyReads::split(storage, move |_, len| {
+        if len < 32 << 10 || raced.load(Ordering::SeqCst) >= races {
+            return;
+        }
+        let number = raced.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..3 {
+            run.append(&[b'0' + number as u8; 600]).unwrap();
+        }
+        log.lock().unwrap().sync().unwrap();
+        run.append(b"behind a sync").unwrap();
+    });
+    (split, count)
+}
+
+#[test]
+fn frames_that_are_written_within_a_read_are_no_damage_however_often() {
+    for races in 1..8 {
+        let (split, count) = overtaken_within_reads(races);
+        let reader = ReaderOptions::new().open_storage(split).unwrap();
+        let report = reader.recovery_report();
+        assert!(report.damaged.is_empty(), "{races} races: {report}");
+        assert_eq!(count.load(Ordering::SeqCst), races);
+        let found = reader.trace("run").unwrap().map(|record| record.unwrap().seq().0);
+        assert!(found.eq(0..4 * races), "{races} races");
+        let report = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
+        assert!(report.damaged.is_empty(), "{races} races: {report:?}");
+    }
 }

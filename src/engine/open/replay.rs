@@ -122,7 +122,9 @@ pub(crate) fn recover_log(
 ) -> Result<RecoveredLog> {
     let mut log = RecoveredLog { floor, ..RecoveredLog::default() };
     let mut cuts = Vec::new();
-    for segment in unsealed.values() {
+    // From the last to the first: so a writer that goes on meanwhile has written all of a segment,
+    // as it is read, of which a later one has frames.
+    for segment in unsealed.values().rev() {
         let (extent, end) = (segment.read_all()?, segment.data_end());
         let items = lex_up_to(&extent, segment.frames(), end);
         for Lexed { header, .. } in items.iter().filter_map(Item::frame) {
@@ -133,6 +135,7 @@ pub(crate) fn recover_log(
         }
         cuts.push(Cut { segment, extent, items });
     }
+    cuts.reverse();
     if durable_only {
         for cut in &mut cuts {
             cut.end_at(log.floor);

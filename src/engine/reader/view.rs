@@ -16,7 +16,7 @@ use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
-use crate::engine::values::report::RecoveryReport;
+use crate::engine::values::report::{RecoveryReport, TornTail};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::extents::Extents;
@@ -124,7 +124,7 @@ impl Earlier {
 /// Builds a view. What does not check counts as damage only if the store has not changed meanwhile,
 /// and shows the same at a second look.
 pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
-    let (mut before, mut doubt, mut looked) = (None, Doubt::default(), None);
+    let (mut before, mut looks, mut looked) = (None, Looks::default(), None);
     for attempt in 0..ATTEMPTS as u64 {
         let mut built = build_once(disk, wanted, earlier, before.is_some());
         if let Ok(view) = &mut built {
@@ -133,12 +133,12 @@ pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<Vi
             view.odd = now.clone().unless_seen(looked.as_ref());
             looked = Some(now);
         }
-        let is_doubtful = match &built {
-            Ok(view) => !view.report.is_clean() && !is_known(&view.report, &mut doubt, attempt),
-            Err(Error::Corrupt(_) | Error::Truncated { .. }) => true,
-            Err(_) => false,
+        let shown = match &built {
+            Ok(view) => looks.at(&view.report, attempt),
+            Err(Error::Corrupt(_) | Error::Truncated { .. }) => Shown::Other,
+            Err(_) => Shown::Real,
         };
-        if !is_doubtful {
+        if shown == Shown::Real {
             match &built {
                 // What took zeros for the end of the log saw perhaps an extent that was punched.
                 Ok(view) if view.is_gone(disk)? => continue,
@@ -146,7 +146,7 @@ pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<Vi
             }
         }
         let now = fingerprint(disk)?;
-        if before == Some(now) {
+        if shown == Shown::Other && before == Some(now) {
             return built;
         }
         before = Some(now);
@@ -154,14 +154,47 @@ pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<Vi
     Err(Error::Overtaken { attempts: ATTEMPTS as u64 })
 }
 
-/// Whether all that is wrong is of segments, and was seen at an earlier attempt.
-fn is_known(report: &RecoveryReport, doubt: &mut Doubt, attempt: u64) -> bool {
-    let in_segment =
-        |found: &Corruption| matches!(found.place, Place::Frame(_) | Place::Directory { .. });
-    let is_other = report.salvaged || !report.torn.is_empty();
-    doubt.confirms(&report.damaged, attempt, attempt)
-        && !is_other
-        && report.damaged.iter().all(in_segment)
+/// What a view shows that does not check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// Nothing, or damage of segments that an earlier attempt saw too.
+    Real,
+    /// Damage or a torn end that no earlier attempt saw, among frames. The writer may have written
+    /// them while they were read, of which what the manifest says tells nothing.
+    New,
+    /// Something else: real if what says who owns which extent is as it was.
+    Other,
+}
+
+/// What earlier attempts saw.
+#[derive(Debug, Default)]
+struct Looks {
+    doubt: Doubt,
+    torn: Vec<TornTail>,
+}
+
+impl Looks {
+    /// Looks at what an attempt has built.
+    fn at(&mut self, report: &RecoveryReport, attempt: u64) -> Shown {
+        let is_frame = |found: &Corruption| matches!(found.place, Place::Frame(_));
+        let damaged = report.damaged.iter().cloned();
+        let (frames, others): (Vec<_>, Vec<_>) = damaged.partition(is_frame);
+        let mut is_new = !self.doubt.confirms(&frames, attempt, attempt);
+        for torn in &report.torn {
+            if !self.torn.contains(torn) {
+                is_new = true;
+                self.torn.push(*torn);
+            }
+        }
+        let is_directory = |found: &Corruption| matches!(found.place, Place::Directory { .. });
+        let are_known = self.doubt.confirms(&others, attempt, attempt);
+        let is_other = report.salvaged || !report.torn.is_empty();
+        match others.iter().all(is_directory) {
+            _ if is_new => Shown::New,
+            true if are_known && !is_other => Shown::Real,
+            _ => Shown::Other,
+        }
+    }
 }
 
 fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) -> Result<View> {

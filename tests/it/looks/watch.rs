@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use runlog::env::{BootId, Environment};
+use runlog::storage::MemoryStorage;
 use runlog::{Error, Reader, ReaderOptions, RunQuery, RunStatus, Seq, Trace};
 use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 
@@ -17,7 +18,7 @@ const READERS: usize = 5;
 /// One look of this many compares everything.
 const WHOLE: u64 = 24;
 /// How far the writer goes during a look, at most: rarely far, so that a life has many looks.
-const FAR: [usize; 8] = [3, 3, 3, 3, 12, 12, 40, 500];
+const FAR: [usize; 8] = [3, 3, 3, 12, 12, 40, 40, 500];
 
 /// What was looked at.
 #[derive(Debug, Default)]
@@ -37,6 +38,7 @@ pub(super) struct Tally {
     /// Questions that were overtaken too often.
     pub(super) overtaken: u64,
     pub(super) cuts: u64,
+    pub(super) copies: u64,
 }
 
 impl Tally {
@@ -51,6 +53,7 @@ impl Tally {
         self.met += other.met;
         self.overtaken += other.overtaken;
         self.cuts += other.cuts;
+        self.copies += other.copies;
     }
 }
 
@@ -141,6 +144,7 @@ impl Watch<'_> {
         match options.open_storage(scene) {
             Ok(reader) => {
                 self.tally.opened += 1;
+                self.check_report(&reader)?;
                 let least = if durable_only { 0 } else { kept };
                 Ok(Some(Watcher { reader, durable_only, least, held: None }))
             }
@@ -152,6 +156,14 @@ impl Watch<'_> {
         }
     }
 
+    /// A writer that works damages nothing, however far it went while the reader read. Only half of
+    /// an operation that stands still looks like damage.
+    fn check_report(&self, reader: &Reader) -> Result<(), String> {
+        let report = reader.recovery_report();
+        let is_whole = report.damaged.is_empty() && !report.salvaged;
+        if is_whole || self.scene.at().1 { Ok(()) } else { Err(format!("damage: {report}")) }
+    }
+
     fn look(
         &mut self,
         watchers: &mut Vec<Watcher>,
@@ -160,7 +172,7 @@ impl Watch<'_> {
         self.tally.looks += 1;
         let at = self.scene.at().0;
         let moves = self.random.coin();
-        let pace = if moves { [2, 6, 30][self.random.index(3)] } else { 0 };
+        let pace = if moves { [1, 2, 6, 30][self.random.index(4)] } else { 0 };
         let far = FAR[self.random.index(FAR.len())];
         self.scene.set_pace(pace, at + self.random.index(far));
         if self.random.below(3) == 0 {
@@ -168,7 +180,7 @@ impl Watch<'_> {
             self.tally.torn += u64::from(self.scene.at().1);
         }
         let mut place = self.random.index(READERS);
-        if place >= watchers.len() || self.random.below(12) == 0 {
+        if place >= watchers.len() || self.random.below(4) == 0 {
             let durable_only = self.random.below(4) == 0;
             let Some(watcher) = self.open(durable_only)? else { return Ok(()) };
             match place < watchers.len() {
@@ -201,6 +213,7 @@ impl Watch<'_> {
         match watcher.reader.refresh() {
             Ok(_) => {
                 self.tally.refreshed += 1;
+                self.check_report(&watcher.reader)?;
                 if !watcher.durable_only {
                     watcher.least = watcher.least.max(kept);
                 }
@@ -256,7 +269,33 @@ impl Watch<'_> {
         Ok(())
     }
 
+    /// A copy that is made while the writer goes on tells of no damage, and is the store of one
+    /// moment.
+    fn ask_copy(&mut self, watcher: &mut Watcher) -> Result<(), String> {
+        let (copy, kept) = (Arc::new(MemoryStorage::new()), self.bounds().0);
+        match watcher.reader.backup_to_storage(copy.clone()) {
+            Ok(report) if report.damaged.is_empty() || self.scene.at().1 => {}
+            Ok(report) => return Err(format!("a copy: {report:?}")),
+            Err(Error::Overtaken { .. }) => {
+                self.tally.overtaken += 1;
+                return Ok(());
+            }
+            Err(error) => return Err(format!("a copy: {error}")),
+        }
+        self.tally.copies += 1;
+        let least = if watcher.durable_only { 0 } else { kept };
+        let options = ReaderOptions::new().environment(environment(self.machine));
+        let copied = options.open_storage(copy).map_err(|error| format!("of a copy: {error}"))?;
+        self.check_report(&copied)?;
+        let found = self.model.check(&copied, watcher.least.max(least), self.begun());
+        found.map_err(|error| format!("a copy: {error}"))?;
+        Ok(())
+    }
+
     fn ask(&mut self, watcher: &mut Watcher) -> Result<(), String> {
+        if self.random.below(200) == 0 {
+            return self.ask_copy(watcher);
+        }
         match self.random.below(16) {
             0..=5 => self.ask_trace(watcher),
             6..=7 => self.ask_list(watcher, false),

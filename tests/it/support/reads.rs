@@ -6,33 +6,63 @@ use std::sync::Arc;
 
 use runlog::storage::{MemoryStorage, Storage};
 
-/// Calls out in front of each read, with its place and its length; panics if it is asked to change
-/// anything.
-pub(crate) struct OnlyReads<F> {
+type Read = dyn Fn(&MemoryStorage, u64, &mut [u8]) -> io::Result<()> + Send + Sync;
+
+/// Calls out at each read, and panics if it is asked to change anything.
+pub(crate) struct OnlyReads {
     storage: Arc<MemoryStorage>,
-    before: F,
+    read: Box<Read>,
 }
 
-impl<F: Fn(u64, usize) -> io::Result<()>> OnlyReads<F> {
-    pub(crate) fn new(storage: Arc<MemoryStorage>, before: F) -> Arc<Self> {
-        Arc::new(Self { storage, before })
+impl OnlyReads {
+    /// Calls out in front of each read, with its place and its length.
+    pub(crate) fn new(
+        storage: Arc<MemoryStorage>,
+        before: impl Fn(u64, usize) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let read = move |storage: &MemoryStorage, offset, buf: &mut [u8]| {
+            before(offset, buf.len())?;
+            storage.read_at(offset, buf)
+        };
+        Arc::new(Self { storage, read: Box::new(read) })
+    }
+
+    /// Calls out within each read, with its place and its length. Of what changes meanwhile the
+    /// read has the first sector as it was before, and the others as they are afterwards: the
+    /// system copies the pages of a read one after the other.
+    pub(crate) fn split(
+        storage: Arc<MemoryStorage>,
+        within: impl Fn(u64, usize) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        const SECTOR: usize = 512;
+        let read = move |storage: &MemoryStorage, offset, buf: &mut [u8]| {
+            storage.read_at(offset, buf)?;
+            let before = buf.to_vec();
+            within(offset, buf.len());
+            storage.read_at(offset, buf)?;
+            let mut pieces = buf.chunks_mut(SECTOR).zip(before.chunks(SECTOR));
+            if let Some((piece, before)) = pieces.find(|(piece, before)| piece != before) {
+                piece.copy_from_slice(before);
+            }
+            Ok(())
+        };
+        Arc::new(Self { storage, read: Box::new(read) })
     }
 }
 
-impl<F> fmt::Debug for OnlyReads<F> {
+impl fmt::Debug for OnlyReads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OnlyReads").field("storage", &self.storage).finish_non_exhaustive()
     }
 }
 
-impl<F: Fn(u64, usize) -> io::Result<()> + Send + Sync + 'static> Storage for OnlyReads<F> {
+impl Storage for OnlyReads {
     fn len(&self) -> io::Result<u64> {
         self.storage.len()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        (self.before)(offset, buf.len())?;
-        self.storage.read_at(offset, buf)
+        (self.read)(&self.storage, offset, buf)
     }
 
     fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {

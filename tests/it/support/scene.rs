@@ -133,6 +133,18 @@ impl Now {
         }
     }
 
+    /// Where in a read the writer may go on. Half of the time, if that is there: behind what it
+    /// writes next, so that the read has what follows, and not that.
+    fn middle(&mut self, ops: &[Op], offset: usize, len: usize) -> usize {
+        let anywhere = self.random.index(len + 1);
+        let next = ops[self.at..].iter().take(4).find_map(|op| match op {
+            Op::Write { offset, data } | Op::Store { offset, data } => Some(offset + data.len()),
+            _ => None,
+        });
+        let here = next.and_then(|end| end.checked_sub(offset)).filter(|middle| *middle < len);
+        here.filter(|_| self.random.coin()).unwrap_or(anywhere)
+    }
+
     /// The writer may go on.
     fn pass(&mut self, ops: &[Op]) {
         match &mut self.lasts {
@@ -170,7 +182,8 @@ impl Storage for Scene {
         let mut now = self.now();
         now.pass(&self.ops.ops);
         let offset = offset as usize;
-        let middle = if now.pace == 0 { buf.len() } else { now.random.index(buf.len() + 1) };
+        let middle =
+            if now.pace == 0 { buf.len() } else { now.middle(&self.ops.ops, offset, buf.len()) };
         for (from, to) in [(0, middle), (middle, buf.len())] {
             if from == to {
                 continue;
