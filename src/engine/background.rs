@@ -192,12 +192,28 @@ impl Engine {
             return known.clone();
         }
         let closed = self.log.setup.watch(Activity::Close, || {
+            self.compact_before_close();
             let closed = self.close_in_order();
             let released = self.release();
             closed.and(released)
         });
         *closing = Some(closed.clone());
         closed
+    }
+
+    /// Works off some of the space that short processes leave.
+    fn compact_before_close(&self) {
+        let log = &self.log;
+        let is_unchanged = || log.space.allocator.lock().superblock.flags & FLAG_CLEAN != 0;
+        if !log.setup.options.compaction.automatic || log.disk.check().is_err() || is_unchanged() {
+            return;
+        }
+        log.due.go_on();
+        let step = || self.compactor.compact_before_close();
+        let guarded = || log.poison_on_panic(step);
+        // A failure costs only some space, and the observer was told.
+        let _ = log.setup.monitor.watch_panic(Activity::Compaction, guarded);
+        log.due.stop();
     }
 
     fn close_in_order(&self) -> Result<()> {
@@ -215,14 +231,15 @@ impl Engine {
         let _ = log.setup.watch_failure(Activity::GiveBack, || log.trim_unused());
         checkpoints.close_index();
         log.disk.sync()?;
-        let (end, next) = {
+        let (end, next, dead) = {
             let state = log.state.lock();
-            (state.end_of_log(), (state.next_segment, state.next_run_no, state.next_lsn))
+            let next = (state.next_segment, state.next_run_no, state.next_lsn);
+            (state.end_of_log(), next, state.dead)
         };
         let mut allocator = space.allocator.lock();
         allocator.write_superblock(|block| {
             block.durable = end;
-            block.flags = FLAG_CLEAN;
+            (block.flags, block.dead) = (FLAG_CLEAN, dead);
             (block.next_segment, block.next_run_no, block.next_lsn) = next;
         })?;
         // No change of the manifest may follow this superblock.

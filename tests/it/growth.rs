@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use runlog::env::{Scheduler, Steps};
 use runlog::format::EXTENTS_AT;
 use runlog::{
     Activity, Compaction, Durability, Error, Metadata, NewRecord, Options, Outcome, Rule, RunLog,
@@ -403,5 +404,39 @@ fn compact_fails_on_a_full_disk_only_if_nothing_has_changed() {
             Err(error) => panic!("{error}"),
         }
         assert!(log.verify().unwrap().is_clean());
+    }
+}
+
+/// Threads that come to nothing before the process is over.
+#[derive(Debug)]
+struct TooLate;
+
+impl Scheduler for TooLate {
+    fn begin(&self, _: Steps) {}
+}
+
+/// Each process writes some versions of a document of its own.
+#[test]
+fn many_short_processes_keep_bounded_dead_space() {
+    let too_late = Options::new().extent_size(EXTENT).scheduler(Arc::new(TooLate));
+    for (options, puts) in [(options(EXTENT), 40), (too_late.clone(), 4), (too_late, 40)] {
+        let disk = SimDisk::untracked(Vec::new());
+        options.create_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
+        for process in 0..4000 / puts {
+            let log = options.open_storage(Arc::new(disk.clone())).unwrap();
+            for put in 0..puts {
+                let number = process * puts + put;
+                let value = text(7, number, 20_000);
+                let value = NewRecord::new(&value).durability(Durability::Process);
+                let _ = log.docs().put("space", &format!("key-{}", number / 6), &value).unwrap();
+            }
+            let stats = log.stats().unwrap();
+            let most = stats.live_bytes + (24 << 20);
+            assert!(stats.dead_bytes <= most, "{puts} {process}: {stats:?}");
+            log.close().unwrap();
+        }
+        let log = options.open_storage(Arc::new(disk)).unwrap();
+        assert!(log.verify().unwrap().is_clean());
+        assert_eq!(log.docs().list("space", "", None, 1000).unwrap().documents.len(), 667);
     }
 }

@@ -455,6 +455,12 @@ impl RunLog {
     /// To release the file, closing copies the data of each mapped segment into memory that the
     /// program holds a record or payload of: up to one extent each, however small the record.
     ///
+    /// If much was deleted since a compaction last came to its end, closing compacts some of it, so
+    /// that programs which are too short for the background keep no dead space. It does if the
+    /// deleted bytes are at least 4 extents and an eighth of the log, and
+    /// [`Compaction::automatic`](crate::Compaction::automatic) is set; it writes up to 32 MiB, or
+    /// 8 extents if those are more.
+    ///
     /// # Errors
     /// The cause of a failed write or sync. The file is released nevertheless, and reopening
     /// recovers everything that was acknowledged. A second call returns the result of the first.

@@ -54,6 +54,13 @@ const SHRINK_PASSES: u32 = 4;
 /// How many times the bytes of the log ordering may write before it stops taking along runs that
 /// continue from one step to the next: a run in progress would be copied completely in each step.
 const CARRIED_PART: u64 = 2;
+/// A process that closes the store compacts if at least this many extents of bytes were deleted
+/// since the last pass.
+const DEAD_EXTENTS: u64 = 4;
+/// And at least one byte for so many of the log: a step looks at all segments.
+const DEAD_PART: u64 = 8;
+/// It stops when it has written this many bytes: who closes a store waits for it.
+const MOST_AT_CLOSE: u64 = 32 << 20;
 
 impl Compactor {
     /// Compacts until nothing can be gained, or until the store is being closed.
@@ -77,6 +84,7 @@ impl Compactor {
 
     /// A pass for space. `done` has what it did, also if it fails.
     fn pass_for_space(&self, rate: Rate, shorten: Shorten, done: &mut Compacted) -> Result<()> {
+        let dead = self.log.state.lock().dead;
         // An index that lacks what is in a victim would be dropped.
         self.checkpoints.checkpoint()?;
         let mut compacting = self.reclaimer.compacting.lock();
@@ -91,10 +99,47 @@ impl Compactor {
             self.compact_for_space_once(compacting)
         })?;
         self.compress(rate, None, done)?;
+        if !self.log.due.is_stopping() {
+            let mut state = self.log.state.lock();
+            state.dead = state.dead.saturating_sub(dead);
+        }
         if self.log.setup.options.compaction.space == SpaceReturn::Shrink {
             self.shrink(rate, shorten, done)?;
         }
         Ok(())
+    }
+
+    /// While a store is being closed: some steps for space, if much was deleted since the last pass
+    /// that came to its end. So processes that are too short for a pass do one together.
+    pub(crate) fn compact_before_close(&self) -> Result<()> {
+        let is_owed = {
+            let state = self.log.state.lock();
+            let segments = state.catalog.segments().len() + state.unapplied.len();
+            let least = DEAD_EXTENTS.max(segments as u64 / DEAD_PART);
+            state.dead >= self.log.extent_size.bytes() * least
+        };
+        if !is_owed {
+            return Ok(());
+        }
+        self.checkpoints.checkpoint()?;
+        // Otherwise another caller compacts.
+        let Some(mut compacting) = self.reclaimer.compacting.try_lock() else { return Ok(()) };
+        compacting.begin();
+        drop(compacting);
+        let (mut done, gains) = (Compacted::default(), Cell::new(true));
+        let stepped = self.repeat(Rate::Unlimited, &mut done, |compacting, done| {
+            if done.bytes >= MOST_AT_CLOSE || !gains.get() {
+                return Ok(None);
+            }
+            let step = self.compact_for_space_once(compacting);
+            gains.set(matches!(&step, Ok(Some(made)) if made.segments > 0));
+            step
+        });
+        if !gains.get() {
+            // The next process would look at the same in vain.
+            self.log.state.lock().dead = 0;
+        }
+        stepped
     }
 
     /// Repeats `step` until it has nothing to do, or until the store is being closed. Before each

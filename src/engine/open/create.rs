@@ -53,6 +53,7 @@ pub(crate) fn write_store(storage: &dyn Storage, options: &Options) -> Result<()
         boot_id: environment.boot(),
         flags: FLAG_CLEAN,
         salvage: 0,
+        dead: 0,
     };
     for epoch in [Epoch(0), Epoch(1)] {
         superblock.epoch = epoch;

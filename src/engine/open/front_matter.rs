@@ -83,6 +83,7 @@ pub(crate) fn read_base(
         boot_id: [0; 16],
         flags: 0,
         salvage: 0,
+        dead: 0,
     });
     let mut base = Base {
         uuid,

@@ -280,6 +280,8 @@ pub(crate) fn first_state(
     if !deleted.is_empty() {
         suspects.extend(catalog.segments().iter().map(|segment| segment.id()));
     }
+    let is_known = deleted.is_empty() || base.superblock.flags & FLAG_CLEAN != 0;
+    let dead = if is_known { base.superblock.dead } else { u64::MAX };
     let key = SegmentKey { id: SegmentId(0), salt: 0 };
     let nowhere = Segment::new(disk.clone(), base.extent_size, ExtentNo(0), key, Purpose::Log);
     let tail = Tail::new(Arc::new(nowhere), (0, 0), DirectoryBuilder::default(), writer);
@@ -291,6 +293,7 @@ pub(crate) fn first_state(
         active: ActiveRuns::default(),
         deleted: Arc::new(deleted),
         suspects,
+        dead,
         retired: known.retired,
         next_segment,
         next_run_no,

@@ -286,6 +286,11 @@ impl Versions {
         self.all.iter().map(|version| version.run_no)
     }
 
+    /// The bytes of their payloads.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.all.iter().map(|version| version.bytes).fold(0, u64::saturating_add)
+    }
+
     /// The segments in which the catalog knows frames of them.
     pub(crate) fn stored_in(&self) -> impl Iterator<Item = SegmentId> + '_ {
         self.all.iter().flat_map(|version| &version.spans).map(|span| span.segment)

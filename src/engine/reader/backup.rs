@@ -372,7 +372,7 @@ impl Target {
             (block.durable, block.flags) = (end, flags);
             (block.next_run_no, block.next_lsn) = (now.next_run_no, now.next_lsn);
             (block.next_segment, block.boot_id) = (now.next_segment, now.boot_id);
-            block.salvage = now.salvage;
+            (block.salvage, block.dead) = (now.salvage, now.dead);
         })?;
         self.free(&retired)?;
         report.end = end;

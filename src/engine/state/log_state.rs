@@ -43,6 +43,9 @@ pub(crate) struct LogState {
     pub(crate) deleted: Arc<HashSet<RunNo>>,
     /// Segments in which runs may have died since they were last checked.
     pub(crate) suspects: BTreeSet<SegmentId>,
+    /// How many bytes were deleted since a compaction found nothing more to gain, roughly. All if
+    /// the store was not closed properly.
+    pub(crate) dead: u64,
     /// Segments that do not count, but may still have readers.
     pub(crate) retired: Vec<Arc<Segment>>,
     pub(crate) next_segment: SegmentId,

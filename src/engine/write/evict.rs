@@ -28,6 +28,9 @@ impl Log {
         let mut pending_frame = PendingFrame::evict(items, self.setup.now(), &mut body);
         let end = self.place_one(state, &mut pending_frame, Urgency::Reserve, Durability::Disk)?;
         for item in items {
+            let known = || state.row_in_memory(item.run_no).map_or(0, |row| row.stored);
+            let bytes = item.receipt.as_ref().map_or_else(known, |receipt| receipt.bytes);
+            state.dead = state.dead.saturating_add(bytes);
             state.active.remove(item.run_no);
         }
         Arc::make_mut(&mut state.deleted).extend(items.iter().map(|item| item.run_no));

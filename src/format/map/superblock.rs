@@ -63,6 +63,9 @@ pub struct Superblock {
     /// a random number for the former, whose lower half is a check of the places of the latter.
     /// Zero if none has.
     pub salvage: u64,
+    /// If the store was closed properly: how many bytes were deleted since a compaction found
+    /// nothing more to gain, roughly.
+    pub dead: u64,
 }
 
 impl Superblock {
@@ -84,7 +87,8 @@ impl Superblock {
                 .u64(self.next_run_no.0)
                 .u64(self.next_lsn.0)
                 .bytes(&self.boot_id)
-                .u64(self.salvage);
+                .u64(self.salvage)
+                .u64(self.dead);
         })
     }
 
@@ -114,6 +118,7 @@ impl Superblock {
             next_lsn: Lsn(reader.u64()?),
             boot_id: reader.array()?,
             salvage: reader.u64()?,
+            dead: reader.u64()?,
         };
         check_numbers([block.next_run_no.0, block.next_lsn.0])?;
         Ok(block)
@@ -140,6 +145,7 @@ mod tests {
             boot_id: [1; 16],
             flags: FLAG_CLEAN,
             salvage: 88,
+            dead: 4000,
         };
         let page = block.encode();
         assert_eq!(page.len(), PAGE_LEN);

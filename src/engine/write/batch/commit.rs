@@ -55,6 +55,8 @@ struct Found {
     evicted: Vec<RunNo>,
     /// The segments in which the catalog knows frames of the evicted versions.
     stored: Vec<SegmentId>,
+    /// The bytes of these versions.
+    dead: u64,
 }
 
 /// What the catalog knows about the run or the document of a write.
@@ -227,7 +229,7 @@ impl Log {
         state: &mut LogState,
         batch: &Batch<'_>,
         planned: &mut [Planned<'_>],
-        Found { mut versions, evicted, stored }: Found,
+        Found { mut versions, evicted, stored, dead }: Found,
     ) -> Result<(Vec<Option<Version>>, Lsn, LogPosition)> {
         let fresh = evicted.iter().flat_map(|run_no| state.fresh_segments(*run_no));
         let suspects: Vec<_> = stored.into_iter().chain(fresh).collect();
@@ -249,6 +251,7 @@ impl Log {
             }
             return placed.map(|(lsn, end)| (versions, lsn, end));
         };
+        state.dead = state.dead.saturating_add(dead);
         self.settle_batch(state, planned, &evicted, suspects);
         Ok((versions, lsn, end))
     }
@@ -398,6 +401,7 @@ fn look_in(
                     |run_no: &RunNo| state.active.get(*run_no).is_some_and(|run| run.pending);
                 found.evicted.extend(versions.numbers().filter(|run_no| !is_pending(run_no)));
                 found.stored.extend(versions.stored_in());
+                found.dead = found.dead.saturating_add(versions.bytes());
                 version
             }
             _ => None,
