@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use runlog::format::{EXTENTS_AT, MANIFEST_AT};
 use runlog::storage::MemoryStorage;
@@ -12,7 +13,7 @@ use runlog::{
 };
 use runlog_sim::{Fault, OpKind, SimDisk, SplitMix64, Survivors};
 
-use crate::backups::{all, seals};
+use crate::backups::{Failing, all, seals};
 use crate::damaged_copies::{Sound, boot, open, reader, sound};
 use crate::support::campaign::variable;
 
@@ -316,6 +317,52 @@ fn a_copy_survives_power_loss_though_a_sync_of_an_earlier_backup_failed() {
             assert!(found.verify().unwrap().is_clean(), "{what}");
         }
         assert!(failed > 3, "{failed}");
+    }
+}
+
+/// The first backup found a record damaged, the second one finds the store restored, or without
+/// what was not durable when the power failed.
+#[test]
+fn an_update_of_a_damaged_copy_that_breaks_off_leaves_what_one_of_the_two_has_in_any_boot() {
+    for (id, lost) in [(1, None), (2, None), (2, Some(21))] {
+        let (storage, log) = create();
+        append(&log, "run", 1..=20);
+        log.sync().unwrap();
+        let whole = storage.to_bytes();
+        append(&log, "run", lost);
+        let mut image = storage.to_bytes();
+        let at = place_of(&image, 10);
+        image[at - 60..at - 52].fill(0x55);
+        let copy = Arc::new(MemoryStorage::new());
+        let _ = back_up(&in_memory(image), 1, &copy).unwrap();
+        let mut is_done = false;
+        for left in 0..60 {
+            let target = in_memory(copy.to_bytes());
+            let failing = Arc::new(Failing { storage: target.clone(), left: AtomicU64::new(left) });
+            is_done = reader(in_memory(whole.clone()), id).backup_to_storage(failing).is_ok();
+            let what = format!("{id}, {lost:?}, {left} changes");
+            for id in [1, 2] {
+                let kept = sound(&reader(target.clone(), id)).len();
+                assert!(kept >= 19, "{what}: {kept} in boot {id}");
+            }
+            if id == 1 {
+                // What the copy has behind the damage stays there if the store loses it now.
+                let mut later = whole.clone();
+                for fill in [10, 20] {
+                    let at = place_of(&later, fill);
+                    later[at - 60..at - 52].fill(0x55);
+                }
+                let _ = back_up(&in_memory(later), id, &target);
+            }
+            let log = small().environment(boot(2)).open_storage(target).unwrap();
+            let kept = sound(&log);
+            assert!(kept.len() >= 19, "{what}: {} for a writer", kept.len());
+            assert!(kept.values().any(|value| **value == [20; 300]), "{what}");
+            if is_done {
+                break;
+            }
+        }
+        assert!(is_done);
     }
 }
 

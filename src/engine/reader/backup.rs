@@ -349,10 +349,11 @@ impl Target {
             self.allocator.let_go(has.extent);
         }
         self.disk.sync()?;
-        if !replaced.is_empty() || end < self.allocator.superblock.durable {
-            // The floor is the larger position of both slots, and may be in what goes.
+        if end < self.allocator.superblock.durable {
+            // The floor is the larger position of both slots. It stays as far as frames are there
+            // before and after: without it, damage would end the log in another boot (R4).
             for _ in 0..2 {
-                self.allocator.write_superblock(|block| block.durable = LogPosition::default())?;
+                self.allocator.write_superblock(|block| block.durable = end)?;
             }
         }
         let damaged = wanted.iter().filter_map(|one| self.damaged.get(&key_of(&one.segment)));

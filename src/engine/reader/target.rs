@@ -10,7 +10,7 @@ use crate::engine::setup::host;
 use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::state::log_state::NUMBERS_AHEAD;
-use crate::engine::state::scan::{InPiece, Lexed, Piece, frame_in_piece, frames_below, lex};
+use crate::engine::state::scan::{Item, Lexed, frames_below, lex};
 use crate::engine::storage::Storage;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
@@ -256,18 +256,12 @@ impl Target {
         self.disk.read_padded(size.offset_of(extent), size.bytes_u32() as usize)
     }
 
-    /// Where the whole frames end of a segment that this extent has.
+    /// Where the last whole frame ends of a segment that this extent has, also behind damage.
     fn end_of_frames(&self, extent: ExtentNo, key: SegmentKey) -> Result<u32> {
-        let (bytes, check) = (self.read_extent(extent)?, FrameCheck::new(key));
-        let piece = Piece { at: 0, bytes: &bytes, extent_len: bytes.len() };
-        let mut end = SEGMENT_HEADER_LEN;
-        while let InPiece::Frame(lexed) = frame_in_piece(piece, &check, end) {
-            if lexed.header.kind == FrameKind::Seal {
-                break;
-            }
-            end = lexed.end();
-        }
-        Ok(end)
+        let items = lex(&self.read_extent(extent)?, &FrameCheck::new(key));
+        let frames = items.iter().filter(|item| item.is_valid()).filter_map(Item::frame);
+        let log = frames.take_while(|lexed| lexed.header.kind != FrameKind::Seal);
+        Ok(log.last().map_or(SEGMENT_HEADER_LEN, Lexed::end))
     }
 
     /// Where the bytes of a segment go, and from where on: behind those that are there, or to
