@@ -135,7 +135,7 @@ fn a_run_of_eight_that_lie_in_very_many_segments_keeps_no_space_of_the_others() 
 }
 
 /// A store with deleted runs that traces hold, and these traces.
-fn held(log: &RunLog) -> Vec<Trace> {
+pub(super) fn held(log: &RunLog) -> Vec<Trace> {
     let names: Vec<String> =
         (0..8).flat_map(|turn| fill(log, &format!("turn-{turn}"), 1, 200)).collect();
     // Nothing that is deleted has frames in the tail.

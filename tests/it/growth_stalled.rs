@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use runlog::format::EXTENTS_AT;
 use runlog::{Compaction, RunLog, RunQuery};
-use runlog_sim::SimDisk;
+use runlog_sim::{OpKind, SimDisk};
 
-use super::growth::{EXTENT, delete, one_run, options, two_in_each};
+use super::growth::{EXTENT, delete, held, one_run, options, two_in_each};
 
 /// The disk cannot read the directory of one segment any more when the store is opened.
 fn with_unread_directory(disk: &SimDisk, automatic: bool) -> RunLog {
@@ -77,4 +77,17 @@ fn the_evictions_that_an_unread_segment_needs_are_kept() {
         let left = log.list_runs(&RunQuery::new().limit(1000)).unwrap().runs.len();
         assert_eq!(left, 40 + 39 + 20);
     }
+}
+
+/// The blocks stay with the file, and what follows does not depend on them.
+#[test]
+fn a_disk_that_takes_no_blocks_back_keeps_no_dead_space() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options(EXTENT).create_storage(Arc::new(disk.clone())).unwrap();
+    drop(held(&log));
+    let before = disk.counts().of(OpKind::Punch);
+    disk.fail_next(OpKind::Punch, ErrorKind::Other);
+    log.reclaim().unwrap();
+    assert!(disk.counts().of(OpKind::Punch) > before);
+    assert_eq!(log.stats().unwrap().retired_extents, 0);
 }
