@@ -118,3 +118,29 @@ fn frames_that_are_written_within_a_read_are_no_damage_however_often() {
         assert!(report.damaged.is_empty(), "{races} races: {report:?}");
     }
 }
+
+/// Within each read of an extent a record is appended, so the end of the log is torn each time, and
+/// each time another one.
+#[test]
+fn a_torn_end_that_is_another_one_each_time_keeps_no_reader_from_an_answer() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().extent_size(4 << 20).create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", Metadata::new(b"goal")).unwrap();
+    run.append(&[1; 40_000]).unwrap();
+    let (reads, within) = (Arc::<AtomicU64>::default(), Mutex::new(run));
+    let count = Arc::clone(&reads);
+    let split = OnlyReads::split(storage, move |_, len| {
+        if len >= 32 << 10 {
+            count.fetch_add(1, Ordering::SeqCst);
+            within.lock().unwrap().append(&[2; 3000]).unwrap();
+        }
+    });
+    let reader = ReaderOptions::new().open_storage(split).unwrap();
+    assert!(reader.recovery_report().damaged.is_empty());
+    assert!(reader.run("run").unwrap().records >= 1);
+    let report = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
+    assert!(report.damaged.is_empty(), "{report:?}");
+    let reads = reads.load(Ordering::SeqCst);
+    assert!(reads < 12, "{reads} reads");
+    drop(log);
+}

@@ -273,3 +273,34 @@ fn what_a_writer_appends_behind_zeros_and_damage_is_seen() {
         is_as_fresh(&storage, &reader, &options, "at last");
     }
 }
+
+/// A reader reads less at once than the record has bytes, so it must look for what is behind it.
+#[test]
+fn what_a_writer_appends_behind_a_damaged_header_of_a_long_record_is_seen() {
+    for (len, options) in [
+        (30_000, ReaderOptions::new()),
+        (70_000, ReaderOptions::new()),
+        (300_000, ReaderOptions::new()),
+        (300_000, after_a_restart()),
+    ] {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = self::options().create_storage(storage.clone()).unwrap();
+        write_run(&log, 3);
+        log.sync().unwrap();
+        let reader = options.clone().open_storage(storage.clone()).unwrap();
+        let run = log.writer("run").unwrap();
+        run.append(&vec![77; len]).unwrap();
+        let bytes = storage.to_bytes();
+        let at = bytes.windows(9_000).position(|part| *part == [77; 9_000]).unwrap();
+        storage.write_at(at as u64 - 60, &[0x55; 8]).unwrap();
+        for _ in 0..3 {
+            run.append(&[99; 3_000]).unwrap();
+            log.sync().unwrap();
+            run.append(&[99; 100]).unwrap();
+            log.sync().unwrap();
+            is_as_fresh(&storage, &reader, &options, &format!("{len}"));
+            let report = reader.recovery_report();
+            assert_eq!(report.damaged.len(), 1, "{len}: {report}");
+        }
+    }
+}

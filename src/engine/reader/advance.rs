@@ -179,6 +179,8 @@ fn whole_frames(piece: Piece<'_>, check: &FrameCheck) -> Found {
             }
             InPiece::Odd { followed: true } => break Stop::Gap,
             InPiece::Beyond if !is_last => break Stop::PieceIsOver,
+            // If it stays, what follows may be behind the piece.
+            InPiece::Odd { .. } if !is_last && at == piece.at => break Stop::PieceIsOver,
             InPiece::Blank | InPiece::Odd { .. } | InPiece::Beyond => break Stop::End,
         }
     };

@@ -180,7 +180,8 @@ impl Looks {
         let damaged = report.damaged.iter().cloned();
         let (frames, others): (Vec<_>, Vec<_>) = damaged.partition(is_frame);
         let mut is_new = !self.doubt.confirms(&frames, attempt, attempt);
-        for torn in &report.torn {
+        // Without frames behind it, it is an end that the log had at that moment.
+        for torn in report.torn.iter().filter(|torn| torn.orphans > 0) {
             if !self.torn.contains(torn) {
                 is_new = true;
                 self.torn.push(*torn);
