@@ -372,8 +372,8 @@ impl RunLog {
     ///
     /// # Errors
     /// The cause of a failed write or sync. [`Error::DiskFull`] if living records must move and
-    /// there is no space for a copy; the segments that were dead as a whole are free then. A segment
-    /// that cannot be read is no error: it stays, and [`RunLog::health`] says so.
+    /// there is no space for a copy; the segments that were dead as a whole are free then. A
+    /// segment that cannot be read is no error: it stays, and [`RunLog::health`] says so.
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
         let reclaimed = self.engine().retainer.reclaim();

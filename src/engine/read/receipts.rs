@@ -84,8 +84,8 @@ impl Reader {
         KeptReceipts { reader: self, oldest: Cell::new(None) }
     }
 
-    /// The oldest receipt to keep. With receipts that cannot be read fewer are too many, so more are
-    /// kept.
+    /// The oldest receipt to keep. With receipts that cannot be read fewer are too many, so more
+    /// are kept.
     fn oldest_receipt(&self) -> Result<(Timestamp, RunNo)> {
         let limits = self.setup.options.receipts;
         let age = i64::try_from(limits.age.as_nanos()).unwrap_or(i64::MAX);

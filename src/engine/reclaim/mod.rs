@@ -49,7 +49,7 @@ pub(crate) struct Compacting {
     pub(crate) carried: Vec<SegmentId>,
     /// Segments that cannot move in their present state.
     pub(crate) unmovable: HashSet<SegmentId>,
-    /// Segments that are damaged or could not be read, and so could not move in this pass for space.
+    /// Segments that could not move in this pass for space: damaged, or the disk cannot read them.
     pub(crate) damaged: BTreeSet<SegmentId>,
     /// Why the first of them could not be read, until that is reported.
     pub(crate) unread: Option<Error>,
@@ -193,8 +193,8 @@ impl Reclaimer {
     }
 
     /// The dead ones among the suspects. If there are any, or something was freed, also all other
-    /// dead segments with evictions, which may not be needed any more. Those that cannot be read are
-    /// to be tried `again`.
+    /// dead segments with evictions, which may not be needed any more. Those that cannot be read
+    /// are to be tried `again`.
     fn find_dead(
         &self,
         compacting: &mut Compacting,
@@ -228,8 +228,8 @@ impl Reclaimer {
     }
 
     /// Dead segments without those that are needed: for an eviction of a run that has frames in a
-    /// segment that stays, or for a receipt that is kept. One that stays and cannot be read may have
-    /// frames of any run. What is kept for that reason is to be tried `again`.
+    /// segment that stays, or for a receipt that is kept. One that stays and cannot be read may
+    /// have frames of any run. What is kept for that reason is to be tried `again`.
     fn without_needed(
         &self,
         compacting: &mut Compacting,
@@ -350,8 +350,7 @@ impl Reclaimer {
     }
 
     /// Zeroes the headers of the segments in turns, frees those without holders, and collects the
-    /// runs that they evicted. One that cannot be read stays, and so do those with evictions, since
-    /// it may have frames of any run.
+    /// runs that they evicted.
     fn free_in_turn(
         &self,
         compacting: &mut Compacting,
@@ -361,32 +360,7 @@ impl Reclaimer {
         // A manifest from before RETIRED would still refer to what is overwritten now.
         self.log.space.allocator.lock().cover()?;
         let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is(Mark::Erased)).collect();
-        let (mut evicted, mut held) = (BTreeMap::new(), BTreeMap::new());
-        let mut unread = BTreeSet::new();
-        for segment in &left {
-            let id = segment.id();
-            match compacting.unless_unread(id, evictions(segment))? {
-                Some(runs) => drop(evicted.insert(id, runs)),
-                None => drop(unread.insert(id)),
-            }
-        }
-        let mut holders: HashMap<RunNo, usize> =
-            evicted.values().flatten().map(|run_no| (*run_no, 0)).collect();
-        for segment in left.iter().filter(|segment| evicted.contains_key(&segment.id())) {
-            let id = segment.id();
-            let Some(runs) = compacting.unless_unread(id, runs_among(segment, &holders))? else {
-                unread.insert(id);
-                continue;
-            };
-            for run_no in &runs {
-                holders.entry(*run_no).and_modify(|count| *count += 1);
-            }
-            held.insert(id, runs);
-        }
-        if !unread.is_empty() {
-            let evicts_nothing = |id| evicted.get(&id).is_some_and(Vec::is_empty);
-            left.retain(|one| evicts_nothing(one.id()) && !unread.contains(&one.id()));
-        }
+        let Turns { mut evicted, mut held, mut holders } = Turns::read(compacting, &mut left)?;
         while !left.is_empty() && !self.log.due.is_stopping() {
             let is_last = |segment: &&Arc<Segment>| {
                 let mut runs = evicted.get(&segment.id()).into_iter().flatten();
@@ -446,6 +420,49 @@ impl Reclaimer {
             segment.note(Mark::Erased);
         }
         Ok(())
+    }
+}
+
+/// What decides in which order the headers of retired segments are zeroed.
+#[derive(Default)]
+struct Turns {
+    /// The runs that each segment evicts.
+    evicted: BTreeMap<SegmentId, Vec<RunNo>>,
+    /// Those of these runs that each segment has frames of.
+    held: BTreeMap<SegmentId, Vec<RunNo>>,
+    /// In how many segments such a run has frames.
+    holders: HashMap<RunNo, usize>,
+}
+
+impl Turns {
+    /// Reads the segments. One that cannot be read is left out, and so are those with evictions,
+    /// since it may have frames of any run.
+    fn read(compacting: &mut Compacting, left: &mut Vec<&Arc<Segment>>) -> Result<Self> {
+        let (mut turns, mut unread) = (Self::default(), BTreeSet::new());
+        for segment in left.iter() {
+            let id = segment.id();
+            match compacting.unless_unread(id, evictions(segment))? {
+                Some(runs) => drop(turns.evicted.insert(id, runs)),
+                None => drop(unread.insert(id)),
+            }
+        }
+        turns.holders = turns.evicted.values().flatten().map(|run_no| (*run_no, 0)).collect();
+        for segment in left.iter().filter(|segment| turns.evicted.contains_key(&segment.id())) {
+            let (id, runs) = (segment.id(), runs_among(segment, &turns.holders));
+            let Some(runs) = compacting.unless_unread(id, runs)? else {
+                unread.insert(id);
+                continue;
+            };
+            for run_no in &runs {
+                turns.holders.entry(*run_no).and_modify(|count| *count += 1);
+            }
+            turns.held.insert(id, runs);
+        }
+        if !unread.is_empty() {
+            let evicts_nothing = |id| turns.evicted.get(&id).is_some_and(Vec::is_empty);
+            left.retain(|one| evicts_nothing(one.id()) && !unread.contains(&one.id()));
+        }
+        Ok(turns)
     }
 }
 
