@@ -16,18 +16,18 @@ use runlog_sim::SimDisk;
 
 use super::support::told::Ends;
 
-const EXTENT: u64 = 64 << 10;
+pub(super) const EXTENT: u64 = 64 << 10;
 
 /// The work is done in the calls that change something.
-fn options(extent: u64) -> Options {
+pub(super) fn options(extent: u64) -> Options {
     Options::new().extent_size(extent).background(false)
 }
 
-fn unsynced() -> Metadata<'static> {
+pub(super) fn unsynced() -> Metadata<'static> {
     Metadata::default().durability(Durability::Process)
 }
 
-fn text(run: usize, number: usize, len: usize) -> Vec<u8> {
+pub(super) fn text(run: usize, number: usize, len: usize) -> Vec<u8> {
     format!("{run}/{number}/what agents say/").bytes().cycle().take(len).collect()
 }
 
@@ -135,7 +135,7 @@ fn a_run_of_eight_that_lie_in_very_many_segments_keeps_no_space_of_the_others() 
 }
 
 /// A store with deleted runs that traces hold, and these traces.
-fn held(log: &RunLog) -> Vec<Trace> {
+pub(super) fn held(log: &RunLog) -> Vec<Trace> {
     let names: Vec<String> =
         (0..8).flat_map(|turn| fill(log, &format!("turn-{turn}"), 1, 200)).collect();
     // Nothing that is deleted has frames in the tail.
@@ -274,7 +274,7 @@ fn neighbours_move_although_a_segment_far_behind_them_has_the_same_run() {
 }
 
 /// An ended run of five records, as long as this together.
-fn one_run(log: &RunLog, name: &str, len: usize) {
+pub(super) fn one_run(log: &RunLog, name: &str, len: usize) {
     let run = log.start_run("agent", name, unsynced()).unwrap();
     for number in 0..5 {
         let _ = run.append(&text(number, len, len / 5)).unwrap();
@@ -283,7 +283,7 @@ fn one_run(log: &RunLog, name: &str, len: usize) {
 }
 
 /// Segments with two runs each.
-fn two_in_each(log: &RunLog, keep: impl Fn(usize) -> usize, segments: usize) {
+pub(super) fn two_in_each(log: &RunLog, keep: impl Fn(usize) -> usize, segments: usize) {
     for segment in 0..segments {
         one_run(log, &format!("keep-{segment}"), keep(segment));
         one_run(log, &format!("gone-{segment}"), 59_000 - keep(segment));
@@ -291,7 +291,7 @@ fn two_in_each(log: &RunLog, keep: impl Fn(usize) -> usize, segments: usize) {
     log.checkpoint().unwrap();
 }
 
-fn delete(log: &RunLog, names: impl IntoIterator<Item = String>) {
+pub(super) fn delete(log: &RunLog, names: impl IntoIterator<Item = String>) {
     let names: Vec<String> = names.into_iter().collect();
     let gone: Vec<_> =
         names.iter().map(|name| (RunRef::from(name.as_str()), Rule::Deleted)).collect();

@@ -108,3 +108,11 @@ fn a_directory_with_an_entry_that_the_format_does_not_have_is_read_from_the_fram
     }
     assert!(structures::with_each((Kind::Hash, 1, u32::MAX.into()), &[]) > 0);
 }
+
+/// A run goes on whose records say an order that was not given yet: what is acknowledged behind
+/// them stays behind them when compaction moves it.
+#[test]
+fn a_record_of_an_order_that_was_not_given_yet_is_not_moved() {
+    let order = (Kind::Frame(FrameKind::Record as u8), 8, 1 << 30);
+    assert!(structures::go_on_with_each(order) > 0);
+}

@@ -30,6 +30,7 @@ mod forks;
 mod format_golden;
 mod full_disk;
 mod growth;
+mod growth_stalled;
 mod harmed;
 mod harmed_readers;
 mod health;

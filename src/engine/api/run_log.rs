@@ -295,7 +295,8 @@ impl RunLog {
     ///
     /// # Errors
     /// Those of [`RunLog::gc_plan`], and the cause of a failed write or sync. Runs that were
-    /// evicted before the error stay evicted.
+    /// evicted before the error stay evicted. A segment that cannot be read is no error: it stays,
+    /// and [`RunLog::health`] says so.
     pub fn gc(&self, policy: &Retention) -> Result<Collected> {
         let collected = self.engine().retainer.gc(policy);
         self.ask(|_| collected)
@@ -371,7 +372,8 @@ impl RunLog {
     ///
     /// # Errors
     /// The cause of a failed write or sync. [`Error::DiskFull`] if living records must move and
-    /// there is no space for a copy; the segments that were dead as a whole are free then.
+    /// there is no space for a copy; the segments that were dead as a whole are free then. A
+    /// segment that cannot be read is no error: it stays, and [`RunLog::health`] says so.
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
         let reclaimed = self.engine().retainer.reclaim();

@@ -145,6 +145,11 @@ pub(super) fn gather(
     for (run_no, mut frames) in runs {
         // Each frame keeps its order for ever, so this is the order of the appends.
         frames.sort_by_key(|found| found.header.lsn);
+        if let Some(victim) =
+            first_out_of_order(&frames).and_then(|found| segments.get(found.victim))
+        {
+            return Err(Obstacle::Unmovable(victim.id(), None));
+        }
         keep_last_hold(&mut frames);
         gathered.runs.push(Moved { run_no, frames });
     }
@@ -226,6 +231,19 @@ fn names_in(directory: &Directory<'_>, deleted: &HashSet<RunNo>) -> Decoded<Name
         }
     }
     Ok(names)
+}
+
+/// The first record whose number does not rise with its order: what a store says of itself may be
+/// wrong, and the outputs would have its records in another order than they are read in now.
+fn first_out_of_order(frames: &[Found]) -> Option<Found> {
+    let is_record =
+        |found: &&Found| matches!(found.header.kind, FrameKind::Record | FrameKind::Block);
+    let mut records = frames.iter().filter(is_record);
+    let mut last = records.next()?.header.seq;
+    records.copied().find(|found| {
+        let before = core::mem::replace(&mut last, found.header.seq);
+        found.header.seq <= before
+    })
 }
 
 /// Of several holds of a run only the latest counts.

@@ -70,6 +70,9 @@ impl Compactor {
             if let Some(between) = stays_between(&state.spans, &ids) {
                 return Err(between);
             }
+            if let Some(unread) = unread_beside(&state.spans, &ids, &catalog)? {
+                return Err(unread);
+            }
             states.insert(run_no, state);
         }
         let mut gathered = gather(&victims, &deleted, is_stopping)?;
@@ -82,7 +85,8 @@ impl Compactor {
         Ok(Job { gathered, states, ended, catalog })
     }
 
-    /// Removes the evictions and receipts that need no copy.
+    /// Removes the evictions and receipts that need no copy. A segment that cannot be read may have
+    /// frames of any run.
     fn keep_needed<'s>(
         &self,
         evictions: &mut Evictions,
@@ -97,7 +101,10 @@ impl Compactor {
         }
         let mut elsewhere = HashSet::new();
         for segment in others {
-            elsewhere.extend(runs_among(segment, &asked)?);
+            match runs_among(segment, &asked) {
+                Err(Error::Io { .. } | Error::Corrupt(_)) => elsewhere.extend(asked.keys()),
+                found => elsewhere.extend(found?),
+            }
         }
         evictions.retain(|(_, eviction)| {
             eviction.receipt.is_some() || elsewhere.contains(&eviction.run_no)
@@ -242,4 +249,26 @@ fn stays_between(spans: &[Span], victims: &BTreeSet<SegmentId>) -> Option<Obstac
         between.iter().filter(|span| !moves(span)).map(|span| span.segment).collect();
     let run = || with_records.iter().map(|span| span.segment).collect();
     (!stay.is_empty()).then(|| Obstacle::Missing { stay, run: run() })
+}
+
+/// Finds a segment that stays, has frames of a run that moves, and cannot be read: the copies of
+/// the run could not be compared with what was known of it.
+fn unread_beside(
+    spans: &[Span],
+    victims: &BTreeSet<SegmentId>,
+    catalog: &Catalog,
+) -> Result<Option<Obstacle>> {
+    let beside = spans.iter().filter(|span| !victims.contains(&span.segment));
+    let beside = beside.filter_map(|span| catalog.segment(span.segment));
+    for segment in beside.filter(|segment| !segment.has_directory()) {
+        match segment.directory() {
+            Err(Error::Io { .. } | Error::Corrupt(_)) => {
+                let stay = BTreeSet::from([segment.id()]);
+                let run = spans.iter().map(|span| span.segment).collect();
+                return Ok(Some(Obstacle::Missing { stay, run }));
+            }
+            read => drop(read?),
+        }
+    }
+    Ok(None)
 }

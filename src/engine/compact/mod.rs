@@ -149,6 +149,7 @@ impl Compactor {
     ) -> Result<Option<Compacted>> {
         let look = || self.segment_uses(compacting, goal);
         let uses = self.log.setup.watch_failure(Activity::Compaction, look)?;
+        self.tell(compacting.unread.take());
         let (mut bound, mut full) = (self.bound(goal), None);
         loop {
             let may_move = |segment: &&SegmentUse| may_move(segment, compacting, goal);

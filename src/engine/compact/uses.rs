@@ -22,7 +22,7 @@ const LOOKED_UP: usize = 512;
 
 impl Compactor {
     /// The living bytes of each sealed segment of the catalog, and how many of them are
-    /// compressible if that is the goal.
+    /// compressible if that is the goal. Those that cannot be read are left out, and stay.
     pub(super) fn segment_uses(
         &self,
         compacting: &mut Compacting,
@@ -40,20 +40,29 @@ impl Compactor {
         let mut uses = Vec::with_capacity(catalog.segments().len());
         for segment in catalog.segments() {
             let id = segment.id();
-            let (live, loose) = match compacting.live.get(&id).copied() {
-                Some(known) => known,
-                None => {
-                    let is_deleted = |run_no| deleted.contains(&run_no);
-                    let live = live_bytes(segment, is_deleted)? + receipts.bytes_in(segment)?;
-                    let packs = self.log.setup.options.compression != Compression::None;
-                    (live, if packs { loose_bytes(segment, is_deleted)? } else { 0 })
-                }
+            if compacting.unmovable.contains(&id) && compacting.damaged.contains(&id) {
+                continue;
+            }
+            let known = compacting.live.get(&id).copied();
+            let read = || {
+                let is_deleted = |run_no| deleted.contains(&run_no);
+                let (live, loose) = match known {
+                    Some(known) => known,
+                    None => {
+                        let live = live_bytes(segment, is_deleted)? + receipts.bytes_in(segment)?;
+                        let packs = self.log.setup.options.compression != Compression::None;
+                        (live, if packs { loose_bytes(segment, is_deleted)? } else { 0 })
+                    }
+                };
+                let stays = |run_no| is_deleted(run_no) || open.contains(&run_no);
+                let cold = if wanted && loose > 0 { loose_bytes(segment, stays)? } else { 0 };
+                Ok((live, loose, cold))
             };
-            compacting.live.insert(id, (live, loose));
-            let (extent, is_output) = (segment.extent(), segment.is_output());
-            let stays = |run_no| deleted.contains(&run_no) || open.contains(&run_no);
-            let cold = if wanted && loose > 0 { loose_bytes(segment, stays)? } else { 0 };
-            uses.push(SegmentUse { id, extent, is_output, live, cold });
+            if let Some((live, loose, cold)) = compacting.unless_unread(id, read())? {
+                compacting.live.insert(id, (live, loose));
+                let (extent, is_output) = (segment.extent(), segment.is_output());
+                uses.push(SegmentUse { id, extent, is_output, live, cold });
+            }
         }
         compacting.live.retain(|id, _| catalog.segment(*id).is_some());
         Ok(uses)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::engine::read::Reader;
 use crate::engine::state::evictions::has_evictions;
 use crate::engine::state::segment::Segment;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::FrameKind;
 use crate::format::codec::Decoded;
 use crate::format::frames::eviction::{Eviction, EvictionReceipt, decode_evictions, receipts_at};
@@ -84,15 +84,18 @@ impl Reader {
         KeptReceipts { reader: self, oldest: Cell::new(None) }
     }
 
-    /// The oldest receipt to keep.
+    /// The oldest receipt to keep. With receipts that cannot be read fewer are too many, so more
+    /// are kept.
     fn oldest_receipt(&self) -> Result<(Timestamp, RunNo)> {
         let limits = self.setup.options.receipts;
         let age = i64::try_from(limits.age.as_nanos()).unwrap_or(i64::MAX);
         let by_age = (Timestamp(self.setup.now().0.saturating_sub(age)), RunNo(0));
         let mut all: Vec<(Timestamp, RunNo)> = Vec::new();
-        for (segment, offsets) in self.receipt_frames()? {
-            let receipts = read_evictions(&segment, &offsets, receipts_at)?;
-            all.extend(receipts.iter().map(|(key, _)| *key));
+        for (segment, offsets) in self.receipt_frames() {
+            match offsets.and_then(|offsets| read_evictions(&segment, &offsets, receipts_at)) {
+                Err(Error::Io { .. } | Error::Corrupt(_)) => {}
+                receipts => all.extend(receipts?.iter().map(|(key, _)| *key)),
+            }
         }
         let limit = usize::try_from(limits.count).unwrap_or(usize::MAX);
         let by_count = if limit == 0 {
@@ -110,8 +113,8 @@ impl Reader {
     pub(crate) fn list_receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
         let receipts = self.kept_receipts();
         let mut kept: Vec<(RunNo, EvictionReceipt)> = Vec::new();
-        for (segment, offsets) in self.receipt_frames()? {
-            for eviction in read_evictions(&segment, &offsets, decode_evictions)? {
+        for (segment, offsets) in self.receipt_frames() {
+            for eviction in read_evictions(&segment, &offsets?, decode_evictions)? {
                 if receipts.keeps(&eviction)? {
                     kept.extend(eviction.receipt.map(|receipt| (eviction.run_no, receipt)));
                 }
@@ -123,7 +126,7 @@ impl Reader {
     }
 
     /// The frames with receipts, by segment.
-    fn receipt_frames(&self) -> Result<Vec<(Arc<Segment>, BTreeSet<u32>)>> {
+    fn receipt_frames(&self) -> Vec<(Arc<Segment>, Result<BTreeSet<u32>>)> {
         let (sealed, tail, in_tail) = {
             let state = self.state.lock();
             let sealed = state.catalog.segments().iter().chain(&state.unapplied);
@@ -134,11 +137,11 @@ impl Reader {
         };
         let mut frames = Vec::with_capacity(sealed.len() + 1);
         for segment in sealed {
-            let offsets = frames_of(&segment)?;
+            let offsets = frames_of(&segment);
             frames.push((segment, offsets));
         }
-        frames.push((tail, in_tail));
-        Ok(frames)
+        frames.push((tail, Ok(in_tail)));
+        frames
     }
 }
 

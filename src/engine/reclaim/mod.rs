@@ -20,7 +20,8 @@
 //! 7. FREE is durable *before* the file is cut off or the extent gets another owner.
 //!
 //! A segment counts as dead only if its directory was read completely, or can be rebuilt from
-//! frames that were all read: the missing part of a damaged one may belong to living runs.
+//! frames that were all read: the missing part of a damaged one may belong to living runs. One that
+//! cannot be read stays, and so do the dead ones whose evictions it may need; the others are freed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -48,8 +49,10 @@ pub(crate) struct Compacting {
     pub(crate) carried: Vec<SegmentId>,
     /// Segments that cannot move in their present state.
     pub(crate) unmovable: HashSet<SegmentId>,
-    /// Damaged segments that could not move in this pass for space.
+    /// Segments that could not move in this pass for space: damaged, or the disk cannot read them.
     pub(crate) damaged: BTreeSet<SegmentId>,
+    /// Why the first of them could not be read, until that is reported.
+    pub(crate) unread: Option<Error>,
     /// Segments that gained nothing, with their living bytes at that time. They are left alone
     /// until fewer of their bytes live.
     pub(crate) settled: HashMap<SegmentId, u64>,
@@ -73,6 +76,20 @@ impl Compacting {
     pub(crate) fn begin(&mut self) {
         self.unmovable.clear();
         self.carried.clear();
+    }
+
+    /// What was read of a segment; `None` if it is damaged or the disk cannot read it. Then it
+    /// stays, and the others need not wait for it.
+    pub(crate) fn unless_unread<T>(&mut self, id: SegmentId, read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Err(error @ (Error::Io { .. } | Error::Corrupt(_))) => {
+                self.unread.get_or_insert(error);
+                self.unmovable.insert(id);
+                self.damaged.insert(id);
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
     }
 
     /// Notes that these segments together gained nothing: the fuller ones are left alone in their
@@ -114,12 +131,21 @@ impl Reclaimer {
         self.free_dead(&mut self.compacting.lock())
     }
 
-    /// Like [`Reclaimer::reclaim`], for a caller that holds the lock on compaction.
+    /// Like [`Reclaimer::reclaim`], for a caller that holds the lock on compaction. A segment that
+    /// cannot be read is no failure of the call: only the observer and `RunLog::health` are told.
     pub(crate) fn free_dead(&self, compacting: &mut Compacting) -> Result<()> {
-        self.log.setup.watch(Activity::Reclaim, || {
-            self.free_retired(compacting)?;
-            if self.retire_dead(compacting)? { self.free_retired(compacting) } else { Ok(()) }
-        })
+        let mut freed = Ok(());
+        let _ = self.log.setup.watch(Activity::Reclaim, || {
+            freed = self.free_all_dead(compacting);
+            let unread = compacting.unread.take().map_or(Ok(()), Err);
+            freed.clone().and(unread)
+        });
+        freed
+    }
+
+    fn free_all_dead(&self, compacting: &mut Compacting) -> Result<()> {
+        self.free_retired(compacting)?;
+        if self.retire_dead(compacting)? { self.free_retired(compacting) } else { Ok(()) }
     }
 
     /// Retires dead segments; returns whether there were any.
@@ -138,11 +164,13 @@ impl Reclaimer {
         compacting.live.retain(|id, _| !suspects.contains(id));
         let has_freed = core::mem::take(&mut compacting.has_freed);
         let is_deleted = |run_no| deleted.contains(&run_no);
-        let dead = self.find_dead(&catalog, (&suspects, has_freed), is_deleted);
+        let mut again = BTreeSet::new();
+        let found = (&suspects, has_freed);
+        let dead = self.find_dead(compacting, &catalog, found, is_deleted, &mut again);
         let retired = dead.and_then(|dead| {
             let stays = |segment: &&Arc<Segment>| !dead.contains_key(&segment.id());
             let staying = catalog.segments().iter().filter(stays).chain(&later).cloned().collect();
-            let gone = self.without_needed(dead, staying)?;
+            let gone = self.without_needed(compacting, dead, staying, &mut again)?;
             if gone.is_empty() {
                 return Ok(false);
             }
@@ -158,17 +186,22 @@ impl Reclaimer {
             // Not all of them were checked.
             self.log.state.lock().suspects.extend(suspects);
             compacting.has_freed |= has_freed;
+        } else {
+            self.log.state.lock().suspects.extend(again);
         }
         retired
     }
 
     /// The dead ones among the suspects. If there are any, or something was freed, also all other
-    /// dead segments with evictions, which may not be needed any more.
+    /// dead segments with evictions, which may not be needed any more. Those that cannot be read
+    /// are to be tried `again`.
     fn find_dead(
         &self,
+        compacting: &mut Compacting,
         catalog: &Catalog,
         (suspects, has_freed): (&BTreeSet<SegmentId>, bool),
         is_deleted: impl Fn(RunNo) -> bool,
+        again: &mut BTreeSet<SegmentId>,
     ) -> Result<BTreeMap<SegmentId, Arc<Segment>>> {
         let mut dead = BTreeMap::new();
         let all = catalog.segments().iter();
@@ -177,8 +210,14 @@ impl Reclaimer {
         let evicting = rest.into_iter().filter(|segment| has_evictions(segment)).collect();
         for some in [suspected, evicting] {
             for segment in some {
-                if !self.log.due.is_stopping() && is_dead(segment, &is_deleted)? {
-                    dead.insert(segment.id(), Arc::clone(segment));
+                if self.log.due.is_stopping() {
+                    break;
+                }
+                let id = segment.id();
+                match compacting.unless_unread(id, is_dead(segment, &is_deleted))? {
+                    Some(true) => drop(dead.insert(id, Arc::clone(segment))),
+                    Some(false) => {}
+                    None => drop(again.insert(id)),
                 }
             }
             if dead.is_empty() && !has_freed {
@@ -189,20 +228,29 @@ impl Reclaimer {
     }
 
     /// Dead segments without those that are needed: for an eviction of a run that has frames in a
-    /// segment that stays, or for a receipt that is kept.
+    /// segment that stays, or for a receipt that is kept. One that stays and cannot be read may
+    /// have frames of any run. What is kept for that reason is to be tried `again`.
     fn without_needed(
         &self,
+        compacting: &mut Compacting,
         mut dead: BTreeMap<SegmentId, Arc<Segment>>,
         mut staying: Vec<Arc<Segment>>,
+        again: &mut BTreeSet<SegmentId>,
     ) -> Result<Vec<Arc<Segment>>> {
         let receipts = self.log.reader.kept_receipts();
         let mut evicting = HashMap::<RunNo, Vec<SegmentId>>::new();
         for segment in dead.values() {
-            if receipts.bytes_in(segment)? > 0 {
+            let id = segment.id();
+            let read = receipts.bytes_in(segment).and_then(|kept| Ok((kept, evictions(segment)?)));
+            let read = compacting.unless_unread(id, read)?;
+            if read.as_ref().is_none_or(|(kept, _)| *kept > 0) {
                 staying.push(Arc::clone(segment));
             }
-            for run_no in evictions(segment)? {
-                evicting.entry(run_no).or_default().push(segment.id());
+            if read.is_none() {
+                again.insert(id);
+            }
+            for run_no in read.into_iter().flat_map(|(_, evicted)| evicted) {
+                evicting.entry(run_no).or_default().push(id);
             }
         }
         dead.retain(|id, _| staying.iter().all(|segment| segment.id() != *id));
@@ -213,7 +261,13 @@ impl Reclaimer {
             if self.log.due.is_stopping() {
                 return Ok(Vec::new());
             }
-            for run_no in runs_among(&segment, &evicting)? {
+            let found = runs_among(&segment, &evicting);
+            let Some(found) = compacting.unless_unread(segment.id(), found)? else {
+                let needed = evicting.drain().flat_map(|(_, ids)| ids);
+                again.extend(needed.filter(|id| dead.remove(id).is_some()));
+                break;
+            };
+            for run_no in found {
                 let needed = evicting.remove(&run_no).unwrap_or_default();
                 staying.extend(needed.iter().filter_map(|id| dead.remove(id)));
             }
@@ -275,7 +329,7 @@ impl Reclaimer {
             return Ok(());
         }
         let mut forgotten = BTreeSet::new();
-        let freed = self.free_in_turn(&mut waiting, &mut forgotten);
+        let freed = self.free_in_turn(compacting, &mut waiting, &mut forgotten);
         let mut state = self.log.state.lock();
         state.retired.append(&mut waiting);
         let catalog = Arc::clone(&state.catalog);
@@ -283,8 +337,9 @@ impl Reclaimer {
         // An eviction elsewhere may have been kept for a freed segment, or be a copy.
         compacting.has_freed = true;
         for segment in catalog.segments() {
-            for run_no in evictions(segment)? {
-                forgotten.remove(&run_no);
+            match compacting.unless_unread(segment.id(), evictions(segment))? {
+                Some(evicted) => forgotten.retain(|run_no| !evicted.contains(run_no)),
+                None => forgotten.clear(),
             }
         }
         if !forgotten.is_empty() {
@@ -298,25 +353,14 @@ impl Reclaimer {
     /// runs that they evicted.
     fn free_in_turn(
         &self,
+        compacting: &mut Compacting,
         waiting: &mut Vec<Arc<Segment>>,
         forgotten: &mut BTreeSet<RunNo>,
     ) -> Result<()> {
         // A manifest from before RETIRED would still refer to what is overwritten now.
         self.log.space.allocator.lock().cover()?;
         let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is(Mark::Erased)).collect();
-        let (mut evicted, mut held) = (BTreeMap::new(), BTreeMap::new());
-        for segment in &left {
-            evicted.insert(segment.id(), evictions(segment)?);
-        }
-        let mut holders: HashMap<RunNo, usize> =
-            evicted.values().flatten().map(|run_no| (*run_no, 0)).collect();
-        for segment in &left {
-            let runs = runs_among(segment, &holders)?;
-            for run_no in &runs {
-                holders.entry(*run_no).and_modify(|count| *count += 1);
-            }
-            held.insert(segment.id(), runs);
-        }
+        let Turns { mut evicted, mut held, mut holders } = Turns::read(compacting, &mut left)?;
         while !left.is_empty() && !self.log.due.is_stopping() {
             let is_last = |segment: &&Arc<Segment>| {
                 let mut runs = evicted.get(&segment.id()).into_iter().flatten();
@@ -376,6 +420,49 @@ impl Reclaimer {
             segment.note(Mark::Erased);
         }
         Ok(())
+    }
+}
+
+/// What decides in which order the headers of retired segments are zeroed.
+#[derive(Default)]
+struct Turns {
+    /// The runs that each segment evicts.
+    evicted: BTreeMap<SegmentId, Vec<RunNo>>,
+    /// Those of these runs that each segment has frames of.
+    held: BTreeMap<SegmentId, Vec<RunNo>>,
+    /// In how many segments such a run has frames.
+    holders: HashMap<RunNo, usize>,
+}
+
+impl Turns {
+    /// Reads the segments. One that cannot be read is left out, and so are those with evictions,
+    /// since it may have frames of any run.
+    fn read(compacting: &mut Compacting, left: &mut Vec<&Arc<Segment>>) -> Result<Self> {
+        let (mut turns, mut unread) = (Self::default(), BTreeSet::new());
+        for segment in left.iter() {
+            let id = segment.id();
+            match compacting.unless_unread(id, evictions(segment))? {
+                Some(runs) => drop(turns.evicted.insert(id, runs)),
+                None => drop(unread.insert(id)),
+            }
+        }
+        turns.holders = turns.evicted.values().flatten().map(|run_no| (*run_no, 0)).collect();
+        for segment in left.iter().filter(|segment| turns.evicted.contains_key(&segment.id())) {
+            let (id, runs) = (segment.id(), runs_among(segment, &turns.holders));
+            let Some(runs) = compacting.unless_unread(id, runs)? else {
+                unread.insert(id);
+                continue;
+            };
+            for run_no in &runs {
+                turns.holders.entry(*run_no).and_modify(|count| *count += 1);
+            }
+            turns.held.insert(id, runs);
+        }
+        if !unread.is_empty() {
+            let evicts_nothing = |id| turns.evicted.get(&id).is_some_and(Vec::is_empty);
+            left.retain(|one| evicts_nothing(one.id()) && !unread.contains(&one.id()));
+        }
+        Ok(turns)
     }
 }
 

@@ -45,7 +45,8 @@ impl Retainer {
         self.checkpoints.put_off();
         self.checkpoints.cover_seals()?;
         self.reclaimer.reclaim()?;
-        self.log.space.give_back_freed()?;
+        // The observer is told if this fails, and moving does not depend on it.
+        let _ = self.log.space.give_back_freed();
         if self.log.setup.options.compaction.automatic {
             match self.compactor.compact_for_space(Rate::Unlimited) {
                 Err(Error::DiskFull { .. }) => {}
@@ -60,7 +61,7 @@ impl Retainer {
         // Only segments that the catalog covers can be freed.
         self.checkpoints.cover_seals()?;
         self.reclaimer.reclaim()?;
-        self.log.space.give_back_freed()?;
+        let _ = self.log.space.give_back_freed();
         let compacted = if self.log.setup.options.compaction.automatic {
             self.compactor.compact_for_space(Rate::Unlimited).map(drop)
         } else {

@@ -214,9 +214,13 @@ impl Retainer {
         Ok(Collected { plan, freed_extents, freed_bytes })
     }
 
-    /// Frees the segments that died by the evictions.
+    /// Frees the segments that died by the evictions, which count even if something cannot be read:
+    /// then only the observer and `RunLog::health` are told.
     fn free_evicted(&self, evicted: u64) -> Result<()> {
-        let is_stale = self.is_index_stale(evicted)?;
+        let is_stale = match self.is_index_stale(evicted) {
+            Err(Error::Io { .. } | Error::Corrupt(_)) => false,
+            is_stale => is_stale?,
+        };
         if is_stale {
             // The evictions are sealed, so that the next index has none of these runs.
             match self.log.roll(&mut self.log.state.lock()) {
@@ -230,9 +234,13 @@ impl Retainer {
         if is_stale {
             self.checkpoints.drop_index(&mut self.checkpoints.index.lock())?;
         }
-        // Only segments that the catalog covers can be freed.
-        self.checkpoints.checkpoint()?;
-        self.reclaimer.reclaim()
+        // Only segments that the catalog covers can be freed. Each reports its own failure.
+        let covered = self.checkpoints.checkpoint();
+        let freed = covered.and(self.reclaimer.reclaim());
+        match freed {
+            Err(Error::Io { .. } | Error::Corrupt(_)) => self.log.disk.check(),
+            freed => freed,
+        }
     }
 
     /// The number of free extents, in a file without end: extents that were cut off count as free.

@@ -79,7 +79,8 @@ pub struct Stalled {
     /// went to its end and skipped damaged segments.
     pub why: Option<String>,
     /// Segments that the last pass should have moved but could not, because they are damaged or
-    /// could not be read. `verify` tells which. They are freed once all their runs are deleted.
+    /// could not be read. `verify` tells which. They are freed once all their runs are deleted and
+    /// their directories can be read.
     pub damaged: Vec<SegmentId>,
     /// When compaction first failed; every pass since then has failed.
     pub since: Timestamp,

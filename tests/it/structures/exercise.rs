@@ -241,3 +241,31 @@ fn delete(log: &RunLog) -> runlog::Result<()> {
     let _ = log.docs().erase(SPACE, "all");
     log.reclaim()
 }
+
+/// Opens a file, appends to the runs in progress, and moves all: what was their last record before
+/// that is their last one afterwards. How many runs went on.
+#[cfg(test)]
+pub(crate) fn go_on_and_move(bytes: Vec<u8>) -> usize {
+    const BEHIND: &[u8] = b"behind what the store says of itself";
+    let options =
+        options(7).compression(Compression::None).compaction(Compaction::new().automatic(false));
+    let Ok(log) = options.open_storage(Arc::new(Counted::new(&bytes, most(bytes.len())))) else {
+        return 0;
+    };
+    let running = RunQuery::new().status(RunStatus::InProgress).limit(RUNS);
+    let runs = log.list_runs(&running).map(|page| page.runs).unwrap_or_default();
+    let is_last = |run: &RunSummary| {
+        let last = log.trace((run.agent.as_str(), run.run.as_str())).ok()?.next_back()?.ok()?;
+        Some(last.payload() == BEHIND)
+    };
+    let mut went_on = runs;
+    went_on.retain(|run| {
+        let writer = log.writer((run.agent.as_str(), run.run.as_str()));
+        writer.and_then(|writer| writer.append(BEHIND)).is_ok() && is_last(run) == Some(true)
+    });
+    let _ = (log.checkpoint(), log.compact());
+    for run in &went_on {
+        assert_eq!(is_last(run), Some(true), "the last record of {} {}", run.agent, run.run);
+    }
+    went_on.len()
+}

@@ -71,6 +71,23 @@ pub(crate) fn with_each((kind, field, value): (Kind, usize, u64), others: Fields
     opened
 }
 
+/// Sets a field in some structures of a kind, one at a time, and lets the runs of the store go on.
+/// How many of them did.
+#[cfg(test)]
+pub(crate) fn go_on_with_each((kind, field, value): (Kind, usize, u64)) -> usize {
+    let mut went_on = 0;
+    for (number, store) in stores::stores().iter().enumerate() {
+        let structures = store.map.structures.iter().enumerate();
+        let of_kind = structures.filter(|(_, one)| one.kind == kind);
+        for (target, _) in of_kind.step_by(5) {
+            println!("store {number}, structure {target}");
+            went_on +=
+                exercise::go_on_and_move(change::with_fields(store, &[(target, field, value)]));
+        }
+    }
+    went_on
+}
+
 /// What an input changes, field by field, for people.
 pub(crate) fn explain(input: &[u8]) -> String {
     let Some((store, ways, changes)) = read(input) else { return String::new() };

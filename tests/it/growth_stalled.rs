@@ -1,0 +1,93 @@
+//! What keeps the space of one segment, or of one step, keeps no space of others, and is not tried
+//! again and again.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use runlog::format::EXTENTS_AT;
+use runlog::{Compaction, RunLog, RunQuery};
+use runlog_sim::{OpKind, SimDisk};
+
+use super::growth::{EXTENT, delete, held, one_run, options, two_in_each};
+
+/// The disk cannot read the directory of one segment any more when the store is opened.
+fn with_unread_directory(disk: &SimDisk, automatic: bool) -> RunLog {
+    let options = options(EXTENT).compaction(Compaction::new().automatic(automatic));
+    let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+    two_in_each(&log, |_| 20_000, 40);
+    for number in 0..20 {
+        one_run(&log, &format!("dead-{number}"), 59_000);
+    }
+    log.checkpoint().unwrap();
+    log.close().unwrap();
+    let end = EXTENTS_AT + 21 * EXTENT;
+    disk.fail_reads_in(end - 8000..end, ErrorKind::Other);
+    options.open_storage(Arc::new(disk.clone())).unwrap()
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_does_not_keep_the_space_of_others() {
+    for automatic in [true, false] {
+        let disk = SimDisk::untracked(Vec::new());
+        let log = with_unread_directory(&disk, automatic);
+        delete(&log, (0..20).map(|number| format!("dead-{number}")));
+        delete(&log, (0..40).map(|number| format!("gone-{number}")));
+        log.reclaim().unwrap();
+        if automatic {
+            let stalled = log.health().compaction.expect("one segment stays");
+            assert!(stalled.damaged.len() == 1 && stalled.why.is_none(), "{stalled:?}");
+        } else {
+            assert!(!log.health().failures.is_empty(), "{:?}", log.health());
+            let _ = log.compact().unwrap();
+        }
+        disk.set_faults_aside(true);
+        let stats = log.stats().unwrap();
+        // The segments beside it stay too: runs begin in one and end in the next.
+        assert!(stats.dead_bytes < 6 * EXTENT, "{stats:?}");
+        // Once it can be read, it is freed too.
+        log.reclaim().unwrap();
+        let _ = log.compact().unwrap();
+        let stats = log.stats().unwrap();
+        assert!(stats.dead_bytes < 3 * EXTENT, "{stats:?}");
+        assert!(log.verify().unwrap().is_clean());
+        assert_eq!(log.health().compaction, None);
+    }
+}
+
+/// It has a deleted run, and only the eviction says so.
+#[test]
+fn the_evictions_that_an_unread_segment_needs_are_kept() {
+    for automatic in [true, false] {
+        let disk = SimDisk::untracked(Vec::new());
+        let log = with_unread_directory(&disk, automatic);
+        let is_there = |log: &RunLog| log.run("gone-20").is_ok();
+        assert!(is_there(&log));
+        let _ = log.delete_run("gone-20").unwrap();
+        for turn in 0..8 {
+            let names = [0, 1, 2].map(|number| format!("more-{turn}-{number}"));
+            names.iter().for_each(|name| one_run(&log, name, 40_000));
+            log.checkpoint().unwrap();
+            delete(&log, names);
+            log.reclaim().unwrap();
+        }
+        let _ = log.compact().unwrap();
+        let copy = SimDisk::untracked(disk.image());
+        let log = options(EXTENT).index(false).open_storage(Arc::new(copy)).unwrap();
+        assert!(!is_there(&log) && log.verify().unwrap().is_clean());
+        let left = log.list_runs(&RunQuery::new().limit(1000)).unwrap().runs.len();
+        assert_eq!(left, 40 + 39 + 20);
+    }
+}
+
+/// The blocks stay with the file, and what follows does not depend on them.
+#[test]
+fn a_disk_that_takes_no_blocks_back_keeps_no_dead_space() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options(EXTENT).create_storage(Arc::new(disk.clone())).unwrap();
+    drop(held(&log));
+    let before = disk.counts().of(OpKind::Punch);
+    disk.fail_next(OpKind::Punch, ErrorKind::Other);
+    log.reclaim().unwrap();
+    assert!(disk.counts().of(OpKind::Punch) > before);
+    assert_eq!(log.stats().unwrap().retired_extents, 0);
+}
