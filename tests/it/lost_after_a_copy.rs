@@ -199,6 +199,35 @@ fn copies_that_were_made_after_a_loss_are_brought_up_to_date() {
     }
 }
 
+/// The first opening finds it above the floor, and moves the floor behind it.
+#[test]
+fn a_copy_from_between_two_openings_that_find_the_same_loss_is_brought_up_to_date() {
+    let (storage, log) = create();
+    append(&log, "old", [99; 190]);
+    let _ = log.writer("old").unwrap().end(&Outcome::completed()).unwrap();
+    append(&log, "run", 1..=20);
+    log.sync().unwrap();
+    let mut image = storage.to_bytes();
+    let at = place_of(&image, 10);
+    image[at - 60..at - 52].fill(0x55);
+    let store = in_memory(image);
+    let open_again = || small().environment(boot(1)).open_storage(store.clone()).unwrap();
+    let damage = |log: &RunLog| log.recovery_report().damaged[0].damage;
+    let log = open_again();
+    assert_eq!(damage(&log), Damage::Truncated);
+    let copy = Arc::new(MemoryStorage::new());
+    let _ = back_up(&store, 1, &copy).unwrap();
+    log.close().unwrap();
+    let log = open_again();
+    assert_eq!(damage(&log), Damage::Missing);
+    append(&log, "run", [31]);
+    let _ = log.delete_run("old").unwrap();
+    let _ = log.compact().unwrap();
+    let done = back_up(&store, 1, &copy);
+    assert!(done.is_ok(), "{done:?}");
+    assert!(sound(&open(&copy)) == sound(&log));
+}
+
 /// A reader that leaves out what is not durable has all that was durable.
 #[test]
 fn a_store_that_was_set_back_is_refused_to_a_durable_reader_too() {

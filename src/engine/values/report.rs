@@ -61,10 +61,12 @@ pub enum IndexRecovery {
 }
 
 impl RecoveryReport {
-    /// The frames that are missing, which no loss of power takes away.
+    /// The frames that are missing, which neither a kill nor a loss of power takes away. Bytes that
+    /// the first opening skips above the floor are below it for the next one.
     fn lost(&self) -> impl Iterator<Item = &Corruption> {
         let is_part = |place: &Place| matches!(place, Place::Frame(_) | Place::Extent { .. });
-        self.damaged.iter().filter(move |one| one.damage == Damage::Missing && is_part(&one.place))
+        let is_gone = |damage| matches!(damage, Damage::Missing | Damage::Truncated);
+        self.damaged.iter().filter(move |one| is_gone(one.damage) && is_part(&one.place))
     }
 
     /// Whether the manifest or frames are missing.
