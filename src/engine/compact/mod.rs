@@ -259,9 +259,15 @@ impl Compactor {
                             continue;
                         }
                     }
-                    if !fits {
+                    if !(fits || goal.is_for_space() && is_free) {
                         compacting.unmovable.insert(near_to.or(of_run).unwrap_or(seed));
                         return Ok(Attempt::Nothing);
+                    }
+                    if !fits {
+                        // The next pass would plan the same in vain.
+                        let blocked = near_to.or(of_run).unwrap_or(seed);
+                        compacting.settle_fullest(&[blocked]);
+                        return Ok(Attempt::NoGain { read: 0 });
                     }
                     if !gains {
                         compacting.settle_fullest(near_to.as_ref().map_or(seeds, slice::from_ref));
