@@ -180,6 +180,22 @@ impl Engine {
         }
     }
 
+    /// Works off some of the space that short processes leave. The caller closes the store next;
+    /// nothing was told to stop yet, since what sees that once must be able to rely on it.
+    pub(crate) fn compact_before_close(&self) {
+        let log = &self.log;
+        // A second panic would end the process.
+        let is_over =
+            || std::thread::panicking() || log.state.lock().closed || log.due.is_stopping();
+        if log.disk.is_inherited() || !log.setup.options.compaction.automatic || is_over() {
+            return;
+        }
+        // A failure costs only some space, and the observer was told.
+        let _ = log.setup.monitor.watch_panic(Activity::Compaction, || {
+            log.poison_on_panic(|| self.compactor.compact_before_close())
+        });
+    }
+
     /// Makes everything durable, marks the file as cleanly closed, and releases it, even after a
     /// failure. A second call returns the same result.
     pub(crate) fn close(&self) -> Result<()> {
@@ -192,28 +208,12 @@ impl Engine {
             return known.clone();
         }
         let closed = self.log.setup.watch(Activity::Close, || {
-            self.compact_before_close();
             let closed = self.close_in_order();
             let released = self.release();
             closed.and(released)
         });
         *closing = Some(closed.clone());
         closed
-    }
-
-    /// Works off some of the space that short processes leave.
-    fn compact_before_close(&self) {
-        let log = &self.log;
-        let is_unchanged = || log.space.allocator.lock().superblock.flags & FLAG_CLEAN != 0;
-        if !log.setup.options.compaction.automatic || log.disk.check().is_err() || is_unchanged() {
-            return;
-        }
-        log.due.go_on();
-        let step = || self.compactor.compact_before_close();
-        let guarded = || log.poison_on_panic(step);
-        // A failure costs only some space, and the observer was told.
-        let _ = log.setup.monitor.watch_panic(Activity::Compaction, guarded);
-        log.due.stop();
     }
 
     fn close_in_order(&self) -> Result<()> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use runlog::env::{BootId, Environment};
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Follow, LogCursor, Options, Reader, ReaderOptions, RunLog};
+use runlog::{Follow, LogCursor, NewRecord, Options, Reader, ReaderOptions, RunLog};
 
 use crate::backups::seals;
 
@@ -277,11 +277,13 @@ fn what_a_writer_appends_behind_zeros_and_damage_is_seen() {
 /// A reader reads less at once than the record has bytes, so it must look for what is behind it.
 #[test]
 fn what_a_writer_appends_behind_a_damaged_header_of_a_long_record_is_seen() {
-    for (len, options) in [
-        (30_000, ReaderOptions::new()),
-        (70_000, ReaderOptions::new()),
-        (300_000, ReaderOptions::new()),
-        (300_000, after_a_restart()),
+    for (len, in_batch, options) in [
+        (30_000, false, ReaderOptions::new()),
+        (70_000, false, ReaderOptions::new()),
+        (300_000, false, ReaderOptions::new()),
+        (300_000, false, after_a_restart()),
+        (70_000, true, ReaderOptions::new()),
+        (300_000, true, ReaderOptions::new()),
     ] {
         let storage = Arc::new(MemoryStorage::new());
         let log = self::options().create_storage(storage.clone()).unwrap();
@@ -289,7 +291,11 @@ fn what_a_writer_appends_behind_a_damaged_header_of_a_long_record_is_seen() {
         log.sync().unwrap();
         let reader = options.clone().open_storage(storage.clone()).unwrap();
         let run = log.writer("run").unwrap();
-        run.append(&vec![77; len]).unwrap();
+        if in_batch {
+            let _ = log.docs().put("space", "key", &NewRecord::new(&vec![77; len])).unwrap();
+        } else {
+            run.append(&vec![77; len]).unwrap();
+        }
         let bytes = storage.to_bytes();
         let at = bytes.windows(9_000).position(|part| *part == [77; 9_000]).unwrap();
         storage.write_at(at as u64 - 60, &[0x55; 8]).unwrap();

@@ -62,6 +62,7 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        self.engine.compact_before_close();
         let threads = self.threads.get_mut().take();
         drop(threads);
         // The observer was told how it went.
@@ -337,8 +338,9 @@ impl RunLog {
     /// reads continue meanwhile.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] if there is no space for any copy; nothing has changed then. With space
-    /// for some, it does what that allows. The cause of a failed write or sync.
+    /// [`Error::DiskFull`] if there is no space for any step; nothing has changed then. A step that
+    /// frees space gets by with an extent. One that only orders or compresses runs needs room for
+    /// its whole copy, up to 8 extents. The cause of a failed write or sync.
     pub fn compact(&self) -> Result<Compacted> {
         self.check_open()?;
         let compacted = self.engine().compactor.compact_all();
@@ -460,8 +462,8 @@ impl RunLog {
     /// If much was deleted since a compaction last came to its end, closing compacts some of it, so
     /// that programs which are too short for the background keep no dead space. It does if the
     /// deleted bytes are at least 4 extents and an eighth of the log, and
-    /// [`Compaction::automatic`](crate::Compaction::automatic) is set; it writes up to 32 MiB, or
-    /// 8 extents if those are more.
+    /// [`Compaction::automatic`](crate::Compaction::automatic) is set; it stops when it has read
+    /// or written 32 MiB, and takes some tenths of a second for that.
     ///
     /// # Errors
     /// The cause of a failed write or sync. The file is released nevertheless, and reopening
@@ -471,6 +473,7 @@ impl RunLog {
     /// for the copy, and the file stays open and locked until the program drops everything that
     /// refers to the store.
     pub fn close(self) -> Result<()> {
+        self.engine().compact_before_close();
         let threads = self.open.threads.lock().take();
         drop(threads);
         self.engine().close()

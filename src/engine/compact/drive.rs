@@ -59,8 +59,10 @@ const CARRIED_PART: u64 = 2;
 const DEAD_EXTENTS: u64 = 4;
 /// And at least one byte for so many of the log: a step looks at all segments.
 const DEAD_PART: u64 = 8;
-/// It stops when it has written this many bytes: who closes a store waits for it.
+/// It stops when it has written this many bytes, or read them in vain: who closes a store waits.
 const MOST_AT_CLOSE: u64 = 32 << 20;
+/// What a step counts at least.
+const LOOK: u64 = 1 << 20;
 
 impl Compactor {
     /// Compacts until nothing can be gained, or until the store is being closed.
@@ -109,8 +111,8 @@ impl Compactor {
         Ok(())
     }
 
-    /// While a store is being closed: some steps for space, if much was deleted since the last pass
-    /// that came to its end. So processes that are too short for a pass do one together.
+    /// Before a store is closed: some steps for space, if much was deleted since the last pass that
+    /// came to its end. So processes that are too short for a pass do one together.
     pub(crate) fn compact_before_close(&self) -> Result<()> {
         let is_owed = {
             let state = self.log.state.lock();
@@ -118,28 +120,40 @@ impl Compactor {
             let least = DEAD_EXTENTS.max(segments as u64 / DEAD_PART);
             state.dead >= self.log.extent_size.bytes() * least
         };
-        if !is_owed {
+        // An index that must be built first takes longer than a caller waits.
+        if !is_owed || matches!(*self.checkpoints.index.lock(), IndexSlot::Absent) {
             return Ok(());
         }
-        self.checkpoints.checkpoint()?;
-        // Otherwise another caller compacts.
-        let Some(mut compacting) = self.reclaimer.compacting.try_lock() else { return Ok(()) };
+        self.checkpoints.cover_seals()?;
+        // The background may be within a step, which is worth more than one that is broken off.
+        let waits = Duration::from_millis(500);
+        let Some(mut compacting) = self.reclaimer.compacting.lock_within(waits) else {
+            return Ok(());
+        };
         compacting.begin();
-        drop(compacting);
-        let (mut done, gains) = (Compacted::default(), Cell::new(true));
-        let stepped = self.repeat(Rate::Unlimited, &mut done, |compacting, done| {
-            if done.bytes >= MOST_AT_CLOSE || !gains.get() {
-                return Ok(None);
+        let (mut moved, mut is_over) = (0, false);
+        let worked = loop {
+            let freed = self.reclaimer.free_dead(&mut compacting);
+            // The observer is told if this fails, and moving does not depend on it.
+            let _ = self.log.space.give_back_freed();
+            if moved >= MOST_AT_CLOSE || is_over || self.log.due.is_stopping() {
+                break freed;
             }
-            let step = self.compact_for_space_once(compacting);
-            gains.set(matches!(&step, Ok(Some(made)) if made.segments > 0));
-            step
-        });
-        if !gains.get() {
-            // The next process would look at the same in vain.
-            self.log.state.lock().dead = 0;
-        }
-        stepped
+            match freed.and_then(|()| self.compact_for_space_once(&mut compacting)) {
+                Ok(Some(made)) => {
+                    // A step in vain costs at least a look at each segment.
+                    let read = core::mem::take(&mut compacting.read_in_vain);
+                    moved += made.bytes.max(read).max(LOOK);
+                }
+                Ok(None) => is_over = !self.log.due.is_stopping(),
+                Err(error) => break Err(error),
+            }
+        };
+        drop(compacting);
+        let mut state = self.log.state.lock();
+        // What was in vain or failed would be so in the next process, too: that is for later.
+        state.dead = if is_over { 0 } else { state.dead / 2 };
+        worked
     }
 
     /// Repeats `step` until it has nothing to do, or until the store is being closed. Before each

@@ -239,10 +239,14 @@ fn first_out_of_order(frames: &[Found]) -> Option<Found> {
     let is_record =
         |found: &&Found| matches!(found.header.kind, FrameKind::Record | FrameKind::Block);
     let mut records = frames.iter().filter(is_record);
-    let mut last = records.next()?.header.seq;
+    let last_of = |header: &FrameHeader| match header.kind {
+        FrameKind::Block => header.seq.0.saturating_add(header.extra.saturating_sub(1).into()),
+        _ => header.seq.0,
+    };
+    let mut last = last_of(&records.next()?.header);
     records.copied().find(|found| {
-        let before = core::mem::replace(&mut last, found.header.seq);
-        found.header.seq <= before
+        let before = core::mem::replace(&mut last, last_of(&found.header));
+        found.header.seq.0 <= before
     })
 }
 

@@ -46,6 +46,8 @@ enum Stop {
     Seal,
     /// Nothing was written there, or not yet all of it.
     End,
+    /// Something that does not check, and the piece has nothing behind it.
+    Odd,
     /// Something that does not check, with a whole frame behind it.
     Gap,
 }
@@ -75,7 +77,7 @@ impl Replica {
             let stopped_at = segment.position(found.end);
             match found.stop {
                 Stop::Seal => return Ok(Progress::Rebuild),
-                Stop::End => {
+                Stop::End | Stop::Odd => {
                     current.stuck = None;
                     return Ok(progress);
                 }
@@ -179,8 +181,7 @@ fn whole_frames(piece: Piece<'_>, check: &FrameCheck) -> Found {
             }
             InPiece::Odd { followed: true } => break Stop::Gap,
             InPiece::Beyond if !is_last => break Stop::PieceIsOver,
-            // If it stays, what follows may be behind the piece.
-            InPiece::Odd { .. } if !is_last && at == piece.at => break Stop::PieceIsOver,
+            InPiece::Odd { .. } if !is_last => break Stop::Odd,
             InPiece::Blank | InPiece::Odd { .. } | InPiece::Beyond => break Stop::End,
         }
     };
@@ -188,5 +189,9 @@ fn whole_frames(piece: Piece<'_>, check: &FrameCheck) -> Found {
     let is_open = |lexed: &mut Lexed| lexed.header.flags & FLAG_BATCH != 0;
     while found.frames.pop_if(is_open).is_some() {}
     found.end = found.frames.last().map_or(piece.at, Lexed::end);
+    if found.stop == Stop::Odd {
+        // If it stays, the next look begins here: what follows may be behind the piece.
+        found.stop = if found.end == piece.at { Stop::PieceIsOver } else { Stop::End };
+    }
     found
 }

@@ -166,12 +166,6 @@ impl Due {
         self.state.lock().stop
     }
 
-    /// Takes back that background work must stop: the threads are gone, and who closes the store
-    /// has some left to do.
-    pub(crate) fn go_on(&self) {
-        self.state.lock().stop = false;
-    }
-
     /// Waits for this long, or until background work must stop.
     #[expect(clippy::disallowed_methods, reason = "a real pause of a real thread")]
     pub(crate) fn pause(&self, duration: Duration) {

@@ -5,6 +5,7 @@
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
+use core::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -49,6 +50,13 @@ impl<T> Ranked<T> {
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
         let guard = self.lock.try_lock()?;
         Some(Held { guard, _order: Order { rank: self.rank }.entered() })
+    }
+
+    /// Takes the lock if it is free within this time.
+    pub(crate) fn lock_within(&self, time: Duration) -> Option<Held<'_, T>> {
+        let order = Order::before(self.rank);
+        let guard = self.lock.try_lock_for(time)?;
+        Some(Held { guard, _order: order.entered() })
     }
 
     /// Takes the lock by calling `take`.

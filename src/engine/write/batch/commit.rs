@@ -32,6 +32,9 @@ const EVICTIONS: usize = 1000;
 
 /// The bytes of an eviction without a receipt.
 const EVICTION_LEN: usize = 32;
+/// About how many bytes the log has of a version of a document beside its value: its frames, what
+/// directories list of it, and the frame that evicts it.
+const VERSION_LEN: u64 = 512;
 
 /// A write with checked ids, and its number.
 struct Planned<'a> {
@@ -402,6 +405,7 @@ fn look_in(
                 found.evicted.extend(versions.numbers().filter(|run_no| !is_pending(run_no)));
                 found.stored.extend(versions.stored_in());
                 found.dead = found.dead.saturating_add(versions.bytes());
+                found.dead += VERSION_LEN * versions.numbers().count() as u64;
                 version
             }
             _ => None,
