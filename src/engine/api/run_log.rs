@@ -462,8 +462,9 @@ impl RunLog {
     /// If much was deleted since a compaction last came to its end, closing compacts some of it, so
     /// that programs which are too short for the background keep no dead space. It does if the
     /// deleted bytes are at least 4 extents and an eighth of the log, and
-    /// [`Compaction::automatic`](crate::Compaction::automatic) is set; it stops when it has read
-    /// or written 32 MiB, and takes some tenths of a second for that.
+    /// [`Compaction::automatic`](crate::Compaction::automatic) is set; it stops behind a step
+    /// with which it has read or written 32 MiB. A step takes up to 8 extents, and with the default
+    /// extents some tenths of a second.
     ///
     /// # Errors
     /// The cause of a failed write or sync. The file is released nevertheless, and reopening

@@ -8,6 +8,7 @@
 
 pub(crate) mod redb_backend;
 
+use core::time::Duration;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -136,6 +137,19 @@ impl Checkpoints {
         }
         changes.push(Change::IndexLen { len: 0 });
         allocator.commit_durably(&changes)
+    }
+
+    /// Whether a checkpoint takes little time: it builds no index, nor a large part of one. False
+    /// if another thread does that for longer than a caller waits.
+    pub(crate) fn is_nearly_covered(&self, waits: Duration) -> bool {
+        match self.index.lock_within(waits).as_deref() {
+            Some(IndexSlot::Off | IndexSlot::Stored) => true,
+            Some(IndexSlot::Open { .. }) => {
+                let catalog = Arc::clone(&self.log.state.lock().catalog);
+                catalog.index().is_some_and(|index| catalog.is_covered_by(index.applied()))
+            }
+            _ => false,
+        }
     }
 
     /// Makes everything durable, and brings the catalog up to the last full segment.

@@ -120,17 +120,17 @@ impl Compactor {
             let least = DEAD_EXTENTS.max(segments as u64 / DEAD_PART);
             state.dead >= self.log.extent_size.bytes() * least
         };
-        // An index that must be built first takes longer than a caller waits.
-        if !is_owed || matches!(*self.checkpoints.index.lock(), IndexSlot::Absent) {
+        let waits = Duration::from_millis(500);
+        if !is_owed || !self.checkpoints.is_nearly_covered(waits) {
             return Ok(());
         }
         self.checkpoints.cover_seals()?;
         // The background may be within a step, which is worth more than one that is broken off.
-        let waits = Duration::from_millis(500);
         let Some(mut compacting) = self.reclaimer.compacting.lock_within(waits) else {
             return Ok(());
         };
         compacting.begin();
+        compacting.rate = Rate::Unlimited;
         let (mut moved, mut is_over) = (0, false);
         let worked = loop {
             let freed = self.reclaimer.free_dead(&mut compacting);
@@ -152,7 +152,11 @@ impl Compactor {
         drop(compacting);
         let mut state = self.log.state.lock();
         // What was in vain or failed would be so in the next process, too: that is for later.
-        state.dead = if is_over { 0 } else { state.dead / 2 };
+        if is_over {
+            state.dead = 0;
+        } else if moved > 0 || worked.is_err() {
+            state.dead /= 2;
+        }
         worked
     }
 

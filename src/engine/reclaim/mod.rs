@@ -360,7 +360,7 @@ impl Reclaimer {
         // A manifest from before RETIRED would still refer to what is overwritten now.
         self.log.space.allocator.lock().cover()?;
         let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is(Mark::Erased)).collect();
-        let Turns { mut evicted, mut held, mut holders } = Turns::read(compacting, &mut left)?;
+        let Turns { mut evicted, mut held, mut holders, at_once } = Turns::read(compacting, &left)?;
         while !left.is_empty() && !self.log.due.is_stopping() {
             let is_last = |segment: &&Arc<Segment>| {
                 let mut runs = evicted.get(&segment.id()).into_iter().flatten();
@@ -368,8 +368,8 @@ impl Reclaimer {
             };
             let (mut turn, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(is_last);
             left = rest;
-            if turn.is_empty() {
-                // Outputs may evict runs of one another.
+            if turn.is_empty() || at_once {
+                // Outputs may evict runs of one another, and one that cannot be read any run.
                 turn.append(&mut left);
             }
             self.erase_headers(&turn)?;
@@ -432,25 +432,26 @@ struct Turns {
     held: BTreeMap<SegmentId, Vec<RunNo>>,
     /// In how many segments such a run has frames.
     holders: HashMap<RunNo, usize>,
+    /// All in one turn: it is not known which of them must be the last.
+    at_once: bool,
 }
 
 impl Turns {
-    /// Reads the segments. One that cannot be read is left out, and so are those with evictions,
-    /// since it may have frames of any run.
-    fn read(compacting: &mut Compacting, left: &mut Vec<&Arc<Segment>>) -> Result<Self> {
-        let (mut turns, mut unread) = (Self::default(), BTreeSet::new());
-        for segment in left.iter() {
+    /// Reads the segments. One that cannot be read may have frames and evictions of any run.
+    fn read(compacting: &mut Compacting, left: &[&Arc<Segment>]) -> Result<Self> {
+        let (mut turns, mut is_unread) = (Self::default(), false);
+        for segment in left {
             let id = segment.id();
             match compacting.unless_unread(id, evictions(segment))? {
                 Some(runs) => drop(turns.evicted.insert(id, runs)),
-                None => drop(unread.insert(id)),
+                None => is_unread = true,
             }
         }
         turns.holders = turns.evicted.values().flatten().map(|run_no| (*run_no, 0)).collect();
         for segment in left.iter().filter(|segment| turns.evicted.contains_key(&segment.id())) {
             let (id, runs) = (segment.id(), runs_among(segment, &turns.holders));
             let Some(runs) = compacting.unless_unread(id, runs)? else {
-                unread.insert(id);
+                is_unread = true;
                 continue;
             };
             for run_no in &runs {
@@ -458,10 +459,7 @@ impl Turns {
             }
             turns.held.insert(id, runs);
         }
-        if !unread.is_empty() {
-            let evicts_nothing = |id| turns.evicted.get(&id).is_some_and(Vec::is_empty);
-            left.retain(|one| evicts_nothing(one.id()) && !unread.contains(&one.id()));
-        }
+        turns.at_once = is_unread;
         Ok(turns)
     }
 }

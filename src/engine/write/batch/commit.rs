@@ -404,8 +404,8 @@ fn look_in(
                     |run_no: &RunNo| state.active.get(*run_no).is_some_and(|run| run.pending);
                 found.evicted.extend(versions.numbers().filter(|run_no| !is_pending(run_no)));
                 found.stored.extend(versions.stored_in());
-                found.dead = found.dead.saturating_add(versions.bytes());
-                found.dead += VERSION_LEN * versions.numbers().count() as u64;
+                let beside = VERSION_LEN * versions.numbers().count() as u64;
+                found.dead = found.dead.saturating_add(versions.bytes()).saturating_add(beside);
                 version
             }
             _ => None,
