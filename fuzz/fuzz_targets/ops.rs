@@ -214,7 +214,10 @@ impl Store {
 
     fn erase(&mut self, run: u8) {
         let erased = self.log.erase_run((AGENT, id(run).as_str()));
-        assert_eq!(erased.is_ok(), self.goes(run), "{erased:?}");
+        let (goes, is_there) = (self.goes(run), self.runs.contains_key(&(run % 12)));
+        // Of a run that was deleted before it removes what remains.
+        let removes = !is_there && erased.as_ref().is_ok_and(|erased| erased.bytes == 0);
+        assert!(erased.is_ok() == goes || removes, "{erased:?}");
     }
 
     fn hold(&mut self, run: u8, held: bool) {
