@@ -243,7 +243,8 @@ impl Writing<'_> {
         let digest = seal.header.payload_crc;
         let has_evictions = output.builder.evictions().next().is_some();
         output.append(seal);
-        let sealed = SealedAt { end, seal: end, digest, has_evictions };
+        let next_run_no = self.next_run_no;
+        let sealed = SealedAt { end, seal: end, digest, has_evictions, next_run_no };
         Ok(Written { bytes: output.bytes, sealed })
     }
 }

@@ -106,7 +106,8 @@ fn recover(
                 None
             }
         };
-        let log = recover_log(&known.unsealed, (floor, false), &mut name_of, &mut report)?;
+        let mut log = recover_log(&known.unsealed, (floor, false), &mut name_of, &mut report)?;
+        log.next_run_no = log.next_run_no.max(read_unstated(&mut base, &known));
         if let Some(error) = unread {
             // Nothing is written yet. Only the name could not be read, so the records are not lost.
             return Err(error);
@@ -185,6 +186,35 @@ pub(crate) fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()
         Some(expected) if expected > len => Err(Error::Truncated { len, expected }),
         _ => Ok(()),
     }
+}
+
+/// Reads the directories of which the manifest does not say how far their run numbers go, and has
+/// it say that. Returns a number behind those.
+fn read_unstated(base: &mut Base, known: &Known) -> RunNo {
+    let mut next = RunNo(0);
+    for segment in &known.sealed {
+        if segment.sealed().is_some_and(|at| at.states_numbers()) {
+            continue;
+        }
+        let Ok(directory) = segment.directory() else { continue };
+        let mut listed =
+            (0..directory.run_count()).rev().filter_map(|slot| directory.run_no(slot).ok());
+        let largest = listed.next().unwrap_or(RunNo(0));
+        // Runs get no numbers from there on.
+        let is_given = |run_no: &RunNo| run_no.0 < LAST_WRITTEN;
+        let last = Some(largest).filter(is_given).or_else(|| listed.find(is_given));
+        let end = RunNo(last.unwrap_or(RunNo(0)).0 + 1);
+        next = next.max(end);
+        if let Some(Use::Log { sealed: Some(at), .. }) =
+            base.extents.uses.get_mut(&segment.extent())
+            && largest < end
+            && segment.directory_damage().is_none()
+        {
+            at.next_run_no = end;
+            base.rewrite = true;
+        }
+    }
+    next
 }
 
 /// The engine as recovery found it, before anything is written.
@@ -316,6 +346,12 @@ fn unused_numbers(
     let next_segment = block.next_segment.max(SegmentId(used.saturating_add(1)));
     let mut run_no = block.next_run_no.max(log.next_run_no).max(RunNo(1));
     let mut lsn = block.next_lsn.max(log.next_lsn).max(Lsn(1));
+    let sealed = known.sealed.iter().filter_map(|segment| segment.sealed());
+    for at in sealed.chain(log.segments.iter().filter_map(|found| found.sealed)) {
+        if at.states_numbers() {
+            run_no = run_no.max(at.next_run_no);
+        }
+    }
     for purpose in [Purpose::Log, Purpose::Output] {
         let Some(last) = known.last_sealed(purpose) else { continue };
         if let Some(directory) = unless_damaged(last.directory())? {

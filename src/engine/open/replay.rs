@@ -17,7 +17,7 @@ use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN};
 use crate::format::map::manifest::{SealedAt, used_len};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
-use crate::format::{DirectoryBuilder, FrameKind};
+use crate::format::{DirectoryBuilder, FrameKind, LAST_WRITTEN};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId};
 
 /// An unsealed segment as recovery found it.
@@ -327,11 +327,16 @@ impl Walk<'_> {
 
     fn seal(&mut self, lexed: &Lexed) {
         let header = &lexed.header;
+        let frames = self.cut.items.iter().filter_map(Item::frame);
+        let last = frames.map(|frame| frame.header.run_no).max();
+        let listed = directory_in(self.extent, lexed).and_then(|found| found.last_run_no().ok()?);
+        let listed = listed.filter(|run_no| run_no.0 < LAST_WRITTEN);
         self.sealed = Some(SealedAt {
             end: self.end,
             seal: header.position.offset,
             digest: header.payload_crc,
             has_evictions: self.frames.iter().any(|lexed| lexed.header.kind == FrameKind::Evict),
+            next_run_no: last.max(listed).map_or(RunNo(1), |last| RunNo(last.0.saturating_add(1))),
         });
     }
 

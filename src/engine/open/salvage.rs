@@ -14,7 +14,7 @@ use crate::format::frames::origin::Origin;
 use crate::format::layout::PAGE_LEN;
 use crate::format::map::manifest::{Change, Extents, SealedAt, Use};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::types::{ExtentNo, SegmentId};
+use crate::types::{ExtentNo, RunNo, SegmentId};
 
 /// Adds every segment of this store that the manifest lost, and removes those that are gone.
 pub(crate) fn salvage(disk: &Disk, base: &mut Base) -> Result<()> {
@@ -221,7 +221,8 @@ fn read_output(segment: &Segment) -> Result<Option<Output>> {
     let Some(origin) = origin else { return Ok(None) };
     let Some(seal) = of_kind(FrameKind::Seal) else {
         let end = frames.map(Lexed::end).max().unwrap_or(SEGMENT_HEADER_LEN);
-        let at = SealedAt { end, seal: end, digest: 0, has_evictions: true };
+        let next_run_no = RunNo(0);
+        let at = SealedAt { end, seal: end, digest: 0, has_evictions: true, next_run_no };
         return Ok(Some(Output { at, origin, is_whole: false }));
     };
     let header = &seal.header;
@@ -231,6 +232,7 @@ fn read_output(segment: &Segment) -> Result<Option<Output>> {
         seal: header.position.offset,
         digest: header.payload_crc,
         has_evictions: directory.as_ref().is_none_or(|known| known.eviction_count() > 0),
+        next_run_no: RunNo(0),
     };
     Ok(Some(Output { at, origin, is_whole: directory.is_some() }))
 }

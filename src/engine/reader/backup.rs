@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::engine::reader::Replica;
 use crate::engine::reader::copied::{Copied, segments};
-use crate::engine::reader::target::{Has, Listed, Owed, Target};
+use crate::engine::reader::target::{Has, Listed, Owed, Target, is_same};
 use crate::engine::state::segment::Segment;
 #[cfg(any(test, feature = "unstable-internals"))]
 use crate::engine::storage::Storage;
@@ -211,7 +211,7 @@ impl Target {
         for one in wanted {
             let key = key_of(&one.segment);
             let known = self.has.get(&key).copied();
-            let same = known.filter(|has| has.sealed.is_some() && has.sealed == one.sealed);
+            let same = known.filter(|has| is_same(has.sealed, one.sealed));
             // What is wrong with the copy of it, also if this call made it a moment ago.
             let mut there = Vec::new();
             if let Some(has) = same {

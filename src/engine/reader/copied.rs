@@ -199,7 +199,8 @@ impl Copied {
             let entry = known.run(known.find_no(run_no).ok()??).ok()?;
             Some((entry.agent, entry.run))
         };
-        let directory = directory_of(bytes, segment.frames(), self.end, &mut name_of);
+        let directory =
+            directory_of(bytes, segment.frames(), (self.end, RunNo(u64::MAX)), &mut name_of);
         let listed =
             Directory::new(&directory).map_err(|damage| segment.damaged_directory(damage))?;
         let has_evictions = listed.eviction_count() > 0;
@@ -209,7 +210,9 @@ impl Copied {
             let at = segment.position(lost.first().unwrap_or(self.end));
             return Err(Error::CopyHasMore { at });
         }
-        (self.made, self.sealed) = (Some(seal), Some(SealedAt { digest, has_evictions, ..at }));
+        let next_run_no = RunNo(0);
+        let sealed = SealedAt { digest, has_evictions, next_run_no, ..at };
+        (self.made, self.sealed) = (Some(seal), Some(sealed));
         Ok(())
     }
 
@@ -285,7 +288,7 @@ impl Copied {
                 let header = &lexed.header;
                 let kind = header.kind == FrameKind::Seal;
                 kind && (header.extra, header.payload_crc) == (end, digest)
-                    && directory.check().is_ok()
+                    && at.check(directory).is_ok()
             }),
             _ => None,
         };

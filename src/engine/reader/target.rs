@@ -40,6 +40,11 @@ pub(super) struct Has {
     pub(super) listed: Listed,
 }
 
+/// Whether a copy has the end and the directory of a segment.
+pub(super) fn is_same(there: Option<SealedAt>, wanted: Option<SealedAt>) -> bool {
+    there.zip(wanted).is_some_and(|(there, wanted)| there.is_same(&wanted))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Listed {
     No,
@@ -274,7 +279,7 @@ impl Target {
     ) -> Result<(ExtentNo, usize)> {
         let Some(has) = known else { return Ok((self.claim()?, 0)) };
         let there = self.read(has)?;
-        if has.sealed.is_some() && has.sealed == sealed && there.starts_with(bytes) {
+        if is_same(has.sealed, sealed) && there.starts_with(bytes) {
             return Ok((has.extent, bytes.len()));
         }
         if has.sealed.is_none() && bytes.starts_with(&there) {

@@ -117,7 +117,8 @@ pub(super) struct Earlier {
 impl Earlier {
     fn segment(&self, extent: ExtentNo, key: SegmentKey, at: SealedAt) -> Option<Arc<Segment>> {
         let found = self.segments.get(&extent)?;
-        (found.key() == key && found.sealed() == Some(at)).then(|| Arc::clone(found))
+        (found.key() == key && found.sealed().is_some_and(|known| known.is_same(&at)))
+            .then(|| Arc::clone(found))
     }
 }
 
@@ -339,7 +340,8 @@ fn take_in(state: &mut LogState, found: Recovered, is_last: bool, in_order: bool
         Some(at) => found.segment.seal(at),
         None => {
             let has_evictions = state.tail.builder.evictions().next().is_some();
-            let at = SealedAt { end: found.end, seal: found.end, digest: 0, has_evictions };
+            let (end, seal, next_run_no) = (found.end, found.end, RunNo(0));
+            let at = SealedAt { end, seal, digest: 0, has_evictions, next_run_no };
             let directory = state.tail.builder.encode(state.next_run_no);
             found.segment.seal_here(at, directory);
         }

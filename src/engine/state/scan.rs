@@ -332,18 +332,22 @@ pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
 /// Rebuilds the directory of a sealed segment from its frames, because the stored one is damaged.
 pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
     let extent = segment.read_all()?;
-    let end = segment.sealed().map_or(u32::MAX, |sealed| sealed.end);
-    Ok(directory_of(&extent, segment.frames(), end, &mut |_| None))
+    let (end, run_nos_end) = segment
+        .sealed()
+        .map_or((u32::MAX, RunNo(u64::MAX)), |sealed| (sealed.end, sealed.run_nos_end()));
+    Ok(directory_of(&extent, segment.frames(), (end, run_nos_end), &mut |_| None))
 }
 
-/// The directory of a segment that ends at `end`, by its frames. All its batches are whole.
+/// The directory of a segment that ends at `end` and has runs below a number, by its frames. All its
+/// batches are whole.
 pub(crate) fn directory_of(
     extent: &[u8],
     check: &FrameCheck,
-    end: u32,
+    (end, run_nos_end): (u32, RunNo),
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
 ) -> Vec<u8> {
-    let frames = frames_below(&lex(extent, check), end);
+    let mut frames = frames_below(&lex(extent, check), end);
+    frames.retain(|lexed| lexed.header.run_no < run_nos_end);
     let replayed = replay(extent, &frames, end, name_of);
     let last = frames.iter().map(|lexed| lexed.header.run_no.0).max().unwrap_or(0);
     replayed.builder.encode(RunNo(last.saturating_add(1)))

@@ -261,7 +261,8 @@ impl Segment {
     /// Reads and checks the directory in the file.
     pub(crate) fn stored_directory(&self) -> Result<Cow<'_, [u8]>> {
         let bytes = self.read_payload(&self.seal_header()?)?;
-        let checked = Directory::new(&bytes).and_then(|directory| directory.check());
+        let checked = Directory::new(&bytes)
+            .and_then(|found| self.sealed().ok_or(Damage::Missing)?.check(&found));
         checked.map_err(|damage| self.damaged_directory(damage)).map(|()| bytes)
     }
 
@@ -281,8 +282,11 @@ impl Segment {
         let bytes = self.disk.read_padded(self.at, SEGMENT_HEADER_LEN as usize)?;
         let header =
             SegmentHeader::decode(&bytes).map_err(|damage| Error::corrupt(place, damage))?;
-        let is_own = header.key == self.key;
-        if is_own { Ok(header) } else { Err(Error::corrupt(place, Damage::Misplaced)) }
+        if header.key == self.key {
+            Ok(header)
+        } else {
+            Err(Error::corrupt(place, Damage::Misplaced))
+        }
     }
 
     /// Whether the segment's own header is there and whole.

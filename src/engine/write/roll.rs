@@ -98,6 +98,7 @@ impl Log {
             seal,
             digest: pending_frame.header.payload_crc,
             has_evictions: state.tail.builder.evictions().next().is_some(),
+            next_run_no: state.next_run_no,
         })
     }
 

@@ -3,11 +3,57 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Damage;
-use crate::format::codec::Decoded;
-use crate::format::layout::{EXTENTS_AT, ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE};
-use crate::format::map::manifest::{AREA_HEADER_LEN, Change, MAX_AREA_LEN, RECORD_LEN, SealedAt};
+use crate::format::codec::{Decoded, at_most};
+use crate::format::layout::{
+    EXTENTS_AT, ExtentSize, LAST_WRITTEN, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE,
+};
+use crate::format::map::manifest::{AREA_HEADER_LEN, Change, MAX_AREA_LEN, RECORD_LEN};
+use crate::format::segments::directory::Directory;
 use crate::format::segments::segment::Purpose;
-use crate::types::{ExtentNo, SegmentId};
+use crate::types::{ExtentNo, RunNo, SegmentId};
+
+/// Where a sealed segment ends, and where its directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SealedAt {
+    /// The log of the segment ends here; behind it only the SEAL frame is read.
+    pub end: u32,
+    /// The offset of the SEAL frame, whose payload is the directory.
+    pub seal: u32,
+    /// The checksum of the directory.
+    pub digest: u32,
+    /// Whether the directory lists evictions, so that opening must read it.
+    pub has_evictions: bool,
+    /// The directory lists runs with smaller numbers only; 0 if the record does not say it.
+    pub next_run_no: RunNo,
+}
+
+impl SealedAt {
+    /// Checks a directory, and that it lists only runs that it may list. New runs get numbers behind
+    /// those of all sealed segments, without their directories being read.
+    pub fn check(&self, directory: &Directory<'_>) -> Decoded<()> {
+        directory.check()?;
+        match directory.last_run_no()? {
+            Some(last) => at_most(last.0, self.run_nos_end().0.saturating_sub(1)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it says how far the run numbers of the directory go, within the numbers that runs get.
+    pub fn states_numbers(&self) -> bool {
+        (1..=LAST_WRITTEN).contains(&self.next_run_no.0)
+    }
+
+    /// All runs that count in the segment have smaller numbers.
+    pub fn run_nos_end(&self) -> RunNo {
+        if self.next_run_no == RunNo(0) { RunNo(u64::MAX) } else { self.next_run_no }
+    }
+
+    /// Whether it is the same end, with the same directory.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.end, self.seal, self.digest) == (other.end, other.seal, other.digest)
+            && self.has_evictions == other.has_evictions
+    }
+}
 
 /// The owner of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,9 +5,10 @@
 
 use crate::error::Damage;
 use crate::format::codec::{Decoded, Reader, check_crc, check_flags, open_checked, put_checked};
-pub use crate::format::map::extents::{Area, Extents, Use};
+use crate::format::layout::check_numbers;
+pub use crate::format::map::extents::{Area, Extents, SealedAt, Use};
 use crate::format::segments::segment::{Purpose, check_id};
-use crate::types::{ExtentNo, SegmentId};
+use crate::types::{ExtentNo, RunNo, SegmentId};
 
 const MAGIC: [u8; 8] = *b"RLOGMAN1";
 /// The length of an area's header.
@@ -55,19 +56,6 @@ impl AreaHeader {
         reader.zeros(16)?;
         Ok(header)
     }
-}
-
-/// Where a sealed segment ends, and where its directory is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SealedAt {
-    /// The log of the segment ends here; behind it only the SEAL frame is read.
-    pub end: u32,
-    /// The offset of the SEAL frame, whose payload is the directory.
-    pub seal: u32,
-    /// The checksum of the directory.
-    pub digest: u32,
-    /// Whether the directory lists evictions, so that opening must read it.
-    pub has_evictions: bool,
 }
 
 /// A change of one extent's owner.
@@ -173,7 +161,7 @@ impl Change {
             }
             Self::Seal { extent, segment, at } => {
                 let detail = if at.has_evictions { HAS_EVICTIONS } else { 0 };
-                (SEAL, detail, extent.0, segment.0, 0, [at.end, at.seal, at.digest])
+                (SEAL, detail, extent.0, segment.0, at.next_run_no.0, [at.end, at.seal, at.digest])
             }
             Self::Retire { extent } => (RETIRE, 0, extent.0, 0, 0, [0, 0, 0]),
             Self::Free { extent } => (FREE, 0, extent.0, 0, 0, [0, 0, 0]),
@@ -217,8 +205,10 @@ impl Change {
                 Self::Reserve { extent, segment, salt: wide, purpose }
             }
             SEAL => {
-                let has_evictions = detail & HAS_EVICTIONS != 0;
-                Self::Seal { extent, segment, at: SealedAt { end, seal, digest, has_evictions } }
+                let (has_evictions, next_run_no) = (detail & HAS_EVICTIONS != 0, RunNo(wide));
+                check_numbers([wide])?;
+                let at = SealedAt { end, seal, digest, has_evictions, next_run_no };
+                Self::Seal { extent, segment, at }
             }
             RETIRE => Self::Retire { extent },
             FREE => Self::Free { extent },
@@ -356,7 +346,8 @@ mod tests {
     }
 
     fn seal(extent: u32, segment: u32) -> Change {
-        let at = SealedAt { end: 100, seal: 104, digest: 7, has_evictions: true };
+        let next_run_no = RunNo(9);
+        let at = SealedAt { end: 100, seal: 104, digest: 7, has_evictions: true, next_run_no };
         Change::Seal { extent: ExtentNo(extent), segment: SegmentId(segment), at }
     }
 

@@ -19,6 +19,7 @@ pub(crate) struct Done {
 #[derive(Debug)]
 pub(crate) struct Counted {
     file: MemoryStorage,
+    longest: u64,
     calls: AtomicU64,
     bytes: AtomicU64,
     most: Done,
@@ -26,10 +27,24 @@ pub(crate) struct Counted {
 
 impl Counted {
     /// A file of which no more than `most` may be done to it.
-    pub(crate) fn new(bytes: &[u8], most: Done) -> Self {
-        let file = MemoryStorage::with_limit(bytes.len() as u64 + ROOM);
-        file.write_at(0, bytes).expect("there is room");
-        Self { file, calls: AtomicU64::new(0), bytes: AtomicU64::new(0), most }
+    pub(crate) fn new(bytes: Vec<u8>, most: Done) -> Self {
+        let longest = bytes.len() as u64 + ROOM;
+        let file = MemoryStorage::from_bytes(bytes);
+        Self { file, longest, calls: AtomicU64::new(0), bytes: AtomicU64::new(0), most }
+    }
+
+    /// Begins to count anew, for the next process that opens the file.
+    pub(crate) fn count_anew(&self) {
+        self.calls.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// An error like that of a full disk for what would end at `end`.
+    fn room(&self, end: Option<u64>) -> io::Result<()> {
+        match end {
+            Some(end) if end <= self.longest => Ok(()),
+            _ => Err(io::ErrorKind::StorageFull.into()),
+        }
     }
 
     pub(crate) fn done(&self) -> Done {
@@ -70,6 +85,7 @@ impl Storage for Counted {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.count(data.len() as u64);
+        self.room(offset.checked_add(data.len() as u64))?;
         self.file.write_at(offset, data)
     }
 
@@ -80,11 +96,13 @@ impl Storage for Counted {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.count(0);
+        self.room(Some(len))?;
         self.file.set_len(len)
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         self.count(0);
+        self.room(offset.checked_add(len))?;
         self.file.allocate(offset, len)
     }
 

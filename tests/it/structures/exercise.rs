@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use runlog::{
-    Allow, Batch, Compaction, Compression, Error, Expected, NewRecord, Outcome, Retention, RunLog,
-    RunQuery, RunStatus, RunSummary, Seq,
+    Allow, Batch, Compaction, Compression, Error, Expected, NewRecord, Outcome, Record, Retention,
+    RunLog, RunQuery, RunStatus, RunSummary, Seq,
 };
 
 use super::counted::{Counted, Done};
@@ -15,6 +15,8 @@ use super::stores::{SPACE, options};
 /// The most runs that are looked at.
 const RUNS: usize = 128;
 const AGENT: &str = "new agent";
+/// What runs of the store get.
+const BEHIND: &[u8] = b"behind what the store says of itself";
 
 /// How far one input came.
 #[derive(Debug, Default, Clone, Copy)]
@@ -31,6 +33,8 @@ pub(crate) struct Work {
 struct Acknowledged {
     runs: Vec<(String, Vec<Vec<u8>>)>,
     documents: Vec<(String, Vec<u8>)>,
+    /// Runs of the store that got a record.
+    continued: Vec<RunSummary>,
 }
 
 /// What may be done to a file: opening it twice, asking everything twice, moving all of it.
@@ -39,16 +43,22 @@ fn most(len: usize) -> Done {
 }
 
 /// Opens a file, uses it in one of several ways, and opens it again.
-pub(crate) fn exercise(bytes: Vec<u8>, ways: u8) -> Work {
+///
+/// The upper half of `ways` says what is left out, so that a campaign comes to more stores.
+pub(crate) fn exercise(bytes: Vec<u8>, ways: u16) -> Work {
     let most = most(bytes.len());
-    let way = |bit: u8| ways >> bit & 1 != 0;
+    let way = |bit: u16| ways >> bit & 1 != 0;
+    let [brief, unverified, unread, unindexed] = [8, 9, 10, 11].map(way);
     let compression = if way(0) { Compression::None } else { Compression::Zstd { level: 1 } };
-    let options = |boot: u8| {
+    let options = |boot: u16| {
         let compaction = Compaction::new().automatic(way(1));
-        options(boot).index(!way(2)).compression(compression).compaction(compaction)
+        options(boot as u8)
+            .index(!way(2) && !unindexed)
+            .compression(compression)
+            .compaction(compaction)
     };
-    let file = Arc::new(Counted::new(&bytes, most));
-    let log = match options(7 + (ways >> 7)).open_storage(file.clone()) {
+    let file = Arc::new(Counted::new(bytes, most));
+    let log = match options(7 + (ways >> 7 & 1)).open_storage(file.clone()) {
         Ok(log) => log,
         Err(error) => {
             file.check();
@@ -57,27 +67,32 @@ pub(crate) fn exercise(bytes: Vec<u8>, ways: u8) -> Work {
             return Work { calls: file.done().calls, bytes: file.done().bytes, ..Work::default() };
         }
     };
-    drop(bytes);
     let _ = log.recovery_report().to_string();
     if way(3) {
-        read_all(&log);
+        read_all(&log, Traces::Reversed);
     }
     let mut acknowledged = Acknowledged::default();
     let _ = write(&log, &mut acknowledged, 0);
     if way(4) {
         let _ = delete(&log);
     }
-    read_all(&log);
-    let _ = log.verify();
+    if !brief {
+        read_all(&log, Traces::InOrder);
+        let _ = log.verify();
+    }
     let _ = write(&log, &mut acknowledged, 1);
     acknowledged.check(&log);
     let count = acknowledged.count();
     // The file of a process that is killed now, or that closes the store.
-    let left = file.to_bytes();
+    let killed = way(5).then(|| file.to_bytes());
     let closed = log.close();
     file.check();
-    let (first, left) = if way(5) { (file.done(), left) } else { (file.done(), file.to_bytes()) };
-    let file = Arc::new(Counted::new(&left, most));
+    let first = file.done();
+    let file = match killed {
+        Some(left) => Arc::new(Counted::new(left, most)),
+        None => file,
+    };
+    file.count_anew();
     let log = match options(7 + (ways >> 6 & 1)).open_storage(file.clone()) {
         Ok(log) => log,
         Err(error) => {
@@ -86,9 +101,14 @@ pub(crate) fn exercise(bytes: Vec<u8>, ways: u8) -> Work {
         }
     };
     acknowledged.check(&log);
-    let _ = (log.compact(), log.verify());
+    let _ = log.compact();
+    if !unverified {
+        let _ = log.verify();
+    }
     acknowledged.check(&log);
-    read_all(&log);
+    if !unread {
+        read_all(&log, Traces::Reversed);
+    }
     let _ = log.close();
     file.check();
     let (calls, bytes) = (first.calls + file.done().calls, first.bytes + file.done().bytes);
@@ -97,7 +117,9 @@ pub(crate) fn exercise(bytes: Vec<u8>, ways: u8) -> Work {
 
 impl Acknowledged {
     fn count(&self) -> usize {
-        self.documents.len() + self.runs.iter().map(|(_, records)| records.len()).sum::<usize>()
+        self.documents.len()
+            + self.continued.len()
+            + self.runs.iter().map(|(_, records)| records.len()).sum::<usize>()
     }
 
     fn check(&self, log: &RunLog) {
@@ -112,6 +134,11 @@ impl Acknowledged {
             };
             assert_eq!(short(&found), short(records), "the records of {run}");
         }
+        for run in &self.continued {
+            let last = last_of(log, run);
+            let last = last.unwrap_or_else(|error| panic!("{} went on: {error}", run.run));
+            assert!(last.is_some_and(|last| last == BEHIND), "the last record of {}", run.run);
+        }
         for (key, value) in &self.documents {
             let found = log.docs().get(SPACE, key);
             let found = found.unwrap_or_else(|error| panic!("{key} was acknowledged: {error}"));
@@ -121,8 +148,15 @@ impl Acknowledged {
     }
 }
 
+/// How the records of a run are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Traces {
+    InOrder,
+    Reversed,
+}
+
 /// Reads whatever can be read; an error ends what it is about.
-fn read_all(log: &RunLog) {
+fn read_all(log: &RunLog, traces: Traces) {
     let mut runs: Vec<RunSummary> = Vec::new();
     let mut after = None;
     while let Ok(page) = log.list_runs(&RunQuery::new().limit(16).after(after)) {
@@ -158,21 +192,21 @@ fn read_all(log: &RunLog) {
     let _ = (log.receipts(16), log.held_runs(), log.stats());
     let _ = log.gc_plan(&Retention::new().keep_newest(1));
     for summary in runs {
-        read_run(log, &summary);
+        read_run(log, &summary, traces);
     }
 }
 
-fn read_run(log: &RunLog, summary: &RunSummary) {
+fn read_run(log: &RunLog, summary: &RunSummary, traces: Traces) {
+    let look = |record: Record| {
+        let _ = (record.kind(), record.timestamp(), record.content_type(), record.payload().len());
+    };
     let (agent, run) = (summary.agent.as_str(), summary.run.as_str());
     let _ = (log.agent_of(run), log.run((agent, run)));
     let _ = (log.metadata((agent, run)).is_ok(), log.outcome((agent, run)));
     let Ok(trace) = log.trace((agent, run)) else { return };
-    for record in trace.take(RUNS).flatten() {
-        let _ = (record.kind(), record.timestamp(), record.content_type(), record.payload().len());
-    }
-    let Ok(trace) = log.trace((agent, run)) else { return };
-    for record in trace.rev().take(RUNS).flatten() {
-        let _ = record.payload().len();
+    match traces {
+        Traces::InOrder => trace.take(RUNS).flatten().for_each(look),
+        Traces::Reversed => trace.rev().take(RUNS).flatten().for_each(look),
     }
     let middle = summary.records / 2;
     let range = log.trace((agent, run)).and_then(|trace| trace.range(Seq(middle)..));
@@ -242,30 +276,44 @@ fn delete(log: &RunLog) -> runlog::Result<()> {
     log.reclaim()
 }
 
+/// The number that the next run of a store gets.
+#[cfg(test)]
+pub(crate) fn next_run_number(bytes: Vec<u8>) -> u64 {
+    let most = most(bytes.len());
+    let log = options(7).index(false).open_storage(Arc::new(Counted::new(bytes, most)));
+    let log = log.expect("nothing was changed");
+    drop(log.start_run(AGENT, "next", ()).expect("nothing was changed"));
+    log.run((AGENT, "next")).expect("it was started").number().0
+}
+
+/// The last record of a run.
+fn last_of(log: &RunLog, run: &RunSummary) -> runlog::Result<Option<Vec<u8>>> {
+    let last = log.trace((run.agent.as_str(), run.run.as_str()))?.next_back().transpose()?;
+    Ok(last.map(|last| last.payload().to_vec()))
+}
+
+/// Appends to the runs of the store in progress. Those that have the record.
+fn go_on(log: &RunLog) -> Vec<RunSummary> {
+    let running = RunQuery::new().status(RunStatus::InProgress).limit(RUNS);
+    let mut runs = log.list_runs(&running).map(|page| page.runs).unwrap_or_default();
+    runs.retain(|run| {
+        let writer = log.writer((run.agent.as_str(), run.run.as_str()));
+        let appended = run.agent != AGENT && writer.and_then(|run| run.append(BEHIND)).is_ok();
+        appended && last_of(log, run).is_ok_and(|last| last.is_some_and(|last| last == BEHIND))
+    });
+    runs
+}
+
 /// Opens a file, appends to the runs in progress, and moves all: what was their last record before
 /// that is their last one afterwards. How many runs went on.
 #[cfg(test)]
 pub(crate) fn go_on_and_move(bytes: Vec<u8>) -> usize {
-    const BEHIND: &[u8] = b"behind what the store says of itself";
     let options =
         options(7).compression(Compression::None).compaction(Compaction::new().automatic(false));
-    let Ok(log) = options.open_storage(Arc::new(Counted::new(&bytes, most(bytes.len())))) else {
-        return 0;
-    };
-    let running = RunQuery::new().status(RunStatus::InProgress).limit(RUNS);
-    let runs = log.list_runs(&running).map(|page| page.runs).unwrap_or_default();
-    let is_last = |run: &RunSummary| {
-        let last = log.trace((run.agent.as_str(), run.run.as_str())).ok()?.next_back()?.ok()?;
-        Some(last.payload() == BEHIND)
-    };
-    let mut went_on = runs;
-    went_on.retain(|run| {
-        let writer = log.writer((run.agent.as_str(), run.run.as_str()));
-        writer.and_then(|writer| writer.append(BEHIND)).is_ok() && is_last(run) == Some(true)
-    });
+    let most = most(bytes.len());
+    let Ok(log) = options.open_storage(Arc::new(Counted::new(bytes, most))) else { return 0 };
+    let acknowledged = Acknowledged { continued: go_on(&log), ..Acknowledged::default() };
     let _ = (log.checkpoint(), log.compact());
-    for run in &went_on {
-        assert_eq!(is_last(run), Some(true), "the last record of {} {}", run.agent, run.run);
-    }
-    went_on.len()
+    acknowledged.check(&log);
+    acknowledged.count()
 }

@@ -60,37 +60,60 @@ pub(crate) fn options(boot: u8) -> Options {
 /// The same stores each time.
 pub(crate) fn stores() -> &'static [Store] {
     static STORES: OnceLock<Vec<Store>> = OnceLock::new();
-    STORES.get_or_init(|| {
-        let mut stores = small();
-        for index in [true, false] {
-            stores.extend(everything(index));
-        }
-        let map = |bytes: Vec<u8>| Store { map: Map::of(&bytes), bytes };
-        stores.into_iter().map(map).collect()
-    })
+    STORES.get_or_init(|| all(Size::Usual))
+}
+
+/// The same kinds of stores, with the same in them, but as little of it as there can be.
+#[cfg(test)]
+pub(crate) fn lean_stores() -> &'static [Store] {
+    static STORES: OnceLock<Vec<Store>> = OnceLock::new();
+    STORES.get_or_init(|| all(Size::Lean))
+}
+
+/// How long the payloads are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "the fuzzer uses the usual stores"))]
+enum Size {
+    Usual,
+    Lean,
+}
+
+impl Size {
+    fn of(self, usual: usize, lean: usize) -> usize {
+        if self == Self::Usual { usual } else { lean }
+    }
+}
+
+fn all(size: Size) -> Vec<Store> {
+    let mut stores = small(size);
+    for index in [true, false] {
+        stores.extend(everything(index, size));
+    }
+    let map = |bytes: Vec<u8>| Store { map: Map::of(&bytes), bytes };
+    stores.into_iter().map(map).collect()
 }
 
 /// A store of one segment, killed and closed.
-fn small() -> Vec<Vec<u8>> {
+fn small(size: Size) -> Vec<Vec<u8>> {
     let storage = Arc::new(MemoryStorage::new());
     let log = options(7).create_storage(storage.clone()).expect("a new store");
-    add_run(&log, 1);
-    add_documents(&log, 1);
+    add_run(&log, 1, size);
+    add_documents(&log, 1, size);
     let killed = storage.to_bytes();
     log.close().expect("nothing fails");
     vec![killed, storage.to_bytes()]
 }
 
 /// A store with all that there is: killed, killed while somebody reads what moved, closed.
-fn everything(index: bool) -> [Vec<u8>; 3] {
+fn everything(index: bool, size: Size) -> [Vec<u8>; 3] {
     let storage = Arc::new(MemoryStorage::new());
     let compaction = Compaction::new().automatic(false);
     let options =
         options(7).index(index).compression(Compression::Zstd { level: 1 }).compaction(compaction);
     let log = options.create_storage(storage.clone()).expect("a new store");
     for number in 0..10 {
-        add_run(&log, number);
-        add_documents(&log, number);
+        add_run(&log, number, size);
+        add_documents(&log, number, size);
     }
     log.sync().expect("nothing fails");
     log.checkpoint().expect("nothing fails");
@@ -100,8 +123,8 @@ fn everything(index: bool) -> [Vec<u8>; 3] {
     }
     let _ = log.compact().expect("nothing fails");
     for number in 10..17 {
-        add_run(&log, number);
-        add_documents(&log, number);
+        add_run(&log, number, size);
+        add_documents(&log, number, size);
     }
     hold(&log, 9, false);
     hold(&log, 11, true);
@@ -115,9 +138,9 @@ fn everything(index: bool) -> [Vec<u8>; 3] {
     let retired = storage.to_bytes();
     drop((held, trace));
     log.reclaim().expect("nothing fails");
-    add_run(&log, 20);
+    add_run(&log, 20, size);
     hold(&log, 10, true);
-    add_documents(&log, 3);
+    add_documents(&log, 3, size);
     let killed = storage.to_bytes();
     log.close().expect("nothing fails");
     [killed, retired, storage.to_bytes()]
@@ -137,15 +160,15 @@ fn ids(number: usize) -> (String, String) {
 }
 
 /// Runs that are alike in nothing; one of four stays in progress.
-fn add_run(log: &RunLog, number: usize) {
+fn add_run(log: &RunLog, number: usize, size: Size) {
     let (agent, run) = ids(number);
     let writer = log.start_run(&agent, &run, &[number as u8; 20]).expect("nothing fails");
     for seq in 0..14_usize {
         let len = match (number, seq) {
             (_, 3) => 0,
-            (2 | 14, 6) => 150_000,
-            (3, 8) | (1, 5) => 20_000,
-            _ => (number * 131 + seq * 257) % 1_500,
+            (2 | 14, 6) => size.of(150_000, 66_000),
+            (3, 8) | (1, 5) => size.of(20_000, 9_000),
+            _ => (number * 131 + seq * 257) % size.of(1_500, 150),
         };
         // Some of it can be compressed, and some cannot.
         let noise = |at: usize| ((at * at * 31 + seq * 7919) >> 3) as u8;
@@ -166,8 +189,9 @@ fn add_run(log: &RunLog, number: usize) {
 }
 
 /// Documents that replace one another, one that is deleted, and one that is long.
-fn add_documents(log: &RunLog, number: usize) {
-    let (key, len) = (format!("key-{}", number % 4), if number == 5 { 30_000 } else { 200 });
+fn add_documents(log: &RunLog, number: usize, size: Size) {
+    let len = if number == 5 { size.of(30_000, 9_000) } else { 200 };
+    let key = format!("key-{}", number % 4);
     let value = vec![number as u8; len];
     let mut batch = Batch::new();
     batch.put(SPACE, &key, NewRecord::new(&value)).put(SPACE, "all", NewRecord::new(&value[..9]));
