@@ -64,9 +64,13 @@ pub(crate) struct LsArgs {
     #[arg(long, requires = "json")]
     titles: bool,
 
+    /// Leave out the titles, which are read from the records of each run.
+    #[arg(long, conflicts_with = "titles")]
+    no_titles: bool,
+
     /// List the agents instead of the runs.
     #[arg(long, conflicts_with_all = ["Filters", "oldest"])]
-    #[arg(conflicts_with_all = ["after", "grep", "sort", "reverse", "titles"])]
+    #[arg(conflicts_with_all = ["after", "grep", "sort", "reverse", "titles", "no_titles"])]
     agents: bool,
 }
 
@@ -126,7 +130,8 @@ pub(crate) fn run(args: &LsArgs, path: &Path, out: &mut Output) -> Result<Exit, 
     if args.agents {
         agents(&log, args, out)?;
     } else {
-        let lists = Lists { log: &log, args, titles: !out.is_json() || args.titles };
+        let titles = if out.is_json() { args.titles } else { !args.no_titles };
+        let lists = Lists { log: &log, args, titles };
         if args.sort == Sort::Size { lists.by_size(out)? } else { lists.by_age(out)? }
     }
     out.flush()?;
@@ -314,9 +319,18 @@ pub(crate) fn print<W: Write>(rows: &[Listed], out: &mut Output<W>) -> Result<()
         Column::right("BYTES").optional(2),
         Column::text("TITLE"),
     ];
-    let cells: Vec<[Cell; 8]> = rows.iter().map(|listed| cells(listed, out)).collect();
-    table::write(out, &columns, &cells)?;
+    let cells = rows.iter().map(|listed| cells(listed, out));
+    if rows.iter().all(|listed| listed.title.is_unread()) {
+        table::write(out, &but_last(columns), &cells.map(but_last).collect::<Vec<_>>())?;
+    } else {
+        table::write(out, &columns, &cells.collect::<Vec<_>>())?;
+    }
     Ok(())
+}
+
+/// A row without the title.
+fn but_last<T>([run, agent, status, started, ended, records, bytes, _]: [T; 8]) -> [T; 7] {
+    [run, agent, status, started, ended, records, bytes]
 }
 
 fn cells<W: Write>(listed: &Listed, out: &Output<W>) -> [Cell; 8] {

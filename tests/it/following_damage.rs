@@ -1,13 +1,18 @@
 //! Followers that go on from a stored cursor where frames are lost: none of it is skipped silently.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Compression, Follow, Follower, LogCursor, LogEvent, Outcome, Reader, ReaderOptions};
+use runlog::{
+    Compression, Follow, Follower, LogCursor, LogEvent, NewRecord, Options, Outcome, Reader,
+    ReaderOptions,
+};
 use runlog_sim::SplitMix64;
 
 use crate::backups::seals;
 use crate::following::{all, small, told};
+use crate::support::reads::OnlyReads;
 
 const HEADER: usize = 64;
 
@@ -181,4 +186,76 @@ fn a_follower_from_the_end_is_told_of_the_first_record_behind_it_that_is_lost() 
     storage.write_at(lost as u64 - 72, &[0x55; 72]).unwrap();
     let (events, errors) = listen(&mut follower);
     assert_eq!((events.len(), errors), (2, vec![0]));
+}
+
+/// Looks so often, and returns what was told and how many bytes that read.
+fn looks(follower: &mut Follower, read: &AtomicU64, count: u64) -> (Vec<String>, u64) {
+    let before = read.load(Ordering::Relaxed);
+    let events = (0..count).filter_map(|_| follower.try_next().unwrap());
+    let events = events.map(|event| told(&event)).collect();
+    (events, read.load(Ordering::Relaxed) - before)
+}
+
+/// What looks may read on the average: a second of them at most 12 MiB, of which half are the looks
+/// of a healthy store.
+const PER_LOOK: u64 = 512 << 10;
+
+#[test]
+fn a_record_within_which_the_writer_died_costs_a_follower_little_and_is_told_once_it_is_whole() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = Options::new().background(false).create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    run.append(b"short").unwrap();
+    let long = vec![7; 300 << 10];
+    run.append_record(&NewRecord::new(&long)).unwrap();
+    let whole = storage.to_bytes();
+    let start = whole.windows(1_000).position(|part| part.iter().all(|byte| *byte == 7)).unwrap();
+    let half = start + long.len() / 2..start + long.len();
+    let mut torn = whole.clone();
+    torn[half.clone()].fill(0);
+
+    let torn = Arc::new(MemoryStorage::from_bytes(torn));
+    let read = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&read);
+    let counted = OnlyReads::new(torn.clone(), move |_, len| {
+        count.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(())
+    });
+    let reader = ReaderOptions::new().open_storage(counted).unwrap();
+    let mut follower = follow(&reader, LogCursor::START);
+    assert_eq!(looks(&mut follower, &read, 20).0.len(), 2);
+    let (events, bytes) = looks(&mut follower, &read, 1_000);
+    assert!(events.is_empty(), "{events:?}");
+    assert!(bytes < 1_000 * PER_LOOK, "1,000 looks read {bytes} bytes");
+    // The writer lives after all.
+    torn.write_at(half.start as u64, &whole[half]).unwrap();
+    assert_eq!(looks(&mut follower, &read, 25).0.len(), 1);
+    log.close().unwrap();
+}
+
+#[test]
+fn damage_that_stays_costs_a_follower_little_however_much_it_is() {
+    let (image, events) = plain();
+    let mut harmed = image.clone();
+    let places = seals(&image);
+    for (_, seal) in &places {
+        harmed[seal + 72..seal + 90].fill(0x55);
+    }
+    let read = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&read);
+    let storage = Arc::new(MemoryStorage::from_bytes(harmed));
+    let counted = OnlyReads::new(storage, move |_, len| {
+        count.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(())
+    });
+    let reader = ReaderOptions::new().open_storage(counted).unwrap();
+    assert!(reader.recovery_report().damaged.len() >= places.len());
+    let mut follower = follow(&reader, LogCursor::START);
+    // The directories are made of the frames.
+    assert_eq!(listen(&mut follower).0.len(), events.len());
+    let _ = looks(&mut follower, &read, 20);
+    let (_, bytes) = looks(&mut follower, &read, 1_000);
+    let healthy = 1_000 * (64 << 10) * 3;
+    let damaged = places.len() as u64 * (64 << 10) * (1_000 / 25 + 1);
+    assert!(bytes < healthy + damaged, "1,000 looks read {bytes} bytes");
 }

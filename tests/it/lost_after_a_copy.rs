@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicU64;
 use runlog::format::{EXTENTS_AT, MANIFEST_AT};
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Backup, Damage, Error, Options, Outcome, Place, ReaderOptions, RecoveryReport, RunLog, RunQuery,
+    Backup, Damage, Error, NewRecord, Options, Outcome, Place, ReaderOptions, RecoveryReport,
+    RunLog, RunQuery,
 };
 use runlog_sim::{Fault, OpKind, SimDisk, SplitMix64, Survivors};
 
@@ -226,6 +227,31 @@ fn a_copy_from_between_two_openings_that_find_the_same_loss_is_brought_up_to_dat
     let done = back_up(&store, 1, &copy);
     assert!(done.is_ok(), "{done:?}");
     assert!(sound(&open(&copy)) == sound(&log));
+}
+
+/// The extent that was lost is used again, and lost again.
+#[test]
+fn a_second_loss_in_the_same_extent_is_another_one() {
+    let wiped = |storage: &MemoryStorage| {
+        let mut image = storage.to_bytes();
+        image[EXTENTS_AT as usize..][..64 << 10].fill(0);
+        in_memory(image)
+    };
+    let (storage, log) = create();
+    let storage = wiped(&storage);
+    drop(log);
+    let log = small().environment(boot(1)).open_storage(storage.clone()).unwrap();
+    assert!(tells_of_loss(log.recovery_report()));
+    let _ = log.docs().put("space", "precious", &NewRecord::new(b"precious")).unwrap();
+    let copy = Arc::new(MemoryStorage::new());
+    let _ = back_up(&storage, 1, &copy).unwrap();
+    let store = wiped(&storage);
+    drop(log);
+    let log = small().environment(boot(2)).open_storage(store.clone()).unwrap();
+    assert!(tells_of_loss(log.recovery_report()));
+    append(&log, "more", [3; 30]);
+    log.sync().unwrap();
+    refuses(&store, 2, &copy, "lost twice");
 }
 
 /// A reader that leaves out what is not durable has all that was durable.

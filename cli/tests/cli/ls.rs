@@ -197,6 +197,11 @@ fn a_title_is_the_first_message_of_the_user() {
     let text = world.good(&["ls"]);
     assert!(text.text().contains("  Fix the \\u{1b}[31m build\n"), "{}", text.text());
     assert_eq!(world.run(&["ls", "--titles"]).code, Some(2), "titles are there in any case");
+    let short = world.good(&["ls", "--no-titles"]);
+    assert!(!short.text().contains("TITLE") && !short.text().contains("build"), "{}", short.text());
+    let without = |line: &str| line.split("  Fix").next().unwrap().trim_end().to_owned();
+    let line = text.text().lines().find(|line| line.contains("claude")).map(without).unwrap();
+    assert!(short.text().contains(&format!("{line}\n")), "{}", short.text());
 }
 
 #[test]

@@ -128,9 +128,10 @@ fn lists(asked: &Asked<'_>, command: &Path, folder: &Path) {
     let (mut table, mut random) = (Table::default(), SplitMix64::new(5));
     for _ in 0..asked.rounds {
         let one = Runs::id(random.below(runs));
-        let rows: [&[&str]; 8] = [
+        let rows: [&[&str]; 9] = [
             &["ls"],
             &["ls", "--all", "--json"],
+            &["ls", "--all", "--no-titles"],
             &["ls", "--all"],
             &["show", &one],
             &["stat"],

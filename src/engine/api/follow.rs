@@ -36,6 +36,8 @@ const RARELY: Duration = Duration::from_secs(1);
 ///
 /// - A follower of another process is behind by some 40 ms at most: so often it looks at the file,
 ///   with four reads of 64 KiB together. In the writer's process it is woken by each append.
+/// - Damage, and a record of more than 64 KiB whose writer died within it, cost it nothing: what
+///   stays so for 8 looks is looked at once a second, or more rarely if it is more than 4 MiB.
 /// - It sees what was written, which a power loss may take.
 ///   [`ReaderOptions::durable_only`] makes it wait for the disk.
 /// - Runs that were deleted before it came to them are left out, but for their deletion.
@@ -132,6 +134,7 @@ impl Follower {
         (signal, log): (Arc<Signal>, Option<Arc<Log>>),
     ) -> Result<Self> {
         let clock = Arc::clone(&replica.answers.setup.options.environment.clock);
+        let replica = if log.is_some() { replica } else { replica.polled() };
         let tailing = Tailing::new(Arc::new(replica), what, from)?;
         Ok(Self { tailing, signal, log, ticker: None, patience: None, clock, is_over: false })
     }

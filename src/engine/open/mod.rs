@@ -112,7 +112,7 @@ fn recover(
             // Nothing is written yet. Only the name could not be read, so the records are not lost.
             return Err(error);
         }
-        if let Some(number) = report.number_of_losses() {
+        if let Some(number) = report.number_of_losses(base.superblock.epoch) {
             // Numbers are given again, and segments freed, that may be those of what is lost. The
             // number is durable before: recovery writes this superblock first (`write_again`), and
             // syncs before it closes a torn segment (O20).

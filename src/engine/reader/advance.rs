@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::reader::damaged::Gap;
+use crate::engine::reader::damaged::{Gap, Vain};
 use crate::engine::reader::{Current, Replica};
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::scan::{
@@ -67,6 +67,9 @@ impl Replica {
             let extent_len = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
             let piece = Piece { at: from, bytes: &bytes, extent_len };
             let mut found = whole_frames(piece, segment.frames());
+            if !found.frames.is_empty() {
+                current.vain.frame = Vain::default();
+            }
             if self.wanted.durable_only {
                 leave_durable(current, (from, &mut found), |at| segment.position(at));
             }
@@ -83,8 +86,11 @@ impl Replica {
                 }
                 Stop::Gap => {
                     let known = current.gap.filter(|gap| gap.at == stopped_at);
-                    if known.map_or(Ok(false), |gap| gap.is_still_there(&segment))? {
-                        return Ok(progress);
+                    if let Some(gap) = known {
+                        let is_due = !self.is_polled || current.vain.gap.is_due(stopped_at, room);
+                        if !is_due || gap.is_still_there(&segment)? {
+                            return Ok(progress);
+                        }
                     }
                     // At the first look it may be a frame that is being written.
                     if current.stuck.replace(stopped_at) != Some(stopped_at) {
@@ -93,7 +99,15 @@ impl Replica {
                     return Ok(Progress::Gap(Gap::at(&segment, found.end)?));
                 }
                 Stop::PieceIsOver if found.end > from => wanted = AT_ONCE,
-                Stop::PieceIsOver => wanted = wanted.saturating_mul(4),
+                Stop::PieceIsOver => {
+                    if self.is_polled
+                        && wanted == AT_ONCE
+                        && !current.vain.frame.is_due(stopped_at, room)
+                    {
+                        return Ok(progress);
+                    }
+                    wanted = wanted.saturating_mul(4);
+                }
             }
         }
     }

@@ -13,6 +13,12 @@ use crate::format::frames::frame::SegmentKey;
 use crate::format::map::superblock::ManifestAt;
 use crate::types::{ExtentNo, LogPosition};
 
+/// After so many looks in vain they become rare: one of so many for each that many bytes. A
+/// follower looks 25 times a second.
+const SOON: u64 = 8;
+const RARELY: u64 = 25;
+const MUCH: u64 = 4 << 20;
+
 /// The ranges of the file that a view takes for damaged.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Damaged {
@@ -83,6 +89,11 @@ impl Damaged {
         }
     }
 
+    /// How many bytes that are.
+    pub(super) fn len(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum()
+    }
+
     /// Whether other bytes are there by now.
     pub(super) fn has_changed(&self, disk: &Disk) -> Result<bool> {
         Ok(!self.ranges.is_empty() && check_of(disk, &self.ranges)? != self.check)
@@ -117,6 +128,25 @@ impl Gap {
 /// frames, since more of them may be whole by now.
 pub(super) fn may_stay(segment: &Segment) -> bool {
     segment.directory_damage().is_none()
+}
+
+/// Repeats a look that may be in vain: at once while a frame may still be being written, and rarely
+/// once it is likely that it stays as it is, so that who polls takes no time of the processor.
+#[derive(Debug, Default)]
+pub(super) struct Vain {
+    at: LogPosition,
+    looks: u64,
+}
+
+impl Vain {
+    /// Whether to look again at something at this place, of so many bytes.
+    pub(super) fn is_due(&mut self, at: LogPosition, bytes: u64) -> bool {
+        if self.at != at {
+            *self = Self { at, looks: 0 };
+        }
+        self.looks += 1;
+        self.looks <= SOON || self.looks.is_multiple_of(RARELY * bytes.div_ceil(MUCH).max(1))
+    }
 }
 
 fn check_of(disk: &Disk, ranges: &[Range<u64>]) -> Result<u32> {

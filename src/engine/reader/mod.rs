@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use crate::engine::read::Reader as Answers;
 use crate::engine::read::doubt::Doubt;
 use crate::engine::reader::advance::Progress;
-use crate::engine::reader::damaged::{Damaged, Gap, may_stay};
+use crate::engine::reader::damaged::{Damaged, Gap, Vain, may_stay};
 use crate::engine::reader::view::{Earlier, Seen, View, Wanted, build};
 use crate::engine::setup::Setup;
 use crate::engine::setup::health::Monitor;
@@ -54,6 +54,8 @@ pub(crate) struct Replica {
     /// Answers what is asked, from the state as of the last refresh.
     pub(crate) answers: Answers,
     wanted: Wanted,
+    /// Whether it is asked again and again, with nothing new most of the time.
+    is_polled: bool,
     current: Mutex<Current>,
 }
 
@@ -73,16 +75,35 @@ struct Current {
     stuck: Option<LogPosition>,
     /// What stood there when the view was built.
     gap: Option<Gap>,
+    vain: VainLooks,
+}
+
+/// Looks of who polls, at what probably stays as it is.
+#[derive(Default)]
+struct VainLooks {
+    /// At a long frame that is not whole.
+    frame: Vain,
+    gap: Vain,
+    damage: Vain,
 }
 
 impl Current {
     fn of(view: View, number: u64) -> (LogState, Self) {
         let View { state, seen, extents, superblock, report, odd: damaged, floor, .. } = view;
-        let (report, names, stuck, gap) = (Arc::new(report), Names::new(), None, None);
-        (
-            state,
-            Self { number, seen, extents, superblock, report, damaged, floor, names, stuck, gap },
-        )
+        let current = Self {
+            number,
+            seen,
+            extents,
+            superblock,
+            report: Arc::new(report),
+            damaged,
+            floor,
+            names: Names::new(),
+            stuck: None,
+            gap: None,
+            vain: VainLooks::default(),
+        };
+        (state, current)
     }
 }
 
@@ -101,7 +122,14 @@ impl Replica {
         let setup = Arc::new(Setup { options, monitor, uuid, extent_size });
         let (state, current) = Current::of(view, 0);
         let answers = Answers { setup, state: Arc::new(Ranked::new(Rank::State, state)) };
-        Ok(Self { disk, file, answers, wanted, current: Mutex::new(current) })
+        let current = Mutex::new(current);
+        Ok(Self { disk, file, answers, wanted, is_polled: false, current })
+    }
+
+    /// For a follower that looks at the file again and again. Damage that it has seen a few times,
+    /// and a long frame whose writer perhaps died, are looked at rarely from then on.
+    pub(crate) fn polled(self) -> Self {
+        Self { is_polled: true, ..self }
     }
 
     /// Brings the state up to what the file has now. Answers whether anything was new.
@@ -113,7 +141,7 @@ impl Replica {
         // at the manifest that still has the segment.
         if progress == Progress::Rebuild
             || current.seen.has_changed(&self.disk)?
-            || current.damaged.has_changed(&self.disk)?
+            || self.has_damage_changed(&mut current)?
         {
             return self.rebuild(&mut current).map(|()| true);
         }
@@ -124,6 +152,13 @@ impl Replica {
         // What was written since the look at the gap makes it another one.
         current.gap = Some(gap).filter(|gap| gap.at == end);
         Ok(before != (end, Arc::clone(&current.report)))
+    }
+
+    /// Whether what was damaged is something else by now.
+    fn has_damage_changed(&self, current: &mut Current) -> Result<bool> {
+        let Current { damaged, vain, .. } = current;
+        let is_due = !self.is_polled || vain.damage.is_due(LogPosition::default(), damaged.len());
+        Ok(is_due && damaged.has_changed(&self.disk)?)
     }
 
     /// Where the frames of the view end.

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::error::{Corruption, Damage, Place};
-use crate::types::LogPosition;
+use crate::types::{Epoch, LogPosition};
 
 /// What opening a store found and did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -74,13 +74,17 @@ impl RecoveryReport {
         self.salvaged || self.lost().next().is_some()
     }
 
-    /// A number for the frames that are missing: the same for the same ones, which each opening
-    /// finds again until their segment is sealed. None if there are none.
-    pub(crate) fn number_of_losses(&self) -> Option<u32> {
+    /// A number for what is missing. It is the same for the same frames, which each opening finds
+    /// again until their segment is sealed. A header that is missing is written anew: where an
+    /// opening with a later superblock finds none, it was lost again. None if nothing is missing.
+    pub(crate) fn number_of_losses(&self, epoch: Epoch) -> Option<u32> {
         let mut hasher = crc32fast::Hasher::new();
         let mut has_any = false;
         for one in self.lost() {
             hasher.update(one.place.to_string().as_bytes());
+            if matches!(one.place, Place::Extent { .. }) {
+                hasher.update(&epoch.0.to_le_bytes());
+            }
             has_any = true;
         }
         has_any.then(|| hasher.finalize())

@@ -12,11 +12,17 @@ pub(crate) const PIECE: u32 = 256 << 10;
 /// A piece pays if one byte of so many is used.
 const PAYS: usize = 4;
 
+/// A read of its own, where a piece is refused, costs as much as a copy of so many bytes. What it
+/// costs is saved for a piece: perhaps the runs that are read now share more than those before.
+const READ: usize = 4 << 10;
+
 /// The copies that a process keeps.
 #[derive(Debug)]
 pub(super) struct Pieces {
     most: usize,
     kept: Mutex<Kept>,
+    /// How many bytes were of use since the last request.
+    used: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -38,10 +44,10 @@ struct Key {
 }
 
 /// A copy of a piece of the file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Piece {
     bytes: OnceLock<Vec<u8>>,
-    used: AtomicUsize,
+    used: Arc<AtomicUsize>,
 }
 
 impl Piece {
@@ -68,7 +74,7 @@ impl Pieces {
     pub(super) fn new(bytes: usize) -> Option<Self> {
         let most = bytes / PIECE as usize;
         let kept = Kept { pieces: Vec::new(), now: 0, credit: most * PIECE as usize };
-        (most > 0).then_some(Self { most, kept: Mutex::new(kept) })
+        (most > 0).then(|| Self { most, kept: Mutex::new(kept), used: Arc::default() })
     }
 
     /// The piece at this place, and bytes that are not in use any more if it is to be read.
@@ -87,18 +93,55 @@ impl Pieces {
             key.at = at;
             return Some((Arc::clone(piece), None));
         }
+        let used = self.used.swap(0, Ordering::Relaxed).saturating_mul(PAYS);
+        kept.credit = kept.credit.saturating_add(used).min(self.most * PIECE as usize);
+        let Some(left) = kept.credit.checked_sub(len) else {
+            kept.credit += READ;
+            return None;
+        };
+        kept.credit = left;
         let mut bytes = Vec::new();
         if kept.pieces.len() >= self.most {
             let (oldest, _) = kept.pieces.iter().enumerate().min_by_key(|(_, (key, _))| key.at)?;
             let (_, gone) = kept.pieces.swap_remove(oldest);
-            let paid = gone.used.load(Ordering::Relaxed).saturating_mul(PAYS);
-            kept.credit = kept.credit.saturating_add(paid).min(self.most * PIECE as usize);
             let gone = Arc::into_inner(gone).and_then(|piece| piece.bytes.into_inner());
             bytes = gone.unwrap_or_default();
         }
-        kept.credit = kept.credit.checked_sub(len)?;
-        let piece = Arc::<Piece>::default();
+        let piece = Arc::new(Piece { bytes: OnceLock::new(), used: Arc::clone(&self.used) });
         kept.pieces.push((Key { offset, salt, at }, Arc::clone(&piece)));
         Some((piece, Some(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = PIECE as usize;
+
+    fn is_given(pieces: &Pieces, number: usize) -> bool {
+        pieces.find((number * LEN) as u64, 7, LEN).is_some()
+    }
+
+    #[test]
+    fn pieces_that_are_of_no_use_are_refused_but_for_a_few() {
+        let pieces = Pieces::new(4 * LEN).expect("pieces");
+        let given = (0..6_400).filter(|number| is_given(&pieces, *number)).count();
+        assert!((4..=4 + 6_400 / (LEN / READ)).contains(&given), "{given}");
+    }
+
+    #[test]
+    fn pieces_that_pay_are_given_again_behind_others_that_did_not() {
+        let pieces = Pieces::new(4 * LEN).expect("pieces");
+        assert!(!(0..100).all(|number| is_given(&pieces, number)));
+        let refused = (100..1_000).filter(|number| {
+            let found = pieces.find((number * LEN) as u64, 7, LEN);
+            let is_refused = found.is_none();
+            if let Some((piece, _)) = found {
+                piece.note_used(LEN);
+            }
+            is_refused
+        });
+        assert!(refused.count() <= LEN / READ);
     }
 }
