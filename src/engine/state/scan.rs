@@ -338,8 +338,8 @@ pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
     Ok(directory_of(&extent, segment.frames(), (end, run_nos_end), &mut |_| None))
 }
 
-/// The directory of a segment that ends at `end` and has runs below a number, by its frames. All its
-/// batches are whole.
+/// The directory of a segment that ends at `end` and has runs below a number, by its frames. All
+/// its batches are whole.
 pub(crate) fn directory_of(
     extent: &[u8],
     check: &FrameCheck,

@@ -278,15 +278,11 @@ impl Segment {
 
     /// The segment's own header, checked. An error if it belongs to another segment.
     pub(crate) fn header(&self) -> Result<SegmentHeader> {
-        let place = Place::Extent { extent: self.extent };
+        let odd = |damage| Error::corrupt(Place::Extent { extent: self.extent }, damage);
         let bytes = self.disk.read_padded(self.at, SEGMENT_HEADER_LEN as usize)?;
-        let header =
-            SegmentHeader::decode(&bytes).map_err(|damage| Error::corrupt(place, damage))?;
-        if header.key == self.key {
-            Ok(header)
-        } else {
-            Err(Error::corrupt(place, Damage::Misplaced))
-        }
+        let header = SegmentHeader::decode(&bytes).map_err(odd)?;
+        let is_own = header.key == self.key;
+        if is_own { Ok(header) } else { Err(odd(Damage::Misplaced)) }
     }
 
     /// Whether the segment's own header is there and whole.

@@ -28,8 +28,8 @@ pub struct SealedAt {
 }
 
 impl SealedAt {
-    /// Checks a directory, and that it lists only runs that it may list. New runs get numbers behind
-    /// those of all sealed segments, without their directories being read.
+    /// Checks a directory, and that it lists only runs that it may list. New runs get numbers
+    /// behind those of all sealed segments, without their directories being read.
     pub fn check(&self, directory: &Directory<'_>) -> Decoded<()> {
         directory.check()?;
         match directory.last_run_no()? {
@@ -38,7 +38,7 @@ impl SealedAt {
         }
     }
 
-    /// Whether it says how far the run numbers of the directory go, within the numbers that runs get.
+    /// Whether it says how far the run numbers of the directory go, within those that runs get.
     pub fn states_numbers(&self) -> bool {
         (1..=LAST_WRITTEN).contains(&self.next_run_no.0)
     }
