@@ -101,9 +101,9 @@ pub(crate) fn go_on_with_each((kind, field, value): (Kind, usize, u64)) -> usize
     went_on
 }
 
-/// Gives entries of directories, one at a time and with their frames or without, the number that the
-/// next run gets, also where the manifest does not say how far the numbers of a directory go; then
-/// uses the store in some ways. How many of them opened.
+/// Gives entries of directories, one at a time and with their frames or without, the number that
+/// the next run gets, also where the manifest does not say how far the numbers of a directory go;
+/// then uses the store in some ways. How many of them opened.
 #[cfg(test)]
 pub(crate) fn with_numbers_not_given_yet() -> usize {
     let mut opened = 0;
