@@ -15,6 +15,7 @@
 //!   two clocks cause, the position decides: the smallest for a start, else the largest;
 //! - the entry with the run's first frame determines `created_at`. While that entry is missing, the
 //!   smallest of the entries' latest timestamps replaces it;
+//! - all entries name the run alike; else [`RunRow::misnamed_in`] says so;
 //! - a run that is evicted anywhere does not exist. So an eviction is not a step of the fold: the
 //!   caller leaves the run out.
 
@@ -64,6 +65,10 @@ pub(crate) struct RunRow {
     pub(crate) next_seq: Seq,
     /// The latest timestamp of a frame of it.
     pub(crate) last_at: Timestamp,
+    /// A segment that has another name for the run than others, which no writer writes. Which of the
+    /// names it has depends on where its frames are, so nothing may be added to it. An index has no
+    /// such rows.
+    pub(crate) misnamed_in: Option<SegmentId>,
 }
 
 /// The latest HOLD of a run.
@@ -100,6 +105,7 @@ impl RunRow {
             stored: 0,
             next_seq: Seq(0),
             last_at: entry.last_at,
+            misnamed_in: None,
         };
         row.apply(segment, entry);
         row
@@ -110,6 +116,9 @@ impl RunRow {
     /// Counts saturate instead of overflowing, since a directory is untrusted input.
     pub(crate) fn apply(&mut self, segment: SegmentId, entry: &RunEntry) {
         self.apply_creation(entry);
+        if (&entry.agent, &entry.run, entry.document) != (&self.agent, &self.run, self.document) {
+            self.misnamed_in = Some(segment);
+        }
         self.document |= entry.document;
         let position = |offset| LogPosition { segment, offset };
         if let Some(start) = entry.start {

@@ -164,6 +164,7 @@ pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
         stored: body.stored,
         next_seq: Seq(body.next_seq),
         last_at: Timestamp(body.last_at),
+        misnamed_in: None,
     })
 }
 

@@ -85,6 +85,12 @@ fn inputs_that_were_found_do_no_harm_any_more() {
     }
     // A run is said to be deleted whose number was not given yet, and is given then.
     let _ = structures::run(&input(10_069_798));
+    // The same, in a frame whose directory does not list it.
+    let _ = structures::run_lean(&input(50_785_737), omitted(50_785_737));
+    // Segments that have different names for a run: in one that is sealed, in the last one.
+    for seed in [18, 96, 838] {
+        let _ = structures::run_lean(&input(seed), omitted(seed));
+    }
 }
 
 /// A copy would have reached into the extents behind its own.

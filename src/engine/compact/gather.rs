@@ -182,6 +182,10 @@ impl Gathered {
             }
             match header.kind {
                 FrameKind::Evict => match decode_evictions(payload_of(&bytes, &header)) {
+                    // What no directory lists is not deleted: a copy would delete a later run.
+                    Ok(items) if items.iter().any(|item| !deleted.contains(&item.run_no)) => {
+                        return Ok(false);
+                    }
                     Ok(items) => {
                         self.evictions.extend(items.into_iter().map(|item| (header.lsn, item)));
                     }

@@ -6,7 +6,7 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::segments::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{Order, RunKey, RunList, RunRow, Span};
@@ -43,6 +43,8 @@ pub(crate) struct ActiveRun {
     pub(crate) pending: bool,
     /// A caller has a writer of it.
     pub(crate) has_writer: bool,
+    /// A segment that has another name for it: it gets no more frames.
+    misnamed_in: Option<SegmentId>,
 }
 
 impl ActiveRun {
@@ -69,6 +71,7 @@ impl ActiveRun {
             touched: false,
             pending: false,
             has_writer: false,
+            misnamed_in: None,
         }
     }
 
@@ -77,9 +80,29 @@ impl ActiveRun {
         let mut run = Self::new(row.run_no, row.agent.clone(), row.run.clone(), row.created_at);
         (run.document, run.next_seq, run.status) = (row.document, row.next_seq, row.status);
         run.started = row.started_at.is_some();
-        run.lost_beginning = !row.created_said;
+        (run.lost_beginning, run.misnamed_in) = (!row.created_said, row.misnamed_in);
         run.row = Some(row);
         run
+    }
+
+    /// Notes it if a segment has another name for the run.
+    pub(crate) fn compare_names(&mut self, segment: SegmentId, entry: &RunEntry) {
+        if (&entry.agent, &entry.run, entry.document) != (&self.agent, &self.run, self.document) {
+            self.misnamed_in = Some(segment);
+        }
+    }
+
+    /// An error if the run may get no more frames.
+    pub(crate) fn check_names(&self) -> Result<()> {
+        let Some(segment) = self.misnamed_in else { return Ok(()) };
+        let name = (self.agent.clone(), self.run.clone());
+        let found = Corruption::new(Place::Directory { segment }, Damage::Mismatch);
+        Err(Error::Corrupt(found.of_named(Some(&name))))
+    }
+
+    /// Whether segments have several names for it.
+    pub(crate) fn is_misnamed(&self) -> bool {
+        self.misnamed_in.is_some()
     }
 
     /// Folds the entry of a segment into the row.

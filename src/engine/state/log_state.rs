@@ -221,6 +221,7 @@ impl LogState {
                 self.active.begin(entry.run_no, at);
             }
             if let Some(run) = self.active.get_mut(entry.run_no) {
+                run.compare_names(segment, entry);
                 run.next_seq = run.next_seq.max(entry.next_seq);
                 run.started |= entry.start.is_some();
             }

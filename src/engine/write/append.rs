@@ -332,7 +332,7 @@ impl Log {
     ) -> Result<Option<LogPosition>> {
         let header = &mut frame.header;
         let Some(run) = state.active.get_mut(header.run_no) else { return Ok(None) };
-        if state.closed || run.status.is_ended() {
+        if state.closed || run.status.is_ended() || run.is_misnamed() {
             return Ok(None);
         }
         let len = header.frame_len();

@@ -148,6 +148,9 @@ fn binds(
     let mut binds: Vec<(RunNo, Vec<u8>)> = Vec::new();
     for pending_frame in pending {
         let run_no = pending_frame.header.run_no;
+        if let Some(run) = state.active.get(run_no) {
+            run.check_names()?;
+        }
         let bound = run_no == RunNo(0)
             || directory.run(run_no).is_some()
             || binds.iter().any(|bind| bind.0 == run_no);

@@ -26,6 +26,7 @@ fn row() -> RunRow {
         stored: 630,
         next_seq: Seq(5),
         last_at: Timestamp(40),
+        misnamed_in: None,
     }
 }
 

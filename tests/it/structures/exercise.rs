@@ -81,6 +81,7 @@ pub(crate) fn exercise(bytes: Vec<u8>, ways: u16) -> Work {
         let _ = log.verify();
     }
     let _ = write(&log, &mut acknowledged, 1);
+    acknowledged.continued = go_on(&log);
     acknowledged.check(&log);
     let count = acknowledged.count();
     // The file of a process that is killed now, or that closes the store.
