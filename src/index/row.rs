@@ -66,8 +66,8 @@ pub(crate) struct RunRow {
     /// The latest timestamp of a frame of it.
     pub(crate) last_at: Timestamp,
     /// A segment that has another name for the run than others, which no writer writes. Which of
-    /// the names it has depends on where its frames are, so nothing may be added to it. An index has
-    /// no such rows.
+    /// the names it has depends on where its frames are, so nothing may be added to it. An index
+    /// has no such rows.
     pub(crate) misnamed_in: Option<SegmentId>,
 }
 
