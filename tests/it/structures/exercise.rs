@@ -44,11 +44,12 @@ fn most(len: usize) -> Done {
 
 /// Opens a file, uses it in one of several ways, and opens it again.
 ///
-/// The upper half of `ways` says what is left out, so that a campaign comes to more stores.
+/// The upper half of `ways` says what is left out, so that a campaign comes to more stores, and
+/// whether the runs of the store go on.
 pub(crate) fn exercise(bytes: Vec<u8>, ways: u16) -> Work {
     let most = most(bytes.len());
     let way = |bit: u16| ways >> bit & 1 != 0;
-    let [brief, unverified, unread, unindexed] = [8, 9, 10, 11].map(way);
+    let [brief, unverified, unread, unindexed, continues] = [8, 9, 10, 11, 12].map(way);
     let compression = if way(0) { Compression::None } else { Compression::Zstd { level: 1 } };
     let options = |boot: u16| {
         let compaction = Compaction::new().automatic(way(1));
@@ -81,7 +82,9 @@ pub(crate) fn exercise(bytes: Vec<u8>, ways: u16) -> Work {
         let _ = log.verify();
     }
     let _ = write(&log, &mut acknowledged, 1);
-    acknowledged.continued = go_on(&log);
+    if continues {
+        acknowledged.continued = go_on(&log);
+    }
     acknowledged.check(&log);
     let count = acknowledged.count();
     // The file of a process that is killed now, or that closes the store.
@@ -302,7 +305,8 @@ fn go_on(log: &RunLog) -> Vec<RunSummary> {
         let appended = run.agent != AGENT && writer.and_then(|run| run.append(BEHIND)).is_ok();
         appended && last_of(log, run).is_ok_and(|last| last.is_some_and(|last| last == BEHIND))
     });
-    runs
+    // The machine may be restarted next.
+    if log.sync().is_ok() { runs } else { Vec::new() }
 }
 
 /// Opens a file, appends to the runs in progress, and moves all: what was their last record before

@@ -26,6 +26,10 @@ pub(crate) use map::Kind;
 use map::Structure;
 use stores::Store;
 
+/// Runs of the store get records too.
+#[cfg(test)]
+pub(crate) const CONTINUE: u8 = 1 << 4;
+
 /// The most changes of one input.
 const MOST_CHANGES: usize = 24;
 
@@ -34,16 +38,16 @@ pub(crate) fn run(input: &[u8]) -> Work {
     run_with(stores::stores(), input, 0)
 }
 
-/// The same with a store that has as little as there can be, and without some of what is done with
-/// it: the lower half of `omitted` says what.
+/// The same with a store that has as little as there can be. The lower half of `more` says what is
+/// left out of what is done with it, [`CONTINUE`] that its runs go on.
 #[cfg(test)]
-pub(crate) fn run_lean(input: &[u8], omitted: u8) -> Work {
-    run_with(stores::lean_stores(), input, omitted)
+pub(crate) fn run_lean(input: &[u8], more: u8) -> Work {
+    run_with(stores::lean_stores(), input, more)
 }
 
-fn run_with(stores: &[Store], input: &[u8], omitted: u8) -> Work {
+fn run_with(stores: &[Store], input: &[u8], more: u8) -> Work {
     let Some((store, ways, changes)) = read(stores, input) else { return Work::default() };
-    exercise::exercise(change::changed(store, changes), u16::from_le_bytes([ways, omitted]))
+    exercise::exercise(change::changed(store, changes), u16::from_le_bytes([ways, more]))
 }
 
 /// The store, what is done with it, and the changes.
