@@ -3,13 +3,15 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use runlog::format::EXTENTS_AT;
 use runlog::{Activity, Compaction, Outcome, RunLog, RunQuery};
 use runlog_sim::{OpKind, SimDisk};
 
 use super::growth::{EXTENT, delete, held, one_run, options, two_in_each, unsynced};
-use super::support::told::Told;
+use super::support::told::{Ends, Told};
 
 /// The disk cannot read the directory of one segment any more when the store is opened.
 fn with_unread_directory(disk: &SimDisk, automatic: bool) -> RunLog {
@@ -127,4 +129,35 @@ fn segments_that_a_long_run_keeps_are_not_tried_again_until_it_is_gone() {
     let stats = log.stats().unwrap();
     assert!(stats.dead_bytes < before.dead_bytes / 2, "{before:?} {stats:?}");
     assert!(log.verify().unwrap().is_clean());
+}
+
+/// No two of these runs fit one segment. At this rate the thread pauses for minutes after it has
+/// read the first of them.
+#[test]
+fn dead_segments_do_not_wait_for_the_pause_after_a_step_that_gained_nothing() {
+    let slow = Compaction::new().bytes_per_second(Some(1000));
+    let (ended, ends) = channel();
+    let options = options(EXTENT).compaction(slow).background(true).observer(Arc::new(Ends(ended)));
+    let log = options.create_storage(Arc::new(SimDisk::untracked(Vec::new()))).unwrap();
+    two_in_each(&log, |segment| 36_000 - segment * 7 % 500, 60);
+    for number in 0..20 {
+        one_run(&log, &format!("dead-{number}"), 59_000);
+    }
+    one_run(&log, "last", 59_000);
+    log.checkpoint().unwrap();
+    // So long that only a store that does nothing waits for it.
+    let wait_for = |activity| {
+        let next = || ends.recv_timeout(Duration::from_secs(20)).expect("something is done");
+        while next() != activity {}
+    };
+    delete(&log, (0..60).map(|segment| format!("gone-{segment}")));
+    wait_for(Activity::Compaction);
+    let before = log.stats().unwrap().log_extents;
+    for number in 0..20 {
+        let _ = log.delete_run(format!("dead-{number}").as_str()).unwrap();
+    }
+    while log.stats().unwrap().log_extents > before - 18 {
+        wait_for(Activity::Reclaim);
+    }
+    log.close().unwrap();
 }

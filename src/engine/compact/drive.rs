@@ -161,8 +161,9 @@ impl Compactor {
     }
 
     /// Repeats `step` until it has nothing to do, or until the store is being closed. Before each
-    /// step it frees dead segments and releases their blocks. Other calls may compact between two
-    /// steps, at their own rate.
+    /// step it frees dead segments and releases their blocks, and also while it pauses: that writes
+    /// nothing that the rate is for, and a full disk may wait for it. Other calls may compact
+    /// between two steps, at their own rate.
     fn repeat(
         &self,
         rate: Rate,
@@ -180,7 +181,14 @@ impl Compactor {
             let read = core::mem::take(&mut compacting.read_in_vain);
             let pause = self.pause_for(&mut compacting, read);
             drop(compacting);
-            self.log.due.pause(pause);
+            let mut left = Some(pause);
+            while let Some(pause) = left {
+                left = self.log.due.pause_or_free(pause);
+                if left.is_some() {
+                    self.reclaimer.reclaim()?;
+                    let _ = self.log.space.give_back_freed();
+                }
+            }
         }
         Ok(())
     }

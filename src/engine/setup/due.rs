@@ -22,6 +22,8 @@ impl Wanted {
     pub(crate) const COMPACT: Self = Self(1 << 4);
     /// Compress: full segments may hold compressible records.
     pub(crate) const PACK: Self = Self(1 << 5);
+    /// Work that frees dead segments.
+    const FREES: Self = Self(Self::RECLAIM.0 | Self::COMPACT.0);
     /// Work that moves records.
     pub(crate) const MOVES: Self = Self(Self::COMPACT.0 | Self::PACK.0);
     pub(crate) const SPACE_WORK: Self = Self(Self::RECLAIM.0 | Self::MOVES.0);
@@ -63,6 +65,8 @@ pub(crate) struct Due {
 #[derive(Debug, Default)]
 struct State {
     wanted: u8,
+    /// Whether dead segments may be freed since a thread last looked.
+    frees: bool,
     stop: bool,
 }
 
@@ -90,8 +94,10 @@ impl Due {
     /// Asks for work.
     pub(crate) fn want(&self, work: Wanted) {
         let mut state = self.state.lock();
-        if state.wanted & work.0 != work.0 {
+        let frees = work.has(Wanted::FREES) && !state.frees;
+        if frees || state.wanted & work.0 != work.0 {
             state.wanted |= work.0;
+            state.frees |= frees;
             self.wake(work);
         }
     }
@@ -175,6 +181,21 @@ impl Due {
         while !state.stop && !space.bell.wait_until(&mut state, until).timed_out() {}
     }
 
+    /// The same, but ends when dead segments may be freed: then it returns the rest of the time.
+    #[expect(clippy::disallowed_methods, reason = "a real pause of a real thread")]
+    pub(crate) fn pause_or_free(&self, duration: Duration) -> Option<Duration> {
+        let until = Instant::now() + duration;
+        let mut state = self.state.lock();
+        let [.., space] = &self.workers;
+        while !(state.stop || state.frees && Instant::now() < until) {
+            if space.bell.wait_until(&mut state, until).timed_out() {
+                return None;
+            }
+        }
+        state.frees = false;
+        (!state.stop).then(|| until.saturating_duration_since(Instant::now()))
+    }
+
     /// Waits until there is work for a thread. `None` if background work must stop. A sync is due
     /// one interval after the first write that the last sync did not cover; other work does not
     /// delay it.
@@ -203,6 +224,7 @@ impl Due {
         if work.has(Wanted::SYNC) {
             *deadline = None;
         }
+        state.frees &= !work.has(Wanted::FREES);
         (!state.stop).then_some(work)
     }
 }
