@@ -6,8 +6,8 @@
 //!
 //! - `RUNLOG_HOSTILE`: how many stores.
 //! - `RUNLOG_HOSTILE_SEED`: the first of their seeds; a failure names its own.
-//! - `RUNLOG_HOSTILE_CONTINUE`: with 1 their own runs get records too. About one store of 5,000 fails
-//!   then: an index, or unsealed segments, that contradict the directories are not noticed before.
+//! - `RUNLOG_HOSTILE_CONTINUE`: with 1 their own runs get records too. About one store of 5,000
+//!   fails then: an index, or unsealed segments, that contradict the directories go unnoticed.
 
 use runlog::format::FrameKind;
 use runlog_sim::SplitMix64;
