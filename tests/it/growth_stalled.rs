@@ -156,7 +156,8 @@ fn dead_segments_do_not_wait_for_the_pause_after_a_step_that_gained_nothing() {
     for number in 0..20 {
         let _ = log.delete_run(format!("dead-{number}").as_str()).unwrap();
     }
-    while log.stats().unwrap().log_extents > before - 18 {
+    // Some stay with what deleted them, until the index has that.
+    while log.stats().unwrap().log_extents > before - 14 {
         wait_for(Activity::Reclaim);
     }
     log.close().unwrap();
