@@ -12,9 +12,9 @@ pub(crate) const PIECE: u32 = 256 << 10;
 /// A piece pays if one byte of so many is used.
 const PAYS: usize = 4;
 
-/// A read of its own, where a piece is refused, costs as much as a copy of so many bytes. What it
-/// costs is saved for a piece: perhaps the runs that are read now share more than those before.
-const READ: usize = 4 << 10;
+/// What each refusal saves for a piece, in bytes: perhaps the runs that are read now share more than
+/// those before. A read of its own costs eight times as much.
+const SAVED: usize = 512;
 
 /// The copies that a process keeps.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Pieces {
         let used = self.used.swap(0, Ordering::Relaxed).saturating_mul(PAYS);
         kept.credit = kept.credit.saturating_add(used).min(self.most * PIECE as usize);
         let Some(left) = kept.credit.checked_sub(len) else {
-            kept.credit += READ;
+            kept.credit += SAVED;
             return None;
         };
         kept.credit = left;
@@ -127,7 +127,7 @@ mod tests {
     fn pieces_that_are_of_no_use_are_refused_but_for_a_few() {
         let pieces = Pieces::new(4 * LEN).expect("pieces");
         let given = (0..6_400).filter(|number| is_given(&pieces, *number)).count();
-        assert!((4..=4 + 6_400 / (LEN / READ)).contains(&given), "{given}");
+        assert!((4..=4 + 6_400 / (LEN / SAVED)).contains(&given), "{given}");
     }
 
     #[test]
@@ -142,6 +142,6 @@ mod tests {
             }
             is_refused
         });
-        assert!(refused.count() <= LEN / READ);
+        assert!(refused.count() <= LEN / SAVED);
     }
 }
