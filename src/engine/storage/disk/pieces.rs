@@ -12,8 +12,8 @@ pub(crate) const PIECE: u32 = 256 << 10;
 /// A piece pays if one byte of so many is used.
 const PAYS: usize = 4;
 
-/// What each refusal saves for a piece, in bytes: perhaps the runs that are read now share more than
-/// those before. A read of its own costs eight times as much.
+/// What each refusal saves for a piece, in bytes: perhaps the runs that are read now share more
+/// than those before. A read of its own costs eight times as much.
 const SAVED: usize = 512;
 
 /// The copies that a process keeps.
