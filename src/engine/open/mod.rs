@@ -107,7 +107,7 @@ fn recover(
             }
         };
         let mut log = recover_log(&known.unsealed, (floor, false), &mut name_of, &mut report)?;
-        log.next_run_no = log.next_run_no.max(read_unstated(&mut base, &known));
+        log.next_run_no = log.next_run_no.max(read_unstated(&mut base, &known)?);
         if let Some(error) = unread {
             // Nothing is written yet. Only the name could not be read, so the records are not lost.
             return Err(error);
@@ -190,13 +190,13 @@ pub(crate) fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()
 
 /// Reads the directories of which the manifest does not say how far their run numbers go, and has
 /// it say that. Returns a number behind those.
-fn read_unstated(base: &mut Base, known: &Known) -> RunNo {
+fn read_unstated(base: &mut Base, known: &Known) -> Result<RunNo> {
     let mut next = RunNo(0);
     for segment in &known.sealed {
         if segment.sealed().is_some_and(|at| at.states_numbers()) {
             continue;
         }
-        let Ok(directory) = segment.directory() else { continue };
+        let Some(directory) = unless_damaged(segment.directory())? else { continue };
         let mut listed =
             (0..directory.run_count()).rev().filter_map(|slot| directory.run_no(slot).ok());
         let largest = listed.next().unwrap_or(RunNo(0));
@@ -214,7 +214,7 @@ fn read_unstated(base: &mut Base, known: &Known) -> RunNo {
             base.rewrite = true;
         }
     }
-    next
+    Ok(next)
 }
 
 /// The engine as recovery found it, before anything is written.

@@ -87,7 +87,7 @@ impl Replica {
                 Stop::Gap => {
                     let known = current.gap.filter(|gap| gap.at == stopped_at);
                     if let Some(gap) = known {
-                        let is_due = !self.is_polled || current.vain.gap.is_due(stopped_at, room);
+                        let is_due = !self.is_polled || current.vain.gap.is_due(stopped_at, 0);
                         if !is_due || gap.is_still_there(&segment)? {
                             return Ok(progress);
                         }
@@ -102,7 +102,7 @@ impl Replica {
                 Stop::PieceIsOver => {
                     if self.is_polled
                         && wanted == AT_ONCE
-                        && !current.vain.frame.is_due(stopped_at, room)
+                        && !current.vain.frame.is_due(stopped_at, 0)
                     {
                         return Ok(progress);
                     }

@@ -139,7 +139,8 @@ pub(super) struct Vain {
 }
 
 impl Vain {
-    /// Whether to look again at something at this place, of so many bytes.
+    /// Whether to look again at something at this place; more rarely if it is more than [`MUCH`]
+    /// bytes and not urgent, else 0.
     pub(super) fn is_due(&mut self, at: LogPosition, bytes: u64) -> bool {
         if self.at != at {
             *self = Self { at, looks: 0 };
