@@ -36,7 +36,7 @@ const RARELY: Duration = Duration::from_secs(1);
 ///
 /// - A follower of another process is behind by some 40 ms at most: so often it looks at the file,
 ///   with four reads of 64 KiB together. In the writer's process it is woken by each append.
-/// - Damage, and a record of more than 64 KiB whose writer died within it, cost it nothing: what
+/// - Damage, and a record of more than 64 KiB whose writer died within it, cost it little: what
 ///   stays so for 8 looks is looked at once a second, damage of more than 4 MiB more rarely.
 /// - It sees what was written, which a power loss may take.
 ///   [`ReaderOptions::durable_only`] makes it wait for the disk.
