@@ -83,9 +83,9 @@ impl Compactor {
         if catalog.index().is_none() || catalog.index_failed() {
             return None;
         }
-        let compacted = outputs.iter().map(|segment| segment.id()).max().unwrap_or_default();
+        let outputs = outputs.iter().map(|segment| (segment.id(), segment.stamp())).collect();
         let relocated = self.log.setup.watch_failure(Activity::IndexCheckpoint, || {
-            store.relocate(&Relocation { compacted, runs: runs.to_vec() })?;
+            store.relocate(&Relocation { outputs, runs: runs.to_vec() })?;
             Ok(store.snapshot()?)
         });
         relocated.ok()

@@ -269,10 +269,7 @@ impl Directories for Catalog {
     }
 
     fn stamp(&self, index: usize) -> u64 {
-        let Some(segment) = self.segments.get(index) else { return 0 };
-        let sealed = segment.sealed();
-        let end = sealed.map_or(0, |at| u64::from(at.end) << 32 | u64::from(at.digest));
-        segment.key().salt.rotate_left(1) ^ end
+        self.segments.get(index).map_or(0, |segment| segment.stamp())
     }
 
     fn listing(&self) -> Decoded<Option<&Listing>> {
