@@ -29,6 +29,7 @@ mod following_on;
 mod forks;
 mod format_golden;
 mod full_disk;
+mod full_segments;
 mod growth;
 mod growth_stalled;
 mod harmed;

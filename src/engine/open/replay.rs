@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::open::decide::{Action, Bytes, Case, decide};
@@ -14,10 +14,12 @@ use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{RecoveryReport, TornTail};
 use crate::error::{Corruption, Damage, Place, Result};
+use crate::format::codec::Decoded;
 use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN};
 use crate::format::map::manifest::{SealedAt, used_len};
+use crate::format::segments::directory_builder::BuiltRun;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
-use crate::format::{DirectoryBuilder, FrameKind, LAST_WRITTEN};
+use crate::format::{Directory, DirectoryBuilder, FrameKind, LAST_WRITTEN};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId};
 
 /// An unsealed segment as recovery found it.
@@ -145,6 +147,8 @@ pub(crate) fn recover_log(
     let mut ended = false;
     for cut in &cuts {
         let recovered = recover_segment(cut, log.floor, &mut ended, name_of, report);
+        let listed = recovered.sealed.map_or(RunNo(0), |at| at.next_run_no);
+        log.next_run_no = log.next_run_no.max(listed);
         log.segments.push(recovered);
     }
     Ok(log)
@@ -189,6 +193,8 @@ struct Walk<'a> {
     frames: Vec<Lexed>,
     end: u32,
     sealed: Option<SealedAt>,
+    /// What the directory of the SEAL frame says, if it is whole.
+    directory: Option<DirectoryBuilder>,
     torn: bool,
     orphans: u64,
     /// The missing records in gaps, and the names of runs; set at the first gap.
@@ -212,6 +218,7 @@ fn recover_segment(
         frames: Vec::new(),
         end: SEGMENT_HEADER_LEN,
         sealed: None,
+        directory: None,
         torn: false,
         orphans: 0,
         missing: None,
@@ -220,7 +227,10 @@ fn recover_segment(
         Some(seal) => {
             walk.end = seal.header.extra;
             walk.frames = frames_below(&cut.items, walk.end);
-            walk.seal(seal);
+            if !walk.seal(seal) {
+                (walk.end, walk.frames) = (SEGMENT_HEADER_LEN, Vec::new());
+                walk.run(ended);
+            }
         }
         None => walk.run(ended),
     }
@@ -251,7 +261,8 @@ fn recover_segment(
     };
     Recovered {
         segment: Arc::clone(cut.segment),
-        builder: replayed.builder,
+        // What the directory says is what any later process goes by.
+        builder: walk.directory.unwrap_or(replayed.builder),
         behind: behind(&cut.items, walk.end, written),
         seal_at: cut.items.iter().find(|item| is_seal(item)).map_or(written, Item::offset),
         end: walk.end,
@@ -260,6 +271,44 @@ fn recover_segment(
         unused: matches!(cut.items.as_slice(), [Item::Gap { to: None, blank: true, .. }]),
         beyond,
     }
+}
+
+/// Whether a directory is one of the frames of a segment: it lists what they say, and nothing where
+/// there is another frame. It may list more, which was lost since. One of which an entry cannot be
+/// read says nothing.
+fn is_of(directory: &Directory<'_>, extent: &[u8], frames: &[Lexed]) -> Decoded<bool> {
+    let (names, found) = (names(extent, frames), replay(extent, frames, u32::MAX, &mut |_| None));
+    let mut listed = HashSet::new();
+    for slot in 0..directory.run_count() {
+        let entry = directory.run(slot)?;
+        let (name, run_no) = ((entry.agent, entry.run), entry.run_no);
+        if names.get(&run_no).is_some_and(|known| *known != name) {
+            return Ok(false);
+        }
+        for index in 0..entry.records.saturating_add(entry.chunks) {
+            let offset = directory.record_offset(slot, index)?;
+            let before = frames.partition_point(|frame| frame.header.position.offset <= offset);
+            let frame = before.checked_sub(1).and_then(|last| frames.get(last));
+            let is_other = |frame: &Lexed| {
+                let is_there = frame.header.position.offset == offset;
+                offset < frame.end() && !(is_there && frame.header.run_no == run_no)
+            };
+            if frame.is_some_and(is_other) {
+                return Ok(false);
+            }
+            listed.insert((run_no, offset));
+        }
+    }
+    let evicted: HashSet<RunNo> =
+        directory.evictions().map(|found| Ok(found?.run_no)).collect::<Decoded<_>>()?;
+    let lists = |built: &BuiltRun| {
+        let run_no = built.entry.run_no;
+        let mut offsets = built.offsets.iter().chain(&built.chunks);
+        directory.find_no(run_no).is_ok_and(|slot| slot.is_some())
+            && offsets.all(|offset| listed.contains(&(run_no, *offset)))
+    };
+    Ok(found.builder.runs().iter().all(lists)
+        && found.builder.evictions().all(|eviction| evicted.contains(&eviction.run_no)))
 }
 
 /// The ranges behind the end that are not zero.
@@ -313,11 +362,7 @@ impl Walk<'_> {
         let Some(lexed) = item.frame() else { return false };
         if is_seal(item) {
             self.end = item.offset();
-            if directory_in(self.extent, lexed).is_some() || lexed.payload.is_err() {
-                self.seal(lexed);
-            } else {
-                self.torn = true;
-            }
+            self.torn |= !self.seal(lexed);
             return true;
         }
         self.frames.push(*lexed);
@@ -325,19 +370,36 @@ impl Walk<'_> {
         false
     }
 
-    fn seal(&mut self, lexed: &Lexed) {
+    /// Takes a SEAL frame, unless its directory is not one of this segment.
+    fn seal(&mut self, lexed: &Lexed) -> bool {
         let header = &lexed.header;
         let frames = self.cut.items.iter().filter_map(Item::frame);
         let last = frames.map(|frame| frame.header.run_no).max();
-        let listed = directory_in(self.extent, lexed).and_then(|found| found.last_run_no().ok()?);
+        let directory = directory_in(self.extent, lexed);
+        let is_own = match &directory {
+            Some(found) => is_of(found, self.extent, &self.frames).unwrap_or(true),
+            None => lexed.payload.is_err(),
+        };
+        if !is_own {
+            return false;
+        }
+        // A frame that is listed and lost counts for both.
+        let lists_evictions = directory.as_ref().is_some_and(|found| found.eviction_count() > 0);
+        let mut kinds = self.frames.iter().map(|lexed| lexed.header.kind);
+        let has_evictions = lists_evictions || kinds.any(|kind| kind == FrameKind::Evict);
+        let listed = directory.as_ref().and_then(|found| found.last_run_no().ok()?);
         let listed = listed.filter(|run_no| run_no.0 < LAST_WRITTEN);
-        self.sealed = Some(SealedAt {
+        let at = SealedAt {
             end: self.end,
             seal: header.position.offset,
             digest: header.payload_crc,
-            has_evictions: self.frames.iter().any(|lexed| lexed.header.kind == FrameKind::Evict),
+            has_evictions,
             next_run_no: last.max(listed).map_or(RunNo(1), |last| RunNo(last.0.saturating_add(1))),
-        });
+        };
+        let whole = directory.filter(|found| at.check(found).is_ok());
+        self.directory = whole.and_then(|found| DirectoryBuilder::of(&found).ok());
+        self.sealed = Some(at);
+        true
     }
 
     /// Ends the segment before a batch without a COMMIT; returns whether there was one. Batches in

@@ -1,0 +1,121 @@
+//! A segment that is full, of which the manifest does not know it yet: its directory says what it
+//! has, whatever has become of its frames.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use runlog::env::{BootId, Environment};
+use runlog::format::frames::frame::SegmentKey;
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{FrameHeader, FrameKind};
+use runlog::storage::MemoryStorage;
+use runlog::{Allow, Error, Options, Outcome, RunLog, RunNo};
+
+use super::support::background::Background;
+
+const EXTENT: usize = 64 << 10;
+const RUNS: [&str; 3] = ["first", "second", "third"];
+
+fn options() -> Options {
+    let environment = Environment::system().boot_id(Some(BootId([1; 16])));
+    Options::new()
+        .extent_size(EXTENT as u64)
+        .index(false)
+        .environment(environment)
+        // Nothing runs in the background, so the manifest is not told of full segments.
+        .scheduler(Arc::new(Background::default()))
+}
+
+fn payload(run: &str, number: usize) -> Vec<u8> {
+    format!("record {number} of {run}").into_bytes()
+}
+
+/// Appends until the first segment is full; the file of a process that is killed then.
+fn fill(log: &RunLog, file: &MemoryStorage) -> Vec<u8> {
+    let filler = log.start_run("agent", "filler", ()).unwrap();
+    loop {
+        let _ = filler.append(&[1; 5000]).unwrap();
+        let image = file.to_bytes();
+        if frames(&image).last().is_some_and(|last| last.2 == FrameKind::Seal) {
+            return image;
+        }
+    }
+}
+
+/// A store that was killed when its first segment had just become full.
+fn filled() -> Vec<u8> {
+    let file = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(file.clone()).unwrap();
+    for run in RUNS {
+        let writer = log.start_run("agent", run, ()).unwrap();
+        for number in 0..3 {
+            let _ = writer.append(&payload(run, number)).unwrap();
+        }
+    }
+    fill(&log, &file)
+}
+
+/// The frames of the first segment: where they are in the file, the numbers of their runs.
+fn frames(image: &[u8]) -> Vec<(Range<usize>, RunNo, FrameKind)> {
+    let header = |at: &usize| SegmentHeader::decode(&image[*at..]).ok();
+    let starts = (EXTENT..image.len()).step_by(EXTENT);
+    let (start, key): (usize, SegmentKey) =
+        starts.filter_map(|at| Some((at, header(&at)?.key))).min_by_key(|(_, key)| key.id).unwrap();
+    let (mut at, mut found) = (SEGMENT_HEADER_LEN as usize, Vec::new());
+    while let Ok(frame) = FrameHeader::decode(&image[start + at..], key, at as u32) {
+        let end = at + frame.frame_len();
+        found.push((start + at..start + end, frame.run_no, frame.kind));
+        at = end;
+    }
+    found
+}
+
+fn records(log: &RunLog, run: &str) -> Result<Vec<Vec<u8>>, Error> {
+    log.trace(("agent", run))?.map(|record| Ok(record?.payload().to_vec())).collect()
+}
+
+#[test]
+fn frames_that_are_lost_in_a_full_segment_are_missing_and_change_no_other_run() {
+    let good = filled();
+    let lost = frames(&good)[0].1;
+    let of_first: Vec<_> = frames(&good).into_iter().filter(|(_, run, _)| *run == lost).collect();
+    let mut image = good;
+    let (from, to) = (of_first.first().unwrap().0.start, of_first.last().unwrap().0.end);
+    image[from..to].fill(0xff);
+
+    let file = Arc::new(MemoryStorage::from_bytes(image));
+    for opening in ["the first", "the next"] {
+        let log = options().open_storage(file.clone()).unwrap();
+        let lost = records(&log, RUNS[0]).unwrap_err();
+        assert!(matches!(lost, Error::Corrupt(_)), "{opening} opening: {lost}");
+        for run in &RUNS[1..] {
+            let expected: Vec<_> = (0..3).map(|number| payload(run, number)).collect();
+            assert_eq!(records(&log, run).unwrap(), expected, "{opening} opening: {run}");
+        }
+        log.close().unwrap();
+    }
+}
+
+#[test]
+fn a_deletion_whose_frame_is_lost_in_a_full_segment_stays_one() {
+    let file = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(file.clone()).unwrap();
+    for run in RUNS {
+        let _ = log.start_run("agent", run, ()).unwrap().append(b"one").unwrap();
+    }
+    let _ = log.end_run("agent", "first", &Outcome::completed(), Allow::nothing()).unwrap();
+    log.delete_run(("agent", "first")).unwrap();
+    let mut image = fill(&log, &file);
+    let evict =
+        frames(&image).into_iter().find(|(_, _, kind)| *kind == FrameKind::Evict).unwrap().0;
+    image[evict].fill(0xff);
+
+    let file = Arc::new(MemoryStorage::from_bytes(image));
+    for opening in ["the first", "the next"] {
+        let log = options().open_storage(file.clone()).unwrap();
+        let first = log.run(("agent", "first"));
+        assert!(matches!(first, Err(Error::RunNotFound { .. })), "{opening} opening: {first:?}");
+        assert_eq!(records(&log, "second").unwrap(), [b"one"]);
+        log.close().unwrap();
+    }
+}
