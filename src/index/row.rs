@@ -65,9 +65,9 @@ pub(crate) struct RunRow {
     pub(crate) next_seq: Seq,
     /// The latest timestamp of a frame of it.
     pub(crate) last_at: Timestamp,
-    /// A segment that has another name for the run than others, which no writer writes. Which of
-    /// the names it has depends on where its frames are, so nothing may be added to it. An index
-    /// has no such rows.
+    /// A segment that has another name for the run than others, which no writer writes. The run has
+    /// the name that it began with, as far as that is known, and nothing may be added to it. An
+    /// index has no such rows.
     pub(crate) misnamed_in: Option<SegmentId>,
 }
 
@@ -115,10 +115,14 @@ impl RunRow {
     ///
     /// Counts saturate instead of overflowing, since a directory is untrusted input.
     pub(crate) fn apply(&mut self, segment: SegmentId, entry: &RunEntry) {
-        self.apply_creation(entry);
         if (&entry.agent, &entry.run, entry.document) != (&self.agent, &self.run, self.document) {
             self.misnamed_in = Some(segment);
+            // The beginning names the run, in whatever order the segments come.
+            if entry.created_at.is_some() && !self.created_said {
+                (self.agent, self.run) = (entry.agent.clone(), entry.run.clone());
+            }
         }
+        self.apply_creation(entry);
         self.document |= entry.document;
         let position = |offset| LogPosition { segment, offset };
         if let Some(start) = entry.start {
@@ -354,6 +358,19 @@ mod tests {
         assert_eq!((row.next_seq, row.last_at), (Seq(5), Timestamp(40)));
         assert_eq!(row.created_at, Timestamp(10));
         assert_eq!((row.start, row.end, row.status), (None, None, RunStatus::InProgress));
+    }
+
+    #[test]
+    fn the_beginning_names_a_run_in_any_order_and_it_is_misnamed() {
+        let mut first = entry(20);
+        first.created_at = Some(Timestamp(10));
+        let mut other = entry(40);
+        other.run = RunId::new("another").unwrap();
+        for [one, two] in [[&first, &other], [&other, &first]] {
+            let mut row = RunRow::first(SegmentId(1), one);
+            row.apply(SegmentId(2), two);
+            assert_eq!((row.run.as_str(), row.misnamed_in), ("run-7", Some(SegmentId(2))));
+        }
     }
 
     #[test]

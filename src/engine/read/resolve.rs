@@ -76,8 +76,18 @@ impl Reader {
 
     /// What the catalog knows about the runs with this id.
     pub(crate) fn stored_runs(&self, catalog: &Catalog, run: &str) -> Result<StoredRuns> {
-        let numbers = self.find(catalog, run, false)?;
-        Ok(numbers.numbers.iter().map(|number| (*number, catalog.row(*number))).collect())
+        let rows = || {
+            let found = self.find(catalog, run, false)?;
+            Ok(found.numbers.iter().map(|number| (*number, catalog.row(*number))).collect())
+        };
+        let stored: StoredRuns = rows()?;
+        let known = stored.iter().filter_map(|(_, row)| row.as_ref().ok());
+        // What is added to a run is found under its name for as long as the name stays.
+        if known.fold(true, |same, row| catalog.has_name(row) && same) {
+            Ok(stored)
+        } else {
+            rows()
+        }
     }
 }
 
