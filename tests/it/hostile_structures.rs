@@ -9,7 +9,7 @@
 //! - `RUNLOG_HOSTILE_CONTINUE`: with 1 their own runs get records too. About one store of 5,000
 //!   fails then: an index, or unsealed segments, that contradict the directories go unnoticed.
 
-use runlog::format::FrameKind;
+use runlog::format::{FrameKind, LAST_WRITTEN, NUMBERS_END};
 use runlog_sim::SplitMix64;
 
 use super::structures::{self, Kind};
@@ -136,4 +136,12 @@ fn a_run_gets_no_number_that_a_directory_lists_and_loses_nothing_to_one() {
 fn a_record_of_an_order_that_was_not_given_yet_is_not_moved() {
     let order = (Kind::Frame(FrameKind::Record as u8), 8, 1 << 30);
     assert!(structures::go_on_with_each(order) > 0);
+}
+
+/// Numbers that no run is given, behind those that any directory says.
+#[test]
+fn a_run_with_a_number_that_no_run_is_given_keeps_its_records_and_moves_when_it_goes_on() {
+    let numbers = [LAST_WRITTEN, LAST_WRITTEN + 9, NUMBERS_END - 2, NUMBERS_END - 1];
+    let [went_on, moved] = structures::go_on_with_numbers(&numbers);
+    assert!(went_on > 4_000 && moved > 2_000, "{went_on} went on, {moved} moved");
 }
