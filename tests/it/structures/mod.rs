@@ -28,6 +28,8 @@ pub(crate) use map::Kind;
 #[cfg(test)]
 use map::Structure;
 use stores::Store;
+#[cfg(test)]
+pub(crate) use stores::{evicted_again, options};
 
 /// Runs of the store get records too.
 #[cfg(test)]
