@@ -9,8 +9,12 @@
 //! - `RUNLOG_HOSTILE_CONTINUE`: with 1 their own runs get records too. About one store of 5,000
 //!   fails then: an index, or unsealed segments, that contradict the directories go unnoticed.
 
-use runlog::format::FrameKind;
-use runlog_sim::SplitMix64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runlog::Compaction;
+use runlog::format::{FrameKind, LAST_WRITTEN, NUMBERS_END};
+use runlog_sim::{SimDisk, SplitMix64};
 
 use super::structures::{self, Kind};
 use super::support::campaign::variable;
@@ -138,4 +142,43 @@ fn a_run_gets_no_number_that_a_directory_lists_and_loses_nothing_to_one() {
 fn a_record_of_an_order_that_was_not_given_yet_is_not_moved() {
     let order = (Kind::Frame(FrameKind::Record as u8), 8, 1 << 30);
     assert!(structures::go_on_with_each(order) > 0);
+}
+
+/// Numbers that no run is given, behind those that any directory says.
+#[test]
+fn a_run_with_a_number_that_no_run_is_given_keeps_its_records_and_moves_when_it_goes_on() {
+    let numbers = [LAST_WRITTEN, LAST_WRITTEN + 9, NUMBERS_END - 2, NUMBERS_END - 1];
+    let [went_on, moved] = structures::go_on_with_numbers(&numbers);
+    assert!(went_on > 4_000 && moved > 2_000, "{went_on} went on, {moved} moved");
+}
+
+/// The first eviction goes with its segment, and the run is still known to be deleted.
+#[test]
+fn a_segment_moves_that_evicts_a_run_which_an_older_segment_evicted_too() {
+    for is_sealed in [false, true] {
+        let disk = SimDisk::untracked(structures::evicted_again());
+        let manual = Compaction::new().automatic(false);
+        // With an index reclaiming would apply the last segment first.
+        let options = structures::options(7).index(false).compaction(manual);
+        let log = options.receipts(0, Duration::ZERO).open_storage(Arc::new(disk)).unwrap();
+        if is_sealed {
+            let run = log.start_run("agent", "behind", ()).unwrap();
+            for _ in 0..14 {
+                let _ = run.append(&[7; 4_000]).unwrap();
+            }
+        }
+        let before = log.stats().unwrap();
+        assert_eq!(before.sealed_segments, 1 + u64::from(is_sealed));
+        // It and the eviction in front of it are all that the first segment has.
+        let _ = log.delete_run("filler").unwrap();
+        log.reclaim().unwrap();
+        let after = log.stats().unwrap();
+        assert_eq!(after.sealed_segments, before.sealed_segments - 1);
+        // Everything else moves out of the last segment, or it fails.
+        let erased = log.erase_run("other");
+        assert!(erased.is_ok(), "sealed {is_sealed}: {erased:?}");
+        assert!(log.health().failures.is_empty() && log.health().compaction.is_none());
+        assert_eq!(log.trace("kept").unwrap().map(Result::unwrap).count(), 2);
+        assert!(log.verify().unwrap().is_clean());
+    }
 }

@@ -241,10 +241,8 @@ impl Writing<'_> {
         header.extra = end;
         let seal = PendingFrame::new(header, &[], &directory);
         let digest = seal.header.payload_crc;
-        let has_evictions = output.builder.evictions().next().is_some();
         output.append(seal);
-        let next_run_no = self.next_run_no;
-        let sealed = SealedAt { end, seal: end, digest, has_evictions, next_run_no };
+        let sealed = SealedAt::of(&output.builder, (end, end, digest), self.next_run_no);
         Ok(Written { bytes: output.bytes, sealed })
     }
 }

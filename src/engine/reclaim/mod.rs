@@ -332,11 +332,15 @@ impl Reclaimer {
         let freed = self.free_in_turn(compacting, &mut waiting, &mut forgotten);
         let mut state = self.log.state.lock();
         state.retired.append(&mut waiting);
-        let catalog = Arc::clone(&state.catalog);
+        // The last place that evicts a run may be one that the catalog does not cover.
+        for eviction in state.tail.builder.evictions() {
+            let _ = forgotten.remove(&eviction.run_no);
+        }
+        let (catalog, later) = (Arc::clone(&state.catalog), state.unapplied.clone());
         drop(state);
         // An eviction elsewhere may have been kept for a freed segment, or be a copy.
         compacting.has_freed = true;
-        for segment in catalog.segments() {
+        for segment in catalog.segments().iter().chain(&later) {
             match compacting.unless_unread(segment.id(), evictions(segment))? {
                 Some(evicted) => forgotten.retain(|run_no| !evicted.contains(run_no)),
                 None => forgotten.clear(),

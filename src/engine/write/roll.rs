@@ -93,13 +93,8 @@ impl Log {
         }
         self.disk.write(at, &bytes)?;
         state.next_lsn.0 += 1;
-        Ok(SealedAt {
-            end: state.tail.offset,
-            seal,
-            digest: pending_frame.header.payload_crc,
-            has_evictions: state.tail.builder.evictions().next().is_some(),
-            next_run_no: state.next_run_no,
-        })
+        let places = (state.tail.offset, seal, pending_frame.header.payload_crc);
+        Ok(SealedAt::of(&state.tail.builder, places, state.next_run_no))
     }
 
     /// Tells the manifest about segments whose seal is now durable.

@@ -96,6 +96,11 @@ impl DirectoryBuilder {
         self.evictions.values().copied()
     }
 
+    /// The largest run number.
+    pub fn last_run_no(&self) -> Option<RunNo> {
+        self.runs.iter().map(|built| built.entry.run_no).max()
+    }
+
     /// Adds a run that has no entry yet.
     pub fn bind(&mut self, run_no: RunNo, agent: AgentId, run: RunId) {
         if self.by_no.contains_key(&run_no) {

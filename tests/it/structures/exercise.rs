@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use runlog::{
     Allow, Batch, Compaction, Compression, Error, Expected, NewRecord, Outcome, Record, Retention,
-    RunLog, RunQuery, RunStatus, RunSummary, Seq,
+    RunLog, RunQuery, RunStatus, RunSummary, Seq, Trace,
 };
 
 use super::counted::{Counted, Done};
@@ -290,9 +290,13 @@ pub(crate) fn next_run_number(bytes: Vec<u8>) -> u64 {
     log.run((AGENT, "next")).expect("it was started").number().0
 }
 
+fn trace_of(log: &RunLog, run: &RunSummary) -> runlog::Result<Trace> {
+    log.trace((run.agent.as_str(), run.run.as_str()))
+}
+
 /// The last record of a run.
 fn last_of(log: &RunLog, run: &RunSummary) -> runlog::Result<Option<Vec<u8>>> {
-    let last = log.trace((run.agent.as_str(), run.run.as_str()))?.next_back().transpose()?;
+    let last = trace_of(log, run)?.next_back().transpose()?;
     Ok(last.map(|last| last.payload().to_vec()))
 }
 
@@ -321,4 +325,52 @@ pub(crate) fn go_on_and_move(bytes: Vec<u8>) -> usize {
     let _ = (log.checkpoint(), log.compact());
     acknowledged.check(&log);
     acknowledged.count()
+}
+
+/// Opens a file, appends to the runs in progress, fills the segment, and opens it again, three
+/// times, from the second time on behind a compaction: the runs keep all of their records. How many
+/// times a run went on, and how many compactions left no damaged segment.
+#[cfg(test)]
+pub(crate) fn go_on_and_reopen(bytes: Vec<u8>) -> [usize; 2] {
+    let most = most(bytes.len() + (1 << 20));
+    let file = Arc::new(Counted::new(bytes, most));
+    let [mut went_on, mut moved] = [0; 2];
+    let options = |boot| options(boot).compaction(Compaction::new().automatic(false));
+    let compact = |log: &RunLog| {
+        let _ = log.compact();
+        usize::from(log.health().compaction.is_none())
+    };
+    for boot in 7..10 {
+        let Ok(log) = options(boot).open_storage(file.clone()) else { break };
+        if boot > 7 {
+            moved += compact(&log);
+        }
+        let acknowledged = Acknowledged { continued: go_on(&log), ..Acknowledged::default() };
+        let told = |log: &RunLog| -> Vec<String> {
+            let runs = acknowledged.continued.iter();
+            let told = runs.map(|run| {
+                let summary = log.run((run.agent.as_str(), run.run.as_str()));
+                let count = trace_of(log, run).map_or(0, |trace| trace.flatten().count());
+                format!("{count} records of {summary:?}")
+            });
+            told.collect()
+        };
+        let before = told(&log);
+        let _ = log.docs().put(SPACE, "large", &NewRecord::new(&[7; 60_000]));
+        let _ = log.checkpoint();
+        let closed = log.close();
+        let left = Arc::new(Counted::new(file.to_bytes(), most));
+        let log = match options(boot).open_storage(left) {
+            Ok(log) => log,
+            Err(error) => panic!("{error}, after it was closed: {closed:?}"),
+        };
+        for _ in 0..2 {
+            acknowledged.check(&log);
+            assert_eq!(told(&log), before);
+            moved += compact(&log);
+        }
+        went_on += acknowledged.count();
+        file.count_anew();
+    }
+    [went_on, moved]
 }

@@ -19,12 +19,17 @@ mod map;
 mod repair;
 mod stores;
 
+#[cfg(test)]
+use std::collections::BTreeSet;
+
 pub(crate) use exercise::Work;
 #[cfg(test)]
 pub(crate) use map::Kind;
 #[cfg(test)]
 use map::Structure;
 use stores::Store;
+#[cfg(test)]
+pub(crate) use stores::{evicted_again, options};
 
 /// Runs of the store get records too.
 #[cfg(test)]
@@ -147,6 +152,43 @@ pub(crate) fn with_numbers_not_given_yet() -> usize {
         }
     }
     opened
+}
+
+/// Gives each run of a store, one at a time, another number in the directories and in all frames,
+/// where no manifest says how far numbers go; then lets the runs go on. How many times a run did,
+/// and how many compactions left no damaged segment.
+#[cfg(test)]
+pub(crate) fn go_on_with_numbers(numbers: &[u64]) -> [usize; 2] {
+    let [mut went_on, mut moved] = [0; 2];
+    for (number, store) in stores::stores().iter().enumerate() {
+        let of_kind = |wanted: fn(Kind) -> bool| {
+            let structures = store.map.structures.iter().enumerate();
+            structures.filter(move |(_, one)| wanted(one.kind)).map(|(target, _)| target)
+        };
+        let run_number = |target: usize, field| {
+            let (at, width) = store.map.structures[target].field(field);
+            u64::from_le_bytes(store.bytes[at..at + width].try_into().expect("eight bytes"))
+        };
+        let is_seal = |target: &usize| store.bytes[store.map.structures[*target].at] == 2;
+        let seals: Vec<_> = of_kind(|kind| kind == Kind::Record).filter(is_seal).collect();
+        let frames: Vec<_> = of_kind(|kind| matches!(kind, Kind::Frame(_))).collect();
+        let entries: Vec<_> = of_kind(|kind| kind == Kind::RunEntry).collect();
+        let runs: BTreeSet<u64> = entries.iter().map(|entry| run_number(*entry, 0)).collect();
+        for (&run, &to) in runs.iter().flat_map(|run| numbers.iter().map(move |to| (run, to))) {
+            println!("store {number}, run {run} becomes {to:#x}");
+            let stated = seals.iter().map(|seal| (*seal, 6, 0));
+            let of_run = |targets: &[usize], field| {
+                let is_its = |target: &&usize| run_number(**target, field) == run;
+                let its: Vec<_> = targets.iter().filter(is_its).copied().collect();
+                its.into_iter().map(move |target| (target, field, to))
+            };
+            let fields = stated.chain(of_run(&frames, 9)).chain(of_run(&entries, 0));
+            let fields: Vec<_> = fields.collect();
+            let done = exercise::go_on_and_reopen(change::with_fields(store, &fields));
+            (went_on, moved) = (went_on + done[0], moved + done[1]);
+        }
+    }
+    [went_on, moved]
 }
 
 /// What an input changes, field by field, for people.

@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+#[cfg(test)]
+use std::time::Duration;
 
 use runlog::env::{BootId, Clock, Entropy, Environment};
 use runlog::storage::MemoryStorage;
@@ -13,6 +15,8 @@ use runlog::{
 };
 
 use super::map::{EXTENT, Map};
+#[cfg(test)]
+use super::{change::with_fields, map::Kind};
 
 /// The namespace of the documents.
 pub(crate) const SPACE: &str = "space";
@@ -144,6 +148,35 @@ fn everything(index: bool, size: Size) -> [Vec<u8>; 3] {
     let killed = storage.to_bytes();
     log.close().expect("nothing fails");
     [killed, retired, storage.to_bytes()]
+}
+
+/// A store whose unsealed segment evicts the run that the sealed one evicts. The sealed one has
+/// `gone` and most of `filler`, and the unsealed one the rest of that, `kept` and `other`.
+#[cfg(test)]
+pub(crate) fn evicted_again() -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let manual = Compaction::new().automatic(false);
+    let log = options(7).compaction(manual).receipts(0, Duration::ZERO);
+    let log = log.create_storage(storage.clone()).expect("a new store");
+    let run = |name: &str, records: usize| {
+        let run = log.start_run("agent", name, b"").expect("nothing fails");
+        for _ in 0..records {
+            let _ = run.append(&[7; 4_000]).expect("nothing fails");
+        }
+        let _ = run.end(&Outcome::completed()).expect("nothing fails");
+    };
+    run("gone", 1);
+    let gone = log.run("gone").expect("it was started").number().0;
+    let _ = log.delete_run("gone").expect("nothing fails");
+    run("filler", 16);
+    run("kept", 2);
+    run("other", 1);
+    let _ = log.delete_run("other").expect("nothing fails");
+    log.checkpoint().expect("nothing fails");
+    let bytes = storage.to_bytes();
+    let store = Store { map: Map::of(&bytes), bytes };
+    let last = store.map.structures.iter().rposition(|one| one.kind == Kind::Eviction);
+    with_fields(&store, &[(last.expect("two were evicted"), 0, gone)])
 }
 
 fn hold(log: &RunLog, number: usize, held: bool) {
