@@ -17,7 +17,7 @@ use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Compression;
-use crate::engine::state::catalog::Catalog;
+use crate::engine::state::catalog::{Catalog, stamp_of};
 use crate::engine::state::evictions::evictions;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
@@ -113,7 +113,7 @@ impl Checkpoints {
         let mut outputs = catalog.segments().iter().filter(|segment| segment.is_output());
         let is_known = outputs.all(|segment| segment.is_covered_by(applied));
         let covered = catalog.segments().iter().filter(|segment| segment.is_covered_by(applied));
-        let stamps = covered.map(|segment| (segment.id(), segment.stamp()));
+        let stamps = covered.map(|segment| (segment.id(), stamp_of(segment)));
         Ok(!leads && is_known && index.has_applied(stamps)?)
     }
 
@@ -408,7 +408,7 @@ fn evicted_by<'a>(segments: impl Iterator<Item = &'a Arc<Segment>>) -> Result<Ha
 fn segment_change(segment: &Arc<Segment>, evicted: &HashSet<RunNo>) -> Result<SegmentChange> {
     let is_evicted = |run_no| evicted.contains(&run_no);
     segment.in_directory(|directory| {
-        let key = (segment.id(), segment.purpose(), segment.stamp());
+        let key = (segment.id(), segment.purpose(), stamp_of(segment));
         SegmentChange::read(key, &directory, &is_evicted)
     })
 }

@@ -112,6 +112,19 @@ impl Cut<'_> {
         };
         self.items.push(Item::Gap { from, to: None, blank: true });
     }
+
+    /// Where what was written ends. A frame whose end was not stored extends as far as its header
+    /// says.
+    fn written(&self) -> u32 {
+        match self.items.last() {
+            Some(Item::Gap { from, blank: false, .. }) => {
+                let data = self.extent.get(..self.segment.data_end()).unwrap_or(&self.extent);
+                let written = used_len(data).next_multiple_of(FRAME_ALIGN);
+                u32::try_from(written).unwrap_or(u32::MAX).max(*from)
+            }
+            last => last.map_or(SEGMENT_HEADER_LEN, Item::offset),
+        }
+    }
 }
 
 /// Reads the unsealed segments, in the order of the log. With `durable_only` what is not in front
@@ -250,15 +263,7 @@ fn recover_segment(
     walk.report.damaged.extend(replayed.damaged);
     walk.report.frames += walk.frames.len() as u64;
     walk.report.scanned_segments += 1;
-    // A frame whose end was not stored extends as far as its header says.
-    let written = match cut.items.last() {
-        Some(Item::Gap { from, blank: false, .. }) => {
-            let data = extent.get(..cut.segment.data_end()).unwrap_or(extent);
-            let written = used_len(data).next_multiple_of(FRAME_ALIGN);
-            u32::try_from(written).unwrap_or(u32::MAX).max(*from)
-        }
-        last => last.map_or(SEGMENT_HEADER_LEN, Item::offset),
-    };
+    let written = cut.written();
     Recovered {
         segment: Arc::clone(cut.segment),
         // What the directory says is what any later process goes by.

@@ -81,13 +81,9 @@ impl Reader {
             Ok(found.numbers.iter().map(|number| (*number, catalog.row(*number))).collect())
         };
         let stored: StoredRuns = rows()?;
-        let known = stored.iter().filter_map(|(_, row)| row.as_ref().ok());
+        let mut known = stored.iter().filter_map(|(_, row)| row.as_ref().ok());
         // What is added to a run is found under its name for as long as the name stays.
-        if known.fold(true, |same, row| catalog.has_name(row) && same) {
-            Ok(stored)
-        } else {
-            rows()
-        }
+        if known.all(|row| catalog.has_name(row)) { Ok(stored) } else { rows() }
     }
 }
 

@@ -192,9 +192,9 @@ impl Catalog {
         true
     }
 
-    /// Whether the directory with the beginning of a run, as far as it can be read, has the name for
-    /// it that the index has. Otherwise the index is not asked any more: it is true to directories
-    /// that are damaged, and what they are rebuilt from says something else.
+    /// Whether the directory with the beginning of a run, as far as it can be read, has the name
+    /// for it that the index has. Otherwise the index is not asked any more: it is true to
+    /// directories that are damaged, and what they are rebuilt from says something else.
     pub(crate) fn has_name(&self, row: &RunRow) -> bool {
         if self.index.is_none() || self.index_failed() {
             return true;
@@ -270,6 +270,13 @@ impl Catalog {
     }
 }
 
+/// What tells a segment from another one with the same id, with another end or with another
+/// directory.
+pub(crate) fn stamp_of(segment: &Segment) -> u64 {
+    let end = segment.sealed().map_or(0, |at| u64::from(at.end) << 32 | u64::from(at.digest));
+    segment.key().salt.rotate_left(1) ^ end
+}
+
 impl Directories for Catalog {
     fn segments(&self) -> &[SegmentId] {
         &self.ids
@@ -290,7 +297,7 @@ impl Directories for Catalog {
     }
 
     fn stamp(&self, index: usize) -> u64 {
-        self.segments.get(index).map_or(0, |segment| segment.stamp())
+        self.segments.get(index).map_or(0, |segment| stamp_of(segment))
     }
 
     fn listing(&self) -> Decoded<Option<&Listing>> {

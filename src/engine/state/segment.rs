@@ -172,13 +172,6 @@ impl Segment {
         self.sealed.get().copied()
     }
 
-    /// What tells the segment from another one with the same id, with another end or with another
-    /// directory.
-    pub(crate) fn stamp(&self) -> u64 {
-        let end = self.sealed().map_or(0, |at| u64::from(at.end) << 32 | u64::from(at.digest));
-        self.key.salt.rotate_left(1) ^ end
-    }
-
     /// Notes that the segment is sealed and takes no more frames.
     pub(crate) fn seal(&self, at: SealedAt) {
         let _ = self.sealed.set(at);
