@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use runlog::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck};
+use runlog::format::map::manifest::{Change, SealedAt};
 use runlog::format::map::superblock::Superblock;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, SUPERBLOCK_AT};
 use runlog::storage::MemoryStorage;
-use runlog::{Error, Options, ReaderOptions, Record, RunQuery, Seq};
+use runlog::{Error, ExtentNo, Options, ReaderOptions, Record, RunNo, RunQuery, Seq};
 use runlog_sim::{OpKind, SimDisk};
 
 use crate::backups::seals;
 use crate::support::reads::OnlyReads;
+use crate::trust::add_changes;
 
 const PAGE: usize = 4096;
 
@@ -117,7 +119,8 @@ fn a_segment_full_of_frames_that_do_not_check_is_opened_in_time_that_grows_with_
 }
 
 /// A store of which the directory of the first segment lists the records of its run as `change`
-/// has it, and checks. The manifest does not know of the seal yet, which would not agree.
+/// has it, and checks. The manifest is told of the seal with it: opening believes no directory that
+/// contradicts the frames in front of it, which it has to read for a seal that it was not told of.
 fn with_list(change: impl Fn(&mut Vec<u32>)) -> SimDisk {
     let options = Options::new().extent_size(64 << 10).background(false);
     let disk = SimDisk::new();
@@ -135,7 +138,7 @@ fn with_list(change: impl Fn(&mut Vec<u32>)) -> SimDisk {
     let mut image = disk.image();
     let segment = &mut image[usize::try_from(EXTENTS_AT).unwrap()..];
     let key = SegmentHeader::decode(segment).unwrap().key;
-    let (mut at, mut offsets) = (SEGMENT_HEADER_LEN, Vec::new());
+    let (mut at, mut offsets, mut sealed) = (SEGMENT_HEADER_LEN, Vec::new(), None);
     while let Ok(mut header) = FrameHeader::decode(&segment[at as usize..], key, at) {
         let payload = at as usize + FRAME_HEADER_LEN;
         match header.kind {
@@ -151,11 +154,16 @@ fn with_list(change: impl Fn(&mut Vec<u32>)) -> SimDisk {
                 header.set_payload(&[], &directory);
                 segment[at as usize..payload].copy_from_slice(&header.encode(key.salt));
                 segment[payload..end].copy_from_slice(&directory);
+                let (end, digest) = (header.extra, header.payload_crc);
+                let (has_evictions, next_run_no) = (false, RunNo(0));
+                sealed = Some(SealedAt { end, seal: at, digest, has_evictions, next_run_no });
             }
             _ => {}
         }
         at += u32::try_from(header.frame_len()).unwrap();
     }
+    let (extent, segment, at) = (ExtentNo(0), key.id, sealed.unwrap());
+    add_changes(&mut image, &[Change::Seal { extent, segment, at }]);
     SimDisk::untracked(image)
 }
 

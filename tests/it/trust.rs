@@ -162,7 +162,7 @@ fn manifest(image: &[u8]) -> (Superblock, usize, u64) {
 }
 
 /// Adds a batch to the manifest.
-fn add_changes(image: &mut [u8], changes: &[Change]) {
+pub(crate) fn add_changes(image: &mut [u8], changes: &[Change]) {
     let (newest, end, index) = manifest(image);
     let key = RecordKey { generation: newest.manifest.generation, index };
     let batch = encode_batch(changes, key);
