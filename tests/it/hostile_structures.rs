@@ -6,8 +6,8 @@
 //!
 //! - `RUNLOG_HOSTILE`: how many stores.
 //! - `RUNLOG_HOSTILE_SEED`: the first of their seeds; a failure names its own.
-//! - `RUNLOG_HOSTILE_CONTINUE`: with 1 their own runs get records too. About one store of 5,000
-//!   fails then: an index, or unsealed segments, that contradict the directories go unnoticed.
+//! - `RUNLOG_HOSTILE_CONTINUE`: with 1 their own runs get records too. About one store of 28,000
+//!   fails then: where several structures contradict each other, not all of it is noticed.
 
 use std::sync::Arc;
 use std::time::Duration;
