@@ -176,6 +176,7 @@ impl Script {
     /// Deletes everything, and gets the space back.
     fn empty(mut self) {
         self.world.release_all();
+        assert!(self.world.failure.is_none(), "releasing: {:?}", self.world.failure);
         for run in self.world.running() {
             self.world.end(run, false);
             assert!(self.world.failure.is_none(), "ending: {:?}", self.world.failure);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use runlog::format::{EXTENTS_AT, MANIFEST_AT};
 use runlog::storage::Storage;
 use runlog::{
-    Batch, Compaction, Durability, Error, NewRecord, Options, Outcome, Result, Retention, RunLog,
-    SpaceReturn,
+    Batch, Compaction, Durability, Error, NewRecord, Options, Outcome, Result, Retention, Rule,
+    RunLog, SpaceReturn,
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy, Survivors};
 
@@ -52,6 +52,61 @@ fn a_roll_on_a_disk_that_is_full_since_the_store_was_reopened_refuses_the_append
         disk.set_capacity(u64::MAX);
         let _ = run.append(&[1; 14_000]).unwrap();
         assert_eq!(log.trace("run-0").unwrap().count(), records + 1, "{count} runs, {last}");
+    }
+}
+
+/// A store of runs that ended, reopened after it was closed and the disk became full.
+fn reopened_on_a_full_disk(count: usize, is_held: bool, index: bool) -> (RunLog, Vec<String>) {
+    let options = options().index(index);
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+    let names: Vec<String> = (0..count).map(|number| format!("run-{number}")).collect();
+    for name in &names {
+        let run = log.start_run("agent", name, ()).unwrap();
+        let _ = run.append(&[1; 600]).unwrap();
+        let _ = run.end(&Outcome::completed()).unwrap();
+        if is_held {
+            assert!(log.hold(name.as_str(), "is looked at").unwrap());
+        }
+    }
+    log.close().unwrap();
+    let log = options.open_storage(Arc::new(disk.clone())).unwrap();
+    disk.set_capacity(disk.allocated());
+    (log, names)
+}
+
+/// Deletes all runs with one call, which takes less space than one call for each.
+fn evict_all(log: &RunLog, names: &[String]) -> Result<usize> {
+    let runs: Vec<_> = names.iter().map(|name| (name.as_str().into(), Rule::Deleted)).collect();
+    Ok(log.evict(&runs)?.plan.evict.len())
+}
+
+#[test]
+fn runs_of_a_store_that_was_reopened_on_a_full_disk_can_be_deleted() {
+    for count in (1..300).step_by(7) {
+        let (log, names) = reopened_on_a_full_disk(count, false, true);
+        for name in &names {
+            let deleted = log.delete_run(name.as_str());
+            let _ = deleted.unwrap_or_else(|error| panic!("{name} of {count}: {error}"));
+        }
+        // Without an index there is nothing that could make way.
+        let (log, names) = reopened_on_a_full_disk(count, false, false);
+        let evicted = evict_all(&log, &names);
+        assert_eq!(evicted.unwrap_or_else(|error| panic!("{count}: {error}")), count);
+    }
+}
+
+/// Nothing can be deleted before it is released, so a release makes room like a deletion.
+#[test]
+fn held_runs_of_a_store_that_was_reopened_on_a_full_disk_can_be_released_and_deleted() {
+    for count in (1..300).step_by(7) {
+        let (log, names) = reopened_on_a_full_disk(count, true, true);
+        for name in &names {
+            let released = log.release(name.as_str());
+            assert!(released.unwrap_or_else(|error| panic!("{name} of {count}: {error}")));
+        }
+        let evicted = evict_all(&log, &names);
+        assert_eq!(evicted.unwrap_or_else(|error| panic!("{count}: {error}")), count);
     }
 }
 

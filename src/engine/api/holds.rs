@@ -19,7 +19,7 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::DiskFull`];
     /// [`Error::InvalidArgument`] for a reason of more than 4,096 bytes.
     pub fn hold<'r>(&self, run: impl Into<RunRef<'r>>, reason: &str) -> Result<bool> {
-        let held = self.log().hold(run.into(), Some(reason), Durability::Disk);
+        let held = self.engine().retainer.hold(run.into(), Some(reason));
         self.log().told(held, Durability::Disk)
     }
 
@@ -31,7 +31,7 @@ impl RunLog {
     /// # Errors
     /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::DiskFull`].
     pub fn release<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<bool> {
-        let released = self.log().hold(run.into(), None, Durability::Disk);
+        let released = self.engine().retainer.hold(run.into(), None);
         self.log().told(released, Durability::Disk)
     }
 

@@ -17,25 +17,31 @@ impl Retainer {
     /// Does all writes of a batch, or none.
     pub(crate) fn commit(&self, batch: &Batch<'_>) -> Result<Committed> {
         let commit = || self.log.commit_batch(batch);
-        if batch.gives_back(self.log.extent_size) { self.deleting(commit) } else { commit() }
+        if batch.gives_back(self.log.extent_size) { self.making_room(commit) } else { commit() }
     }
 
     /// Deletes an ended run; returns its agent and its payload bytes.
     pub(crate) fn delete(&self, run: RunRef<'_>, rule: Rule) -> Result<(AgentId, u64)> {
-        self.deleting(|| self.log.delete(run, rule, Durability::Disk))
+        self.making_room(|| self.log.delete(run, rule, Durability::Disk))
     }
 
-    /// Calls `delete`. If the disk is full, it tries again after freeing dead segments, and once
+    /// Holds a run for a reason, or releases it; returns whether that changed anything. A held run
+    /// cannot be deleted before it is released, so this too makes room.
+    pub(crate) fn hold(&self, run: RunRef<'_>, reason: Option<&str>) -> Result<bool> {
+        self.making_room(|| self.log.hold(run, reason, Durability::Disk))
+    }
+
+    /// Calls `write`. If the disk is full, it tries again after freeing dead segments, and once
     /// more after dropping the index.
-    fn deleting<T>(&self, mut delete: impl FnMut() -> Result<T>) -> Result<T> {
-        let mut done = delete();
+    fn making_room<T>(&self, mut write: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut done = write();
         for gives_way in [false, true] {
             let is_full = matches!(done, Err(Error::DiskFull { .. }));
             if !is_full || gives_way && !self.checkpoints.make_way()? {
                 break;
             }
             self.free_on_full_disk()?;
-            done = delete();
+            done = write();
         }
         done
     }

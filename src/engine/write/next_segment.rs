@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::observer::Activity;
-use crate::engine::state::log_state::{LogState, NUMBERS_AHEAD};
+use crate::engine::state::log_state::{LogState, NUMBERS_AHEAD, reserve_len};
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
+use crate::format::frames::frame::frame_len;
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{LAST_WRITTEN, SegmentKey};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
@@ -133,10 +134,16 @@ impl Log {
         Ok(())
     }
 
-    /// Returns the space that was allocated for further appends. The store must be closed.
+    /// Returns the space that was allocated for further appends, but for the reserve: the disk may
+    /// be full when the store is opened again, and runs must be deleted then. The store must be
+    /// closed.
     pub(crate) fn trim_unused(&self) -> Result<()> {
         let state = self.state.lock();
-        self.space.trim(state.tail.segment.file_offset(), state.tail.offset)?;
+        let directory = frame_len(state.tail.builder.encoded_len());
+        let kept = u32::try_from(directory).unwrap_or(u32::MAX);
+        let kept = kept.saturating_add(reserve_len(self.extent_size));
+        let end = state.tail.offset.saturating_add(kept).min(self.extent_size.bytes_u32());
+        self.space.trim(state.tail.segment.file_offset(), end)?;
         for segment in self.reserved.lock().iter() {
             self.space.trim(segment.file_offset(), SEGMENT_HEADER_LEN)?;
         }
