@@ -5,10 +5,14 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
+use runlog::format::EXTENTS_AT;
 use runlog::format::frames::frame::SegmentKey;
 use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::storage::Storage;
-use runlog::{Allow, Error, NewRecord, Options, Outcome, RunLog, RunQuery, SegmentId, Timestamp};
+use runlog::{
+    Allow, Compaction, Error, Lsn, NewRecord, Options, Outcome, RunLog, RunNo, RunQuery, SegmentId,
+    SpaceReturn, Timestamp,
+};
 use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, SimEntropy};
 
 use super::support::background::Background;
@@ -396,6 +400,55 @@ fn a_header_that_was_left_behind_brings_back_no_segment_that_was_replaced() {
                 assert_eq!(damaged, told[round], "{ids:?}");
             }
         }
+    }
+}
+
+/// The header of a freed extent was zeroed, and its next owner's is written before the manifest
+/// knows of it. So a manifest that lost its last records gives the extent to the segment before.
+#[test]
+fn a_header_that_was_broken_off_brings_back_no_segment_that_was_there_before() {
+    let options = options(&Background::default());
+    let options =
+        options.compaction(Compaction::new().space_return(SpaceReturn::Keep).automatic(false));
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+    for number in 0..6 {
+        let run = format!("run-{number}");
+        let _ = log.start_run("agent", &run, ()).unwrap();
+        append(&log, &run, 58_000);
+        end(&log, &run);
+    }
+    log.checkpoint().unwrap();
+    let before = disk.image();
+    for run in ["run-1", "run-2", "run-3"] {
+        log.delete_run(("agent", run)).unwrap();
+    }
+    log.checkpoint().unwrap();
+    log.reclaim().unwrap();
+    let after = disk.image();
+    let at = |extent: usize| EXTENTS_AT as usize + extent * EXTENT as usize;
+    let head = |image: &[u8], extent| image[at(extent)..][..SEGMENT_HEADER_LEN as usize].to_vec();
+    let uuid = SegmentHeader::decode(&head(&before, 0)).unwrap().uuid;
+    let is_freed = |extent: &usize| {
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+        !is_zero(&head(&before, *extent)) && is_zero(&head(&after, *extent))
+    };
+    let freed: Vec<usize> = (0..6).filter(is_freed).collect();
+    assert!(freed.len() >= 2, "{freed:?}");
+    let key = SegmentKey { id: SegmentId(40), salt: 0x1234_5678_9abc_def0 };
+    let (next_run_no, next_lsn) = (RunNo(60), Lsn(200));
+    let header = SegmentHeader { uuid, key, purpose: Purpose::Log, next_run_no, next_lsn }.encode();
+    for len in 0..header.len() {
+        let mut image = after.clone();
+        let manifest = MANIFEST_AT as usize..EXTENT as usize;
+        image[manifest.clone()].copy_from_slice(&before[manifest]);
+        for extent in &freed {
+            image[at(*extent)..][..len].copy_from_slice(&header[..len]);
+        }
+        let log = open(&SimDisk::untracked(image));
+        assert!(log.recovery_report().salvaged, "{len} bytes");
+        assert_eq!(listed(&log, "agent", 10), ["run-0", "run-4", "run-5"], "{len} bytes");
+        assert_eq!(log.verify().unwrap().problems, [], "{len} bytes");
     }
 }
 

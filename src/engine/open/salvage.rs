@@ -116,7 +116,7 @@ fn is_gone(
     Ok(match found {
         Some(header) if header.key == key => false,
         Some(_) => is_later,
-        None if head.iter().all(|&byte| byte == 0) => true,
+        None if SegmentHeader::is_broken_off(&head, &base.uuid, id) => true,
         None => !has_frames(disk, base, extent, key)?,
     })
 }

@@ -8,6 +8,8 @@ use crate::types::{Lsn, RunNo, SegmentId};
 
 const MAGIC: [u8; 8] = *b"RLOGSEG1";
 const CHECKED_LEN: usize = 60;
+/// The number of the segment, behind the magic and the uuid.
+const ID_AT: core::ops::Range<usize> = 24..28;
 
 /// The length of a segment header; the first frame follows it.
 pub const SEGMENT_HEADER_LEN: u32 = 64;
@@ -86,6 +88,21 @@ impl SegmentHeader {
         reader.zeros(4)?;
         Ok(Self { uuid, key: SegmentKey { id, salt }, purpose, next_run_no, next_lsn })
     }
+
+    /// Whether these bytes were zeroed, and then at most the beginning of a header was written over
+    /// them: a header of this store, and not that of the segment `id`. The last bytes of a header
+    /// are its checksum, so damage hardly ever looks like this.
+    pub(crate) fn is_broken_off(bytes: &[u8], uuid: &[u8; 16], id: SegmentId) -> bool {
+        let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        let Some((checked, checksum)) = bytes.split_at_checked(CHECKED_LEN) else { return false };
+        let crc = crc32fast::hash(checked).to_le_bytes();
+        let begins =
+            |part: &[u8], whole: &[u8]| part.iter().zip(whole).all(|(one, two)| one == two);
+        let is_of_store = begins(&bytes[..end], &[MAGIC.as_slice(), uuid].concat());
+        let has_id = end >= ID_AT.end && bytes[ID_AT] == id.0.to_le_bytes();
+        let is_whole = end <= CHECKED_LEN || begins(&bytes[CHECKED_LEN..end], &crc);
+        is_of_store && !has_id && is_whole && checksum.len() >= crc.len()
+    }
 }
 
 #[cfg(test)]
@@ -110,5 +127,29 @@ mod tests {
                 assert!(SegmentHeader::decode(&flipped).is_err(), "bit {bit}");
             }
         }
+    }
+
+    #[test]
+    fn a_header_that_is_broken_off_over_zeros_is_told_from_a_damaged_one() {
+        let key = SegmentKey { id: SegmentId(7), salt: 0x1234_5678_9abc_def0 };
+        let (uuid, next_run_no, next_lsn) = ([9; 16], RunNo(17), Lsn(99));
+        let header = SegmentHeader { uuid, key, purpose: Purpose::Log, next_run_no, next_lsn };
+        let bytes = header.encode();
+        let is_broken_off = |bytes: &[u8], id| SegmentHeader::is_broken_off(bytes, &uuid, id);
+        for len in 0..bytes.len() {
+            let mut head = [0; SEGMENT_HEADER_LEN as usize];
+            head[..len].copy_from_slice(&bytes[..len]);
+            assert!(is_broken_off(&head, SegmentId(3)), "{len} bytes");
+            // A header that was being written again may have been damaged before. The id ends with
+            // zeros, as what was not written does, and the next byte that is not zero is the salt's.
+            assert_eq!(is_broken_off(&head, key.id), len <= 32, "{len} bytes");
+        }
+        for (bit, flipped) in flips(&bytes, bytes.len()) {
+            assert!(!is_broken_off(&flipped, SegmentId(3)), "bit {bit}");
+        }
+        let mut foreign = [0; SEGMENT_HEADER_LEN as usize];
+        foreign[..24].copy_from_slice(&[&MAGIC[..], &[8; 16]].concat());
+        assert!(!is_broken_off(&foreign, SegmentId(3)));
+        assert!(!is_broken_off(&bytes[..20], SegmentId(3)), "too short");
     }
 }
