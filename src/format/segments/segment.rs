@@ -140,8 +140,8 @@ mod tests {
             let mut head = [0; SEGMENT_HEADER_LEN as usize];
             head[..len].copy_from_slice(&bytes[..len]);
             assert!(is_broken_off(&head, SegmentId(3)), "{len} bytes");
-            // A header that was being written again may have been damaged before. The id ends with
-            // zeros, as what was not written does, and the next byte that is not zero is the salt's.
+            // A header that was being written again may have been damaged before. The next byte
+            // behind the id that is not zero is the salt's.
             assert_eq!(is_broken_off(&head, key.id), len <= 32, "{len} bytes");
         }
         for (bit, flipped) in flips(&bytes, bytes.len()) {
