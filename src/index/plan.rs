@@ -25,6 +25,8 @@ pub(crate) struct SegmentChange {
     pub(crate) segment: SegmentId,
     /// The purpose of the segment.
     pub(crate) purpose: Purpose,
+    /// What tells it from another one with the same id, or with another directory.
+    pub(crate) stamp: u64,
     /// The run table of its directory with the slots, ascending, without runs that are deleted.
     pub(crate) runs: Vec<(u32, RunEntry)>,
     /// The runs that it evicts, wherever their entries are.
@@ -36,8 +38,7 @@ impl SegmentChange {
     /// least the runs whose evictions were applied in an earlier batch: otherwise their entries
     /// would bring them back.
     pub(crate) fn read(
-        segment: SegmentId,
-        purpose: Purpose,
+        (segment, purpose, stamp): (SegmentId, Purpose, u64),
         directory: &Directory<'_>,
         is_deleted: &dyn Fn(RunNo) -> bool,
     ) -> Decoded<Self> {
@@ -48,15 +49,16 @@ impl SegmentChange {
             }
         }
         let evicted = directory.evictions().map(|found| found.map(|found| found.run_no));
-        Ok(Self { segment, purpose, runs, evicted: evicted.collect::<Decoded<_>>()? })
+        let evicted = evicted.collect::<Decoded<_>>()?;
+        Ok(Self { segment, purpose, stamp, runs, evicted })
     }
 }
 
 /// What a compaction changes in the index: runs move from victims to outputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Relocation {
-    /// The largest number of an output.
-    pub(crate) compacted: SegmentId,
+    /// The outputs and their stamps.
+    pub(crate) outputs: Vec<(SegmentId, u64)>,
     /// Each run that has frames in a victim or in an output: its row and all its spans according to
     /// the current directories, as far as the index goes in the log.
     pub(crate) runs: Vec<(RunRow, Vec<Span>)>,
@@ -183,7 +185,7 @@ impl Plan {
                 }
             }
             Table::Spans => self.spans(&mut out),
-            Table::Meta => {}
+            Table::Segments | Table::Meta => {}
         }
         out.sort_by(|(left, _), (right, _)| left.cmp(right));
         out
@@ -231,7 +233,12 @@ pub(super) fn mark_key(table: Table, row: &RunRow) -> Option<Vec<u8>> {
         Table::RunIds => Some(key::id_key(run, agent, row.run_no)),
         Table::ByAgent => Some(key::state_key(Some(agent), row.state(), row.time_key())),
         Table::ByState => Some(key::state_key(None, row.state(), row.time_key())),
-        Table::Runs | Table::Agents | Table::Spans | Table::Documents | Table::Meta => None,
+        Table::Runs
+        | Table::Agents
+        | Table::Spans
+        | Table::Documents
+        | Table::Segments
+        | Table::Meta => None,
     }
 }
 

@@ -41,6 +41,7 @@ struct Tables {
     agents: TableView,
     spans: TableView,
     documents: TableView,
+    segments: TableView,
     states_in_use: OnceLock<u16>,
 }
 
@@ -55,6 +56,7 @@ impl IndexSnapshot {
             agents: TableView::open(transaction, Table::Agents)?,
             spans: TableView::open(transaction, Table::Spans)?,
             documents: TableView::open(transaction, Table::Documents)?,
+            segments: TableView::open(transaction, Table::Segments)?,
             states_in_use: OnceLock::new(),
         };
         Ok(Self { tables: Arc::new(tables) })
@@ -79,6 +81,7 @@ impl IndexSnapshot {
             Table::Agents => &self.tables.agents,
             Table::Spans => &self.tables.spans,
             Table::Documents => &self.tables.documents,
+            Table::Segments => &self.tables.segments,
             Table::Meta => return None,
         })
     }
@@ -91,6 +94,28 @@ impl IndexSnapshot {
     /// How many runs the index has.
     pub(crate) fn run_count(&self) -> u64 {
         self.tables.meta.runs
+    }
+
+    /// Of how many segments the index has a stamp.
+    pub(crate) fn stamps(&self) -> Result<u64, IndexError> {
+        self.tables.segments.len()
+    }
+
+    /// Whether each of these segments, which ascend, was applied with this stamp.
+    pub(crate) fn has_applied(
+        &self,
+        segments: impl Iterator<Item = (SegmentId, u64)>,
+    ) -> Result<bool, IndexError> {
+        let (start, end) = (Bound::Unbounded, Bound::Unbounded);
+        let mut known =
+            self.tables.segments.rows(start, end, Order::Ascending, value::read_stamp)?;
+        for wanted in segments {
+            let found = known.find(|known| !known.as_ref().is_ok_and(|known| known.0 < wanted.0));
+            if found.transpose()? != Some(wanted) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The spans in the segments with the start and the end of a run: most runs have no others, and

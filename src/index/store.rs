@@ -27,6 +27,9 @@ use crate::error::Damage;
 use crate::format::segments::segment::Purpose;
 use crate::types::{AgentId, RunNo, SegmentId};
 
+/// So many stamps of segments that are gone may stay in any index.
+const FEW_STAMPS: u64 = 64;
+
 /// The key of the one entry of the table `meta`.
 pub(super) const META_KEY: &[u8] = b"index";
 
@@ -145,6 +148,15 @@ impl IndexStore {
         self.change(|database| relocate(database, relocation))
     }
 
+    /// Forgets segments that are gone: all but these, which ascend. It does so only once they are
+    /// most of those that the index knows of.
+    pub(crate) fn forget_others(&self, segments: &[SegmentId]) -> Result<(), IndexError> {
+        if self.snapshot()?.stamps()? <= 2 * segments.len() as u64 + FEW_STAMPS {
+            return Ok(());
+        }
+        self.change(|database| forget_others(database, segments))
+    }
+
     fn change(
         &self,
         change: impl FnOnce(&Database) -> Result<(), IndexError>,
@@ -191,6 +203,7 @@ fn apply(database: &Database, changes: &[SegmentChange]) -> Result<(), IndexErro
         return Ok(transaction.abort()?);
     }
     let plan = Plan::new(&changes, &Tables::open(&transaction)?)?;
+    note_stamps(&transaction, changes.iter().map(|change| (change.segment, change.stamp)))?;
     for change in changes {
         let last = match change.purpose {
             Purpose::Log => &mut meta.applied.log,
@@ -205,7 +218,9 @@ fn relocate(database: &Database, relocation: &Relocation) -> Result<(), IndexErr
     let transaction = begin(database)?;
     let mut meta = read_meta(&transaction)?;
     let plan = Plan::relocation(relocation, &Tables::open(&transaction)?)?;
-    meta.applied.outputs = meta.applied.outputs.max(Some(relocation.compacted));
+    note_stamps(&transaction, relocation.outputs.iter().copied())?;
+    let last = relocation.outputs.iter().map(|(segment, _)| *segment).max();
+    meta.applied.outputs = meta.applied.outputs.max(last);
     commit(transaction, &plan, meta)
 }
 
@@ -215,6 +230,28 @@ fn commit(transaction: WriteTransaction, plan: &Plan, mut meta: Meta) -> Result<
     }
     meta.runs = meta.runs.saturating_add_signed(plan.new_runs());
     write_meta(&transaction, &meta)?;
+    Ok(transaction.commit()?)
+}
+
+fn note_stamps(
+    transaction: &WriteTransaction,
+    stamps: impl Iterator<Item = (SegmentId, u64)>,
+) -> Result<(), IndexError> {
+    let entry = |(segment, stamp)| {
+        (key::segment_key(segment).to_vec(), Some(value::stamp_value(segment, stamp)))
+    };
+    write(transaction, Table::Segments, stamps.map(entry).collect())
+}
+
+/// Removes the stamps of all segments but these, which ascend.
+fn forget_others(database: &Database, segments: &[SegmentId]) -> Result<(), IndexError> {
+    let transaction = begin(database)?;
+    let is_there = |key: &[u8]| {
+        key::read_segment_key(key).is_ok_and(|segment| segments.binary_search(&segment).is_ok())
+    };
+    let mut table = transaction.open_table(Table::Segments.definition())?;
+    table.retain(|key, _| is_there(key))?;
+    drop(table);
     Ok(transaction.commit()?)
 }
 

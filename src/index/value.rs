@@ -33,7 +33,7 @@ pub(crate) const MAX_BODY_LEN: usize = 2048;
 /// The length of the checksum behind a body.
 pub(crate) const CHECKSUM_LEN: usize = 4;
 /// The version of the tables, keys and values. An index of another version is dropped and rebuilt.
-pub(crate) const SCHEMA_VERSION: u32 = 5;
+pub(crate) const SCHEMA_VERSION: u32 = 6;
 
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<MAX_BODY_LEN>> =
     bincode::config::legacy().with_limit::<MAX_BODY_LEN>();
@@ -96,6 +96,11 @@ struct SpanBody {
 #[derive(Encode, BorrowDecode)]
 struct AgentBody {
     runs: u64,
+}
+
+#[derive(Encode, BorrowDecode)]
+struct StampBody {
+    stamp: u64,
 }
 
 #[derive(Encode, BorrowDecode)]
@@ -228,6 +233,17 @@ pub(crate) fn agent_value(agent: &str, runs: u64) -> Vec<u8> {
 /// The number of runs in an entry of `agents`.
 pub(crate) fn read_agent(key: &[u8], value: &[u8]) -> Decoded<u64> {
     Ok(decode::<AgentBody>(Table::Agents, key, value)?.runs)
+}
+
+/// The value of a segment in `segments`.
+pub(crate) fn stamp_value(segment: SegmentId, stamp: u64) -> Vec<u8> {
+    encode(Table::Segments, &key::segment_key(segment), &StampBody { stamp })
+}
+
+/// The segment of an entry of `segments`, and its stamp.
+pub(crate) fn read_stamp(key: &[u8], value: &[u8]) -> Decoded<(SegmentId, u64)> {
+    let body: StampBody = decode(Table::Segments, key, value)?;
+    Ok((key::read_segment_key(key)?, body.stamp))
 }
 
 /// The value of the one entry of `meta`.

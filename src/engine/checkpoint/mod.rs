@@ -17,7 +17,7 @@ use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Compression;
-use crate::engine::state::catalog::Catalog;
+use crate::engine::state::catalog::{Catalog, stamp_of};
 use crate::engine::state::evictions::evictions;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::format::map::manifest::{Change, Use};
 use crate::format::map::superblock::FLAG_INDEX_OPENING;
 use crate::index::{IndexIdentity, IndexSnapshot, IndexStore, SegmentChange};
-use crate::types::{ExtentNo, RunNo};
+use crate::types::{ExtentNo, RunNo, SegmentId};
 
 /// How many segments are applied in one transaction of the index.
 const BATCH: usize = 32;
@@ -93,18 +93,28 @@ impl Checkpoints {
         let open = || {
             let cache = self.log.setup.options.index_cache;
             let store = IndexStore::open(host.clone(), cache, identity)?;
-            let applied = store.applied()?;
-            Ok((store, applied))
+            let is_of_log = self.is_of_log(&store.snapshot()?)?;
+            Ok(is_of_log.then_some(store))
         };
         let opened = self.log.setup.watch_failure(Activity::IndexCheckpoint, open);
-        let (store, applied) = opened.ok()?;
-        let state = self.log.state.lock();
+        opened.ok().flatten().map(|store| (store, host))
+    }
+
+    /// Whether an index was built from the segments that the log has.
+    fn is_of_log(&self, index: &IndexSnapshot) -> Result<bool> {
+        let applied = index.applied();
+        let (catalog, tail) = {
+            let state = self.log.state.lock();
+            (Arc::clone(&state.catalog), state.tail.segment.id())
+        };
         // An index that leads the log was not built from it.
-        let leads = applied.log.is_some_and(|applied| applied >= state.tail.segment.id());
+        let leads = applied.log.is_some_and(|applied| applied >= tail);
         // An index that lacks an output has the old places of its records.
-        let mut outputs = state.catalog.segments().iter().filter(|segment| segment.is_output());
+        let mut outputs = catalog.segments().iter().filter(|segment| segment.is_output());
         let is_known = outputs.all(|segment| segment.is_covered_by(applied));
-        (!leads && is_known).then_some((store, host))
+        let covered = catalog.segments().iter().filter(|segment| segment.is_covered_by(applied));
+        let stamps = covered.map(|segment| (segment.id(), stamp_of(segment)));
+        Ok(!leads && is_known && index.has_applied(stamps)?)
     }
 
     fn index_host(&self, map: Vec<ExtentNo>, len: u64) -> RedbBackend {
@@ -310,6 +320,8 @@ impl Checkpoints {
         if !changes.is_empty() {
             store.apply(&changes)?;
         }
+        let ids: Vec<SegmentId> = segments.iter().map(|segment| segment.id()).collect();
+        store.forget_others(&ids)?;
         Ok(Some(store.snapshot()?))
     }
 
@@ -396,6 +408,7 @@ fn evicted_by<'a>(segments: impl Iterator<Item = &'a Arc<Segment>>) -> Result<Ha
 fn segment_change(segment: &Arc<Segment>, evicted: &HashSet<RunNo>) -> Result<SegmentChange> {
     let is_evicted = |run_no| evicted.contains(&run_no);
     segment.in_directory(|directory| {
-        SegmentChange::read(segment.id(), segment.purpose(), &directory, &is_evicted)
+        let key = (segment.id(), segment.purpose(), stamp_of(segment));
+        SegmentChange::read(key, &directory, &is_evicted)
     })
 }

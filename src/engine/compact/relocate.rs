@@ -9,7 +9,7 @@ use crate::engine::compact::Compactor;
 use crate::engine::compact::job::Job;
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::observer::Activity;
-use crate::engine::state::catalog::Catalog;
+use crate::engine::state::catalog::{Catalog, stamp_of};
 use crate::engine::state::segment::{Mark, Segment};
 use crate::error::{Error, Place, Result};
 use crate::index::{IndexSnapshot, Relocation, RunRow, RunState, Span, fold_spans};
@@ -83,9 +83,9 @@ impl Compactor {
         if catalog.index().is_none() || catalog.index_failed() {
             return None;
         }
-        let compacted = outputs.iter().map(|segment| segment.id()).max().unwrap_or_default();
+        let outputs = outputs.iter().map(|segment| (segment.id(), stamp_of(segment))).collect();
         let relocated = self.log.setup.watch_failure(Activity::IndexCheckpoint, || {
-            store.relocate(&Relocation { compacted, runs: runs.to_vec() })?;
+            store.relocate(&Relocation { outputs, runs: runs.to_vec() })?;
             Ok(store.snapshot()?)
         });
         relocated.ok()

@@ -270,6 +270,13 @@ impl Catalog {
     }
 }
 
+/// What tells a segment from another one with the same id, with another end or with another
+/// directory.
+pub(crate) fn stamp_of(segment: &Segment) -> u64 {
+    let end = segment.sealed().map_or(0, |at| u64::from(at.end) << 32 | u64::from(at.digest));
+    segment.key().salt.rotate_left(1) ^ end
+}
+
 impl Directories for Catalog {
     fn segments(&self) -> &[SegmentId] {
         &self.ids
@@ -290,10 +297,7 @@ impl Directories for Catalog {
     }
 
     fn stamp(&self, index: usize) -> u64 {
-        let Some(segment) = self.segments.get(index) else { return 0 };
-        let sealed = segment.sealed();
-        let end = sealed.map_or(0, |at| u64::from(at.end) << 32 | u64::from(at.digest));
-        segment.key().salt.rotate_left(1) ^ end
+        self.segments.get(index).map_or(0, |segment| stamp_of(segment))
     }
 
     fn listing(&self) -> Decoded<Option<&Listing>> {

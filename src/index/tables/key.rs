@@ -5,7 +5,7 @@
 //! run_ids      id(run) id(agent) run_no           runs       run_no
 //! by_agent     id(agent) state time run_no        by_state   state time run_no
 //! agents       the agent id as it is              spans      run_no segment
-//! documents    id(namespace) id(key) run_no
+//! documents    id(namespace) id(key) run_no     segments   segment
 //!
 //! id(x)    x with each 00 written as 00 FF, then 00 00; keeps the order of the ids, and no id is
 //!          the beginning of another
@@ -44,13 +44,15 @@ pub(crate) enum Table {
     Spans,
     /// Namespace, key and number of each version of a document.
     Documents,
+    /// The stamp of each segment that was applied.
+    Segments,
     /// The store that the index belongs to, and how far it goes.
     Meta,
 }
 
 impl Table {
     /// All tables.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::RunIds,
         Self::Runs,
         Self::ByAgent,
@@ -58,6 +60,7 @@ impl Table {
         Self::Agents,
         Self::Spans,
         Self::Documents,
+        Self::Segments,
         Self::Meta,
     ];
 
@@ -71,6 +74,7 @@ impl Table {
             Self::Agents => "agents",
             Self::Spans => "spans",
             Self::Documents => "documents",
+            Self::Segments => "segments",
             Self::Meta => "meta",
         }
     }
@@ -86,6 +90,7 @@ impl Table {
             Self::Meta => 8,
             Self::Documents => 9,
             Self::ByState => 10,
+            Self::Segments => 11,
         }
     }
 
@@ -169,6 +174,17 @@ pub(crate) fn run_key(run_no: RunNo) -> [u8; 8] {
 pub(crate) fn read_run_key(key: &[u8]) -> Decoded<RunNo> {
     let bytes = <[u8; 8]>::try_from(key).map_err(|_| Damage::Truncated)?;
     Ok(RunNo(u64::from_be_bytes(bytes)))
+}
+
+/// A key of `segments`.
+pub(crate) fn segment_key(segment: SegmentId) -> [u8; 4] {
+    segment.0.to_be_bytes()
+}
+
+/// The reverse of [`segment_key`].
+pub(crate) fn read_segment_key(key: &[u8]) -> Decoded<SegmentId> {
+    let bytes = <[u8; 4]>::try_from(key).map_err(|_| Damage::Truncated)?;
+    Ok(SegmentId(u32::from_be_bytes(bytes)))
 }
 
 /// The place in the order of time, with which the keys of both lists of runs end.

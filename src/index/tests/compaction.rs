@@ -7,7 +7,9 @@ use super::log::{Log, Model, Shape, Writer};
 use crate::format::segments::directory::{EvictionAt, HoldAt};
 use crate::format::segments::segment::Purpose;
 use crate::format::{DirectoryBuilder, RunEntry};
-use crate::index::{Applied, Catalog, DirectoryScan, Relocation, RunRow, Span, fold_spans};
+use crate::index::{
+    Applied, Catalog, Directories, DirectoryScan, Relocation, RunRow, Span, fold_spans,
+};
 use crate::types::{LogPosition, RunNo, SegmentId, Timestamp};
 
 /// Which evictions a compaction knows.
@@ -40,7 +42,8 @@ impl Writer {
         for victim in &victims {
             self.log.remove(*victim);
         }
-        let compacted = *outputs.keys().last().unwrap();
+        let written: Vec<SegmentId> = outputs.keys().copied().collect();
+        let compacted = *written.last().unwrap();
         let mut places: BTreeMap<RunNo, Vec<SegmentId>> = BTreeMap::new();
         for (segment, builder) in outputs {
             for built in builder.runs() {
@@ -55,7 +58,10 @@ impl Writer {
             let old = &before.runs[&run_no];
             runs.push(relocated(&self.log, now, &victims, &segments, old.clone()));
         }
-        Some(Relocation { compacted, runs })
+        let index = |segment: &SegmentId| self.log.segments.binary_search(segment).unwrap();
+        let stamp = |segment: &SegmentId| (*segment, self.log.stamp(index(segment)));
+        let outputs = written.iter().map(stamp).collect();
+        Some(Relocation { outputs, runs })
     }
 
     fn choose_victims(&mut self, applied: Applied) -> BTreeSet<SegmentId> {

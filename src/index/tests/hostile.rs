@@ -158,6 +158,7 @@ fn extra_of(good: &Good) -> SegmentChange {
     SegmentChange {
         segment: crate::types::SegmentId(last.0 + 1),
         purpose: Purpose::Log,
+        stamp: 1,
         runs: Vec::new(),
         evicted: vec![crate::types::RunNo(u64::MAX)],
     }

@@ -12,8 +12,8 @@ use crate::index::tables::key;
 use crate::index::tables::key::{State, Table};
 use crate::index::value::{self, SCHEMA_VERSION};
 use crate::index::{
-    Applied, Catalog, IndexError, IndexIdentity, IndexSnapshot, IndexStore, Relocation, RunKey,
-    RunList, SegmentChange, Span, Statuses, Subject, check,
+    Applied, Catalog, Directories, IndexError, IndexIdentity, IndexSnapshot, IndexStore,
+    Relocation, RunKey, RunList, SegmentChange, Span, Statuses, Subject, check,
 };
 use crate::types::{RunNo, RunStatus, SegmentId, Timestamp};
 
@@ -119,12 +119,16 @@ fn a_snapshot_can_be_shared_between_threads() {
     assert_shared::<IndexStore>();
 }
 
+/// A segment with nothing but the eviction of a run.
+fn evicting(segment: SegmentId, purpose: Purpose, run_no: RunNo) -> SegmentChange {
+    SegmentChange { segment, purpose, stamp: 1, runs: Vec::new(), evicted: vec![run_no] }
+}
+
 #[test]
 fn an_eviction_of_an_unknown_run_changes_nothing() {
     let store = IndexStore::create(SharedBytes::default(), CACHE, IDENTITY).unwrap();
     let (segment, purpose) = (SegmentId(3), Purpose::Log);
-    let change = SegmentChange { segment, purpose, runs: Vec::new(), evicted: vec![RunNo(9)] };
-    store.apply(&[change]).unwrap();
+    store.apply(&[evicting(segment, purpose, RunNo(9))]).unwrap();
     assert_eq!(store.applied().unwrap().log, Some(SegmentId(3)));
     assert_eq!(store.snapshot().unwrap().count_runs(), Ok(0));
 }
@@ -394,15 +398,56 @@ fn a_run_that_was_evicted_meanwhile_is_not_brought_back_by_a_relocation() {
     let run_no = relocation.runs[0].0.run_no;
     let count = store.snapshot().unwrap().count_runs().unwrap();
     let (segment, purpose) = (SegmentId(1 << 20), Purpose::Log);
-    let change = SegmentChange { segment, purpose, runs: Vec::new(), evicted: vec![run_no] };
-    store.apply(&[change]).unwrap();
+    store.apply(&[evicting(segment, purpose, run_no)]).unwrap();
     store.relocate(&relocation).unwrap();
     let snapshot = store.snapshot().unwrap();
     assert_eq!(snapshot.row(run_no), Ok(None));
     assert_eq!(snapshot.spans(run_no), Ok(Vec::new()));
     assert_eq!(snapshot.count_runs(), Ok(count - 1));
-    let expected = Applied { log: Some(segment), outputs: Some(relocation.compacted) };
+    let last = relocation.outputs.iter().map(|(segment, _)| *segment).max();
+    let expected = Applied { log: Some(segment), outputs: last };
     assert_eq!(snapshot.applied(), expected);
+}
+
+/// The segments of a log and their stamps.
+fn stamps(log: &Log) -> Vec<(SegmentId, u64)> {
+    log.segments.iter().enumerate().map(|(index, id)| (*id, log.stamp(index))).collect()
+}
+
+#[test]
+fn an_index_knows_which_segments_it_was_built_from() {
+    let (log, bytes, relocation) = compacted();
+    let has = |bytes: &SharedBytes, stamps: Vec<(SegmentId, u64)>| {
+        let store = IndexStore::open(SharedBytes::new(bytes.copy()), CACHE, IDENTITY).unwrap();
+        store.snapshot().unwrap().has_applied(stamps.into_iter()).unwrap()
+    };
+    assert!(!has(&bytes, stamps(&log)), "the outputs were not applied");
+    relocated(bytes.clone(), &relocation);
+    assert!(has(&bytes, stamps(&log)));
+    assert!(has(&bytes, Vec::new()));
+    for other in 0..log.segments.len() {
+        let mut stamps = stamps(&log);
+        stamps[other].1 ^= 1;
+        assert!(!has(&bytes, stamps), "segment {other} with another directory");
+    }
+    let mut more = stamps(&log);
+    more.push((SegmentId(1 << 20), 7));
+    assert!(!has(&bytes, more));
+}
+
+#[test]
+fn an_index_forgets_segments_that_are_gone_once_they_are_most_of_all() {
+    let store = IndexStore::create(SharedBytes::default(), CACHE, IDENTITY).unwrap();
+    let known = || store.snapshot().unwrap().stamps().unwrap();
+    let mut most = 0;
+    for number in 0..400 {
+        let segment = SegmentId(number);
+        store.apply(&[evicting(segment, Purpose::Log, RunNo(9))]).unwrap();
+        store.forget_others(&[segment]).unwrap();
+        most = most.max(known());
+    }
+    assert!((20..100).contains(&most), "{most}");
+    assert!(store.snapshot().unwrap().has_applied([(SegmentId(399), 1)].into_iter()).unwrap());
 }
 
 #[test]

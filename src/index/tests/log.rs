@@ -189,7 +189,8 @@ impl Log {
         let read = |index: usize| {
             let (segment, purpose) = (self.segments[index], self.purposes[index]);
             let is_deleted = |run_no: RunNo| deleted.contains(&run_no);
-            SegmentChange::read(segment, purpose, &self.view(index), &is_deleted).unwrap()
+            let key = (segment, purpose, self.stamp(index));
+            SegmentChange::read(key, &self.view(index), &is_deleted).unwrap()
         };
         let mut changes: Vec<_> = (0..self.segments.len()).map(read).collect();
         changes.sort_by_key(|change| change.purpose == Purpose::Log);
@@ -198,6 +199,10 @@ impl Log {
 }
 
 impl Directories for Log {
+    fn stamp(&self, index: usize) -> u64 {
+        crc32fast::hash(&self.directories[index]).into()
+    }
+
     fn segments(&self) -> &[SegmentId] {
         &self.segments
     }

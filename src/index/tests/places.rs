@@ -41,7 +41,7 @@ impl Directories for Mapped<'_> {
     }
 
     fn stamp(&self, index: usize) -> u64 {
-        crc32fast::hash(&self.log.directories[index]).into()
+        self.log.stamp(index)
     }
 
     fn listing(&self) -> Decoded<Option<&Listing>> {
