@@ -59,6 +59,8 @@ impl SegmentChange {
 pub(crate) struct Relocation {
     /// The outputs and their stamps.
     pub(crate) outputs: Vec<(SegmentId, u64)>,
+    /// The victims, which have no stamps any more: so an older manifest has segments without.
+    pub(crate) victims: Vec<SegmentId>,
     /// Each run that has frames in a victim or in an output: its row and all its spans according to
     /// the current directories, as far as the index goes in the log.
     pub(crate) runs: Vec<(RunRow, Vec<Span>)>,

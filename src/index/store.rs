@@ -12,7 +12,8 @@
 use std::sync::OnceLock;
 
 use redb::{
-    Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, WriteTransaction,
+    Database, Durability, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageBackend,
+    WriteTransaction,
 };
 
 use super::merge::Applied;
@@ -125,6 +126,24 @@ impl IndexStore {
     /// a rebuild should apply several dozen segments at once. A batch holds all its changes in
     /// memory, about 1 KB per run.
     pub(crate) fn apply(&self, changes: &[SegmentChange]) -> Result<(), IndexError> {
+        self.apply_and_forget(changes, None)
+    }
+
+    /// The same for the last of the segments that the index lacks. The index then forgets segments
+    /// that are gone, all but `living`, which ascend, if they are most of those that it knows of.
+    pub(crate) fn apply_last(
+        &self,
+        changes: &[SegmentChange],
+        living: &[SegmentId],
+    ) -> Result<(), IndexError> {
+        self.apply_and_forget(changes, Some(living))
+    }
+
+    fn apply_and_forget(
+        &self,
+        changes: &[SegmentChange],
+        living: Option<&[SegmentId]>,
+    ) -> Result<(), IndexError> {
         for purpose in [Purpose::Log, Purpose::Output] {
             let segments = changes.iter().filter(|change| change.purpose == purpose);
             assert!(
@@ -132,7 +151,7 @@ impl IndexStore {
                 "segments are applied in the order of the log"
             );
         }
-        self.change(|database| apply(database, changes))
+        self.change(|database| apply(database, changes, living))
     }
 
     /// Records in one durable transaction that a compaction moved runs. Repeating it changes
@@ -146,15 +165,6 @@ impl IndexStore {
             "a run that has a row has a span"
         );
         self.change(|database| relocate(database, relocation))
-    }
-
-    /// Forgets segments that are gone: all but these, which ascend. It does so only once they are
-    /// most of those that the index knows of.
-    pub(crate) fn forget_others(&self, segments: &[SegmentId]) -> Result<(), IndexError> {
-        if self.snapshot()?.stamps()? <= 2 * segments.len() as u64 + FEW_STAMPS {
-            return Ok(());
-        }
-        self.change(|database| forget_others(database, segments))
     }
 
     fn change(
@@ -193,7 +203,11 @@ fn begin(database: &Database) -> Result<WriteTransaction, IndexError> {
     Ok(transaction)
 }
 
-fn apply(database: &Database, changes: &[SegmentChange]) -> Result<(), IndexError> {
+fn apply(
+    database: &Database,
+    changes: &[SegmentChange],
+    living: Option<&[SegmentId]>,
+) -> Result<(), IndexError> {
     let transaction = begin(database)?;
     let mut meta = read_meta(&transaction)?;
     let known = meta.applied;
@@ -211,6 +225,9 @@ fn apply(database: &Database, changes: &[SegmentChange]) -> Result<(), IndexErro
         };
         *last = (*last).max(Some(change.segment));
     }
+    if let Some(living) = living {
+        forget_others(&transaction, living)?;
+    }
     commit(transaction, &plan, meta)
 }
 
@@ -219,6 +236,8 @@ fn relocate(database: &Database, relocation: &Relocation) -> Result<(), IndexErr
     let mut meta = read_meta(&transaction)?;
     let plan = Plan::relocation(relocation, &Tables::open(&transaction)?)?;
     note_stamps(&transaction, relocation.outputs.iter().copied())?;
+    let gone = relocation.victims.iter().map(|id| (key::segment_key(*id).to_vec(), None));
+    write(&transaction, Table::Segments, gone.collect())?;
     let last = relocation.outputs.iter().map(|(segment, _)| *segment).max();
     meta.applied.outputs = meta.applied.outputs.max(last);
     commit(transaction, &plan, meta)
@@ -243,16 +262,16 @@ fn note_stamps(
     write(transaction, Table::Segments, stamps.map(entry).collect())
 }
 
-/// Removes the stamps of all segments but these, which ascend.
-fn forget_others(database: &Database, segments: &[SegmentId]) -> Result<(), IndexError> {
-    let transaction = begin(database)?;
-    let is_there = |key: &[u8]| {
-        key::read_segment_key(key).is_ok_and(|segment| segments.binary_search(&segment).is_ok())
-    };
+/// Removes the stamps of all segments but these, which ascend, if it has many others.
+fn forget_others(transaction: &WriteTransaction, living: &[SegmentId]) -> Result<(), IndexError> {
     let mut table = transaction.open_table(Table::Segments.definition())?;
-    table.retain(|key, _| is_there(key))?;
-    drop(table);
-    Ok(transaction.commit()?)
+    if table.len()? <= 2 * living.len() as u64 + FEW_STAMPS {
+        return Ok(());
+    }
+    let is_there = |key: &[u8]| {
+        key::read_segment_key(key).is_ok_and(|segment| living.binary_search(&segment).is_ok())
+    };
+    Ok(table.retain(|key, _| is_there(key))?)
 }
 
 fn write(

@@ -38,6 +38,7 @@ mod health;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod hostile;
 mod hostile_structures;
+mod index_and_log;
 mod io_faults;
 mod kill;
 #[cfg(target_os = "linux")]

@@ -21,10 +21,10 @@ use crate::engine::state::catalog::{Catalog, stamp_of};
 use crate::engine::state::evictions::evictions;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
-use crate::error::Result;
+use crate::error::{Damage, Result};
 use crate::format::map::manifest::{Change, Use};
 use crate::format::map::superblock::FLAG_INDEX_OPENING;
-use crate::index::{IndexIdentity, IndexSnapshot, IndexStore, SegmentChange};
+use crate::index::{IndexError, IndexIdentity, IndexSnapshot, IndexStore, SegmentChange};
 use crate::types::{ExtentNo, RunNo, SegmentId};
 
 /// How many segments are applied in one transaction of the index.
@@ -93,28 +93,41 @@ impl Checkpoints {
         let open = || {
             let cache = self.log.setup.options.index_cache;
             let store = IndexStore::open(host.clone(), cache, identity)?;
-            let is_of_log = self.is_of_log(&store.snapshot()?)?;
-            Ok(is_of_log.then_some(store))
+            let keeps_up = self.keeps_up(&store.snapshot()?)?;
+            Ok(keeps_up.then_some(store))
         };
         let opened = self.log.setup.watch_failure(Activity::IndexCheckpoint, open);
         opened.ok().flatten().map(|store| (store, host))
     }
 
-    /// Whether an index was built from the segments that the log has.
-    fn is_of_log(&self, index: &IndexSnapshot) -> Result<bool> {
+    /// Whether an index can go on: it is not in front of the log, and knows what compactions moved.
+    /// An error if the segments that it was built from have other directories now.
+    fn keeps_up(&self, index: &IndexSnapshot) -> Result<bool> {
         let applied = index.applied();
-        let (catalog, tail) = {
+        let (catalog, unapplied, tail) = {
             let state = self.log.state.lock();
-            (Arc::clone(&state.catalog), state.tail.segment.id())
+            (Arc::clone(&state.catalog), state.unapplied.clone(), state.tail.segment.id())
         };
         // An index that leads the log was not built from it.
-        let leads = applied.log.is_some_and(|applied| applied >= tail);
-        // An index that lacks an output has the old places of its records.
+        if applied.log.is_some_and(|applied| applied >= tail) {
+            return Ok(false);
+        }
+        // Recovery may have sealed segments that the index covers.
+        let all = catalog.segments().iter().chain(&unapplied);
+        let covered = all.filter(|segment| segment.is_covered_by(applied));
+        let mut stamps: Vec<_> = covered.map(|segment| (segment.id(), stamp_of(segment))).collect();
+        stamps.sort_unstable();
+        // An index that lacks an output has the old places of its records; but not one of which the
+        // build was broken off, which has segments only that are there.
         let mut outputs = catalog.segments().iter().filter(|segment| segment.is_output());
-        let is_known = outputs.all(|segment| segment.is_covered_by(applied));
-        let covered = catalog.segments().iter().filter(|segment| segment.is_covered_by(applied));
-        let stamps = covered.map(|segment| (segment.id(), stamp_of(segment)));
-        Ok(!leads && is_known && index.has_applied(stamps)?)
+        let has_only_these = index.stamps()? == stamps.len() as u64;
+        if !has_only_these && !outputs.all(|segment| segment.is_covered_by(applied)) {
+            return Ok(false);
+        }
+        if !index.has_applied(stamps.into_iter())? {
+            return Err(IndexError::Damaged(Damage::Mismatch).into());
+        }
+        Ok(true)
     }
 
     fn index_host(&self, map: Vec<ExtentNo>, len: u64) -> RedbBackend {
@@ -318,10 +331,9 @@ impl Checkpoints {
             }
         }
         if !changes.is_empty() {
-            store.apply(&changes)?;
+            let ids: Vec<SegmentId> = segments.iter().map(|segment| segment.id()).collect();
+            store.apply_last(&changes, &ids)?;
         }
-        let ids: Vec<SegmentId> = segments.iter().map(|segment| segment.id()).collect();
-        store.forget_others(&ids)?;
         Ok(Some(store.snapshot()?))
     }
 

@@ -46,7 +46,7 @@ impl Compactor {
         for output in outputs {
             output.note(Mark::Durable);
         }
-        let index = self.relocate_index(&mut slot, &catalog, outputs, &runs);
+        let index = self.relocate_index(&mut slot, &catalog, (outputs, &victims), &runs);
         let is_lost = index.is_none() && matches!(*slot, IndexSlot::Open { .. });
         {
             let state = &mut *self.log.state.lock();
@@ -76,7 +76,7 @@ impl Compactor {
         &self,
         slot: &mut IndexSlot,
         catalog: &Catalog,
-        outputs: &[Arc<Segment>],
+        (outputs, victims): (&[Arc<Segment>], &BTreeSet<SegmentId>),
         runs: &[(RunRow, Vec<Span>)],
     ) -> Option<IndexSnapshot> {
         let IndexSlot::Open { store, .. } = slot else { return None };
@@ -85,7 +85,8 @@ impl Compactor {
         }
         let outputs = outputs.iter().map(|segment| (segment.id(), stamp_of(segment))).collect();
         let relocated = self.log.setup.watch_failure(Activity::IndexCheckpoint, || {
-            store.relocate(&Relocation { outputs, runs: runs.to_vec() })?;
+            let victims = victims.iter().copied().collect();
+            store.relocate(&Relocation { outputs, victims, runs: runs.to_vec() })?;
             Ok(store.snapshot()?)
         });
         relocated.ok()

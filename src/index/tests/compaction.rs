@@ -61,7 +61,7 @@ impl Writer {
         let index = |segment: &SegmentId| self.log.segments.binary_search(segment).unwrap();
         let stamp = |segment: &SegmentId| (*segment, self.log.stamp(index(segment)));
         let outputs = written.iter().map(stamp).collect();
-        Some(Relocation { outputs, runs })
+        Some(Relocation { outputs, victims: victims.into_iter().collect(), runs })
     }
 
     fn choose_victims(&mut self, applied: Applied) -> BTreeSet<SegmentId> {

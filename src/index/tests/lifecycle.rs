@@ -442,8 +442,7 @@ fn an_index_forgets_segments_that_are_gone_once_they_are_most_of_all() {
     let mut most = 0;
     for number in 0..400 {
         let segment = SegmentId(number);
-        store.apply(&[evicting(segment, Purpose::Log, RunNo(9))]).unwrap();
-        store.forget_others(&[segment]).unwrap();
+        store.apply_last(&[evicting(segment, Purpose::Log, RunNo(9))], &[segment]).unwrap();
         most = most.max(known());
     }
     assert!((20..100).contains(&most), "{most}");
