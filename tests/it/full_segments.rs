@@ -3,13 +3,14 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use runlog::env::{BootId, Environment};
 use runlog::format::frames::frame::SegmentKey;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
-use runlog::{Allow, Error, Options, Outcome, RunLog, RunNo};
+use runlog::{Allow, Compaction, Error, Options, Outcome, RunLog, RunNo};
 
 use super::support::background::Background;
 
@@ -32,11 +33,16 @@ fn payload(run: &str, number: usize) -> Vec<u8> {
 
 /// Appends until the first segment is full; the file of a process that is killed then.
 fn fill(log: &RunLog, file: &MemoryStorage) -> Vec<u8> {
-    let filler = log.start_run("agent", "filler", ()).unwrap();
+    fill_segment(log, file, 0, "filler")
+}
+
+/// Appends to a new run until this segment is full; the file of a process that is killed then.
+fn fill_segment(log: &RunLog, file: &MemoryStorage, number: usize, run: &str) -> Vec<u8> {
+    let filler = log.start_run("agent", run, ()).unwrap();
     loop {
         let _ = filler.append(&[1; 5000]).unwrap();
         let image = file.to_bytes();
-        if frames(&image).last().is_some_and(|last| last.2 == FrameKind::Seal) {
+        if frames_in(&image, number).last().is_some_and(|last| last.2 == FrameKind::Seal) {
             return image;
         }
     }
@@ -57,10 +63,17 @@ fn filled() -> Vec<u8> {
 
 /// The frames of the first segment: where they are in the file, the numbers of their runs.
 fn frames(image: &[u8]) -> Vec<(Range<usize>, RunNo, FrameKind)> {
+    frames_in(image, 0)
+}
+
+/// The same of another segment, in the order of their ids.
+fn frames_in(image: &[u8], number: usize) -> Vec<(Range<usize>, RunNo, FrameKind)> {
     let header = |at: &usize| SegmentHeader::decode(&image[*at..]).ok();
     let starts = (EXTENT..image.len()).step_by(EXTENT);
-    let (start, key): (usize, SegmentKey) =
-        starts.filter_map(|at| Some((at, header(&at)?.key))).min_by_key(|(_, key)| key.id).unwrap();
+    let mut segments: Vec<(usize, SegmentKey)> =
+        starts.filter_map(|at| Some((at, header(&at)?.key))).collect();
+    segments.sort_by_key(|(_, key)| key.id);
+    let (start, key) = segments[number];
     let (mut at, mut found) = (SEGMENT_HEADER_LEN as usize, Vec::new());
     while let Ok(frame) = FrameHeader::decode(&image[start + at..], key, at as u32) {
         let end = at + frame.frame_len();
@@ -118,4 +131,42 @@ fn a_deletion_whose_frame_is_lost_in_a_full_segment_stays_one() {
         assert_eq!(records(&log, "second").unwrap(), [b"one"]);
         log.close().unwrap();
     }
+}
+
+/// The segment is kept for its eviction, although all of its own runs are deleted.
+#[test]
+fn a_full_segment_whose_eviction_is_lost_stays_as_long_as_the_run_has_frames_elsewhere() {
+    let options = || {
+        let manual = Compaction::new().automatic(false);
+        options().compaction(manual).receipts(0, Duration::ZERO)
+    };
+    let file = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(file.clone()).unwrap();
+    for run in ["deleted", "kept"] {
+        let _ = log.start_run("agent", run, ()).unwrap().append(b"one").unwrap();
+    }
+    let end = |log: &RunLog, run: &str| {
+        let _ = log.end_run("agent", run, &Outcome::completed(), Allow::nothing()).unwrap();
+    };
+    end(&log, "deleted");
+    let _ = fill_segment(&log, &file, 0, "in front");
+    log.delete_run(("agent", "deleted")).unwrap();
+    let mut image = fill_segment(&log, &file, 1, "behind");
+    let is_evict = |frame: &(Range<usize>, RunNo, FrameKind)| frame.2 == FrameKind::Evict;
+    let evict = frames_in(&image, 1).into_iter().find(is_evict).unwrap().0;
+    image[evict].fill(0xff);
+
+    let file = Arc::new(MemoryStorage::from_bytes(image));
+    options().open_storage(file.clone()).unwrap().close().unwrap();
+    let log = options().open_storage(file.clone()).unwrap();
+    for run in ["in front", "behind"] {
+        end(&log, run);
+        log.delete_run(("agent", run)).unwrap();
+    }
+    log.reclaim().unwrap();
+    log.close().unwrap();
+    let log = options().open_storage(file).unwrap();
+    let deleted = log.run(("agent", "deleted"));
+    assert!(matches!(deleted, Err(Error::RunNotFound { .. })), "{deleted:?}");
+    assert_eq!(records(&log, "kept").unwrap(), [b"one"]);
 }

@@ -76,6 +76,7 @@ mod reading;
 mod readme;
 mod refreshes;
 mod refused;
+mod renamed;
 mod reopening;
 mod replicas;
 mod retention;
@@ -91,4 +92,5 @@ mod tail_writers;
 #[cfg(target_os = "linux")]
 mod tmpfs;
 mod trust;
+mod unstated;
 mod waiting_reads;
