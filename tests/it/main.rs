@@ -53,6 +53,7 @@ mod locking;
 mod looks;
 mod lookups;
 mod lost_after_a_copy;
+mod lost_commits;
 mod lost_segments;
 mod making;
 mod memory_storage;

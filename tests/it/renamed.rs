@@ -6,7 +6,7 @@ use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
-use runlog::{IndexRecovery, Options, RunLog};
+use runlog::{Error, IndexRecovery, Options, RunLog};
 
 fn options() -> Options {
     Options::new().extent_size(64 << 10).background(false)
@@ -71,6 +71,24 @@ fn a_name_that_only_the_index_has_is_free_for_another_run() {
         let log = options().index(index).open_storage(file.clone()).unwrap();
         assert_eq!(records(&log, "indexed"), [b"two"], "index {index}");
         assert_eq!(records(&log, "renamed"), [b"one"], "index {index}");
+        log.close().unwrap();
+    }
+}
+
+/// The answer from before the doubt is not kept.
+#[test]
+fn a_run_that_was_found_under_a_name_that_only_the_index_has_takes_no_record_under_it() {
+    let file = renamed();
+    let log = options().open_storage(file.clone()).unwrap();
+    assert_eq!(log.recovery_report().index, IndexRecovery::Kept);
+    let refused = log.writer("indexed").and_then(|run| run.append(b"two"));
+    assert!(matches!(refused, Err(Error::RunNotFound { .. })), "{refused:?}");
+    let _ = log.writer("renamed").unwrap().append(b"two").unwrap();
+    log.close().unwrap();
+    for index in [true, false] {
+        let log = options().index(index).open_storage(file.clone()).unwrap();
+        assert_eq!(records(&log, "renamed"), [b"one", b"two"], "index {index}");
+        assert!(matches!(log.run("indexed"), Err(Error::RunNotFound { .. })), "index {index}");
         log.close().unwrap();
     }
 }
