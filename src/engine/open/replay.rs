@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::engine::open::decide::{Action, Bytes, Case, decide};
 use crate::engine::state::scan::{
     Item, Lexed, Missing, Names, directory_in, frames_below, lex_up_to, missing_in, names, replay,
-    truncation_marker,
+    truncation_marker, whole_up_to,
 };
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
@@ -252,10 +252,11 @@ fn recover_segment(
         walk.report.torn.push(TornTail { at, orphans: walk.orphans });
     }
     // In a sealed segment all batches are whole: recovery left out an open one when it closed it.
+    let last = whole_up_to(&walk.frames);
     let whole = match floor.segment.cmp(&cut.segment.id()) {
         _ if walk.sealed.is_some() => u32::MAX,
-        core::cmp::Ordering::Less => 0,
-        core::cmp::Ordering::Equal => floor.offset,
+        core::cmp::Ordering::Less => last,
+        core::cmp::Ordering::Equal => floor.offset.max(last),
         core::cmp::Ordering::Greater => u32::MAX,
     };
     let open_batch = walk.drop_open_batch(whole);
@@ -382,6 +383,7 @@ impl Walk<'_> {
         let last = frames.map(|frame| frame.header.run_no).max();
         let directory = directory_in(self.extent, lexed);
         let is_own = match &directory {
+            Some(found) if found.check().is_err() => true,
             Some(found) => is_of(found, self.extent, &self.frames).unwrap_or(true),
             None => lexed.payload.is_err(),
         };

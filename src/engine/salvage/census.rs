@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, HashSet};
 use crate::engine::salvage::locate::{Found, Located};
 use crate::engine::state::scan::{
     Item, Lexed, directory_in, each_counted, frames_below, lex, names, payload_of,
-    truncation_marker,
+    truncation_marker, whole_up_to,
 };
 use crate::error::Result;
 use crate::format::codec::Decoded;
 use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::frames::eviction::evicted_runs;
-use crate::format::frames::frame::{FLAG_BATCH, FLAG_DOCUMENT, decode_ids};
+use crate::format::frames::frame::{FLAG_DOCUMENT, decode_ids};
 use crate::format::map::manifest::used_len;
 use crate::format::segments::segment::Purpose;
 use crate::format::{Directory, FrameKind};
@@ -105,10 +105,7 @@ impl Contents {
             *floor = told.unwrap_or_default().max(*floor);
         }
         let id = found.check.segment();
-        // A batch was written to its end if anything was written behind it, or was durable.
-        // Recovery goes on in another segment behind one that was not.
-        let is_behind = |lexed: &&Lexed| lexed.header.flags & FLAG_BATCH == 0;
-        let last = all.iter().rfind(is_behind).map_or(0, |lexed| lexed.header.position.offset);
+        let last = whole_up_to(&all);
         let whole = match floor.segment {
             _ if is_sealed || !of_log || found.end.is_some() => u32::MAX,
             segment if segment > id => u32::MAX,

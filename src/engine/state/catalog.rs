@@ -209,8 +209,12 @@ impl Catalog {
             segment.in_directory(find).ok().flatten()
         };
         let spans = self.ask(|catalog| catalog.spans(row.run_no)).unwrap_or_default();
-        let is_same = spans.iter().find_map(ids).unwrap_or(true);
-        is_same || !self.doubt_index()
+        let is_same = spans.iter().find_map(ids).unwrap_or(true) || !self.doubt_index();
+        if !is_same {
+            // It has what the index said.
+            self.location_cache.clear();
+        }
+        is_same
     }
 
     /// Asks the directories and not the index.

@@ -70,7 +70,7 @@ pub(crate) struct Found {
 }
 
 impl LocationCache {
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
         *self.found.lock() = Kept::default();
         self.newest.lock().clear();
     }

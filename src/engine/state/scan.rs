@@ -230,6 +230,13 @@ pub(crate) fn replay_piece(
     each_counted(frames, whole, &mut |lexed| note(replayed, piece, lexed, &names, name_of));
 }
 
+/// Up to which offset batches were written completely, by what was written behind them. Recovery
+/// goes on in another segment behind one that was not.
+pub(crate) fn whole_up_to(frames: &[Lexed]) -> u32 {
+    let is_behind = |lexed: &&Lexed| lexed.header.flags & FLAG_BATCH == 0;
+    frames.iter().rfind(is_behind).map_or(0, |lexed| lexed.header.position.offset)
+}
+
 /// Calls `count` with each frame that counts, in order: without the frames of batches that have no
 /// COMMIT. Batches in front of `whole` were written completely.
 pub(crate) fn each_counted(frames: &[Lexed], whole: u32, count: &mut dyn FnMut(&Lexed)) {

@@ -127,14 +127,15 @@ impl<'a> Directory<'a> {
     /// Checks all parts. A directory with any invalid part must be rebuilt, since a list of many
     /// runs would otherwise end at the first invalid entry.
     pub fn check(&self) -> Decoded<()> {
-        let (mut last_run, mut last_hash) = (None, None);
+        let (mut last_run, mut last_hash, mut listed) = (None, None, 0_u64);
         // Almost always all ids are text, which is seen faster than that each of them is.
         let ids = self.bytes.get(self.ids_at..).unwrap_or_default();
         let ids = core::str::from_utf8(ids).ok();
         for slot in 0..self.runs {
             self.check_fields(slot)?;
             self.check_ids(slot, ids)?;
-            self.record_list(slot)?;
+            let (_, records) = self.record_list(slot)?;
+            listed += u64::from(records) + u64::from(self.chunks(slot)?.0);
             let (run_no, (hash, of)) = (self.run_no(slot)?, self.hash_at(slot)?);
             let in_order = last_run < Some(run_no) && last_hash < Some((hash, of));
             let (id_at, run_len, _) = self.places_of_ids(of)?;
@@ -145,6 +146,8 @@ impl<'a> Directory<'a> {
             }
             (last_run, last_hash) = (Some(run_no), Some((hash, of)));
         }
+        // No two runs share a part of the list, so whatever goes through all runs ends.
+        at_most(listed, self.offsets)?;
         let mut last = None;
         for eviction in self.evictions() {
             let run_no = Some(eviction?.run_no);
