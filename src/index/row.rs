@@ -14,7 +14,7 @@
 //!   several holds, the one with the largest order wins. If these are equal, which only damage or
 //!   two clocks cause, the position decides: the smallest for a start, else the largest;
 //! - the entry with the run's first frame determines `created_at`. While that entry is missing, the
-//!   smallest of the entries' latest timestamps replaces it;
+//!   smallest of the entries' latest timestamps replaces it, of those that say one;
 //! - all entries name the run alike; else [`RunRow::misnamed_in`] says so;
 //! - a run that is evicted anywhere does not exist. So an eviction is not a step of the fold: the
 //!   caller leaves the run out.
@@ -22,6 +22,9 @@
 use super::tables::key::State;
 use crate::format::RunEntry;
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
+
+/// The latest timestamp of an entry without a frame that says one.
+const NO_TIME: Timestamp = Timestamp(i64::MIN);
 
 /// What the store knows about a run without reading its frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,7 +162,9 @@ impl RunRow {
         match entry.created_at {
             Some(at) if self.created_said => self.created_at = self.created_at.min(at),
             Some(at) => (self.created_at, self.created_said) = (at, true),
-            None if self.created_said => {}
+            // Chunks and holds alone say no time.
+            None if self.created_said || entry.last_at == NO_TIME => {}
+            None if self.created_at == NO_TIME => self.created_at = entry.last_at,
             None => self.created_at = self.created_at.min(entry.last_at),
         }
     }
@@ -453,11 +458,16 @@ mod tests {
         assert_eq!((row.created_at, row.created_said), (Timestamp(77), false));
         row.apply(SegmentId(4), &entry(70));
         assert_eq!((row.created_at, row.created_said), (Timestamp(70), false));
+        row.apply(SegmentId(6), &entry(NO_TIME.0));
+        assert_eq!(row.created_at, Timestamp(70), "a segment with a hold alone");
         let mut first = entry(90);
         first.created_at = Some(Timestamp(80));
         row.apply(SegmentId(9), &first);
         row.apply(SegmentId(2), &entry(60));
         assert_eq!((row.created_at, row.created_said), (Timestamp(80), true));
+        let mut row = RunRow::first(SegmentId(6), &entry(NO_TIME.0));
+        row.apply(SegmentId(7), &entry(75));
+        assert_eq!(row.created_at, Timestamp(75));
     }
 
     #[test]
@@ -501,7 +511,7 @@ mod tests {
         let huge = || prop_oneof![0..9_u64, Just(u64::MAX)];
         let counts = (first_seq, 0..9_u64, 0..9_u32, 0..9_u32, huge(), huge(), 0..9_i64);
         (marks, counts).prop_map(|(marks, counts)| {
-            let mut entry = entry(counts.6);
+            let mut entry = entry(if counts.6 == 0 { NO_TIME.0 } else { counts.6 });
             (entry.created_at, entry.start, entry.end, entry.hold) = marks;
             (entry.first_seq, entry.next_seq) = (counts.0, Seq(counts.1));
             (entry.records, entry.late) = (counts.2, counts.3);
