@@ -25,17 +25,29 @@ type Name = (String, String);
 
 /// All answers of a store, and the damage that it reports.
 #[derive(Debug, Default, PartialEq)]
-struct Answers {
-    runs: BTreeMap<Name, Run>,
+pub(crate) struct Answers {
+    pub(crate) runs: BTreeMap<Name, Run>,
     damage: Vec<Corruption>,
-    errors: Vec<String>,
+    pub(crate) errors: Vec<String>,
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Run {
-    summary: String,
+pub(crate) struct Run {
+    pub(crate) summary: String,
     ends: String,
     records: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Run {
+    /// In what two answers differ, without payloads.
+    pub(crate) fn difference(&self, other: &Self) -> String {
+        let seqs = |run: &Self| run.records.keys().copied().collect::<Vec<_>>();
+        match (self.summary == other.summary, self.ends == other.ends) {
+            (false, _) => format!("{} and {}", self.summary, other.summary),
+            (true, false) => "metadata or outcome".to_owned(),
+            (true, true) => format!("records {:?} and {:?}", seqs(self), seqs(other)),
+        }
+    }
 }
 
 /// A range of the file, and what a flip in it may affect.
@@ -280,7 +292,7 @@ fn compare(found: &Answers, original: &Answers, cost: &Cost) -> Result<bool, Str
 }
 
 /// Asks all questions.
-fn answers(log: &RunLog) -> Answers {
+pub(crate) fn answers(log: &RunLog) -> Answers {
     let mut answers = Answers::default();
     let note = |answers: &mut Answers, error: Error| match error {
         Error::Corrupt(corruption) => answers.damage.push(corruption),

@@ -1,5 +1,5 @@
-//! A batch of which the COMMIT is damaged after a kill, in front of frames that are whole: the
-//! first opening and all later ones say the same of it.
+//! One frame that is damaged after a kill, in front of frames that are whole: a COMMIT, or a BIND.
+//! The first opening and all later ones say the same of what it belongs to.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ fn options(extent: usize) -> Options {
         .scheduler(Arc::new(Background::default()))
 }
 
-/// The frames of the first segment.
-fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
-    let start = EXTENTS_AT as usize;
+/// The frames of the segment in an extent.
+fn frames(image: &[u8], extent: usize) -> Vec<(Range<usize>, FrameKind)> {
+    let start = EXTENTS_AT as usize + extent * (64 << 10);
     let key: SegmentKey = SegmentHeader::decode(&image[start..]).unwrap().key;
     let (mut at, mut found) = (SEGMENT_HEADER_LEN as usize, Vec::new());
     while let Ok(frame) = FrameHeader::decode(&image[start + at..], key, at as u32) {
@@ -39,7 +39,8 @@ fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
 /// What a killed process leaves if the last COMMIT is damaged.
 fn without_commit(file: &MemoryStorage) -> Arc<MemoryStorage> {
     let mut image = file.to_bytes();
-    let commit = frames(&image).into_iter().rfind(|(_, kind)| *kind == FrameKind::Commit).unwrap();
+    let commit =
+        frames(&image, 0).into_iter().rfind(|(_, kind)| *kind == FrameKind::Commit).unwrap();
     image[commit.0].fill(0xff);
     Arc::new(MemoryStorage::from_bytes(image))
 }
@@ -114,6 +115,34 @@ fn a_full_segment_with_a_large_batch_whose_commit_was_lost_can_be_opened() {
     for _ in 0..2 {
         let log = options(extent).open_storage(killed.clone()).unwrap();
         assert_eq!(log.trace("filler").unwrap().flatten().count(), appended);
+        log.close().unwrap();
+    }
+}
+
+/// The manifest does not know yet that the segment in front of it is full.
+#[test]
+fn records_whose_bind_was_lost_in_an_unsealed_segment_are_there_at_each_opening() {
+    let file = Arc::new(MemoryStorage::new());
+    let log = options(64 << 10).create_storage(file.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let _ = run.append(b"zero").unwrap();
+    let filler = log.start_run("agent", "filler", ()).unwrap();
+    let first = log.stats().unwrap().end.segment;
+    while log.stats().unwrap().end.segment == first {
+        let _ = filler.append(&[1; 5000]).unwrap();
+    }
+    let _ = run.append(b"one").unwrap();
+    let _ = filler.append(b"behind").unwrap();
+
+    let mut image = file.to_bytes();
+    let (bind, _) =
+        frames(&image, 1).into_iter().rfind(|(_, kind)| *kind == FrameKind::Bind).unwrap();
+    image[bind].fill(0);
+    let file = Arc::new(MemoryStorage::from_bytes(image));
+    for opened in 1..4_u8 {
+        let log = options(64 << 10).open_storage(file.clone()).unwrap();
+        assert_eq!(records(&log, "run").len(), 1 + usize::from(opened));
+        let _ = log.writer("run").unwrap().append(&[opened]).unwrap();
         log.close().unwrap();
     }
 }

@@ -7,6 +7,7 @@
     reason = "tests count and compare; the strict lints are for what ships"
 )]
 
+mod agreeing;
 mod backups;
 mod bad_input;
 mod basics;

@@ -158,13 +158,38 @@ pub(crate) fn recover_log(
     }
     report.same_boot &= is_left_by_a_kill(&cuts, log.floor);
     let mut ended = false;
+    let mut unsealed: Option<Names> = None;
+    let mut name_of = |run_no: RunNo| {
+        let sealed = name_of(run_no);
+        let names = || unsealed.get_or_insert_with(|| names_in_all(&cuts)).get(&run_no).cloned();
+        sealed.or_else(names)
+    };
     for cut in &cuts {
-        let recovered = recover_segment(cut, log.floor, &mut ended, name_of, report);
+        let recovered = recover_segment(cut, log.floor, &mut ended, &mut name_of, report);
         let listed = recovered.sealed.map_or(RunNo(0), |at| at.next_run_no);
         log.next_run_no = log.next_run_no.max(listed);
         log.segments.push(recovered);
     }
     Ok(log)
+}
+
+/// What all unsealed segments call runs. What comes first counts.
+fn names_in_all(cuts: &[Cut<'_>]) -> Names {
+    let mut all = Names::new();
+    for cut in cuts {
+        let frames = frames_below(&cut.items, u32::MAX);
+        for (run_no, name) in names(&cut.extent, &frames) {
+            all.entry(run_no).or_insert(name);
+        }
+        let seals = frames.iter().filter(|lexed| lexed.header.kind == FrameKind::Seal);
+        for directory in seals.filter_map(|seal| directory_in(&cut.extent, seal)) {
+            let listed = (0..directory.run_count()).filter_map(|slot| directory.run(slot).ok());
+            for entry in listed {
+                all.entry(entry.run_no).or_insert((entry.agent, entry.run));
+            }
+        }
+    }
+    all
 }
 
 fn is_seal(item: &Item) -> bool {
