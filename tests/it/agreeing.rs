@@ -4,9 +4,10 @@
 //! does not go by frames first and by a directory afterwards, or by a floor that it raised itself.
 //!
 //! Method: a process dies with segments that are full and of which the manifest does not know, and
-//! with frames that no sync covers. A frame is damaged, or two. The store is opened, asked
-//! everything, used or not, killed or closed, and opened again. What it said it must say again;
-//! what was added must be there; and what was deleted before or in between must stay deleted.
+//! with frames that no sync covers. A frame is damaged, or two. A process that only reads asks
+//! everything. Then the store is opened, asked, used or not, killed or closed, and opened again.
+//! What it said it must say again; what was added must be there; and what was deleted before or in
+//! between must stay deleted.
 //!
 //! - `RUNLOG_AGREE`: how many damaged stores.
 //! - `RUNLOG_AGREE_SEED`: only this one.
@@ -14,10 +15,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
-use runlog::{NewRecord, Outcome, RunLog};
+use runlog::{NewRecord, Outcome, ReadLog, ReaderOptions};
 use runlog_sim::{SimDisk, SplitMix64};
 
 use super::bit_flips::{Answers, answers};
@@ -86,10 +88,10 @@ fn damage(image: &mut [u8], random: &mut SplitMix64) -> String {
     format!("{kind:?} at {:#x}, way {way}", range.start)
 }
 
-fn documents(log: &RunLog) -> Documents {
+fn documents(log: &impl ReadLog) -> Documents {
     let read = |number: u64| {
         let key = format!("key {number}");
-        let found = log.docs().get(SPACE, &key).ok()??;
+        let found = log.document(SPACE, &key).ok()??;
         Some((key, Some(found.payload().to_vec())))
     };
     (0..6).filter_map(read).collect()
@@ -97,7 +99,7 @@ fn documents(log: &RunLog) -> Documents {
 
 /// All answers, without the space that frames take: compaction copies not all of them. Nor when a
 /// run without a START began: if that is lost, it is as long ago as its segments say.
-fn all(log: &RunLog) -> Answers {
+fn all(log: &impl ReadLog) -> Answers {
     let mut all = answers(log);
     for run in all.runs.values_mut() {
         let without = |summary: &str, field: &str| {
@@ -143,12 +145,16 @@ fn check(seed: u64) -> Result<(), String> {
     let fail = |error: String| format!("{what}: {error}");
     let disk = SimDisk::untracked(image);
     let mut added = Vec::new();
-    let mut before: Option<(Answers, Documents)> = None;
+    let reader = ReaderOptions::new().environment(machine.environment());
+    let reader =
+        reader.open_storage(Arc::new(disk.clone())).map_err(|error| fail(error.to_string()))?;
+    let mut before = Some((all(&reader), documents(&reader)));
+    drop(reader);
     for opened in 0..3 {
         let (gate, log) = open(&disk, &machine).map_err(fail)?;
         let mut now = (all(&log), documents(&log));
         if let Some(before) = &before {
-            let fail = |error| fail(format!("opened {opened} times before: {error}"));
+            let fail = |error| fail(format!("after {opened} openings: {error}"));
             compare(&before.0, &now.0, &added).map_err(fail)?;
             if before.1 != now.1 {
                 return Err(fail(format!("documents were {:?}, are {:?}", before.1, now.1)));

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FRAME_HEADER_LEN, decode_ids};
 use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, MANIFEST_AT};
-use runlog::{Compression, Corruption, Error, LogPosition, Place, RunLog, RunNo, RunQuery};
+use runlog::{Compression, Corruption, Error, LogPosition, Place, ReadLog, RunNo, RunQuery};
 use runlog_sim::SimDisk;
 
 use super::support::campaign::variable;
@@ -292,7 +292,7 @@ fn compare(found: &Answers, original: &Answers, cost: &Cost) -> Result<bool, Str
 }
 
 /// Asks all questions.
-pub(crate) fn answers(log: &RunLog) -> Answers {
+pub(crate) fn answers(log: &impl ReadLog) -> Answers {
     let mut answers = Answers::default();
     let note = |answers: &mut Answers, error: Error| match error {
         Error::Corrupt(corruption) => answers.damage.push(corruption),

@@ -109,9 +109,16 @@ impl Machine {
         }
     }
 
-    pub(crate) fn options(&self) -> Options {
+    pub(crate) fn environment(&self) -> Environment {
         let mut boot = [0xb0; 16];
         boot[..8].copy_from_slice(&self.boot.to_le_bytes());
+        Environment::system()
+            .clock(Arc::new(self.clock.clone()))
+            .entropy(Arc::new(self.entropy.clone()))
+            .boot_id(Some(BootId(boot)))
+    }
+
+    pub(crate) fn options(&self) -> Options {
         let options = match &self.background {
             None => Options::new().background(false),
             Some(background) => Options::new().scheduler(Arc::new(background.clone())),
@@ -126,11 +133,6 @@ impl Machine {
             .sync_interval(None)
             .index_cache(1 << 20)
             .observer(self.activities.clone())
-            .environment(
-                Environment::system()
-                    .clock(Arc::new(self.clock.clone()))
-                    .entropy(Arc::new(self.entropy.clone()))
-                    .boot_id(Some(BootId(boot))),
-            )
+            .environment(self.environment())
     }
 }
