@@ -4,10 +4,10 @@
 //! does not go by frames first and by a directory afterwards, or by a floor that it raised itself.
 //!
 //! Method: a process dies with segments that are full and of which the manifest does not know, and
-//! with frames that no sync covers. A frame is damaged, or two. A process that only reads asks
-//! everything. Then the store is opened, asked, used or not, killed or closed, and opened again.
-//! What it said it must say again; what was added must be there; and what was deleted before or in
-//! between must stay deleted.
+//! with frames that no sync covers. A frame is damaged, or two, or the last record of the manifest.
+//! A process that only reads asks everything. Then the store is opened, asked, used or not, killed
+//! or closed, and opened again. What it said it must say again; what was added must be there; and
+//! what was deleted before or in between must stay deleted.
 //!
 //! - `RUNLOG_AGREE`: how many damaged stores.
 //! - `RUNLOG_AGREE_SEED`: only this one.
@@ -17,6 +17,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use runlog::format::map::manifest::RECORD_LEN;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::{NewRecord, Outcome, ReadLog, ReaderOptions};
@@ -26,6 +27,7 @@ use super::bit_flips::{Answers, answers};
 use super::support::background::Background;
 use super::support::campaign::variable;
 use super::support::cuts::open;
+use super::support::harm::last_uncounted;
 use super::support::model::SPACE;
 use super::support::world::{EXTENT, Machine, World};
 
@@ -48,6 +50,10 @@ fn killed(seed: u64) -> (Machine, Vec<u8>) {
         world.step();
     }
     (0..random.index(20)).for_each(|_| world.step());
+    if random.below(3) == 0 {
+        (0..random.index(4)).for_each(|_| world.delete_run());
+        background.run_some(&mut random, 4);
+    }
     let image = world.abandon().disk.image();
     machine.boot += random.below(4) / 3;
     (machine, image)
@@ -69,8 +75,12 @@ fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
     found
 }
 
-/// Damages a frame; rare kinds as often as records.
+/// Damages a frame, rare kinds as often as records; or the last record of the manifest.
 fn damage(image: &mut [u8], random: &mut SplitMix64) -> String {
+    if let Some(at) = last_uncounted(image).filter(|_| random.below(5) == 0) {
+        image[at + random.index(RECORD_LEN)] ^= 1 << random.below(8);
+        return format!("the record of the manifest at {at:#x}");
+    }
     let all = frames(image);
     let mut kinds: Vec<FrameKind> = all.iter().map(|(_, kind)| *kind).collect();
     kinds.sort_unstable_by_key(|kind| *kind as u8);
