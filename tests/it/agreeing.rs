@@ -60,7 +60,7 @@ fn killed(seed: u64) -> (Machine, Vec<u8>) {
 }
 
 /// All frames of the log in a file.
-fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
+pub(crate) fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
     let mut found = Vec::new();
     let extents = usize::try_from(EXTENTS_AT).unwrap()..image.len();
     for base in extents.step_by(usize::try_from(EXTENT).unwrap()) {

@@ -6,8 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use runlog::env::{BootId, Environment};
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Follow, LogCursor, NewRecord, Options, Reader, ReaderOptions, RunLog};
+use runlog::{
+    Follow, LogCursor, NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, RunLog,
+    RunStatus,
+};
 
+use crate::agreeing::frames;
 use crate::backups::seals;
 
 const EXTENT: u64 = 1 << 20;
@@ -308,5 +312,39 @@ fn what_a_writer_appends_behind_a_damaged_header_of_a_long_record_is_seen() {
             let report = reader.recovery_report();
             assert_eq!(report.damaged.len(), 1, "{len}: {report}");
         }
+    }
+}
+
+/// A writer writes several frames at once, and a reader may look in between, again and again.
+#[test]
+fn a_reader_that_looks_between_any_two_frames_has_all_of_them_in_the_end() {
+    let file = Arc::new(MemoryStorage::new());
+    let log = options().extent_size(64 << 10).create_storage(file.clone()).unwrap();
+    let before = frames(&file.to_bytes()).len();
+    let _ = log.docs().put("space", "key", &NewRecord::new(&[7; 20_000])).unwrap();
+    let run = log.start_run("agent", "run", b"metadata").unwrap();
+    let _ = run.append(&[8; 18_000]).unwrap();
+    let _ = run.append_batch(&[NewRecord::new(b"one"), NewRecord::new(b"two")]).unwrap();
+    let _ = run.end(&Outcome::completed()).unwrap();
+    let whole = file.to_bytes();
+    let all: Vec<_> = frames(&whole).into_iter().map(|(range, _)| range).collect();
+    assert!(all.len() > before + 8, "{all:?}");
+    for first in before..all.len() {
+        let mut image = whole.clone();
+        for frame in &all[first..] {
+            image[frame.clone()].fill(0);
+        }
+        let shared = Arc::new(MemoryStorage::from_bytes(image));
+        let reader = ReaderOptions::new().open_storage(shared.clone()).unwrap();
+        for frame in &all[first..] {
+            shared.write_at(frame.start as u64, &whole[frame.clone()]).unwrap();
+            let _ = reader.refresh().unwrap();
+        }
+        let document = reader.document("space", "key").unwrap().unwrap();
+        assert_eq!(document.payload(), [7; 20_000], "{first} frames at first");
+        let trace = reader.trace("run").unwrap();
+        let lens: Vec<_> = trace.map(|record| record.unwrap().payload().len()).collect();
+        assert_eq!(lens, [18_000, 3, 3], "{first} frames at first");
+        assert_eq!(reader.run("run").unwrap().status, RunStatus::Completed);
     }
 }

@@ -6,8 +6,10 @@ use crate::engine::reader::damaged::{Gap, Vain};
 use crate::engine::reader::{Current, Replica};
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::scan::{
-    InPiece, Lexed, Piece, Replayed, frame_in_piece, names_in, replay_piece,
+    InPiece, Lexed, Names, Piece, Replayed, frame_in_piece, frames_below, lex, names, names_in,
+    replay_piece,
 };
+use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::frames::frame::FLAG_BATCH;
 use crate::format::{FrameCheck, FrameKind};
@@ -120,6 +122,7 @@ impl Replica {
         let builder = core::mem::take(&mut state.tail.builder);
         let mut replayed = Replayed { builder, damaged: Vec::new() };
         let mut unread = None;
+        let tail = Arc::clone(&state.tail.segment);
         let mut name_of = |run_no: RunNo| -> Option<(AgentId, RunId)> {
             if let Some(name) = current.names.get(&run_no) {
                 return Some(name.clone());
@@ -127,8 +130,19 @@ impl Replica {
             if let Some(run) = state.active.get(run_no) {
                 return Some((run.agent.clone(), run.run.clone()));
             }
-            match catalog.ask(|catalog| catalog.row(run_no)) {
-                Ok(row) => row.map(|row| (row.agent, row.run)),
+            let named = match catalog.ask(|catalog| catalog.row(run_no)) {
+                Ok(Some(row)) => return Some((row.agent, row.run)),
+                // The view may have seen its BIND, but no other frame of it.
+                Ok(None) if !current.has_all_names => names_below(&tail, piece.at),
+                Ok(None) => return None,
+                Err(error) => Err(error),
+            };
+            match named {
+                Ok(names) => {
+                    current.has_all_names = true;
+                    current.names.extend(names);
+                    current.names.get(&run_no).cloned()
+                }
                 Err(error) => {
                     unread = Some(error);
                     None
@@ -146,6 +160,13 @@ impl Replica {
         state.tail.offset = found.end;
         taken
     }
+}
+
+/// What the frames of a segment in front of `end` call runs.
+fn names_below(segment: &Segment, end: u32) -> Result<Names> {
+    let extent = segment.read_up_to(end as usize)?;
+    let items = lex(&extent, segment.frames());
+    Ok(names(&extent, &frames_below(&items, end)))
 }
 
 /// Leaves only frames that are known to be durable, by what the frames themselves say.

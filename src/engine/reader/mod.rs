@@ -69,8 +69,9 @@ struct Current {
     report: Arc<RecoveryReport>,
     damaged: Damaged,
     floor: LogPosition,
-    /// The ids of the runs in the segment that takes frames.
+    /// The ids of the runs in the segment that takes frames, of its newer frames, or of all.
     names: Names,
+    has_all_names: bool,
     /// Where bytes that do not check stood in front of a whole frame at the last refresh.
     stuck: Option<LogPosition>,
     /// What stood there when the view was built.
@@ -99,6 +100,7 @@ impl Current {
             damaged,
             floor,
             names: Names::new(),
+            has_all_names: false,
             stuck: None,
             gap: None,
             vain: VainLooks::default(),

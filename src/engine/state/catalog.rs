@@ -146,6 +146,8 @@ impl Catalog {
     /// Stops asking the index. The first failure is kept.
     fn blame_index(&self, failure: IndexError) {
         let _ = self.failed.set(failure);
+        // It has what the index said.
+        self.location_cache.clear();
     }
 
     pub(crate) fn segment(&self, id: SegmentId) -> Option<&Arc<Segment>> {
@@ -209,10 +211,9 @@ impl Catalog {
             segment.in_directory(find).ok().flatten()
         };
         let spans = self.ask(|catalog| catalog.spans(row.run_no)).unwrap_or_default();
-        let is_same = spans.iter().find_map(ids).unwrap_or(true) || !self.doubt_index();
+        let is_same = spans.iter().find_map(ids).unwrap_or(true);
         if !is_same {
-            // It has what the index said.
-            self.location_cache.clear();
+            self.doubt_index();
         }
         is_same
     }

@@ -1,7 +1,7 @@
 //! The header of a log segment: the first 64 bytes of its extent (section 9 of FORMAT.md).
 
 use crate::error::Damage;
-use crate::format::codec::{Decoded, open_checked, put_checked};
+use crate::format::codec::{Decoded, open_checked, put_checked, u32_at};
 use crate::format::frames::frame::SegmentKey;
 use crate::format::layout::check_numbers;
 use crate::types::{Lsn, RunNo, SegmentId};
@@ -9,7 +9,7 @@ use crate::types::{Lsn, RunNo, SegmentId};
 const MAGIC: [u8; 8] = *b"RLOGSEG1";
 const CHECKED_LEN: usize = 60;
 /// The number of the segment, behind the magic and the uuid.
-const ID_AT: core::ops::Range<usize> = 24..28;
+const ID_AT: usize = 24;
 
 /// The length of a segment header; the first frame follows it.
 pub const SEGMENT_HEADER_LEN: u32 = 64;
@@ -99,9 +99,11 @@ impl SegmentHeader {
         let begins =
             |part: &[u8], whole: &[u8]| part.iter().zip(whole).all(|(one, two)| one == two);
         let is_of_store = begins(&bytes[..end], &[MAGIC.as_slice(), uuid].concat());
-        let has_id = end >= ID_AT.end && bytes[ID_AT] == id.0.to_le_bytes();
+        // Later owners of an extent have larger ids.
+        let found = u32_at(bytes, ID_AT).unwrap_or(id.0);
+        let is_other = found != id.0 && (end <= ID_AT + size_of::<u32>() || found > id.0);
         let is_whole = end <= CHECKED_LEN || begins(&bytes[CHECKED_LEN..end], &crc);
-        is_of_store && !has_id && is_whole && checksum.len() >= crc.len()
+        is_of_store && is_other && is_whole && checksum.len() >= crc.len()
     }
 }
 
@@ -140,9 +142,10 @@ mod tests {
             let mut head = [0; SEGMENT_HEADER_LEN as usize];
             head[..len].copy_from_slice(&bytes[..len]);
             assert!(is_broken_off(&head, SegmentId(3)), "{len} bytes");
-            // A header that was being written again may have been damaged before. The next byte
-            // behind the id that is not zero is the salt's.
-            assert_eq!(is_broken_off(&head, key.id), len <= 32, "{len} bytes");
+            // What has the id of the segment is a damaged header of it.
+            assert_eq!(is_broken_off(&head, key.id), len <= ID_AT, "{len} bytes");
+            // The first byte behind the id that is not zero is the salt's.
+            assert_eq!(is_broken_off(&head, SegmentId(9)), len <= 32, "{len} bytes");
         }
         for (bit, flipped) in flips(&bytes, bytes.len()) {
             assert!(!is_broken_off(&flipped, SegmentId(3)), "bit {bit}");
