@@ -120,26 +120,26 @@ impl IndexStore {
 
     /// Applies sealed segments in one durable transaction. The caller gives segments of the log in
     /// order and outputs by their numbers; in a rebuild the outputs are first. Segments that
-    /// [`IndexStore::applied`] covers are skipped.
+    /// [`IndexStore::applied`] covers are skipped. Of those that it knows of the index forgets all
+    /// but `living`, which ascend, once most are gone.
     ///
     /// Transactions (two syncs each) and random keys (sorted within a batch) dominate the cost, so
     /// a rebuild should apply several dozen segments at once. A batch holds all its changes in
     /// memory, about 1 KB per run.
-    pub(crate) fn apply(&self, changes: &[SegmentChange]) -> Result<(), IndexError> {
-        self.apply_and_forget(changes, None)
-    }
-
-    /// The same for the last of the segments that the index lacks. The index then forgets segments
-    /// that are gone, all but `living`, which ascend, if they are most of those that it knows of.
-    pub(crate) fn apply_last(
+    pub(crate) fn apply_among(
         &self,
-        changes: &[SegmentChange],
         living: &[SegmentId],
+        changes: &[SegmentChange],
     ) -> Result<(), IndexError> {
-        self.apply_and_forget(changes, Some(living))
+        self.apply_some(changes, Some(living))
     }
 
-    fn apply_and_forget(
+    #[cfg(test)]
+    pub(crate) fn apply(&self, changes: &[SegmentChange]) -> Result<(), IndexError> {
+        self.apply_some(changes, None)
+    }
+
+    fn apply_some(
         &self,
         changes: &[SegmentChange],
         living: Option<&[SegmentId]>,

@@ -395,6 +395,16 @@ fn the_golden_store_with_an_index_gives_the_same_answers() {
     let bytes = from_pages(&golden(GOLDEN_PAGES));
     check_copy(&bytes, &Options::new().background(false), IndexRecovery::Kept);
     check_copy(&bytes, &Options::new().index(false), IndexRecovery::Dropped);
+    // Whether it was kept is decided when it is opened.
+    let told = Arc::new(Observed::default());
+    let storage = Arc::new(MemoryStorage::from_bytes(bytes));
+    let options = Options::new().background(false).observer(told.clone());
+    let log = options.open_storage(storage).unwrap();
+    log.checkpoint().unwrap();
+    check_answers(&log);
+    assert!(log.stats().unwrap().index_open);
+    let ends = told.take();
+    assert!(ends.iter().all(|end| end.activity != Activity::IndexRebuild && end.result.is_ok()));
 }
 
 #[test]

@@ -316,13 +316,14 @@ impl Checkpoints {
         lacking.sort_by_key(|segment| (!segment.is_output(), segment.id()));
         let outputs = segments.iter().filter(|segment| segment.is_output());
         let evicted = evicted_by(outputs.chain(lacking.iter().copied()))?;
+        let ids: Vec<SegmentId> = segments.iter().map(|segment| segment.id()).collect();
         let (mut changes, mut runs) = (Vec::new(), 0);
         for segment in lacking {
             let change = segment_change(segment, &evicted)?;
             runs += change.runs.len();
             changes.push(change);
             if changes.len() >= BATCH || runs >= BATCH_RUNS {
-                store.apply(&changes)?;
+                store.apply_among(&ids, &changes)?;
                 changes.clear();
                 runs = 0;
                 if self.log.due.is_stopping() {
@@ -331,8 +332,7 @@ impl Checkpoints {
             }
         }
         if !changes.is_empty() {
-            let ids: Vec<SegmentId> = segments.iter().map(|segment| segment.id()).collect();
-            store.apply_last(&changes, &ids)?;
+            store.apply_among(&ids, &changes)?;
         }
         Ok(Some(store.snapshot()?))
     }

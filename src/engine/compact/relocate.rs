@@ -71,7 +71,8 @@ impl Compactor {
         Ok(true)
     }
 
-    /// Updates the index, if there is one that covers all that the catalog covers.
+    /// Updates the index, if there is one that covers what the catalog covers, and no more: closing
+    /// may have applied segments in vain, of which these runs know nothing.
     fn relocate_index(
         &self,
         slot: &mut IndexSlot,
@@ -80,7 +81,8 @@ impl Compactor {
         runs: &[(RunRow, Vec<Span>)],
     ) -> Option<IndexSnapshot> {
         let IndexSlot::Open { store, .. } = slot else { return None };
-        if catalog.index().is_none() || catalog.index_failed() {
+        let known = catalog.index().map(IndexSnapshot::applied);
+        if known.is_none() || catalog.index_failed() || store.applied().ok() != known {
             return None;
         }
         let outputs = outputs.iter().map(|segment| (segment.id(), stamp_of(segment))).collect();

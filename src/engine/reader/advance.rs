@@ -130,14 +130,14 @@ impl Replica {
             if let Some(run) = state.active.get(run_no) {
                 return Some((run.agent.clone(), run.run.clone()));
             }
-            let named = match catalog.ask(|catalog| catalog.row(run_no)) {
+            let read = match catalog.ask(|catalog| catalog.row(run_no)) {
                 Ok(Some(row)) => return Some((row.agent, row.run)),
                 // The view may have seen its BIND, but no other frame of it.
                 Ok(None) if !current.has_all_names => names_below(&tail, piece.at),
                 Ok(None) => return None,
                 Err(error) => Err(error),
             };
-            match named {
+            match read {
                 Ok(names) => {
                     current.has_all_names = true;
                     current.names.extend(names);

@@ -442,7 +442,8 @@ fn an_index_forgets_segments_that_are_gone_once_they_are_most_of_all() {
     let mut most = 0;
     for number in 0..400 {
         let segment = SegmentId(number);
-        store.apply_last(&[evicting(segment, Purpose::Log, RunNo(9))], &[segment]).unwrap();
+        let change = evicting(segment, Purpose::Log, RunNo(9));
+        store.apply_among(&[segment], &[change]).unwrap();
         most = most.max(known());
     }
     assert!((20..100).contains(&most), "{most}");
