@@ -38,7 +38,8 @@ pub(crate) trait Directories {
         None
     }
 
-    /// What tells the segment at `index` from another one with the same id, or with another end.
+    /// What tells the segment at `index` from another one with the same id, with another end or
+    /// with another directory.
     fn stamp(&self, index: usize) -> u64 {
         let _ = index;
         0

@@ -1,7 +1,7 @@
 //! Releasing blocks that no frame will use. Behind the directory of a sealed segment they are
 //! released once the catalog has the segment: it is durable then, and its holders keep the extent.
-//! When the store is closed, they are also released behind the end of the log and in segments that
-//! are set aside; later writers allocate first
+//! When the store is closed, they are also released behind the reserve at the end of the log and in
+//! segments that are set aside; later writers allocate first
 //! ([`Mark::Allocated`](crate::engine::state::segment::Mark)).
 //!
 //! These bytes read as zeros before and after, so a crash or a failure costs only space.
