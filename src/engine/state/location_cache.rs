@@ -122,7 +122,6 @@ impl Catalog {
     pub(crate) fn row(&self, run_no: RunNo) -> Result<RunRow> {
         let mut row = self.ask(|catalog| catalog.row(run_no))?;
         if row.is_none() && self.doubt_index() {
-            self.location_cache().clear();
             row = self.ask(|catalog| catalog.row(run_no))?;
         }
         row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
