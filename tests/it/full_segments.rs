@@ -250,3 +250,29 @@ fn a_crash_while_a_damaged_directory_is_replaced_takes_no_record() {
         }
     }
 }
+
+/// One damage after a kill, and nothing says yet that the SEAL frame was durable.
+#[test]
+fn a_kill_while_a_damaged_directory_is_replaced_takes_nothing_behind_it() {
+    let file = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(file.clone()).unwrap();
+    let mut image = fill(&log, &file);
+    let expected = records(&log, "filler").unwrap();
+    let seal = frames(&image).pop().unwrap().0;
+    image[seal.start + FRAME_HEADER_LEN + 3] ^= 1;
+    let disk = SimDisk::recording_from(image);
+    options().open_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
+    let recording = disk.take_recording();
+    let mut crashes = CrashImages::new(&recording);
+    loop {
+        for stored in [0, 40, 73, 200] {
+            let killed = SimDisk::untracked(crashes.killed(stored));
+            let log = options().open_storage(Arc::new(killed)).unwrap();
+            let at = (crashes.boundary(), stored);
+            assert!(records(&log, "filler").unwrap() == expected, "killed at {at:?}");
+        }
+        if !crashes.advance() {
+            return;
+        }
+    }
+}
