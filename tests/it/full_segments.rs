@@ -10,7 +10,9 @@ use runlog::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
-use runlog::{Allow, Compaction, Error, Options, Outcome, ReadLog, ReaderOptions, RunLog, RunNo};
+use runlog::{
+    Allow, Compaction, Error, Options, Outcome, Place, ReadLog, ReaderOptions, RunLog, RunNo,
+};
 use runlog_sim::{CrashImages, SimDisk, Survivors};
 
 use super::support::background::Background;
@@ -273,6 +275,56 @@ fn a_kill_while_a_damaged_directory_is_replaced_takes_nothing_behind_it() {
         }
         if !crashes.advance() {
             return;
+        }
+    }
+}
+
+/// One damage after a kill: the log goes on behind the segment, so all of it was written.
+#[test]
+fn the_log_goes_on_behind_a_full_segment_whose_directory_is_lost_with_its_frame() {
+    let file = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(file.clone()).unwrap();
+    let image = fill(&log, &file);
+    let behind = log.start_run("agent", "behind", ()).unwrap();
+    for number in 0..3 {
+        let _ = behind.append(&payload("behind", number)).unwrap();
+    }
+    let good = file.to_bytes();
+    let expected = ["filler", "behind"].map(|run| records(&log, run).unwrap());
+    assert_eq!(expected[1].len(), 3);
+    let seal = frames(&image).pop().unwrap().0;
+    let check = |file: Vec<u8>, at: &dyn core::fmt::Debug| {
+        let log = options().open_storage(Arc::new(MemoryStorage::from_bytes(file))).unwrap();
+        for (run, expected) in ["filler", "behind"].iter().zip(&expected) {
+            let found = records(&log, run);
+            assert!(found.as_ref().is_ok_and(|found| found == expected), "{at:?}, {run}");
+        }
+        log
+    };
+    for byte in (0..FRAME_HEADER_LEN).step_by(5) {
+        let mut image = good.clone();
+        image[seal.start + byte] ^= 1;
+        let log = check(image.clone(), &byte);
+        let damaged = log.recovery_report().damaged.iter().map(|one| one.place);
+        let offset = (seal.start - EXTENT) as u32;
+        let is_told = |place| match place {
+            Place::Frame(at) => at.offset == offset,
+            // The checksum of its payload.
+            place => matches!(place, Place::Directory { .. }),
+        };
+        assert!(damaged.into_iter().any(is_told), "{byte}: {:?}", log.recovery_report());
+        let disk = SimDisk::recording_from(image);
+        options().open_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
+        let recording = disk.take_recording();
+        let mut crashes = CrashImages::new(&recording);
+        loop {
+            for stored in [0, 40, 73] {
+                let killed = crashes.killed(stored);
+                drop(check(killed, &(byte, crashes.boundary(), stored)));
+            }
+            if !crashes.advance() {
+                break;
+            }
         }
     }
 }

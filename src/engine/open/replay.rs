@@ -166,8 +166,11 @@ pub(crate) fn recover_log(
         let names = || unsealed.get_or_insert_with(|| names_in_all(&cuts)).get(&run_no).cloned();
         sealed.or_else(names)
     };
-    for cut in &cuts {
-        let recovered = recover_segment(cut, log.floor, &mut ended, &mut name_of, report);
+    let last_valid = cuts.iter().rposition(|cut| cut.items.iter().any(Item::is_valid));
+    for (number, cut) in cuts.iter().enumerate() {
+        let followed = last_valid.is_some_and(|last| number < last);
+        let at = (log.floor, followed);
+        let recovered = recover_segment(cut, at, &mut ended, &mut name_of, report);
         let listed = recovered.sealed.map_or(RunNo(0), |at| at.next_run_no);
         log.next_run_no = log.next_run_no.max(listed);
         log.segments.push(recovered);
@@ -199,7 +202,7 @@ fn is_seal(item: &Item) -> bool {
 }
 
 /// Whether a kill can have left these segments: the last frame torn, at most one hole, which is
-/// damage, and a SEAL frame in each segment but the last. Otherwise the page cache did not survive,
+/// damage, and a SEAL frame, or that hole, at the end of each segment but the last. Otherwise the page cache did not survive,
 /// whatever the boot id says (R4).
 fn is_left_by_a_kill(cuts: &[Cut<'_>], floor: LogPosition) -> bool {
     let Some(last) = cuts.iter().rposition(|cut| cut.items.iter().any(Item::is_valid)) else {
@@ -211,11 +214,15 @@ fn is_left_by_a_kill(cuts: &[Cut<'_>], floor: LogPosition) -> bool {
             continue;
         }
         let closed = cut.items.iter().position(is_seal);
-        if closed.is_none() && number < last {
+        let is_blank = matches!(cut.items.last(), Some(Item::Gap { blank: true, .. }));
+        if closed.is_none() && is_blank && number < last {
             return false;
         }
         // After a kill, frames follow a SEAL frame only if all of it was written.
-        let sealed = closed.map(|seal| seal + usize::from(number < last));
+        let sealed = match closed {
+            None if number < last => Some(cut.items.len()),
+            closed => closed.map(|seal| seal + usize::from(number < last)),
+        };
         let end = sealed.or_else(|| cut.items.iter().rposition(Item::is_valid)).unwrap_or(0);
         let above = |item: &&Item| cut.segment.position(item.offset()) >= floor;
         let log = cut.items.get(..end).unwrap_or_default();
@@ -229,6 +236,8 @@ struct Walk<'a> {
     cut: &'a Cut<'a>,
     extent: &'a [u8],
     floor: LogPosition,
+    /// Whether a later segment has frames.
+    followed: bool,
     report: &'a mut RecoveryReport,
     frames: Vec<Lexed>,
     end: u32,
@@ -245,7 +254,7 @@ struct Walk<'a> {
 
 fn recover_segment(
     cut: &Cut<'_>,
-    floor: LogPosition,
+    (floor, followed): (LogPosition, bool),
     ended: &mut bool,
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
     report: &mut RecoveryReport,
@@ -256,6 +265,7 @@ fn recover_segment(
         cut,
         extent,
         floor,
+        followed,
         report,
         frames: Vec::new(),
         end: SEGMENT_HEADER_LEN,
@@ -478,9 +488,11 @@ impl Walk<'_> {
     fn end_at(&mut self, item: &Item, durable: bool) {
         self.end = self.end.max(item.offset());
         self.torn = !matches!(item, Item::Gap { to: None, blank: true, .. });
-        if durable {
+        // What a kill leaves in front of a later segment is whole.
+        if durable || (self.followed && self.report.same_boot) {
+            let damage = if durable { Damage::Missing } else { Damage::Truncated };
             let place = Place::Frame(self.cut.segment.position(item.offset()));
-            self.report.damaged.push(Corruption::new(place, Damage::Missing));
+            self.report.damaged.push(Corruption::new(place, damage));
         }
     }
 }
