@@ -24,7 +24,16 @@ use crate::format::RunEntry;
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 
 /// The latest timestamp of an entry without a frame that says one.
-const NO_TIME: Timestamp = Timestamp(i64::MIN);
+pub(crate) const NO_TIME: Timestamp = Timestamp(i64::MIN);
+
+/// The earlier one of two latest timestamps of entries, of those that say one: chunks and holds
+/// alone do not. It replaces the time of a lost beginning.
+pub(crate) fn earlier(one: Timestamp, other: Timestamp) -> Timestamp {
+    match (one, other) {
+        (NO_TIME, known) | (known, NO_TIME) => known,
+        _ => one.min(other),
+    }
+}
 
 /// What the store knows about a run without reading its frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,10 +171,8 @@ impl RunRow {
         match entry.created_at {
             Some(at) if self.created_said => self.created_at = self.created_at.min(at),
             Some(at) => (self.created_at, self.created_said) = (at, true),
-            // Chunks and holds alone say no time.
-            None if self.created_said || entry.last_at == NO_TIME => {}
-            None if self.created_at == NO_TIME => self.created_at = entry.last_at,
-            None => self.created_at = self.created_at.min(entry.last_at),
+            None if self.created_said => {}
+            None => self.created_at = earlier(self.created_at, entry.last_at),
         }
     }
 

@@ -6,9 +6,14 @@
 //! Method: a process dies with segments that are full and of which the manifest does not know, and
 //! with frames that no sync covers. A frame is damaged, or two, or the ids of a run and the
 //! directory of the same segment, or the last record of the manifest. A process that only reads
-//! asks everything. Then the store is opened, asked, used or not, killed or closed, and opened
-//! again. What it said it must say again; what was added must be there; and what was deleted before
-//! or in between must stay deleted.
+//! asks everything. Then the store is opened, with an index or without one, asked, used or not,
+//! killed or closed, and opened again. It must say again what it said, and list runs in the same
+//! order, of which policies delete the same. What was added must be there, and what was deleted
+//! before or in between must stay deleted. A process that reads beside the writer and one that
+//! begins to read must say the same too.
+//!
+//! In some stores a run has only its START and a HOLD, perhaps in the next segment, and the START
+//! is damaged: nothing says then when it began, until it goes on.
 //!
 //! - `RUNLOG_AGREE`: how many damaged stores.
 //! - `RUNLOG_AGREE_SEED`: only this one.
@@ -17,12 +22,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::format::map::manifest::RECORD_LEN;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
-use runlog::{NewRecord, Outcome, ReadLog, ReaderOptions};
+use runlog::{
+    Allow, Error, NewRecord, Outcome, ReadLog, Reader, ReaderOptions, Retention, RunLog, RunQuery,
+    RunStatus,
+};
 use runlog_sim::{SimDisk, SplitMix64};
 
 use super::bit_flips::{Answers, answers};
@@ -34,6 +43,12 @@ use super::support::model::SPACE;
 use super::support::world::{EXTENT, Machine, World};
 
 type Documents = BTreeMap<String, Option<Vec<u8>>>;
+
+/// The run of which a START and a HOLD are all that there is.
+const HELD: &str = "held-alone";
+
+/// The ages of runs that a policy deletes; a world takes about as long.
+const AGE: Duration = Duration::from_millis(100);
 
 /// A killed process: no step of the background work ran for a while.
 fn killed(seed: u64) -> (Machine, Vec<u8>) {
@@ -56,9 +71,28 @@ fn killed(seed: u64) -> (Machine, Vec<u8>) {
         (0..random.index(4)).for_each(|_| world.delete_run());
         background.run_some(&mut random, 4);
     }
+    if random.below(3) == 0 {
+        hold_alone(&mut world, &mut random);
+    }
     let image = world.abandon().disk.image();
     machine.boot += random.below(4) / 3;
     (machine, image)
+}
+
+/// Starts a run, and holds it, perhaps in another segment and for a moment only.
+fn hold_alone(world: &mut World, random: &mut SplitMix64) {
+    let run = ("agent-0", HELD);
+    drop(world.log().start_run(run.0, run.1, ()).unwrap());
+    let segment = |world: &World| world.log().stats().unwrap().end.segment;
+    let begun = segment(world);
+    while random.below(40) > 0 && segment(world) == begun {
+        world.step();
+    }
+    assert!(world.log().hold(run, "why").unwrap());
+    if random.coin() {
+        assert!(world.log().release(run).unwrap());
+    }
+    (0..random.index(20)).for_each(|_| world.step());
 }
 
 /// All frames of the log in a file.
@@ -84,6 +118,15 @@ fn damage(image: &mut [u8], random: &mut SplitMix64) -> String {
         return format!("the record of the manifest at {at:#x}");
     }
     let all = frames(image);
+    let is_of_held = |range: &Range<usize>| {
+        image[range.clone()].windows(HELD.len()).any(|bytes| bytes == HELD.as_bytes())
+    };
+    let mut starts = all.iter().filter(|(_, kind)| *kind == FrameKind::Start);
+    let held = starts.find(|(range, _)| is_of_held(range)).filter(|_| random.below(3) > 0);
+    if let Some((range, _)) = held {
+        image[range.clone()].fill(0xff);
+        return format!("the START of {HELD} at {:#x}", range.start);
+    }
     let mut kinds: Vec<FrameKind> = all.iter().map(|(_, kind)| *kind).collect();
     kinds.sort_unstable_by_key(|kind| *kind as u8);
     kinds.dedup();
@@ -131,26 +174,45 @@ fn documents(log: &impl ReadLog) -> Documents {
     (0..6).filter_map(read).collect()
 }
 
-/// All answers, without the space that frames take: compaction copies not all of them. Nor when a
-/// run without a START began: if that is lost, it is as long ago as its segments say.
-fn all(log: &impl ReadLog) -> Answers {
-    let mut all = answers(log);
-    for run in all.runs.values_mut() {
-        let without = |summary: &str, field: &str| {
-            let (before, after) = summary.split_once(field).unwrap();
-            format!("{before}{}", after.split_once(", ").unwrap().1)
-        };
-        run.summary = without(&run.summary, "stored_bytes: ");
-        if run.summary.contains("started: false") {
-            run.summary = without(&run.summary, "started_at: ");
-            run.summary = without(&run.summary, "created_at: ");
-        }
-    }
-    all
+/// What a store says.
+#[derive(Debug)]
+struct Said {
+    answers: Answers,
+    documents: Documents,
+    /// All runs, newest first.
+    listed: Vec<String>,
+    /// What policies delete.
+    planned: [Vec<String>; 2],
 }
 
-/// Whether the second answers are the first ones, and what was added.
-fn compare(first: &Answers, second: &Answers, added: &[String]) -> Result<(), String> {
+/// All answers, without the space that frames take: compaction copies not all of them.
+fn all(log: &impl ReadLog) -> Result<Said, String> {
+    let mut answers = answers(log);
+    for run in answers.runs.values_mut() {
+        let (before, after) = run.summary.split_once("stored_bytes: ").unwrap();
+        run.summary = format!("{before}{}", after.split_once(", ").unwrap().1);
+    }
+    let listed = |query: RunQuery| -> Result<Vec<String>, String> {
+        let page = log.list_runs(&query.limit(1000)).map_err(|error| error.to_string())?;
+        Ok(page.runs.iter().map(|run| format!("{}/{}", run.agent, run.run)).collect())
+    };
+    let (newest, mut oldest) = (listed(RunQuery::new())?, listed(RunQuery::new().oldest_first())?);
+    oldest.reverse();
+    if newest != oldest {
+        return Err(format!("the lists are {newest:?} and, backwards, {oldest:?}"));
+    }
+    let planned = |policy: Retention| -> Result<Vec<String>, String> {
+        let plan = log.gc_plan(&policy).map_err(|error| error.to_string())?;
+        Ok(plan.evict.iter().map(|run| format!("{}/{}", run.agent, run.run)).collect())
+    };
+    let planned =
+        [planned(Retention::new().keep_newest(1))?, planned(Retention::new().max_age(AGE))?];
+    Ok(Said { answers, documents: documents(log), listed: newest, planned })
+}
+
+/// Whether the second answers are the first ones, with what was added.
+fn compare(one: &Said, other: &Said, added: &[String]) -> Result<(), String> {
+    let (first, second) = (&one.answers, &other.answers);
     for (name, run) in &first.runs {
         match second.runs.get(name) {
             Some(same) if same == run => {}
@@ -163,14 +225,83 @@ fn compare(first: &Answers, second: &Answers, added: &[String]) -> Result<(), St
     if let Some(name) = came {
         return Err(format!("{name:?} came up"));
     }
-    match added.iter().find(|run| !second.runs.keys().any(|name| name.1 == **run)) {
-        Some(run) => Err(format!("{run} was added, and is gone")),
-        None => Ok(()),
+    if let Some(run) = added.iter().find(|run| !second.runs.keys().any(|name| name.1 == **run)) {
+        return Err(format!("{run} was added, and is gone"));
     }
+    if one.documents != other.documents {
+        return Err(format!("documents were {:?}, are {:?}", one.documents, other.documents));
+    }
+    if one.listed != other.listed {
+        return Err(format!("the lists are {:?} and {:?}", one.listed, other.listed));
+    }
+    if one.planned != other.planned {
+        return Err(format!("the plans are {:?} and {:?}", one.planned, other.planned));
+    }
+    Ok(())
+}
+
+/// A process that begins to read.
+fn read(disk: &SimDisk, machine: &Machine) -> Result<Reader, String> {
+    let reader = ReaderOptions::new().environment(machine.environment());
+    reader.open_storage(Arc::new(disk.clone())).map_err(|error| error.to_string())
+}
+
+/// Adds a run, and changes others. Returns the name of the new one.
+fn change(
+    log: &RunLog,
+    machine: &Machine,
+    random: &mut SplitMix64,
+    opened: usize,
+) -> Result<String, Error> {
+    let pass = || machine.clock.advance(10_000_000);
+    let name = format!("added-{opened}");
+    pass();
+    go_on(log, random)?;
+    pass();
+    let run = log.start_run("agent-0", &name, ())?;
+    for _ in 0..random.index(40) {
+        let _ = run.append(&[7; 2500])?;
+    }
+    let _ = run.end(&Outcome::completed())?;
+    pass();
+    go_on(log, random)?;
+    let key = format!("key {}", random.index(6));
+    let docs = log.docs();
+    match random.coin() {
+        true => docs.put(SPACE, &key, &NewRecord::new(b"new")).map(drop)?,
+        false => docs.delete(SPACE, &key).map(drop)?,
+    }
+    Ok(name)
+}
+
+/// Goes on with two runs, and with the one that is held alone: appends to them, or ends them.
+fn go_on(log: &RunLog, random: &mut SplitMix64) -> Result<(), Error> {
+    let query = RunQuery::new().status(RunStatus::InProgress).limit(1000);
+    let mut runs = log.list_runs(&query)?.runs;
+    let held = runs.iter().position(|run| run.run.as_str() == HELD);
+    let held = held.filter(|_| random.coin()).map(|at| runs.swap_remove(at));
+    let others = (0..2).filter_map(|_| match runs.len() {
+        0 => None,
+        count => Some(runs.swap_remove(random.index(count))),
+    });
+    let chosen: Vec<_> = others.chain(held).collect();
+    for run in &chosen {
+        let (agent, name) = (run.agent.as_str(), run.run.as_str());
+        let done = match random.below(3) {
+            0 => log.end_run(agent, name, &Outcome::failed(), Allow::nothing()).map(drop),
+            1 => log.release(run).map(drop),
+            _ => log.append_to(agent, name, &NewRecord::new(b"more"), Allow::nothing()).map(drop),
+        };
+        match done {
+            Err(Error::Corrupt(_)) | Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn check(seed: u64) -> Result<(), String> {
-    let (machine, mut image) = killed(seed);
+    let (mut machine, mut image) = killed(seed);
     let mut random = SplitMix64::for_case(seed, 2);
     // Two holes are no trace of a kill: the log may end in front of one.
     let frames = 1 + random.below(4) / 3;
@@ -185,40 +316,26 @@ fn check(seed: u64) -> Result<(), String> {
     let fail = |error: String| format!("{what}: {error}");
     let disk = SimDisk::untracked(image);
     let mut added = Vec::new();
-    let reader = ReaderOptions::new().environment(machine.environment());
-    let reader =
-        reader.open_storage(Arc::new(disk.clone())).map_err(|error| fail(error.to_string()))?;
-    let mut before = Some((all(&reader), documents(&reader)));
-    drop(reader);
+    let mut before = all(&read(&disk, &machine).map_err(fail)?).map_err(fail)?;
     for opened in 0..3 {
+        let fail = |error: String| fail(format!("after {opened} openings: {error}"));
+        machine.index = random.below(4) > 0;
         let (gate, log) = open(&disk, &machine).map_err(fail)?;
-        let mut now = (all(&log), documents(&log));
-        if let Some(before) = &before {
-            let fail = |error| fail(format!("after {opened} openings: {error}"));
-            compare(&before.0, &now.0, &added).map_err(fail)?;
-            if before.1 != now.1 {
-                return Err(fail(format!("documents were {:?}, are {:?}", before.1, now.1)));
-            }
-        }
+        let mut now = all(&log).map_err(fail)?;
+        compare(&before, &now, &added).map_err(fail)?;
         if random.below(3) > 0 {
-            let name = format!("added-{opened}");
-            let run =
-                log.start_run("agent-0", &name, ()).map_err(|error| fail(error.to_string()))?;
-            for _ in 0..random.index(40) {
-                let _ = run.append(&[7; 2500]).map_err(|error| fail(error.to_string()))?;
+            let fail = |error| fail(format!("while it is used: {error}"));
+            let beside = read(&disk, &machine).map_err(fail)?;
+            let changed = change(&log, &machine, &mut random, opened);
+            added.push(changed.map_err(|error| fail(error.to_string()))?);
+            now = all(&log).map_err(fail)?;
+            beside.refresh().map_err(|error| fail(error.to_string()))?;
+            for reader in [beside, read(&disk, &machine).map_err(fail)?] {
+                let said = all(&reader).map_err(fail)?;
+                compare(&now, &said, &added).map_err(|error| fail(format!("a reader: {error}")))?;
             }
-            let _ = run.end(&Outcome::completed()).map_err(|error| fail(error.to_string()))?;
-            added.push(name);
-            let key = format!("key {}", random.index(6));
-            let docs = log.docs();
-            let written = match random.coin() {
-                true => docs.put(SPACE, &key, &NewRecord::new(b"new")).map(drop),
-                false => docs.delete(SPACE, &key).map(drop),
-            };
-            written.map_err(|error| fail(error.to_string()))?;
-            now = (all(&log), documents(&log));
         }
-        before = Some(now);
+        before = now;
         if random.coin() {
             gate.shut();
         } else {

@@ -54,6 +54,7 @@ mod locking;
 mod looks;
 mod lookups;
 mod lost_after_a_copy;
+mod lost_beginnings;
 mod lost_commits;
 mod lost_segments;
 mod making;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::segments::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
-use crate::index::{Order, RunKey, RunList, RunRow, Span};
+use crate::index::{NO_TIME, Order, RunKey, RunList, RunRow, Span, earlier};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 
 /// A checkpoint is due when this many runs, of about a kilobyte each, are in memory.
@@ -29,11 +29,13 @@ pub(crate) struct ActiveRun {
     pub(crate) spans: Vec<Span>,
     /// The sequence of the next record.
     pub(crate) next_seq: Seq,
-    /// Its place in lists. It stays the same while the run is in memory, although what is known of
-    /// a lost beginning changes as the run continues.
+    /// Its place in lists, as its row as of now says. What replaces a lost beginning changes as the
+    /// run continues: [`ActiveRuns::note_time`].
     pub(crate) created_at: Timestamp,
     /// The frame that created it is lost.
     pub(crate) lost_beginning: bool,
+    /// If so, the latest times in sealed segments that the catalog does not cover.
+    times: Vec<(SegmentId, Timestamp)>,
     /// It has an explicit start.
     pub(crate) started: bool,
     pub(crate) status: RunStatus,
@@ -66,6 +68,7 @@ impl ActiveRun {
             next_seq: Seq(0),
             created_at: at,
             lost_beginning: false,
+            times: Vec::new(),
             started: false,
             status: RunStatus::InProgress,
             touched: false,
@@ -132,20 +135,22 @@ impl ActiveRun {
     /// The row as of now: sealed segments and the tail.
     pub(crate) fn row(&self, active: SegmentId, builder: &DirectoryBuilder) -> Option<RunRow> {
         let entry = builder.run(self.run_no).map(|built| &built.entry);
-        let mut row = match (&self.row, entry) {
+        match (&self.row, entry) {
             (Some(row), Some(entry)) => {
                 let mut row = row.clone();
                 row.apply(active, entry);
-                row
+                Some(row)
             }
-            (Some(row), None) => row.clone(),
-            (None, Some(entry)) => RunRow::first(active, entry),
-            (None, None) => return None,
-        };
-        if self.lost_beginning && !row.created_said {
-            row.created_at = self.created_at;
+            (Some(row), None) => Some(row.clone()),
+            (None, Some(entry)) => Some(RunRow::first(active, entry)),
+            (None, None) => None,
         }
-        Some(row)
+    }
+
+    /// What replaces its lost beginning: what the row as of now would say.
+    fn replaced_beginning(&self, in_tail: Option<&RunEntry>) -> Timestamp {
+        let sealed = self.row.as_ref().map_or(NO_TIME, |row| row.created_at);
+        in_tail.map_or(sealed, |entry| earlier(sealed, entry.last_at))
     }
 }
 
@@ -274,9 +279,15 @@ impl ActiveRuns {
     }
 
     pub(crate) fn set_status(&mut self, run_no: RunNo, status: RunStatus) {
+        self.change_place(run_no, |run| run.status = status);
+    }
+
+    /// Changes the status or the creation time of a run, and so its place in lists.
+    fn change_place(&mut self, run_no: RunNo, change: impl FnOnce(&mut ActiveRun)) {
         let Some(run) = self.runs.get_mut(&run_no) else { return };
-        let (old, new) = ((run.status.code(), run.key()), (status.code(), run.key()));
-        run.status = status;
+        let old = (run.status.code(), run.key());
+        change(run);
+        let new = (run.status.code(), run.key());
         if old == new || run.document {
             return;
         }
@@ -293,11 +304,20 @@ impl ActiveRuns {
         if let Some(run) = self.runs.get_mut(&entry.run_no) {
             run.fold(segment, entry);
             run.spans.push(Span::new(segment, slot, entry));
+            if run.lost_beginning {
+                run.times.push((segment, entry.last_at));
+            }
         }
     }
 
-    /// Updates a run whose frames moved out of `victims`. `moved` is its row in the catalog.
-    pub(crate) fn relocate(&mut self, moved: &RunRow, victims: &BTreeSet<SegmentId>) {
+    /// Updates a run whose frames moved out of `victims`. `moved` is its row in the catalog, and
+    /// `builder` the directory of the tail.
+    pub(crate) fn relocate(
+        &mut self,
+        moved: &RunRow,
+        victims: &BTreeSet<SegmentId>,
+        builder: &DirectoryBuilder,
+    ) {
         let Some(run) = self.runs.get_mut(&moved.run_no) else { return };
         let Some(row) = &mut run.row else { return };
         let is_gone = |at: Option<LogPosition>| at.is_some_and(|at| victims.contains(&at.segment));
@@ -314,6 +334,12 @@ impl ActiveRuns {
         // A compaction drops COMMITs and compresses. What is behind the catalog has not moved.
         row.stored =
             run.spans.iter().fold(moved.stored, |sum, span| sum.saturating_add(span.stored));
+        if run.lost_beginning {
+            // Victims that say several times became one output, which says one.
+            let times = run.times.iter().map(|(_, at)| *at);
+            row.created_at = times.fold(moved.created_at, earlier);
+            self.note_time(moved.run_no, builder);
+        }
     }
 
     /// Notes that the catalog covers everything through `through`: forgets spans up to there, and
@@ -321,6 +347,7 @@ impl ActiveRuns {
     pub(crate) fn settle(&mut self, through: SegmentId, builder: &DirectoryBuilder) {
         for run in self.runs.values_mut() {
             run.spans.retain(|span| span.segment > through);
+            run.times.retain(|(segment, _)| *segment > through);
         }
         let settled = |run: &ActiveRun| {
             let done = if run.document { !run.pending } else { run.status.is_ended() };
@@ -370,6 +397,16 @@ impl ActiveRuns {
     /// The runs that only memory lists.
     pub(crate) fn lost_beginnings(&self) -> Arc<HashSet<RunNo>> {
         Arc::clone(&self.lost_beginnings)
+    }
+
+    /// Notes what a new frame, which the directory of the tail has, says of when a run began. That
+    /// is nothing unless the beginning is lost.
+    #[inline]
+    pub(crate) fn note_time(&mut self, run_no: RunNo, builder: &DirectoryBuilder) {
+        if !self.lost_beginnings.is_empty() && self.lost_beginnings.contains(&run_no) {
+            let entry = builder.run(run_no).map(|built| &built.entry);
+            self.change_place(run_no, |run| run.created_at = run.replaced_beginning(entry));
+        }
     }
 
     /// Notes that the beginning of a run was found behind other frames of the run.

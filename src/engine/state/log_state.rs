@@ -220,6 +220,7 @@ impl LogState {
                 // Behind its chunks, or after a salvage behind what is sealed.
                 self.active.begin(entry.run_no, at);
             }
+            self.active.note_time(entry.run_no, builder);
             if let Some(run) = self.active.get_mut(entry.run_no) {
                 run.compare_names(segment, entry);
                 run.next_seq = run.next_seq.max(entry.next_seq);

@@ -52,7 +52,8 @@ impl RunSummary {
     }
 
     /// When the run was created, which is its place in lists: at its start, or at its first record
-    /// if that came before.
+    /// if that came before. If damage took that frame, times of what is left replace it, so the
+    /// place may change as the run continues.
     pub fn created_at(&self) -> Timestamp {
         self.created_at
     }

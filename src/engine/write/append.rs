@@ -357,6 +357,9 @@ impl Log {
         note_record(&mut state.tail.builder, slot, &frame.header);
         run.next_seq = Seq(run.next_seq.0 + 1);
         run.touched = true;
+        if run.lost_beginning {
+            state.active.note_time(frame.header.run_no, &state.tail.builder);
+        }
         let end = state.end_of_log();
         self.commit.wrote(end);
         Ok(Some(end))

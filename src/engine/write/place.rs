@@ -178,5 +178,6 @@ fn note(state: &mut LogState, pending_frame: &PendingFrame<'_>) -> Result<()> {
         _ => {}
     }
     note_frame(&mut state.tail.builder, &pending_frame.header, &evicted);
+    state.active.note_time(run_no, &state.tail.builder);
     Ok(())
 }
