@@ -4,10 +4,11 @@
 //! does not go by frames first and by a directory afterwards, or by a floor that it raised itself.
 //!
 //! Method: a process dies with segments that are full and of which the manifest does not know, and
-//! with frames that no sync covers. A frame is damaged, or two, or the last record of the manifest.
-//! A process that only reads asks everything. Then the store is opened, asked, used or not, killed
-//! or closed, and opened again. What it said it must say again; what was added must be there; and
-//! what was deleted before or in between must stay deleted.
+//! with frames that no sync covers. A frame is damaged, or two, or the ids of a run and the
+//! directory of the same segment, or the last record of the manifest. A process that only reads
+//! asks everything. Then the store is opened, asked, used or not, killed or closed, and opened
+//! again. What it said it must say again; what was added must be there; and what was deleted before
+//! or in between must stay deleted.
 //!
 //! - `RUNLOG_AGREE`: how many damaged stores.
 //! - `RUNLOG_AGREE_SEED`: only this one.
@@ -17,6 +18,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::format::map::manifest::RECORD_LEN;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
@@ -27,7 +29,7 @@ use super::bit_flips::{Answers, answers};
 use super::support::background::Background;
 use super::support::campaign::variable;
 use super::support::cuts::open;
-use super::support::harm::last_uncounted;
+use super::support::harm::{last_uncounted, unsealed};
 use super::support::model::SPACE;
 use super::support::world::{EXTENT, Machine, World};
 
@@ -98,6 +100,28 @@ fn damage(image: &mut [u8], random: &mut SplitMix64) -> String {
     format!("{kind:?} at {:#x}, way {way}", range.start)
 }
 
+/// Damages the ids of a run that goes on in a segment, of which the manifest does not know that it
+/// is full, and the directory of that segment. The header of the SEAL frame stays whole.
+fn damage_pair(image: &mut [u8], random: &mut SplitMix64) -> Option<String> {
+    let (all, extents) = (frames(image), unsealed(image));
+    let extent = |at: usize| at as u64 / EXTENT * EXTENT;
+    let is_full = |(range, kind): &&(Range<usize>, FrameKind)| {
+        *kind == FrameKind::Seal && extents.contains(&extent(range.start))
+    };
+    let seals: Vec<_> = all.iter().filter(is_full).collect();
+    let (seal, _) = seals.get(random.index(seals.len().max(1)))?;
+    let goes_on = |two: &&[(Range<usize>, FrameKind)]| {
+        (two[0].1, two[1].1 != FrameKind::Start) == (FrameKind::Bind, true)
+            && extent(two[0].0.start) == extent(seal.start)
+    };
+    let binds: Vec<_> = all.windows(2).filter(goes_on).collect();
+    let (bind, _) = &binds.get(random.index(binds.len().max(1)))?[0];
+    image[bind.start + random.index(bind.len())] ^= 1 << random.below(8);
+    let at = seal.start + FRAME_HEADER_LEN;
+    image[at + random.index(seal.end - at)] ^= 1 << random.below(8);
+    Some(format!("BIND at {:#x} and the directory at {at:#x}", bind.start))
+}
+
 fn documents(log: &impl ReadLog) -> Documents {
     let read = |number: u64| {
         let key = format!("key {number}");
@@ -150,8 +174,14 @@ fn check(seed: u64) -> Result<(), String> {
     let mut random = SplitMix64::for_case(seed, 2);
     // Two holes are no trace of a kill: the log may end in front of one.
     let frames = 1 + random.below(4) / 3;
-    let what: Vec<String> = (0..frames).map(|_| damage(&mut image, &mut random)).collect();
-    let what = what.join(", ");
+    let pair = match SplitMix64::for_case(seed, 3).below(4) {
+        0 => damage_pair(&mut image, &mut random),
+        _ => None,
+    };
+    let what = pair.unwrap_or_else(|| {
+        let each: Vec<_> = (0..frames).map(|_| damage(&mut image, &mut random)).collect();
+        each.join(", ")
+    });
     let fail = |error: String| format!("{what}: {error}");
     let disk = SimDisk::untracked(image);
     let mut added = Vec::new();

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runlog::env::{BootId, Environment};
-use runlog::format::frames::frame::SegmentKey;
+use runlog::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
-use runlog::{Allow, Compaction, Error, Options, Outcome, RunLog, RunNo};
+use runlog::{Allow, Compaction, Error, Options, Outcome, ReadLog, ReaderOptions, RunLog, RunNo};
+use runlog_sim::{CrashImages, SimDisk, Survivors};
 
 use super::support::background::Background;
 
@@ -18,7 +19,11 @@ const EXTENT: usize = 64 << 10;
 const RUNS: [&str; 3] = ["first", "second", "third"];
 
 fn options() -> Options {
-    let environment = Environment::system().boot_id(Some(BootId([1; 16])));
+    in_boot(1)
+}
+
+fn in_boot(boot: u8) -> Options {
+    let environment = Environment::system().boot_id(Some(BootId([boot; 16])));
     Options::new()
         .extent_size(EXTENT as u64)
         .index(false)
@@ -83,7 +88,7 @@ fn frames_in(image: &[u8], number: usize) -> Vec<(Range<usize>, RunNo, FrameKind
     found
 }
 
-fn records(log: &RunLog, run: &str) -> Result<Vec<Vec<u8>>, Error> {
+fn records(log: &impl ReadLog, run: &str) -> Result<Vec<Vec<u8>>, Error> {
     log.trace(("agent", run))?.map(|record| Ok(record?.payload().to_vec())).collect()
 }
 
@@ -169,4 +174,105 @@ fn a_full_segment_whose_eviction_is_lost_stays_as_long_as_the_run_has_frames_els
     let deleted = log.run(("agent", "deleted"));
     assert!(matches!(deleted, Err(Error::RunNotFound { .. })), "{deleted:?}");
     assert_eq!(records(&log, "kept").unwrap(), [b"one"]);
+}
+
+/// Two damages: the ids of a run that goes on in the segment, and the payload of its SEAL frame.
+/// What other segments call the run is in no directory that is rebuilt from these frames alone.
+fn without_names_and_directory(behind: usize) -> Vec<u8> {
+    let file = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(file.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let _ = run.append(b"zero").unwrap();
+    let _ = fill_segment(&log, &file, 0, "in front");
+    let _ = run.append(b"one").unwrap();
+    let full = fill_segment(&log, &file, 1, "filler");
+    // Each is durable when it has begun, and the frames behind it say so.
+    for number in 0..behind {
+        let _ = log.start_run("agent", &format!("behind {number}"), ()).unwrap();
+    }
+    let mut image = file.to_bytes();
+    // That the segment is full was written to the manifest, and no sync covers that.
+    image[..EXTENT].copy_from_slice(&full[..EXTENT]);
+    let run = frames(&image)[0].1;
+    let of_segment = frames_in(&image, 1);
+    let is_bind =
+        |frame: &&(Range<usize>, RunNo, FrameKind)| frame.1 == run && frame.2 == FrameKind::Bind;
+    image[of_segment.iter().find(is_bind).unwrap().0.clone()].fill(0);
+    let seal = of_segment.last().unwrap();
+    assert_eq!(seal.2, FrameKind::Seal);
+    image[seal.0.start + FRAME_HEADER_LEN + 3] ^= 1;
+    image
+}
+
+#[test]
+fn a_run_whose_ids_are_lost_in_a_full_segment_with_a_damaged_directory_stays_readable() {
+    for behind in [0, 2] {
+        let file = Arc::new(MemoryStorage::from_bytes(without_names_and_directory(behind)));
+        let boot = Environment::system().boot_id(Some(BootId([1; 16])));
+        let reader = ReaderOptions::new().environment(boot).open_storage(file.clone()).unwrap();
+        let mut expected = vec![b"zero".to_vec(), b"one".to_vec()];
+        assert_eq!(records(&reader, "run").unwrap(), expected, "{behind}: a reader");
+        drop(reader);
+        for opened in 0..3 {
+            let log = options().open_storage(file.clone()).unwrap();
+            let found = records(&log, "run");
+            assert_eq!(found.unwrap(), expected, "{behind}: after {opened} openings");
+            let _ = log.writer(("agent", "run")).unwrap().append(&[opened]).unwrap();
+            expected.push(vec![opened]);
+            log.close().unwrap();
+        }
+    }
+}
+
+/// The SEAL frame is replaced in its place, while frames behind it were acknowledged.
+#[test]
+fn a_crash_while_a_damaged_directory_is_replaced_takes_no_record() {
+    let image = without_names_and_directory(2);
+    let disk = SimDisk::recording_from(image);
+    options().open_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
+    let recording = disk.take_recording();
+    let mut crashes = CrashImages::new(&recording);
+    let check = |image: Vec<u8>, boot: u8, what: String| {
+        let log = in_boot(boot).open_storage(Arc::new(SimDisk::untracked(image))).unwrap();
+        assert_eq!(records(&log, "run").unwrap(), [b"zero".to_vec(), b"one".to_vec()], "{what}");
+        assert!(log.run(("agent", "behind 1")).is_ok(), "{what}");
+    };
+    loop {
+        let at = crashes.boundary();
+        for survivors in Survivors::ALL {
+            check(crashes.image(survivors, 1), 2, format!("power lost at {at}: {survivors:?}"));
+        }
+        for stored in [0, 1, 40, 73, 200] {
+            check(crashes.killed(stored), 1, format!("killed at {at}, {stored} bytes stored"));
+        }
+        if !crashes.advance() {
+            return;
+        }
+    }
+}
+
+/// One damage after a kill, and nothing says yet that the SEAL frame was durable.
+#[test]
+fn a_kill_while_a_damaged_directory_is_replaced_takes_nothing_behind_it() {
+    let file = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(file.clone()).unwrap();
+    let mut image = fill(&log, &file);
+    let expected = records(&log, "filler").unwrap();
+    let seal = frames(&image).pop().unwrap().0;
+    image[seal.start + FRAME_HEADER_LEN + 3] ^= 1;
+    let disk = SimDisk::recording_from(image);
+    options().open_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
+    let recording = disk.take_recording();
+    let mut crashes = CrashImages::new(&recording);
+    loop {
+        for stored in [0, 40, 73, 200] {
+            let killed = SimDisk::untracked(crashes.killed(stored));
+            let log = options().open_storage(Arc::new(killed)).unwrap();
+            let at = (crashes.boundary(), stored);
+            assert!(records(&log, "filler").unwrap() == expected, "killed at {at:?}");
+        }
+        if !crashes.advance() {
+            return;
+        }
+    }
 }

@@ -87,6 +87,7 @@ mod salvage;
 mod scale;
 mod shorten;
 mod space;
+mod stated_floors;
 mod steps;
 mod structures;
 mod support;

@@ -11,16 +11,16 @@ use std::sync::Arc;
 
 use runlog::format::frames::block::{BlockHead, seq_in};
 use runlog::format::frames::frame::{
-    Chunks, FLAG_CHUNKS, FLAG_DOCUMENT, FRAME_HEADER_LEN, FrameCheck, decode_ids,
+    Chunks, FLAG_CHUNKS, FLAG_DOCUMENT, FRAME_HEADER_LEN, FrameCheck, SegmentKey, decode_ids,
 };
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::salvaged::{Doubt, Missing};
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, Batch, Compression, ContentType, Durability, Error, Metadata, NewRecord, Options,
-    Outcome, Reader, ReaderOptions, Retention, RunLog, RunQuery, RunStatus, SalvageReport,
-    Timestamp, salvage_storage,
+    Allow, Batch, Compaction, Compression, ContentType, Durability, Error, Metadata, NewRecord,
+    Options, Outcome, Reader, ReaderOptions, Retention, RunLog, RunQuery, RunStatus, SalvageReport,
+    SegmentId, SpaceReturn, Timestamp, salvage_storage,
 };
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
@@ -621,6 +621,62 @@ fn a_salvage_that_says_it_is_done_survives_a_power_cut_whatever_failed_meanwhile
             Some((number, true)) if number > out.op_count() => break,
             Some((number, true)) => Some((number + 1, false)),
         };
+    }
+}
+
+/// The frames of freed segments stay, and the header of the next owner was begun in front of them.
+#[test]
+fn a_freed_segment_stays_gone_wherever_the_header_of_its_next_owner_was_broken_off() {
+    let storage = Arc::new(MemoryStorage::new());
+    let keep = Compaction::new().space_return(SpaceReturn::Keep).automatic(false);
+    let options = Options::new().extent_size(1 << 16).background(false).compaction(keep);
+    let log = options.create_storage(storage.clone()).unwrap();
+    for number in 0..6 {
+        let writer = log.start_run("planner", &format!("run-{number}"), ()).unwrap();
+        let _ = writer.append(&[7; 58_000]).unwrap();
+        let _ = writer.end(&Outcome::completed()).unwrap();
+    }
+    log.checkpoint().unwrap();
+    let before = storage.to_bytes();
+    let deleted = ["run-1", "run-2", "run-3"];
+    for run in deleted {
+        log.delete_run(run).unwrap();
+    }
+    log.checkpoint().unwrap();
+    log.reclaim().unwrap();
+    let mut after = storage.to_bytes();
+    drop(log);
+    // No receipt tells of the deletion.
+    for run in deleted {
+        let item = [run, "planner"].concat();
+        let places = 0..after.len() - item.len();
+        for at in places.filter(|at| after[*at..].starts_with(item.as_bytes())).collect::<Vec<_>>()
+        {
+            after[at] ^= 1;
+        }
+    }
+    let head =
+        |image: &[u8], extent: usize| image[extent << 16..][..SEGMENT_HEADER_LEN as usize].to_vec();
+    let is_zero = |bytes: Vec<u8>| bytes.iter().all(|&byte| byte == 0);
+    let is_freed =
+        |extent: &usize| !is_zero(head(&before, *extent)) && is_zero(head(&after, *extent));
+    let freed: Vec<usize> = (1..7).filter(is_freed).collect();
+    assert!(freed.len() >= 2, "{freed:?}");
+    let known = SegmentHeader::decode(&head(&before, 1)).unwrap();
+    let next = SegmentHeader { key: SegmentKey { id: SegmentId(40), ..known.key }, ..known };
+    let next = next.encode();
+    let with_begun = |len: usize| {
+        let mut image = after.clone();
+        image[..FRONT].fill(0);
+        for extent in &freed {
+            image[extent << 16..][..len].copy_from_slice(&next[..len]);
+        }
+        let (report, out) = salvage(image).unwrap();
+        (report.segments, report.lost_headers, answers(&out))
+    };
+    let not_begun = with_begun(0);
+    for len in 1..next.len() {
+        assert_eq!(with_begun(len), not_begun, "{len} bytes");
     }
 }
 

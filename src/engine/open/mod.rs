@@ -115,7 +115,7 @@ fn recover(
         if let Some(number) = report.number_of_losses(base.superblock.epoch) {
             // Numbers are given again, and segments freed, that may be those of what is lost. The
             // number is durable before: recovery writes this superblock first (`write_again`), and
-            // syncs before it closes a torn segment (O20).
+            // syncs before it overwrites or closes anything (O20).
             base.superblock.salvage = base.superblock.salvage >> 32 << 32 | u64::from(number);
         }
         let (uuid, extent_size) = (base.uuid, base.extent_size);

@@ -39,6 +39,8 @@ pub(crate) struct Recovered {
     /// not count is not evidence: it took the room for the directory, and another one within it
     /// would not be found.
     pub(crate) seal_at: u32,
+    /// Whether it has a SEAL frame that does not count, in front of segments that may.
+    pub(crate) has_odd_seal: bool,
     /// Whether it has no frames at all.
     pub(crate) unused: bool,
     /// Whether the log ended in a segment before it.
@@ -233,6 +235,8 @@ struct Walk<'a> {
     sealed: Option<SealedAt>,
     /// What the directory of the SEAL frame says, if it is whole.
     directory: Option<DirectoryBuilder>,
+    /// Whether the payload of the SEAL frame is damaged.
+    lost_directory: bool,
     torn: bool,
     orphans: u64,
     /// The missing records in gaps, and the names of runs; set at the first gap.
@@ -257,6 +261,7 @@ fn recover_segment(
         end: SEGMENT_HEADER_LEN,
         sealed: None,
         directory: None,
+        lost_directory: false,
         torn: false,
         orphans: 0,
         missing: None,
@@ -289,16 +294,17 @@ fn recover_segment(
     walk.report.damaged.extend(replayed.damaged);
     walk.report.frames += walk.frames.len() as u64;
     walk.report.scanned_segments += 1;
-    let written = cut.written();
+    let (written, seal) = (cut.written(), cut.items.iter().find(|item| is_seal(item)));
     Recovered {
         segment: Arc::clone(cut.segment),
         // What the directory says is what any later process goes by.
         builder: walk.directory.unwrap_or(replayed.builder),
         behind: behind(&cut.items, walk.end, written),
-        seal_at: cut.items.iter().find(|item| is_seal(item)).map_or(written, Item::offset),
+        seal_at: seal.map_or(written, Item::offset),
+        has_odd_seal: seal.is_some() && walk.sealed.is_none() && !*ended,
         end: walk.end,
         sealed: walk.sealed,
-        torn: walk.torn || walk.orphans > 0 || open_batch,
+        torn: walk.torn || walk.lost_directory || walk.orphans > 0 || open_batch,
         unused: matches!(cut.items.as_slice(), [Item::Gap { to: None, blank: true, .. }]),
         beyond,
     }
@@ -393,7 +399,13 @@ impl Walk<'_> {
         let Some(lexed) = item.frame() else { return false };
         if is_seal(item) {
             self.end = item.offset();
-            self.torn |= !self.seal(lexed);
+            if let Err(damage) = lexed.payload {
+                let place = Place::Directory { segment: self.cut.segment.id() };
+                self.report.damaged.push(Corruption::new(place, damage));
+                self.lost_directory = true;
+            } else {
+                self.torn |= !self.seal(lexed);
+            }
             return true;
         }
         self.frames.push(*lexed);
@@ -401,7 +413,7 @@ impl Walk<'_> {
         false
     }
 
-    /// Takes a SEAL frame, unless its directory is not one of this segment.
+    /// Takes a whole SEAL frame, unless its directory is not one of this segment.
     fn seal(&mut self, lexed: &Lexed) -> bool {
         let header = &lexed.header;
         let frames = self.cut.items.iter().filter_map(Item::frame);
@@ -410,7 +422,7 @@ impl Walk<'_> {
         let is_own = match &directory {
             Some(found) if found.check().is_err() => true,
             Some(found) => is_of(found, self.extent, &self.frames).unwrap_or(true),
-            None => lexed.payload.is_err(),
+            None => false,
         };
         if !is_own {
             return false;

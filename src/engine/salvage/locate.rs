@@ -10,7 +10,7 @@ use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, SegmentKey};
 use crate::format::map::manifest::Use;
 use crate::format::segments::lost_key::key_of_frame;
-use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::segments::segment::{MAGIC, Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
 use crate::types::{ExtentNo, LogPosition};
 
@@ -284,8 +284,15 @@ impl Located {
             if is_freed || of_another {
                 continue;
             }
+            // Or it had begun to write the header of the next owner.
+            let uuid = uuid.as_ref().or_else(|| header.get(MAGIC.len()..)?.first_chunk());
+            let is_begun = |id| match uuid {
+                Some(uuid) => !is_zero(header) && SegmentHeader::is_broken_off(header, uuid, id),
+                None => false,
+            };
             let bytes = self.disk.read_padded(at, len)?;
-            if let Some((key, purpose)) = key_by_frames(&bytes) {
+            let lost = key_by_frames(&bytes).filter(|(key, _)| !is_begun(key.id));
+            if let Some((key, purpose)) = lost {
                 let check = FrameCheck::new(key);
                 let (end, retired) = (None, false);
                 self.segments.push(Found { at, check, purpose, end, retired });

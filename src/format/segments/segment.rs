@@ -6,7 +6,8 @@ use crate::format::frames::frame::SegmentKey;
 use crate::format::layout::check_numbers;
 use crate::types::{Lsn, RunNo, SegmentId};
 
-const MAGIC: [u8; 8] = *b"RLOGSEG1";
+/// What headers begin with; the uuid of the store follows.
+pub(crate) const MAGIC: [u8; 8] = *b"RLOGSEG1";
 const CHECKED_LEN: usize = 60;
 /// The number of the segment, behind the magic and the uuid.
 const ID_AT: usize = 24;

@@ -54,6 +54,7 @@ pub(crate) fn changed(store: &Store, changes: &[[u8; 8]]) -> Vec<u8> {
 }
 
 /// The file with one value in some fields, each named by its structure and its number.
+#[cfg(test)]
 pub(crate) fn with_fields(store: &Store, fields: &[(usize, usize, u64)]) -> Vec<u8> {
     let mut file = Changed {
         bytes: store.bytes.clone(),

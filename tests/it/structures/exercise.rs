@@ -20,6 +20,7 @@ const BEHIND: &[u8] = b"behind what the store says of itself";
 
 /// How far one input came.
 #[derive(Debug, Default, Clone, Copy)]
+#[cfg_attr(not(test), allow(dead_code, reason = "the fuzzer reads only some of it"))]
 pub(crate) struct Work {
     pub(crate) opened: bool,
     /// The records and documents that were acknowledged.

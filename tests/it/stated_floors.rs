@@ -1,0 +1,128 @@
+//! How far the log was durable may be stated by one frame alone, which a loss of power tore.
+//! Recovery overwrites such a frame: if the power goes again meanwhile, the log still does not end
+//! in front of what was durable.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use runlog::env::{BootId, Environment};
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
+use runlog::{Durability, Metadata, Options, RunLog};
+use runlog_sim::{CrashImages, SimDisk, Survivors};
+
+use super::support::background::Background;
+
+const EXTENT: usize = 64 << 10;
+const LARGE: usize = 5000;
+
+fn options(boot: u8) -> Options {
+    let environment = Environment::system().boot_id(Some(BootId([boot; 16])));
+    Options::new()
+        .extent_size(EXTENT as u64)
+        .index(false)
+        .environment(environment)
+        .scheduler(Arc::new(Background::default()))
+}
+
+/// The frames of the first segment.
+fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
+    let start = EXTENTS_AT as usize;
+    let key = SegmentHeader::decode(&image[start..]).unwrap().key;
+    let (mut at, mut found) = (SEGMENT_HEADER_LEN as usize, Vec::new());
+    while let Ok(frame) = FrameHeader::decode(&image[start + at..], key, at as u32) {
+        let end = at + frame.frame_len();
+        found.push((start + at..start + end, frame.kind));
+        at = end;
+    }
+    found
+}
+
+/// A new store with a run, and records of which no frame says yet that they are durable.
+fn begun(disk: &SimDisk, records: usize) -> RunLog {
+    let log = options(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let about = Metadata::default().durability(Durability::Process);
+    let run = log.start_run("agent", "run", about).unwrap();
+    for _ in 0..records {
+        let _ = run.append(&[1; LARGE]).unwrap();
+    }
+    log
+}
+
+/// How many records fit into the first segment.
+fn room() -> usize {
+    let log = begun(&SimDisk::untracked(Vec::new()), 0);
+    let first = log.stats().unwrap().end.segment;
+    let run = log.writer("run").unwrap();
+    let appended = (0..).take_while(|_| {
+        let _ = run.append(&[1; LARGE]).unwrap();
+        log.stats().unwrap().end.segment == first
+    });
+    appended.count()
+}
+
+/// Damages the second record.
+fn damage_record(image: &mut [u8]) {
+    let is_record = |frame: &(Range<usize>, FrameKind)| frame.1 == FrameKind::Record;
+    let (record, _) = frames(image).into_iter().filter(is_record).nth(1).unwrap();
+    image[record].fill(0xff);
+}
+
+/// Opens the store, with a loss of power at each operation, and counts what each opening after that
+/// has of `records` that were durable, one of which is damaged.
+fn lose_power_in_recovery(image: &[u8], records: usize, is_full: bool) {
+    let disk = SimDisk::recording_from(image.to_vec());
+    if is_full {
+        disk.set_capacity(disk.allocated());
+    }
+    let log = options(2).open_storage(Arc::new(disk.clone())).unwrap();
+    assert_eq!(log.trace("run").unwrap().flatten().count(), records - 1);
+    drop(log);
+    let recording = disk.take_recording();
+    let mut crashes = CrashImages::new(&recording);
+    loop {
+        for survivors in Survivors::ALL {
+            let disk = SimDisk::untracked(crashes.image(survivors, 1));
+            let log = options(3).open_storage(Arc::new(disk)).unwrap();
+            let found = log.trace("run").unwrap().flatten().count();
+            let at = (crashes.boundary(), survivors);
+            assert_eq!(found, records - 1, "after a loss of power at {at:?}");
+        }
+        if !crashes.advance() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_loss_of_power_while_a_torn_seal_is_replaced_takes_nothing_that_was_durable() {
+    let records = room();
+    let disk = SimDisk::new();
+    let log = begun(&disk, records);
+    log.sync().unwrap();
+    let _ = log.writer("run").unwrap().append(&[1; LARGE]).unwrap();
+    let mut image = disk.image();
+    drop(log);
+    let (seal, kind) = frames(&image).pop().unwrap();
+    assert_eq!(kind, FrameKind::Seal);
+    // The power went: of the SEAL frame the header was stored, and nothing behind it.
+    image[seal.start + 72..].fill(0);
+    damage_record(&mut image);
+    lose_power_in_recovery(&image, records, false);
+}
+
+#[test]
+fn a_loss_of_power_while_a_torn_tail_is_cleared_takes_nothing_that_was_durable() {
+    let records = room() - 2;
+    let disk = SimDisk::new();
+    let log = begun(&disk, records);
+    log.sync().unwrap();
+    let _ = log.writer("run").unwrap().append(&[1; LARGE]).unwrap();
+    let mut image = disk.image();
+    drop(log);
+    let (last, kind) = frames(&image).pop().unwrap();
+    assert_eq!(kind, FrameKind::Record);
+    image[last.start + 2000..].fill(0);
+    damage_record(&mut image);
+    lose_power_in_recovery(&image, records, true);
+}
