@@ -23,15 +23,26 @@ const PAGE: usize = 4096;
 /// The records of a run.
 const RECORDS: u8 = 8;
 
-/// Counts the builds of an index.
+/// Counts the builds of an index, and all failures.
 #[derive(Debug, Default)]
-struct Builds(AtomicUsize);
+struct Builds(AtomicUsize, AtomicUsize);
+
+impl Builds {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn failures(&self) -> usize {
+        self.1.load(Ordering::Relaxed)
+    }
+}
 
 impl Observer for Builds {
     fn observe(&self, activity: Activity, phase: Phase<'_>) {
         if activity == Activity::IndexRebuild && phase.is_begin() {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+        self.1.fetch_add(usize::from(phase.failure().is_some()), Ordering::Relaxed);
     }
 }
 
@@ -153,7 +164,7 @@ fn an_index_of_a_compacted_store_goes_on_where_its_build_was_broken_off() {
         let log = options.open_storage(Arc::new(disk)).unwrap();
         log.checkpoint().unwrap();
         let is_kept = log.recovery_report().index == IndexRecovery::Kept;
-        goes_on += usize::from(is_kept && builds.0.load(Ordering::Relaxed) == 0);
+        goes_on += usize::from(is_kept && builds.count() == 0);
         assert!((0..300).step_by(37).all(|run| is_whole(&log, run)), "{part} of 8");
         assert!(log.verify().unwrap().is_clean(), "{part} of 8");
     }
@@ -216,4 +227,96 @@ fn an_index_that_was_built_from_another_directory_is_never_asked() {
         }
         assert!(answers.iter().all(|answer| *answer == answers[0]), "{is_sealed}: {answers:?}");
     }
+}
+
+/// The checkpoint that finds it reports a failure, and the index that replaces it is a good one.
+#[test]
+fn an_index_that_was_built_from_another_directory_is_told_and_replaced() {
+    for is_sealed in [false, true] {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = options().create_storage(storage.clone()).unwrap();
+        (0..6).for_each(|run| fill(&log, &name(run)));
+        log.close().unwrap();
+        let image = with_other_directory(storage.to_bytes(), is_sealed);
+        let storage = Arc::new(MemoryStorage::from_bytes(image));
+        for is_replaced in [false, true] {
+            let builds = Arc::new(Builds::default());
+            let options = options().observer(builds.clone());
+            let log = options.open_storage(storage.clone()).unwrap();
+            log.checkpoint().unwrap();
+            let expected = if is_replaced { (0, 0) } else { (1, 1) };
+            assert_eq!((builds.failures(), builds.count()), expected, "{is_sealed}");
+            log.close().unwrap();
+        }
+    }
+}
+
+/// The life of a healthy store, and after which of its operations what was done: each call, or the
+/// step of the background. The store is closed in between.
+fn life(disk: &SimDisk) -> Vec<(&'static str, usize)> {
+    let steps = Background::default();
+    let options = || options().compaction(Compaction::new()).scheduler(Arc::new(steps.clone()));
+    let mut log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    let mut done = Vec::new();
+    for round in 0..6 {
+        let runs = round * 6..round * 6 + 6;
+        runs.clone().for_each(|run| fill(&log, &name(run)));
+        done.push(("append", disk.op_count()));
+        log.checkpoint().unwrap();
+        done.push((if round == 0 { "build" } else { "checkpoint" }, disk.op_count()));
+        for run in runs.filter(|run| run % 3 != 0) {
+            let _ = log.delete_run(name(run).as_str()).unwrap();
+        }
+        done.push(("delete", disk.op_count()));
+        assert!(steps.run(Step::Checkpoint));
+        done.push(("checkpoint", disk.op_count()));
+        assert!(steps.run(Step::Compact));
+        done.push(("compact", disk.op_count()));
+        assert!(steps.run(Step::Reclaim) && steps.run(Step::GiveBack));
+        done.push(("reclaim", disk.op_count()));
+        if round % 2 == 1 {
+            log.close().unwrap();
+            log = options().open_storage(Arc::new(disk.clone())).unwrap();
+            log.checkpoint().unwrap();
+            done.push(("open", disk.op_count()));
+        }
+    }
+    core::mem::forget(log);
+    done
+}
+
+/// A kill leaves a store without an index while the first one is made, and one with an index that
+/// counts for nothing from the opening to its end, and while a compaction replaces segments.
+#[test]
+fn a_healthy_store_keeps_its_index_whenever_it_is_closed_or_killed() {
+    let disk = SimDisk::recording();
+    let done = life(&disk);
+    let recording = disk.take_recording();
+    let mut images = CrashImages::new(&recording);
+    let (mut image, mut start, mut kept, mut has_index) = (Vec::new(), 0, 0, false);
+    for (what, end) in done {
+        let is_cut_off = ["build", "compact", "open"].contains(&what);
+        let is_counted = has_index && !is_cut_off;
+        let within = (start + 1..end).step_by(5).filter(|_| is_counted);
+        has_index |= what == "build";
+        for operations in within.chain(has_index.then_some(end)) {
+            images.seek(operations);
+            images.image_into(Survivors::Everything, 1, &mut image);
+            let builds = Arc::new(Builds::default());
+            let options = options().observer(builds.clone());
+            let disk = SimDisk::untracked(core::mem::take(&mut image));
+            let log = options.open_storage(Arc::new(disk)).unwrap();
+            log.checkpoint().unwrap();
+            let context = format!("{operations} operations, within {what}");
+            assert_eq!(log.recovery_report().damaged, [], "{context}");
+            assert_eq!(log.recovery_report().index, IndexRecovery::Kept, "{context}");
+            assert_eq!((builds.failures(), builds.count()), (0, 0), "{context}");
+            if operations == end {
+                assert!(log.verify().unwrap().is_clean(), "{context}");
+            }
+            kept += 1;
+        }
+        start = end;
+    }
+    assert!(kept > 200, "{kept}");
 }

@@ -1,8 +1,9 @@
 //! What a refresh costs, and says, when nothing has changed: also where something is damaged.
 
+use core::ops::Range;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use runlog::env::{BootId, Environment};
 use runlog::storage::{MemoryStorage, Storage};
@@ -25,6 +26,8 @@ const DAMAGED: u64 = 2 * EXTENT + WHOLE;
 struct Counting {
     storage: MemoryStorage,
     bytes: AtomicU64,
+    /// Which of the next reads fails; none if it is not positive.
+    fails: AtomicI64,
 }
 
 impl Storage for Counting {
@@ -34,6 +37,9 @@ impl Storage for Counting {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        if self.fails.fetch_sub(1, Ordering::Relaxed) == 1 {
+            return Err(io::Error::other("this read alone"));
+        }
         self.storage.read_at(offset, buf)
     }
 
@@ -60,7 +66,7 @@ impl Storage for Counting {
 
 impl Counting {
     fn holding(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { storage: MemoryStorage::from_bytes(bytes), bytes: AtomicU64::new(0) })
+        Arc::new(Self { storage: MemoryStorage::from_bytes(bytes), ..Self::default() })
     }
 }
 
@@ -315,9 +321,9 @@ fn what_a_writer_appends_behind_a_damaged_header_of_a_long_record_is_seen() {
     }
 }
 
-/// A writer writes several frames at once, and a reader may look in between, again and again.
-#[test]
-fn a_reader_that_looks_between_any_two_frames_has_all_of_them_in_the_end() {
+/// A store whose writer has written a document, and a run with a long record and a batch; and where
+/// the frames of these are.
+fn written() -> (Vec<u8>, Vec<Range<usize>>) {
     let file = Arc::new(MemoryStorage::new());
     let log = options().extent_size(64 << 10).create_storage(file.clone()).unwrap();
     let before = frames(&file.to_bytes()).len();
@@ -327,24 +333,67 @@ fn a_reader_that_looks_between_any_two_frames_has_all_of_them_in_the_end() {
     let _ = run.append_batch(&[NewRecord::new(b"one"), NewRecord::new(b"two")]).unwrap();
     let _ = run.end(&Outcome::completed()).unwrap();
     let whole = file.to_bytes();
-    let all: Vec<_> = frames(&whole).into_iter().map(|(range, _)| range).collect();
-    assert!(all.len() > before + 8, "{all:?}");
-    for first in before..all.len() {
-        let mut image = whole.clone();
-        for frame in &all[first..] {
-            image[frame.clone()].fill(0);
-        }
-        let shared = Arc::new(MemoryStorage::from_bytes(image));
+    let new: Vec<_> = frames(&whole).into_iter().skip(before).map(|(range, _)| range).collect();
+    assert!(new.len() > 8, "{new:?}");
+    (whole, new)
+}
+
+/// The same before these frames were written.
+fn without(whole: &[u8], frames: &[Range<usize>]) -> Vec<u8> {
+    let mut image = whole.to_vec();
+    for frame in frames {
+        image[frame.clone()].fill(0);
+    }
+    image
+}
+
+fn has_all_that_was_written(reader: &Reader, what: &str) {
+    let document = reader.document("space", "key").unwrap().unwrap();
+    assert_eq!(document.payload(), [7; 20_000], "{what}");
+    let trace = reader.trace("run").unwrap();
+    let lens: Vec<_> = trace.map(|record| record.unwrap().payload().len()).collect();
+    assert_eq!(lens, [18_000, 3, 3], "{what}");
+    assert_eq!(reader.run("run").unwrap().status, RunStatus::Completed, "{what}");
+}
+
+/// A writer writes several frames at once, and a reader may look in between, again and again.
+#[test]
+fn a_reader_that_looks_between_any_two_frames_has_all_of_them_in_the_end() {
+    let (whole, new) = written();
+    for first in 0..new.len() {
+        let shared = Arc::new(MemoryStorage::from_bytes(without(&whole, &new[first..])));
         let reader = ReaderOptions::new().open_storage(shared.clone()).unwrap();
-        for frame in &all[first..] {
+        for frame in &new[first..] {
             shared.write_at(frame.start as u64, &whole[frame.clone()]).unwrap();
             let _ = reader.refresh().unwrap();
         }
-        let document = reader.document("space", "key").unwrap().unwrap();
-        assert_eq!(document.payload(), [7; 20_000], "{first} frames at first");
-        let trace = reader.trace("run").unwrap();
-        let lens: Vec<_> = trace.map(|record| record.unwrap().payload().len()).collect();
-        assert_eq!(lens, [18_000, 3, 3], "{first} frames at first");
-        assert_eq!(reader.run("run").unwrap().status, RunStatus::Completed);
+        has_all_that_was_written(&reader, &format!("{first} frames at first"));
     }
+}
+
+/// Whichever read of a reader that looks between any two frames.
+#[test]
+fn a_read_that_failed_costs_the_next_refresh_nothing() {
+    let (whole, new) = written();
+    let mut failed = 0;
+    for first in 0..new.len() {
+        for number in 1.. {
+            let shared = Counting::holding(without(&whole, &new[first..]));
+            let reader = ReaderOptions::new().open_storage(shared.clone()).unwrap();
+            shared.fails.store(number, Ordering::Relaxed);
+            let before = failed;
+            for frame in &new[first..] {
+                shared.write_at(frame.start as u64, &whole[frame.clone()]).unwrap();
+                failed += usize::from(reader.refresh().is_err());
+            }
+            if shared.fails.swap(0, Ordering::Relaxed) > 0 {
+                break;
+            }
+            let _ = reader.refresh().unwrap();
+            let what = format!("{first} frames at first, read {number} fails");
+            assert_eq!(failed - before, 1, "{what}");
+            has_all_that_was_written(&reader, &what);
+        }
+    }
+    assert!(failed > 100, "{failed}");
 }

@@ -424,3 +424,6 @@ fn segment_change(segment: &Arc<Segment>, evicted: &HashSet<RunNo>) -> Result<Se
         SegmentChange::read(key, &directory, &is_evicted)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,52 +114,55 @@ impl Replica {
         }
     }
 
-    /// Folds new frames into the state.
+    /// Folds new frames into the state. A read that fails changes nothing, so that the next look
+    /// finds the same frames.
     fn take_frames(&self, current: &mut Current, piece: Piece<'_>, found: &Found) -> Result<()> {
         let mut state = self.answers.state.lock();
-        let catalog = Arc::clone(&state.catalog);
-        current.names.extend(names_in(piece, &found.frames));
+        learn_names(current, &state, piece, found)?;
         let builder = core::mem::take(&mut state.tail.builder);
         let mut replayed = Replayed { builder, damaged: Vec::new() };
-        let mut unread = None;
-        let tail = Arc::clone(&state.tail.segment);
         let mut name_of = |run_no: RunNo| -> Option<(AgentId, RunId)> {
-            if let Some(name) = current.names.get(&run_no) {
-                return Some(name.clone());
-            }
-            if let Some(run) = state.active.get(run_no) {
-                return Some((run.agent.clone(), run.run.clone()));
-            }
-            let read = match catalog.ask(|catalog| catalog.row(run_no)) {
-                Ok(Some(row)) => return Some((row.agent, row.run)),
-                // The view may have seen its BIND, but no other frame of it.
-                Ok(None) if !current.has_all_names => names_below(&tail, piece.at),
-                Ok(None) => return None,
-                Err(error) => Err(error),
-            };
-            match read {
-                Ok(names) => {
-                    current.has_all_names = true;
-                    current.names.extend(names);
-                    current.names.get(&run_no).cloned()
-                }
-                Err(error) => {
-                    unread = Some(error);
-                    None
-                }
-            }
+            let active =
+                || state.active.get(run_no).map(|run| (run.agent.clone(), run.run.clone()));
+            current.names.get(&run_no).cloned().or_else(active)
         };
         // All that a live writer has acknowledged is written whole; a batch counts by its COMMIT.
         replay_piece(&mut replayed, piece, &found.frames, 0, &mut name_of);
         let state = &mut *state;
-        let taken = match unread {
-            Some(error) => Err(error),
-            None => remember_new(state, &replayed, found, piece.at),
-        };
+        let taken = remember_new(state, &replayed, found, piece.at);
         state.tail.builder = replayed.builder;
         state.tail.offset = found.end;
         taken
     }
+}
+
+/// Learns what the runs of new frames are called, where memory does not know it.
+fn learn_names(
+    current: &mut Current,
+    state: &LogState,
+    piece: Piece<'_>,
+    found: &Found,
+) -> Result<()> {
+    current.names.extend(names_in(piece, &found.frames));
+    for run_no in found.frames.iter().map(|lexed| lexed.header.run_no) {
+        let is_known = run_no == RunNo(0)
+            || state.tail.builder.run(run_no).is_some()
+            || current.names.contains_key(&run_no)
+            || state.active.get(run_no).is_some();
+        if is_known {
+            continue;
+        }
+        match state.catalog.ask(|catalog| catalog.row(run_no))? {
+            Some(row) => drop(current.names.insert(run_no, (row.agent, row.run))),
+            // The view may have seen its BIND, but no other frame of it.
+            None if !current.has_all_names => {
+                current.names.extend(names_below(&state.tail.segment, piece.at)?);
+                current.has_all_names = true;
+            }
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 /// What the frames of a segment in front of `end` call runs.

@@ -330,3 +330,32 @@ impl Directories for Catalog {
         Some(places.of_id(run, &self.ids, unlisted))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::storage::disk::Disk;
+    use crate::format::ExtentSize;
+    use crate::format::frames::frame::SegmentKey;
+    use crate::format::map::manifest::SealedAt;
+    use crate::storage::MemoryStorage;
+    use crate::types::ExtentNo;
+
+    /// The formula of section 17 of FORMAT.md.
+    #[test]
+    fn a_stamp_is_made_of_the_salt_the_end_and_the_digest_alone() {
+        let stamp = |extent, id, purpose, seal| {
+            let disk = Disk::new(Arc::new(MemoryStorage::new()));
+            let key = SegmentKey { id: SegmentId(id), salt: 0x8000_0000_0000_0005 };
+            let size = ExtentSize::from_bytes(64 << 10).unwrap();
+            let segment = Segment::new(disk, size, ExtentNo(extent), key, purpose);
+            assert_eq!(stamp_of(&segment), 0x0000_0000_0000_000b, "not sealed");
+            let (end, digest, next_run_no) = (0x0001_2340, 0x89ab_cdef, RunNo(u64::from(seal)));
+            let has_evictions = seal % 16 == 0;
+            segment.seal(SealedAt { end, seal, digest, has_evictions, next_run_no });
+            stamp_of(&segment)
+        };
+        assert_eq!(stamp(0, 1, Purpose::Log, 0x0001_2340), 0x0001_2340_89ab_cde4);
+        assert_eq!(stamp(7, 9, Purpose::Output, 0x0001_2348), 0x0001_2340_89ab_cde4);
+    }
+}

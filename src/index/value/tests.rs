@@ -125,6 +125,17 @@ fn the_bytes_of_the_other_values_are_these() {
 }
 
 #[test]
+fn the_bytes_of_a_stamp_and_of_its_key_are_these() {
+    let (segment, stamp) = (SegmentId(0x0102_0304), 0x0123_4567_89ab_cdef);
+    let (key, value) = (key::segment_key(segment), stamp_value(segment, stamp));
+    assert_eq!((hex(&key).as_str(), Table::Segments.tag()), ("01020304", 11));
+    assert_eq!(hex(&value), ["efcdab8967452301", "aedbb6bc"].concat());
+    assert_eq!(read_stamp(&key, &value), Ok((segment, stamp)));
+    let other = read_stamp(&key::segment_key(SegmentId(0x0102_0305)), &value);
+    assert!(matches!(other, Err(Damage::Checksum { .. })), "{other:?}");
+}
+
+#[test]
 fn values_come_back() {
     let key = key::run_key(RunNo(258));
     assert_eq!(read_row(&key, &row_value(&row())), Ok(row()));
