@@ -73,19 +73,13 @@ pub(crate) fn finish(
 
 /// Before anything is overwritten or closed: makes durable what truncation markers keep, and then a
 /// superblock that states the floor. What stated it may be torn and be overwritten, and a recovery
-/// that finds a lower one ends the log at damage in front of it. A SEAL frame that is replaced may
-/// be torn meanwhile, so the floor is behind it if the log goes on (O20).
+/// that finds a lower one ends the log at damage in front of it (O20).
 fn secure(log: &Log, recovered: &RecoveredLog) -> Result<()> {
     let found = &recovered.segments;
     if !found.iter().any(|found| found.torn || found.beyond) {
         return Ok(());
     }
     log.disk.sync()?;
-    let last_used = found.iter().rposition(|found| !found.unused && !found.beyond).unwrap_or(0);
-    let replaced = found.windows(2).take(last_used).filter_map(|two| match two {
-        [first, second] if first.has_odd_seal => Some(second.segment.position(0)),
-        _ => None,
-    });
     // A frame that lies about it must not make the file seem cut off.
     let len = log.disk.len()?;
     let is_within = |at: &LogPosition| {
@@ -93,9 +87,8 @@ fn secure(log: &Log, recovered: &RecoveredLog) -> Result<()> {
         let home = segments.find(|segment| segment.id() == at.segment);
         home.is_some_and(|home| home.file_offset() + u64::from(at.offset) <= len)
     };
-    let floor = replaced.chain([recovered.floor]).filter(is_within).max().unwrap_or_default();
-    let mut allocator = log.space.allocator.lock();
-    if floor > allocator.superblock.durable {
+    let (floor, mut allocator) = (recovered.floor, log.space.allocator.lock());
+    if floor > allocator.superblock.durable && is_within(&floor) {
         allocator.write_superblock(|block| block.durable = floor)?;
     }
     Ok(())

@@ -39,8 +39,6 @@ pub(crate) struct Recovered {
     /// not count is not evidence: it took the room for the directory, and another one within it
     /// would not be found.
     pub(crate) seal_at: u32,
-    /// Whether it has a SEAL frame that does not count, in front of segments that may.
-    pub(crate) has_odd_seal: bool,
     /// Whether it has no frames at all.
     pub(crate) unused: bool,
     /// Whether the log ended in a segment before it.
@@ -311,7 +309,6 @@ fn recover_segment(
         builder: walk.directory.unwrap_or(replayed.builder),
         behind: behind(&cut.items, walk.end, written),
         seal_at: seal.map_or(written, Item::offset),
-        has_odd_seal: seal.is_some() && walk.sealed.is_none() && !*ended,
         end: walk.end,
         sealed: walk.sealed,
         torn: walk.torn || walk.lost_directory || walk.orphans > 0 || open_batch,
