@@ -200,8 +200,8 @@ fn is_seal(item: &Item) -> bool {
 }
 
 /// Whether a kill can have left these segments: the last frame torn, at most one hole, which is
-/// damage, and a SEAL frame, or that hole, at the end of each segment but the last. Otherwise the page cache did not survive,
-/// whatever the boot id says (R4).
+/// damage, and a SEAL frame, or that hole, at the end of each segment but the last. Otherwise the
+/// page cache did not survive, whatever the boot id says (R4).
 fn is_left_by_a_kill(cuts: &[Cut<'_>], floor: LogPosition) -> bool {
     let Some(last) = cuts.iter().rposition(|cut| cut.items.iter().any(Item::is_valid)) else {
         return true;
