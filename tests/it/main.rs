@@ -56,6 +56,7 @@ mod lookups;
 mod lost_after_a_copy;
 mod lost_beginnings;
 mod lost_commits;
+mod lost_ends;
 mod lost_segments;
 mod making;
 mod memory_storage;

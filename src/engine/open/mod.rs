@@ -12,6 +12,7 @@ pub(crate) mod create;
 mod decide;
 pub(crate) mod finish;
 pub(crate) mod front_matter;
+mod page_cache;
 pub(crate) mod replay;
 pub(crate) mod salvage;
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::open::decide::{Action, Bytes, Case, decide};
+use crate::engine::open::page_cache::is_left_by_a_kill;
 use crate::engine::state::scan::{
     Item, Lexed, Missing, Names, directory_in, frames_below, lex_up_to, missing_in, names, replay,
     truncation_marker, whole_up_to,
@@ -15,7 +16,7 @@ use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{RecoveryReport, TornTail};
 use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::codec::Decoded;
-use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN};
+use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN};
 use crate::format::map::manifest::{SealedAt, used_len};
 use crate::format::segments::directory_builder::BuiltRun;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
@@ -94,11 +95,11 @@ impl Recovered {
 }
 
 /// A segment, cut into items.
-struct Cut<'a> {
-    segment: &'a Arc<Segment>,
+pub(super) struct Cut<'a> {
+    pub(super) segment: &'a Arc<Segment>,
     /// Read only once, since a process that only reads may find other bytes the next time.
     extent: Cow<'a, [u8]>,
-    items: Vec<Item>,
+    pub(super) items: Vec<Item>,
 }
 
 impl Cut<'_> {
@@ -111,6 +112,13 @@ impl Cut<'_> {
             None => SEGMENT_HEADER_LEN,
         };
         self.items.push(Item::Gap { from, to: None, blank: true });
+    }
+
+    /// Whether a SEAL frame can have been where the frames end: more bytes than a header were
+    /// written there. Pages that were lost leave none, or the beginning of a header.
+    pub(super) fn may_have_lost_seal(&self) -> bool {
+        let end = self.items.last().map_or(0, Item::offset);
+        self.written().saturating_sub(end) as usize > FRAME_HEADER_LEN
     }
 
     /// Where what was written ends. A frame whose end was not stored extends as far as its header
@@ -195,38 +203,8 @@ fn names_in_all(cuts: &[Cut<'_>]) -> Names {
     all
 }
 
-fn is_seal(item: &Item) -> bool {
+pub(super) fn is_seal(item: &Item) -> bool {
     item.frame().is_some_and(|lexed| lexed.header.kind == FrameKind::Seal)
-}
-
-/// Whether a kill can have left these segments: the last frame torn, at most one hole, which is
-/// damage, and a SEAL frame, or that hole, at the end of each segment but the last. Otherwise the
-/// page cache did not survive, whatever the boot id says (R4).
-fn is_left_by_a_kill(cuts: &[Cut<'_>], floor: LogPosition) -> bool {
-    let Some(last) = cuts.iter().rposition(|cut| cut.items.iter().any(Item::is_valid)) else {
-        return true;
-    };
-    let mut holes = 0;
-    for (number, cut) in cuts.iter().enumerate().take(last + 1) {
-        if truncation_marker(&cut.items).is_some() || cut.segment.id() < floor.segment {
-            continue;
-        }
-        let closed = cut.items.iter().position(is_seal);
-        let is_blank = matches!(cut.items.last(), Some(Item::Gap { blank: true, .. }));
-        if closed.is_none() && is_blank && number < last {
-            return false;
-        }
-        // After a kill, frames follow a SEAL frame only if all of it was written.
-        let sealed = match closed {
-            None if number < last => Some(cut.items.len()),
-            closed => closed.map(|seal| seal + usize::from(number < last)),
-        };
-        let end = sealed.or_else(|| cut.items.iter().rposition(Item::is_valid)).unwrap_or(0);
-        let above = |item: &&Item| cut.segment.position(item.offset()) >= floor;
-        let log = cut.items.get(..end).unwrap_or_default();
-        holes += log.iter().filter(above).filter(|item| !item.is_valid()).count();
-    }
-    holes <= 1
 }
 
 /// Walks one segment.
@@ -278,10 +256,14 @@ fn recover_segment(
         Some(seal) => {
             walk.end = seal.header.extra;
             walk.frames = frames_below(&cut.items, walk.end);
-            if !walk.seal(seal) {
+            if seal.payload.is_err() {
+                // A crash tore it, or it is damaged: another one replaces it.
+                walk.torn = true;
+            } else if !walk.seal(seal) {
                 (walk.end, walk.frames) = (SEGMENT_HEADER_LEN, Vec::new());
                 walk.run(ended);
             }
+            walk.tell_gaps_below(seal.header.extra);
         }
         None => walk.run(ended),
     }
@@ -464,6 +446,18 @@ impl Walk<'_> {
             self.end = last.header.position.offset;
         }
         self.end < end
+    }
+
+    /// Reports what was skipped in front of the end that a truncation marker states. The opening
+    /// that wrote it may have told nobody.
+    fn tell_gaps_below(&mut self, end: u32) {
+        let cut = self.cut;
+        if self.end == end {
+            let skipped = cut.items.iter().take_while(|item| item.offset() < end);
+            for gap in skipped.filter(|item| item.frame().is_none()) {
+                self.skip(gap, cut.segment.position(gap.offset()) < self.floor);
+            }
+        }
     }
 
     /// Reports bytes that are not a frame and are followed by frames that count.

@@ -361,12 +361,15 @@ pub(crate) fn directory_of(
 }
 
 /// The SEAL frame with which an earlier recovery ended the segment in front of evidence (section 14
-/// of FORMAT.md).
+/// of FORMAT.md). Its header states the end. So one whose payload is damaged, or was not written
+/// before a crash, counts if there is no whole one.
 pub(crate) fn truncation_marker(items: &[Item]) -> Option<&Lexed> {
-    items.iter().filter_map(Item::frame).find(|Lexed { header, payload }| {
-        let is_decree = header.extra < header.position.offset;
-        header.kind == FrameKind::Seal && payload.is_ok() && is_decree
-    })
+    let markers = || {
+        items.iter().filter_map(Item::frame).filter(|Lexed { header, .. }| {
+            header.kind == FrameKind::Seal && header.extra < header.position.offset
+        })
+    };
+    markers().find(|marker| marker.payload.is_ok()).or_else(|| markers().next())
 }
 
 /// The directory in the payload of a SEAL frame, if both are whole.
