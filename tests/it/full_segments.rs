@@ -1,23 +1,19 @@
 //! A segment that is full, of which the manifest does not know it yet: its directory says what it
 //! has, whatever has become of its frames.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use runlog::env::{BootId, Environment};
-use runlog::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
-use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::{FrameHeader, FrameKind};
+use runlog::format::FrameKind;
+use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::storage::MemoryStorage;
-use runlog::{
-    Allow, Compaction, Error, Options, Outcome, Place, ReadLog, ReaderOptions, RunLog, RunNo,
-};
+use runlog::{Allow, Compaction, Error, Options, Outcome, Place, ReadLog, ReaderOptions, RunLog};
 use runlog_sim::{CrashImages, SimDisk, Survivors};
 
 use super::support::background::Background;
+use super::support::frames::{EXTENT, Frame, frames_in};
 
-const EXTENT: usize = 64 << 10;
 const RUNS: [&str; 3] = ["first", "second", "third"];
 
 fn options() -> Options {
@@ -49,7 +45,7 @@ fn fill_segment(log: &RunLog, file: &MemoryStorage, number: usize, run: &str) ->
     loop {
         let _ = filler.append(&[1; 5000]).unwrap();
         let image = file.to_bytes();
-        if frames_in(&image, number).last().is_some_and(|last| last.2 == FrameKind::Seal) {
+        if frames_in(&image, number).last().is_some_and(|last| last.1.kind == FrameKind::Seal) {
             return image;
         }
     }
@@ -68,26 +64,9 @@ fn filled() -> Vec<u8> {
     fill(&log, &file)
 }
 
-/// The frames of the first segment: where they are in the file, the numbers of their runs.
-fn frames(image: &[u8]) -> Vec<(Range<usize>, RunNo, FrameKind)> {
+/// The frames of the first segment.
+fn frames(image: &[u8]) -> Vec<Frame> {
     frames_in(image, 0)
-}
-
-/// The same of another segment, in the order of their ids.
-fn frames_in(image: &[u8], number: usize) -> Vec<(Range<usize>, RunNo, FrameKind)> {
-    let header = |at: &usize| SegmentHeader::decode(&image[*at..]).ok();
-    let starts = (EXTENT..image.len()).step_by(EXTENT);
-    let mut segments: Vec<(usize, SegmentKey)> =
-        starts.filter_map(|at| Some((at, header(&at)?.key))).collect();
-    segments.sort_by_key(|(_, key)| key.id);
-    let (start, key) = segments[number];
-    let (mut at, mut found) = (SEGMENT_HEADER_LEN as usize, Vec::new());
-    while let Ok(frame) = FrameHeader::decode(&image[start + at..], key, at as u32) {
-        let end = at + frame.frame_len();
-        found.push((start + at..start + end, frame.run_no, frame.kind));
-        at = end;
-    }
-    found
 }
 
 fn records(log: &impl ReadLog, run: &str) -> Result<Vec<Vec<u8>>, Error> {
@@ -97,8 +76,9 @@ fn records(log: &impl ReadLog, run: &str) -> Result<Vec<Vec<u8>>, Error> {
 #[test]
 fn frames_that_are_lost_in_a_full_segment_are_missing_and_change_no_other_run() {
     let good = filled();
-    let lost = frames(&good)[0].1;
-    let of_first: Vec<_> = frames(&good).into_iter().filter(|(_, run, _)| *run == lost).collect();
+    let lost = frames(&good)[0].1.run_no;
+    let of_first: Vec<_> =
+        frames(&good).into_iter().filter(|(_, frame)| frame.run_no == lost).collect();
     let mut image = good;
     let (from, to) = (of_first.first().unwrap().0.start, of_first.last().unwrap().0.end);
     image[from..to].fill(0xff);
@@ -127,7 +107,7 @@ fn a_deletion_whose_frame_is_lost_in_a_full_segment_stays_one() {
     log.delete_run(("agent", "first")).unwrap();
     let mut image = fill(&log, &file);
     let evict =
-        frames(&image).into_iter().find(|(_, _, kind)| *kind == FrameKind::Evict).unwrap().0;
+        frames(&image).into_iter().find(|(_, frame)| frame.kind == FrameKind::Evict).unwrap().0;
     image[evict].fill(0xff);
 
     let file = Arc::new(MemoryStorage::from_bytes(image));
@@ -159,7 +139,7 @@ fn a_full_segment_whose_eviction_is_lost_stays_as_long_as_the_run_has_frames_els
     let _ = fill_segment(&log, &file, 0, "in front");
     log.delete_run(("agent", "deleted")).unwrap();
     let mut image = fill_segment(&log, &file, 1, "behind");
-    let is_evict = |frame: &(Range<usize>, RunNo, FrameKind)| frame.2 == FrameKind::Evict;
+    let is_evict = |(_, frame): &Frame| frame.kind == FrameKind::Evict;
     let evict = frames_in(&image, 1).into_iter().find(is_evict).unwrap().0;
     image[evict].fill(0xff);
 
@@ -195,13 +175,12 @@ fn without_names_and_directory(behind: usize) -> Vec<u8> {
     let mut image = file.to_bytes();
     // That the segment is full was written to the manifest, and no sync covers that.
     image[..EXTENT].copy_from_slice(&full[..EXTENT]);
-    let run = frames(&image)[0].1;
+    let run = frames(&image)[0].1.run_no;
     let of_segment = frames_in(&image, 1);
-    let is_bind =
-        |frame: &&(Range<usize>, RunNo, FrameKind)| frame.1 == run && frame.2 == FrameKind::Bind;
+    let is_bind = |(_, frame): &&Frame| (frame.run_no, frame.kind) == (run, FrameKind::Bind);
     image[of_segment.iter().find(is_bind).unwrap().0.clone()].fill(0);
     let seal = of_segment.last().unwrap();
-    assert_eq!(seal.2, FrameKind::Seal);
+    assert_eq!(seal.1.kind, FrameKind::Seal);
     image[seal.0.start + FRAME_HEADER_LEN + 3] ^= 1;
     image
 }

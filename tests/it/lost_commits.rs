@@ -1,17 +1,15 @@
 //! One frame that is damaged after a kill, in front of frames that are whole: a COMMIT, or a BIND.
 //! The first opening and all later ones say the same of what it belongs to.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use runlog::env::{BootId, Environment};
-use runlog::format::frames::frame::SegmentKey;
-use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
+use runlog::format::FrameKind;
 use runlog::storage::MemoryStorage;
 use runlog::{Batch, Durability, Metadata, NewRecord, Options, RunLog};
 
 use super::support::background::Background;
+use super::support::frames::frames_in;
 
 fn options(extent: usize) -> Options {
     let environment = Environment::system().boot_id(Some(BootId([1; 16])));
@@ -23,24 +21,13 @@ fn options(extent: usize) -> Options {
         .scheduler(Arc::new(Background::default()))
 }
 
-/// The frames of the segment in an extent.
-fn frames(image: &[u8], extent: usize) -> Vec<(Range<usize>, FrameKind)> {
-    let start = EXTENTS_AT as usize + extent * (64 << 10);
-    let key: SegmentKey = SegmentHeader::decode(&image[start..]).unwrap().key;
-    let (mut at, mut found) = (SEGMENT_HEADER_LEN as usize, Vec::new());
-    while let Ok(frame) = FrameHeader::decode(&image[start + at..], key, at as u32) {
-        let end = at + frame.frame_len();
-        found.push((start + at..start + end, frame.kind));
-        at = end;
-    }
-    found
-}
-
 /// What a killed process leaves if the last COMMIT is damaged.
 fn without_commit(file: &MemoryStorage) -> Arc<MemoryStorage> {
     let mut image = file.to_bytes();
-    let commit =
-        frames(&image, 0).into_iter().rfind(|(_, kind)| *kind == FrameKind::Commit).unwrap();
+    let commit = frames_in(&image, 0)
+        .into_iter()
+        .rfind(|(_, frame)| frame.kind == FrameKind::Commit)
+        .unwrap();
     image[commit.0].fill(0xff);
     Arc::new(MemoryStorage::from_bytes(image))
 }
@@ -136,7 +123,7 @@ fn records_whose_bind_was_lost_in_an_unsealed_segment_are_there_at_each_opening(
 
     let mut image = file.to_bytes();
     let (bind, _) =
-        frames(&image, 1).into_iter().rfind(|(_, kind)| *kind == FrameKind::Bind).unwrap();
+        frames_in(&image, 1).into_iter().rfind(|(_, frame)| frame.kind == FrameKind::Bind).unwrap();
     image[bind].fill(0);
     let file = Arc::new(MemoryStorage::from_bytes(image));
     for opened in 1..4_u8 {

@@ -1,19 +1,16 @@
 //! The end of a full segment is lost with its SEAL frame, and the log goes on behind it. Whatever
 //! becomes of the recovery of such a store, the next one finds the same.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
-use runlog::format::frames::frame::SegmentKey;
-use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::{FrameHeader, FrameKind};
+use runlog::format::FrameKind;
 use runlog::{Durability, Metadata, NewRecord, Options, Place, ReadLog, ReaderOptions, RunLog};
 use runlog_sim::{CrashImages, Op, SimDisk, Survivors};
 
 use super::support::background::Background;
+use super::support::frames::{EXTENT, frames_in};
 
-const EXTENT: usize = 64 << 10;
 /// How much of a write a kill leaves.
 const STORED: [usize; 10] = [0, 8, 40, 71, 72, 73, 80, 120, 250, 1000];
 
@@ -35,25 +32,6 @@ fn options_of(boot: u8, background: &Background) -> Options {
 
 fn on(image: Vec<u8>) -> Arc<SimDisk> {
     Arc::new(SimDisk::untracked(image))
-}
-
-type Frame = (Range<usize>, FrameHeader);
-
-/// The frames of a segment, in the order of their ids: where they are in the file.
-fn frames_in(image: &[u8], number: usize) -> Vec<Frame> {
-    let header = |at: &usize| SegmentHeader::decode(&image[*at..]).ok();
-    let starts = (EXTENT..image.len()).step_by(EXTENT);
-    let mut segments: Vec<(usize, SegmentKey)> =
-        starts.filter_map(|at| Some((at, header(&at)?.key))).collect();
-    segments.sort_by_key(|(_, key)| key.id);
-    let Some(&(start, key)) = segments.get(number) else { return Vec::new() };
-    let (mut at, mut found) = (SEGMENT_HEADER_LEN as usize, Vec::new());
-    while let Ok(frame) = FrameHeader::decode(&image[start + at..], key, at as u32) {
-        let end = at + frame.frame_len();
-        found.push((start + at..start + end, frame));
-        at = end;
-    }
-    found
 }
 
 /// What a store has: of each run its records, up to the first that cannot be read.

@@ -2,18 +2,16 @@
 //! Recovery overwrites such a frame: if the power goes again meanwhile, the log still does not end
 //! in front of what was durable.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use runlog::env::{BootId, Environment};
-use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
+use runlog::format::FrameKind;
 use runlog::{Durability, Metadata, Options, RunLog};
 use runlog_sim::{CrashImages, SimDisk, Survivors};
 
 use super::support::background::Background;
+use super::support::frames::{EXTENT, Frame, frames_in};
 
-const EXTENT: usize = 64 << 10;
 const LARGE: usize = 5000;
 
 fn options(boot: u8) -> Options {
@@ -23,19 +21,6 @@ fn options(boot: u8) -> Options {
         .index(false)
         .environment(environment)
         .scheduler(Arc::new(Background::default()))
-}
-
-/// The frames of the first segment.
-fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
-    let start = EXTENTS_AT as usize;
-    let key = SegmentHeader::decode(&image[start..]).unwrap().key;
-    let (mut at, mut found) = (SEGMENT_HEADER_LEN as usize, Vec::new());
-    while let Ok(frame) = FrameHeader::decode(&image[start + at..], key, at as u32) {
-        let end = at + frame.frame_len();
-        found.push((start + at..start + end, frame.kind));
-        at = end;
-    }
-    found
 }
 
 /// A new store with a run, and records of which no frame says yet that they are durable.
@@ -63,8 +48,8 @@ fn room() -> usize {
 
 /// Damages the second record.
 fn damage_record(image: &mut [u8]) {
-    let is_record = |frame: &(Range<usize>, FrameKind)| frame.1 == FrameKind::Record;
-    let (record, _) = frames(image).into_iter().filter(is_record).nth(1).unwrap();
+    let is_record = |(_, frame): &Frame| frame.kind == FrameKind::Record;
+    let (record, _) = frames_in(image, 0).into_iter().filter(is_record).nth(1).unwrap();
     image[record].fill(0xff);
 }
 
@@ -103,8 +88,8 @@ fn a_loss_of_power_while_a_torn_seal_is_replaced_takes_nothing_that_was_durable(
     let _ = log.writer("run").unwrap().append(&[1; LARGE]).unwrap();
     let mut image = disk.image();
     drop(log);
-    let (seal, kind) = frames(&image).pop().unwrap();
-    assert_eq!(kind, FrameKind::Seal);
+    let (seal, frame) = frames_in(&image, 0).pop().unwrap();
+    assert_eq!(frame.kind, FrameKind::Seal);
     // The power went: of the SEAL frame the header was stored, and nothing behind it.
     image[seal.start + 72..].fill(0);
     damage_record(&mut image);
@@ -120,8 +105,8 @@ fn a_loss_of_power_while_a_torn_tail_is_cleared_takes_nothing_that_was_durable()
     let _ = log.writer("run").unwrap().append(&[1; LARGE]).unwrap();
     let mut image = disk.image();
     drop(log);
-    let (last, kind) = frames(&image).pop().unwrap();
-    assert_eq!(kind, FrameKind::Record);
+    let (last, frame) = frames_in(&image, 0).pop().unwrap();
+    assert_eq!(frame.kind, FrameKind::Record);
     image[last.start + 2000..].fill(0);
     damage_record(&mut image);
     lose_power_in_recovery(&image, records, true);

@@ -7,6 +7,7 @@
 //! - [`wide`]: the operations of a world that may fail, and its lives in a row.
 //! - [`refused`]: operations that a store refuses, and the consequences.
 //! - [`harm`]: damage to superblocks and manifests, which must lose nothing.
+//! - [`frames`]: where the frames of a file are.
 //! - [`background`]: the steps of the background work, run when a test says so.
 //! - [`scene`]: a recorded file as another process sees it while its writer is at work.
 //! - [`told`]: an observer that keeps its calls.
@@ -18,6 +19,7 @@ pub(crate) mod background;
 pub(crate) mod callout;
 pub(crate) mod campaign;
 pub(crate) mod cuts;
+pub(crate) mod frames;
 pub(crate) mod gate;
 pub(crate) mod harm;
 pub(crate) mod machine;

@@ -1,0 +1,29 @@
+//! Where the frames of segments are in a file with extents of 64 KiB.
+
+use std::ops::Range;
+
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{EXTENTS_AT, FrameHeader};
+
+/// The size of the extents.
+pub(crate) const EXTENT: usize = 64 << 10;
+
+/// A frame: where it is in the file, and its header.
+pub(crate) type Frame = (Range<usize>, FrameHeader);
+
+/// The frames of a segment; 0 is the one with the smallest id. None if there is no such segment.
+pub(crate) fn frames_in(image: &[u8], number: usize) -> Vec<Frame> {
+    let first = usize::try_from(EXTENTS_AT).unwrap();
+    let starts = (first..image.len()).step_by(EXTENT);
+    let header = |at: &usize| SegmentHeader::decode(&image[*at..]).ok();
+    let mut segments: Vec<_> = starts.filter_map(|at| Some((at, header(&at)?.key))).collect();
+    segments.sort_by_key(|(_, key)| key.id);
+    let Some(&(start, key)) = segments.get(number) else { return Vec::new() };
+    let (mut at, mut found) = (SEGMENT_HEADER_LEN, Vec::new());
+    while let Ok(frame) = FrameHeader::decode(&image[start + at as usize..], key, at) {
+        let from = start + at as usize;
+        found.push((from..from + frame.frame_len(), frame));
+        at += u32::try_from(frame.frame_len()).unwrap();
+    }
+    found
+}
