@@ -209,15 +209,20 @@ fn with_other_directory(mut image: Vec<u8>, is_sealed: bool) -> Vec<u8> {
     image
 }
 
+/// A store of six runs whose index was built before a directory became another one.
+fn with_index_of_another_directory(is_sealed: bool) -> Arc<MemoryStorage> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..6).for_each(|run| fill(&log, &name(run)));
+    log.close().unwrap();
+    let image = with_other_directory(storage.to_bytes(), is_sealed);
+    Arc::new(MemoryStorage::from_bytes(image))
+}
+
 #[test]
 fn an_index_that_was_built_from_another_directory_is_never_asked() {
     for is_sealed in [false, true] {
-        let storage = Arc::new(MemoryStorage::new());
-        let log = options().create_storage(storage.clone()).unwrap();
-        (0..6).for_each(|run| fill(&log, &name(run)));
-        log.close().unwrap();
-        let image = with_other_directory(storage.to_bytes(), is_sealed);
-        let storage = Arc::new(MemoryStorage::from_bytes(image));
+        let storage = with_index_of_another_directory(is_sealed);
         let mut answers = Vec::new();
         for _ in 0..3 {
             let log = options().open_storage(storage.clone()).unwrap();
@@ -233,12 +238,7 @@ fn an_index_that_was_built_from_another_directory_is_never_asked() {
 #[test]
 fn an_index_that_was_built_from_another_directory_is_told_and_replaced() {
     for is_sealed in [false, true] {
-        let storage = Arc::new(MemoryStorage::new());
-        let log = options().create_storage(storage.clone()).unwrap();
-        (0..6).for_each(|run| fill(&log, &name(run)));
-        log.close().unwrap();
-        let image = with_other_directory(storage.to_bytes(), is_sealed);
-        let storage = Arc::new(MemoryStorage::from_bytes(image));
+        let storage = with_index_of_another_directory(is_sealed);
         for is_replaced in [false, true] {
             let builds = Arc::new(Builds::default());
             let options = options().observer(builds.clone());

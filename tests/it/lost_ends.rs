@@ -177,21 +177,22 @@ fn a_kill_while_a_torn_tail_behind_damage_is_closed_takes_nothing_in_front_of_it
         image[second.start + 80] ^= 1;
         image[last.start + torn..last.end].fill(0);
         let expected = contents(&options(1).open_storage(on(image.clone())).unwrap(), 1);
-        let mut failures = Vec::new();
-        kill_opening(&image, &mut |image, at| {
-            let log = options(1).open_storage(on(image)).unwrap();
-            let found = contents(&log, 1);
-            if found != expected {
-                let told = log.recovery_report();
-                failures.push(format!(
-                    "{torn}, {at}: {} of {}, {told:?}",
-                    found[0].1.len(),
-                    expected[0].1.len()
-                ));
-            }
-        });
-        report(&failures);
+        agree_after_kills(&image, &expected, &format!("torn at {torn}"));
     }
+}
+
+/// Kills the opening at each operation: the next one finds the same.
+fn agree_after_kills(image: &[u8], expected: &[(usize, Vec<Vec<u8>>, bool)], case: &str) {
+    let mut failures = Vec::new();
+    kill_opening(image, &mut |image, at| {
+        let log = options(1).open_storage(on(image)).unwrap();
+        let found = contents(&log, 1);
+        if found != expected {
+            let (count, of, told) = (found[0].1.len(), expected[0].1.len(), log.recovery_report());
+            failures.push(format!("{case}, {at}: {count} of {of}, {told:?}"));
+        }
+    });
+    report(&failures);
 }
 
 /// A virtual machine was resumed: pages at the end of a segment are lost, others behind them not.
@@ -373,20 +374,7 @@ fn a_kill_while_segments_behind_the_end_are_closed_brings_nothing_back() {
             let log = options(1).open_storage(on(image.clone())).unwrap();
             let expected = contents(&log, 1);
             assert!(!log.recovery_report().same_boot);
-            let mut failures = Vec::new();
-            kill_opening(&image, &mut |image, at| {
-                let log = options(1).open_storage(on(image)).unwrap();
-                let found = contents(&log, 1);
-                if found != expected {
-                    let told = log.recovery_report();
-                    failures.push(format!(
-                        "{first}, {second}, {at}: {} of {}, {told:?}",
-                        found[0].1.len(),
-                        expected[0].1.len()
-                    ));
-                }
-            });
-            report(&failures);
+            agree_after_kills(&image, &expected, &format!("bytes {first} and {second}"));
         }
     }
 }

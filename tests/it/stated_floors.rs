@@ -46,6 +46,19 @@ fn room() -> usize {
     appended.count()
 }
 
+/// A store with so many durable records and one more, and where the last frame of its first segment
+/// begins, which alone states how far the log was durable.
+fn with_last(records: usize, kind: FrameKind) -> (Vec<u8>, usize) {
+    let disk = SimDisk::new();
+    let log = begun(&disk, records);
+    log.sync().unwrap();
+    let _ = log.writer("run").unwrap().append(&[1; LARGE]).unwrap();
+    let image = disk.image();
+    let (last, frame) = frames_in(&image, 0).pop().unwrap();
+    assert_eq!(frame.kind, kind);
+    (image, last.start)
+}
+
 /// Damages the second record.
 fn damage_record(image: &mut [u8]) {
     let is_record = |(_, frame): &Frame| frame.kind == FrameKind::Record;
@@ -82,16 +95,9 @@ fn lose_power_in_recovery(image: &[u8], records: usize, is_full: bool) {
 #[test]
 fn a_loss_of_power_while_a_torn_seal_is_replaced_takes_nothing_that_was_durable() {
     let records = room();
-    let disk = SimDisk::new();
-    let log = begun(&disk, records);
-    log.sync().unwrap();
-    let _ = log.writer("run").unwrap().append(&[1; LARGE]).unwrap();
-    let mut image = disk.image();
-    drop(log);
-    let (seal, frame) = frames_in(&image, 0).pop().unwrap();
-    assert_eq!(frame.kind, FrameKind::Seal);
+    let (mut image, seal) = with_last(records, FrameKind::Seal);
     // The power went: of the SEAL frame the header was stored, and nothing behind it.
-    image[seal.start + 72..].fill(0);
+    image[seal + 72..].fill(0);
     damage_record(&mut image);
     lose_power_in_recovery(&image, records, false);
 }
@@ -99,15 +105,8 @@ fn a_loss_of_power_while_a_torn_seal_is_replaced_takes_nothing_that_was_durable(
 #[test]
 fn a_loss_of_power_while_a_torn_tail_is_cleared_takes_nothing_that_was_durable() {
     let records = room() - 2;
-    let disk = SimDisk::new();
-    let log = begun(&disk, records);
-    log.sync().unwrap();
-    let _ = log.writer("run").unwrap().append(&[1; LARGE]).unwrap();
-    let mut image = disk.image();
-    drop(log);
-    let (last, frame) = frames_in(&image, 0).pop().unwrap();
-    assert_eq!(frame.kind, FrameKind::Record);
-    image[last.start + 2000..].fill(0);
+    let (mut image, last) = with_last(records, FrameKind::Record);
+    image[last + 2000..].fill(0);
     damage_record(&mut image);
     lose_power_in_recovery(&image, records, true);
 }

@@ -449,7 +449,7 @@ impl Walk<'_> {
     }
 
     /// Reports what was skipped in front of the end that a truncation marker states. The opening
-    /// that wrote it may have told nobody.
+    /// that wrote it may have been killed before it could report them.
     fn tell_gaps_below(&mut self, end: u32) {
         let cut = self.cut;
         if self.end == end {
