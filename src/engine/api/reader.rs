@@ -352,7 +352,7 @@ impl Reader {
     /// # Errors
     /// Those of [`RunLog::receipts`].
     pub fn receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
-        self.replica.ask(|answers| answers.list_receipts(limit))
+        self.replica.ask_leaving_out(|answers| answers.list_receipts(limit))
     }
 
     /// What a policy would evict now; see [`RunLog::gc_plan`].

@@ -327,7 +327,7 @@ impl RunLog {
     /// [`Error::Closed`], [`Error::Corrupt`].
     pub fn receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
         self.check_open()?;
-        self.ask(|reader| reader.list_receipts(limit))
+        self.ask(|reader| Ok(reader.list_receipts(limit)?.0))
     }
 
     /// Compacts all full segments: it puts the records of each ended run next to one another, and

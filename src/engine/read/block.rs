@@ -146,8 +146,15 @@ fn find_row<'p>(
     let mut rest = parts.get(start..).unwrap_or_default().iter();
     let mut part = rest.next().ok_or_else(missing)?;
     let mut index = part.lower_chunk(chunks.first)?;
+    // What cannot be read in front of that may be the first one. The error must name its place: by
+    // that a process that only reads knows which segment the writer may have moved.
+    let (home, found) = (part, index);
+    let read_before = || found.checked_sub(1).map_or(Ok(()), |at| home.chunk(at).map(drop));
     let mut row = Vec::new();
     for number in 0..chunks.count {
+        if number == 0 && index >= part.chunks {
+            read_before()?;
+        }
         while index >= part.chunks {
             (part, index) = (rest.next().ok_or_else(missing)?, 0);
         }
@@ -158,6 +165,9 @@ fn find_row<'p>(
         };
         let is_next = chunk.kind == FrameKind::Chunk && chunk.extra == number;
         if !is_next || !is_of_row || chunk.run_no != record.run_no || chunk.lsn >= record.lsn {
+            if number == 0 {
+                read_before()?;
+            }
             return Err(Error::corrupt(Place::Frame(chunk.position), Damage::Mismatch));
         }
         row.push((part, chunk));

@@ -4,7 +4,8 @@ use crate::damage::Corruption;
 
 /// The damage that was seen. What is seen again in a view that was built later, and still has its
 /// segment, is real: no segment comes back once it was retired, so the first look was at the
-/// segment's own bytes. Without this, a writer that never rests would keep a reader from an answer.
+/// segment's own bytes: damage must name the place of the bytes that did not check, and no other.
+/// Without this, a writer that never rests would keep a reader from an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Doubt {
     /// With the newest view that there was by then.

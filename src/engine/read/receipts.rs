@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::engine::read::Reader;
 use crate::engine::state::evictions::has_evictions;
 use crate::engine::state::segment::Segment;
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::format::FrameKind;
 use crate::format::codec::Decoded;
 use crate::format::frames::eviction::{Eviction, EvictionReceipt, decode_evictions, receipts_at};
@@ -63,7 +63,7 @@ impl KeptReceipts<'_> {
             return Ok(0);
         }
         let oldest = self.oldest()?;
-        let all = read_evictions(segment, &offsets, receipts_at)?;
+        let all = read_evictions(segment, &offsets, receipts_at, &mut Vec::new())?;
         let kept = all.iter().filter(|(key, _)| *key >= oldest);
         Ok(kept.map(|(_, len)| *len as u64 + 16).sum())
     }
@@ -92,7 +92,8 @@ impl Reader {
         let by_age = (Timestamp(self.setup.now().0.saturating_sub(age)), RunNo(0));
         let mut all: Vec<(Timestamp, RunNo)> = Vec::new();
         for (segment, offsets) in self.receipt_frames() {
-            match offsets.and_then(|offsets| read_evictions(&segment, &offsets, receipts_at)) {
+            let odd = &mut Vec::new();
+            match offsets.and_then(|at| read_evictions(&segment, &at, receipts_at, odd)) {
                 Err(Error::Io { .. } | Error::Corrupt(_)) => {}
                 receipts => all.extend(receipts?.iter().map(|(key, _)| *key)),
             }
@@ -109,12 +110,12 @@ impl Reader {
         Ok(by_age.max(by_count))
     }
 
-    /// The kept receipts of deleted runs, the latest first.
-    pub(crate) fn list_receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
-        let receipts = self.kept_receipts();
+    /// The kept receipts of deleted runs, the latest first, and which damaged frames it left out.
+    pub(crate) fn list_receipts(&self, limit: usize) -> Result<(Vec<Receipt>, Vec<Corruption>)> {
+        let (receipts, mut odd) = (self.kept_receipts(), Vec::new());
         let mut kept: Vec<(RunNo, EvictionReceipt)> = Vec::new();
         for (segment, offsets) in self.receipt_frames() {
-            for eviction in read_evictions(&segment, &offsets?, decode_evictions)? {
+            for eviction in read_evictions(&segment, &offsets?, decode_evictions, &mut odd)? {
                 if receipts.keeps(&eviction)? {
                     kept.extend(eviction.receipt.map(|receipt| (eviction.run_no, receipt)));
                 }
@@ -122,7 +123,8 @@ impl Reader {
         }
         kept.sort_by_key(|(run_no, receipt)| core::cmp::Reverse((receipt.at, *run_no)));
         kept.dedup_by_key(|(run_no, _)| *run_no);
-        Ok(kept.into_iter().take(limit).map(|(_, receipt)| Receipt::new(receipt)).collect())
+        let listed = kept.into_iter().take(limit).map(|(_, receipt)| Receipt::new(receipt));
+        Ok((listed.collect(), odd))
     }
 
     /// The frames with receipts, by segment.
@@ -156,12 +158,13 @@ fn frames_of(segment: &Arc<Segment>) -> Result<BTreeSet<u32>> {
     })
 }
 
-/// What `decode` finds in these frames. It skips damaged frames: the directory still says which
-/// runs they evict, but their receipts are lost.
+/// What `decode` finds in these frames. It skips damaged frames, and adds them to `odd`: the
+/// directory still says which runs they evict, but their receipts are lost.
 fn read_evictions<T>(
     segment: &Arc<Segment>,
     offsets: &BTreeSet<u32>,
     decode: impl Fn(&[u8]) -> Decoded<Vec<T>>,
+    odd: &mut Vec<Corruption>,
 ) -> Result<Vec<T>> {
     let mut evictions = Vec::new();
     for &offset in offsets {
@@ -170,7 +173,7 @@ fn read_evictions<T>(
                 evictions.extend(decode(&payload).unwrap_or_default());
             }
             Ok(_) => {}
-            Err(error) if error.is_corruption() => {}
+            Err(Error::Corrupt(damage)) => odd.push(damage),
             Err(error) => return Err(error),
         }
     }

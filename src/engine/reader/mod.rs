@@ -36,7 +36,7 @@ use crate::engine::state::segment::Segment;
 use crate::engine::storage::FileStorage;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
-use crate::error::{Error, Owner, Result};
+use crate::error::{Corruption, Error, Owner, Result};
 use crate::format::map::extents::Extents;
 use crate::format::map::owner;
 use crate::format::map::superblock::Superblock;
@@ -296,18 +296,27 @@ impl Replica {
 
     /// Asks, and asks again if what does not check was the writer's doing.
     pub(crate) fn ask<T>(&self, question: impl Fn(&Answers) -> Result<T>) -> Result<T> {
+        self.ask_leaving_out(|answers| Ok((question(answers)?, Vec::new())))
+    }
+
+    /// The same of an answer that leaves out what does not check, which it names.
+    pub(crate) fn ask_leaving_out<T>(
+        &self,
+        question: impl Fn(&Answers) -> Result<(T, Vec<Corruption>)>,
+    ) -> Result<T> {
         let mut doubt = Doubt::default();
         for _ in 0..ATTEMPTS {
             let number = self.number();
-            match question(&self.answers) {
-                Err(Error::Corrupt(damage)) => {
-                    if doubt.confirms_one(&damage, number, self.number())
-                        || !self.was_overtaken(number)?
-                    {
-                        return Err(Error::Corrupt(damage));
-                    }
-                }
-                answer => return answer,
+            let (answer, odd) = match question(&self.answers) {
+                Ok((answer, odd)) => (Ok(answer), odd),
+                Err(Error::Corrupt(damage)) => (Err(Error::Corrupt(damage.clone())), vec![damage]),
+                Err(error) => return Err(error),
+            };
+            if odd.is_empty()
+                || doubt.confirms(&odd, number, self.number())
+                || !self.was_overtaken(number)?
+            {
+                return answer;
             }
         }
         Err(Error::Overtaken { attempts: ATTEMPTS as u64 })

@@ -10,7 +10,7 @@ use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 
 use crate::support::cuts::Epoch;
 use crate::support::machine::Machine;
-use crate::support::model::{Model, SPACE};
+use crate::support::model::{Change, Model, SPACE};
 use crate::support::scene::Scene;
 
 /// Readers at a time.
@@ -296,7 +296,8 @@ impl Watch<'_> {
         if self.random.below(200) == 0 {
             return self.ask_copy(watcher);
         }
-        match self.random.below(16) {
+        match self.random.below(17) {
+            16 => self.ask_receipts(watcher),
             0..=5 => self.ask_trace(watcher),
             6..=7 => self.ask_list(watcher, false),
             8 => self.ask_list(watcher, true),
@@ -472,6 +473,29 @@ impl Watch<'_> {
         let page = watcher.reader.list_runs(&query).map_err(|error| format!("list: {error}"))?;
         let range = watcher.least..=self.begun();
         watcher.least = self.model.moment_of_list(range, &page.runs, running)?;
+        Ok(())
+    }
+
+    /// Each deletion of this life has its receipt, however often that moves, where the writer drops
+    /// none.
+    fn ask_receipts(&mut self, watcher: &Watcher) -> Result<(), String> {
+        if self.machine.receipts < 10_000 {
+            return Ok(());
+        }
+        let receipts = watcher.reader.receipts(usize::MAX);
+        let receipts = receipts.map_err(|error| format!("receipts: {error}"))?;
+        let (least, begun) = (watcher.least, self.begun());
+        for run in &self.model.runs {
+            let events = &self.model.events;
+            let is_deletion = |at: &&usize| matches!(events[**at].change, Change::Delete);
+            let deleted = run.events.iter().find(is_deletion);
+            let is_there = receipts.iter().any(|receipt| receipt.run.as_str() == run.run);
+            let may_be_there = deleted.is_some_and(|at| *at < begun);
+            let must_be_there = deleted.is_some_and(|at| *at < least && events[*at].begin > 0);
+            if is_there && !may_be_there || must_be_there && !is_there {
+                return Err(format!("{}: {is_there} in {least}..={begun}: {receipts:?}", run.run));
+            }
+        }
         Ok(())
     }
 
