@@ -455,6 +455,44 @@ fn of_an_erased_run_no_byte_is_left() {
     }
 }
 
+/// Also where free extents stay as they are, and where another process frees them.
+#[test]
+fn what_an_erasure_leaves_to_a_reader_is_gone_once_the_reader_is() {
+    for space in [SpaceReturn::Keep, SpaceReturn::Punch, SpaceReturn::Shrink] {
+        for ends in ["the reader", "the store", "the process"] {
+            let storage = Arc::new(MemoryStorage::new());
+            let options = Options::new().extent_size(64 << 10).background(false);
+            let options = options.compaction(Compaction::new().space_return(space));
+            let log = options.create_storage(storage.clone()).unwrap();
+            let run = log.start_run("agent", "run", ()).unwrap();
+            run.append(b"a secret of some length").unwrap();
+            run.end(&Outcome::completed()).unwrap();
+            let other = log.start_run("agent", "other", ()).unwrap();
+            (0..20).for_each(|_| drop(other.append(&[7; 8000]).unwrap()));
+            log.checkpoint().unwrap();
+            let trace = log.trace("run").unwrap();
+            assert_eq!(log.erase_run("run").unwrap().pinned_extents, 1);
+            let mut image = storage.clone();
+            let log = match ends {
+                "the reader" => log,
+                "the store" => {
+                    log.close().unwrap();
+                    options.open_storage(storage).unwrap()
+                }
+                _ => {
+                    image = Arc::new(MemoryStorage::from_bytes(storage.to_bytes()));
+                    options.open_storage(image.clone()).unwrap()
+                }
+            };
+            drop((trace, run, other));
+            log.reclaim().unwrap();
+            let has_secret = image.to_bytes().windows(8).any(|part| part == b"a secret");
+            assert!(!has_secret, "{space:?}, {ends} ends");
+            assert!(log.verify().unwrap().is_clean());
+        }
+    }
+}
+
 #[test]
 fn a_run_is_erased_also_while_a_large_record_near_it_is_not_in_a_full_segment_yet() {
     let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));

@@ -257,6 +257,7 @@ fn build(
         compaction_reserve: None,
         may_move: freed.len() as u64,
         freed,
+        kept: BTreeSet::new(),
     };
     let state = first_state(&disk, (&base, setup.options.tail_writer), known, catalog, &log)?;
     let slot = match (setup.options.index, keep_index) {

@@ -225,6 +225,7 @@ impl Target {
             disk: disk.clone(),
             compaction_reserve,
             freed,
+            kept: BTreeSet::new(),
             may_move,
         };
         let (has, damaged, replaced) = (HashMap::new(), HashMap::new(), Vec::new());

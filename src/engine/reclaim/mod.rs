@@ -40,7 +40,7 @@ use crate::format::map::manifest::{Change, Use};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::gc;
 use crate::index::IndexSnapshot;
-use crate::types::{LogPosition, RunNo, SegmentId};
+use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
 
 /// What is remembered between steps. Only the holder of its lock compacts.
 #[derive(Debug, Default)]
@@ -363,6 +363,8 @@ impl Reclaimer {
     ) -> Result<()> {
         // A manifest from before RETIRED would still refer to what is overwritten now.
         self.log.space.allocator.lock().cover()?;
+        let was_held = |one: &&Arc<Segment>| one.is(Mark::Erased) || one.sealed().is_none();
+        let kept: Vec<ExtentNo> = waiting.iter().filter(was_held).map(|one| one.extent()).collect();
         let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is(Mark::Erased)).collect();
         let Turns { mut evicted, mut held, mut holders, at_once } = Turns::read(compacting, &left)?;
         while !left.is_empty() && !self.log.due.is_stopping() {
@@ -394,13 +396,16 @@ impl Reclaimer {
         *waiting = held;
         let changes: Vec<Change> =
             free.iter().map(|segment| Change::Free { extent: segment.extent() }).collect();
-        if !changes.is_empty()
-            && let Err(error) = self.log.space.allocator.lock().commit(&changes)
-        {
-            waiting.extend(free);
-            return Err(error);
+        if changes.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let mut allocator = self.log.space.allocator.lock();
+        let freed = allocator.commit(&changes);
+        match freed {
+            Ok(()) => allocator.kept.extend(kept),
+            Err(_) => waiting.extend(free),
+        }
+        freed
     }
 
     /// Durably zeroes the headers of retired segments, and of outputs that do not count. If the

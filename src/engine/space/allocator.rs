@@ -21,6 +21,9 @@ pub(crate) struct Allocator {
     pub(crate) compaction_reserve: Option<ExtentNo>,
     /// Freed extents that may still have blocks of the file system.
     pub(crate) freed: BTreeSet<ExtentNo>,
+    /// Extents of segments that readers kept, perhaps from an erasure: once they are free, their
+    /// bytes must go, whatever happens to other free extents.
+    pub(crate) kept: BTreeSet<ExtentNo>,
     /// How many segments may move to shorten the file: one for each extent that became free.
     pub(crate) may_move: u64,
 }

@@ -28,7 +28,7 @@ impl Space {
     pub(crate) fn give_back_freed(&self) -> Result<()> {
         self.setup.watch(Activity::GiveBack, || {
             while !self.due.is_stopping() && self.give_back_some()? {}
-            Ok(())
+            self.empty_kept()
         })
     }
 
@@ -40,8 +40,28 @@ impl Space {
             while steps > 0 && self.give_back_some()? {
                 steps -= 1;
             }
-            Ok(())
+            self.empty_kept()
         })
+    }
+
+    /// Removes the bytes that readers kept from an erasure, where nothing else does.
+    fn empty_kept(&self) -> Result<()> {
+        if self.setup.options.compaction.space != SpaceReturn::Keep {
+            return Ok(());
+        }
+        let mut allocator = self.allocator.lock();
+        // Those that are not free have readers, or were emptied for their next owner.
+        let (manifest, kept) = (&allocator.manifest, &allocator.kept);
+        let free: Vec<ExtentNo> =
+            kept.iter().copied().filter(|one| manifest.is_free(*one)).collect();
+        if free.is_empty() {
+            return Ok(());
+        }
+        allocator.sync()?;
+        free.iter().try_for_each(|extent| self.punch_extents(*extent, 1))?;
+        self.disk.sync()?;
+        allocator.kept.retain(|extent| !free.contains(extent));
+        Ok(())
     }
 
     /// Cuts off some of the free extents at the end of the file; if there are none, punches out
