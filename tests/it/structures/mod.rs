@@ -29,7 +29,7 @@ pub(crate) use map::Kind;
 use map::Structure;
 use stores::Store;
 #[cfg(test)]
-pub(crate) use stores::{evicted_again, options};
+pub(crate) use stores::{evicted_again, options, with_a_last_record};
 
 /// Runs of the store get records too.
 #[cfg(test)]
