@@ -11,11 +11,13 @@ use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Activity, Compaction, Compression, IndexRecovery, Observer, Options, Outcome, Phase, RunLog,
+    Activity, Allow, Compaction, Compression, IndexRecovery, NewRecord, Observer, Options, Outcome,
+    Phase, RunLog,
 };
 use runlog_sim::{CrashImages, SimDisk, Survivors};
 
 use super::support::background::Background;
+use super::support::frames;
 use super::trust::add_changes;
 
 const EXTENT: u64 = 64 << 10;
@@ -92,6 +94,41 @@ fn manifest(image: &[u8]) -> (Superblock, u64) {
     let area = &image[at..at + usize::try_from(newest.manifest.len).unwrap()];
     let records = read_area(area, newest.uuid, newest.manifest.generation).unwrap().records;
     (newest, records)
+}
+
+/// The frame that deletes a run is damaged before the index has applied it, and behind a compaction
+/// that left the run out: only the index has the run then, with places in segments that are gone.
+#[test]
+fn what_is_added_to_a_run_that_only_the_index_has_is_read() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..4).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    let _ = log.delete_run(name(0).as_str()).unwrap();
+    let _ = log.append_to("agent", &name(1), &NewRecord::new(b"behind"), Allow::everything());
+    assert!(log.compact().unwrap().segments > 0);
+    let mut image = storage.to_bytes();
+    let segments =
+        (0..image.len() / frames::EXTENT).map(|number| frames::frames_in(&image, number));
+    let evict = |frame: &frames::Frame| frame.1.kind == FrameKind::Evict;
+    let found: Vec<_> = segments.flatten().filter(evict).map(|frame| frame.0).collect();
+    found.iter().for_each(|frame| image[frame.end - 8] ^= 1);
+    let mut storage = Arc::new(MemoryStorage::from_bytes(image));
+    for opened in 0..3 {
+        let log = options().open_storage(storage.clone()).unwrap();
+        if opened == 0 {
+            assert_eq!(log.recovery_report().damaged.len(), found.len());
+            assert_eq!(log.recovery_report().index, IndexRecovery::Kept);
+            assert_eq!(log.run(name(0).as_str()).unwrap().records, u64::from(RECORDS));
+            let late = NewRecord::new(b"late");
+            let _ = log.append_to("agent", &name(0), &late, Allow::everything()).unwrap();
+        }
+        let last = log.trace(name(0).as_str()).unwrap().next_back().unwrap().unwrap();
+        assert_eq!(last.payload(), b"late", "opened {opened}");
+        assert!((1..4).all(|run| is_whole(&log, run) || run == 1));
+        log.sync().unwrap();
+        storage = Arc::new(MemoryStorage::from_bytes(storage.to_bytes()));
+    }
 }
 
 /// The last batch of the manifest is damaged, and taken for one that was not written whole. The

@@ -34,11 +34,11 @@ impl Reader {
         if moment.deleted.contains(&run_no) {
             return Ok(None);
         }
-        let RunState { row, spans } = moment.catalog.run_state(run_no)?;
+        let (row, sealed) = moment.catalog.row_and_parts(run_no)?;
         let Some((agent, run)) = ids.or_else(|| row.map(|row| (row.agent, row.run))) else {
             return Ok(None);
         };
-        let parts = slices.behind(&moment.catalog, run_no, &spans)?;
+        let parts = slices.behind(&sealed, run_no)?;
         Ok(Some(Opened { agent, run, parts }))
     }
 

@@ -120,7 +120,7 @@ impl Reader {
         drop(deleted);
         let Some(found) = versions.current() else { return Ok(None) };
         let run_no = found.run_no;
-        let parts = found.slices.behind(&catalog, run_no, &found.spans)?;
+        let parts = found.slices.behind(&catalog.parts_of(run_no, &found.spans)?, run_no)?;
         let opened = Opened { agent: namespace, run: key, parts };
         let mut trace = Trace::new(Arc::new(opened), run_no, None);
         let record = trace.next().ok_or(Error::Evicted { run: None })??;

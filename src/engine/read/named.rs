@@ -20,7 +20,7 @@ use crate::engine::values::{RunMetadata, RunOutcome};
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::FrameHeader;
 use crate::format::frames::frame::decode_ids;
-use crate::index::{RunRow, Span};
+use crate::index::RunRow;
 use crate::types::{AgentId, ContentType, LogPosition, RunId, RunNo, RunRef, RunStatus};
 
 /// The runs that a name may refer to.
@@ -87,13 +87,7 @@ impl Slices {
     }
 
     /// All slices of the run: those of the catalog, and these after them.
-    pub(crate) fn behind(
-        &self,
-        catalog: &Catalog,
-        run_no: RunNo,
-        spans: &[Span],
-    ) -> Result<Arc<[RunSlice]>> {
-        let sealed = catalog.parts_of(run_no, spans)?;
+    pub(crate) fn behind(&self, sealed: &[RunSlice], run_no: RunNo) -> Result<Arc<[RunSlice]>> {
         Ok(sealed.iter().cloned().chain(self.read(run_no)?).collect())
     }
 }

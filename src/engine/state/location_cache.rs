@@ -13,7 +13,7 @@ use crate::engine::state::run_slice::{Opened, RunSlice};
 use crate::engine::values::summary::RunSummary;
 use crate::error::{Damage, Error, Place, Result};
 use crate::index::{RunList, RunRow, RunState, Span};
-use crate::types::{AgentId, RunNo, RunRef};
+use crate::types::{AgentId, RunNo, RunRef, SegmentId};
 
 /// A full cache is emptied after this many times its capacity of other ids were asked for.
 const REFUSED: usize = 8;
@@ -127,6 +127,28 @@ impl Catalog {
         row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
     }
 
+    /// The row of a run and its slices in sealed segments. An index that has it where no directory
+    /// lists it is not asked any more: an eviction that was not applied yet was damaged after the
+    /// segments with the run were gone.
+    pub(crate) fn row_and_parts(&self, run_no: RunNo) -> Result<(Option<RunRow>, Arc<[RunSlice]>)> {
+        let RunState { mut row, spans } = self.run_state(run_no)?;
+        let mut parts = self.parts_of(run_no, &spans);
+        let is_listed = |span: &Span| self.lists(run_no, span.segment);
+        if parts.is_err() && !spans.iter().all(is_listed) && self.doubt_index() {
+            let state = self.run_state(run_no)?;
+            (row, parts) = (state.row, self.parts_of(run_no, &state.spans));
+        }
+        Ok((row, parts?))
+    }
+
+    /// Whether a segment may have frames of a run: it counts, and its directory, if it is whole,
+    /// lists the run.
+    fn lists(&self, run_no: RunNo, segment: SegmentId) -> bool {
+        let Some(segment) = self.segment(segment) else { return false };
+        let found = segment.in_directory(|directory| directory.find_no(run_no));
+        segment.directory_damage().is_some() || !matches!(found, Ok(None))
+    }
+
     /// The run slices of a run in sealed segments.
     pub(crate) fn parts_of(&self, run_no: RunNo, spans: &[Span]) -> Result<Arc<[RunSlice]>> {
         let open = |span: &Span| {
@@ -170,9 +192,8 @@ impl Found {
             _ if !self.numbers.contains(&run_no) => return Ok(None),
             _ => {}
         }
-        let RunState { row, spans } = catalog.run_state(run_no)?;
+        let (row, parts) = catalog.row_and_parts(run_no)?;
         let Some(row) = row else { return Ok(None) };
-        let parts = catalog.parts_of(run_no, &spans)?;
         let opened = Arc::new(Opened { agent: row.agent.clone(), run: row.run.clone(), parts });
         if is_only {
             self.row.get_or_init(|| Arc::new(row));

@@ -260,12 +260,18 @@ impl Log {
 }
 
 /// The next sequence of a run in memory that may be appended to, and the flag of a late record.
+///
+/// A store may say that a run has the last records that there can be: a frame behind them would not
+/// check, and what follows it in the log would be lost too.
 pub(crate) fn next_seq(state: &mut LogState, run_no: RunNo, allow: Allow) -> Result<(Seq, u8)> {
     let Some(run) = state.active.get_mut(run_no) else { return Err(Error::Evicted { run: None }) };
     run.touched = true;
     let late = run.status.is_ended();
     if late && !allow.after_end {
         return Err(run.has_ended());
+    }
+    if run.is_full() {
+        return Err(Error::Exhausted { what: "records of this run" });
     }
     Ok((run.next_seq, if late { FLAG_LATE } else { 0 }))
 }
@@ -332,7 +338,7 @@ impl Log {
     ) -> Result<Option<LogPosition>> {
         let header = &mut frame.header;
         let Some(run) = state.active.get_mut(header.run_no) else { return Ok(None) };
-        if state.closed || run.status.is_ended() || run.is_misnamed() {
+        if state.closed || run.status.is_ended() || run.is_misnamed() || run.is_full() {
             return Ok(None);
         }
         let len = header.frame_len();

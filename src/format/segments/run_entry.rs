@@ -96,6 +96,9 @@ pub struct RunEntry {
     pub first_lsn: Lsn,
 }
 
+/// The first order of an entry without records and chunks.
+pub(crate) const NO_ORDER: Lsn = Lsn(u64::MAX);
+
 impl RunEntry {
     /// An entry without any frames yet.
     pub fn new(run_no: RunNo, agent: AgentId, run: RunId) -> Self {
@@ -117,7 +120,7 @@ impl RunEntry {
             bytes: 0,
             stored: 0,
             last_at: Timestamp(i64::MIN),
-            first_lsn: Lsn(u64::MAX),
+            first_lsn: NO_ORDER,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::log::{Log, Model, Shape, Writer};
+use super::log::{LAST_ORDER, Log, Model, Shape, Writer};
 use crate::format::segments::directory::{EvictionAt, HoldAt};
 use crate::format::segments::segment::Purpose;
 use crate::format::{DirectoryBuilder, RunEntry};
@@ -45,7 +45,8 @@ impl Writer {
         let written: Vec<SegmentId> = outputs.keys().copied().collect();
         let compacted = *written.last().unwrap();
         let mut places: BTreeMap<RunNo, Vec<SegmentId>> = BTreeMap::new();
-        for (segment, builder) in outputs {
+        for (segment, mut builder) in outputs {
+            builder.note_lsn(LAST_ORDER);
             for built in builder.runs() {
                 places.entry(built.entry.run_no).or_default().push(segment);
             }

@@ -22,6 +22,9 @@ use crate::types::{AgentId, Lsn, RunId, RunNo, RunRef, RunStatus, SegmentId, Seq
 pub(super) const IDENTITY: IndexIdentity = IndexIdentity { uuid: [0x5A; 16] };
 pub(super) const CACHE: usize = 1 << 20;
 
+/// Behind all orders of entries.
+pub(super) const LAST_ORDER: Lsn = Lsn(1 << 40);
+
 /// A storage in memory that outlives the index in it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SharedBytes {
@@ -275,6 +278,7 @@ impl Writer {
                 }
             }
         }
+        builder.note_lsn(LAST_ORDER);
         let segment = self.tail;
         self.tail = self.next_id();
         if self.shape == Shape::Proper || !self.random.once_in(4) {

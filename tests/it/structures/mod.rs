@@ -29,7 +29,7 @@ pub(crate) use map::Kind;
 use map::Structure;
 use stores::Store;
 #[cfg(test)]
-pub(crate) use stores::{evicted_again, options};
+pub(crate) use stores::{evicted_again, options, with_a_last_record};
 
 /// Runs of the store get records too.
 #[cfg(test)]
@@ -88,6 +88,34 @@ pub(crate) fn with_each((kind, field, value): (Kind, usize, u64), others: Fields
                 let work = exercise::exercise(change::with_fields(store, &fields), ways);
                 opened += usize::from(work.opened);
             }
+        }
+    }
+    opened
+}
+
+/// Sets the first field in each structure of its kind, one at a time, and the others in all of
+/// theirs; lets the runs of the store go on, and compacts it in another boot. How many opened.
+#[cfg(test)]
+pub(crate) fn go_on_and_reopen_each(
+    (kind, field, value): (Kind, usize, u64),
+    others: Fields<'_>,
+) -> usize {
+    let mut opened = 0;
+    for (number, store) in stores::stores().iter().enumerate() {
+        let of_kind = |kind| {
+            let structures = store.map.structures.iter().enumerate();
+            structures.filter(move |(_, one)| one.kind == kind).map(|(number, _)| number)
+        };
+        let others = others.iter().flat_map(|&(kind, field, value)| {
+            of_kind(kind).map(move |target| (target, field, value))
+        });
+        let others: Vec<_> = others.collect();
+        for target in of_kind(kind) {
+            println!("store {number}, structure {target}");
+            let fields = [&others[..], &[(target, field, value)]].concat();
+            let ways = u16::from(CONTINUE) << 8 | 0b0110_0000;
+            let work = exercise::exercise(change::with_fields(store, &fields), ways);
+            opened += usize::from(work.opened);
         }
     }
     opened

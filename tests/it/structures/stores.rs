@@ -9,6 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use runlog::env::{BootId, Clock, Entropy, Environment};
+#[cfg(test)]
+use runlog::format::FrameKind;
 use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, Batch, Compaction, Compression, NewRecord, Options, Outcome, RunLog, Timestamp,
@@ -177,6 +179,23 @@ pub(crate) fn evicted_again() -> Vec<u8> {
     let store = Store { map: Map::of(&bytes), bytes };
     let last = store.map.structures.iter().rposition(|one| one.kind == Kind::Eviction);
     with_fields(&store, &[(last.expect("two were evicted"), 0, gone)])
+}
+
+/// A store whose run `full` says that its only record has this number, and which has `other` too.
+#[cfg(test)]
+pub(crate) fn with_a_last_record(seq: u64) -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options(7).create_storage(storage.clone()).expect("a new store");
+    for run in ["other", "full"] {
+        let run = log.start_run("agent", run, b"").expect("nothing fails");
+        let _ = run.append(b"first").expect("nothing fails");
+    }
+    log.sync().expect("nothing fails");
+    let bytes = storage.to_bytes();
+    let store = Store { map: Map::of(&bytes), bytes };
+    let is_record = |kind| kind == Kind::Frame(FrameKind::Record as u8);
+    let last = store.map.structures.iter().rposition(|one| is_record(one.kind));
+    with_fields(&store, &[(last.expect("two were written"), 10, seq)])
 }
 
 fn hold(log: &RunLog, number: usize, held: bool) {
