@@ -286,7 +286,7 @@ fn life(disk: &SimDisk) -> Vec<(&'static str, usize)> {
 }
 
 /// A kill leaves a store without an index while the first one is made, and one with an index that
-/// counts for nothing from the opening to its end, and while a compaction replaces segments.
+/// counts for nothing from the opening to its end.
 #[test]
 fn a_healthy_store_keeps_its_index_whenever_it_is_closed_or_killed() {
     let disk = SimDisk::recording();
@@ -295,7 +295,7 @@ fn a_healthy_store_keeps_its_index_whenever_it_is_closed_or_killed() {
     let mut images = CrashImages::new(&recording);
     let (mut image, mut start, mut kept, mut has_index) = (Vec::new(), 0, 0, false);
     for (what, end) in done {
-        let is_cut_off = ["build", "compact", "open"].contains(&what);
+        let is_cut_off = ["build", "open"].contains(&what);
         let is_counted = has_index && !is_cut_off;
         let within = (start + 1..end).step_by(5).filter(|_| is_counted);
         has_index |= what == "build";

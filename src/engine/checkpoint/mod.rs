@@ -7,6 +7,7 @@
 //!   crash, opening the index may have caused the crash, so the index is dropped unopened.
 
 pub(crate) mod redb_backend;
+pub(crate) mod relocate;
 
 use core::time::Duration;
 use std::collections::HashSet;
@@ -93,6 +94,7 @@ impl Checkpoints {
         let open = || {
             let cache = self.log.setup.options.index_cache;
             let store = IndexStore::open(host.clone(), cache, identity)?;
+            self.follow_compaction(&store)?;
             let keeps_up = self.keeps_up(&store.snapshot()?)?;
             Ok(keeps_up.then_some(store))
         };
