@@ -1,5 +1,5 @@
-//! The places of runs that a compaction moved, for the index: at once, or at its next opening if the
-//! process died between the manifest and the index.
+//! The places of runs that a compaction moved, for the index: at once, or at its next opening if
+//! the process died between the manifest and the index.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
