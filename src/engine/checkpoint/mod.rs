@@ -90,7 +90,7 @@ impl Checkpoints {
         let (map, len) = {
             let allocator = self.log.space.allocator.lock();
             let extents = allocator.manifest.extents();
-            (extents.index_map()?, extents.index_len)
+            (extents.index_map(self.log.setup.extent_size)?, extents.index_len)
         };
         let host = self.index_host(map, len);
         let identity = IndexIdentity { uuid: self.log.setup.uuid };

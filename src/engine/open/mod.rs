@@ -237,7 +237,7 @@ fn build(
     let keep_index = has_index
         && setup.options.index
         && base.superblock.flags & FLAG_INDEX_OPENING == 0
-        && base.extents.index_map().is_some();
+        && base.extents.index_map(base.extent_size).is_some();
     if has_index && !keep_index {
         drop_index(&mut base.extents);
         base.rewrite = true;

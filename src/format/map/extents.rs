@@ -254,8 +254,9 @@ impl Extents {
             && log.values().is_sorted()
     }
 
-    /// The extents of the index in order, unless there is a gap.
-    pub fn index_map(&self) -> Option<Vec<ExtentNo>> {
+    /// The extents of the index in order; `None` if there is a gap, or if they are not as many as
+    /// its length needs. The length alone would make redb allocate memory for that many pages.
+    pub fn index_map(&self, size: ExtentSize) -> Option<Vec<ExtentNo>> {
         let slot = |(&extent, used): (&ExtentNo, &Use)| match *used {
             Use::Index { slot } => Some((slot, extent)),
             _ => None,
@@ -263,7 +264,8 @@ impl Extents {
         let mut slots: Vec<(u32, ExtentNo)> = self.uses.iter().filter_map(slot).collect();
         slots.sort_unstable();
         let contiguous = slots.iter().zip(0..).all(|(&(slot, _), expected)| slot == expected);
-        contiguous.then(|| slots.into_iter().map(|(_, extent)| extent).collect())
+        let fits = self.index_len.div_ceil(size.bytes()) == slots.len() as u64;
+        (contiguous && fits).then(|| slots.into_iter().map(|(_, extent)| extent).collect())
     }
 
     /// The extents without an owner, the lowest first; the iterator is endless.

@@ -13,8 +13,10 @@
 //! - [`told`]: an observer that keeps its calls.
 //! - [`callout`]: two operations next to each other, at the points where one calls out.
 //! - [`campaign`]: very many crashes, distributed over threads.
+//! - [`allocations`]: the memory that a thread takes.
 //! - `mounted`: small file systems of the real kernel.
 
+pub(crate) mod allocations;
 pub(crate) mod background;
 pub(crate) mod callout;
 pub(crate) mod campaign;
