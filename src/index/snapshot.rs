@@ -101,6 +101,16 @@ impl IndexSnapshot {
         self.tables.segments.len()
     }
 
+    /// The segments that have a stamp, ascending.
+    pub(crate) fn stamped(&self) -> Result<Vec<SegmentId>, IndexError> {
+        let mut stamped = Vec::new();
+        self.tables.segments.each(|key, value| {
+            stamped.push(value::read_stamp(key, value)?.0);
+            Ok(())
+        })?;
+        Ok(stamped)
+    }
+
     /// Whether each of these segments, which ascend, was applied with this stamp.
     pub(crate) fn has_applied(
         &self,

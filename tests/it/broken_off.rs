@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
-use runlog::format::EXTENTS_AT;
 use runlog::format::frames::frame::{FRAME_HEADER_LEN, frame_len};
 use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
+use runlog::format::{EXTENTS_AT, FrameKind};
 use runlog::{Durability, Metadata, NewRecord, Options, RunLog, TailWriter};
 use runlog_sim::{CrashImages, Fault, OpKind, SimDisk, Survivors};
 
 use crate::support::background::Background;
+use crate::support::frames::frames_in;
 
 const EXTENT: u64 = 64 << 10;
 
@@ -172,6 +173,45 @@ fn what_an_opening_closes_is_no_damage_after_a_power_loss_within_it() {
             let (cut, report) = ((cut, survivors, seed), log.recovery_report());
             assert!(report.damaged.is_empty(), "{cut:?}: {report}");
             assert!(log.verify().unwrap().is_clean(), "{cut:?}: {report}");
+        }
+    }
+}
+
+/// An opening notes in a superblock what it finds missing. The one before it is from an earlier
+/// boot of the machine: by that, the log would end at what is missing.
+#[test]
+fn a_kill_within_an_opening_that_notes_a_loss_takes_nothing() {
+    let boot = |id| Environment::system().boot_id(Some(BootId([id; 16])));
+    let on = |id| options().index(false).environment(boot(id)).tail_writer(TailWriter::Pwrite);
+    let disk = SimDisk::untracked(Vec::new());
+    on(1).create_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
+    let log = on(2).open_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", unsynced()).unwrap();
+    for number in 0..10 {
+        let _ = run.append(&[number; 200]).unwrap();
+    }
+    let mut image = disk.image();
+    let is_record = |frame: &FrameKind| *frame == FrameKind::Record;
+    let mut records = frames_in(&image, 0).into_iter().filter(|(_, frame)| is_record(&frame.kind));
+    let (lost, _) = records.nth(3).unwrap();
+    image[lost].fill(0xff);
+    let disk = SimDisk::recording_from(image);
+    let log = on(2).open_storage(Arc::new(disk.clone())).unwrap();
+    assert_eq!(log.trace("run").unwrap().flatten().count(), 9);
+    assert!(log.recovery_report().same_boot, "{}", log.recovery_report());
+    drop(log);
+    let recording = disk.take_recording();
+    let mut crashes = CrashImages::new(&recording);
+    loop {
+        for stored in [0, 1, 60, 124, 130, 179] {
+            let disk = SimDisk::untracked(crashes.killed(stored));
+            let log = on(2).open_storage(Arc::new(disk)).unwrap();
+            let found = log.trace("run").unwrap().flatten().count();
+            let at = (crashes.boundary(), stored);
+            assert_eq!(found, 9, "killed at {at:?}: {}", log.recovery_report());
+        }
+        if !crashes.advance() {
+            return;
         }
     }
 }

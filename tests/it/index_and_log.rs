@@ -1,15 +1,17 @@
 //! The index and the log that it was built from. Opening compares them, and an index of another
 //! state of the log gives no answers.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runlog::env::Step;
 use runlog::format::map::manifest::{Change, RECORD_LEN, SealedAt, Use, read_area};
-use runlog::format::map::superblock::Superblock;
+use runlog::format::map::superblock::{FLAG_INDEX_OPENING, Superblock};
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
-use runlog::storage::MemoryStorage;
+use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Activity, Allow, Compaction, Compression, IndexRecovery, NewRecord, Observer, Options, Outcome,
     Phase, RunLog,
@@ -322,8 +324,13 @@ fn life(disk: &SimDisk) -> Vec<(&'static str, usize)> {
     done
 }
 
-/// A kill leaves a store without an index while the first one is made, and one with an index that
-/// counts for nothing from the opening to its end, and while a compaction replaces segments.
+/// Whether the newest superblock says that the index is being opened.
+fn is_opening(image: &[u8]) -> bool {
+    manifest(image).0.flags & FLAG_INDEX_OPENING != 0
+}
+
+/// A kill leaves a store without an index while the first one is made, and costs it while redb
+/// opens it.
 #[test]
 fn a_healthy_store_keeps_its_index_whenever_it_is_closed_or_killed() {
     let disk = SimDisk::recording();
@@ -332,13 +339,15 @@ fn a_healthy_store_keeps_its_index_whenever_it_is_closed_or_killed() {
     let mut images = CrashImages::new(&recording);
     let (mut image, mut start, mut kept, mut has_index) = (Vec::new(), 0, 0, false);
     for (what, end) in done {
-        let is_cut_off = ["build", "compact", "open"].contains(&what);
-        let is_counted = has_index && !is_cut_off;
+        let is_counted = has_index && what != "build";
         let within = (start + 1..end).step_by(5).filter(|_| is_counted);
         has_index |= what == "build";
         for operations in within.chain(has_index.then_some(end)) {
             images.seek(operations);
             images.image_into(Survivors::Everything, 1, &mut image);
+            if is_opening(&image) {
+                continue;
+            }
             let builds = Arc::new(Builds::default());
             let options = options().observer(builds.clone());
             let disk = SimDisk::untracked(core::mem::take(&mut image));
@@ -356,4 +365,170 @@ fn a_healthy_store_keeps_its_index_whenever_it_is_closed_or_killed() {
         start = end;
     }
     assert!(kept > 200, "{kept}");
+}
+
+/// A store with an index, closed.
+fn with_index() -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..20).for_each(|run| fill(&log, &name(run)));
+    log.close().unwrap();
+    storage.to_bytes()
+}
+
+/// What opens, writes and dies again, before anything needs the index, or before the thread that
+/// opens it does its first step.
+#[test]
+fn a_process_that_dies_before_it_opens_the_index_costs_no_build_of_it() {
+    for has_threads in [false, true] {
+        let storage = Arc::new(MemoryStorage::from_bytes(with_index()));
+        let builds = Arc::new(Builds::default());
+        let open = || {
+            let options = options().observer(builds.clone());
+            let options = match has_threads {
+                true => options.scheduler(Arc::new(Background::default())),
+                false => options,
+            };
+            options.open_storage(storage.clone()).unwrap()
+        };
+        for life in 0..5 {
+            let log = open();
+            assert_eq!(log.recovery_report().index, IndexRecovery::Kept, "life {life}");
+            let _ = log.start_run("agent", &format!("short-{life}"), ()).unwrap();
+            let killed = storage.to_bytes();
+            drop(log);
+            storage.set_len(0).unwrap();
+            storage.write_at(0, &killed).unwrap();
+        }
+        let log = open();
+        log.checkpoint().unwrap();
+        assert_eq!(log.recovery_report().index, IndexRecovery::Kept);
+        assert_eq!((builds.failures(), builds.count()), (0, 0), "threads: {has_threads}");
+        assert!(log.verify().unwrap().is_clean());
+    }
+}
+
+/// A disk that keeps what a process leaves that dies as it first looks at the index.
+#[derive(Debug)]
+struct DiesAtIndex {
+    disk: SimDisk,
+    index: Vec<Range<u64>>,
+    /// The store is open: to open it, the beginning of each extent is read.
+    is_open: AtomicBool,
+    looks: AtomicUsize,
+    left: Mutex<Option<[Vec<u8>; 2]>>,
+}
+
+impl DiesAtIndex {
+    fn new(image: Vec<u8>) -> Arc<Self> {
+        let (newest, _) = manifest(&image);
+        let area = &image[usize::try_from(newest.manifest.offset).unwrap()..];
+        let area = &area[..usize::try_from(newest.manifest.len).unwrap()];
+        let uses = read_area(area, newest.uuid, newest.manifest.generation).unwrap().extents.uses;
+        let of_index = uses.iter().filter(|(_, used)| matches!(used, Use::Index { .. }));
+        let start = |extent: u32| EXTENTS_AT + u64::from(extent) * EXTENT;
+        let index = of_index.map(|(extent, _)| start(extent.0)..start(extent.0) + EXTENT).collect();
+        let disk = SimDisk::from_image(image);
+        let (is_open, looks, left) = Default::default();
+        Arc::new(Self { disk, index, is_open, looks, left })
+    }
+
+    fn look(&self, offset: u64) {
+        if self.index.iter().any(|extent| extent.contains(&offset))
+            && self.is_open.load(Ordering::Relaxed)
+            && self.looks.fetch_add(1, Ordering::Relaxed) == 0
+        {
+            let lost = self.disk.crash(Survivors::Nothing, 1);
+            *self.left.lock().unwrap() = Some([self.disk.image(), lost]);
+        }
+    }
+}
+
+impl Storage for DiesAtIndex {
+    fn len(&self) -> io::Result<u64> {
+        self.disk.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.look(offset);
+        self.disk.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.look(offset);
+        self.disk.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.punch(offset, len)
+    }
+}
+
+/// redb may end the process when it opens a damaged index. The next opening must not try it again,
+/// or the store would never open: neither after the death of the process nor after a loss of power.
+#[test]
+fn an_index_that_ended_the_process_which_opened_it_is_dropped_unread() {
+    let storage = DiesAtIndex::new(with_index());
+    assert!(!storage.index.is_empty());
+    let options = || options().scheduler(Arc::new(Background::default()));
+    let log = options().open_storage(storage.clone()).unwrap();
+    storage.is_open.store(true, Ordering::Relaxed);
+    log.checkpoint().unwrap();
+    let left = storage.left.lock().unwrap().take().unwrap();
+    for image in left {
+        let storage = DiesAtIndex::new(image);
+        let log = options().open_storage(storage.clone()).unwrap();
+        storage.is_open.store(true, Ordering::Relaxed);
+        assert_eq!(log.recovery_report().index, IndexRecovery::Dropped);
+        assert!((0..20).all(|run| is_whole(&log, run)));
+        assert_eq!(storage.looks.load(Ordering::Relaxed), 0, "looks at a dropped index");
+    }
+}
+
+/// Whenever a process dies that makes the first index, nothing has failed.
+#[test]
+fn an_index_whose_first_build_was_broken_off_is_told_as_no_failure() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().index(false).create_storage(Arc::new(disk.clone())).unwrap();
+    (0..20).for_each(|run| fill(&log, &name(run)));
+    log.close().unwrap();
+    let disk = SimDisk::recording_from(disk.image());
+    let options = || options().scheduler(Arc::new(Background::default()));
+    let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+    let opened = disk.op_count();
+    log.checkpoint().unwrap();
+    let built = disk.op_count();
+    drop(log);
+    let recording = disk.take_recording();
+    let mut images = CrashImages::new(&recording);
+    let mut kept = 0;
+    for operations in opened..built {
+        images.seek(operations);
+        for survivors in [Survivors::Everything, Survivors::Nothing] {
+            let disk = SimDisk::untracked(images.image(survivors, 1));
+            let builds = Arc::new(Builds::default());
+            let options = options().observer(builds.clone());
+            let log = options.open_storage(Arc::new(disk)).unwrap();
+            let is_kept = log.recovery_report().index == IndexRecovery::Kept;
+            log.checkpoint().unwrap();
+            let context = format!("{survivors:?}, {operations} of {opened} to {built}");
+            assert_eq!(builds.failures(), 0, "{context}");
+            assert_eq!(builds.count(), usize::from(!is_kept), "{context}");
+            assert!(log.verify().unwrap().is_clean(), "{context}");
+            kept += usize::from(is_kept);
+        }
+    }
+    assert!(kept > 0, "no cut is behind the making");
 }

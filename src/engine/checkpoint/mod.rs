@@ -3,10 +3,11 @@
 //! - A checkpoint applies sealed segments that the manifest has as durable, so the applied position
 //!   never passes the durable one (O7): the index may lag, but never leads.
 //! - An index that fails is dropped: the directories answer, and the next checkpoint rebuilds it.
-//! - A durable flag in the superblock is set before the index is opened. If it is found set after a
-//!   crash, opening the index may have caused the crash, so the index is dropped unopened.
+//! - A durable flag in the superblock is set before redb opens the index (O21). If it is found set,
+//!   that may have ended the process, so the index is dropped unopened.
 
 pub(crate) mod redb_backend;
+pub(crate) mod relocate;
 
 use core::time::Duration;
 use std::collections::HashSet;
@@ -75,11 +76,14 @@ impl Checkpoints {
 
     /// Opens the index of the file. If it cannot be trusted, it is dropped.
     fn open_index(&self, slot: &mut IndexSlot) -> Result<()> {
+        let allocator = &self.log.space.allocator;
+        // Durable before redb reads a byte, which may end the process (O21).
+        allocator.lock().write_superblock(|block| block.flags |= FLAG_INDEX_OPENING)?;
         match self.try_open_index() {
             Some((store, host)) => *slot = IndexSlot::Open { store, host },
             None => self.drop_index(slot)?,
         }
-        self.log.space.allocator.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)
+        allocator.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)
     }
 
     fn try_open_index(&self) -> Option<(IndexStore, RedbBackend)> {
@@ -93,6 +97,7 @@ impl Checkpoints {
         let open = || {
             let cache = self.log.setup.options.index_cache;
             let store = IndexStore::open(host.clone(), cache, identity)?;
+            self.follow_compaction(&store)?;
             let keeps_up = self.keeps_up(&store.snapshot()?)?;
             Ok(keeps_up.then_some(store))
         };
@@ -290,7 +295,10 @@ impl Checkpoints {
         let host = self.index_host(Vec::new(), 0);
         let identity = IndexIdentity { uuid: self.log.setup.uuid };
         match IndexStore::create(host.clone(), self.log.setup.options.index_cache, identity) {
-            Ok(store) => *slot = IndexSlot::Open { store, host },
+            Ok(store) => {
+                host.made();
+                *slot = IndexSlot::Open { store, host };
+            }
             Err(failure) => {
                 host.detach();
                 // The error of the creation says more than one of dropping.
@@ -375,10 +383,7 @@ impl Checkpoints {
         };
         self.drop_index(&mut slot)?;
         *slot = IndexSlot::GaveWay;
-        let mut allocator = space.allocator.lock();
-        if allocator.superblock.flags & FLAG_INDEX_OPENING != 0 {
-            allocator.write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)?;
-        }
+        let allocator = space.allocator.lock();
         for &extent in extents.iter().filter(|extent| allocator.manifest.is_free(**extent)) {
             // Space that cannot be released can still be used.
             let punch = || space.punch_extents(extent, 1);

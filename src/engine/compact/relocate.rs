@@ -5,15 +5,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::checkpoint::IndexSlot;
+use crate::engine::checkpoint::relocate::moved_runs;
 use crate::engine::compact::Compactor;
 use crate::engine::compact::job::Job;
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::observer::Activity;
 use crate::engine::state::catalog::{Catalog, stamp_of};
 use crate::engine::state::segment::{Mark, Segment};
-use crate::error::{Error, Place, Result};
-use crate::index::{IndexSnapshot, Relocation, RunRow, RunState, Span, fold_spans};
-use crate::types::{RunNo, SegmentId};
+use crate::error::Result;
+use crate::index::{IndexSnapshot, Relocation, RunRow, Span};
+use crate::types::SegmentId;
 
 impl Compactor {
     /// Replaces the victims by the outputs. Returns false, and changes nothing, if the outputs say
@@ -32,7 +33,12 @@ impl Compactor {
         let mut segments: Vec<Arc<Segment>> = stay.chain(outputs).cloned().collect();
         segments.sort_by_key(|segment| segment.id());
         let next = Catalog::new(segments.clone(), catalog.through(), None);
-        let runs = match moved_runs(job, outputs, &victims, &catalog, &next) {
+        // As of now: segments may have been applied since the plan.
+        let is_known = catalog.through() == job.catalog.through();
+        let before = job.states.iter().map(|(&run_no, known)| {
+            if is_known { Ok(known.clone()) } else { catalog.run_state(run_no) }
+        });
+        let runs = match moved_runs(before, outputs, &next) {
             Ok(Some(runs)) => runs,
             Ok(None) => return Ok(false),
             Err(error) if error.is_corruption() => return Ok(false),
@@ -93,45 +99,4 @@ impl Compactor {
         });
         relocated.ok()
     }
-}
-
-/// The rows and spans of runs that moved.
-type MovedRuns = Vec<(RunRow, Vec<Span>)>;
-
-/// The rows and spans of the runs that a step moved, from the directories with the outputs. `None`
-/// if one of them differs from before.
-fn moved_runs(
-    job: &Job,
-    outputs: &[Arc<Segment>],
-    victims: &BTreeSet<SegmentId>,
-    before: &Catalog,
-    after: &Catalog,
-) -> Result<Option<MovedRuns>> {
-    let mut moved = Vec::with_capacity(job.states.len());
-    for (&run_no, known) in &job.states {
-        // As of now: segments may have been applied since the plan.
-        let is_known = before.through() == job.catalog.through();
-        let state = if is_known { known.clone() } else { before.run_state(run_no)? };
-        let RunState { row: Some(row), mut spans } = state else { continue };
-        spans.retain(|span| !victims.contains(&span.segment));
-        spans.extend(spans_in(outputs, run_no)?);
-        let found = fold_spans(after, run_no, &spans)
-            .map_err(|damage| Error::corrupt(Place::Index, damage))?;
-        match found.row {
-            Some(now) if now.says_the_same(&row) => moved.push((now, found.spans)),
-            _ => return Ok(None),
-        }
-    }
-    Ok(Some(moved))
-}
-
-fn spans_in(outputs: &[Arc<Segment>], run_no: RunNo) -> Result<Vec<Span>> {
-    let mut spans = Vec::new();
-    for segment in outputs {
-        spans.extend(segment.in_directory(|directory| match directory.find_no(run_no)? {
-            Some(slot) => Ok(Some(Span::new(segment.id(), slot, &directory.run(slot)?))),
-            None => Ok(None),
-        })?);
-    }
-    Ok(spans)
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::engine::checkpoint::IndexSlot;
 use crate::engine::open::candidate_segments::Homes;
 use crate::engine::open::replay::{Recovered, RecoveredLog};
 use crate::engine::setup::due::Wanted;
@@ -13,7 +12,7 @@ use crate::engine::values::report::RecoveryReport;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::format::frames::frame::frame_len;
-use crate::format::map::superblock::{FLAG_INDEX_OPENING, FLAG_SALVAGED};
+use crate::format::map::superblock::FLAG_SALVAGED;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::types::LogPosition;
 
@@ -25,7 +24,6 @@ pub(crate) fn finish(
 ) -> Result<()> {
     let log = &*engine.log;
     secure(log, &recovered)?;
-    let has_index = matches!(*engine.checkpoints.index.lock(), IndexSlot::Stored);
     {
         let mut state = log.state.lock();
         let in_order = log.space.allocator.lock().superblock.flags & FLAG_SALVAGED == 0;
@@ -62,7 +60,7 @@ pub(crate) fn finish(
         // Directories that were rebuilt.
         let segments = state.catalog.segments().iter().chain(&state.unapplied);
         report.damaged.extend(segments.filter_map(|segment| segment.directory_damage().cloned()));
-        begin_epoch(log, &mut state, end, has_index)?;
+        begin_epoch(log, &mut state, end)?;
     }
     log.note_seals()?;
     if log.space.allocator.lock().superblock.flags & FLAG_SALVAGED != 0 {
@@ -94,16 +92,14 @@ fn secure(log: &Log, recovered: &RecoveredLog) -> Result<()> {
     Ok(())
 }
 
-/// R7: writes a superblock with the durable end of the log, the promised numbers, and, if there is
-/// an index, the flag that it is about to be opened.
-fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition, has_index: bool) -> Result<()> {
+/// R7: writes a superblock with the durable end of the log and the promised numbers.
+fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition) -> Result<()> {
     let mut allocator = log.space.allocator.lock();
     state.promised = state.numbers_ahead();
     allocator.write_superblock(|block| {
         block.boot_id = log.setup.options.environment.boot();
         block.durable = end;
         block.flags &= FLAG_SALVAGED;
-        block.flags |= if has_index { FLAG_INDEX_OPENING } else { 0 };
         block.next_segment = state.next_segment;
         (block.next_run_no, block.next_lsn) = state.promised;
     })?;

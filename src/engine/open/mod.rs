@@ -115,9 +115,11 @@ fn recover(
         }
         if let Some(number) = report.number_of_losses(base.superblock.epoch) {
             // Numbers are given again, and segments freed, that may be those of what is lost. The
-            // number is durable before: recovery writes this superblock first (`write_again`), and
-            // syncs before it overwrites or closes anything (O20).
-            base.superblock.salvage = base.superblock.salvage >> 32 << 32 | u64::from(number);
+            // number is durable before: with the manifest it gets into both superblocks, one after
+            // the other (`write_again`), before recovery overwrites or closes anything (O20).
+            let salvage = base.superblock.salvage >> 32 << 32 | u64::from(number);
+            base.rewrite |= salvage != base.superblock.salvage;
+            base.superblock.salvage = salvage;
         }
         let (uuid, extent_size) = (base.uuid, base.extent_size);
         let setup = Arc::new(Setup { options, monitor, uuid, extent_size });
@@ -278,7 +280,8 @@ fn build(
 }
 
 /// Writes data again that counts and may not be durable (O19). With `rewrite` the manifest moves
-/// before anything is added to it: what follows its last whole batch cannot be trusted.
+/// before anything is added to it, since what follows its last whole batch cannot be trusted, or
+/// the superblocks have something to say.
 fn write_again(log: &Log, recovered: &RecoveredLog, rewrite: bool) -> Result<()> {
     let mut allocator = log.space.allocator.lock();
     if rewrite {

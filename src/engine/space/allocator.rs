@@ -14,7 +14,7 @@ use crate::types::{Epoch, ExtentNo};
 #[derive(Debug)]
 pub(crate) struct Allocator {
     pub(crate) manifest: ManifestLog,
-    /// The superblock as it was last written.
+    /// The superblock as it was last written, or, until recovery writes it, is to be.
     pub(crate) superblock: Superblock,
     pub(crate) disk: Disk,
     /// The compaction reserve: an extent that is claimed and allocated.
@@ -67,11 +67,12 @@ impl Allocator {
     /// Writes the superblock, and the records of the manifest that it does not count, again as they
     /// were found: a failed sync may have dropped them.
     pub(crate) fn write_again(&mut self) -> Result<()> {
-        let block = self.superblock;
-        if block.epoch > Epoch(0) {
-            self.disk.write(SUPERBLOCK_AT + block.epoch.0 % 2 * PAGE, &block.encode())?;
+        let Superblock { epoch, manifest, .. } = self.superblock;
+        if epoch > Epoch(0) {
+            let at = SUPERBLOCK_AT + epoch.0 % 2 * PAGE;
+            self.disk.write_again(at..at + PAGE)?;
         }
-        self.manifest.write_again(block.manifest.records)
+        self.manifest.write_again(manifest.records)
     }
 
     /// Makes sure that a durable superblock covers all commits.

@@ -59,9 +59,6 @@ pub(crate) struct World {
     index: bool,
     /// The index is open and was committed after this operation.
     ready_since: Option<usize>,
-    /// The number of compactions, and of operations when the last call ended: while records move, a
-    /// crash may drop the index.
-    compacted: (usize, usize),
     /// The ranges of operations in which the index was intact, so that no crash may drop it.
     pub(crate) ready: Vec<Range<usize>>,
     /// What makes the ids of runs longer.
@@ -147,7 +144,6 @@ impl World {
             tickets: Vec::new(),
             index,
             ready_since: None,
-            compacted: (0, 0),
             ready: Vec::new(),
             padding: 0,
             documents: true,
@@ -230,12 +226,6 @@ impl World {
             event.disk = event.disk.min(done);
         }
         self.tickets.retain(|(event, _)| *event >= through);
-        let compactions = self.machine.activities.compactions.load(Ordering::Relaxed);
-        if compactions != self.compacted.0 {
-            let before = self.compacted.1;
-            self.ready.extend(self.ready_since.take().map(|since| since..before + 1));
-        }
-        self.compacted = (compactions, done);
         if self.ready_since.is_none() && self.log().stats().is_ok_and(|stats| stats.index_open) {
             self.ready_since = Some(done);
         }
