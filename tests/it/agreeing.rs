@@ -112,7 +112,7 @@ pub(crate) fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
 }
 
 /// Damages a frame, rare kinds as often as records; or the last record of the manifest.
-fn damage(image: &mut [u8], random: &mut SplitMix64) -> String {
+pub(crate) fn damage(image: &mut [u8], random: &mut SplitMix64) -> String {
     if let Some(at) = last_uncounted(image).filter(|_| random.below(5) == 0) {
         image[at + random.index(RECORD_LEN)] ^= 1 << random.below(8);
         return format!("the record of the manifest at {at:#x}");
@@ -176,7 +176,7 @@ fn documents(log: &impl ReadLog) -> Documents {
 
 /// What a store says.
 #[derive(Debug)]
-struct Said {
+pub(crate) struct Said {
     answers: Answers,
     documents: Documents,
     /// All runs, newest first.
@@ -186,7 +186,7 @@ struct Said {
 }
 
 /// All answers, without the space that frames take: compaction copies not all of them.
-fn all(log: &impl ReadLog) -> Result<Said, String> {
+pub(crate) fn all(log: &impl ReadLog) -> Result<Said, String> {
     let mut answers = answers(log);
     for run in answers.runs.values_mut() {
         let (before, after) = run.summary.split_once("stored_bytes: ").unwrap();
@@ -211,7 +211,7 @@ fn all(log: &impl ReadLog) -> Result<Said, String> {
 }
 
 /// Whether the second answers are the first ones, with what was added.
-fn compare(one: &Said, other: &Said, added: &[String]) -> Result<(), String> {
+pub(crate) fn compare(one: &Said, other: &Said, added: &[String]) -> Result<(), String> {
     let (first, second) = (&one.answers, &other.answers);
     for (name, run) in &first.runs {
         match second.runs.get(name) {

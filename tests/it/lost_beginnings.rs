@@ -249,3 +249,192 @@ fn all_views_agree_when_a_run_began_of_which_a_compaction_moves_what_is_left() {
         assert!(after.created_at("lost") > before.created_at("lost"), "{after:?}");
     }
 }
+
+/// What happens to the run, or to the store.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Step {
+    Append,
+    End,
+    Late,
+    Hold,
+    Release,
+    Start,
+    Fill,
+    Checkpoint,
+    Compact,
+    Close,
+    Kill,
+    Delete,
+    Later,
+    Back,
+}
+
+const STEPS: [Step; 14] = [
+    Step::Append,
+    Step::End,
+    Step::Late,
+    Step::Hold,
+    Step::Release,
+    Step::Start,
+    Step::Fill,
+    Step::Checkpoint,
+    Step::Compact,
+    Step::Close,
+    Step::Kill,
+    Step::Delete,
+    Step::Later,
+    Step::Back,
+];
+
+/// A store that is open, and its next life.
+struct Life {
+    scene: Scene,
+    log: Option<RunLog>,
+    index: bool,
+}
+
+impl Life {
+    fn log(&self) -> &RunLog {
+        self.log.as_ref().expect("it is open")
+    }
+
+    /// Does a step. Calls that have nothing to do fail, and change nothing.
+    fn step(&mut self, step: Step, number: usize) {
+        if step != Step::Back {
+            self.scene.clock.advance(SECOND);
+        }
+        let log = self.log();
+        match step {
+            Step::Append => drop(log.writer((AGENT, "lost")).and_then(|run| run.append(b"more"))),
+            Step::End => {
+                drop(log.end_run(AGENT, "lost", &Outcome::completed(), Allow::nothing()));
+            }
+            Step::Late => {
+                let late = NewRecord::new(b"late");
+                if log.run((AGENT, "lost")).is_ok() {
+                    drop(log.append_to(AGENT, "lost", &late, Allow::everything()));
+                }
+            }
+            Step::Hold => drop(log.hold((AGENT, "lost"), "why")),
+            Step::Release => drop(log.release((AGENT, "lost"))),
+            Step::Start => {
+                if log.run((AGENT, "lost")).is_ok() {
+                    drop(log.start_run(AGENT, "lost", b"again"));
+                }
+            }
+            Step::Fill => fill(log),
+            Step::Checkpoint => log.checkpoint().unwrap(),
+            Step::Compact => {
+                drop(log.end_run("another", "filler", &Outcome::failed(), Allow::nothing()));
+                drop(log.delete_run(("another", "filler")));
+                let _ = log.compact().unwrap();
+            }
+            Step::Delete => drop(log.delete_run((AGENT, "lost"))),
+            Step::Later => {
+                let name = format!("later {number}");
+                drop(log.start_run(AGENT, &name, ()).unwrap());
+                append(log, &name);
+                end(log, &name);
+            }
+            Step::Back => self.scene.clock.advance(-2 * SECOND),
+            Step::Close | Step::Kill => {
+                let log = self.log.take().expect("it is open");
+                if step == Step::Close {
+                    log.close().unwrap();
+                } else {
+                    // What the drop writes does not count.
+                    let image = self.scene.disk.image();
+                    drop(log);
+                    self.scene.disk = SimDisk::untracked(image);
+                }
+                self.index = !self.index;
+                self.log = Some(self.scene.open(self.index));
+            }
+        }
+    }
+}
+
+fn check_steps(steps: &[Step], left: Left, index: bool) -> Result<(), String> {
+    let scene = Scene::damaged(left);
+    let log = Some(scene.open(index));
+    let mut life = Life { scene, log, index };
+    for (number, step) in steps.iter().enumerate() {
+        let beside = life.scene.reader_of(&life.scene.disk);
+        life.step(*step, number);
+        let of = |what: &str| format!("{left:?}, index {index}, {:?}: {what}", &steps[..=number]);
+        let here = said(life.log());
+        // A process that began to read earlier reads the disk of its own time.
+        if *step != Step::Kill {
+            beside.refresh().map_err(|error| of(&error.to_string()))?;
+            let there = said(&beside);
+            if there != here {
+                return Err(of(&format!("beside {there:?}, the writer {here:?}")));
+            }
+        }
+        if number + 1 < steps.len() && number % 3 != 2 {
+            continue;
+        }
+        let copy = || SimDisk::untracked(life.scene.disk.image());
+        let there = said(&life.scene.reader_of(&copy()));
+        if there != here {
+            return Err(of(&format!("a reader {there:?}, the writer {here:?}")));
+        }
+        for index in [false, true] {
+            let clock = life.scene.clock.clone();
+            let other = Scene { disk: copy(), clock, background: Background::default() };
+            let log = other.open(index);
+            for when in ["opened", "after a checkpoint"] {
+                let there = said(&log);
+                if there != here {
+                    return Err(of(&format!("{when}, index {index}: {there:?}, {here:?}")));
+                }
+                log.checkpoint().unwrap();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_all(cases: impl Iterator<Item = (Vec<Step>, Left, bool)>) {
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for (steps, left, index) in cases {
+        count += 1;
+        let check = || check_steps(&steps, left, index);
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
+        let checked =
+            checked.unwrap_or_else(|_| Err(format!("a panic: {left:?}, index {index}, {steps:?}")));
+        if let Err(error) = checked {
+            println!("{error:.900}");
+            wrong.push(steps);
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {count}", wrong.len());
+}
+
+#[test]
+fn all_views_agree_whatever_happens_to_a_run_whose_beginning_is_lost() {
+    let lefts = [Left::Beside, Left::InTail, Left::Sealed];
+    let stride = super::support::campaign::variable("RUNLOG_BEGINNINGS_STRIDE", 97) as usize;
+    let count = STEPS.len() * STEPS.len() * STEPS.len();
+    check_all((0..count * 6).step_by(stride).map(|case| {
+        let (way, mut code) = (case % 6, case / 6);
+        let steps = (0..3).map(|_| {
+            let step = STEPS[code % STEPS.len()];
+            code /= STEPS.len();
+            step
+        });
+        (steps.collect(), lefts[way % 3], way / 3 == 0)
+    }));
+}
+
+#[test]
+fn all_views_agree_after_many_steps_with_a_run_whose_beginning_is_lost() {
+    let lefts = [Left::Beside, Left::InTail, Left::Sealed];
+    let count = super::support::campaign::variable("RUNLOG_BEGINNINGS", 60);
+    let first = super::support::campaign::variable("RUNLOG_BEGINNINGS_FIRST", 0);
+    check_all((first..first + count).map(|seed| {
+        let mut random = runlog_sim::SplitMix64::for_case(seed, 1);
+        let steps = (0..4 + random.index(12)).map(|_| STEPS[random.index(STEPS.len())]).collect();
+        (steps, lefts[random.index(3)], random.coin())
+    }));
+}

@@ -8,6 +8,7 @@ use runlog::format::FrameKind;
 use runlog::{Durability, Metadata, NewRecord, Options, Place, ReadLog, ReaderOptions, RunLog};
 use runlog_sim::{CrashImages, Op, SimDisk, Survivors};
 
+use super::interrupted::markers;
 use super::support::background::Background;
 use super::support::frames::{EXTENT, frames_in};
 
@@ -95,7 +96,10 @@ fn reader_of(image: &[u8], durable: bool) -> runlog::Reader {
 
 /// Kills the opening of an image at each operation; calls `check` with what is left.
 fn kill_opening(image: &[u8], check: &mut dyn FnMut(Vec<u8>, String)) {
-    let disk = SimDisk::recording_from(image.to_vec());
+    kill_opening_on(SimDisk::recording_from(image.to_vec()), check);
+}
+
+fn kill_opening_on(disk: SimDisk, check: &mut dyn FnMut(Vec<u8>, String)) {
     options(1).open_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
     let recording = disk.take_recording();
     let mut crashes = CrashImages::new(&recording);
@@ -181,17 +185,33 @@ fn a_kill_while_a_torn_tail_behind_damage_is_closed_takes_nothing_in_front_of_it
     }
 }
 
-/// Kills the opening at each operation: the next one finds the same.
+/// Kills the opening at each operation, also on a full disk: the next one finds the same, also if a
+/// truncation marker is damaged.
 fn agree_after_kills(image: &[u8], expected: &[(usize, Vec<Vec<u8>>, bool)], case: &str) {
     let mut failures = Vec::new();
-    kill_opening(image, &mut |image, at| {
+    let mut check = |image: Vec<u8>, at: String| {
         let log = options(1).open_storage(on(image)).unwrap();
         let found = contents(&log, 1);
         if found != expected {
             let (count, of, told) = (found[0].1.len(), expected[0].1.len(), log.recovery_report());
             failures.push(format!("{case}, {at}: {count} of {of}, {told:?}"));
         }
-    });
+    };
+    for is_full in [false, true] {
+        let disk = SimDisk::recording_from(image.to_vec());
+        if is_full {
+            disk.set_capacity(disk.allocated());
+        }
+        kill_opening_on(disk, &mut |image, at| {
+            // Those behind it say that the log has ended in front of them.
+            for marker in markers(&image).into_iter().take(1) {
+                let mut image = image.clone();
+                image[marker.start + 9] ^= 1;
+                check(image, format!("{at}, full {is_full}, without the marker at {marker:x?}"));
+            }
+            check(image, format!("{at}, full {is_full}"));
+        });
+    }
     report(&failures);
 }
 

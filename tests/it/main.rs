@@ -16,6 +16,7 @@ mod broken_off;
 mod closing;
 mod compressed;
 mod damaged_copies;
+mod damaged_once;
 mod deferred;
 mod documents;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
@@ -40,6 +41,7 @@ mod health;
 mod hostile;
 mod hostile_structures;
 mod index_and_log;
+mod interrupted;
 mod io_faults;
 mod kill;
 #[cfg(target_os = "linux")]
@@ -58,6 +60,7 @@ mod lost_beginnings;
 mod lost_commits;
 mod lost_ends;
 mod lost_segments;
+mod lost_tails;
 mod making;
 mod memory_storage;
 mod model;

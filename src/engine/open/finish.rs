@@ -12,7 +12,7 @@ use crate::engine::values::report::RecoveryReport;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::format::frames::frame::frame_len;
-use crate::format::map::superblock::FLAG_SALVAGED;
+use crate::format::map::superblock::{FLAG_SALVAGED, Superblock};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::types::LogPosition;
 
@@ -23,8 +23,8 @@ pub(crate) fn finish(
     report: &mut RecoveryReport,
 ) -> Result<()> {
     let log = &*engine.log;
-    secure(log, &recovered)?;
-    {
+    secure(log, &recovered, report.same_boot)?;
+    let end = {
         let mut state = log.state.lock();
         let in_order = log.space.allocator.lock().superblock.flags & FLAG_SALVAGED == 0;
         let is_youngest = state.make_room(log, &mut recovered, in_order)?;
@@ -60,9 +60,12 @@ pub(crate) fn finish(
         // Directories that were rebuilt.
         let segments = state.catalog.segments().iter().chain(&state.unapplied);
         report.damaged.extend(segments.filter_map(|segment| segment.directory_damage().cloned()));
-        begin_epoch(log, &mut state, end)?;
-    }
+        end
+    };
+    // What a truncation marker leaves out is below the floor from the new epoch on, where it would
+    // count if the marker was damaged (O22). The sync in front of the superblock covers this.
     log.note_seals()?;
+    begin_epoch(log, &mut log.state.lock(), end)?;
     if log.space.allocator.lock().superblock.flags & FLAG_SALVAGED != 0 {
         end_salvage(engine)?;
     }
@@ -71,8 +74,10 @@ pub(crate) fn finish(
 
 /// Before anything is overwritten or closed: makes durable what truncation markers keep, and then a
 /// superblock that states the floor. What stated it may be torn and be overwritten, and a recovery
-/// that finds a lower one ends the log at damage in front of it (O20).
-fn secure(log: &Log, recovered: &RecoveredLog) -> Result<()> {
+/// that finds a lower one ends the log at damage in front of it (O20). What showed that the page
+/// cache is lost, although the boot id is the same, may be overwritten too. So both superblocks say
+/// that the boot is unknown.
+fn secure(log: &Log, recovered: &RecoveredLog, same_boot: bool) -> Result<()> {
     let found = &recovered.segments;
     if !found.iter().any(|found| found.torn || found.beyond) {
         return Ok(());
@@ -85,9 +90,15 @@ fn secure(log: &Log, recovered: &RecoveredLog) -> Result<()> {
         let home = segments.find(|segment| segment.id() == at.segment);
         home.is_some_and(|home| home.file_offset() + u64::from(at.offset) <= len)
     };
-    let (floor, mut allocator) = (recovered.floor, log.space.allocator.lock());
-    if floor > allocator.superblock.durable && is_within(&floor) {
-        allocator.write_superblock(|block| block.durable = floor)?;
+    let mut allocator = log.space.allocator.lock();
+    let Superblock { durable, boot_id, .. } = allocator.superblock;
+    let floor = durable.max(Some(recovered.floor).filter(is_within).unwrap_or_default());
+    let boot = log.setup.options.environment.boot();
+    let is_refuted = !same_boot && boot_id == boot && boot != [0; 16];
+    let boot_id = if is_refuted { [0; 16] } else { boot_id };
+    let count = if is_refuted { 2 } else { usize::from(floor > durable) };
+    for _ in 0..count {
+        allocator.write_superblock(|block| (block.durable, block.boot_id) = (floor, boot_id))?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod candidate_segments;
 pub(crate) mod create;
+mod cut;
 mod decide;
 pub(crate) mod finish;
 pub(crate) mod front_matter;

@@ -1,18 +1,8 @@
 //! Whether the page cache has survived, whatever the boot id says.
 
-use crate::engine::open::replay::{Cut, is_seal};
-use crate::engine::state::scan::{Item, Lexed, truncation_marker};
-use crate::format::frames::frame::FLAG_BATCH;
+use crate::engine::open::cut::{Cut, is_seal};
+use crate::engine::state::scan::{Item, truncation_marker};
 use crate::types::LogPosition;
-
-/// Whether whole frames stand behind the end that a truncation marker states: an earlier recovery
-/// found that the page cache was lost. Frames of a batch without a COMMIT say nothing.
-fn has_orphans(items: &[Item], marker: &Lexed) -> bool {
-    let behind = marker.header.extra..marker.header.position.offset;
-    let valid = items.iter().filter(|item| item.is_valid()).filter_map(Item::frame);
-    let mut headers = valid.map(|lexed| &lexed.header);
-    headers.any(|header| behind.contains(&header.position.offset) && header.flags & FLAG_BATCH == 0)
-}
 
 /// Whether a kill can have left these segments: the last frame torn, at most one hole, which is
 /// damage, and a SEAL frame, or that hole, at the end of each segment but the last. Otherwise the
@@ -26,10 +16,8 @@ pub(super) fn is_left_by_a_kill(cuts: &[Cut<'_>], floor: LogPosition) -> bool {
         if cut.segment.id() < floor.segment {
             continue;
         }
-        if let Some(marker) = truncation_marker(&cut.items) {
-            if has_orphans(&cut.items, marker) {
-                return false;
-            }
+        // An earlier recovery that came to another conclusion has put it into the superblocks.
+        if truncation_marker(&cut.items).is_some() {
             continue;
         }
         let closed = cut.items.iter().position(is_seal);

@@ -1,10 +1,10 @@
 //! Replaying the log: which frames of the unsealed segments count.
 
 use core::ops::Range;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use crate::engine::open::cut::{Cut, is_seal};
 use crate::engine::open::decide::{Action, Bytes, Case, decide};
 use crate::engine::open::page_cache::is_left_by_a_kill;
 use crate::engine::state::scan::{
@@ -16,8 +16,8 @@ use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{RecoveryReport, TornTail};
 use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::codec::Decoded;
-use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN};
-use crate::format::map::manifest::{SealedAt, used_len};
+use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN, frame_len};
+use crate::format::map::manifest::SealedAt;
 use crate::format::segments::directory_builder::BuiltRun;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, DirectoryBuilder, FrameKind, LAST_WRITTEN};
@@ -59,26 +59,41 @@ pub(crate) struct RecoveredLog {
 impl Recovered {
     /// Overwrites everything behind the end with zeros, so that the log can continue in the segment
     /// if there is no space for another. From the last range to the first: so a crash never leaves
-    /// a valid frame behind one that is gone. Nothing below the floor is changed.
+    /// a valid frame behind one that is gone. Nothing below the floor is changed: if the end is
+    /// damaged below it, the log continues at the floor.
     pub(crate) fn clear(&mut self, disk: &Disk, floor: LogPosition) -> Result<bool> {
-        if self.sealed.is_some() || self.segment.position(self.end) < floor {
+        let has_room = self.has_room_at(floor);
+        if self.sealed.is_some() || (!has_room && self.segment.position(self.end) < floor) {
             return Ok(false);
         }
-        for piece in self.behind.drain(..).rev() {
-            disk.zero(self.segment.file_offset() + u64::from(piece.start), piece.len())?;
+        let kept = if has_room { floor.offset } else { 0 };
+        for piece in self.behind.drain(..).rev().filter(|piece| piece.end > kept) {
+            let start = piece.start.max(kept);
+            let len = (piece.end - start) as usize;
+            disk.zero(self.segment.file_offset() + u64::from(start), len)?;
         }
+        self.end = self.end.max(kept);
         (self.torn, self.unused) = (false, self.end == SEGMENT_HEADER_LEN);
         Ok(true)
     }
 
+    /// Whether the segment has room at the floor. A frame may lie about it.
+    fn has_room_at(&self, floor: LogPosition) -> bool {
+        let end = floor.offset as usize + frame_len(self.builder.encoded_len());
+        floor.segment == self.segment.id()
+            && floor.offset as usize % FRAME_ALIGN == 0
+            && end <= self.segment.extent_size().bytes_u32() as usize
+    }
+
     /// Writes the parts of the segment again that count and are not in front of the floor (O19):
-    /// its header, its frames, its SEAL frame.
+    /// its header, if that is whole, its frames, its SEAL frame.
     pub(crate) fn write_again(&self, disk: &Disk, floor: LogPosition) -> Result<()> {
         let segment = &self.segment;
-        let start = if floor > segment.position(0) { floor.offset } else { 0 };
-        if floor.segment > segment.id() || !segment.has_header()? {
+        if floor.segment > segment.id() {
             return Ok(());
         }
+        let first = if segment.has_header()? { 0 } else { SEGMENT_HEADER_LEN };
+        let start = if floor > segment.position(0) { floor.offset.max(first) } else { first };
         let seal = match self.sealed {
             Some(SealedAt { seal, .. }) => {
                 let len = u32::try_from(segment.read_header(seal)?.frame_len());
@@ -91,47 +106,6 @@ impl Recovered {
             disk.write_again(at + u64::from(range.start)..at + u64::from(range.end))?;
         }
         Ok(())
-    }
-}
-
-/// A segment, cut into items.
-pub(super) struct Cut<'a> {
-    pub(super) segment: &'a Arc<Segment>,
-    /// Read only once, since a process that only reads may find other bytes the next time.
-    extent: Cow<'a, [u8]>,
-    pub(super) items: Vec<Item>,
-}
-
-impl Cut<'_> {
-    /// Leaves out what is not in front of the floor, as if nothing had been written there.
-    fn end_at(&mut self, floor: LogPosition) {
-        self.items.retain(|item| self.segment.position(item.offset()) < floor);
-        let from = match self.items.last() {
-            Some(Item::Frame(lexed)) => lexed.end(),
-            Some(Item::Gap { .. }) => return,
-            None => SEGMENT_HEADER_LEN,
-        };
-        self.items.push(Item::Gap { from, to: None, blank: true });
-    }
-
-    /// Whether a SEAL frame can have been where the frames end: more bytes than a header were
-    /// written there. Pages that were lost leave none, or the beginning of a header.
-    pub(super) fn may_have_lost_seal(&self) -> bool {
-        let end = self.items.last().map_or(0, Item::offset);
-        self.written().saturating_sub(end) as usize > FRAME_HEADER_LEN
-    }
-
-    /// Where what was written ends. A frame whose end was not stored extends as far as its header
-    /// says.
-    fn written(&self) -> u32 {
-        match self.items.last() {
-            Some(Item::Gap { from, blank: false, .. }) => {
-                let data = self.extent.get(..self.segment.data_end()).unwrap_or(&self.extent);
-                let written = used_len(data).next_multiple_of(FRAME_ALIGN);
-                u32::try_from(written).unwrap_or(u32::MAX).max(*from)
-            }
-            last => last.map_or(SEGMENT_HEADER_LEN, Item::offset),
-        }
     }
 }
 
@@ -201,10 +175,6 @@ fn names_in_all(cuts: &[Cut<'_>]) -> Names {
         }
     }
     all
-}
-
-pub(super) fn is_seal(item: &Item) -> bool {
-    item.frame().is_some_and(|lexed| lexed.header.kind == FrameKind::Seal)
 }
 
 /// Walks one segment.
@@ -285,7 +255,7 @@ fn recover_segment(
     walk.report.frames += walk.frames.len() as u64;
     walk.report.scanned_segments += 1;
     let (written, seal) = (cut.written(), cut.items.iter().find(|item| is_seal(item)));
-    Recovered {
+    let mut recovered = Recovered {
         segment: Arc::clone(cut.segment),
         // What the directory says is what any later process goes by.
         builder: walk.directory.unwrap_or(replayed.builder),
@@ -296,7 +266,12 @@ fn recover_segment(
         torn: walk.torn || walk.lost_directory || walk.orphans > 0 || open_batch,
         unused: matches!(cut.items.as_slice(), [Item::Gap { to: None, blank: true, .. }]),
         beyond,
+    };
+    // New frames at its end would count as durable before they are.
+    if recovered.sealed.is_none() && recovered.end < floor.offset && recovered.has_room_at(floor) {
+        (recovered.torn, recovered.unused) = (true, false);
     }
+    recovered
 }
 
 /// Whether a directory is one of the frames of a segment: it lists what they say, and nothing where
