@@ -81,7 +81,7 @@ impl Recovered {
     fn has_room_at(&self, floor: LogPosition) -> bool {
         let end = floor.offset as usize + frame_len(self.builder.encoded_len());
         floor.segment == self.segment.id()
-            && floor.offset as usize % FRAME_ALIGN == 0
+            && (floor.offset as usize).is_multiple_of(FRAME_ALIGN)
             && end <= self.segment.extent_size().bytes_u32() as usize
     }
 
@@ -222,21 +222,7 @@ fn recover_segment(
         orphans: 0,
         missing: None,
     };
-    match truncation_marker(&cut.items).filter(|_| !*ended) {
-        Some(seal) => {
-            walk.end = seal.header.extra;
-            walk.frames = frames_below(&cut.items, walk.end);
-            if seal.payload.is_err() {
-                // A crash tore it, or it is damaged: another one replaces it.
-                walk.torn = true;
-            } else if !walk.seal(seal) {
-                (walk.end, walk.frames) = (SEGMENT_HEADER_LEN, Vec::new());
-                walk.run(ended);
-            }
-            walk.tell_gaps_below(seal.header.extra);
-        }
-        None => walk.run(ended),
-    }
+    walk.run_to_end(ended);
     if walk.orphans > 0 || (walk.torn && walk.end > SEGMENT_HEADER_LEN) {
         let at = cut.segment.position(walk.end);
         walk.report.torn.push(TornTail { at, orphans: walk.orphans });
@@ -323,6 +309,26 @@ fn behind(items: &[Item], end: u32, written: u32) -> Vec<Range<u32>> {
 }
 
 impl Walk<'_> {
+    /// Walks to the end that a truncation marker states; without one as far as frames count.
+    fn run_to_end(&mut self, ended: &mut bool) {
+        let items = &self.cut.items;
+        match truncation_marker(items).filter(|_| !*ended) {
+            Some(seal) => {
+                self.end = seal.header.extra;
+                self.frames = frames_below(items, self.end);
+                if seal.payload.is_err() {
+                    // A crash tore it, or it is damaged: another one replaces it.
+                    self.torn = true;
+                } else if !self.seal(seal) {
+                    (self.end, self.frames) = (SEGMENT_HEADER_LEN, Vec::new());
+                    self.run(ended);
+                }
+                self.tell_gaps_below(seal.header.extra);
+            }
+            None => self.run(ended),
+        }
+    }
+
     fn run(&mut self, ended: &mut bool) {
         let (items, same_boot) = (&self.cut.items, self.report.same_boot);
         let last_valid = items.iter().rposition(Item::is_valid);
