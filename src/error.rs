@@ -101,7 +101,8 @@ pub enum Error {
     /// belongs to the parent. The caller should open it again, after the parent has closed it.
     Closed,
     /// The store has used up all numbers that its format has for this. Nothing was stored, and
-    /// everything stored before stays readable. The caller should continue in a new store.
+    /// everything stored before stays readable. The caller should continue in a new store, or, if
+    /// one run has used up its numbers, in a new run.
     Exhausted {
         /// What the numbers are for.
         what: &'static str,
@@ -393,7 +394,7 @@ impl Error {
                 path.display()
             ),
             Self::Exhausted { what } => {
-                write!(f, "this store has no more numbers for {what}; continue in a new store")
+                write!(f, "there are no more numbers for {what}; continue in a new run or store")
             }
             Self::NeedsFeature { feature } => write!(
                 f,
