@@ -8,6 +8,7 @@ use runlog::format::frames::eviction::{decode_evictions, evicted_runs};
 use runlog::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck, FrameHeader, SegmentKey};
 use runlog::format::frames::origin::Origin;
 use runlog::format::frames::{block, frame};
+use runlog::format::layout::ExtentSize;
 use runlog::format::map::header::StaticHeader;
 use runlog::format::map::manifest::{AREA_HEADER_LEN, AreaHeader, Change, RECORD_LEN, RecordKey};
 use runlog::format::map::superblock::Superblock;
@@ -86,7 +87,7 @@ fn area(mut bytes: Vec<u8>, repaired: bool) {
         }
     }
     if let Ok(area) = manifest::read_area(&bytes, [0; 16], 1) {
-        let _ = area.extents.index_map();
+        let _ = area.extents.index_map(ExtentSize::MIN);
         let mut again = manifest::Extents::default();
         for change in area.extents.snapshot() {
             again.apply(change).expect("a snapshot can be applied");
