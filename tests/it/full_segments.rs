@@ -11,23 +11,12 @@ use runlog::storage::MemoryStorage;
 use runlog::{Allow, Compaction, Error, Options, Outcome, Place, ReadLog, ReaderOptions, RunLog};
 use runlog_sim::{CrashImages, SimDisk, Survivors};
 
-use super::support::background::Background;
-use super::support::frames::{EXTENT, Frame, frames_in};
+use super::support::frames::{EXTENT, Frame, frames_in, unindexed};
 
 const RUNS: [&str; 3] = ["first", "second", "third"];
 
 fn options() -> Options {
-    in_boot(1)
-}
-
-fn in_boot(boot: u8) -> Options {
-    let environment = Environment::system().boot_id(Some(BootId([boot; 16])));
-    Options::new()
-        .extent_size(EXTENT as u64)
-        .index(false)
-        .environment(environment)
-        // Nothing runs in the background, so the manifest is not told of full segments.
-        .scheduler(Arc::new(Background::default()))
+    unindexed(1)
 }
 
 fn payload(run: &str, number: usize) -> Vec<u8> {
@@ -214,7 +203,7 @@ fn a_crash_while_a_damaged_directory_is_replaced_takes_no_record() {
     let recording = disk.take_recording();
     let mut crashes = CrashImages::new(&recording);
     let check = |image: Vec<u8>, boot: u8, what: String| {
-        let log = in_boot(boot).open_storage(Arc::new(SimDisk::untracked(image))).unwrap();
+        let log = unindexed(boot).open_storage(Arc::new(SimDisk::untracked(image))).unwrap();
         assert_eq!(records(&log, "run").unwrap(), [b"zero".to_vec(), b"one".to_vec()], "{what}");
         assert!(log.run(("agent", "behind 1")).is_ok(), "{what}");
     };

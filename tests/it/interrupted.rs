@@ -1,5 +1,5 @@
 //! Recoveries that are interrupted again and again, each time somewhere else, end with what one
-//! that nobody interrupts finds.
+//! without an interruption finds.
 //!
 //! Method: a process appends at Process level, alone and in batches, over segments of which the
 //! manifest does not know that they are full. Then it is killed, or the power goes, or a virtual

@@ -6,29 +6,18 @@
 
 use std::sync::Arc;
 
-use runlog::env::{BootId, Environment};
 use runlog::storage::Storage;
-use runlog::{Allow, Durability, Metadata, NewRecord, Options, Outcome, RunLog};
+use runlog::{Allow, Durability, Metadata, NewRecord, Outcome, RunLog};
 use runlog_sim::SimDisk;
 
-use super::support::background::Background;
-use super::support::frames::{EXTENT, frames_in};
-
-fn options(boot: u8) -> Options {
-    let environment = Environment::system().boot_id(Some(BootId([boot; 16])));
-    Options::new()
-        .extent_size(EXTENT as u64)
-        .index(false)
-        .environment(environment)
-        .scheduler(Arc::new(Background::default()))
-}
+use super::support::frames::{EXTENT, frames_in, unindexed};
 
 fn on(image: Vec<u8>) -> SimDisk {
     SimDisk::untracked(image)
 }
 
 fn open(disk: &SimDisk, boot: u8) -> RunLog {
-    options(boot).open_storage(Arc::new(disk.clone())).unwrap()
+    unindexed(boot).open_storage(Arc::new(disk.clone())).unwrap()
 }
 
 /// The sequences of the records of a run that can be read.
@@ -40,7 +29,7 @@ fn seqs(log: &RunLog, run: &str) -> Vec<u64> {
 /// frame, or all frames, are lost, as zeros or as other bytes.
 fn without_its_end(all: bool, byte: u8) -> Vec<u8> {
     let disk = on(Vec::new());
-    let log = options(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
     let about = || Metadata::default().durability(Durability::Process);
     let run = log.start_run("agent", "run", about()).unwrap();
     let ended = log.start_run("agent", "ended", about()).unwrap();
@@ -116,7 +105,7 @@ fn a_store_whose_last_frame_was_lost_opens_on_a_full_disk_and_its_runs_can_be_de
 /// A disk with a run of nine records, of which no sync covers any.
 fn unsynced() -> (SimDisk, RunLog) {
     let disk = SimDisk::new();
-    let log = options(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
     let about = Metadata::default().durability(Durability::Process);
     let run = log.start_run("agent", "run", about).unwrap();
     for number in 0..9 {

@@ -4,28 +4,17 @@
 
 use std::sync::Arc;
 
-use runlog::env::{BootId, Environment};
 use runlog::format::FrameKind;
-use runlog::{Durability, Metadata, Options, RunLog};
+use runlog::{Durability, Metadata, RunLog};
 use runlog_sim::{CrashImages, SimDisk, Survivors};
 
-use super::support::background::Background;
-use super::support::frames::{EXTENT, Frame, frames_in};
+use super::support::frames::{Frame, frames_in, unindexed};
 
 const LARGE: usize = 5000;
 
-fn options(boot: u8) -> Options {
-    let environment = Environment::system().boot_id(Some(BootId([boot; 16])));
-    Options::new()
-        .extent_size(EXTENT as u64)
-        .index(false)
-        .environment(environment)
-        .scheduler(Arc::new(Background::default()))
-}
-
 /// A new store with a run, and records of which no frame says yet that they are durable.
 fn begun(disk: &SimDisk, records: usize) -> RunLog {
-    let log = options(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
     let about = Metadata::default().durability(Durability::Process);
     let run = log.start_run("agent", "run", about).unwrap();
     for _ in 0..records {
@@ -73,7 +62,7 @@ fn lose_power_in_recovery(image: &[u8], records: usize, is_full: bool) {
     if is_full {
         disk.set_capacity(disk.allocated());
     }
-    let log = options(2).open_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
     assert_eq!(log.trace("run").unwrap().flatten().count(), records - 1);
     drop(log);
     let recording = disk.take_recording();
@@ -81,7 +70,7 @@ fn lose_power_in_recovery(image: &[u8], records: usize, is_full: bool) {
     loop {
         for survivors in Survivors::ALL {
             let disk = SimDisk::untracked(crashes.image(survivors, 1));
-            let log = options(3).open_storage(Arc::new(disk)).unwrap();
+            let log = unindexed(3).open_storage(Arc::new(disk)).unwrap();
             let found = log.trace("run").unwrap().flatten().count();
             let at = (crashes.boundary(), survivors);
             assert_eq!(found, records - 1, "after a loss of power at {at:?}");

@@ -25,27 +25,31 @@ fn note(change: isize) {
 
 // SAFETY: the allocator of the system does it all.
 unsafe impl GlobalAlloc for Counting {
+    // SAFETY: the caller promises what the trait asks for.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size() as isize);
-        // SAFETY: the caller promises what this one asks for.
+        // SAFETY: as above.
         unsafe { System.alloc(layout) }
     }
 
+    // SAFETY: the caller promises what the trait asks for.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note(layout.size() as isize);
-        // SAFETY: the caller promises what this one asks for.
+        // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
 
+    // SAFETY: the caller promises what the trait asks for.
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note(size as isize - layout.size() as isize);
-        // SAFETY: the caller promises what this one asks for.
+        // SAFETY: as above.
         unsafe { System.realloc(at, layout, size) }
     }
 
+    // SAFETY: the caller promises what the trait asks for.
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         note(-(layout.size() as isize));
-        // SAFETY: the caller promises what this one asks for.
+        // SAFETY: as above.
         unsafe { System.dealloc(at, layout) }
     }
 }

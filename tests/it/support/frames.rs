@@ -1,12 +1,28 @@
-//! Where the frames of segments are in a file with extents of 64 KiB.
+//! Stores with extents of 64 KiB, and where the frames of their segments are.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use runlog::Options;
+use runlog::env::{BootId, Environment};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader};
 
+use super::background::Background;
+
 /// The size of the extents.
 pub(crate) const EXTENT: usize = 64 << 10;
+
+/// A store with such extents and no index, in the boot of that number. Its background work runs
+/// when a test says so, so the manifest is not told of full segments.
+pub(crate) fn unindexed(boot: u8) -> Options {
+    let environment = Environment::system().boot_id(Some(BootId([boot; 16])));
+    Options::new()
+        .extent_size(EXTENT as u64)
+        .index(false)
+        .environment(environment)
+        .scheduler(Arc::new(Background::default()))
+}
 
 /// A frame: where it is in the file, and its header.
 pub(crate) type Frame = (Range<usize>, FrameHeader);

@@ -7,7 +7,7 @@
 //! - [`wide`]: the operations of a world that may fail, and its lives in a row.
 //! - [`refused`]: operations that a store refuses, and the consequences.
 //! - [`harm`]: damage to superblocks and manifests, which must lose nothing.
-//! - [`frames`]: where the frames of a file are.
+//! - [`frames`]: stores without an index, and where the frames of a file are.
 //! - [`background`]: the steps of the background work, run when a test says so.
 //! - [`scene`]: a recorded file as another process sees it while its writer is at work.
 //! - [`told`]: an observer that keeps its calls.
