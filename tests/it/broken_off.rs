@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
 use runlog::format::frames::frame::{FRAME_HEADER_LEN, frame_len};
+use runlog::format::map::superblock::Superblock;
 use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
-use runlog::format::{EXTENTS_AT, FrameKind};
+use runlog::format::{EXTENTS_AT, FrameKind, SUPERBLOCK_AT};
 use runlog::{Durability, Metadata, NewRecord, Options, RunLog, TailWriter};
 use runlog_sim::{CrashImages, Fault, OpKind, SimDisk, Survivors};
 
@@ -211,6 +212,65 @@ fn a_kill_within_an_opening_that_notes_a_loss_takes_nothing() {
             assert_eq!(found, 9, "killed at {at:?}: {}", log.recovery_report());
         }
         if !crashes.advance() {
+            return;
+        }
+    }
+}
+
+/// Damages the newest superblock.
+fn damage_newest(image: &mut [u8]) {
+    let slots = [0, 1].map(|slot| SUPERBLOCK_AT as usize + slot * 4096);
+    let epoch =
+        |at: &usize| Superblock::decode(&image[*at..*at + 4096]).map_or(0, |block| block.epoch.0);
+    let newest = slots.into_iter().max_by_key(epoch).unwrap();
+    image[newest + 50] ^= 1;
+}
+
+/// Two holes show that the page cache is lost, although the boot id stayed. On a full disk an
+/// opening overwrites one of them. It is the second in a row that is killed, and the newest
+/// superblock is damaged then: the other one does not vouch for the page cache either.
+#[test]
+fn a_refuted_boot_id_is_in_no_superblock_once_what_refutes_it_is_overwritten() {
+    let boot = Environment::system().boot_id(Some(BootId([1; 16])));
+    let options = options().index(false).tail_writer(TailWriter::Pwrite).environment(boot);
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", unsynced()).unwrap();
+    for number in 0..8 {
+        let _ = run.append(&[number; 200]).unwrap();
+    }
+    let mut image = disk.image();
+    let is_record = |frame: &FrameKind| *frame == FrameKind::Record;
+    let frames = frames_in(&image, 0).into_iter().filter(|(_, frame)| is_record(&frame.kind));
+    let records: Vec<_> = frames.map(|(range, _)| range).collect();
+    for hole in [2, 4] {
+        image[records[hole].clone()].fill(0);
+    }
+    let open = |image: Vec<u8>| {
+        let disk = SimDisk::recording_from(image);
+        disk.set_capacity(disk.allocated());
+        let log = options.open_storage(Arc::new(disk.clone())).unwrap();
+        let found = log.trace("run").unwrap().flatten().count();
+        drop(log);
+        (found, disk.take_recording())
+    };
+    let (found, recording) = open(image);
+    assert_eq!(found, 2);
+    let mut first = CrashImages::new(&recording);
+    loop {
+        let (found, recording) = open(first.killed(0));
+        assert_eq!(found, 2);
+        let mut second = CrashImages::new(&recording);
+        loop {
+            let mut image = second.killed(0);
+            damage_newest(&mut image);
+            let at = (first.boundary(), second.boundary());
+            assert_eq!(open(image).0, 2, "killed at {at:?}");
+            if !second.advance() {
+                break;
+            }
+        }
+        if !first.advance() {
             return;
         }
     }

@@ -5,13 +5,14 @@
 //! The stores are those of [`interrupted`](super::interrupted), whose variables choose them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::ops::Range;
 
 use runlog::env::Step;
 use runlog::format::frames::frame::FLAG_BATCH;
 use runlog::format::{EXTENTS_AT, FrameKind, SUPERBLOCK_AT};
 use runlog::{Allow, Durability, Error, Metadata, NewRecord, Outcome, ReadLog, RunLog, RunQuery};
-use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
+use runlog_sim::{CrashImages, OpKind, SimDisk, SplitMix64, Survivors};
 
 use super::agreeing::{all, compare, damage};
 use super::interrupted::{Loss, check_seeds, left, machine};
@@ -43,15 +44,28 @@ fn numbered(number: usize, len: usize) -> Vec<u8> {
     payload
 }
 
-/// Adds records to runs.
+/// Adds records to runs, for as long as there is space.
 fn add(
     log: &RunLog,
     disk: &SimDisk,
     machine: &Machine,
     random: &mut SplitMix64,
 ) -> Result<Added, Error> {
-    let background = machine.background.clone().expect("it has one");
     let mut added = Added::default();
+    match add_some(log, disk, machine, random, &mut added) {
+        Err(error) if error.is_disk_full() => Ok(added),
+        done => done.map(|()| added),
+    }
+}
+
+fn add_some(
+    log: &RunLog,
+    disk: &SimDisk,
+    machine: &Machine,
+    random: &mut SplitMix64,
+    added: &mut Added,
+) -> Result<(), Error> {
+    let background = machine.background.clone().expect("it has one");
     let large = [100, 1200, 6000][random.index(3)];
     let about = Metadata::default().durability(Durability::Process);
     drop(log.start_run("agent-1", "added", about)?);
@@ -102,7 +116,7 @@ fn add(
             }
         }
     }
-    Ok(added)
+    Ok(())
 }
 
 /// The records of a store: those that were there before, by run, and the numbers of the others.
@@ -167,7 +181,28 @@ fn check_added(seed: u64) -> Result<(), String> {
     let mut told = format!("{first:?}, damaged {}", damage_piece(&mut image, &mut random));
     let fail = |told: &str, error: String| format!("{told}: {error}");
     let disk = SimDisk::recording_from(image);
-    let (gate, log) = open(&disk, &machine).map_err(|error| fail(&told, error))?;
+    let is_full = random.below(4) == 0;
+    if is_full {
+        disk.set_capacity(disk.allocated() + (random.below(3) << 13));
+        told += ", full";
+    }
+    while random.coin() {
+        // It drops pages, which the next opening still sees.
+        disk.fail_nth(OpKind::Sync, random.below(8), ErrorKind::Other);
+        if let Ok((gate, log)) = open(&disk, &machine) {
+            disk.clear_faults();
+            gate.shut();
+            drop(log);
+            break;
+        }
+        disk.clear_faults();
+        told += ", a failed sync";
+    }
+    let (gate, log) = match open(&disk, &machine) {
+        // What has lost its manifest needs space.
+        Err(error) if is_full && error.contains("space") => return Ok(()),
+        opened => opened.map_err(|error| fail(&told, error))?,
+    };
     let opened = disk.op_count();
     told += &format!("\n   {}", log.recovery_report());
     let (before, _) = records(&log).map_err(|error| fail(&told, error))?;

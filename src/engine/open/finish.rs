@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::frames::frame::frame_len;
 use crate::format::map::superblock::{FLAG_SALVAGED, Superblock};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
-use crate::types::LogPosition;
+use crate::types::{LogPosition, Lsn};
 
 /// Puts the log in order. [`open`](super::open) has built the engine.
 pub(crate) fn finish(
@@ -35,11 +35,11 @@ pub(crate) fn finish(
         let last_used = found.iter().rposition(|found| !found.unused);
         let mut is_open = false;
         for (number, recovered) in found.into_iter().enumerate() {
+            state.see_to_header(log, &recovered)?;
             let is_last = Some(number) == last_used || (last_used.is_none() && number == 0);
             // The order of the log is that of the ids: an unused segment before a closed one is
             // closed.
             if recovered.unused && !is_last && Some(number) >= last_used {
-                state.see_to_header(log, &recovered.segment)?;
                 log.reserved.lock().push_back(recovered.segment);
                 continue;
             }
@@ -74,9 +74,9 @@ pub(crate) fn finish(
 
 /// Before anything is overwritten or closed: makes durable what truncation markers keep, and then a
 /// superblock that states the floor. What stated it may be torn and be overwritten, and a recovery
-/// that finds a lower one ends the log at damage in front of it (O20). What showed that the page
-/// cache is lost, although the boot id is the same, may be overwritten too. So both superblocks say
-/// that the boot is unknown.
+/// that finds a lower one ends the log at damage in front of it (O20). What shows that the page
+/// cache is lost may be overwritten too, and a boot id may be the current one nevertheless. So both
+/// superblocks say that the boot is unknown, whatever each of them said.
 fn secure(log: &Log, recovered: &RecoveredLog, same_boot: bool) -> Result<()> {
     let found = &recovered.segments;
     if !found.iter().any(|found| found.torn || found.beyond) {
@@ -93,10 +93,8 @@ fn secure(log: &Log, recovered: &RecoveredLog, same_boot: bool) -> Result<()> {
     let mut allocator = log.space.allocator.lock();
     let Superblock { durable, boot_id, .. } = allocator.superblock;
     let floor = durable.max(Some(recovered.floor).filter(is_within).unwrap_or_default());
-    let boot = log.setup.options.environment.boot();
-    let is_refuted = !same_boot && boot_id == boot && boot != [0; 16];
-    let boot_id = if is_refuted { [0; 16] } else { boot_id };
-    let count = if is_refuted { 2 } else { usize::from(floor > durable) };
+    let (boot_id, count) =
+        if same_boot { (boot_id, usize::from(floor > durable)) } else { ([0; 16], 2) };
     for _ in 0..count {
         allocator.write_superblock(|block| (block.durable, block.boot_id) = (floor, boot_id))?;
     }
@@ -141,12 +139,15 @@ fn end_salvage(engine: &Engine) -> Result<()> {
 }
 
 impl LogState {
-    /// Writes the header of a segment without frames again if it was lost.
-    fn see_to_header(&self, log: &Log, segment: &Segment) -> Result<()> {
-        if segment.has_header()? {
+    /// Writes the header of a segment again if it was lost. With frames the segment is older than
+    /// what was sealed since, so the order that it states excludes nothing.
+    fn see_to_header(&self, log: &Log, found: &Recovered) -> Result<()> {
+        if found.segment.has_header()? {
             return Ok(());
         }
-        log.write_segment_header(segment, self.next_numbers())
+        let (next_run_no, now) = self.next_numbers();
+        let next_lsn = if found.end == SEGMENT_HEADER_LEN { now } else { Lsn(1) };
+        log.write_segment_header(&found.segment, (next_run_no, next_lsn))
     }
 
     /// Takes over a scanned segment, as the tail or sealed, by its SEAL frame or a new one.
@@ -160,10 +161,6 @@ impl LogState {
         // What is torn there may be damaged, and `salvage` can read it for as long as it stays.
         if found.builder.is_empty() && !keep && !found.torn {
             self.suspects.insert(found.segment.id());
-        }
-        // A segment without frames may have lost its header: other contents are an earlier owner's.
-        if found.end == SEGMENT_HEADER_LEN {
-            self.see_to_header(log, &found.segment)?;
         }
         let (segment, builder) = (found.segment.id(), &found.builder);
         let runs = builder.runs().iter().map(|built| built.entry.run_no);

@@ -1,5 +1,6 @@
 //! Replaying the log: which frames of the unsealed segments count.
 
+use core::cmp::Ordering;
 use core::ops::Range;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{RecoveryReport, TornTail};
 use crate::error::{Corruption, Damage, Place, Result};
-use crate::format::codec::Decoded;
+use crate::format::codec::{Decoded, len_u32};
 use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN, frame_len};
 use crate::format::map::manifest::SealedAt;
 use crate::format::segments::directory_builder::BuiltRun;
@@ -34,7 +35,7 @@ pub(crate) struct Recovered {
     pub(crate) sealed: Option<SealedAt>,
     /// Whether something is behind the end, so that nothing may be appended to the segment.
     pub(crate) torn: bool,
-    /// The ranges behind the end that are not zero.
+    /// The ranges behind the end, as far as anything was written.
     pub(crate) behind: Vec<Range<u32>>,
     /// Where a SEAL frame would close the segment now, behind all evidence. A SEAL frame that does
     /// not count is not evidence: it took the room for the directory, and another one within it
@@ -61,16 +62,26 @@ impl Recovered {
     /// if there is no space for another. From the last range to the first: so a crash never leaves
     /// a valid frame behind one that is gone. Nothing below the floor is changed: if the end is
     /// damaged below it, the log continues at the floor.
+    ///
+    /// Until the zeros are durable, the last word is not zero: after a sync that failed they may be
+    /// in memory alone, and the next opening must write them again (O19).
     pub(crate) fn clear(&mut self, disk: &Disk, floor: LogPosition) -> Result<bool> {
         let has_room = self.has_room_at(floor);
         if self.sealed.is_some() || (!has_room && self.segment.position(self.end) < floor) {
             return Ok(false);
         }
         let kept = if has_room { floor.offset } else { 0 };
-        for piece in self.behind.drain(..).rev().filter(|piece| piece.end > kept) {
-            let start = piece.start.max(kept);
-            let len = (piece.end - start) as usize;
-            disk.zero(self.segment.file_offset() + u64::from(start), len)?;
+        let at = |offset: u32| self.segment.file_offset() + u64::from(offset);
+        if let Some(last) = self.behind.last().map(|piece| piece.end).filter(|end| *end > kept) {
+            let trace = [0xff; FRAME_ALIGN];
+            let word = last - len_u32(trace.len());
+            disk.write(at(word), &trace)?;
+            for piece in self.behind.drain(..).rev().filter(|piece| piece.end > kept) {
+                let (start, end) = (piece.start.max(kept), piece.end.min(word));
+                disk.zero(at(start), end.saturating_sub(start) as usize)?;
+            }
+            disk.sync()?;
+            disk.zero(at(word), trace.len())?;
         }
         self.end = self.end.max(kept);
         (self.torn, self.unused) = (false, self.end == SEGMENT_HEADER_LEN);
@@ -85,15 +96,16 @@ impl Recovered {
             && end <= self.segment.extent_size().bytes_u32() as usize
     }
 
-    /// Writes the parts of the segment again that count and are not in front of the floor (O19):
-    /// its header, if that is whole, its frames, its SEAL frame.
+    /// Writes the parts of the segment again that count and are not in front of the floor (O19). So
+    /// are its header and its SEAL frame wherever they are: an earlier recovery may have written
+    /// them.
     pub(crate) fn write_again(&self, disk: &Disk, floor: LogPosition) -> Result<()> {
         let segment = &self.segment;
-        if floor.segment > segment.id() {
-            return Ok(());
-        }
-        let first = if segment.has_header()? { 0 } else { SEGMENT_HEADER_LEN };
-        let start = if floor > segment.position(0) { floor.offset.max(first) } else { first };
+        let start = match floor.segment.cmp(&segment.id()) {
+            Ordering::Less => SEGMENT_HEADER_LEN,
+            Ordering::Equal => floor.offset.max(SEGMENT_HEADER_LEN),
+            Ordering::Greater => self.end,
+        };
         let seal = match self.sealed {
             Some(SealedAt { seal, .. }) => {
                 let len = u32::try_from(segment.read_header(seal)?.frame_len());
@@ -101,7 +113,8 @@ impl Recovered {
             }
             None => 0..0,
         };
-        for range in [start..self.end, seal].into_iter().filter(|range| !range.is_empty()) {
+        let ranges = [0..SEGMENT_HEADER_LEN, start..self.end, seal];
+        for range in ranges.into_iter().filter(|range| !range.is_empty()) {
             let at = segment.file_offset();
             disk.write_again(at + u64::from(range.start)..at + u64::from(range.end))?;
         }
@@ -231,9 +244,9 @@ fn recover_segment(
     let last = whole_up_to(&walk.frames);
     let whole = match floor.segment.cmp(&cut.segment.id()) {
         _ if walk.sealed.is_some() => u32::MAX,
-        core::cmp::Ordering::Less => last,
-        core::cmp::Ordering::Equal => floor.offset.max(last),
-        core::cmp::Ordering::Greater => u32::MAX,
+        Ordering::Less => last,
+        Ordering::Equal => floor.offset.max(last),
+        Ordering::Greater => u32::MAX,
     };
     let open_batch = walk.drop_open_batch(whole);
     let replayed = replay(extent, &walk.frames, whole, name_of);
@@ -298,14 +311,11 @@ fn is_of(directory: &Directory<'_>, extent: &[u8], frames: &[Lexed]) -> Decoded<
         && found.builder.evictions().all(|eviction| evicted.contains(&eviction.run_no)))
 }
 
-/// The ranges behind the end that are not zero.
+/// The ranges behind the end, as far as anything was written.
 fn behind(items: &[Item], end: u32, written: u32) -> Vec<Range<u32>> {
     let starts = items.iter().map(Item::offset);
-    let ends = starts.clone().skip(1).chain([written]);
-    let pieces = items.iter().zip(starts.zip(ends)).filter(|(item, (start, _))| {
-        *start >= end && !matches!(item, Item::Gap { blank: true, .. })
-    });
-    pieces.map(|(_, (start, end))| start..end).collect()
+    let pieces = starts.clone().zip(starts.skip(1).chain([written]));
+    pieces.map(|(start, end)| start..end).filter(|at| at.start >= end && !at.is_empty()).collect()
 }
 
 impl Walk<'_> {
