@@ -276,3 +276,21 @@ fn a_damaged_header_of_the_segment_that_takes_records_is_written_anew_by_the_nex
     log.close().unwrap();
     let _ = reader(&disk).backup_to_storage(copy).unwrap();
 }
+
+/// The process that reads looks once, after a record was acknowledged.
+#[test]
+fn a_refresh_shows_what_was_appended_behind_a_durable_frame_that_was_lost() {
+    for byte in [0, 0xff] {
+        let disk = on(without_its_end(false, byte));
+        disk.set_capacity(disk.allocated());
+        let log = open(&disk, 1);
+        let reader = reader(&disk);
+        let seen = || reader.trace(("agent", "run")).unwrap().flatten().count();
+        assert_eq!(seen(), 3);
+        for count in 4..8 {
+            let _ = log.writer(("agent", "run")).unwrap().append(&[7; 100]).unwrap();
+            assert!(reader.refresh().unwrap(), "{byte}");
+            assert_eq!(seen(), count, "{byte}");
+        }
+    }
+}

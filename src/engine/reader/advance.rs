@@ -94,8 +94,11 @@ impl Replica {
                             return Ok(progress);
                         }
                     }
-                    // At the first look it may be a frame that is being written.
-                    if current.stuck.replace(stopped_at) != Some(stopped_at) {
+                    // At the first look it may be a frame that is being written, unless it was
+                    // durable: a writer on a full disk goes on behind it.
+                    if current.stuck.replace(stopped_at) != Some(stopped_at)
+                        && stopped_at >= current.floor
+                    {
                         return Ok(progress);
                     }
                     return Ok(Progress::Gap(Gap::at(&segment, found.end)?));
