@@ -39,6 +39,10 @@ impl Compactor {
         let receipts = self.log.reader.kept_receipts();
         let mut uses = Vec::with_capacity(catalog.segments().len());
         for segment in catalog.segments() {
+            if self.log.due.is_stopping() {
+                // The step that asks moves nothing any more.
+                break;
+            }
             let id = segment.id();
             if compacting.unmovable.contains(&id) && compacting.damaged.contains(&id) {
                 continue;

@@ -197,10 +197,10 @@ impl Reader {
         let wanted = limit.saturating_add(1);
         let (moment, mut found, mut in_memory) = {
             let state = self.open()?;
-            let numbers = state.active.listed(list, wanted, &state.tail.builder);
+            let keys = state.active.listed(list, wanted, &state.tail.builder);
             // For these runs memory has the current state.
             let others = if list.is_of_states() { state.active.run_numbers() } else { Vec::new() };
-            (Moment::of(&state), Self::summaries(&state, numbers), others)
+            (Moment::of(&state), Self::summaries(&state, &keys), others)
         };
         in_memory.sort_unstable();
         // If memory alone fills the page, the runs after it are not needed.
@@ -222,9 +222,9 @@ impl Reader {
     }
 
     /// The list entries of runs in memory.
-    fn summaries(state: &LogState, numbers: Vec<RunNo>) -> Vec<RunSummary> {
-        let mut found = Vec::with_capacity(numbers.len());
-        for run_no in numbers {
+    fn summaries(state: &LogState, keys: &[RunKey]) -> Vec<RunSummary> {
+        let mut found = Vec::with_capacity(keys.len());
+        for &(_, run_no) in keys {
             match state.tail.builder.run(run_no) {
                 // A run that begins in the tail has nothing in older segments.
                 Some(built) if built.entry.created_at.is_some() => {

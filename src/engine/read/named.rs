@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::engine::read::Reader;
 use crate::engine::read::resolve::frame_in;
 use crate::engine::read::trace::{Pin, Trace};
+use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::location_cache::Found;
 use crate::engine::state::log_state::LogState;
@@ -227,6 +228,31 @@ impl<'r> Named<'r> {
     }
 }
 
+/// The only run with an id, where memory says which one it is: the fast path of lookups.
+enum Known<'s> {
+    /// A run in memory.
+    InMemory(&'s ActiveRun),
+    /// A run that ended, and whose id was looked up before.
+    InCatalog(Arc<Found>, RunNo),
+}
+
+impl<'s> Known<'s> {
+    fn of(state: &'s LogState, run: RunRef<'_>) -> Option<Self> {
+        if run.agent().is_some() || run.number().is_some() {
+            return None;
+        }
+        match state.active.by_id(run.run()) {
+            (&[only], true) => state.active.get(only).map(Self::InMemory),
+            ([], false) => {
+                let found = state.catalog.known(run.run())?;
+                let only = found.only().filter(|run_no| !state.deleted.contains(run_no))?;
+                Some(Self::InCatalog(found, only))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Candidate {
     fn of(state: &LogState, run_no: RunNo, detail: Detail) -> Option<Self> {
         let (mut row, mut segments, mut slices) = (None, Vec::new(), Slices::default());
@@ -265,27 +291,19 @@ impl Reader {
         }
         let named = {
             let state = self.open()?;
-            if run.agent().is_none() && run.number().is_none() {
-                match state.active.by_id(run.run()) {
-                    ([], false) => {
-                        // A run that was found before needs only one reference.
-                        let lives = |run_no: &RunNo| !state.deleted.contains(run_no);
-                        let found = state.catalog.known(run.run());
-                        let only = found.as_ref().and_then(|found| found.only());
-                        if let (Some(found), Some(run_no)) = (found, only.filter(lives)) {
-                            let catalog = Arc::clone(&state.catalog);
-                            drop(state);
-                            let opened = found.open(&catalog, run_no)?;
-                            return Ok((opened.ok_or_else(unlisted)?, run_no));
-                        }
-                    }
-                    (&[only], true) => {
-                        if let Some(opened) = open_new(&state, only) {
-                            return Ok((opened, only));
-                        }
-                    }
-                    _ => {}
+            match Known::of(&state, run) {
+                Some(Known::InCatalog(found, run_no)) => {
+                    let catalog = Arc::clone(&state.catalog);
+                    drop(state);
+                    let opened = found.open(&catalog, run_no)?;
+                    return Ok((opened.ok_or_else(unlisted)?, run_no));
                 }
+                Some(Known::InMemory(run)) => {
+                    if let Some(opened) = open_new(&state, run.run_no) {
+                        return Ok((opened, run.run_no));
+                    }
+                }
+                None => {}
             }
             self.named_in(&state, run, Detail::Records)?
         };
@@ -311,7 +329,19 @@ impl Reader {
 
     /// The agent that has this run.
     pub(crate) fn agent_of(&self, run: &str) -> Result<AgentId> {
-        let named = self.named(RunRef::from(run), Detail::Name)?;
+        let named = {
+            let (state, run) = (self.open()?, RunRef::from(run));
+            match Known::of(&state, run) {
+                Some(Known::InMemory(run)) => return Ok(run.agent.clone()),
+                Some(Known::InCatalog(found, _)) => {
+                    if let Some(row) = found.known_row() {
+                        return Ok(row.agent.clone());
+                    }
+                }
+                None => {}
+            }
+            self.named_in(&state, run, Detail::Name)?
+        };
         named.agent_of(named.resolve()?)
     }
 

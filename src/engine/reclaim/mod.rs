@@ -23,10 +23,13 @@
 //! frames that were all read: the missing part of a damaged one may belong to living runs. One that
 //! cannot be read stays, and so do the dead ones whose evictions it may need; the others are freed.
 
+mod turns;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::checkpoint::{Checkpoints, IndexSlot};
+use crate::engine::reclaim::turns::Turns;
 use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Rate;
@@ -240,6 +243,9 @@ impl Reclaimer {
         let receipts = self.log.reader.kept_receipts();
         let mut evicting = HashMap::<RunNo, Vec<SegmentId>>::new();
         for segment in dead.values() {
+            if self.log.due.is_stopping() {
+                return Ok(Vec::new());
+            }
             let id = segment.id();
             let read = receipts.bytes_in(segment).and_then(|kept| Ok((kept, evictions(segment)?)));
             let read = compacting.unless_unread(id, read)?;
@@ -341,6 +347,9 @@ impl Reclaimer {
         // An eviction elsewhere may have been kept for a freed segment, or be a copy.
         compacting.has_freed = true;
         for segment in catalog.segments().iter().chain(&later) {
+            if self.log.due.is_stopping() {
+                return freed;
+            }
             match compacting.unless_unread(segment.id(), evictions(segment))? {
                 Some(evicted) => forgotten.retain(|run_no| !evicted.contains(run_no)),
                 None => forgotten.clear(),
@@ -366,7 +375,8 @@ impl Reclaimer {
         let was_held = |one: &&Arc<Segment>| one.is(Mark::Erased) || one.sealed().is_none();
         let kept: Vec<ExtentNo> = waiting.iter().filter(was_held).map(|one| one.extent()).collect();
         let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is(Mark::Erased)).collect();
-        let Turns { mut evicted, mut held, mut holders, at_once } = Turns::read(compacting, &left)?;
+        let Turns { mut evicted, mut held, mut holders, at_once } =
+            Turns::read(compacting, &left, &self.log.due)?;
         while !left.is_empty() && !self.log.due.is_stopping() {
             let is_last = |segment: &&Arc<Segment>| {
                 let mut runs = evicted.get(&segment.id()).into_iter().flatten();
@@ -429,47 +439,6 @@ impl Reclaimer {
             segment.note(Mark::Erased);
         }
         Ok(())
-    }
-}
-
-/// What decides in which order the headers of retired segments are zeroed.
-#[derive(Default)]
-struct Turns {
-    /// The runs that each segment evicts.
-    evicted: BTreeMap<SegmentId, Vec<RunNo>>,
-    /// Those of these runs that each segment has frames of.
-    held: BTreeMap<SegmentId, Vec<RunNo>>,
-    /// In how many segments such a run has frames.
-    holders: HashMap<RunNo, usize>,
-    /// All in one turn: it is not known which of them must be the last.
-    at_once: bool,
-}
-
-impl Turns {
-    /// Reads the segments. One that cannot be read may have frames and evictions of any run.
-    fn read(compacting: &mut Compacting, left: &[&Arc<Segment>]) -> Result<Self> {
-        let (mut turns, mut is_unread) = (Self::default(), false);
-        for segment in left {
-            let id = segment.id();
-            match compacting.unless_unread(id, evictions(segment))? {
-                Some(runs) => drop(turns.evicted.insert(id, runs)),
-                None => is_unread = true,
-            }
-        }
-        turns.holders = turns.evicted.values().flatten().map(|run_no| (*run_no, 0)).collect();
-        for segment in left.iter().filter(|segment| turns.evicted.contains_key(&segment.id())) {
-            let (id, runs) = (segment.id(), runs_among(segment, &turns.holders));
-            let Some(runs) = compacting.unless_unread(id, runs)? else {
-                is_unread = true;
-                continue;
-            };
-            for run_no in &runs {
-                turns.holders.entry(*run_no).and_modify(|count| *count += 1);
-            }
-            turns.held.insert(id, runs);
-        }
-        turns.at_once = is_unread;
-        Ok(turns)
     }
 }
 

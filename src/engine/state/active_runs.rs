@@ -2,14 +2,17 @@
 //! that are in progress and were touched since the store was opened. If an id is marked as
 //! complete, all living runs with that id are here.
 
+mod places;
+
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::engine::state::active_runs::places::Places;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::segments::run_map::RunMap;
 use crate::format::{DirectoryBuilder, LAST_WRITTEN, RunEntry};
-use crate::index::{NO_TIME, Order, RunKey, RunList, RunRow, Span, earlier};
+use crate::index::{NO_TIME, RunKey, RunList, RunRow, Span, earlier};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 
 /// A checkpoint is due when this many runs, of about a kilobyte each, are in memory.
@@ -121,9 +124,9 @@ impl ActiveRun {
         }
     }
 
-    /// Its place in lists.
-    fn key(&self) -> RunKey {
-        (self.created_at, self.run_no)
+    /// Its place in lists: among the runs with its status, and in their order.
+    fn place(&self) -> (RunStatus, RunKey) {
+        (self.status, (self.created_at, self.run_no))
     }
 
     /// Whether it is held, as its row as of now says.
@@ -173,9 +176,9 @@ pub(crate) struct ActiveRuns {
     by_id: HashMap<RunId, SameId>,
     /// The versions of documents, by namespace and key.
     documents: BTreeMap<AgentId, BTreeMap<RunId, Vec<RunNo>>>,
-    by_agent: BTreeMap<AgentId, BTreeSet<(u8, RunKey)>>,
-    /// By the code of the status.
-    by_status: BTreeSet<(u8, RunKey)>,
+    by_agent: BTreeMap<AgentId, Places>,
+    /// Those of all runs.
+    places: Places,
     /// Runs whose creation time in the catalog may differ, so that only memory lists them.
     lost_beginnings: Arc<HashSet<RunNo>>,
     /// How many runs were left by the last `settle`.
@@ -194,7 +197,7 @@ impl ActiveRuns {
 
     /// The numbers of all runs in memory, without versions of documents.
     pub(crate) fn run_numbers(&self) -> Vec<RunNo> {
-        self.by_status.iter().map(|(_, key)| key.1).collect()
+        self.places.all().map(|key| key.1).collect()
     }
 
     pub(crate) fn get(&self, run_no: RunNo) -> Option<&ActiveRun> {
@@ -240,9 +243,8 @@ impl ActiveRuns {
             return;
         }
         self.by_id.entry(run.run.clone()).or_default().numbers.push(run.run_no);
-        let place = (run.status.code(), run.key());
-        self.by_agent.entry(run.agent.clone()).or_default().insert(place);
-        self.by_status.insert(place);
+        self.by_agent.entry(run.agent.clone()).or_default().insert(run.place());
+        self.places.insert(run.place());
         if run.lost_beginning {
             Arc::make_mut(&mut self.lost_beginnings).insert(run.run_no);
         }
@@ -270,14 +272,13 @@ impl ActiveRuns {
                 self.by_id.remove(&run.run);
             }
         }
-        let place = (run.status.code(), run.key());
         if let Some(of_agent) = self.by_agent.get_mut(&run.agent) {
-            of_agent.remove(&place);
+            of_agent.remove(run.place());
             if of_agent.is_empty() {
                 self.by_agent.remove(&run.agent);
             }
         }
-        self.by_status.remove(&place);
+        self.places.remove(run.place());
         if run.lost_beginning {
             Arc::make_mut(&mut self.lost_beginnings).remove(&run_no);
         }
@@ -290,16 +291,16 @@ impl ActiveRuns {
     /// Changes the status or the creation time of a run, and so its place in lists.
     fn change_place(&mut self, run_no: RunNo, change: impl FnOnce(&mut ActiveRun)) {
         let Some(run) = self.runs.get_mut(&run_no) else { return };
-        let old = (run.status.code(), run.key());
+        let old = run.place();
         change(run);
-        let new = (run.status.code(), run.key());
+        let new = run.place();
         if old == new || run.document {
             return;
         }
-        self.by_status.remove(&old);
-        self.by_status.insert(new);
+        self.places.remove(old);
+        self.places.insert(new);
         if let Some(of_agent) = self.by_agent.get_mut(&run.agent) {
-            of_agent.remove(&old);
+            of_agent.remove(old);
             of_agent.insert(new);
         }
     }
@@ -429,26 +430,14 @@ impl ActiveRuns {
         list: &RunList<'_>,
         limit: usize,
         builder: &DirectoryBuilder,
-    ) -> Vec<RunNo> {
+    ) -> Vec<RunKey> {
         let places = match list.agent {
             Some(agent) => self.by_agent.get(agent),
-            None => Some(&self.by_status),
+            None => Some(&self.places),
         };
-        let Some(places) = places.filter(|_| !list.is_empty()) else { return Vec::new() };
         let is_held = |run_no| self.runs.get(&run_no).is_some_and(|run| run.is_held(builder));
-        let mut keys = Vec::with_capacity(limit.min(64));
-        for code in list.statuses.each().map(RunStatus::code) {
-            let range = places.range((code, list.keys.0)..=(code, list.keys.1));
-            let wanted = range.map(|(_, key)| *key);
-            let wanted = wanted.filter(|key| list.held.is_none_or(|held| is_held(key.1) == held));
-            match list.order {
-                Order::Ascending => keys.extend(wanted.take(limit)),
-                Order::Descending => keys.extend(wanted.rev().take(limit)),
-            }
-        }
-        list.sort(&mut keys, |key| *key);
-        keys.truncate(limit);
-        keys.into_iter().map(|key| key.1).collect()
+        let is_wanted = |key: &RunKey| list.held.is_none_or(|held| is_held(key.1) == held);
+        places.map(|places| places.listed(list, limit, is_wanted)).unwrap_or_default()
     }
 
     /// Agents with an id above `after`, ascending.

@@ -173,6 +173,11 @@ impl Found {
         }
     }
 
+    /// The row of the only run with this id, if it was read before.
+    pub(crate) fn known_row(&self) -> Option<&RunRow> {
+        self.row.get().map(Arc::as_ref)
+    }
+
     /// The row of a run with this id.
     pub(crate) fn row(&self, catalog: &Catalog, run_no: RunNo) -> Result<Arc<RunRow>> {
         if self.only() != Some(run_no) {
