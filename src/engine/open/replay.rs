@@ -149,8 +149,9 @@ pub(crate) fn recover_log(
         cuts.push(Cut { segment, extent, items });
     }
     cuts.reverse();
-    if durable_only {
-        for cut in &mut cuts {
+    for cut in &mut cuts {
+        cut.split_at(log.floor);
+        if durable_only {
             cut.end_at(log.floor);
         }
     }
