@@ -98,6 +98,15 @@ fn manifest(image: &[u8]) -> (Superblock, u64) {
     (newest, records)
 }
 
+/// Damages all frames that delete something; returns how many.
+fn damage_evictions(image: &mut [u8]) -> usize {
+    let segments = (0..image.len() / frames::EXTENT).map(|number| frames::frames_in(image, number));
+    let evict = |frame: &frames::Frame| frame.1.kind == FrameKind::Evict;
+    let found: Vec<_> = segments.flatten().filter(evict).map(|frame| frame.0).collect();
+    found.iter().for_each(|frame| image[frame.end - 8] ^= 1);
+    found.len()
+}
+
 /// The frame that deletes a run is damaged before the index has applied it, and behind a compaction
 /// that left the run out: only the index has the run then, with places in segments that are gone.
 #[test]
@@ -110,16 +119,12 @@ fn what_is_added_to_a_run_that_only_the_index_has_is_read() {
     let _ = log.append_to("agent", &name(1), &NewRecord::new(b"behind"), Allow::everything());
     assert!(log.compact().unwrap().segments > 0);
     let mut image = storage.to_bytes();
-    let segments =
-        (0..image.len() / frames::EXTENT).map(|number| frames::frames_in(&image, number));
-    let evict = |frame: &frames::Frame| frame.1.kind == FrameKind::Evict;
-    let found: Vec<_> = segments.flatten().filter(evict).map(|frame| frame.0).collect();
-    found.iter().for_each(|frame| image[frame.end - 8] ^= 1);
+    let found = damage_evictions(&mut image);
     let mut storage = Arc::new(MemoryStorage::from_bytes(image));
     for opened in 0..3 {
         let log = options().open_storage(storage.clone()).unwrap();
         if opened == 0 {
-            assert_eq!(log.recovery_report().damaged.len(), found.len());
+            assert_eq!(log.recovery_report().damaged.len(), found);
             assert_eq!(log.recovery_report().index, IndexRecovery::Kept);
             assert_eq!(log.run(name(0).as_str()).unwrap().records, u64::from(RECORDS));
             let late = NewRecord::new(b"late");
@@ -130,6 +135,29 @@ fn what_is_added_to_a_run_that_only_the_index_has_is_read() {
         assert!((1..4).all(|run| is_whole(&log, run) || run == 1));
         log.sync().unwrap();
         storage = Arc::new(MemoryStorage::from_bytes(storage.to_bytes()));
+    }
+}
+
+/// The same of a document.
+#[test]
+fn a_document_that_only_the_index_has_is_not_there() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    log.docs().put("space", "key", &NewRecord::new(&[1; 3000])).unwrap();
+    (0..4).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    assert!(log.docs().delete("space", "key").unwrap());
+    assert!(log.compact().unwrap().segments > 0);
+    let mut image = storage.to_bytes();
+    assert_eq!(damage_evictions(&mut image), 1);
+    let storage = Arc::new(MemoryStorage::from_bytes(image));
+    for opened in 0..2 {
+        let log = options().open_storage(storage.clone()).unwrap();
+        assert_eq!(log.recovery_report().index, IndexRecovery::Kept);
+        assert!(log.docs().get("space", "key").unwrap().is_none(), "opened {opened}");
+        assert_eq!(log.docs().version_of("space", "key").unwrap(), None);
+        assert_eq!(log.docs().list("space", "", None, 10).unwrap().documents, []);
+        log.close().unwrap();
     }
 }
 

@@ -487,6 +487,8 @@ impl Story {
         let harm = Harm::ALL[self.random.index(Harm::ALL.len())];
         self.place.what += &format!(", damaged {harm:?}");
         harm.on_disk(&self.world.disk, &mut self.random);
+        // A salvage may bring back a segment from which runs were erased.
+        self.world.left.clear();
         if harm.has_slot() {
             // It may be the only one that promised the numbers which a power cut took.
             self.world.given = Given::default();

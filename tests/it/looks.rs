@@ -34,6 +34,13 @@ const LOOKS: u64 = 20_000;
 const SEED: u64 = 2026;
 /// Steps of a life of its own.
 const STEPS: usize = 400;
+/// The stories of several lives in which segments move.
+const MOVING: u64 = 3;
+const LIVES: u64 = 24;
+/// Turns of such a life.
+const MOVES: usize = 8;
+/// The runs in each of these segments, with each of which it moves once.
+const NEIGHBOURS: usize = 12;
 
 #[test]
 fn each_answer_of_a_reader_is_the_store_of_one_moment_since_its_last_refresh() {
@@ -53,8 +60,8 @@ fn each_answer_of_a_reader_is_the_store_of_one_moment_since_its_last_refresh() {
             let story = next.fetch_add(1, Ordering::Relaxed);
             let mut tally = Tally::default();
             for (number, epoch) in life(seed, story).into_iter().enumerate() {
-                let random = SplitMix64::for_case(seed ^ 0x6c6f_6f6b, story * 8 + number as u64);
-                if let Err(error) = watch(&epoch, random, &mut tally) {
+                let random = SplitMix64::for_case(seed ^ 0x6c6f_6f6b, story << 8 | number as u64);
+                if let Err(error) = watch(&epoch, random, story % 8 == MOVING, &mut tally) {
                     let again = format!("RUNLOG_LOOKS_SEED={seed} RUNLOG_LOOKS_STORY={story}");
                     failure.lock().unwrap().get_or_insert(format!("{again}, {number}: {error}"));
                 }
@@ -86,6 +93,7 @@ pub(super) fn life(seed: u64, story: u64) -> Vec<Epoch> {
         0 | 4 => campaign::round_of(seed, story / 4),
         1 | 5 => vec![campaign::collections(of_story).0],
         2 => vec![campaign::moving_manifest(of_story).0],
+        MOVING => (0..LIVES).map(|life| moving(of_story ^ life)).collect(),
         _ => vec![wide(of_story)],
     }
 }
@@ -110,6 +118,30 @@ fn wide(seed: u64) -> Epoch {
             }
             _ => {}
         }
+    }
+    let Abandoned { disk, model, machine, ready } = world.abandon();
+    Epoch { recording: disk.take_recording(), model, machine, first, ready, harmed: 16 }
+}
+
+/// A life in which segments with parts of large records, and with receipts, move again and again.
+fn moving(seed: u64) -> Epoch {
+    let mut machine = Machine::new(seed, 1);
+    machine.receipts = u64::MAX;
+    let mut world = World::create(seed, machine, seed >> 6 & 1 == 1);
+    let first = world.disk.op_count();
+    world.start_run();
+    for _ in 0..MOVES {
+        for _ in 0..NEIGHBOURS {
+            world.start_run();
+            let run = world.model.runs.len() - 1;
+            world.append(run, 300, false);
+            world.end(run, false);
+        }
+        // Its first chunks are beside these runs, and the others are in another segment.
+        world.append(0, 60_000, false);
+        world.delete_run();
+        world.checkpoint();
+        (1..NEIGHBOURS).for_each(|_| world.erase());
     }
     let Abandoned { disk, model, machine, ready } = world.abandon();
     Epoch { recording: disk.take_recording(), model, machine, first, ready, harmed: 16 }

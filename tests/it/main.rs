@@ -22,6 +22,7 @@ mod deferred;
 mod documents;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod durability;
+mod erasing;
 mod every_call;
 #[cfg(target_os = "linux")]
 mod ext3;

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Durability, Error, Follow, LogCursor, LogEventKind, Metadata, NewRecord, Outcome, ReaderOptions,
+    Compaction, Durability, Error, Follow, LogCursor, LogEventKind, Metadata, NewRecord, Outcome,
+    ReaderOptions, SpaceReturn,
 };
 
 use crate::following::small;
@@ -242,5 +243,43 @@ fn a_reader_leaves_out_no_receipt_that_moves_whenever_it_is_read() {
         let receipts = reader.receipts(100).unwrap();
         let gone = receipts.iter().filter(|receipt| receipt.run.as_str().starts_with("gone"));
         assert_eq!(gone.count(), 4, "{moves} moves: {receipts:?}");
+    }
+}
+
+/// A store with much free space within its file. Behind each of the first `races` reads of the
+/// manifest its log goes on in other segments.
+fn goes_on_behind_the_manifest(races: u64) -> Arc<dyn Storage> {
+    let storage = Arc::new(MemoryStorage::new());
+    let keep = Compaction::new().space_return(SpaceReturn::Keep);
+    let log = small().compaction(keep).create_storage(storage.clone()).unwrap();
+    let gone = log.start_run("agent", "gone", ()).unwrap();
+    (0..60).for_each(|_| drop(gone.append(&[1; 40_000]).unwrap()));
+    gone.end(&Outcome::completed()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    run.append(b"first").unwrap();
+    log.delete_run("gone").unwrap();
+    log.reclaim().unwrap();
+    let (writer, state) = (Mutex::new((log, run)), Mutex::new((races, false)));
+    OnlyReads::new(storage, move |offset, len| {
+        let (left, was_manifest) = &mut *state.lock().unwrap();
+        if *was_manifest && *left > 0 {
+            *left -= 1;
+            let (_, run) = &*writer.lock().unwrap();
+            (0..4).for_each(|_| drop(run.append(&[2; 30_000]).unwrap()));
+        }
+        *was_manifest = (16 << 10..64 << 10).contains(&offset) && len > 20 << 10;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_log_that_goes_on_behind_each_look_at_the_manifest_is_no_damage() {
+    for races in 0..8 {
+        let storage = goes_on_behind_the_manifest(races);
+        let reader = ReaderOptions::new().open_storage(storage).unwrap();
+        let report = reader.recovery_report();
+        assert!(report.damaged.is_empty() && !report.salvaged, "{races} races: {report}");
+        let records: Vec<_> = reader.trace("run").unwrap().map(Result::unwrap).collect();
+        assert!(!records.is_empty(), "{races} races");
     }
 }

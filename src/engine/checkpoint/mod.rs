@@ -386,7 +386,7 @@ impl Checkpoints {
         let allocator = space.allocator.lock();
         for &extent in extents.iter().filter(|extent| allocator.manifest.is_free(**extent)) {
             // Space that cannot be released can still be used.
-            let punch = || space.punch_extents(extent, 1);
+            let punch = || allocator.punch(extent, 1);
             let _ = self.log.setup.watch_failure(Activity::GiveBack, punch);
         }
         Ok(!extents.is_empty())

@@ -123,9 +123,10 @@ impl RedbBackend {
             self.zero(at, uncovered - state.len)?;
         }
         while (state.map.len() as u64) * size < len {
-            let extent = self.0.space.allocator.lock().claim().map_err(plain)?;
-            if let Err(error) = self.zero(self.0.space.setup.extent_size.offset_of(extent), size) {
-                self.0.space.allocator.lock().let_go(extent);
+            let mut allocator = self.0.space.allocator.lock();
+            let extent = allocator.claim().map_err(plain)?;
+            if let Err(error) = self.reach(self.0.space.setup.extent_size.end_of(extent)) {
+                allocator.let_go(extent);
                 return Err(error);
             }
             state.map.push(extent);
@@ -141,9 +142,14 @@ impl RedbBackend {
         if there > 0 {
             self.0.space.disk.punch(at, there).map_err(plain)?;
         }
-        if there < len {
-            // Space is taken when pages are written: redb grows by doubling, far ahead of its use.
-            self.0.space.disk.write_unguarded(at + len - 1, &[0]).map_err(plain)?;
+        self.reach(at + len)
+    }
+
+    /// Makes the file at least as long. Space is taken when pages are written: redb grows by
+    /// doubling, far ahead of its use.
+    fn reach(&self, end: u64) -> io::Result<()> {
+        if self.0.space.disk.len().map_err(plain)? < end {
+            self.0.space.disk.write_unguarded(end - 1, &[0]).map_err(plain)?;
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ use crate::engine::setup::due::Due;
 use crate::engine::setup::health::Monitor;
 use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
-use crate::engine::setup::options::{Options, TailWriter};
+use crate::engine::setup::options::{Options, SpaceReturn, TailWriter};
 use crate::engine::space::Space;
 use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
@@ -263,17 +263,22 @@ fn build(
     };
     let (uuid, extent_size, len) = (base.uuid, base.extent_size, disk.len()?);
     let (extents, at, next) = (base.extents.clone(), base.manifest, base.next);
-    // The free extents within the file may have blocks if the store was killed.
+    // The free extents within the file may have blocks if the store was killed, also of an erasure.
     let is_within = |extent: &ExtentNo| extent_size.offset_of(*extent) < len;
-    let freed: BTreeSet<ExtentNo> = extents.free().take_while(is_within).collect();
+    let mut freed: BTreeSet<ExtentNo> = extents.free().take_while(is_within).collect();
+    let may_move = freed.len() as u64;
+    let keeps = setup.options.compaction.space == SpaceReturn::Keep;
+    if keeps && report.clean && !report.salvaged {
+        freed.clear();
+    }
     let allocator = Allocator {
         manifest: ManifestLog::resume(disk.clone(), uuid, extent_size, extents, at, next),
         superblock: base.superblock,
         disk: disk.clone(),
         compaction_reserve: None,
-        may_move: freed.len() as u64,
+        may_move,
+        keeps,
         freed,
-        kept: BTreeSet::new(),
     };
     let state = first_state(&disk, (&base, setup.options.tail_writer), known, catalog, &log)?;
     let slot = match (setup.options.index, keep_index) {

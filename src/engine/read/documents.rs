@@ -120,7 +120,13 @@ impl Reader {
         drop(deleted);
         let Some(found) = versions.current() else { return Ok(None) };
         let run_no = found.run_no;
-        let parts = found.slices.behind(&catalog.parts_of(run_no, &found.spans)?, run_no)?;
+        let sealed = match catalog.parts_of(run_no, &found.spans) {
+            Err(_) if catalog.doubts_places(run_no, &found.spans) => {
+                return self.document(namespace.as_str(), key.as_str());
+            }
+            sealed => sealed?,
+        };
+        let parts = found.slices.behind(&sealed, run_no)?;
         let opened = Opened { agent: namespace, run: key, parts };
         let mut trace = Trace::new(Arc::new(opened), run_no, None);
         let record = trace.next().ok_or(Error::Evicted { run: None })??;

@@ -228,8 +228,8 @@ impl Target {
             superblock,
             disk: disk.clone(),
             compaction_reserve,
+            keeps: false,
             freed,
-            kept: BTreeSet::new(),
             may_move,
         };
         let (has, damaged, replaced) = (HashMap::new(), HashMap::new(), Vec::new());

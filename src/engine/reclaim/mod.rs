@@ -412,7 +412,7 @@ impl Reclaimer {
         let mut allocator = self.log.space.allocator.lock();
         let freed = allocator.commit(&changes);
         match freed {
-            Ok(()) => allocator.kept.extend(kept),
+            Ok(()) => allocator.freed.extend(kept),
             Err(_) => waiting.extend(free),
         }
         freed

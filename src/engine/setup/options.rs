@@ -234,8 +234,8 @@ pub(crate) enum Rate {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum SpaceReturn {
-    /// They stay in the file and are reused, without the bytes that an erasure had to leave to
-    /// readers. The file never shrinks.
+    /// They stay in the file and are reused, without the bytes that an erasure left to readers, or
+    /// that a crash left of one. The file never shrinks.
     Keep,
     /// Their blocks return to the file system; the length of the file stays.
     Punch,

@@ -19,11 +19,11 @@ pub(crate) struct Allocator {
     pub(crate) disk: Disk,
     /// The compaction reserve: an extent that is claimed and allocated.
     pub(crate) compaction_reserve: Option<ExtentNo>,
-    /// Freed extents that may still have blocks of the file system.
+    /// Whether free extents stay as they are.
+    pub(crate) keeps: bool,
+    /// Free extents of which the bytes must go, and their blocks to the file system: all that may
+    /// have some, or, if free extents stay as they are, those of which that is not enough.
     pub(crate) freed: BTreeSet<ExtentNo>,
-    /// Extents of segments that readers kept, perhaps from an erasure: once they are free, their
-    /// bytes must go, whatever happens to other free extents.
-    pub(crate) kept: BTreeSet<ExtentNo>,
     /// How many segments may move to shorten the file: one for each extent that became free.
     pub(crate) may_move: u64,
 }
@@ -33,18 +33,32 @@ impl Allocator {
     pub(crate) fn commit(&mut self, changes: &[Change]) -> Result<()> {
         let has_moved = self.manifest.commit(changes)?;
         self.freed.extend(changes.iter().filter_map(|change| match change {
-            Change::Free { extent } => Some(*extent),
+            Change::Free { extent } if !self.keeps => Some(*extent),
             _ => None,
         }));
         if has_moved { self.write_superblock(|_| ()) } else { Ok(()) }
     }
 
-    /// Chooses a free extent. It is first made durable that the extent is free, so that its bytes
-    /// may be touched: otherwise a power loss could bring back a retired segment whose blocks are
-    /// gone.
+    /// Chooses a free extent, and removes what an earlier owner left in it: that would not be
+    /// valid, but would look like a torn tail. It is first made durable that the extent is free, so
+    /// that its bytes may be touched: otherwise a power loss could bring back a retired segment
+    /// whose blocks are gone.
     pub(crate) fn claim(&mut self) -> Result<ExtentNo> {
         self.sync()?;
-        Ok(self.manifest.claim())
+        let extent = self.manifest.claim();
+        let emptied = self.punch(extent, 1);
+        if emptied.is_err() {
+            self.let_go(extent);
+        }
+        emptied.map(|()| extent)
+    }
+
+    /// Punches out adjacent extents without an owner, as far as they lie within the file.
+    pub(crate) fn punch(&self, first: ExtentNo, count: u64) -> Result<()> {
+        let size = self.superblock.extent_size;
+        let at = size.offset_of(first);
+        let there = self.disk.len()?.saturating_sub(at).min(count * size.bytes());
+        if there == 0 { Ok(()) } else { self.disk.punch(at, there) }
     }
 
     /// Gives a claimed extent back; its space follows later.

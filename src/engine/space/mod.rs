@@ -28,31 +28,23 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Claims and prepares `count` free extents for segments; on an error, none.
+    /// Claims `count` free extents for segments, and allocates their space; on an error, none.
     pub(crate) fn prepare_extents(
         &self,
         allocator: &mut Allocator,
         count: usize,
     ) -> Result<Vec<ExtentNo>> {
-        allocator.sync()?;
-        let extents: Vec<_> = (0..count).map(|_| allocator.manifest.claim()).collect();
-        let prepared = extents.iter().try_for_each(|extent| self.prepare_extent(*extent));
+        let (size, mut extents) = (self.setup.extent_size, Vec::with_capacity(count));
+        let prepared = (0..count).try_for_each(|_| {
+            let extent = allocator.claim()?;
+            extents.push(extent);
+            self.disk.allocate(size.offset_of(extent), size.bytes())
+        });
         if prepared.is_err() {
             for extent in &extents {
                 allocator.let_go(*extent);
             }
         }
         prepared.map(|()| extents)
-    }
-
-    /// Prepares an extent: removes what an earlier owner left in it, and allocates its space.
-    fn prepare_extent(&self, extent: ExtentNo) -> Result<()> {
-        let (at, len) = (self.setup.extent_size.offset_of(extent), self.setup.extent_size.bytes());
-        let there = self.disk.len()?.saturating_sub(at).min(len);
-        if there > 0 {
-            // Remains of an earlier owner would not be valid, but would look like a torn tail.
-            self.disk.punch(at, there)?;
-        }
-        self.disk.allocate(at, len)
     }
 }

@@ -28,7 +28,7 @@ impl Space {
     pub(crate) fn give_back_freed(&self) -> Result<()> {
         self.setup.watch(Activity::GiveBack, || {
             while !self.due.is_stopping() && self.give_back_some()? {}
-            self.empty_kept()
+            Ok(())
         })
     }
 
@@ -40,37 +40,14 @@ impl Space {
             while steps > 0 && self.give_back_some()? {
                 steps -= 1;
             }
-            self.empty_kept()
+            Ok(())
         })
-    }
-
-    /// Removes the bytes that readers kept from an erasure, where nothing else does.
-    fn empty_kept(&self) -> Result<()> {
-        if self.setup.options.compaction.space != SpaceReturn::Keep {
-            return Ok(());
-        }
-        let mut allocator = self.allocator.lock();
-        // Those that are not free have readers, or were emptied for their next owner.
-        let (manifest, kept) = (&allocator.manifest, &allocator.kept);
-        let free: Vec<ExtentNo> =
-            kept.iter().copied().filter(|one| manifest.is_free(*one)).collect();
-        if free.is_empty() {
-            return Ok(());
-        }
-        allocator.sync()?;
-        free.iter().try_for_each(|extent| self.punch_extents(*extent, 1))?;
-        self.disk.sync()?;
-        allocator.kept.retain(|extent| !free.contains(extent));
-        Ok(())
     }
 
     /// Cuts off some of the free extents at the end of the file; if there are none, punches out
     /// some adjacent free extents. Returns whether there were any.
     fn give_back_some(&self) -> Result<bool> {
         let space = self.setup.options.compaction.space;
-        if space == SpaceReturn::Keep {
-            return Ok(false);
-        }
         // Held throughout, so that no other thread begins to use one of them.
         let mut allocator = self.allocator.lock();
         let (len, most) =
@@ -100,7 +77,7 @@ impl Space {
             (first.0..).map(ExtentNo).take_while(|extent| is_near(extent) && is_free(extent));
         let last = some.last().unwrap_or(first);
         allocator.sync()?;
-        self.punch_extents(first, u64::from(last.0 - first.0) + 1)?;
+        allocator.punch(first, u64::from(last.0 - first.0) + 1)?;
         allocator.freed = allocator.freed.split_off(&ExtentNo(last.0 + 1));
         Ok(true)
     }
@@ -112,17 +89,10 @@ impl Space {
         let count = self.setup.extent_size.extents_in(self.disk.len()?);
         for extent in (0..u32::try_from(count).unwrap_or(u32::MAX)).map(ExtentNo) {
             if allocator.manifest.is_free(extent) {
-                self.punch_extents(extent, 1)?;
+                allocator.punch(extent, 1)?;
             }
         }
         self.disk.sync()
-    }
-
-    /// Punches out adjacent free extents, as far as they lie within the file.
-    pub(crate) fn punch_extents(&self, first: ExtentNo, count: u64) -> Result<()> {
-        let at = self.setup.extent_size.offset_of(first);
-        let there = self.disk.len()?.saturating_sub(at).min(count * self.setup.extent_size.bytes());
-        if there == 0 { Ok(()) } else { self.disk.punch(at, there) }
     }
 
     /// Releases the blocks behind `end` of the extent that is at `extent` in the file.

@@ -127,18 +127,19 @@ impl Catalog {
         row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
     }
 
-    /// The row of a run and its slices in sealed segments. An index that has it where no directory
-    /// lists it is not asked any more: an eviction that was not applied yet was damaged after the
-    /// segments with the run were gone.
+    /// The row of a run and its slices in sealed segments.
     pub(crate) fn row_and_parts(&self, run_no: RunNo) -> Result<(Option<RunRow>, Arc<[RunSlice]>)> {
-        let RunState { mut row, spans } = self.run_state(run_no)?;
-        let mut parts = self.parts_of(run_no, &spans);
-        let is_listed = |span: &Span| self.lists(run_no, span.segment);
-        if parts.is_err() && !spans.iter().all(is_listed) && self.doubt_index() {
-            let state = self.run_state(run_no)?;
-            (row, parts) = (state.row, self.parts_of(run_no, &state.spans));
+        let RunState { row, spans } = self.run_state(run_no)?;
+        match self.parts_of(run_no, &spans) {
+            Err(_) if self.doubts_places(run_no, &spans) => self.row_and_parts(run_no),
+            parts => Ok((row, parts?)),
         }
-        Ok((row, parts?))
+    }
+
+    /// Stops asking an index that has a run where no directory lists it: an eviction that was not
+    /// applied yet was damaged after the segments with the run were gone. Answers whether it did.
+    pub(crate) fn doubts_places(&self, run_no: RunNo, spans: &[Span]) -> bool {
+        !spans.iter().all(|span| self.lists(run_no, span.segment)) && self.doubt_index()
     }
 
     /// Whether a segment may have frames of a run: it counts, and its directory, if it is whole,

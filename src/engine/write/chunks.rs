@@ -25,7 +25,7 @@ use crate::format::frames::frame::{CHUNKS_LEN, Chunks, FLAG_CHUNKS, FLAG_DOCUMEN
 use crate::format::segments::directory::MAX_RUN_ENTRY_COST;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{ExtentNo, Lsn, RunNo, SegmentId, Seq, Timestamp};
+use crate::types::{Lsn, RunNo, SegmentId, Seq, Timestamp};
 
 /// The payload of a record as it will be stored in its frame.
 pub(crate) enum Body<'a> {
@@ -138,18 +138,20 @@ impl Log {
             segment.note(Mark::Allocated);
         }
         // The next segments take the lowest free extents, which are these.
-        let claimed = {
-            let mut allocator = self.space.allocator.lock();
-            let more = set_aside.len()..segments;
-            more.map(|_| allocator.claim()).collect::<Result<Vec<ExtentNo>>>()?
-        };
+        let mut claimed = Vec::new();
+        let chosen = (set_aside.len()..segments).try_for_each(|_| {
+            claimed.push(self.space.allocator.lock().claim()?);
+            Ok(())
+        });
         // Without the lock, since file systems that write zeros for it take long.
-        let allocated = claimed.iter().try_for_each(|extent| {
-            self.disk.allocate(self.extent_size.offset_of(*extent), self.extent_size.bytes())
+        let allocated = chosen.and_then(|()| {
+            claimed.iter().try_for_each(|extent| {
+                self.disk.allocate(self.extent_size.offset_of(*extent), self.extent_size.bytes())
+            })
         });
         for extent in claimed {
-            let is_kept = allocated.is_ok() || self.space.punch_extents(extent, 1).is_ok();
             let mut allocator = self.space.allocator.lock();
+            let is_kept = allocated.is_ok() || allocator.punch(extent, 1).is_ok();
             if is_kept { allocator.manifest.unclaim(extent) } else { allocator.let_go(extent) }
         }
         if allocated.is_err() {

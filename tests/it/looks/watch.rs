@@ -15,6 +15,10 @@ use crate::support::scene::Scene;
 
 /// Readers at a time.
 const READERS: usize = 5;
+/// One look of so many brings a reader up to date, so that some fall far behind.
+const REFRESHED: [u64; READERS] = [2, 2, 2, 8, 32];
+/// And one of so many replaces it.
+const REPLACED: [u64; READERS] = [4, 4, 8, 16, 64];
 /// One look of this many compares everything.
 const WHOLE: u64 = 24;
 /// How far the writer goes during a look, at most: rarely far, so that a life has many looks.
@@ -73,11 +77,15 @@ struct Held {
     /// It is of a moment between these.
     least: usize,
     most: usize,
+    /// It begins with the record of this number.
+    from: usize,
     seqs: Vec<u64>,
     backward: bool,
 }
 
 struct Watch<'a> {
+    /// Whether most looks are at the last records of the first run, while segments move.
+    hunts: bool,
     model: &'a Model,
     machine: &'a Machine,
     scene: Arc<Scene>,
@@ -94,13 +102,18 @@ pub(crate) fn environment(machine: &Machine) -> Environment {
 }
 
 /// Looks at each operation of an epoch.
-pub(super) fn watch(epoch: &Epoch, random: SplitMix64, tally: &mut Tally) -> Result<(), String> {
+pub(super) fn watch(
+    epoch: &Epoch,
+    random: SplitMix64,
+    hunts: bool,
+    tally: &mut Tally,
+) -> Result<(), String> {
     let recording = Arc::new(epoch.recording.clone());
     let mut random = random;
     let scene = Scene::new(Arc::clone(&recording), epoch.first, random.next_u64());
     let (model, machine, last) = (&epoch.model, &epoch.machine, recording.ops.len());
     let mut images = CrashImages::new(&epoch.recording);
-    let mut watch = Watch { model, machine, scene, random, tally };
+    let mut watch = Watch { hunts, model, machine, scene, random, tally };
     let mut watchers: Vec<Watcher> = Vec::new();
     loop {
         let at = watch.scene.at().0;
@@ -171,16 +184,16 @@ impl Watch<'_> {
     ) -> Result<(), String> {
         self.tally.looks += 1;
         let at = self.scene.at().0;
-        let moves = self.random.coin();
+        let moves = self.hunts || self.random.coin();
         let pace = if moves { [1, 2, 6, 30][self.random.index(4)] } else { 0 };
-        let far = FAR[self.random.index(FAR.len())];
+        let far = if self.hunts { FAR[FAR.len() - 1] } else { FAR[self.random.index(FAR.len())] };
         self.scene.set_pace(pace, at + self.random.index(far));
         if self.random.below(3) == 0 {
             self.scene.tear();
             self.tally.torn += u64::from(self.scene.at().1);
         }
         let mut place = self.random.index(READERS);
-        if place >= watchers.len() || self.random.below(4) == 0 {
+        if place >= watchers.len() || self.random.below(REPLACED[place]) == 0 {
             let durable_only = self.random.below(4) == 0;
             let Some(watcher) = self.open(durable_only)? else { return Ok(()) };
             match place < watchers.len() {
@@ -192,7 +205,7 @@ impl Watch<'_> {
             }
         }
         let watcher = &mut watchers[place];
-        if self.random.coin() && !self.refresh(watcher)? {
+        if self.random.below(REFRESHED[place]) == 0 && !self.refresh(watcher)? {
             return Ok(());
         }
         if self.random.below(WHOLE) == 0 {
@@ -296,7 +309,8 @@ impl Watch<'_> {
         if self.random.below(200) == 0 {
             return self.ask_copy(watcher);
         }
-        match self.random.below(17) {
+        match self.random.below(if self.hunts { 40 } else { 17 }) {
+            17.. => self.ask_last(watcher),
             16 => self.ask_receipts(watcher),
             0..=5 => self.ask_trace(watcher),
             6..=7 => self.ask_list(watcher, false),
@@ -360,11 +374,24 @@ impl Watch<'_> {
             return self.settle(watcher, found, || format!("run {run} is missing"));
         };
         let (most, backward) = (self.begun(), self.random.below(4) == 0);
-        let held = Held { trace, run, least, most, seqs: Vec::new(), backward };
+        let held = Held { trace, run, least, most, from: 0, seqs: Vec::new(), backward };
         if self.random.below(3) == 0 {
             watcher.held = Some(held);
             return Ok(());
         }
+        self.read_on(watcher, held, usize::MAX)
+    }
+
+    /// The last records of the first run alone.
+    fn ask_last(&mut self, watcher: &mut Watcher) -> Result<(), String> {
+        let Some(summary) = self.is_gone(watcher.reader.run(self.name(0)))? else { return Ok(()) };
+        let from = (summary.records as usize).saturating_sub(self.random.index(4));
+        let least = watcher.least;
+        let trace =
+            watcher.reader.trace(self.name(0)).and_then(|trace| trace.range(Seq(from as u64)..));
+        let Some(trace) = self.is_gone(trace)? else { return Ok(()) };
+        let (most, seqs) = (self.begun(), Vec::new());
+        let held = Held { trace, run: 0, least, most, from, seqs, backward: self.random.coin() };
         self.read_on(watcher, held, usize::MAX)
     }
 
@@ -417,7 +444,8 @@ impl Watch<'_> {
                 true => *last == seq + 1,
                 false => *last + 1 == seq,
             });
-            if step == Some(false) || step.is_none() && !held.backward && seq != 0 {
+            let first = held.from as u64;
+            if step == Some(false) || step.is_none() && !held.backward && seq != first {
                 return Err(format!("{} goes from {:?} to {seq}", run.run, held.seqs));
             }
             held.seqs.push(seq);
@@ -427,13 +455,14 @@ impl Watch<'_> {
     }
 
     fn check_count(&mut self, watcher: &mut Watcher, held: &Held) -> Result<(), String> {
-        let count = held.seqs.len();
-        if held.backward && held.seqs.last().is_some_and(|last| *last != 0) {
+        let count = held.from + held.seqs.len();
+        if held.backward && held.seqs.last().is_some_and(|last| *last != held.from as u64) {
             return Err(format!("backwards it ends at {:?}", held.seqs));
         }
+        let is_so = |had| had == count || had < count && held.seqs.is_empty();
         let found = self
             .model
-            .moment(held.least..=held.most, |now, _| now.records(held.run) == Some(count));
+            .moment(held.least..=held.most, |now, _| now.records(held.run).is_some_and(is_so));
         let (run, least, most) = (&self.model.runs[held.run].run, held.least, held.most);
         let found = found.ok_or(format!("{run} never had {count} in {least}..={most}"))?;
         watcher.least = watcher.least.max(found);

@@ -101,6 +101,7 @@ impl World {
 
     /// Ends and deletes all runs, and checks that the space of the log is freed.
     pub(crate) fn empty(&mut self) {
+        self.reading = None;
         self.release_all();
         for run in self.running() {
             if self.failure.is_none() {

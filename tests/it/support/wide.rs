@@ -8,7 +8,9 @@
 use std::sync::Arc;
 
 use runlog::env::Step;
-use runlog::{Allow, Batch, Durability, Error, Expected, NewRecord, Rule, RunRef, Version};
+use runlog::{
+    Allow, Batch, Durability, Error, Expected, NewRecord, Rule, RunRef, Stats, Trace, Version,
+};
 
 use runlog_sim::SimDisk;
 
@@ -18,11 +20,21 @@ use super::world::World;
 
 /// How many bytes of an erased record are searched for.
 const LOOKED_FOR: usize = 20;
+/// Of so many records that were erased beside a reader.
+const MOST_LEFT: usize = 8;
 
 impl World {
     /// One random operation of the whole public API.
     pub(crate) fn wide_step(&mut self) {
         self.background_steps();
+        match self.random.below(30) {
+            0 => self.reading = self.read_some(),
+            1..=4 if !self.left.is_empty() => {
+                self.reading = None;
+                return self.reclaim();
+            }
+            _ => {}
+        }
         if self.is_queue && self.random.below(16) != 0 {
             return self.write_documents_if();
         }
@@ -215,7 +227,29 @@ impl World {
         self.acknowledge(true);
     }
 
-    fn erase(&mut self) {
+    /// Begins to read some run, which keeps the segments of its neighbours too.
+    fn read_some(&mut self) -> Option<Trace> {
+        let there = (0..self.now.len()).filter(|run| !self.now[*run].deleted);
+        let run = self.pick(&there.collect::<Vec<_>>())?;
+        let (agent, name) = self.name(run);
+        self.log().trace((agent.as_str(), name.as_str())).ok()
+    }
+
+    /// What was erased beside a reader is gone once the reader is.
+    pub(super) fn look_for_erased(&self) {
+        let stats = self.log().stats();
+        let is_due = |stats: &Stats| stats.retired_extents == 0 && stats.space_failure.is_none();
+        if self.left.is_empty() || !stats.is_ok_and(|stats| is_due(&stats)) {
+            return;
+        }
+        let image = self.disk.image();
+        for head in &self.left {
+            let found = image.windows(LOOKED_FOR).position(|bytes| bytes == head);
+            assert_eq!(found, None, "bytes are left that a reader had of an erased record");
+        }
+    }
+
+    pub(crate) fn erase(&mut self) {
         let Some(run) = self.deletable().first().copied() else { return };
         let (agent, name) = self.name(run);
         let begin = self.begin();
@@ -229,6 +263,9 @@ impl World {
                 let found = image.windows(LOOKED_FOR).position(|bytes| bytes == head);
                 assert_eq!(found, None, "bytes of an erased record are left");
             }
+        } else {
+            self.left.extend(heads);
+            self.left.drain(..self.left.len().saturating_sub(MOST_LEFT));
         }
         self.now[run].deleted = true;
         self.acknowledge(true);

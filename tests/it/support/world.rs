@@ -78,6 +78,10 @@ pub(crate) struct World {
     pub(crate) is_queue: bool,
     /// Most operations fill segments, and erase runs in them one by one.
     pub(crate) is_moving: bool,
+    /// What is read meanwhile, and keeps its segments.
+    pub(super) reading: Option<Trace>,
+    /// Bytes of records that were erased while their segments were read.
+    pub(crate) left: Vec<Vec<u8>>,
 }
 
 /// Numbers that a store gave out. It may give none of them out again, whatever was lost.
@@ -154,6 +158,8 @@ impl World {
             is_lazy: false,
             is_queue: false,
             is_moving: false,
+            reading: None,
+            left: Vec::new(),
         }
     }
 
@@ -656,6 +662,7 @@ impl World {
         let done = self.log().reclaim();
         let Some(()) = self.succeeded(done) else { return };
         self.acknowledge(false);
+        self.look_for_erased();
     }
 
     /// Closes the store and opens it again.
@@ -677,6 +684,7 @@ impl World {
     }
 
     pub(super) fn let_go(&mut self) {
+        self.reading = None;
         self.writers.clear();
         self.tickets.clear();
     }
