@@ -18,6 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use runlog::env::Step;
+use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::format::map::superblock::Superblock;
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, SUPERBLOCK_AT};
@@ -39,6 +40,8 @@ pub(crate) enum Loss {
     Power,
     /// The page cache is lost, and the boot id stays.
     Resumed,
+    /// Nothing is lost.
+    Closed,
 }
 
 pub(crate) fn machine(seed: u64) -> Machine {
@@ -48,6 +51,31 @@ pub(crate) fn machine(seed: u64) -> Machine {
         index: seed % 4 == 0,
         ..Machine::new(seed, 1)
     }
+}
+
+/// Whether the frames of a store are all of one sector: so what is written into a sector stores no
+/// part of another frame.
+pub(crate) fn is_aligned(seed: u64) -> bool {
+    seed % 4 == 2
+}
+
+/// A payload whose frame ends where a sector does.
+pub(crate) fn aligned(log: &RunLog) -> Result<usize, Error> {
+    let start = log.stats()?.end.offset as usize + FRAME_HEADER_LEN;
+    Ok((start + 64).next_multiple_of(512) - start)
+}
+
+/// Appends to one run, one sector at a time.
+fn work_aligned(log: &RunLog, random: &mut SplitMix64) -> Result<(), Error> {
+    let about = Metadata::default().durability(Durability::Process);
+    let run = log.start_run("agent-0", "run-0", about)?;
+    for step in 0..10 + random.index(40) {
+        let _ = run.append(&vec![step as u8; aligned(log)?])?;
+        if random.below(20) == 0 {
+            log.sync()?;
+        }
+    }
+    Ok(())
 }
 
 /// Appends to runs and writes documents, mostly at Process level.
@@ -102,7 +130,16 @@ pub(crate) fn left(seed: u64, machine: &Machine, loss: Loss) -> Vec<u8> {
     let disk = SimDisk::recording();
     let log = machine.options().create_storage(Arc::new(disk.clone())).unwrap();
     let created = disk.op_count();
-    work(&log, machine, &mut random).unwrap();
+    let work = if is_aligned(seed) {
+        work_aligned(&log, &mut random)
+    } else {
+        work(&log, machine, &mut random)
+    };
+    work.unwrap();
+    if loss == Loss::Closed {
+        log.close().unwrap();
+        return disk.image();
+    }
     let recording = disk.take_recording();
     drop(log);
     let mut crashes = CrashImages::new(&recording);
@@ -111,7 +148,7 @@ pub(crate) fn left(seed: u64, machine: &Machine, loss: Loss) -> Vec<u8> {
     crashes.seek(ops - back);
     let mut image = Vec::new();
     match loss {
-        Loss::Kill => drop(crashes.killed_within_into(&mut random, &mut image)),
+        Loss::Kill | Loss::Closed => drop(crashes.killed_within_into(&mut random, &mut image)),
         Loss::Power | Loss::Resumed => {
             let survivors = Survivors::ALL[random.index(Survivors::ALL.len())];
             crashes.image_into(survivors, random.next_u64(), &mut image);
@@ -251,11 +288,16 @@ fn check(seed: u64) -> Result<(), String> {
 
 /// Checks the seeds that the variables choose.
 pub(crate) fn check_seeds(check: fn(u64) -> Result<(), String>) {
+    check_so_many(check, 1);
+}
+
+/// The same for so many times as many seeds.
+pub(crate) fn check_so_many(check: fn(u64) -> Result<(), String>, times: u64) {
     let only = std::env::var("RUNLOG_INTERRUPTED_SEED").ok();
     let only = only.map(|text| text.parse().expect("a number"));
     let count = variable("RUNLOG_INTERRUPTED", 300);
     let first = variable("RUNLOG_INTERRUPTED_FIRST", 0);
-    let seeds = only.map_or(first..first + count, |seed: u64| seed..seed + 1);
+    let seeds = only.map_or(first..first + times * count, |seed: u64| seed..seed + 1);
     let mut wrong = Vec::new();
     for seed in seeds.clone() {
         let checked = catch_unwind(AssertUnwindSafe(|| check(seed)));

@@ -109,6 +109,28 @@ fn a_store_whose_last_frame_was_lost_opens_on_a_full_disk_and_its_runs_can_be_de
     }
 }
 
+/// A writer on a full disk goes on behind a durable frame that was lost. What a loss of power takes
+/// there is one piece with that frame, and was not durable.
+#[test]
+fn what_is_lost_directly_behind_a_durable_frame_that_was_lost_ends_the_log() {
+    for byte in [0, 0xff] {
+        let disk = on(without_its_end(false, byte));
+        disk.set_capacity(disk.allocated());
+        let log = open(&disk, 1);
+        let append = || {
+            let start = EXTENT + log.stats().unwrap().end.offset as usize;
+            let _ = log.writer(("agent", "run")).unwrap().append(&[7; 100]).unwrap();
+            start
+        };
+        let (first, _, last) = (append(), append(), append());
+        let mut image = disk.image();
+        drop(log);
+        image[first..last].fill(0);
+        let log = open(&on(image), 2);
+        assert_eq!(seqs(&log, "run"), [0, 1, 2], "{byte}: {}", log.recovery_report());
+    }
+}
+
 /// A disk with a run of nine records, of which no sync covers any.
 fn unsynced() -> (SimDisk, RunLog) {
     let disk = SimDisk::new();

@@ -12,6 +12,7 @@ mod backups;
 mod bad_input;
 mod basics;
 mod bit_flips;
+mod broken_copies;
 mod broken_off;
 mod closing;
 mod compressed;

@@ -20,6 +20,23 @@ pub(super) struct Cut<'a> {
 }
 
 impl Cut<'_> {
+    /// Cuts a gap around the floor in two: what is lost behind it was not durable, whatever is lost
+    /// in front of it.
+    pub(super) fn split_at(&mut self, floor: LogPosition) {
+        let middle = floor.offset;
+        let is_around = |item: &Item| match *item {
+            Item::Gap { from, to: Some(to), .. } => from < middle && middle < to,
+            _ => false,
+        };
+        if floor.segment == self.segment.id()
+            && let Some(place) = self.items.iter().position(is_around)
+            && let Some(Item::Gap { to, blank, .. }) = self.items.get_mut(place)
+        {
+            let behind = Item::Gap { from: middle, to: to.replace(middle), blank: *blank };
+            self.items.insert(place + 1, behind);
+        }
+    }
+
     /// Leaves out what is not in front of the floor, as if nothing had been written there.
     pub(super) fn end_at(&mut self, floor: LogPosition) {
         self.items.retain(|item| self.segment.position(item.offset()) < floor);

@@ -49,10 +49,10 @@ use crate::engine::write::Log;
 use crate::error::{Error, Result, unless_damaged};
 use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use crate::format::map::manifest::{SealedAt, Use};
-use crate::format::map::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
+use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_INDEX_OPENING};
 use crate::format::segments::segment::Purpose;
 use crate::format::{DirectoryBuilder, LAST_WRITTEN, NUMBERS_END};
-use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
+use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
 /// All segments in the manifest, by id.
 pub(crate) struct Known {
@@ -66,6 +66,22 @@ impl Known {
     pub(crate) fn last_sealed(&self, purpose: Purpose) -> Option<&Arc<Segment>> {
         self.sealed.iter().rev().find(|segment| segment.purpose() == purpose)
     }
+
+    /// R2, as far as superblocks and SEAL records state it.
+    pub(crate) fn floor(&self, base: &Base) -> Floor {
+        let last = self.last_sealed(Purpose::Log);
+        let end = last.map(|segment| segment.position(base.extent_size.bytes_u32()));
+        let by_frames = base.superblock.flags & FLAG_COPY == 0;
+        Floor { at: end.unwrap_or_default().max(base.durable), by_frames }
+    }
+}
+
+/// Everything in front of it was durable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Floor {
+    pub(crate) at: LogPosition,
+    /// Whether frames state it too. Those of a copy say what was durable in the store.
+    pub(crate) by_frames: bool,
 }
 
 /// Opens the store in `disk`.
@@ -90,11 +106,8 @@ fn recover(
     report.same_boot = boot_id != [0; 16] && boot_id == base.superblock.boot_id;
     let known = segments(&disk, &base, &|_, _, _| None);
     check_length(&disk, &base, &known)?;
-    // R2, as far as superblocks and SEAL records determine it without frames.
-    let last = known.last_sealed(Purpose::Log);
-    let end = last.map(|segment| segment.position(base.extent_size.bytes_u32()));
-    let floor = end.unwrap_or_default().max(base.durable);
-    let through = last.map(|segment| segment.id());
+    let floor = known.floor(&base);
+    let through = known.last_sealed(Purpose::Log).map(|segment| segment.id());
     let catalog = Catalog::new(known.sealed.clone(), through, None);
     report.sealed_segments = known.sealed.len() as u64;
     let ahead = if options.background { known.sealed.clone() } else { Vec::new() };

@@ -5,6 +5,7 @@ use core::ops::Range;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use crate::engine::open::Floor;
 use crate::engine::open::cut::{Cut, is_seal};
 use crate::engine::open::decide::{Action, Bytes, Case, decide};
 use crate::engine::open::page_cache::is_left_by_a_kill;
@@ -126,11 +127,11 @@ impl Recovered {
 /// of the floor is left out.
 pub(crate) fn recover_log(
     unsealed: &BTreeMap<SegmentId, Arc<Segment>>,
-    (floor, durable_only): (LogPosition, bool),
+    (floor, durable_only): (Floor, bool),
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
     report: &mut RecoveryReport,
 ) -> Result<RecoveredLog> {
-    let mut log = RecoveredLog { floor, ..RecoveredLog::default() };
+    let mut log = RecoveredLog { floor: floor.at, ..RecoveredLog::default() };
     let mut cuts = Vec::new();
     // From the last to the first: so a writer that goes on meanwhile has written all of a segment,
     // as it is read, of which a later one has frames.
@@ -138,7 +139,9 @@ pub(crate) fn recover_log(
         let (extent, end) = (segment.read_all()?, segment.data_end());
         let items = lex_up_to(&extent, segment.frames(), end);
         for Lexed { header, .. } in items.iter().filter_map(Item::frame) {
-            log.floor = log.floor.max(header.durable);
+            if floor.by_frames {
+                log.floor = log.floor.max(header.durable);
+            }
             // Numbers of frames that do not count are not reused either.
             log.next_lsn = log.next_lsn.max(Lsn(header.lsn.0.saturating_add(1)));
             log.next_run_no = log.next_run_no.max(RunNo(header.run_no.0.saturating_add(1)));
@@ -146,8 +149,9 @@ pub(crate) fn recover_log(
         cuts.push(Cut { segment, extent, items });
     }
     cuts.reverse();
-    if durable_only {
-        for cut in &mut cuts {
+    for cut in &mut cuts {
+        cut.split_at(log.floor);
+        if durable_only {
             cut.end_at(log.floor);
         }
     }

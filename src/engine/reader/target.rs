@@ -189,10 +189,14 @@ impl Target {
                     None if durable.segment == segment => {
                         (durable.offset.min(base.extent_size.bytes_u32()), Listed::Open)
                     }
-                    // An update broke off that was to replace something.
+                    // An update broke off that was to replace something. An earlier one may have
+                    // added frames that no sync has stored (O19).
                     None => {
                         let key = SegmentKey { id: segment, salt };
-                        (target.end_of_frames(extent, key)?, Listed::Open)
+                        let end = target.end_of_frames(extent, key)?;
+                        let at = base.extent_size.offset_of(extent);
+                        target.disk.write_again(at..at + u64::from(end))?;
+                        (end, Listed::Open)
                     }
                 };
                 if purpose == Purpose::Log {
@@ -283,7 +287,9 @@ impl Target {
         if is_same(has.sealed, sealed) && there.starts_with(bytes) {
             return Ok((has.extent, bytes.len()));
         }
-        if has.sealed.is_none() && bytes.starts_with(&there) {
+        // A truncation marker takes effect at once, and needs what is in front of it (O20).
+        let is_marked = sealed.is_some_and(|at| at.seal > at.end);
+        if has.sealed.is_none() && !is_marked && bytes.starts_with(&there) {
             // What an update that broke off left behind them may follow only if it is the same.
             let all = self.read_extent(has.extent)?;
             let behind = all.get(there.len()..used_len(&all)).unwrap_or_default();

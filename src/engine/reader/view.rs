@@ -226,10 +226,8 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) ->
     report.same_boot = wanted.boot != [0; 16] && wanted.boot == base.superblock.boot_id;
     let known = segments(disk, &base, &|extent, key, at| earlier.segment(extent, key, at));
     check_length(disk, &base, &known)?;
-    let last = known.last_sealed(Purpose::Log);
-    let end = last.map(|segment| segment.position(base.extent_size.bytes_u32()));
-    let floor = end.unwrap_or_default().max(base.durable);
-    let through = last.map(|segment| segment.id());
+    let floor = known.floor(&base);
+    let through = known.last_sealed(Purpose::Log).map(|segment| segment.id());
     // All of them now: later their bytes may be another segment's.
     read_directories(&known.sealed);
     for segment in &known.sealed {

@@ -1,0 +1,155 @@
+//! Backups into an earlier copy that lose power or whose syncs fail: the earlier copy stays, and
+//! what a backup reported is stored.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use runlog::env::{BootId, Environment};
+use runlog::storage::Storage;
+use runlog::{Durability, Metadata, ReadLog, Reader, ReaderOptions, RunLog};
+use runlog_sim::{CrashImages, OpKind, SimDisk, Survivors};
+
+use super::support::frames::{EXTENT, unindexed};
+use super::support::gate::Gate;
+
+fn about() -> Metadata<'static> {
+    Metadata::default().durability(Durability::Process)
+}
+
+fn on(image: Vec<u8>) -> Arc<SimDisk> {
+    Arc::new(SimDisk::untracked(image))
+}
+
+/// What reads the store in the boot 1, perhaps without what a loss of power may take.
+fn source(disk: &SimDisk, durable_only: bool) -> Reader {
+    let environment = Environment::system().boot_id(Some(BootId([1; 16])));
+    let options = ReaderOptions::new().environment(environment).durable_only(durable_only);
+    options.open_storage(Arc::new(disk.clone())).unwrap()
+}
+
+fn payloads(log: &impl ReadLog) -> Vec<Vec<u8>> {
+    let trace = log.trace("run").unwrap();
+    trace.map(|record| record.unwrap().payload().to_vec()).collect()
+}
+
+/// Brings a copy up to date, and looks at what each loss of power within that leaves.
+fn lose_power_within(copy: &SimDisk, source: &Reader) {
+    let before = payloads(&ReaderOptions::new().open_storage(on(copy.image())).unwrap());
+    let (now, disk) = (payloads(source), SimDisk::recording_from(copy.image()));
+    assert!(before.len() < now.len());
+    let _ = source.backup_to_storage(Arc::new(disk.clone())).unwrap();
+    let recording = disk.take_recording();
+    let mut crashes = CrashImages::new(&recording);
+    loop {
+        for (survivors, seed) in Survivors::ALL.into_iter().zip([1, 2, 3].into_iter().cycle()) {
+            let at = format!("at {} with {survivors:?}", crashes.boundary());
+            let image = crashes.image(survivors, seed);
+            let copy = ReaderOptions::new().open_storage(on(image.clone())).unwrap();
+            let report = copy.verify().unwrap();
+            assert!(report.is_clean(), "{at}: {:?}", report.problems);
+            let found = payloads(&copy);
+            assert!(found.len() >= before.len(), "{at}");
+            assert_eq!(found, now[..found.len()], "{at}");
+            let opened = unindexed(9).open_storage(on(image)).unwrap();
+            assert!(opened.recovery_report().damaged.is_empty(), "{at}");
+            assert_eq!(payloads(&opened), found, "{at}");
+        }
+        if !crashes.advance() {
+            break;
+        }
+    }
+}
+
+/// A store with a run, and a copy of it.
+fn copied(records: u8) -> (SimDisk, RunLog, SimDisk) {
+    let (store, copy) = (SimDisk::new(), SimDisk::new());
+    let log = unindexed(1).create_storage(Arc::new(store.clone())).unwrap();
+    let run = log.start_run("agent", "run", about()).unwrap();
+    for number in 0..records {
+        let _ = run.append(&[number; 600]).unwrap();
+    }
+    log.sync().unwrap();
+    let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();
+    (store, log, copy)
+}
+
+/// Each of the frames says that the ones in front of it are durable: in the store.
+#[test]
+fn a_copy_that_loses_power_while_it_gets_synced_frames_is_not_damaged() {
+    let (store, log, copy) = copied(1);
+    for number in 1..20 {
+        let _ = log.writer("run").unwrap().append(&[number; 600]).unwrap();
+        log.sync().unwrap();
+    }
+    lose_power_within(&copy, &source(&store, false));
+}
+
+/// In the store all frames in front of the end that a truncation marker states are durable.
+#[test]
+fn a_copy_that_loses_power_while_it_gets_a_truncation_marker_is_not_damaged() {
+    let (store, log, copy) = copied(1);
+    let run = log.writer("run").unwrap();
+    for number in 1..20 {
+        let _ = run.append(&[number; 600]).unwrap();
+    }
+    log.sync().unwrap();
+    let hole = log.stats().unwrap().end;
+    for number in 20..24 {
+        let _ = run.append(&[number; 600]).unwrap();
+    }
+    let mut image = store.image();
+    drop((run, log));
+    let at = EXTENT + hole.offset as usize;
+    assert_ne!(image[at..at + 8], [0; 8]);
+    image[at..at + 8].fill(0);
+    let store = SimDisk::from_image(image);
+    let log = unindexed(2).open_storage(Arc::new(store.clone())).unwrap();
+    assert_eq!(payloads(&log).len(), 20, "{}", log.recovery_report());
+    log.sync().unwrap();
+    lose_power_within(&copy, &source(&store, false));
+}
+
+/// Three backups in a row: the sync of the first one fails, the second one is of less and breaks
+/// off, and the third one finds what the first one wrote in memory alone.
+#[test]
+fn what_a_backup_with_a_failed_sync_wrote_is_stored_by_the_one_that_counts_it() {
+    let (store, log, first) = copied(1);
+    let (run, tail) = (log.writer("run").unwrap(), log.stats().unwrap().end.segment);
+    let mut number = 0;
+    let mut append = || {
+        number += 1;
+        let _ = run.append(&[number; 600]).unwrap();
+    };
+    // No sync covers the end of the first segment and what is in the second one.
+    while log.stats().unwrap().end.segment == tail {
+        append();
+    }
+    append();
+    let _ = source(&store, false).backup_to_storage(Arc::new(first.clone())).unwrap();
+    (0..20).for_each(|_| append());
+    let (all, durable) = (source(&store, false), source(&store, true));
+    let expected = payloads(&all);
+    assert!(payloads(&durable).len() + 20 < expected.len());
+    for more in 0..4 {
+        for end in 0.. {
+            let copy = SimDisk::from_image(first.image());
+            (0..more).for_each(|_| copy.sync().unwrap());
+            // Behind that of opening it.
+            copy.fail_nth(OpKind::Sync, 0, ErrorKind::Other);
+            assert!(all.backup_to_storage(Arc::new(copy.clone())).is_err());
+            copy.clear_faults();
+            let gate = Gate::new(&copy);
+            gate.shut_at(copy.op_count() + end);
+            let is_over = durable.backup_to_storage(Arc::new(gate)).is_ok();
+            let _ = all.backup_to_storage(Arc::new(copy.clone())).unwrap();
+            copy.lose_power(Survivors::Nothing, 1);
+            let copy = ReaderOptions::new().open_storage(on(copy.image())).unwrap();
+            let report = copy.verify().unwrap();
+            assert!(report.is_clean(), "{end}: {:?}", report.problems);
+            assert_eq!(payloads(&copy), expected, "{end}");
+            if is_over {
+                break;
+            }
+        }
+    }
+}
