@@ -153,3 +153,21 @@ fn what_a_backup_with_a_failed_sync_wrote_is_stored_by_the_one_that_counts_it() 
         }
     }
 }
+
+/// The store would take the place of what the writer added.
+#[test]
+fn a_copy_that_a_writer_opened_is_none_any_more_whichever_superblock_is_damaged() {
+    let (store, _log, copy) = copied(3);
+    let restored = unindexed(9).open_storage(Arc::new(copy.clone())).unwrap();
+    let _ = restored.start_run("agent", "own", about()).unwrap().append(b"added").unwrap();
+    restored.sync().unwrap();
+    let killed = copy.image();
+    for slot in [4096, 8192] {
+        let mut image = killed.clone();
+        image[slot..slot + 4096].fill(0);
+        let file = SimDisk::from_image(image.clone());
+        let backup = source(&store, false).backup_to_storage(Arc::new(file.clone()));
+        assert!(backup.is_err(), "the slot at {slot}: {backup:?}");
+        assert_eq!(file.image(), image);
+    }
+}

@@ -268,7 +268,7 @@ fn build(
     let mut freed: BTreeSet<ExtentNo> = extents.free().take_while(is_within).collect();
     let may_move = freed.len() as u64;
     let keeps = setup.options.compaction.space == SpaceReturn::Keep;
-    if keeps && report.clean && !report.salvaged {
+    if keeps && report.clean && report.damaged.is_empty() {
         freed.clear();
     }
     let allocator = Allocator {
