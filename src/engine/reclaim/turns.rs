@@ -41,9 +41,8 @@ impl Turns {
             }
         }
         turns.holders = turns.evicted.values().flatten().map(|run_no| (*run_no, 0)).collect();
-        let is_read = |segment: &&&Arc<Segment>| turns.evicted.contains_key(&segment.id());
-        let read: Vec<_> = left.iter().filter(is_read).collect();
-        for segment in read.into_iter().take_while(|_| !due.is_stopping()) {
+        let read = left.iter().filter(|segment| turns.evicted.contains_key(&segment.id()));
+        for segment in read.take_while(|_| !due.is_stopping()) {
             let (id, runs) = (segment.id(), runs_among(segment, &turns.holders));
             let Some(runs) = compacting.unless_unread(id, runs)? else {
                 is_unread = true;
