@@ -7,6 +7,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use runlog::env::{BootId, Environment, Step};
 use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{FrameKind, MANIFEST_AT};
@@ -17,6 +18,7 @@ use runlog::{
 };
 use runlog_sim::{OpKind, SimDisk, Survivors};
 
+use super::support::background::Background;
 use super::support::frames::{EXTENT, frames_in, unindexed};
 
 fn on(image: Vec<u8>) -> SimDisk {
@@ -128,6 +130,69 @@ fn what_is_lost_directly_behind_a_durable_frame_that_was_lost_ends_the_log() {
         image[first..last].fill(0);
         let log = open(&on(image), 2);
         assert_eq!(seqs(&log, "run"), [0, 1, 2], "{byte}: {}", log.recovery_report());
+    }
+}
+
+/// The same where nothing is left of its segment behind the floor: its SEAL frame is lost too, and
+/// what is in the next segment was written later.
+#[test]
+fn what_is_lost_behind_the_floor_with_all_of_its_segment_ends_the_log() {
+    for byte in [0, 0xff] {
+        let background = Background::default();
+        let disk = on(without_its_end(false, byte));
+        disk.set_capacity(disk.allocated());
+        let options = unindexed(1).scheduler(Arc::new(background.clone()));
+        let log = options.open_storage(Arc::new(disk.clone())).unwrap();
+        let floor = log.stats().unwrap().end;
+        disk.set_capacity(u64::MAX);
+        // Its sync covers nothing of what follows.
+        assert!(background.run(Step::Reserve));
+        while log.stats().unwrap().end.segment == floor.segment {
+            let payload = [7; 5000];
+            let record = NewRecord::new(&payload).durability(Durability::Process);
+            let _ = log.writer(("agent", "run")).unwrap().append_record(&record).unwrap();
+        }
+        let mut image = disk.image();
+        drop(log);
+        image[EXTENT + floor.offset as usize..2 * EXTENT].fill(0);
+        let disk = on(image);
+        for opening in 0..2 {
+            let log = open(&disk, 2);
+            let found = seqs(&log, "run");
+            assert_eq!(found, [0, 1, 2], "{byte}, {opening}: {}", log.recovery_report());
+        }
+    }
+}
+
+/// The records of a run, and which of them cannot be read.
+fn all(log: &RunLog) -> Vec<Result<u64, ()>> {
+    let records = log.trace(("agent", "run")).unwrap();
+    records.map(|record| record.map(|record| record.seq().0).map_err(drop)).collect()
+}
+
+/// Of the last two frames the first is lost, and of the second the record. On a full disk the log
+/// goes on behind them.
+#[test]
+fn a_durable_frame_behind_a_lost_one_keeps_its_place_if_its_record_is_damaged() {
+    for byte in [0, 0xff] {
+        let mut image = without_its_end(false, 1);
+        let mut records: Vec<_> = frames_in(&image, 0);
+        records.retain(|(_, frame)| frame.kind == FrameKind::Record);
+        let [.., first, second] = &records[..] else { panic!("{records:?}") };
+        image[first.0.clone()].fill(byte);
+        image[second.0.start + 200] ^= 1;
+        let disk = on(image);
+        disk.set_capacity(disk.allocated());
+        let log = open(&disk, 1);
+        for _ in 0..3 {
+            let _ = log.writer(("agent", "run")).unwrap().append(&[7; 100]).unwrap();
+        }
+        let (expected, image) = (all(&log), disk.image());
+        drop(log);
+        for boot in [1, 2] {
+            let log = open(&on(image.clone()), boot);
+            assert_eq!(all(&log), expected, "{byte}, {boot}: {}", log.recovery_report());
+        }
     }
 }
 
@@ -297,6 +362,51 @@ fn a_damaged_header_of_the_segment_that_takes_records_is_written_anew_by_the_nex
     }
     log.close().unwrap();
     let _ = reader(&disk).backup_to_storage(copy).unwrap();
+}
+
+/// One piece is lost around the floor. The next opening finds a floor behind it, and the same loss:
+/// otherwise a later backup takes what was deleted since for lost.
+#[test]
+fn a_loss_around_the_floor_is_the_same_loss_for_the_next_opening() {
+    let options = || {
+        let environment = Environment::system().boot_id(Some(BootId([1; 16])));
+        Options::new().extent_size(EXTENT as u64).background(false).environment(environment)
+    };
+    let disk = on(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    for number in 0..60 {
+        let run = log.start_run("agent", &format!("run-{number}"), process()).unwrap();
+        let _ = run.append(&[number; 9000]).unwrap();
+        let _ = run.end(&Outcome::completed()).unwrap();
+    }
+    let run = log.start_run("agent", "last", process()).unwrap();
+    let append = |byte: u8| {
+        let payload = [byte; 300];
+        let record = NewRecord::new(&payload).durability(Durability::Process);
+        let _ = run.append_record(&record).unwrap();
+    };
+    append(101);
+    log.sync().unwrap();
+    (102..106).for_each(append);
+    let mut image = disk.image();
+    drop((run, log));
+    let place = |byte| image.windows(300).rposition(|bytes| bytes == [byte; 300]).unwrap();
+    let (from, to) = (place(101) - FRAME_HEADER_LEN, place(102) + 300);
+    image[from..to].fill(0xff);
+    let disk = on(image);
+    let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+    assert!(log.recovery_report().same_boot, "{}", log.recovery_report());
+    let copy = Arc::new(on(Vec::new()));
+    let killed = on(disk.image());
+    drop(log);
+    let _ = reader(&killed).backup_to_storage(Arc::<SimDisk>::clone(&copy)).unwrap();
+    let log = options().open_storage(Arc::new(killed.clone())).unwrap();
+    assert_eq!(log.recovery_report().damaged.len(), 1, "{}", log.recovery_report());
+    for number in 0..50 {
+        log.delete_run(("agent", &*format!("run-{number}"))).unwrap();
+    }
+    log.close().unwrap();
+    let _ = reader(&killed).backup_to_storage(copy).unwrap();
 }
 
 /// The process that reads looks once, after a record was acknowledged.

@@ -17,11 +17,13 @@ pub(super) struct Cut<'a> {
     /// Read only once, since a process that only reads may find other bytes the next time.
     pub(super) extent: Cow<'a, [u8]>,
     pub(super) items: Vec<Item>,
+    /// Where the second part of a gap around the floor begins.
+    pub(super) second: Option<u32>,
 }
 
 impl Cut<'_> {
     /// Cuts a gap around the floor in two: what is lost behind it was not durable, whatever is lost
-    /// in front of it.
+    /// in front of it. Both are one loss: the next opening finds them as one gap.
     pub(super) fn split_at(&mut self, floor: LogPosition) {
         let middle = floor.offset;
         let is_around = |item: &Item| match *item {
@@ -34,7 +36,13 @@ impl Cut<'_> {
         {
             let behind = Item::Gap { from: middle, to: to.replace(middle), blank: *blank };
             self.items.insert(place + 1, behind);
+            self.second = Some(middle);
         }
+    }
+
+    /// The items, with a gap that was cut in two as one.
+    pub(super) fn losses(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|item| Some(item.offset()) != self.second)
     }
 
     /// Leaves out what is not in front of the floor, as if nothing had been written there.

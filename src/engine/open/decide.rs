@@ -22,7 +22,7 @@ pub(crate) struct Case {
     pub(crate) same_boot: bool,
     /// The log ended in front of this position.
     pub(crate) ended: bool,
-    /// A valid frame follows in the same segment.
+    /// A valid frame follows in the same segment, or one below the floor with a damaged payload.
     pub(crate) more: bool,
 }
 

@@ -146,7 +146,7 @@ pub(crate) fn recover_log(
             log.next_lsn = log.next_lsn.max(Lsn(header.lsn.0.saturating_add(1)));
             log.next_run_no = log.next_run_no.max(RunNo(header.run_no.0.saturating_add(1)));
         }
-        cuts.push(Cut { segment, extent, items });
+        cuts.push(Cut { segment, extent, items, second: None });
     }
     cuts.reverse();
     for cut in &mut cuts {
@@ -344,16 +344,21 @@ impl Walk<'_> {
     }
 
     fn run(&mut self, ended: &mut bool) {
-        let (items, same_boot) = (&self.cut.items, self.report.same_boot);
+        let (cut, floor, same_boot) = (self.cut, self.floor, self.report.same_boot);
+        let items = &cut.items;
+        let is_durable = |item: &Item| cut.segment.position(item.offset()) < floor;
         let last_valid = items.iter().rposition(Item::is_valid);
+        // Below the floor a frame keeps its place, also if its record is damaged.
+        let last_kept = items.iter().rposition(|it| it.frame().is_some() && is_durable(it));
         for (number, item) in items.iter().enumerate() {
-            let more = last_valid.is_some_and(|last| last > number);
+            let durable = is_durable(item);
+            let last = if durable { last_valid.max(last_kept) } else { last_valid };
+            let more = last.is_some_and(|last| last > number);
             let bytes = match item {
                 Item::Frame(lexed) if lexed.payload.is_ok() => Bytes::Valid,
                 Item::Frame(_) => Bytes::BadPayload,
                 Item::Gap { .. } => Bytes::BadHeader,
             };
-            let durable = self.cut.segment.position(item.offset()) < self.floor;
             let case = Case { bytes, durable, same_boot, ended: *ended, more };
             match decide(case) {
                 Action::Accept | Action::Damaged => {
@@ -365,6 +370,9 @@ impl Walk<'_> {
                 Action::EndSegment => {
                     self.end_at(item, durable);
                     self.orphans = 0;
+                    // What was written behind the floor is lost too, with the SEAL frame. What is in
+                    // later segments was written behind that.
+                    *ended |= durable && floor.segment == cut.segment.id() && !same_boot;
                     return;
                 }
                 Action::EndLog => {
@@ -448,20 +456,24 @@ impl Walk<'_> {
     fn tell_gaps_below(&mut self, end: u32) {
         let cut = self.cut;
         if self.end == end {
-            let skipped = cut.items.iter().take_while(|item| item.offset() < end);
+            let skipped = cut.losses().take_while(|item| item.offset() < end);
             for gap in skipped.filter(|item| item.frame().is_none()) {
                 self.skip(gap, cut.segment.position(gap.offset()) < self.floor);
             }
         }
     }
 
-    /// Reports bytes that are not a frame and are followed by frames that count.
+    /// Reports bytes that are not a frame and are followed by frames that count. Each opening tells
+    /// of the same losses, wherever the floor is.
     fn skip(&mut self, item: &Item, durable: bool) {
+        if self.cut.second == Some(item.offset()) {
+            return;
+        }
         let damage = if durable { Damage::Missing } else { Damage::Truncated };
         let place = Place::Frame(self.cut.segment.position(item.offset()));
-        let (items, extent) = (&self.cut.items, self.extent);
+        let (cut, extent) = (self.cut, self.extent);
         let (missing, names) = self.missing.get_or_insert_with(|| {
-            (missing_in(items.iter()), names(extent, &frames_below(items, u32::MAX)))
+            (missing_in(cut.losses()), names(extent, &frames_below(&cut.items, u32::MAX)))
         });
         let (name, seq) = match missing.get(&item.offset()) {
             Some((run_no, seq)) => (names.get(run_no), Some(*seq)),
