@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
 use runlog::format::frames::frame::{FRAME_HEADER_LEN, frame_len};
+use runlog::format::map::manifest::read_area;
 use runlog::format::map::superblock::Superblock;
-use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameKind, SUPERBLOCK_AT};
 use runlog::{Durability, Metadata, NewRecord, Options, RunLog, TailWriter};
 use runlog_sim::{CrashImages, Fault, OpKind, SimDisk, Survivors};
@@ -266,6 +267,57 @@ fn a_refuted_boot_id_is_in_no_superblock_once_what_refutes_it_is_overwritten() {
             damage_newest(&mut image);
             let at = (first.boundary(), second.boundary());
             assert_eq!(open(image).0, 2, "killed at {at:?}");
+            if !second.advance() {
+                break;
+            }
+        }
+        if !first.advance() {
+            return;
+        }
+    }
+}
+
+/// An opening that drops the index writes a new manifest area, and is killed. So is the next one:
+/// whatever it adds to that area, both superblocks name it before.
+#[test]
+fn both_superblocks_name_the_manifest_before_anything_is_added_to_it() {
+    let options = |index| options().index(index).tail_writer(TailWriter::Pwrite);
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options(true).create_storage(Arc::new(disk.clone())).unwrap();
+    for number in 0..200 {
+        let run = log.start_run("agent", &format!("run-{number}"), unsynced()).unwrap();
+        let _ = run.append(&[7; 900]).unwrap();
+    }
+    // The tail is torn, so the log goes on in another segment.
+    let (end, mut image) = (log.stats().unwrap().end, disk.image());
+    assert!(log.stats().unwrap().index_open);
+    let is_tail = |at: &usize| {
+        SegmentHeader::decode(&image[*at..]).is_ok_and(|header| header.key.id == end.segment)
+    };
+    let mut starts = (EXTENTS_AT as usize..image.len()).step_by(EXTENT as usize);
+    let torn = starts.find(is_tail).unwrap() + end.offset as usize;
+    image[torn..torn + 100].fill(0xff);
+    let open = |image: Vec<u8>| {
+        let disk = SimDisk::recording_from(image);
+        drop(options(false).open_storage(Arc::new(disk.clone())).unwrap());
+        disk.take_recording()
+    };
+    let recording = open(image);
+    let mut first = CrashImages::new(&recording);
+    loop {
+        let recording = open(first.killed(0));
+        let mut second = CrashImages::new(&recording);
+        loop {
+            let (image, at) = (second.killed(0), (first.boundary(), second.boundary()));
+            let slots = [0, 1].map(|slot| SUPERBLOCK_AT as usize + slot * 4096);
+            let blocks = slots.map(|at| Superblock::decode(&image[at..at + 4096]).unwrap());
+            let newest = blocks.iter().max_by_key(|block| block.epoch.0).unwrap();
+            let start = newest.manifest.offset as usize;
+            let area = &image[start..start + newest.manifest.len as usize];
+            let area = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
+            let is_added_to = area.records > u64::from(area.header.snapshot);
+            let [one, other] = blocks.map(|block| block.manifest.generation);
+            assert!(one == other || !is_added_to, "killed at {at:?}");
             if !second.advance() {
                 break;
             }

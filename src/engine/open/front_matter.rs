@@ -31,6 +31,9 @@ pub(crate) struct Base {
     pub(crate) extent_size: ExtentSize,
     /// The newest superblock; a substitute if both are damaged.
     pub(crate) superblock: Superblock,
+    /// Whether the other superblock names another manifest area. Nothing may be added before both
+    /// name the same one (O9).
+    pub(crate) is_ahead: bool,
     /// The larger of the durable positions of both slots.
     pub(crate) durable: LogPosition,
     pub(crate) extents: Extents,
@@ -71,6 +74,8 @@ pub(crate) fn read_base(
         return Err(Error::Truncated { len, expected: EXTENTS_AT });
     }
     let newest = slots.pop();
+    let area_of = |block: &Superblock| (block.manifest.offset, block.manifest.generation);
+    let is_ahead = slots.last().map(area_of) != newest.as_ref().map(area_of) && !slots.is_empty();
     let superblock = newest.unwrap_or(Superblock {
         uuid,
         extent_size,
@@ -95,6 +100,7 @@ pub(crate) fn read_base(
         rewrite: false,
         behind: Vec::new(),
         superblock,
+        is_ahead,
     };
     read_manifest(disk, newest.is_some(), &mut base, report, access)?;
     Ok(base)
@@ -200,7 +206,7 @@ fn read_manifest(
         if number != 0 {
             base.superblock.salvage = number;
         }
-        base.rewrite = true;
+        (base.rewrite, base.is_ahead) = (true, false);
         base.superblock.flags |= FLAG_SALVAGED;
         salvage(disk, base)?;
     }

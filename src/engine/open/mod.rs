@@ -294,23 +294,24 @@ fn build(
         allocator: Ranked::new(Rank::Allocator, allocator),
     });
     let engine = Engine::new(Log::new(setup, due, space, state), slot, path);
-    write_again(&engine.log, &log, base.rewrite)?;
+    write_again(&engine.log, &log, &base)?;
     Ok((engine, log))
 }
 
 /// Writes data again that counts and may not be durable (O19). With `rewrite` the manifest moves
 /// before anything is added to it, since what follows its last whole batch cannot be trusted, or
 /// the superblocks have something to say.
-fn write_again(log: &Log, recovered: &RecoveredLog, rewrite: bool) -> Result<()> {
+fn write_again(log: &Log, recovered: &RecoveredLog, base: &Base) -> Result<()> {
     let mut allocator = log.space.allocator.lock();
-    if rewrite {
-        allocator.manifest.distrust_area();
-    }
-    allocator.write_again()?;
+    allocator.write_again(base.is_ahead)?;
     for found in &recovered.segments {
         found.write_again(&log.disk, recovered.floor)?;
     }
-    if rewrite { allocator.commit(&[]) } else { Ok(()) }
+    if !base.rewrite {
+        return Ok(());
+    }
+    allocator.manifest.distrust_area();
+    allocator.commit(&[])
 }
 
 /// The state at the beginning of recovery: the catalog, and a tail without a place.

@@ -167,11 +167,11 @@ impl Target {
             return Ok(None);
         }
         let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
+        // A sync of an earlier backup may have failed (O19).
+        target.allocator.write_again(base.is_ahead)?;
         if base.rewrite {
             target.allocator.manifest.distrust_area();
         }
-        // A sync of an earlier backup may have failed (O19).
-        target.allocator.write_again()?;
         let Superblock { durable, next_lsn: promised, boot_id: boot, salvage, .. } =
             target.allocator.superblock;
         let extents = target.allocator.manifest.extents().clone();

@@ -87,9 +87,6 @@ impl ManifestLog {
     /// Writes the records behind the first `durable` ones again, and marks all as not synced.
     pub(crate) fn write_again(&mut self, durable: u64) -> Result<()> {
         self.unsynced = true;
-        if self.distrusted {
-            return Ok(());
-        }
         let place =
             |record| self.area.offset + (AREA_HEADER_LEN as u64 + record * RECORD_LEN as u64);
         self.disk.write_again(place(durable)..place(self.records))
