@@ -277,6 +277,49 @@ fn a_refuted_boot_id_is_in_no_superblock_once_what_refutes_it_is_overwritten() {
     }
 }
 
+/// After a kill a damaged record keeps its place if whole frames follow. These may be of a batch
+/// that was not written whole, which an opening overwrites on a full disk.
+#[test]
+fn a_damaged_record_keeps_its_place_while_what_follows_it_is_overwritten() {
+    let boot = Environment::system().boot_id(Some(BootId([1; 16])));
+    let options = options().index(false).tail_writer(TailWriter::Pwrite).environment(boot);
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", unsynced()).unwrap();
+    for number in 0..4 {
+        let _ = run.append(&[number; 200]).unwrap();
+    }
+    disk.fail_next(OpKind::Write, Fault { error: io::ErrorKind::Other, stored: 5_000 });
+    assert!(run.append_batch(&[NewRecord::new(&[9; 2_000]); 3]).is_err());
+    let mut image = disk.image();
+    let is_record = |frame: &FrameKind| *frame == FrameKind::Record;
+    let mut records = frames_in(&image, 0).into_iter().filter(|(_, frame)| is_record(&frame.kind));
+    let (damaged, _) = records.nth(3).unwrap();
+    image[damaged.end - 20] ^= 1;
+    let open = |image: Vec<u8>| {
+        let disk = SimDisk::recording_from(image);
+        disk.set_capacity(disk.allocated());
+        let log = options.open_storage(Arc::new(disk.clone())).unwrap();
+        let records = log.run("run").unwrap().records;
+        (records, log, disk)
+    };
+    let (records, log, disk) = open(image);
+    assert_eq!(records, 4, "{}", log.recovery_report());
+    drop(log);
+    let recording = disk.take_recording();
+    let mut crashes = CrashImages::new(&recording);
+    loop {
+        for stored in [0, 8, 33, 100] {
+            let (records, log, _) = open(crashes.killed(stored));
+            let at = (crashes.boundary(), stored);
+            assert_eq!(records, 4, "killed at {at:?}: {}", log.recovery_report());
+        }
+        if !crashes.advance() {
+            return;
+        }
+    }
+}
+
 /// An opening that drops the index writes a new manifest area, and is killed. So is the next one:
 /// whatever it adds to that area, both superblocks name it before.
 #[test]

@@ -9,10 +9,14 @@
 //! before. In between, a truncation marker or a superblock may be damaged, if nothing else was.
 //! After each of these a process that only reads, and in the end two openings, say the same again.
 //!
+//! A second campaign opens the store on one disk, of which syncs may fail, and which is full at
+//! times. What a failed sync dropped, the next openings still see, and a loss of power takes.
+//!
 //! - `RUNLOG_INTERRUPTED`: how many stores.
 //! - `RUNLOG_INTERRUPTED_FIRST`: the first of them.
 //! - `RUNLOG_INTERRUPTED_SEED`: only this one.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,7 +27,7 @@ use runlog::format::map::superblock::Superblock;
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, SUPERBLOCK_AT};
 use runlog::{Batch, Durability, Error, Metadata, NewRecord, Outcome, ReaderOptions, RunLog};
-use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
+use runlog_sim::{CrashImages, Fault, OpKind, SimDisk, SplitMix64, Survivors};
 
 use super::agreeing::{Said, all, compare, damage};
 use super::support::background::Background;
@@ -286,6 +290,81 @@ fn check(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Opens the store once, on a disk that may be full, of which a sync may fail, in a process that
+/// may die meanwhile. Returns what happened.
+fn open_badly(disk: &SimDisk, machine: &Machine, random: &mut SplitMix64) -> String {
+    let is_full = random.below(3) == 0;
+    disk.set_capacity(if is_full { disk.allocated() } else { u64::MAX });
+    let fault = Fault::short(ErrorKind::Other, random.index(200));
+    let how = match random.below(4) {
+        0 => {
+            let number = random.below(8);
+            disk.fail_nth(OpKind::Sync, number, fault);
+            format!("sync {number} fails")
+        }
+        1 | 2 => {
+            let number = random.index(40);
+            disk.fail_from(disk.op_count() + number, fault);
+            format!("killed at {number}")
+        }
+        _ => "not interrupted".to_owned(),
+    };
+    let opened = open(disk, machine);
+    disk.clear_faults();
+    let found = match opened {
+        Ok((gate, log)) => {
+            gate.shut();
+            format!("{}", log.recovery_report())
+        }
+        Err(error) => error,
+    };
+    format!("{}{how}: {found}", if is_full { "full, " } else { "" })
+}
+
+/// All openings are on one disk: what a failed sync drops stays dropped for the next ones, until
+/// the power goes.
+fn check_on_one_disk(seed: u64) -> Result<(), String> {
+    let mut random = SplitMix64::for_case(seed, 5);
+    let loss = [Loss::Kill, Loss::Power, Loss::Resumed][random.index(3)];
+    let mut machine = machine(seed);
+    let mut image = left(seed, &machine, loss);
+    machine.boot += u64::from(loss == Loss::Power);
+    let mut told = format!("{loss:?}");
+    if random.below(3) == 0 && !frames_in(&image, 0).is_empty() {
+        told += &format!(", damaged {}", damage(&mut image, &mut random));
+    }
+    let fail = |told: &str, error: String| format!("{told}: {error}");
+    let disk = SimDisk::from_image(image);
+    let expected = read(&disk.image(), &machine).map_err(|error| fail(&told, error))?;
+    let has_index = machine.index;
+    for _ in 0..1 + random.index(6) {
+        machine.index = has_index && random.coin();
+        told += &format!("\n   {}", open_badly(&disk, &machine, &mut random));
+        if loss != Loss::Kill && random.coin() {
+            let survivors = Survivors::ALL[random.index(Survivors::ALL.len())];
+            disk.lose_power(survivors, random.next_u64());
+            machine.boot += u64::from(loss == Loss::Power && random.coin());
+            told += &format!("\n   power lost, {survivors:?}");
+        }
+        let now = read(&disk.image(), &machine).map_err(|error| fail(&told, error))?;
+        compare(&expected, &now, &[]).map_err(|error| fail(&told, format!("a reader: {error}")))?;
+    }
+    disk.set_capacity(u64::MAX);
+    for opening in 0..2 {
+        let (gate, log) = open(&disk, &machine).map_err(|error| fail(&told, error))?;
+        told += &format!("\n   {}", log.recovery_report());
+        let now = all(&log).map_err(|error| fail(&told, error))?;
+        compare(&expected, &now, &[])
+            .map_err(|error| fail(&told, format!("opening {opening}: {error}")))?;
+        gate.shut();
+        drop(log);
+        if loss != Loss::Kill {
+            disk.lose_power(Survivors::Nothing, 1);
+        }
+    }
+    Ok(())
+}
+
 /// Checks the seeds that the variables choose.
 pub(crate) fn check_seeds(check: fn(u64) -> Result<(), String>) {
     check_so_many(check, 1);
@@ -313,4 +392,9 @@ pub(crate) fn check_so_many(check: fn(u64) -> Result<(), String>, times: u64) {
 #[test]
 fn recoveries_that_are_interrupted_end_with_what_one_alone_finds() {
     check_seeds(check);
+}
+
+#[test]
+fn recoveries_on_a_failing_disk_end_with_what_one_alone_finds() {
+    check_so_many(check_on_one_disk, 4);
 }

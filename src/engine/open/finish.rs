@@ -74,14 +74,18 @@ pub(crate) fn finish(
 
 /// Before anything is overwritten or closed: makes durable what truncation markers keep, and then a
 /// superblock that states the floor. What stated it may be torn and be overwritten, and a recovery
-/// that finds a lower one ends the log at damage in front of it (O20). What shows that the page
-/// cache is lost may be overwritten too, and a boot id may be the current one nevertheless. So both
-/// superblocks say that the boot is unknown, whatever each of them said.
+/// that finds a lower one ends the log at damage in front of it (O20). So may what is left out, and
+/// shows that damage in front of it is no torn tail: the superblock states where that begins. What
+/// shows that the page cache is lost may be overwritten too, and a boot id may be the current one
+/// nevertheless. So both superblocks say that the boot is unknown, whatever each of them said.
 fn secure(log: &Log, recovered: &RecoveredLog, same_boot: bool) -> Result<()> {
     let found = &recovered.segments;
-    if !found.iter().any(|found| found.torn || found.beyond) {
+    let Some(first) = found.iter().position(|found| found.torn || found.beyond) else {
         return Ok(());
-    }
+    };
+    // Where the log ended, if that segment is not torn itself.
+    let last = first - usize::from(found.get(first).is_some_and(|found| found.beyond));
+    let kept = found.get(last).map(|found| found.segment.position(found.end)).unwrap_or_default();
     log.disk.sync()?;
     // A frame that lies about it must not make the file seem cut off.
     let len = log.disk.len()?;
@@ -92,7 +96,8 @@ fn secure(log: &Log, recovered: &RecoveredLog, same_boot: bool) -> Result<()> {
     };
     let mut allocator = log.space.allocator.lock();
     let Superblock { durable, boot_id, .. } = allocator.superblock;
-    let floor = durable.max(Some(recovered.floor).filter(is_within).unwrap_or_default());
+    let stated = [recovered.floor, kept].into_iter().filter(is_within).max();
+    let floor = durable.max(stated.unwrap_or_default());
     let (boot_id, count) =
         if same_boot { (boot_id, usize::from(floor > durable)) } else { ([0; 16], 2) };
     for _ in 0..count {
