@@ -7,10 +7,12 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use runlog::format::EXTENTS_AT;
+use runlog::format::segments::segment::SegmentHeader;
 use runlog::{Activity, Compaction, Outcome, RunLog, RunQuery};
 use runlog_sim::{OpKind, SimDisk};
 
 use super::growth::{EXTENT, delete, held, one_run, options, two_in_each, unsynced};
+use super::support::background::Background;
 use super::support::told::{Ends, Told};
 
 /// The disk cannot read the directory of one segment any more when the store is opened.
@@ -161,4 +163,42 @@ fn dead_segments_do_not_wait_for_the_pause_after_a_step_that_gained_nothing() {
         wait_for(Activity::Reclaim);
     }
     log.close().unwrap();
+}
+
+/// Each crash that tears the end of the log leaves a segment with little in it, and nothing is
+/// deleted that would ask for a compaction.
+#[test]
+fn what_crashes_leave_is_merged_without_a_deletion() {
+    let unused = || options(EXTENT).index(false).scheduler(Arc::new(Background::default()));
+    let disk = SimDisk::untracked(Vec::new());
+    let log = unused().create_storage(Arc::new(disk.clone())).unwrap();
+    drop(log.start_run("agent", "run", ()).unwrap());
+    let tear = |log: RunLog, disk: &SimDisk| {
+        let (end, mut image) = (log.stats().unwrap().end, disk.image());
+        let is_tail = |at: &usize| {
+            SegmentHeader::decode(&image[*at..]).is_ok_and(|header| header.key.id == end.segment)
+        };
+        let extent = usize::try_from(EXTENT).unwrap();
+        let mut starts = (extent..image.len()).step_by(extent);
+        let torn = starts.find(is_tail).unwrap() + end.offset as usize;
+        image[torn..torn + 100].fill(0xff);
+        SimDisk::untracked(image)
+    };
+    let mut disk = tear(log, &disk);
+    let crashes = 30;
+    for _ in 0..crashes {
+        let log = unused().open_storage(Arc::new(disk.clone())).unwrap();
+        let _ = log.writer(("agent", "run")).unwrap().append(b"a record").unwrap();
+        log.sync().unwrap();
+        disk = tear(log, &disk);
+    }
+    let (ended, ends) = channel();
+    let threads = options(EXTENT).background(true).observer(Arc::new(Ends(ended)));
+    let log = threads.open_storage(Arc::new(disk)).unwrap();
+    while log.stats().unwrap().sealed_segments > 8 {
+        let ended = ends.recv_timeout(Duration::from_secs(20));
+        let _ = ended.expect("what crashes left is merged");
+    }
+    assert_eq!(log.trace("run").unwrap().flatten().count(), crashes);
+    assert!(log.verify().unwrap().is_clean());
 }

@@ -11,10 +11,17 @@ use crate::engine::state::segment::Segment;
 use crate::engine::values::report::RecoveryReport;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
+use crate::format::ExtentSize;
 use crate::format::frames::frame::frame_len;
 use crate::format::map::superblock::{FLAG_SALVAGED, Superblock};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
+use crate::gc::choose::outputs;
 use crate::types::{LogPosition, Lsn};
+
+/// A segment is small if at most one of so many parts of it is used.
+const SMALL_PART: u32 = 4;
+/// Small segments are merged if so many extents become free.
+const WORTH_MERGING: u64 = 8;
 
 /// Puts the log in order. [`open`](super::open) has built the engine.
 pub(crate) fn finish(
@@ -118,9 +125,11 @@ fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition) -> Result<()> 
         (block.next_run_no, block.next_lsn) = state.promised;
     })?;
     let is_salvaged = allocator.superblock.flags & FLAG_SALVAGED != 0;
+    state.suspect_remains(log.extent_size);
     if !state.suspects.is_empty() {
-        // Something was deleted, and the compaction that this began may have been broken off. A
-        // store without threads, or one that was just salvaged, moves nothing while it is opened.
+        // Something was deleted, and the compaction that this began may have been broken off; or
+        // crashes have left many segments with little in them. A store without threads, or one that
+        // was just salvaged, moves nothing while it is opened.
         let moves = log.due.has_thread() && !is_salvaged;
         log.due.want(if moves { Wanted::COMPACT } else { Wanted::RECLAIM });
     } else if !(allocator.freed.is_empty() && state.retired.is_empty()) {
@@ -144,6 +153,20 @@ fn end_salvage(engine: &Engine) -> Result<()> {
 }
 
 impl LogState {
+    /// Each crash that tears the log leaves a segment that is not full. Once there are so many that
+    /// merging them makes several extents free, they are looked at like segments of which something
+    /// was deleted. Only the manifest is asked: a directory is no longer than the frames in front of
+    /// it.
+    fn suspect_remains(&mut self, size: ExtentSize) {
+        let segments = self.catalog.segments().iter().chain(&self.unapplied);
+        let ends = segments.filter_map(|segment| Some((segment.id(), segment.sealed()?.end)));
+        let small: Vec<_> = ends.filter(|(_, end)| *end <= size.bytes_u32() / SMALL_PART).collect();
+        let bytes: u64 = small.iter().map(|(_, end)| 2 * u64::from(*end)).sum();
+        if small.len() as u64 >= outputs(bytes, size.bytes()) + WORTH_MERGING {
+            self.suspects.extend(small.into_iter().map(|(id, _)| id));
+        }
+    }
+
     /// Writes the header of a segment again if it was lost. With frames the segment is older than
     /// what was sealed since, so the order that it states excludes nothing.
     fn see_to_header(&self, log: &Log, found: &Recovered) -> Result<()> {
