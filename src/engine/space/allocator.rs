@@ -89,6 +89,12 @@ impl Allocator {
         self.manifest.write_again(manifest.records)
     }
 
+    /// The same, and all of the manifest: that of a file whose first sync may have failed.
+    pub(crate) fn write_all_again(&mut self) -> Result<()> {
+        self.write_again()?;
+        self.manifest.write_all_again()
+    }
+
     /// Makes sure that a durable superblock covers all commits.
     pub(crate) fn cover(&mut self) -> Result<()> {
         if self.superblock.manifest == self.manifest.at() {
