@@ -39,7 +39,7 @@ use super::support::model::{Found, Model};
 use super::support::scene::Scene;
 
 /// Few enough for a plain `cargo test`.
-const STORIES: u64 = 24;
+const STORIES: u64 = 12;
 const SEED: u64 = 2026;
 /// Backups of one epoch, about.
 const BACKUPS: usize = 24;
