@@ -171,3 +171,60 @@ fn a_copy_that_a_writer_opened_is_none_any_more_whichever_superblock_is_damaged(
         assert_eq!(file.image(), image);
     }
 }
+
+/// What stands in front of the extents was written before the sync that failed.
+#[test]
+fn what_a_first_backup_with_a_failed_sync_wrote_is_stored_by_the_next_one() {
+    let (store, log, _) = copied(3);
+    let source = source(&store, false);
+    for failed in 0.. {
+        let copy = SimDisk::new();
+        copy.fail_nth(OpKind::Sync, failed, ErrorKind::Other);
+        if source.backup_to_storage(Arc::new(copy.clone())).is_ok() {
+            return assert!(failed > 2);
+        }
+        let _ = source.backup_to_storage(Arc::new(copy.clone())).unwrap();
+        copy.lose_power(Survivors::Nothing, 1);
+        let copy = ReaderOptions::new().open_storage(on(copy.image())).unwrap();
+        let report = copy.recovery_report();
+        assert!(report.damaged.is_empty(), "the sync {failed}: {report}");
+        assert!(copy.verify().unwrap().is_clean(), "the sync {failed}");
+        assert_eq!(payloads(&copy), payloads(&log), "the sync {failed}");
+    }
+}
+
+/// What is said in both superblocks before something counts is said in both of them, also if an
+/// earlier backup came no further than the first one.
+#[test]
+fn a_copy_that_gets_less_is_not_damaged_when_a_backup_behind_a_failed_sync_breaks_off() {
+    let (store, log, _) = copied(3);
+    let run = log.writer("run").unwrap();
+    (0..9).for_each(|number| drop(run.append(&[number; 600]).unwrap()));
+    let first = SimDisk::new();
+    let (all, durable) = (source(&store, false), source(&store, true));
+    let _ = all.backup_to_storage(Arc::new(first.clone())).unwrap();
+    let (most, least) = (payloads(&all), payloads(&durable));
+    assert!(least.len() < most.len());
+    for failed in 0..6 {
+        for end in 0.. {
+            let copy = SimDisk::from_image(first.image());
+            copy.fail_nth(OpKind::Sync, failed, ErrorKind::Other);
+            let _ = durable.backup_to_storage(Arc::new(copy.clone()));
+            copy.clear_faults();
+            let gate = Gate::new(&copy);
+            gate.shut_at(copy.op_count() + end);
+            let is_over = durable.backup_to_storage(Arc::new(gate)).is_ok();
+            let what = format!("the sync {failed}, {end} calls");
+            for image in [copy.image(), copy.crash(Survivors::Nothing, 1)] {
+                let left = ReaderOptions::new().open_storage(on(image)).unwrap();
+                let report = left.recovery_report();
+                assert!(report.damaged.is_empty(), "{what}: {report}");
+                let found = payloads(&left);
+                assert!(found.len() >= least.len() && found == most[..found.len()], "{what}");
+            }
+            if is_over {
+                break;
+            }
+        }
+    }
+}

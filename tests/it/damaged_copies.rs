@@ -1,11 +1,12 @@
 //! Backups of a store that is damaged, into a file that a backup made before.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runlog::env::{BootId, Environment};
-use runlog::format::{EXTENTS_AT, MANIFEST_AT, OWNER_AT};
+use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
+use runlog::format::{EXTENTS_AT, FrameKind, MANIFEST_AT, OWNER_AT};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Backup, Error, NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, RunLog, RunQuery,
@@ -13,6 +14,7 @@ use runlog::{
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
 use crate::backups::{Failing, seals};
+use crate::support::frames::{EXTENT, frames_in, unindexed};
 use crate::support::reads::OnlyReads;
 
 fn small() -> Options {
@@ -705,5 +707,108 @@ fn a_store_that_was_set_back_and_has_grown_beyond_the_copy_is_refused() {
         assert!(has_more(done) && sound(&open(&copy)) == before, "{first}");
         drop(run);
         log.close().unwrap();
+    }
+}
+
+/// The store loses a record and the SEAL frame of a segment that the copy has whole. The backup has
+/// put both in their places when the writer goes on, so that it begins again.
+#[test]
+fn what_a_backup_kept_of_a_copy_is_kept_when_it_begins_again() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = unindexed(1).create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let append = |fill: u8| drop(run.append(&[fill; 300]).unwrap());
+    let first = log.stats().unwrap().end.segment;
+    let mut fill = 0_u8;
+    while log.stats().unwrap().end.segment == first {
+        fill += 1;
+        append(fill);
+    }
+    let copy = Arc::new(MemoryStorage::new());
+    let _ = reader(storage.clone(), 1).backup_to_storage(copy.clone()).unwrap();
+    append(250);
+    append(251);
+    let (expected, image) = (sound(&log), storage.to_bytes());
+    let frames = frames_in(&image, 0);
+    let (seal, _) = frames.iter().find(|(_, frame)| frame.kind == FrameKind::Seal).unwrap();
+    for at in [place_of(&image, 7), seal.start + 8] {
+        storage.write_at(at as u64, &[0x55; 8]).unwrap();
+    }
+    // What the second segment has is not what it had, for one read.
+    let (tail, end) = (frames_in(&image, 1)[0].0.start, log.stats().unwrap().end.offset);
+    let tail = tail as u64 - u64::from(SEGMENT_HEADER_LEN);
+    let place = place_of(&image, 250) as u64;
+    let reads = Arc::<AtomicU64>::default();
+    let (counted, log) = (Arc::clone(&reads), Mutex::new(log));
+    let file = storage.clone();
+    let busy = OnlyReads::new(storage.clone(), move |offset, len| {
+        // Neither more nor less is copied.
+        if offset == tail && len == end as usize {
+            let is_first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+            file.write_at(place, &[if is_first { 1 } else { 250 }; 8])?;
+            if is_first {
+                log.lock().unwrap().sync().unwrap();
+                log.lock().unwrap().checkpoint().unwrap();
+            }
+        }
+        Ok(())
+    });
+    let report = reader(busy, 1).backup_to_storage(copy.clone()).unwrap();
+    assert!(reads.load(Ordering::SeqCst) > 1);
+    assert!(report.damaged.is_empty(), "{report:?}");
+    let found = sound(&open(&copy));
+    assert!(found == expected, "{} of {}", found.len(), expected.len());
+    assert!(open(&copy).verify().unwrap().is_clean());
+}
+
+/// Nothing stands behind the frames then, neither in the store nor in the copy.
+#[test]
+fn a_copy_of_a_segment_whose_seal_both_lack_opens_and_has_the_frames_of_both() {
+    let (storage, log) = of_one_segment(200);
+    log.close().unwrap();
+    let mut whole = storage.to_bytes();
+    let (start, seal) = seals(&whole)[0];
+    whole[seal..start + EXTENT].fill(0);
+    let (mut one, mut two) = (whole.clone(), whole.clone());
+    for (image, fill) in [(&mut one, 10), (&mut two, 20)] {
+        let at = place_of(image, fill);
+        image[at] ^= 1;
+    }
+    let copy = Arc::new(MemoryStorage::new());
+    assert_eq!(back_up(&one, &copy).damaged.len(), 2);
+    let report = back_up(&two, &copy);
+    assert_eq!((report.damaged.len(), report.copied_segments), (1, 1), "{report:?}");
+    assert_eq!(sound(&open(&copy)).len(), 200);
+}
+
+#[test]
+fn a_header_that_the_copy_lacks_is_taken_from_a_store_that_lacks_something_else() {
+    let (storage, log) = of_one_segment(200);
+    log.close().unwrap();
+    let whole = storage.to_bytes();
+    let (start, _) = seals(&whole)[0];
+    let (mut one, mut two) = (whole.clone(), whole.clone());
+    one[start..start + 64].fill(0x55);
+    let other = place_of(&two, 20);
+    two[other] ^= 1;
+    let copy = Arc::new(MemoryStorage::new());
+    assert_eq!(back_up(&one, &copy).damaged.len(), 1);
+    let report = back_up(&two, &copy);
+    assert!(report.damaged.is_empty(), "{report:?}");
+    assert!(open(&copy).verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_backup_into_a_copy_that_was_cut_off_says_so() {
+    let (storage, log) = of_one_segment(200);
+    log.close().unwrap();
+    let copy = Arc::new(MemoryStorage::new());
+    let _ = back_up(&storage.to_bytes(), &copy);
+    for len in [copy.len().unwrap() - 300, EXTENTS_AT + 30_000] {
+        copy.set_len(len).unwrap();
+        let left = copy.to_bytes();
+        let done = open(&storage).backup_to_storage(copy.clone());
+        assert!(matches!(done, Err(Error::Truncated { .. })), "{len}: {done:?}");
+        assert!(copy.to_bytes() == left);
     }
 }

@@ -569,3 +569,40 @@ fn runs_of_which_the_beginning_is_lost_push_no_run_out_of_a_list() {
         }
     }
 }
+
+#[test]
+fn no_held_run_is_left_out_because_reads_fail() {
+    for index in [false, true] {
+        let disk = SimDisk::untracked(Vec::new());
+        let small = || Options::new().extent_size(EXTENT).background(false).index(index);
+        let small = || small().index_cache(0);
+        let log = small().create_storage(Arc::new(disk.clone())).unwrap();
+        for run in 0..6 {
+            let name = format!("run-{run}");
+            let _ = log.start_run("agent", &name, ()).unwrap().append(&[run; 30_000]).unwrap();
+            end(&log, &name);
+            let _ = log.hold(name.as_str(), "asked for").unwrap();
+        }
+        log.close().unwrap();
+        let image = disk.image();
+        let mut reads = 0;
+        loop {
+            let disk = SimDisk::untracked(image.clone());
+            let log = small().open_storage(Arc::new(disk.clone())).unwrap();
+            let _ = disk.take_counts();
+            // From one read on.
+            let failing = reads..reads + 99;
+            failing.for_each(|nth| disk.fail_nth(OpKind::Read, nth, ErrorKind::Other));
+            let held = log.held_runs();
+            let is_over = disk.reads() <= reads;
+            disk.clear_faults();
+            if let Ok(held) = held {
+                assert_eq!(held.len(), 6, "index {index}, {reads} reads");
+            }
+            if is_over {
+                break assert!(reads > 3);
+            }
+            reads += 1;
+        }
+    }
+}

@@ -13,12 +13,13 @@ use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Activity, Allow, Compaction, Compression, IndexRecovery, NewRecord, Observer, Options, Outcome,
-    Phase, RunLog,
+    Activity, Allow, Compaction, Compression, Error, IndexRecovery, NewRecord, Observer, Options,
+    Outcome, Phase, RunLog,
 };
 use runlog_sim::{CrashImages, SimDisk, Survivors};
 
 use super::support::background::Background;
+use super::support::callout::{Points, beside};
 use super::support::frames;
 use super::trust::add_changes;
 
@@ -135,6 +136,45 @@ fn what_is_added_to_a_run_that_only_the_index_has_is_read() {
         assert!((1..4).all(|run| is_whole(&log, run) || run == 1));
         log.sync().unwrap();
         storage = Arc::new(MemoryStorage::from_bytes(storage.to_bytes()));
+    }
+}
+
+/// One thread asks the index for a run that only the index has. Meanwhile another one finds that
+/// the index has another run in segments that are gone.
+#[test]
+fn an_answer_of_an_index_that_was_doubted_meanwhile_is_not_kept() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..4).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    (0..2).for_each(|run| _ = log.delete_run(name(run).as_str()).unwrap());
+    let _ = log.append_to("agent", &name(2), &NewRecord::new(b"behind"), Allow::everything());
+    assert!(log.compact().unwrap().segments > 0);
+    let mut image = storage.to_bytes();
+    assert!(damage_evictions(&mut image) > 0);
+    let (mut point, mut doubted) = (0, false);
+    loop {
+        let points = Points::new(SimDisk::untracked(image.clone()));
+        let log = options().index_cache(0).open_storage(Arc::new(points.clone())).unwrap();
+        let about = |run: usize| match log.run(name(run).as_str()) {
+            Ok(found) => format!("{} records", found.records),
+            Err(Error::RunNotFound { .. }) => "gone".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let trace = || match log.trace(name(1).as_str()) {
+            Ok(trace) => format!("{} records", trace.count()),
+            Err(Error::RunNotFound { .. }) => "gone".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let both = beside(&points, point, || about(0), trace);
+        if !both.held {
+            break assert!(doubted && point > 0, "{point} points");
+        }
+        // Whoever finds that out is told, and nobody later.
+        doubted |= both.answers[1].contains("index");
+        assert_eq!(about(0), "gone", "point {point}: {both:?}");
+        assert_eq!(about(2), "9 records", "point {point}: {both:?}");
+        point += 1;
     }
 }
 

@@ -26,6 +26,7 @@ mod erasing;
 mod every_call;
 #[cfg(target_os = "linux")]
 mod ext3;
+mod failing_copies;
 mod following;
 mod following_damage;
 mod following_on;

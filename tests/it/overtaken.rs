@@ -169,9 +169,12 @@ fn moved_within_reads(moves: usize) -> Arc<dyn Storage> {
     log.sync().unwrap();
     let bytes = storage.to_bytes();
     let needle = bytes.windows(8).position(|part| part == b"a needle").unwrap() as u64;
-    let writer = Mutex::new((log, neighbours));
+    // Once for each look at the superblocks.
+    let (writer, is_due) = (Mutex::new((log, neighbours)), AtomicBool::new(true));
     OnlyReads::new(storage, move |offset, len| {
-        if (offset..offset + len as u64).contains(&needle) {
+        is_due.fetch_or(offset < 16 << 10, Ordering::SeqCst);
+        let is_read = (offset..offset + len as u64).contains(&needle);
+        if is_read && is_due.swap(false, Ordering::SeqCst) {
             let (log, left) = &mut *writer.lock().unwrap();
             if let Some(name) = left.pop() {
                 assert_eq!(log.erase_run(name.as_str()).unwrap().pinned_extents, 0);
@@ -282,4 +285,61 @@ fn a_log_that_goes_on_behind_each_look_at_the_manifest_is_no_damage() {
         let records: Vec<_> = reader.trace("run").unwrap().map(Result::unwrap).collect();
         assert!(!records.is_empty(), "{races} races");
     }
+}
+
+/// In front of each read of the log the writer appends a record, up to very many.
+fn appends_before_reads() -> (Arc<dyn Storage>, Arc<AtomicU64>) {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().extent_size(4 << 20).create_storage(storage.clone()).unwrap();
+    log.start_run("quiet", "run", ()).unwrap();
+    let busy = log.start_run("busy", "other", ()).unwrap();
+    let (reads, count) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+    let (counted, writer) = (Arc::clone(&reads), Mutex::new((log, busy)));
+    let before = move |offset, _| {
+        if offset >= 64 << 10 && count.fetch_add(1, Ordering::SeqCst) < 20_000 {
+            counted.fetch_add(1, Ordering::SeqCst);
+            drop(writer.lock().unwrap().1.append(b"of another agent").unwrap());
+        }
+        Ok(())
+    };
+    (OnlyReads::new(storage, before), reads)
+}
+
+#[test]
+fn a_follower_whose_log_goes_on_whenever_it_reads_tells_what_was_there_by_then() {
+    let (storage, reads) = appends_before_reads();
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    let mut follower = reader.follow(Follow::Agent("quiet"), LogCursor::START).unwrap();
+    assert!(matches!(follower.try_next().unwrap().unwrap().kind, LogEventKind::Started(_)));
+    for _ in 0..3 {
+        let before = reads.load(Ordering::SeqCst);
+        assert!(follower.try_next().unwrap().is_none());
+        assert!(reads.load(Ordering::SeqCst) < before + 8);
+    }
+}
+
+/// A writer that moves the run whenever it is read.
+#[test]
+fn a_trace_or_a_follower_that_is_always_overtaken_says_so() {
+    let most = 75;
+    let reader = ReaderOptions::new().open_storage(moved_within_reads(most)).unwrap();
+    let mut trace = reader.trace("run").unwrap();
+    let told = trace.find_map(Result::err);
+    assert!(matches!(told, Some(Error::Overtaken { .. })), "{told:?}");
+    assert!(trace.next().is_none());
+
+    let reader = ReaderOptions::new().open_storage(moved_within_reads(most)).unwrap();
+    let mut follower = reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap();
+    let (mut records, mut overtaken) = (0, 0);
+    loop {
+        match follower.try_next() {
+            Ok(Some(event)) => {
+                records += usize::from(matches!(event.kind, LogEventKind::Record(_)))
+            }
+            Ok(None) => break,
+            Err(Error::Overtaken { .. }) => overtaken += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(records >= 12 && overtaken > 0, "{records} records, {overtaken} times");
 }

@@ -237,6 +237,7 @@ impl Reader {
     /// [`Error::AlreadyExists`](crate::Error::AlreadyExists) if there is anything at `path` but
     /// such a copy; [`Error::CopyHasMore`](crate::Error::CopyHasMore) if the store has lost what
     /// the copy has; [`Error::Busy`](crate::Error::Busy) if a process has it open for writing;
+    /// [`Error::Truncated`](crate::Error::Truncated) if the earlier copy was cut off;
     /// [`Error::DiskFull`](crate::Error::DiskFull);
     /// [`Error::Overtaken`](crate::Error::Overtaken). Then there is no new file, and an earlier
     /// copy is what it was.

@@ -13,7 +13,7 @@ use crate::engine::state::log_state::LogState;
 use crate::engine::values::pages::{HeldRun, RunPage};
 use crate::engine::values::summary::RunSummary;
 use crate::engine::values::usage::{AgentUsage, Taken, Usage};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gc::{Candidate, Inventory};
 use crate::index::{self, IndexError, RowSummary, RunKey, RunList, RunRow};
 use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};
@@ -321,7 +321,11 @@ impl Reader {
         let mut held = Vec::new();
         for run in self.page(&list, usize::MAX)?.runs {
             let named = self.named(RunRef::from(&run), Detail::Row)?;
-            let Ok(run_no) = named.resolve() else { continue };
+            let run_no = match named.resolve() {
+                // It was deleted meanwhile.
+                Err(Error::RunNotFound { .. }) => continue,
+                resolved => resolved?,
+            };
             let row = named.row(run_no)?;
             if row.is_held() {
                 let frame = named.frame(row.hold.map(|hold| hold.at))?;

@@ -66,7 +66,13 @@ struct Moving {
     /// And below this one.
     high: Seq,
     doubt: Doubt,
+    /// How often the run was found again since the last item.
+    moves: u64,
 }
+
+/// How often a run is found again before there is an item: a writer that never rests would keep
+/// the reader.
+const MOVES: u64 = 64;
 
 impl Moving {
     /// Whether what does not check may have been the writer's doing.
@@ -94,8 +100,8 @@ impl Trace {
     /// The same for a run that another process may move meanwhile.
     pub(crate) fn moving(mut self, reader: Arc<dyn Reopen>, view: u64) -> Self {
         let high = self.opened.parts.iter().map(|part| part.next_seq).max().unwrap_or_default();
-        self.moving =
-            Some(Box::new(Moving { reader, view, low: Seq(0), high, doubt: Doubt::default() }));
+        let (low, doubt) = (Seq(0), Doubt::default());
+        self.moving = Some(Box::new(Moving { reader, view, low, high, doubt, moves: 0 }));
         self
     }
 
@@ -111,6 +117,10 @@ impl Trace {
                 return Ok(has_moved);
             };
             has_moved = true;
+            moving.moves += 1;
+            if moving.moves > MOVES {
+                return Err(Error::Overtaken { attempts: MOVES });
+            }
             let mut walk = Walk::new(&opened, run_no);
             let left = walk.leave(&opened, Some(moving.low), Some(moving.high));
             (self.opened, self.walk, moving.view) = (opened, walk, view);
@@ -125,6 +135,7 @@ impl Trace {
     fn note(&mut self, seq: Option<Seq>, is_front: bool) {
         let Some(moving) = &mut self.moving else { return };
         moving.doubt.clear();
+        moving.moves = 0;
         let Some(seq) = seq else { return };
         if is_front {
             moving.low = moving.low.max(Seq(seq.0.saturating_add(1)));

@@ -102,6 +102,7 @@ impl Target {
         for _ in 0..MOMENTS {
             let view = source.number();
             report.kept_segments = 0;
+            self.take_back();
             self.owed = self.owed(source)?;
             self.refuse_shorter(source)?;
             let mut wanted = segments(source)?;
@@ -192,10 +193,11 @@ impl Target {
     /// segment that they do not know, in a free extent, would tell of a lost manifest (R1).
     fn expect_segments(&mut self, source: &Replica) -> Result<()> {
         let next = source.superblock()?.next_segment;
-        if self.allocator.superblock.next_segment < next {
+        if self.stated.1 < next {
             for _ in 0..2 {
                 self.allocator.write_superblock(|block| block.next_segment = next)?;
             }
+            self.stated.1 = next;
         }
         Ok(())
     }
@@ -245,7 +247,7 @@ impl Target {
                 one.close(&mut bytes);
                 self.refuse_other(one, &bytes, counted)?;
             }
-            let (extent, from) = self.place_for(known, one.sealed, &bytes)?;
+            let (extent, from) = self.place_for(key, one.sealed, &bytes)?;
             if is_odd {
                 odd.clear();
                 one.check((extent, &bytes), &mut odd);
@@ -337,6 +339,7 @@ impl Target {
         // No two extents have the same segment: what is replaced is free at once.
         let (same, others): (Vec<_>, Vec<_>) = gone.partition(|(key, _)| is_needed(key.0));
         let replaced = core::mem::take(&mut self.replaced).into_iter();
+        let replaced = replaced.chain(core::mem::take(&mut self.counted).into_values());
         let replaced: Vec<Has> = replaced.chain(same.into_iter().map(|(_, has)| *has)).collect();
         let others: Vec<Has> = others.into_iter().map(|(_, has)| *has).collect();
         let is_listed = |has: &&Has| has.listed != Listed::No;
@@ -349,12 +352,13 @@ impl Target {
             self.allocator.let_go(has.extent);
         }
         self.disk.sync()?;
-        if end < self.allocator.superblock.durable {
+        if end < self.stated.0 {
             // The floor is the larger position of both slots. It stays as far as frames are there
             // before and after: without it, damage would end the log in another boot (R4).
             for _ in 0..2 {
                 self.allocator.write_superblock(|block| block.durable = end)?;
             }
+            self.stated.0 = end;
         }
         let damaged = wanted.iter().filter_map(|one| self.damaged.get(&key_of(&one.segment)));
         report.damaged = damaged.flatten().cloned().collect();

@@ -174,8 +174,9 @@ impl Copied {
         frames.find(is_other).map(|lexed| lexed.header.position.offset)
     }
 
-    /// Takes the header of a copy if the store has lost its own.
-    pub(super) fn mend_header(&self, bytes: &mut [u8], there: &[u8]) {
+    /// Takes the header of a copy if the store has lost its own, or the other way round; answers
+    /// whether it did.
+    pub(super) fn mend_header(&self, bytes: &mut [u8], there: &[u8]) -> bool {
         let of_segment = |bytes: &[u8]| {
             SegmentHeader::decode(bytes).is_ok_and(|header| header.key == self.segment.key())
         };
@@ -185,7 +186,9 @@ impl Copied {
             && let (Some(own), Some(whole)) = (bytes.get_mut(..len), there.get(..len))
         {
             own.copy_from_slice(whole);
+            return true;
         }
+        false
     }
 
     /// Puts them in their places.
@@ -225,16 +228,19 @@ impl Copied {
             self.damage_of_directory(*at, whole(there)).is_some()
                 && self.damage_of_directory(*at, whole(bytes)).is_none()
         });
-        if !lost.is_same_log || (lost.places.is_empty() && seal.is_none()) {
+        let mut united = there.to_vec();
+        let has_header = self.mend_header(&mut united, bytes);
+        if !lost.is_same_log || (lost.places.is_empty() && seal.is_none() && !has_header) {
             return None;
         }
-        let mut united = there.to_vec();
         lost.fill(&mut united, bytes);
         if let Some(at) = seal {
             united.truncate(at.seal as usize);
             united.extend_from_slice(bytes.get(at.seal as usize..).unwrap_or_default());
         }
-        united.truncate(used_len(&united).next_multiple_of(FRAME_ALIGN));
+        // At least the place of the header of the SEAL: a store without it is cut off.
+        let least = self.stored().map_or(0, |at| at.seal as usize + FRAME_HEADER_LEN);
+        united.truncate(used_len(&united).next_multiple_of(FRAME_ALIGN).max(least));
         Some(united)
     }
 

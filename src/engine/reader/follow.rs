@@ -26,6 +26,9 @@ use crate::format::{FrameHeader, FrameKind, PAGE_LEN};
 use crate::gc::Rule;
 use crate::types::{AgentId, RunId, RunNo, SegmentId, Seq};
 
+/// How often it begins again in one look because the writer was faster.
+const ATTEMPTS: u64 = 64;
+
 /// How many runs of which records lie in blocks or chunks are kept open.
 const TRACES: usize = 64;
 
@@ -115,9 +118,18 @@ impl Tailing {
 
     /// The same: within, what was gone by.
     fn step(&mut self) -> Result<Result<Option<LogEvent>>> {
+        // One look: a log that always goes on, with nothing to tell, would keep it here.
+        let (mut has_looked, mut attempts) = (false, 0);
         loop {
-            if self.found.is_empty() && self.closed.is_empty() {
+            if self.view.is_none() {
+                attempts += 1;
+            }
+            if attempts > ATTEMPTS {
+                return Err(Error::Overtaken { attempts });
+            }
+            if self.found.is_empty() && self.closed.is_empty() && !has_looked {
                 self.replica.refresh()?;
+                has_looked = true;
             }
             self.look()?;
             if self.view.is_none() {
@@ -125,7 +137,7 @@ impl Tailing {
             }
             let Some(found) = next_of(&mut self.found) else {
                 if self.has_gap_changed()? {
-                    self.view = None;
+                    (self.view, has_looked) = (None, false);
                     continue;
                 }
                 return Ok(Ok(None));
@@ -144,6 +156,7 @@ impl Tailing {
             };
             (self.after, self.resume) = (found.place, found.resume());
             self.doubt.clear();
+            attempts = 0;
             if found.what == (What::Damaged { seq: None }) {
                 if self.told_gaps.len() >= REMEMBERED {
                     self.told_gaps.clear();

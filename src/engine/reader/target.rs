@@ -1,9 +1,10 @@
 //! The file that a backup writes to: a new one, or an earlier copy of the same store.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::engine::open::front_matter::{Access, read_base};
+use crate::engine::open::front_matter::{Access, read_base, read_slots};
+use crate::engine::open::{check_length, segments};
 use crate::engine::read::doubt::Doubt;
 use crate::engine::reader::Replica;
 use crate::engine::setup::host;
@@ -26,7 +27,7 @@ use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::format::{
     EXTENTS_AT, FrameCheck, FrameKind, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, PAGE_LEN,
 };
-use crate::types::{Epoch, ExtentNo, LogPosition, Lsn};
+use crate::types::{Epoch, ExtentNo, LogPosition, Lsn, SegmentId};
 
 /// A segment as the copy has it.
 #[derive(Debug, Clone, Copy)]
@@ -59,9 +60,15 @@ pub(super) struct Target {
     pub(super) has: HashMap<(u32, u64), Has>,
     /// What is wrong with the copies of segments, as far as this call looked at them.
     pub(super) damaged: HashMap<(u32, u64), Vec<Corruption>>,
-    /// Other bytes under the key of a segment: of a log that a power loss has cut off since.
+    /// What an update that broke off had retired, and what this call copied and has replaced since.
     pub(super) replaced: Vec<Has>,
+    /// Segments of the earlier copy that others under their keys are to replace, by the key: of a
+    /// log that a power loss has cut off since, or with damage.
+    pub(super) counted: BTreeMap<(u32, u64), Has>,
     pub(super) doubt: Doubt,
+    /// The largest durable position of both superblocks, and the smallest number that both know of
+    /// the next segment: an update may have broken off between them.
+    pub(super) stated: (LogPosition, SegmentId),
     /// What an earlier copy is of; `None` if there is none.
     pub(super) earlier: Option<Earlier>,
     /// What of an earlier copy the store cannot miss as of now.
@@ -166,9 +173,17 @@ impl Target {
         if !same || !is_copy {
             return Ok(None);
         }
+        let known = segments(&disk, &base, &|_, _, _| None);
+        check_length(&disk, &base, &known)?;
+        let slots = read_slots(&disk, &mut report)?;
+        let next = slots.iter().map(|block| block.next_segment).min();
         let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
-        // A sync of an earlier backup may have failed (O19).
-        target.allocator.write_again(base.is_ahead)?;
+        target.stated = (base.durable, next.unwrap_or_default());
+        // A sync of an earlier backup may have failed (O19), also that of the first one.
+        for (at, len) in [(0, PAGE_LEN), (OWNER_AT, PAGE_LEN)] {
+            target.disk.write_again(at..at + len as u64)?;
+        }
+        target.allocator.write_all_again(base.is_ahead)?;
         if base.rewrite {
             target.allocator.manifest.distrust_area();
         }
@@ -233,8 +248,10 @@ impl Target {
             may_move,
         };
         let (has, damaged, replaced) = (HashMap::new(), HashMap::new(), Vec::new());
-        let (doubt, earlier, owed) = (Doubt::default(), None, Owed::default());
-        Self { disk, allocator, has, damaged, replaced, doubt, earlier, owed }
+        let (counted, doubt) = (BTreeMap::new(), Doubt::default());
+        let (earlier, owed) = (None, Owed::default());
+        let stated = (superblock.durable, superblock.next_segment);
+        Self { disk, allocator, has, damaged, replaced, counted, doubt, stated, earlier, owed }
     }
 
     /// All that counts of what the file has of a segment.
@@ -274,15 +291,15 @@ impl Target {
         Ok(log.last().map_or(SEGMENT_HEADER_LEN, Lexed::end))
     }
 
-    /// Where the bytes of a segment go, and from where on: behind those that are there, or to
-    /// another extent if others are there.
+    /// Where the bytes of the segment with this key go, and from where on: behind those that are
+    /// there, or to another extent if others are there.
     pub(super) fn place_for(
         &mut self,
-        known: Option<Has>,
+        key: (u32, u64),
         sealed: Option<SealedAt>,
         bytes: &[u8],
     ) -> Result<(ExtentNo, usize)> {
-        let Some(has) = known else { return Ok((self.claim()?, 0)) };
+        let Some(has) = self.has.get(&key).copied() else { return Ok((self.claim()?, 0)) };
         let there = self.read(has)?;
         if is_same(has.sealed, sealed) && there.starts_with(bytes) {
             return Ok((has.extent, bytes.len()));
@@ -297,8 +314,22 @@ impl Target {
                 return Ok((has.extent, there.len()));
             }
         }
-        self.replaced.push(has);
+        match has.listed {
+            Listed::No => self.replaced.push(has),
+            Listed::Open | Listed::Sealed => _ = self.counted.insert(key, has),
+        }
         Ok((self.claim()?, 0))
+    }
+
+    /// Before all is copied anew: what of the earlier copy was to be replaced counts as before, so
+    /// that it is compared with what the store has by now.
+    pub(super) fn take_back(&mut self) {
+        for (key, has) in core::mem::take(&mut self.counted) {
+            self.damaged.remove(&key);
+            if let Some(new) = self.has.insert(key, has) {
+                self.allocator.let_go(new.extent);
+            }
+        }
     }
 
     /// A free extent without bytes of an earlier owner.

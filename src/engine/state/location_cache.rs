@@ -89,10 +89,16 @@ impl Catalog {
         if let Some(found) = self.known(run) {
             return Ok(found);
         }
+        let had_failed = self.index_failed();
         let numbers = self.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
         let found = Arc::new(Found { numbers, ..Found::default() });
         if is_in_memory || !found.numbers.is_empty() {
-            self.location_cache().found.lock().insert(run, &found, most);
+            let mut kept = self.location_cache().found.lock();
+            // What an index said that failed meanwhile is not kept: the cache is emptied behind
+            // the failure, and perhaps was.
+            if self.index_failed() == had_failed {
+                kept.insert(run, &found, most);
+            }
         }
         Ok(found)
     }
@@ -105,7 +111,7 @@ impl Catalog {
         {
             return Ok(Arc::clone(newest));
         }
-        let list = RunList::of_agent(agent);
+        let (list, had_failed) = (RunList::of_agent(agent), self.index_failed());
         let rows = self.ask(|catalog| catalog.rows_page(&list, count, &|_| true))?;
         let all = rows.len() < count;
         let runs = rows.into_iter().filter_map(|(_, row)| row.map(RunSummary::from_row)).collect();
@@ -114,7 +120,9 @@ impl Catalog {
         if kept.len() >= AGENTS {
             kept.clear();
         }
-        kept.insert(AgentId::new(agent)?, Arc::clone(&newest));
+        if self.index_failed() == had_failed {
+            kept.insert(AgentId::new(agent)?, Arc::clone(&newest));
+        }
         Ok(newest)
     }
 

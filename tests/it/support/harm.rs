@@ -140,7 +140,7 @@ pub(crate) fn assert_nothing_behind_areas(disk: &SimDisk) {
 }
 
 /// The superblock that was written last.
-fn newest(head: &[u8]) -> Option<Superblock> {
+pub(crate) fn newest(head: &[u8]) -> Option<Superblock> {
     let slots = (1..3).filter_map(|slot| Superblock::decode(&head[PAGE * slot..][..PAGE]).ok());
     slots.reduce(|one, other| if other.is_newer_than(&one) { other } else { one })
 }
