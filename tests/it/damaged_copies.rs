@@ -717,10 +717,17 @@ fn what_a_backup_kept_of_a_copy_is_kept_when_it_begins_again() {
     let storage = Arc::new(MemoryStorage::new());
     let log = unindexed(1).create_storage(storage.clone()).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
+    // The second segment has nothing of it, so a directory that is made of the frames there is
+    // another one.
+    let _ = log.start_run("agent", "other", ()).unwrap();
     let append = |fill: u8| drop(run.append(&[fill; 300]).unwrap());
-    let first = log.stats().unwrap().end.segment;
-    let mut fill = 0_u8;
-    while log.stats().unwrap().end.segment == first {
+    let segment = || log.stats().unwrap().end.segment;
+    let first = segment();
+    while segment() == first {
+        append(255);
+    }
+    let (second, mut fill) = (segment(), 0_u8);
+    while segment() == second {
         fill += 1;
         append(fill);
     }
@@ -729,13 +736,13 @@ fn what_a_backup_kept_of_a_copy_is_kept_when_it_begins_again() {
     append(250);
     append(251);
     let (expected, image) = (sound(&log), storage.to_bytes());
-    let frames = frames_in(&image, 0);
+    let frames = frames_in(&image, 1);
     let (seal, _) = frames.iter().find(|(_, frame)| frame.kind == FrameKind::Seal).unwrap();
     for at in [place_of(&image, 7), seal.start + 8] {
         storage.write_at(at as u64, &[0x55; 8]).unwrap();
     }
-    // What the second segment has is not what it had, for one read.
-    let (tail, end) = (frames_in(&image, 1)[0].0.start, log.stats().unwrap().end.offset);
+    // What the third segment has is not what it had, for one read.
+    let (tail, end) = (frames_in(&image, 2)[0].0.start, log.stats().unwrap().end.offset);
     let tail = tail as u64 - u64::from(SEGMENT_HEADER_LEN);
     let place = place_of(&image, 250) as u64;
     let reads = Arc::<AtomicU64>::default();
