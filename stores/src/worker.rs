@@ -6,19 +6,21 @@
 //! - The queue is bounded. Calls that find it full wait for a place. Once it is half empty, the
 //!   thread wakes as many calls as there are places, in the order in which they came. So each call
 //!   is woken about once, however many wait. A woken call that is neither polled nor dropped loses
-//!   its place after a moment, so that the others go on.
+//!   its place after a moment, or after a queue of other calls, so that the others go on.
 //! - A call that is dropped before its turn is skipped. A call that has begun is completed.
 //! - If a call panics in serde code of the caller, only that call fails; the thread goes on.
 //!
 //! The first call starts the thread, which ends with the [`Worker`].
 
 use core::future::Future;
+use core::mem::forget;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::id;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle, current};
 
@@ -125,6 +127,8 @@ struct Worker {
     later: Later,
     queue: Arc<Queue>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The process that has the thread.
+    process: u32,
 }
 
 #[derive(Default)]
@@ -142,6 +146,8 @@ struct State {
     next_turn: u64,
     /// Calls that were woken and have not been polled yet.
     awaited: usize,
+    /// The jobs since calls were woken.
+    jobs_since: usize,
     ending: bool,
 }
 
@@ -155,8 +161,20 @@ impl State {
     /// Takes the waiting calls for which there are places now.
     fn take_turns(&mut self) -> Vec<Waker> {
         let room = self.room();
-        self.awaited += room;
+        if room > 0 {
+            (self.awaited, self.jobs_since) = (self.awaited + room, 0);
+        }
         (0..room).filter_map(|_| self.waiting.pop_first()).map(|(_, waker)| waker).collect()
+    }
+
+    /// Takes the next job. Calls that were woken a whole queue of jobs ago lose their places.
+    fn next_job(&mut self) -> Option<Job> {
+        let job = self.jobs.pop_front()?;
+        self.jobs_since = self.jobs_since.saturating_add(1);
+        if self.jobs_since > QUEUE {
+            self.awaited = 0;
+        }
+        Some(job)
     }
 
     /// A call that found the queue full was polled again, or was dropped.
@@ -178,8 +196,8 @@ impl core::fmt::Debug for Queue {
 impl Worker {
     /// A thread that is not started yet.
     fn new(name: &'static str, log: &RunLog) -> Self {
-        let (log, later) = (log.clone(), Later::default());
-        Self { name, log, later, queue: Arc::default(), thread: Mutex::default() }
+        let (log, later, process) = (log.clone(), Later::default(), id());
+        Self { name, log, later, queue: Arc::default(), thread: Mutex::default(), process }
     }
 
     /// The result of `work`, once the thread has done it. The first poll passes it to the thread.
@@ -253,6 +271,11 @@ impl Drop for Worker {
     /// Waits for the current call if it was dropped in the middle. There are no other calls, since
     /// a call that a caller awaits keeps its store.
     fn drop(&mut self) {
+        if id() != self.process {
+            // In a forked child there is no such thread, and its lock may stay locked.
+            forget(self.thread.get_mut().take());
+            return;
+        }
         self.queue.state.lock().ending = true;
         self.queue.changed.notify_all();
         let Some(thread) = self.thread.get_mut().take() else { return };
@@ -270,7 +293,7 @@ impl Queue {
             let mut state = self.state.lock();
             let job = loop {
                 let is_turn_over = unfinished.len() >= QUEUE;
-                if !is_turn_over && let Some(job) = state.jobs.pop_front() {
+                if !is_turn_over && let Some(job) = state.next_job() {
                     break Some(job);
                 }
                 if !unfinished.is_empty() {
@@ -290,12 +313,11 @@ impl Queue {
             };
             let woken = state.take_turns();
             drop(state);
-            // Wakers are code of the caller too. The caller that waits for the job learns of its
-            // panic from `Fill`.
-            let _ = catch_unwind(|| woken.into_iter().for_each(Waker::wake));
+            wake_all(woken);
             match job {
                 Some(job) => {
-                    // A call that panicked may have left something.
+                    // A call that panicked may have left something. Who waits for the job learns of
+                    // a panic from `Fill`.
                     drop(later.take());
                     let left = catch_unwind(AssertUnwindSafe(|| job(later)));
                     unfinished.extend(left.ok().flatten());
@@ -307,6 +329,13 @@ impl Queue {
                 }
             }
         }
+    }
+}
+
+/// Wakes tasks. Wakers are code of the caller: one that panics costs no other task its wake.
+pub(super) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
     }
 }
 

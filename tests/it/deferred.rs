@@ -6,18 +6,23 @@
 use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
+use core::time::Duration;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Wake;
 
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Allow, Batch, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome, Pending,
-    RunLog, RunRef, RunStatus,
+    Retention, Rule, RunLog, RunRef, RunStatus,
 };
 
 use super::support::background::Background;
+
+/// So long that only a thread that is never woken waits for it.
+const NEVER: Duration = Duration::from_secs(20);
 
 /// A storage whose syncs wait while its gate is shut, and fail once it is broken.
 #[derive(Debug, Default)]
@@ -310,4 +315,40 @@ fn deferred_calls_let_memory_grow_no_further_than_four_times_as_far_as_others() 
     };
     let (others, deferred) = (segments_behind(false), segments_behind(true));
     assert!(others < 40 && deferred > others && deferred < 4 * 40, "{others}, {deferred}");
+}
+
+#[test]
+fn an_interval_without_an_end_leaves_the_thread_that_syncs_alive() {
+    let (over, is_over) = channel();
+    std::thread::spawn(move || {
+        let options = Options::new().sync_interval(Some(Duration::MAX));
+        let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        for _ in 0..5 {
+            // The thread looks at the interval as soon as the first of them is there.
+            for _ in 0..1000 {
+                let _ = run.append(b"step").unwrap();
+            }
+            let _ = block_on(run.deferred().append(b"last")).unwrap();
+        }
+        over.send(()).unwrap();
+    });
+    is_over.recv_timeout(NEVER).expect("each answer came");
+}
+
+#[test]
+fn what_an_eviction_leaves_out_needs_no_other_eviction_after_a_power_loss() {
+    let (log, _storage) = open();
+    let gone = log.deferred().delete_run("ended");
+    assert!(!gone.is_durable());
+    let evicted = log.evict(&[("ended".into(), Rule::Deleted)]).unwrap();
+    assert!(evicted.plan.evict.is_empty() && gone.is_durable());
+    let second = log.deferred().start_run("another agent", "held", ());
+    assert!(!second.is_durable());
+    let refused = log.evict(&[("held".into(), Rule::Deleted)]);
+    assert!(matches!(refused, Err(Error::Ambiguous { .. })) && second.is_durable());
+    let gone = log.deferred().delete_run(("agent", "held"));
+    assert!(!gone.is_durable());
+    let collected = log.gc(&Retention::new().keep_newest(1)).unwrap();
+    assert!(collected.plan.evict.is_empty() && gone.is_durable());
 }

@@ -13,6 +13,7 @@ use runlog::{
 use tempfile::TempDir;
 
 use crate::replicas::{Shared, options, payload, writes};
+use crate::support::allocations::most_of;
 
 /// All that is in the log by now.
 pub(crate) fn all(follower: &mut Follower) -> Vec<LogEvent> {
@@ -302,4 +303,15 @@ fn followers_beside_writers_compaction_and_deletions_are_told_each_record_once()
         }
     }
     log.close().unwrap();
+}
+
+#[test]
+fn followers_that_come_and_go_while_nothing_is_written_leave_nothing() {
+    let (_storage, log, _) = store();
+    let come_and_go = |count: usize| {
+        let follow = || drop(log.follow(Follow::Everything, LogCursor::START).unwrap());
+        most_of(|| (0..count).for_each(|_| follow())).1
+    };
+    let (few, many) = (come_and_go(100), come_and_go(4000));
+    assert!(many < few + (32 << 10), "{few} bytes for 100 of them, {many} for 4,000");
 }

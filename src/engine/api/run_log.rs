@@ -317,6 +317,7 @@ impl RunLog {
     /// [`RunLog::erase_run`] for that. Otherwise those of [`RunLog::gc`].
     pub fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
         let collected = self.engine().retainer.evict(runs);
+        let collected = self.log().told(collected, Durability::Disk);
         self.ask(|_| collected)
     }
 

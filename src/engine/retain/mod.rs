@@ -204,7 +204,10 @@ impl Retainer {
             plan.totals.going = plan.evict.len() as u64;
             plan.totals.going_bytes = plan.totals.going_bytes.saturating_sub(passed);
         }
-        if !evicted.is_empty() {
+        if evicted.is_empty() {
+            // What is not there may be deleted by a write that is not durable yet.
+            self.log.sync_all()?;
+        } else {
             self.free_evicted(evicted.len() as u64)?;
             self.log.due.want(Wanted::COMPACT);
             self.log.due.after_change();

@@ -209,14 +209,17 @@ impl Due {
         let Worker { does, bell, .. } = worker;
         let mut state = self.state.lock();
         while !state.stop && state.wanted & does.0 == 0 {
-            match interval.filter(|_| does.has(Wanted::SYNC)) {
-                Some(interval) if self.dirty.load(Ordering::Acquire) => {
-                    let until = *deadline.get_or_insert_with(|| Instant::now() + interval);
-                    if bell.wait_until(&mut state, until).timed_out() {
-                        state.wanted |= Wanted::SYNC.0;
-                    }
+            let syncs = does.has(Wanted::SYNC) && self.dirty.load(Ordering::Acquire);
+            if let Some(interval) = interval.filter(|_| syncs && deadline.is_none()) {
+                // None for an interval that ends behind all times.
+                *deadline = Instant::now().checked_add(interval);
+            }
+            match deadline.filter(|_| syncs) {
+                Some(until) if bell.wait_until(&mut state, until).timed_out() => {
+                    state.wanted |= Wanted::SYNC.0;
                 }
-                _ => bell.wait(&mut state),
+                Some(_) => {}
+                None => bell.wait(&mut state),
             }
         }
         let work = Wanted(state.wanted & does.0);

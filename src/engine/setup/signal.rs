@@ -51,7 +51,13 @@ impl Signals {
     /// A signal that rings whenever something was written, as long as it lives.
     pub(crate) fn add(&self) -> Arc<Signal> {
         let signal = Arc::new(Signal::default());
-        self.all.lock().push(Arc::downgrade(&signal));
+        let mut all = self.all.lock();
+        if all.len() == all.capacity() {
+            // Otherwise those that came and went while nothing was written would be kept.
+            all.retain(|signal| signal.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(&signal));
+        drop(all);
         self.any.store(true, Ordering::SeqCst);
         signal
     }

@@ -221,8 +221,9 @@ impl<E: Serialize + DeserializeOwned> SessionLog<E> {
         lines: &[Vec<u8>],
     ) -> Result<u64, CheckpointError> {
         if lines.is_empty() {
+            let last = self.space.thread(key)?.map_or(0, |thread| thread.head.last);
             self.space.settle()?;
-            return Ok(self.space.thread(key)?.map_or(0, |thread| thread.head.last));
+            return Ok(last);
         }
         loop {
             let thread = self.space.thread_or_new(key)?;

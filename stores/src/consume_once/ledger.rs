@@ -273,8 +273,9 @@ impl EffectLedger {
     ) -> Result<(), LedgerError> {
         let value = Standing::encode(state, said)?;
         let mut batch: Batch<'_> = batch;
-        let value = NewRecord::new(&value);
-        batch.put_if(&self.namespace, &claim.key, value, Expected::Version(claim.begun));
+        // Checked before the run of a record: once that has ended, the claim is still told about.
+        batch.expect(&self.namespace, &claim.key, Expected::Version(claim.begun));
+        batch.put(&self.namespace, &claim.key, NewRecord::new(&value));
         match self.log.commit(batch.durability(Durability::Disk)) {
             Ok(_) => Ok(()),
             Err(Error::Conflict { .. }) => match self.look(&claim.key)? {

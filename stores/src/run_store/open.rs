@@ -111,15 +111,21 @@ impl Drop for Opened {
         let Some((path, folder)) = self.registered.take() else { return };
         *folder.state.lock() = State::Closed;
         folder.closed.notify_all();
-        let mut folders = FOLDERS.lock();
-        // The table and this hold it. Others get it through the table only.
-        if Arc::strong_count(&folder) == 2 {
-            folders.remove(&path);
-        }
+        folder.forget(&path);
     }
 }
 
 impl Folder {
+    /// Removes a folder that is not open from the table, unless another caller has it.
+    #[expect(clippy::needless_pass_by_value, reason = "the caller has no other reference to it")]
+    fn forget(self: Arc<Self>, path: &Path) {
+        let mut folders = FOLDERS.lock();
+        // The table and this hold it. Others get it through the table only.
+        if Arc::strong_count(&self) == 2 {
+            folders.remove(path);
+        }
+    }
+
     /// The engine of this folder, opened by `open` unless it is open.
     fn opened(
         self: &Arc<Self>,
@@ -169,11 +175,34 @@ impl Source {
             let opened = folder.opened(&path, |file| {
                 if create { options.open(file) } else { options.open_existing(file) }
             });
+            if opened.is_err() {
+                folder.forget(&path);
+            }
             *known = match opened {
                 Err(Error::NotFound { .. }) if !create => return Ok(None),
                 opened => Some(opened.map_err(RunStoreError::from)?),
             };
         }
         Ok(known.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_store::{RetentionConfig, RunStore};
+
+    #[test]
+    fn a_folder_without_a_store_is_not_kept_once_it_was_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = RunStore::new(dir.path().to_owned(), RetentionConfig::default());
+        let path = folder::canonical(dir.path()).unwrap().unwrap();
+        let is_kept = || FOLDERS.lock().contains_key(&path);
+        assert!(store.try_list_runs("agent").unwrap().is_empty());
+        assert!(!is_kept());
+        drop(store.log().unwrap());
+        assert!(is_kept());
+        drop(store);
+        assert!(!is_kept());
     }
 }

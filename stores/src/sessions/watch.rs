@@ -4,12 +4,13 @@ use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::snapshot::digest_of;
+use crate::worker::wake_all;
 use runlog::{Lsn, Version};
 
 /// How many commits are kept for watchers.
@@ -47,7 +48,10 @@ struct State {
     commits: VecDeque<SessionCommit>,
     /// The number of the next commit.
     next: u64,
-    waiting: Vec<Waker>,
+    /// The watchers that wait, by number, each with one waker, however often it is polled.
+    waiting: BTreeMap<u64, Waker>,
+    /// How many watchers there were.
+    watchers: u64,
     ended: bool,
 }
 
@@ -68,7 +72,7 @@ impl Hub {
         state.next += 1;
         let waiting = core::mem::take(&mut state.waiting);
         drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        wake_all(waiting.into_values());
     }
 
     /// No more commits will come.
@@ -77,13 +81,14 @@ impl Hub {
         state.ended = true;
         let waiting = core::mem::take(&mut state.waiting);
         drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        wake_all(waiting.into_values());
     }
 
     /// Watches commits from now on.
     pub(super) fn watch(self: &Arc<Self>) -> CommitWatch {
-        let next = self.state.lock().next;
-        CommitWatch { hub: Arc::clone(self), next }
+        let mut state = self.state.lock();
+        state.watchers += 1;
+        CommitWatch { hub: Arc::clone(self), number: state.watchers, next: state.next }
     }
 }
 
@@ -93,8 +98,17 @@ impl Hub {
 /// the number of missed commits.
 pub struct CommitWatch {
     hub: Arc<Hub>,
+    number: u64,
     /// The number of the commit that it returns next.
     next: u64,
+}
+
+impl Drop for CommitWatch {
+    fn drop(&mut self) {
+        let waker = self.hub.state.lock().waiting.remove(&self.number);
+        // Dropping a waker may run any code: not under the lock.
+        drop(waker);
+    }
 }
 
 impl CommitWatch {
@@ -136,7 +150,7 @@ impl Future for NextCommit<'_> {
     type Output = Option<SessionCommit>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let watch = &mut *self.watch;
+        let (watch, waker) = (&mut *self.watch, context.waker().clone());
         let mut state = watch.hub.state.lock();
         if let Some(commit) = take(&state, &mut watch.next) {
             return Poll::Ready(Some(commit));
@@ -144,9 +158,9 @@ impl Future for NextCommit<'_> {
         if state.ended {
             return Poll::Ready(None);
         }
-        if !state.waiting.iter().any(|other| other.will_wake(context.waker())) {
-            state.waiting.push(context.waker().clone());
-        }
+        let last = state.waiting.insert(watch.number, waker);
+        drop(state);
+        drop(last);
         Poll::Pending
     }
 }

@@ -5,6 +5,7 @@
 mod checkpoints;
 mod consume_once;
 mod evict;
+mod forks;
 mod full_disk;
 mod models;
 mod pages;

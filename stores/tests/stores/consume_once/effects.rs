@@ -93,6 +93,28 @@ fn an_effect_is_completed_with_a_record_or_not_at_all() {
 }
 
 #[test]
+fn what_became_of_an_effect_is_told_also_once_the_run_of_its_record_has_ended() {
+    in_each_life(|log| {
+        let claims = ["a", "b"].map(|key| begin(&log(), key, "one"));
+        drop(log().start_run("agent", "run", ()).unwrap());
+        let record = NewRecord::new(b"paid");
+        let complete = |claim| {
+            EffectLedger::new(&log()).complete_with(claim, b"receipt", ("agent", "run"), &record)
+        };
+        complete(&claims[0]).unwrap();
+        EffectLedger::new(&log()).fail(&claims[1], "refused").unwrap();
+        log().writer("run").unwrap().end(&Outcome::completed()).unwrap();
+        // The caller does not know whether the first call succeeded.
+        complete(&claims[0]).unwrap();
+        assert!(is_superseded(complete(&claims[1])));
+        assert_eq!(log().trace("run").unwrap().count(), 1);
+        drop(begin(&log(), "c", "one"));
+        let open = unfinished(&log(), "c").1;
+        assert!(matches!(complete(&open), Err(LedgerError::Store(Error::RunEnded { .. }))));
+    });
+}
+
+#[test]
 fn a_result_takes_the_space_that_it_has() {
     let log = Options::new().create_storage(Arc::new(MemoryStorage::new())).unwrap();
     let claim = begin(&log, "a", "one");

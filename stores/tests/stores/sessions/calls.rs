@@ -5,7 +5,9 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Condvar;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, mpsc};
+use std::time::Duration;
 
 use runlog_sim::SplitMix64;
 use runlog_stores::sessions::Call;
@@ -298,6 +300,79 @@ fn calls_that_are_woken_and_never_polled_again_do_not_hold_up_others() {
     block_on(busy).unwrap();
     drop(kept);
     assert!(block_on(store.exists("last")).unwrap());
+}
+
+/// A waker that panics, and one that tells.
+struct Panics;
+
+impl std::task::Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}
+
+struct Tells(Mutex<mpsc::Sender<()>>);
+
+impl std::task::Wake for Tells {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.lock().unwrap().send(());
+    }
+}
+
+/// A waker that panics, one that tells, and where it tells.
+pub(super) fn wakers() -> (Waker, Waker, mpsc::Receiver<()>) {
+    let (tell, told) = mpsc::channel();
+    (Arc::new(Panics).into(), Arc::new(Tells(Mutex::new(tell))).into(), told)
+}
+
+/// So long that only a task that is never woken waits for it.
+pub(super) const NEVER: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_waker_that_panics_costs_no_other_call_its_turn() {
+    let (store, gate) = gated();
+    let busy = held_up(&store, &gate);
+    let full = chat("queued", &[]);
+    let mut queued: Vec<_> = (0..64).map(|_| store.save(&full)).collect();
+    queued.iter_mut().for_each(|call| assert!(poll_once(call).is_pending()));
+    let (panics, tells, told) = wakers();
+    let mut waiting: Vec<_> = (0..2).map(|_| store.save(&full)).collect();
+    for (call, waker) in waiting.iter_mut().zip([&panics, &tells]) {
+        assert!(call.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    gate.open();
+    told.recv_timeout(NEVER).expect("the other call is woken");
+    block_on(busy).unwrap();
+    waiting.into_iter().for_each(|call| block_on(call).unwrap());
+}
+
+#[test]
+fn calls_that_are_woken_and_never_polled_again_hold_up_no_other_beside_a_busy_one() {
+    let (store, gate) = gated();
+    let busy = held_up(&store, &gate);
+    let idle = chat("idle", &[]);
+    let mut kept: Vec<_> = (0..128).map(|_| store.save(&idle)).collect();
+    kept.iter_mut().for_each(|call| assert!(poll_once(call).is_pending()));
+    let (other, is_over) = (store.clone(), Arc::new(AtomicBool::new(false)));
+    let mut behind = store.save(&idle);
+    let (_, tells, told) = wakers();
+    assert!(behind.as_mut().poll(&mut Context::from_waker(&tells)).is_pending());
+    thread::scope(|scope| {
+        // As soon as one of its calls is answered it makes the next.
+        let load = scope.spawn(|| {
+            (0..20_000).take_while(|_| !is_over.load(Ordering::Relaxed)).for_each(|_| {
+                block_on(other.load("missing")).unwrap();
+            });
+        });
+        gate.open();
+        let woken = told.recv_timeout(NEVER);
+        assert!(!load.is_finished(), "it came in its turn, and not once the other call was over");
+        is_over.store(true, Ordering::Relaxed);
+        woken.expect("the call is woken");
+    });
+    block_on(behind).unwrap();
+    block_on(busy).unwrap();
+    drop(kept);
 }
 
 #[test]

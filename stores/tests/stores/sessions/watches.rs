@@ -1,9 +1,11 @@
 //! Watching commits: each change once and in order, from the moment on at which a caller asks.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use runlog_stores::sessions::{CommitWatch, SessionCommit};
 
+use super::calls::{NEVER, wakers};
 use super::snapshots::marked;
 use super::*;
 
@@ -117,4 +119,40 @@ fn a_watcher_is_woken_and_ends_with_the_store() {
         let seen = watching.join().unwrap();
         assert_eq!((seen.len(), &*seen[50]), (51, "last"));
     });
+}
+
+#[test]
+fn a_watcher_whose_waker_panics_costs_neither_the_call_nor_another_watcher() {
+    let store = ChatStore::new(&in_memory());
+    let (mut one, mut other) = (watch(&store), watch(&store));
+    let (panics, tells, told) = wakers();
+    for (watch, waker) in [(&mut one, &panics), (&mut other, &tells)] {
+        let mut next = watch.next_commit();
+        assert!(Pin::new(&mut next).poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    block_on(store.save(&chat("a", &[]))).unwrap();
+    told.recv_timeout(NEVER).expect("the other watcher is woken");
+    assert_eq!((rest(&mut one).len(), rest(&mut other).len()), (1, 1));
+}
+
+/// A waker of which it is known how many there are.
+struct Counted(#[expect(dead_code, reason = "it is counted")] Arc<()>);
+
+impl std::task::Wake for Counted {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_watcher_that_is_polled_again_and_again_keeps_one_waker_and_none_once_it_is_gone() {
+    let store = ChatStore::new(&in_memory());
+    let (mut watch, count) = (watch(&store), Arc::new(()));
+    for _ in 0..1000 {
+        let waker = Arc::new(Counted(Arc::clone(&count))).into();
+        let mut next = watch.next_commit();
+        assert!(Pin::new(&mut next).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    assert_eq!(Arc::strong_count(&count), 2, "one besides this");
+    drop(watch);
+    assert_eq!(Arc::strong_count(&count), 1);
+    block_on(store.save(&chat("a", &[]))).unwrap();
 }

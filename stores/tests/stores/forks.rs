@@ -1,0 +1,75 @@
+//! A child that was forked while a store with a thread of its own was open drops it and goes on.
+//!
+//! A separate process forks, so that threads of other tests are not involved.
+
+use core::ffi::c_int;
+use std::process::Command;
+
+use runlog_stores::checkpoints::{AsyncCheckpointer, Checkpointer, TenantId, ThreadKey};
+use runlog_stores::sessions::{EngineSessionStore, SessionStore};
+
+use super::support::{block_on, in_memory};
+
+unsafe extern "C" {
+    fn fork() -> c_int;
+    fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
+    fn alarm(seconds: u32) -> u32;
+    fn _exit(code: c_int) -> !;
+}
+
+/// Drops something in a forked child, where it must come to its end, and leaves it to the parent.
+fn drop_in_child<T>(what: &T) {
+    // SAFETY: the child drops its copy, and leaves without running anything else.
+    let pid = unsafe { fork() };
+    if pid == 0 {
+        // SAFETY: what waits for ever is ended; the copy is used once, in this process alone.
+        unsafe {
+            alarm(20);
+            drop(core::ptr::read(what));
+            _exit(0)
+        }
+    }
+    let mut status = 1;
+    // SAFETY: `status` is a place for what is told of the child.
+    assert_eq!(unsafe { waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0, "the child came to its end");
+}
+
+/// Not a test of its own: the process that forks.
+#[test]
+fn parent() {
+    if std::env::var_os("RUNLOG_STORES_FORKS").is_none() {
+        return;
+    }
+    let log = in_memory();
+    let sessions: EngineSessionStore = EngineSessionStore::new(&log);
+    let session = serde_json::json!({ "id": "s" });
+    block_on(sessions.save(&session)).unwrap();
+    drop_in_child(&sessions);
+    block_on(sessions.save(&session)).unwrap();
+    let states = AsyncCheckpointer::new(Checkpointer::<u32>::new(&log));
+    let key = ThreadKey::new(TenantId::default(), "t").unwrap();
+    let put = |state| {
+        let new = states.blocking().checkpoint(&key, 1, state, None).unwrap();
+        block_on(states.put(new)).unwrap();
+    };
+    put(1);
+    assert!(block_on(states.prune(&key, Some(1), None)).is_ok());
+    drop_in_child(&states);
+    put(2);
+    println!("all forked");
+}
+
+#[test]
+fn a_forked_child_drops_a_store_that_has_a_thread() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["forks::parent", "--exact", "--nocapture", "--test-threads=1"]);
+    let output = command.env("RUNLOG_STORES_FORKS", "1").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && told.contains("all forked"),
+        "{}\n{told}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
