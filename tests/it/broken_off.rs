@@ -7,7 +7,7 @@ use runlog::env::{BootId, Environment, Step};
 use runlog::format::frames::frame::{FRAME_HEADER_LEN, frame_len};
 use runlog::format::map::manifest::read_area;
 use runlog::format::map::superblock::Superblock;
-use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::format::{EXTENTS_AT, FrameKind, SUPERBLOCK_AT};
 use runlog::{Durability, Metadata, NewRecord, Options, RunLog, TailWriter};
 use runlog_sim::{CrashImages, Fault, OpKind, SimDisk, Survivors};
@@ -320,29 +320,19 @@ fn a_damaged_record_keeps_its_place_while_what_follows_it_is_overwritten() {
     }
 }
 
-/// An opening that drops the index writes a new manifest area, and is killed. So is the next one:
-/// whatever it adds to that area, both superblocks name it before.
+/// An opening notes a loss in a new manifest area, and is killed. So is the next one, which tells
+/// the manifest of a full segment: both superblocks name the area before.
 #[test]
 fn both_superblocks_name_the_manifest_before_anything_is_added_to_it() {
-    let options = |index| options().index(index).tail_writer(TailWriter::Pwrite);
-    let disk = SimDisk::untracked(Vec::new());
-    let log = options(true).create_storage(Arc::new(disk.clone())).unwrap();
-    for number in 0..200 {
-        let run = log.start_run("agent", &format!("run-{number}"), unsynced()).unwrap();
-        let _ = run.append(&[7; 900]).unwrap();
-    }
-    // The tail is torn, so the log goes on in another segment.
-    let (end, mut image) = (log.stats().unwrap().end, disk.image());
-    assert!(log.stats().unwrap().index_open);
-    let is_tail = |at: &usize| {
-        SegmentHeader::decode(&image[*at..]).is_ok_and(|header| header.key.id == end.segment)
-    };
-    let mut starts = (EXTENTS_AT as usize..image.len()).step_by(EXTENT as usize);
-    let torn = starts.find(is_tail).unwrap() + end.offset as usize;
-    image[torn..torn + 100].fill(0xff);
+    let boot = Environment::system().boot_id(Some(BootId([1; 16])));
+    let options = options().tail_writer(TailWriter::Pwrite).environment(boot);
+    let mut image = of_two_segments(options.clone());
+    let (extent, directory) = first_extent(&mut image);
+    let (seal, frame) = (directory - FRAME_HEADER_LEN, frame_len(b"record".len()));
+    extent[seal - frame..seal].fill(0xff);
     let open = |image: Vec<u8>| {
         let disk = SimDisk::recording_from(image);
-        drop(options(false).open_storage(Arc::new(disk.clone())).unwrap());
+        drop(options.open_storage(Arc::new(disk.clone())).unwrap());
         disk.take_recording()
     };
     let recording = open(image);

@@ -370,8 +370,8 @@ impl Walk<'_> {
                 Action::EndSegment => {
                     self.end_at(item, durable);
                     self.orphans = 0;
-                    // What was written behind the floor is lost too, with the SEAL frame. What is in
-                    // later segments was written behind that.
+                    // What was written behind the floor is lost too, with the SEAL frame. What is
+                    // in later segments was written behind that.
                     *ended |= durable && floor.segment == cut.segment.id() && !same_boot;
                     return;
                 }
