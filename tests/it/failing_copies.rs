@@ -1,13 +1,15 @@
 //! Backups of a store that changes, again and again into one file, on a disk that fails.
 //!
-//! Goal: whatever happens to the file within a backup, it has the earlier copy, the new one, or what
-//! lies between, without damage. What a backup reported survives a loss of power. Nothing of an
-//! earlier copy goes that the store still has, also where the store is damaged. No backup replaces
-//! what a process has written that opened the copy. Where nothing is damaged, none is refused.
+//! Goal: whatever happens to the file within a backup, it has the earlier copy, the new one, or
+//! what lies between, without damage. What a backup reported survives a loss of power. Nothing of
+//! an earlier copy goes that the store still has, also where the store is damaged. No backup
+//! replaces what a process has written that opened the copy. Where nothing is damaged, none is
+//! refused.
 //!
 //! Method: the life of a writer is recorded, and played into a page cache as far as each backup
 //! finds it, or further while it reads. The file of the copy is on a simulated disk: syncs and
-//! other calls fail, it is full, the backup is killed, and the disk loses power, each once or again.
+//! other calls fail, it is full, the backup is killed, and the disk loses power, each once or
+//! again.
 //!
 //! - `RUNLOG_FAILING_COPIES`: the number of stories, each the life of one store.
 //! - `RUNLOG_FAILING_COPIES_SEED`: the seed of all choices.

@@ -352,14 +352,7 @@ impl Target {
             self.allocator.let_go(has.extent);
         }
         self.disk.sync()?;
-        if end < self.stated.0 {
-            // The floor is the larger position of both slots. It stays as far as frames are there
-            // before and after: without it, damage would end the log in another boot (R4).
-            for _ in 0..2 {
-                self.allocator.write_superblock(|block| block.durable = end)?;
-            }
-            self.stated.0 = end;
-        }
+        self.state_less(end)?;
         let damaged = wanted.iter().filter_map(|one| self.damaged.get(&key_of(&one.segment)));
         report.damaged = damaged.flatten().cloned().collect();
         let is_damaged = !report.damaged.is_empty();
@@ -381,6 +374,19 @@ impl Target {
         })?;
         self.free(&retired)?;
         report.end = end;
+        Ok(())
+    }
+
+    /// If the file is to have less than it states, states less. The floor is the larger position of
+    /// both slots. It stays as far as frames are there before and after: without it, damage would
+    /// end the log in another boot (R4).
+    fn state_less(&mut self, end: LogPosition) -> Result<()> {
+        if end < self.stated.0 {
+            for _ in 0..2 {
+                self.allocator.write_superblock(|block| block.durable = end)?;
+            }
+            self.stated.0 = end;
+        }
         Ok(())
     }
 

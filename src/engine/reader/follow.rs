@@ -3,6 +3,8 @@
 //! The order of a frame never changes, wherever compaction moves it, and no order is used twice. So
 //! what was told is known by one number, and all segments with a larger one are merged by it.
 
+mod within;
+
 use core::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
@@ -473,38 +475,5 @@ impl Tailing {
         let name = (row.agent, row.run);
         self.names.insert(run_no, name.clone());
         Ok(Some(name))
-    }
-
-    /// A record that lies in a block or in chunks, by its run.
-    fn record_within(&mut self, run_no: RunNo, seq: Seq) -> Result<Record> {
-        // One that is kept ends where the run ended when it was opened.
-        let kept = self.traces.remove(&run_no).filter(|(_, next)| *next == seq);
-        let mut read = None;
-        if let Some((mut trace, _)) = kept {
-            read = trace.next().map(|record| (record, trace));
-        }
-        let (record, trace) = match read {
-            Some(read) => read,
-            None => {
-                let mut trace = self.trace_from(run_no, seq)?;
-                let missing = || Corruption::new(DamagePlace::Index, Damage::Missing);
-                (trace.next().unwrap_or_else(|| Err(Error::Corrupt(missing()))), trace)
-            }
-        };
-        let record = record?;
-        if self.traces.len() >= TRACES {
-            self.traces.clear();
-        }
-        self.traces.insert(run_no, (trace, Seq(record.seq().0.saturating_add(1))));
-        Ok(record)
-    }
-
-    /// The records of a run as of now, from one on.
-    fn trace_from(&self, run_no: RunNo, seq: Seq) -> Result<Trace> {
-        let view = self.replica.number();
-        let opened = self.replica.ask(|answers| answers.open_number(run_no))?;
-        let opened = Arc::new(opened.ok_or(Error::Evicted { run: None })?);
-        let reader = Arc::<Replica>::clone(&self.replica);
-        Trace::new(opened, run_no, None).moving(reader, view).range(seq..)
     }
 }

@@ -179,14 +179,7 @@ impl Target {
         let next = slots.iter().map(|block| block.next_segment).min();
         let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
         target.stated = (base.durable, next.unwrap_or_default());
-        // A sync of an earlier backup may have failed (O19), also that of the first one.
-        for (at, len) in [(0, PAGE_LEN), (OWNER_AT, PAGE_LEN)] {
-            target.disk.write_again(at..at + len as u64)?;
-        }
-        target.allocator.write_all_again(base.is_ahead)?;
-        if base.rewrite {
-            target.allocator.manifest.distrust_area();
-        }
+        target.write_front_again(base.is_ahead, base.rewrite)?;
         let Superblock { durable, next_lsn: promised, boot_id: boot, salvage, .. } =
             target.allocator.superblock;
         let extents = target.allocator.manifest.extents().clone();
@@ -228,6 +221,19 @@ impl Target {
         let floor = last.map_or(Ok(LogPosition::default()), |(key, has)| target.floor(key, has))?;
         target.earlier = Some(Earlier { promised, boot, salvage, end: end_of_log, floor });
         Ok(Some(target))
+    }
+
+    /// Writes what is in front of the extents again: a sync of an earlier backup may have failed
+    /// (O19), also that of the first one.
+    fn write_front_again(&mut self, is_ahead: bool, rewrite: bool) -> Result<()> {
+        for (at, len) in [(0, PAGE_LEN), (OWNER_AT, PAGE_LEN)] {
+            self.disk.write_again(at..at + len as u64)?;
+        }
+        self.allocator.write_all_again(is_ahead)?;
+        if rewrite {
+            self.allocator.manifest.distrust_area();
+        }
+        Ok(())
     }
 
     fn of(
