@@ -117,7 +117,6 @@ impl Drop for Opened {
 
 impl Folder {
     /// Removes a folder that is not open from the table, unless another caller has it.
-    #[expect(clippy::needless_pass_by_value, reason = "the caller has no other reference to it")]
     fn forget(self: Arc<Self>, path: &Path) {
         let mut folders = FOLDERS.lock();
         // The table and this hold it. Others get it through the table only.
