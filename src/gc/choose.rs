@@ -31,7 +31,7 @@ pub(crate) struct Bound {
 
 /// The most extents that a step may write for each one that it gains. Making the file shorter may
 /// write one more for each extent that becomes free. So compaction never writes more than four
-/// times what was appended.
+/// times what was appended, small segments that crashes left apart: nothing fills their extents.
 const WRITTEN_PER_GAINED: u64 = 3;
 
 /// Whether a step gains enough: it gives up `victims` segments and writes `outputs`.

@@ -200,6 +200,11 @@ impl Worker {
         Self { name, log, later, queue: Arc::default(), thread: Mutex::default(), process }
     }
 
+    /// Whether this is a forked child. It has no such thread, and the locks may stay locked.
+    fn is_inherited(&self) -> bool {
+        id() != self.process
+    }
+
     /// The result of `work`, once the thread has done it. The first poll passes it to the thread.
     fn call<R, E, W>(&self, work: W) -> Answer<'_, R, E>
     where
@@ -271,8 +276,7 @@ impl Drop for Worker {
     /// Waits for the current call if it was dropped in the middle. There are no other calls, since
     /// a call that a caller awaits keeps its store.
     fn drop(&mut self) {
-        if id() != self.process {
-            // In a forked child there is no such thread, and its lock may stay locked.
+        if self.is_inherited() {
             forget(self.thread.get_mut().take());
             return;
         }
@@ -398,6 +402,9 @@ impl<R, E: Failure> Future for Answer<'_, R, E> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        if this.worker.is_inherited() {
+            return Poll::Ready(Err(Error::Closed.into()));
+        }
         if let Some(job) = this.job.take() {
             match this.worker.hand_over(job, &mut this.turn, context.waker()) {
                 Ok(None) => {}
@@ -426,6 +433,9 @@ impl<R, E: Failure> Future for Answer<'_, R, E> {
 
 impl<R, E> Drop for Answer<'_, R, E> {
     fn drop(&mut self) {
+        if self.worker.is_inherited() {
+            return;
+        }
         if let Some(turn) = self.turn.take() {
             let waker = self.worker.queue.state.lock().end_turn(turn);
             // The next one may take its place.

@@ -710,6 +710,34 @@ fn a_store_that_was_set_back_and_has_grown_beyond_the_copy_is_refused() {
     }
 }
 
+/// A store beside whose reads its writer goes on once: what the segment `tail` has, which takes
+/// frames and has the record 250, is not what it had, for one read. Also how often that was read.
+fn overtaken_once(
+    storage: &Arc<MemoryStorage>,
+    log: RunLog,
+    tail: usize,
+) -> (Arc<OnlyReads>, Arc<AtomicU64>) {
+    let image = storage.to_bytes();
+    let tail = frames_in(&image, tail)[0].0.start as u64 - u64::from(SEGMENT_HEADER_LEN);
+    let (place, end) = (place_of(&image, 250) as u64, log.stats().unwrap().end.offset);
+    let reads = Arc::<AtomicU64>::default();
+    let (counted, log) = (Arc::clone(&reads), Mutex::new(log));
+    let file = Arc::clone(storage);
+    let busy = OnlyReads::new(Arc::clone(storage), move |offset, len| {
+        // Neither more nor less is copied.
+        if offset == tail && len == end as usize {
+            let is_first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+            file.write_at(place, &[if is_first { 1 } else { 250 }; 8])?;
+            if is_first {
+                log.lock().unwrap().sync().unwrap();
+                log.lock().unwrap().checkpoint().unwrap();
+            }
+        }
+        Ok(())
+    });
+    (busy, reads)
+}
+
 /// The store loses a record and the SEAL frame of a segment that the copy has whole. The backup has
 /// put both in their places when the writer goes on, so that it begins again.
 #[test]
@@ -741,25 +769,38 @@ fn what_a_backup_kept_of_a_copy_is_kept_when_it_begins_again() {
     for at in [place_of(&image, 7), seal.start + 8] {
         storage.write_at(at as u64, &[0x55; 8]).unwrap();
     }
-    // What the third segment has is not what it had, for one read.
-    let (tail, end) = (frames_in(&image, 2)[0].0.start, log.stats().unwrap().end.offset);
-    let tail = tail as u64 - u64::from(SEGMENT_HEADER_LEN);
-    let place = place_of(&image, 250) as u64;
-    let reads = Arc::<AtomicU64>::default();
-    let (counted, log) = (Arc::clone(&reads), Mutex::new(log));
-    let file = storage.clone();
-    let busy = OnlyReads::new(storage.clone(), move |offset, len| {
-        // Neither more nor less is copied.
-        if offset == tail && len == end as usize {
-            let is_first = counted.fetch_add(1, Ordering::SeqCst) == 0;
-            file.write_at(place, &[if is_first { 1 } else { 250 }; 8])?;
-            if is_first {
-                log.lock().unwrap().sync().unwrap();
-                log.lock().unwrap().checkpoint().unwrap();
-            }
-        }
-        Ok(())
-    });
+    let (busy, reads) = overtaken_once(&storage, log, 2);
+    let report = reader(busy, 1).backup_to_storage(copy.clone()).unwrap();
+    assert!(reads.load(Ordering::SeqCst) > 1);
+    assert!(report.damaged.is_empty(), "{report:?}");
+    let found = sound(&open(&copy));
+    assert!(found == expected, "{} of {}", found.len(), expected.len());
+    assert!(open(&copy).verify().unwrap().is_clean());
+}
+
+/// The copy has a damaged segment, and gets a whole one in another extent: twice, since the writer
+/// goes on meanwhile.
+#[test]
+fn what_a_backup_copies_again_when_it_begins_again_is_there_afterwards() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = unindexed(1).create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let append = |fill: u8| drop(run.append(&[fill; 300]).unwrap());
+    let (first, mut fill) = (log.stats().unwrap().end.segment, 0_u8);
+    while log.stats().unwrap().end.segment == first {
+        fill += 1;
+        append(fill);
+    }
+    let mut damaged = storage.to_bytes();
+    let at = place_of(&damaged, 7);
+    damaged[at] ^= 1;
+    let copy = Arc::new(MemoryStorage::new());
+    assert_eq!(back_up(&damaged, &copy).damaged.len(), 1);
+    append(250);
+    append(251);
+    let expected = sound(&log);
+    drop(run);
+    let (busy, reads) = overtaken_once(&storage, log, 1);
     let report = reader(busy, 1).backup_to_storage(copy.clone()).unwrap();
     assert!(reads.load(Ordering::SeqCst) > 1);
     assert!(report.damaged.is_empty(), "{report:?}");

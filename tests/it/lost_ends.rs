@@ -163,6 +163,33 @@ fn a_kill_while_a_segment_without_its_end_is_closed_takes_nothing_behind_it() {
     report(&failures);
 }
 
+/// The first opening closes the segment with a truncation marker in front of what is lost.
+#[test]
+fn a_durable_end_that_is_lost_is_told_again_if_the_opening_that_found_it_is_killed() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run 0", Metadata::default()).unwrap();
+    (0..6_u8).for_each(|number| drop(run.append(&[number; 900]).unwrap()));
+    drop(run);
+    log.close().unwrap();
+    let mut image = disk.image();
+    let (last, frame) = frames_in(&image, 0).pop().unwrap();
+    image[last].fill(0xff);
+    let lost = Place::Frame(frame.position);
+    let (mut seen, mut untold) = (0, Vec::new());
+    kill_opening(&image, &mut |image, at| {
+        seen += markers(&image).len();
+        let log = options(1).open_storage(on(image)).unwrap();
+        let told = log.recovery_report();
+        // Until the manifest says that the segment is sealed.
+        if told.sealed_segments == 0 && !told.damaged.iter().any(|one| one.place == lost) {
+            untold.push(format!("{at}: {told}"));
+        }
+    });
+    assert!(seen > 0);
+    report(&untold);
+}
+
 #[test]
 fn a_kill_while_a_torn_tail_behind_damage_is_closed_takes_nothing_in_front_of_it() {
     let disk = SimDisk::untracked(Vec::new());

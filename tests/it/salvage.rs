@@ -24,6 +24,8 @@ use runlog::{
 };
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
+use super::support::frames::{frames_in, unindexed};
+
 const FRONT: usize = 64 << 10;
 const PAGE: usize = 4096;
 
@@ -588,6 +590,34 @@ fn the_records_of_a_batch_without_its_end_are_named_as_missing() {
     };
     assert!(messages.iter().any(is_document), "{messages:?}");
     assert!(report.doubts.iter().any(|doubt| matches!(doubt, Doubt::Unfinished { .. })));
+}
+
+/// One damaged sector takes what names a run, and a kill tore its last record. Nothing lists the
+/// run then.
+#[test]
+fn records_whose_run_has_lost_its_name_stay_until_they_are_salvaged() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("planner", "run", ()).unwrap();
+    (0..5_u8).for_each(|number| drop(run.append(&[number; 900]).unwrap()));
+    log.sync().unwrap();
+    let mut image = disk.image();
+    drop((run, log));
+    let frames = frames_in(&image, 0);
+    let naming = frames.iter().take_while(|(_, frame)| frame.kind != FrameKind::Record);
+    naming.for_each(|(at, _)| image[at.clone()].fill(0xff));
+    let last = frames.last().unwrap().0.clone();
+    image[last.end - 100..last.end].fill(0);
+    let disk = SimDisk::untracked(image);
+    let log = unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
+    assert!(!log.recovery_report().damaged.is_empty());
+    let _ = log.start_run("planner", "other", ()).unwrap();
+    log.reclaim().unwrap();
+    let _ = log.compact().unwrap();
+    let (report, out) = salvage(disk.image()).unwrap();
+    assert_eq!(report.records, 4, "{report:?}");
+    let salvaged = |run: &&(String, String)| run.0 == "salvaged";
+    assert_eq!(answers(&out).runs.keys().filter(salvaged).count(), 1);
 }
 
 /// Goal: the new file is named only after all of it is durable, and the damaged one stays as it is.

@@ -16,7 +16,7 @@ use crate::format::frames::frame::frame_len;
 use crate::format::map::superblock::{FLAG_SALVAGED, Superblock};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::gc::choose::outputs;
-use crate::types::{LogPosition, Lsn};
+use crate::types::{LogPosition, Lsn, SegmentId};
 
 /// A segment is small if at most one of so many parts of it is used.
 const SMALL_PART: u32 = 4;
@@ -153,17 +153,27 @@ fn end_salvage(engine: &Engine) -> Result<()> {
 }
 
 impl LogState {
-    /// Each crash that tears the log leaves a segment that is not full. Once there are so many that
-    /// merging them makes several extents free, they are looked at like segments of which something
-    /// was deleted. Only the manifest is asked: a directory is no longer than the frames in front
-    /// of it.
+    /// Each crash that tears the log leaves a segment that is not full. Once there are so many side
+    /// by side that merging them makes several extents free, they are looked at like segments of
+    /// which something was deleted: others cannot be merged if a run has frames in all segments.
+    /// Only the manifest is asked: a directory is no longer than the frames in front of it.
     fn suspect_remains(&mut self, size: ExtentSize) {
         let segments = self.catalog.segments().iter().chain(&self.unapplied);
-        let ends = segments.filter_map(|segment| Some((segment.id(), segment.sealed()?.end)));
-        let small: Vec<_> = ends.filter(|(_, end)| *end <= size.bytes_u32() / SMALL_PART).collect();
-        let bytes: u64 = small.iter().map(|(_, end)| 2 * u64::from(*end)).sum();
-        if small.len() as u64 >= outputs(bytes, size.bytes()) + WORTH_MERGING {
-            self.suspects.extend(small.into_iter().map(|(id, _)| id));
+        let ends: Vec<_> =
+            segments.filter_map(|segment| Some((segment.id(), segment.sealed()?.end))).collect();
+        let is_small = |(_, end): &(SegmentId, u32)| *end <= size.bytes_u32() / SMALL_PART;
+        let rows = ends.chunk_by(|one, next| is_small(one) && is_small(next));
+        let (mut small, mut gained) = (Vec::new(), 0);
+        for row in rows.filter(|row| row.iter().all(is_small)) {
+            let bytes: u64 = row.iter().map(|(_, end)| 2 * u64::from(*end)).sum();
+            let gains = (row.len() as u64).saturating_sub(outputs(bytes, size.bytes()));
+            if gains > 0 {
+                gained += gains;
+                small.extend(row.iter().map(|(id, _)| *id));
+            }
+        }
+        if gained >= WORTH_MERGING {
+            self.suspects.extend(small);
         }
     }
 

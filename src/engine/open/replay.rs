@@ -451,8 +451,9 @@ impl Walk<'_> {
         self.end < end
     }
 
-    /// Reports what was skipped in front of the end that a truncation marker states. The opening
-    /// that wrote it may have been killed before it could report them.
+    /// Reports what was skipped in front of the end that a truncation marker states, and what was
+    /// durable behind it. The opening that wrote it may have been killed before it could report
+    /// them.
     fn tell_gaps_below(&mut self, end: u32) {
         let cut = self.cut;
         if self.end == end {
@@ -460,7 +461,15 @@ impl Walk<'_> {
             for gap in skipped.filter(|item| item.frame().is_none()) {
                 self.skip(gap, cut.segment.position(gap.offset()) < self.floor);
             }
+            if self.floor.segment == cut.segment.id() && end < self.floor.offset {
+                self.tell_lost_end(end, Damage::Missing);
+            }
         }
+    }
+
+    fn tell_lost_end(&mut self, end: u32, damage: Damage) {
+        let place = Place::Frame(self.cut.segment.position(end));
+        self.report.damaged.push(Corruption::new(place, damage));
     }
 
     /// Reports bytes that are not a frame and are followed by frames that count. Each opening tells
@@ -489,8 +498,7 @@ impl Walk<'_> {
         // What a kill leaves in front of a later segment is whole.
         if durable || (self.followed && self.report.same_boot) {
             let damage = if durable { Damage::Missing } else { Damage::Truncated };
-            let place = Place::Frame(self.cut.segment.position(item.offset()));
-            self.report.damaged.push(Corruption::new(place, damage));
+            self.tell_lost_end(item.offset(), damage);
         }
     }
 }

@@ -301,7 +301,7 @@ impl Trace {
     ///
     /// # Errors
     /// Those of the iterator's items: damage of one record, after which it continues;
-    /// [`Error::Evicted`] or [`Error::Closed`] at the end.
+    /// [`Error::Evicted`], [`Error::Closed`] or [`Error::Overtaken`] at the end.
     pub fn next_view(&mut self) -> Option<Result<RecordView<'_>>> {
         match self.refusal() {
             Some(error) => Some(Err(error)),

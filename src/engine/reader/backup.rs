@@ -409,7 +409,8 @@ impl Target {
         }
         for extent in core::mem::take(&mut self.allocator.freed) {
             let at = size.offset_of(extent);
-            if at < end {
+            // What was let go may have an owner again by now: a segment or the manifest.
+            if at < end && self.allocator.manifest.is_free(extent) {
                 self.disk.punch(at, size.bytes().min(end - at))?;
             }
         }

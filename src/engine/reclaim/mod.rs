@@ -442,12 +442,16 @@ impl Reclaimer {
     }
 }
 
-/// Whether all runs of a segment are deleted, and no run was missed because of damage.
+/// Whether all runs of a segment are deleted, and no run was missed because of damage. A segment
+/// that lists no run may have records of one whose name is lost.
 fn is_dead(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<bool> {
-    if !segment.in_directory(|directory| gc::is_dead(&directory, is_deleted))? {
-        return Ok(false);
-    }
-    Ok(segment.directory_damage().is_none() || is_whole(segment)?)
+    let mut lists_none = false;
+    let all_deleted = segment.in_directory(|directory| {
+        lists_none = directory.run_count() == 0;
+        gc::is_dead(&directory, &is_deleted)
+    })?;
+    let may_miss = lists_none || segment.directory_damage().is_some();
+    Ok(all_deleted && (!may_miss || is_whole(segment)?))
 }
 
 /// Whether a segment has only whole frames up to its end.

@@ -87,6 +87,8 @@ impl ManifestLog {
     /// Writes the records behind the first `durable` ones again, and marks all as not synced.
     pub(crate) fn write_again(&mut self, durable: u64) -> Result<()> {
         self.unsynced = true;
+        // A superblock that lies may count more than there are.
+        let durable = durable.min(self.records);
         let place =
             |record| self.area.offset + (AREA_HEADER_LEN as u64 + record * RECORD_LEN as u64);
         self.disk.write_again(place(durable)..place(self.records))

@@ -123,6 +123,9 @@ impl Folder {
         if Arc::strong_count(&self) == 2 {
             folders.remove(path);
         }
+        // Under the lock, so that of two callers at once the second one removes it.
+        drop(self);
+        drop(folders);
     }
 
     /// The engine of this folder, opened by `open` unless it is open.

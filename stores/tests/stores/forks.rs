@@ -1,4 +1,5 @@
-//! A child that was forked while a store with a thread of its own was open drops it and goes on.
+//! A child that was forked while a store with a thread of its own was open gets errors of its calls,
+//! drops it and goes on.
 //!
 //! A separate process forks, so that threads of other tests are not involved.
 
@@ -17,16 +18,19 @@ unsafe extern "C" {
     fn _exit(code: c_int) -> !;
 }
 
-/// Drops something in a forked child, where it must come to its end, and leaves it to the parent.
-fn drop_in_child<T>(what: &T) {
-    // SAFETY: the child drops its copy, and leaves without running anything else.
+/// Uses and drops something in a forked child, where both must come to their end, and leaves it to
+/// the parent.
+fn drop_in_child<T>(what: &T, used: impl FnOnce(&T) -> bool) {
+    // SAFETY: the child uses and drops its copy, and leaves without running anything else.
     let pid = unsafe { fork() };
     if pid == 0 {
         // SAFETY: what waits for ever is ended; the copy is used once, in this process alone.
         unsafe {
             alarm(20);
-            drop(core::ptr::read(what));
-            _exit(0)
+            let what = core::ptr::read(what);
+            let code = c_int::from(!used(&what));
+            drop(what);
+            _exit(code)
         }
     }
     let mut status = 1;
@@ -45,7 +49,7 @@ fn parent() {
     let sessions: EngineSessionStore = EngineSessionStore::new(&log);
     let session = serde_json::json!({ "id": "s" });
     block_on(sessions.save(&session)).unwrap();
-    drop_in_child(&sessions);
+    drop_in_child(&sessions, |sessions| block_on(sessions.save(&session)).is_err());
     block_on(sessions.save(&session)).unwrap();
     let states = AsyncCheckpointer::new(Checkpointer::<u32>::new(&log));
     let key = ThreadKey::new(TenantId::default(), "t").unwrap();
@@ -55,13 +59,13 @@ fn parent() {
     };
     put(1);
     assert!(block_on(states.prune(&key, Some(1), None)).is_ok());
-    drop_in_child(&states);
+    drop_in_child(&states, |states| block_on(states.prune(&key, Some(1), None)).is_err());
     put(2);
     println!("all forked");
 }
 
 #[test]
-fn a_forked_child_drops_a_store_that_has_a_thread() {
+fn a_forked_child_calls_and_drops_a_store_that_has_a_thread() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["forks::parent", "--exact", "--nocapture", "--test-threads=1"]);
     let output = command.env("RUNLOG_STORES_FORKS", "1").output().unwrap();
