@@ -1,5 +1,6 @@
 //! A segment that is not sealed, cut into frames and gaps.
 
+use core::ops::Range;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -74,6 +75,14 @@ impl Cut<'_> {
             }
             last => last.map_or(SEGMENT_HEADER_LEN, Item::offset),
         }
+    }
+
+    /// The ranges behind the end, as far as anything was written.
+    pub(super) fn behind(&self, end: u32) -> Vec<Range<u32>> {
+        let starts = self.items.iter().map(Item::offset);
+        let pieces = starts.clone().zip(starts.skip(1).chain([self.written()]));
+        let ranges = pieces.map(|(start, next)| start..next);
+        ranges.filter(|at| at.start >= end && !at.is_empty()).collect()
     }
 }
 

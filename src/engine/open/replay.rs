@@ -262,7 +262,7 @@ fn recover_segment(
         segment: Arc::clone(cut.segment),
         // What the directory says is what any later process goes by.
         builder: walk.directory.unwrap_or(replayed.builder),
-        behind: behind(&cut.items, walk.end, written),
+        behind: cut.behind(walk.end),
         seal_at: seal.map_or(written, Item::offset),
         end: walk.end,
         sealed: walk.sealed,
@@ -313,13 +313,6 @@ fn is_of(directory: &Directory<'_>, extent: &[u8], frames: &[Lexed]) -> Decoded<
     };
     Ok(found.builder.runs().iter().all(lists)
         && found.builder.evictions().all(|eviction| evicted.contains(&eviction.run_no)))
-}
-
-/// The ranges behind the end, as far as anything was written.
-fn behind(items: &[Item], end: u32, written: u32) -> Vec<Range<u32>> {
-    let starts = items.iter().map(Item::offset);
-    let pieces = starts.clone().zip(starts.skip(1).chain([written]));
-    pieces.map(|(start, end)| start..end).filter(|at| at.start >= end && !at.is_empty()).collect()
 }
 
 impl Walk<'_> {

@@ -1,5 +1,5 @@
-//! A child that was forked while a store with a thread of its own was open gets errors of its calls,
-//! drops it and goes on.
+//! A child that was forked while a store with a thread of its own was open gets errors of its
+//! calls, drops it and goes on.
 //!
 //! A separate process forks, so that threads of other tests are not involved.
 
