@@ -320,8 +320,8 @@ impl Queue {
             wake_all(woken);
             match job {
                 Some(job) => {
-                    // A call that panicked may have left something. Who waits for the job learns of
-                    // a panic from `Fill`.
+                    // A call that panicked may have left something. The caller that waits for the
+                    // job learns of a panic from `Fill`.
                     drop(later.take());
                     let left = catch_unwind(AssertUnwindSafe(|| job(later)));
                     unfinished.extend(left.ok().flatten());

@@ -6,6 +6,8 @@
 //! `RUNLOG_STORES_STRIDE=1` takes every pair; a plain `cargo test` takes one in 7, which is each
 //! boundary at least once, and each kind every 7 boundaries.
 
+pub(crate) mod haunted;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};

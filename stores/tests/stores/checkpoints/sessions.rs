@@ -1,13 +1,10 @@
 //! The events of sessions: appended, loaded, archived.
 
-use std::io;
-use std::sync::Mutex;
-
 use runlog::NewRecord;
-use runlog::storage::{MemoryStorage, Storage};
 use runlog_stores::checkpoints::SessionLog;
 
 use super::*;
+use crate::support::haunted::{Ask, Haunted};
 
 type Session = SessionLog<Value>;
 
@@ -251,69 +248,22 @@ fn who_reads_and_archives_beside_one_who_appends_sees_whole_beginnings() {
     });
 }
 
-/// A storage on which something happens in front of the next sync.
-#[derive(Default)]
-struct Syncing {
-    storage: MemoryStorage,
-    first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl std::fmt::Debug for Syncing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Syncing").finish_non_exhaustive()
-    }
-}
-
-impl Storage for Syncing {
-    fn len(&self) -> io::Result<u64> {
-        self.storage.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.storage.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.storage.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let first = self.first.lock().unwrap().take();
-        if let Some(first) = first {
-            first();
-        }
-        self.storage.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.storage.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.storage.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.storage.punch(offset, len)
-    }
-}
-
 #[test]
 fn an_empty_append_tells_no_ordinal_that_a_power_loss_can_take() {
-    let storage = Arc::new(Syncing::default());
-    let log = options().create_storage(storage.clone()).unwrap();
+    let (disk, log) = Haunted::new(options());
     let (session, key) = (Session::new(&log), key("t"));
     session.append(&key, &events(1..=1)).unwrap();
     log.docs().put("space", "key", &NewRecord::new(b"waits for a sync")).unwrap();
     let (other, of) = (session.clone(), key.clone());
-    *storage.first.lock().unwrap() = Some(Box::new(move || {
+    // The sync of the empty append.
+    disk.before(Ask::Change, 0, move || {
         let (looks, at) = (other.clone(), of.clone());
         std::thread::spawn(move || other.append(&of, &events(2..=2)).unwrap());
         // It is there, and waits for the sync behind this one.
         while looks.load_since(&at, 0).unwrap().len() < 2 {
             std::thread::yield_now();
         }
-    }));
+    });
     assert_eq!(session.append(&key, &[]).unwrap(), 1);
-    assert!(storage.first.lock().unwrap().is_none());
+    assert!(disk.is_over());
 }

@@ -2,122 +2,19 @@
 //! that are dropped half-way, each also with a crash in the midst of it.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Barrier, mpsc};
 
 use runlog::Timestamp;
 use runlog::env::{Clock, Environment};
-use runlog::storage::{MemoryStorage, Storage};
-use runlog_sim::{SimDisk, SplitMix64};
+use runlog::storage::MemoryStorage;
+use runlog_sim::SplitMix64;
 use runlog_stores::sessions::Call;
 
 use super::snapshots::{mark_of, marked};
 use super::*;
+use crate::support::haunted::{Ask, Haunted};
 use crate::support::{Crash, in_crashes, open_after, recording};
-
-/// What a storage is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ask {
-    Read,
-    /// A write, a sync, or whatever else is an operation of the disk.
-    Change,
-}
-
-/// A disk on which something happens in front of one of its calls.
-struct Haunted {
-    disk: SimDisk,
-    reads: AtomicUsize,
-    changes: AtomicUsize,
-    ghost: Mutex<Option<Ghost>>,
-}
-
-/// In front of which call, by number, and what.
-type Ghost = (Ask, usize, Box<dyn FnOnce() + Send>);
-
-impl Haunted {
-    /// A store on a new disk.
-    fn new() -> (Arc<Self>, RunLog) {
-        let (reads, changes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let haunted =
-            Arc::new(Self { disk: SimDisk::new(), reads, changes, ghost: Mutex::new(None) });
-        let log = options().sync_interval(None).create_storage(haunted.clone()).unwrap();
-        (haunted, log)
-    }
-
-    /// Does something in front of a call, counted from now.
-    fn before(&self, ask: Ask, number: usize, what: impl FnOnce() + Send + 'static) {
-        let number = self.count(ask).load(Ordering::SeqCst) + number;
-        *self.ghost.lock().unwrap() = Some((ask, number, Box::new(what)));
-    }
-
-    /// Whether that has happened.
-    fn is_over(&self) -> bool {
-        self.ghost.lock().unwrap().is_none()
-    }
-
-    /// How often something is asked for meanwhile.
-    fn counted(&self, ask: Ask, during: impl FnOnce()) -> usize {
-        let before = self.count(ask).load(Ordering::SeqCst);
-        during();
-        self.count(ask).load(Ordering::SeqCst) - before
-    }
-
-    fn count(&self, ask: Ask) -> &AtomicUsize {
-        match ask {
-            Ask::Read => &self.reads,
-            Ask::Change => &self.changes,
-        }
-    }
-
-    fn meet(&self, ask: Ask) -> &SimDisk {
-        let number = self.count(ask).fetch_add(1, Ordering::SeqCst);
-        let mut ghost = self.ghost.lock().unwrap();
-        let is_now = ghost.as_ref().is_some_and(|(of, at, _)| *of == ask && *at == number);
-        let now = if is_now { ghost.take() } else { None };
-        drop(ghost);
-        if let Some((_, _, what)) = now {
-            what();
-        }
-        &self.disk
-    }
-}
-
-impl std::fmt::Debug for Haunted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Haunted").finish_non_exhaustive()
-    }
-}
-
-impl Storage for Haunted {
-    fn len(&self) -> io::Result<u64> {
-        self.disk.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.meet(Ask::Read).read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.meet(Ask::Change).write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.meet(Ask::Change).sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.meet(Ask::Change).set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.meet(Ask::Change).allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.meet(Ask::Change).punch(offset, len)
-    }
-}
 
 /// The caller that saved the session; `None` if there is no session.
 fn found(store: &ChatStore) -> Option<String> {
@@ -127,7 +24,7 @@ fn found(store: &ChatStore) -> Option<String> {
 #[test]
 fn a_snapshot_in_the_midst_of_which_somebody_writes_is_that_of_one_moment() {
     let reads = {
-        let (disk, log) = Haunted::new();
+        let (disk, log) = Haunted::new(options());
         let store = ChatStore::new(&log);
         block_on(store.save_snapshot(&marked("s", "before"))).unwrap();
         disk.counted(Ask::Read, || assert!(found(&store).is_some()))
@@ -137,7 +34,7 @@ fn a_snapshot_in_the_midst_of_which_somebody_writes_is_that_of_one_moment() {
         let mut seen = BTreeSet::new();
         // In front of the first read the version of the head was looked at.
         for number in 0..reads {
-            let (disk, log) = Haunted::new();
+            let (disk, log) = Haunted::new(options());
             let (store, other) = (ChatStore::new(&log), ChatStore::new(&log));
             block_on(store.save_snapshot(&marked("s", "before"))).unwrap();
             disk.before(Ask::Read, number, move || {
@@ -161,7 +58,7 @@ fn a_snapshot_in_the_midst_of_which_somebody_writes_is_that_of_one_moment() {
 #[test]
 fn a_call_that_is_dropped_in_front_of_any_operation_is_done_and_a_crash_there_leaves_all_or_none() {
     let changes = {
-        let (disk, log) = Haunted::new();
+        let (disk, log) = Haunted::new(options());
         let store = ChatStore::new(&log);
         block_on(store.save_snapshot(&marked("s", "before"))).unwrap();
         let after = marked("s", "after");
@@ -169,7 +66,7 @@ fn a_call_that_is_dropped_in_front_of_any_operation_is_done_and_a_crash_there_le
     };
     assert!(changes >= 2, "a write and a sync: {changes}");
     for number in 0..changes {
-        let (disk, log) = Haunted::new();
+        let (disk, log) = Haunted::new(options());
         let store = ChatStore::new(&log);
         block_on(store.save_snapshot(&marked("s", "before"))).unwrap();
         let ((came, has_come), (go, may_go)) = (mpsc::channel(), mpsc::channel());
