@@ -45,13 +45,14 @@ fn with_superblocks(change: impl Fn(&mut Superblock)) -> Arc<MemoryStorage> {
 
 #[test]
 fn a_superblock_that_points_to_no_possible_manifest_costs_neither_memory_nor_records() {
-    let changes: [fn(&mut Superblock); 6] = [
+    let changes: [fn(&mut Superblock); 7] = [
         |block| block.manifest.len = 1 << 60,
         |block| block.manifest.len = u64::MAX,
         |block| block.manifest.offset = u64::MAX - 1,
         |block| block.manifest.generation = u64::MAX,
         |block| block.manifest.records = u64::MAX,
         |block| block.manifest.records = u64::MAX / 40,
+        |block| (block.manifest.records, block.manifest.generation) = (u64::MAX, u64::MAX),
     ];
     for change in changes {
         let storage = with_superblocks(change);

@@ -194,7 +194,11 @@ fn read_manifest(
                 next_area(base).err()
             }
         }
-        Err(Error::Corrupt(found)) => Some(found.damage),
+        Err(Error::Corrupt(found)) => {
+            // None of those that the superblock counts was read.
+            base.manifest.records = 0;
+            Some(found.damage)
+        }
         Err(error) => return Err(error),
     };
     if let Some(damage) = damage {
