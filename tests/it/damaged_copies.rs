@@ -710,13 +710,14 @@ fn a_store_that_was_set_back_and_has_grown_beyond_the_copy_is_refused() {
     }
 }
 
-/// A store beside whose reads its writer goes on once: what the segment `tail` has, which takes
-/// frames and has the record 250, is not what it had, for one read. Also how often that was read.
-fn overtaken_once(
+/// Brings a copy up to date, once the writer has gone on meanwhile: what the segment `tail` has,
+/// which takes frames and has the record 250, is not what it had, for one read.
+fn begin_again(
     storage: &Arc<MemoryStorage>,
     log: RunLog,
-    tail: usize,
-) -> (Arc<OnlyReads>, Arc<AtomicU64>) {
+    (tail, expected): (usize, &Sound),
+    copy: Arc<MemoryStorage>,
+) {
     let image = storage.to_bytes();
     let tail = frames_in(&image, tail)[0].0.start as u64 - u64::from(SEGMENT_HEADER_LEN);
     let (place, end) = (place_of(&image, 250) as u64, log.stats().unwrap().end.offset);
@@ -735,7 +736,12 @@ fn overtaken_once(
         }
         Ok(())
     });
-    (busy, reads)
+    let report = reader(busy, 1).backup_to_storage(copy.clone()).unwrap();
+    assert!(reads.load(Ordering::SeqCst) > 1);
+    assert!(report.damaged.is_empty(), "{report:?}");
+    let found = sound(&open(&copy));
+    assert!(found == *expected, "{} of {}", found.len(), expected.len());
+    assert!(open(&copy).verify().unwrap().is_clean());
 }
 
 /// The store loses a record and the SEAL frame of a segment that the copy has whole. The backup has
@@ -769,13 +775,7 @@ fn what_a_backup_kept_of_a_copy_is_kept_when_it_begins_again() {
     for at in [place_of(&image, 7), seal.start + 8] {
         storage.write_at(at as u64, &[0x55; 8]).unwrap();
     }
-    let (busy, reads) = overtaken_once(&storage, log, 2);
-    let report = reader(busy, 1).backup_to_storage(copy.clone()).unwrap();
-    assert!(reads.load(Ordering::SeqCst) > 1);
-    assert!(report.damaged.is_empty(), "{report:?}");
-    let found = sound(&open(&copy));
-    assert!(found == expected, "{} of {}", found.len(), expected.len());
-    assert!(open(&copy).verify().unwrap().is_clean());
+    begin_again(&storage, log, (2, &expected), copy);
 }
 
 /// The copy has a damaged segment, and gets a whole one in another extent: twice, since the writer
@@ -800,13 +800,7 @@ fn what_a_backup_copies_again_when_it_begins_again_is_there_afterwards() {
     append(251);
     let expected = sound(&log);
     drop(run);
-    let (busy, reads) = overtaken_once(&storage, log, 1);
-    let report = reader(busy, 1).backup_to_storage(copy.clone()).unwrap();
-    assert!(reads.load(Ordering::SeqCst) > 1);
-    assert!(report.damaged.is_empty(), "{report:?}");
-    let found = sound(&open(&copy));
-    assert!(found == expected, "{} of {}", found.len(), expected.len());
-    assert!(open(&copy).verify().unwrap().is_clean());
+    begin_again(&storage, log, (1, &expected), copy);
 }
 
 /// Nothing stands behind the frames then, neither in the store nor in the copy.

@@ -170,7 +170,7 @@ fn an_answer_of_an_index_that_was_doubted_meanwhile_is_not_kept() {
         if !both.held {
             break assert!(doubted && point > 0, "{point} points");
         }
-        // Whoever finds that out is told, and nobody later.
+        // The call that finds that out is told, and no later one.
         doubted |= both.answers[1].contains("index");
         assert_eq!(about(0), "gone", "point {point}: {both:?}");
         assert_eq!(about(2), "9 records", "point {point}: {both:?}");

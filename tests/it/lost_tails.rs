@@ -330,6 +330,14 @@ fn reader(disk: &SimDisk) -> Reader {
     ReaderOptions::new().open_storage(Arc::new(disk.clone())).unwrap()
 }
 
+fn end_sixty_runs(log: &RunLog) {
+    for number in 0..60 {
+        let run = log.start_run("agent", &format!("run-{number}"), process()).unwrap();
+        let _ = run.append(&[number; 9000]).unwrap();
+        let _ = run.end(&Outcome::completed()).unwrap();
+    }
+}
+
 /// Otherwise each opening tells of it anew, and a later backup takes what was deleted since for
 /// lost.
 #[test]
@@ -337,11 +345,7 @@ fn a_damaged_header_of_the_segment_that_takes_records_is_written_anew_by_the_nex
     let options = || Options::new().extent_size(EXTENT as u64).background(false);
     let disk = on(Vec::new());
     let log = options().create_storage(Arc::new(disk.clone())).unwrap();
-    for number in 0..60 {
-        let run = log.start_run("agent", &format!("run-{number}"), process()).unwrap();
-        let _ = run.append(&[number; 9000]).unwrap();
-        let _ = run.end(&Outcome::completed()).unwrap();
-    }
+    end_sixty_runs(&log);
     let (end, extents) = (log.stats().unwrap().end.segment, disk.len().unwrap() / EXTENT as u64);
     log.close().unwrap();
     let mut image = disk.image();
@@ -374,11 +378,7 @@ fn a_loss_around_the_floor_is_the_same_loss_for_the_next_opening() {
     };
     let disk = on(Vec::new());
     let log = options().create_storage(Arc::new(disk.clone())).unwrap();
-    for number in 0..60 {
-        let run = log.start_run("agent", &format!("run-{number}"), process()).unwrap();
-        let _ = run.append(&[number; 9000]).unwrap();
-        let _ = run.end(&Outcome::completed()).unwrap();
-    }
+    end_sixty_runs(&log);
     let run = log.start_run("agent", "last", process()).unwrap();
     let append = |byte: u8| {
         let payload = [byte; 300];

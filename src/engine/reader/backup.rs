@@ -193,11 +193,11 @@ impl Target {
     /// segment that they do not know, in a free extent, would tell of a lost manifest (R1).
     fn expect_segments(&mut self, source: &Replica) -> Result<()> {
         let next = source.superblock()?.next_segment;
-        if self.stated.1 < next {
+        if self.stated.next_segment < next {
             for _ in 0..2 {
                 self.allocator.write_superblock(|block| block.next_segment = next)?;
             }
-            self.stated.1 = next;
+            self.stated.next_segment = next;
         }
         Ok(())
     }
@@ -381,11 +381,11 @@ impl Target {
     /// both slots. It stays as far as frames are there before and after: without it, damage would
     /// end the log in another boot (R4).
     fn state_less(&mut self, end: LogPosition) -> Result<()> {
-        if end < self.stated.0 {
+        if end < self.stated.end {
             for _ in 0..2 {
                 self.allocator.write_superblock(|block| block.durable = end)?;
             }
-            self.stated.0 = end;
+            self.stated.end = end;
         }
         Ok(())
     }

@@ -53,6 +53,15 @@ pub(super) enum Listed {
     Sealed,
 }
 
+/// What both superblocks of a copy state: an update may have broken off between them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stated {
+    /// The largest durable position.
+    pub(super) end: LogPosition,
+    /// The smallest number of the next segment.
+    pub(super) next_segment: SegmentId,
+}
+
 /// The file that is copied to.
 pub(super) struct Target {
     pub(super) disk: Disk,
@@ -66,9 +75,8 @@ pub(super) struct Target {
     /// log that a power loss has cut off since, or with damage.
     pub(super) counted: BTreeMap<(u32, u64), Has>,
     pub(super) doubt: Doubt,
-    /// The largest durable position of both superblocks, and the smallest number that both know of
-    /// the next segment: an update may have broken off between them.
-    pub(super) stated: (LogPosition, SegmentId),
+    /// What both superblocks state.
+    pub(super) stated: Stated,
     /// What an earlier copy is of; `None` if there is none.
     pub(super) earlier: Option<Earlier>,
     /// What of an earlier copy the store cannot miss as of now.
@@ -178,7 +186,7 @@ impl Target {
         let slots = read_slots(&disk, &mut report)?;
         let next = slots.iter().map(|block| block.next_segment).min();
         let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
-        target.stated = (base.durable, next.unwrap_or_default());
+        target.stated = Stated { end: base.durable, next_segment: next.unwrap_or_default() };
         target.write_front_again(base.is_ahead, base.rewrite)?;
         let Superblock { durable, next_lsn: promised, boot_id: boot, salvage, .. } =
             target.allocator.superblock;
@@ -224,12 +232,10 @@ impl Target {
     }
 
     /// Writes what is in front of the extents again: a sync of an earlier backup may have failed
-    /// (O19), also that of the first one.
+    /// (O19), also that of the first one, which wrote all of it.
     fn write_front_again(&mut self, is_ahead: bool, rewrite: bool) -> Result<()> {
-        for (at, len) in [(0, PAGE_LEN), (OWNER_AT, PAGE_LEN)] {
-            self.disk.write_again(at..at + len as u64)?;
-        }
-        self.allocator.write_all_again(is_ahead)?;
+        self.disk.write_again(0..EXTENTS_AT)?;
+        self.allocator.write_again(is_ahead)?;
         if rewrite {
             self.allocator.manifest.distrust_area();
         }
@@ -256,7 +262,8 @@ impl Target {
         let (has, damaged, replaced) = (HashMap::new(), HashMap::new(), Vec::new());
         let (counted, doubt) = (BTreeMap::new(), Doubt::default());
         let (earlier, owed) = (None, Owed::default());
-        let stated = (superblock.durable, superblock.next_segment);
+        let Superblock { durable: end, next_segment, .. } = superblock;
+        let stated = Stated { end, next_segment };
         Self { disk, allocator, has, damaged, replaced, counted, doubt, stated, earlier, owed }
     }
 
@@ -305,7 +312,9 @@ impl Target {
         sealed: Option<SealedAt>,
         bytes: &[u8],
     ) -> Result<(ExtentNo, usize)> {
-        let Some(has) = self.has.get(&key).copied() else { return Ok((self.claim()?, 0)) };
+        let Some(has) = self.has.get(&key).copied() else {
+            return Ok((self.allocator.claim()?, 0));
+        };
         let there = self.read(has)?;
         if is_same(has.sealed, sealed) && there.starts_with(bytes) {
             return Ok((has.extent, bytes.len()));
@@ -324,7 +333,7 @@ impl Target {
             Listed::No => self.replaced.push(has),
             Listed::Open | Listed::Sealed => _ = self.counted.insert(key, has),
         }
-        Ok((self.claim()?, 0))
+        Ok((self.allocator.claim()?, 0))
     }
 
     /// Before all is copied anew: what of the earlier copy was to be replaced counts as before, so
@@ -336,17 +345,6 @@ impl Target {
                 self.allocator.let_go(new.extent);
             }
         }
-    }
-
-    /// A free extent without bytes of an earlier owner.
-    pub(super) fn claim(&mut self) -> Result<ExtentNo> {
-        let extent = self.allocator.claim()?;
-        let size = self.allocator.superblock.extent_size;
-        let (at, len) = (size.offset_of(extent), self.disk.len()?);
-        if at < len {
-            self.disk.punch(at, size.bytes().min(len - at))?;
-        }
-        Ok(extent)
     }
 }
 

@@ -442,12 +442,12 @@ impl Reclaimer {
     }
 }
 
-/// Whether all runs of a segment are deleted, and no run was missed because of damage. A segment
-/// that lists no run may have records of one whose name is lost.
+/// Whether all runs of a segment are deleted, and no run was missed because of damage. A segment of
+/// the log that lists no run may have records of one whose name is lost; compaction moves none.
 fn is_dead(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<bool> {
     let mut lists_none = false;
     let all_deleted = segment.in_directory(|directory| {
-        lists_none = directory.run_count() == 0;
+        lists_none = segment.purpose() == Purpose::Log && directory.run_count() == 0;
         gc::is_dead(&directory, &is_deleted)
     })?;
     let may_miss = lists_none || segment.directory_damage().is_some();

@@ -91,12 +91,6 @@ impl Allocator {
         if is_ahead { self.write_superblock(|_| ()) } else { Ok(()) }
     }
 
-    /// The same, and all of the manifest: that of a file whose first sync may have failed.
-    pub(crate) fn write_all_again(&mut self, is_ahead: bool) -> Result<()> {
-        self.manifest.write_all_again()?;
-        self.write_again(is_ahead)
-    }
-
     /// Makes sure that a durable superblock covers all commits.
     pub(crate) fn cover(&mut self) -> Result<()> {
         if self.superblock.manifest == self.manifest.at() {

@@ -94,13 +94,6 @@ impl ManifestLog {
         self.disk.write_again(place(durable)..place(self.records))
     }
 
-    /// Writes all that was read of the area again.
-    pub(crate) fn write_all_again(&self) -> Result<()> {
-        let Area { offset, .. } = self.area;
-        let len = AREA_HEADER_LEN as u64 + self.records * RECORD_LEN as u64;
-        self.disk.write_again(offset..offset + len)
-    }
-
     /// How a superblock refers to the manifest, once all commits are durable.
     pub(crate) fn at(&self) -> ManifestAt {
         let Area { offset, len } = self.area;
