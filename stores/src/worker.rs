@@ -3,10 +3,11 @@
 //! - One thread for each store: jobs run in the order in which they were passed to it.
 //! - One sync for many calls: the thread waits for the disk once the queue is empty, or after one
 //!   pass through it. Only then it answers these calls, in their order; see [`Later`].
-//! - The queue is bounded. Calls that find it full wait for a place. Once it is half empty, the
-//!   thread wakes as many calls as there are places, in the order in which they came. So each call
-//!   is woken about once, however many wait. A woken call that is neither polled nor dropped loses
-//!   its place after a moment, or after a queue of other calls, so that the others go on.
+//! - The queue is bounded. Calls that find it full, or others in front of it, wait for a place. Once
+//!   it is half empty, the thread wakes as many calls as there are places, in the order in which
+//!   they came. So each call is woken about once, however many wait. A woken call that is neither
+//!   polled nor dropped loses its place after a moment, or after a queue of other calls, so that the
+//!   others go on.
 //! - A call that is dropped before its turn is skipped. A call that has begun is completed.
 //! - If a call panics in serde code of the caller, only that call fails; the thread goes on.
 //!
@@ -23,6 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::id;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle, current};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -37,8 +39,8 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// Does the work of a call; returns what remains to be done once it is durable.
 type Job = Box<dyn FnOnce(&Later) -> Option<Finish> + Send>;
 
-/// Waits for the disk and answers a call.
-type Finish = Box<dyn FnOnce(&RunLog) + Send>;
+/// Answers a call, once a sync behind it is over.
+type Finish = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 /// Where the current call of the thread states that its answer waits for the disk.
 #[derive(Clone, Default)]
@@ -140,12 +142,14 @@ struct Queue {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// Calls that found the queue full and were not woken since, in their order.
+    /// Calls that found no place and were not woken since, in their order.
     waiting: BTreeMap<u64, Waker>,
-    /// The turn of the next call that finds the queue full.
+    /// The turn of the next call that finds no place.
     next_turn: u64,
     /// Calls that were woken and have not been polled yet.
     awaited: usize,
+    /// When they lose their places.
+    patience_ends: Option<Instant>,
     /// The jobs since calls were woken.
     jobs_since: usize,
     ending: bool,
@@ -163,6 +167,7 @@ impl State {
         let room = self.room();
         if room > 0 {
             (self.awaited, self.jobs_since) = (self.awaited + room, 0);
+            self.patience_ends = Some(Instant::now() + PATIENCE);
         }
         (0..room).filter_map(|_| self.waiting.pop_first()).map(|(_, waker)| waker).collect()
     }
@@ -177,7 +182,16 @@ impl State {
         Some(job)
     }
 
-    /// A call that found the queue full was polled again, or was dropped.
+    /// Whether the queue has a place for a call. One that was woken has kept its place; no other
+    /// call overtakes those that wait.
+    fn has_place(&self, turn: Option<u64>, was_woken: bool) -> bool {
+        let before = ..turn.unwrap_or(u64::MAX);
+        let is_next = was_woken || self.waiting.range(before).next().is_none();
+        let awaited = if was_woken { 0 } else { self.awaited };
+        is_next && self.jobs.len() + awaited < QUEUE
+    }
+
+    /// A call that found no place was polled again, or was dropped.
     fn end_turn(&mut self, turn: u64) -> Option<Waker> {
         let waker = self.waiting.remove(&turn);
         if waker.is_none() {
@@ -224,7 +238,7 @@ impl Worker {
                 fill.end(result);
                 return None;
             }
-            Some(Box::new(move |log| match log.sync() {
+            Some(Box::new(move |synced| match synced {
                 Ok(()) => {
                     left.then.into_iter().for_each(|then| then());
                     fill.end(result);
@@ -243,32 +257,39 @@ impl Worker {
         turn: &mut Option<u64>,
         waker: &Waker,
     ) -> io::Result<Option<Job>> {
+        // Without the thread nothing would do the job, and a later thread would do it unasked.
+        self.start()?;
         // Wakers are code of the caller: they are cloned and dropped without the lock.
         let waker = waker.clone();
         let mut state = self.queue.state.lock();
         let before = turn.and_then(|turn| state.end_turn(turn));
-        if state.jobs.len() >= QUEUE {
+        let was_woken = turn.is_some() && before.is_none();
+        let left = if state.has_place(*turn, was_woken) {
+            *turn = None;
+            state.jobs.push_back(job);
+            None
+        } else {
             let next = state.next_turn;
             state.next_turn += u64::from(turn.is_none());
             state.waiting.insert(*turn.get_or_insert(next), waker);
-            drop(state);
-            drop(before);
-            return Ok(Some(job));
-        }
-        *turn = None;
-        state.jobs.push_back(job);
+            Some(job)
+        };
         drop(state);
         drop(before);
         self.queue.changed.notify_one();
+        Ok(left)
+    }
+
+    /// Starts the thread, if it is not there yet.
+    fn start(&self) -> io::Result<()> {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let (queue, later, log) =
                 (Arc::clone(&self.queue), self.later.clone(), self.log.clone());
             let started = Builder::new().name(self.name.to_owned());
-            let started = started.spawn(move || queue.run(&later, &log));
-            *thread = Some(started?);
+            *thread = Some(started.spawn(move || queue.run(&later, &log))?);
         }
-        Ok(None)
+        Ok(())
     }
 }
 
@@ -293,26 +314,29 @@ impl Drop for Worker {
 impl Queue {
     fn run(&self, later: &Later, log: &RunLog) {
         let mut unfinished: Vec<Finish> = Vec::new();
+        // The jobs since the first of those that are unfinished, with it.
+        let mut passed = 0;
         loop {
             let mut state = self.state.lock();
             let job = loop {
-                let is_turn_over = unfinished.len() >= QUEUE;
-                if !is_turn_over && let Some(job) = state.next_job() {
+                if passed < QUEUE
+                    && let Some(job) = state.next_job()
+                {
                     break Some(job);
                 }
-                if !unfinished.is_empty() {
-                    break None;
-                }
-                if state.room() > 0 {
+                if !unfinished.is_empty() || state.room() > 0 {
                     break None;
                 }
                 if state.ending {
                     return;
                 }
-                if state.waiting.is_empty() {
-                    self.changed.wait(&mut state);
-                } else if self.changed.wait_for(&mut state, PATIENCE).timed_out() {
-                    state.awaited = 0;
+                match state.patience_ends {
+                    Some(end) if !state.waiting.is_empty() => {
+                        if self.changed.wait_until(&mut state, end).timed_out() {
+                            state.awaited = 0;
+                        }
+                    }
+                    _ => self.changed.wait(&mut state),
                 }
             };
             let woken = state.take_turns();
@@ -325,14 +349,26 @@ impl Queue {
                     drop(later.take());
                     let left = catch_unwind(AssertUnwindSafe(|| job(later)));
                     unfinished.extend(left.ok().flatten());
+                    passed += usize::from(!unfinished.is_empty());
                 }
                 None => {
-                    for finish in unfinished.drain(..) {
-                        let _ = catch_unwind(AssertUnwindSafe(|| finish(log)));
-                    }
+                    finish_all(&mut unfinished, log);
+                    passed = 0;
                 }
             }
         }
+    }
+}
+
+/// Waits for the disk once for many calls, and answers them.
+fn finish_all(unfinished: &mut Vec<Finish>, log: &RunLog) {
+    let mut is_synced = false;
+    for finish in unfinished.drain(..) {
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let synced = if is_synced { Ok(()) } else { log.sync() };
+            is_synced = synced.is_ok();
+            finish(synced);
+        }));
     }
 }
 
@@ -415,10 +451,13 @@ impl<R, E: Failure> Future for Answer<'_, R, E> {
                 Err(source) => return Poll::Ready(Err(E::no_thread(source))),
             }
         }
+        let new = context.waker().clone();
         let mut progress = this.slot.0.lock();
         match &mut *progress {
             Progress::Waiting(waker) | Progress::Begun(waker) => {
-                *waker = Some(context.waker().clone());
+                let old = waker.replace(new);
+                drop(progress);
+                drop(old);
                 Poll::Pending
             }
             Progress::Done(_) | Progress::Over => {

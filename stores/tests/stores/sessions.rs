@@ -22,6 +22,7 @@ mod leases;
 mod races;
 mod shapes;
 mod snapshots;
+mod turns;
 mod unreadable;
 mod watches;
 

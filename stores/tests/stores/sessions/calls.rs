@@ -19,7 +19,7 @@ use super::*;
 static GATES: Mutex<Vec<Arc<Gate>>> = Mutex::new(Vec::new());
 
 #[derive(Default)]
-struct Gate {
+pub(super) struct Gate {
     /// Whether a caller waits at it, and whether it is open.
     state: Mutex<(bool, bool)>,
     changed: Condvar,
@@ -40,7 +40,7 @@ impl Gate {
         let _open = self.changed.wait_while(state, |(_, open)| !*open).unwrap();
     }
 
-    fn open(&self) {
+    pub(super) fn open(&self) {
         self.state.lock().unwrap().1 = true;
         self.changed.notify_all();
     }
@@ -54,7 +54,7 @@ impl Gate {
 
 /// A checkpoint that waits at its gate when it is read, or panics if it is negative.
 #[derive(Debug, Serialize)]
-struct Passes(i64);
+pub(super) struct Passes(i64);
 
 impl<'de> Deserialize<'de> for Passes {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -66,7 +66,7 @@ impl<'de> Deserialize<'de> for Passes {
     }
 }
 
-struct Gated;
+pub(super) struct Gated;
 
 impl SessionTypes for Gated {
     type Session = Chat;
@@ -82,7 +82,7 @@ impl SessionTypes for Gated {
     }
 }
 
-type GatedStore = EngineSessionStore<Gated>;
+pub(super) type GatedStore = EngineSessionStore<Gated>;
 
 /// Stores a checkpoint that is no [`Passes`] yet: saving one would wait at its gate, or panic.
 fn plant(log: &RunLog, run: &str, number: i64) {
@@ -92,14 +92,17 @@ fn plant(log: &RunLog, run: &str, number: i64) {
 
 /// A store whose thread waits at a gate once the call is polled that comes from `held_up`.
 fn gated() -> (GatedStore, Arc<Gate>) {
-    let log = in_memory();
+    gated_on(&in_memory())
+}
+
+pub(super) fn gated_on(log: &RunLog) -> (GatedStore, Arc<Gate>) {
     let (gate, number) = Gate::new();
-    plant(&log, "gate", number);
-    (GatedStore::new(&log), gate)
+    plant(log, "gate", number);
+    (GatedStore::new(log), gate)
 }
 
 /// A call that waits at the gate.
-fn held_up<'a>(store: &'a GatedStore, gate: &Gate) -> Call<'a, Option<Passes>> {
+pub(super) fn held_up<'a>(store: &'a GatedStore, gate: &Gate) -> Call<'a, Option<Passes>> {
     let mut call = store.load_loop_checkpoint("gate");
     assert!(poll_once(&mut call).is_pending());
     gate.reached();
@@ -187,9 +190,7 @@ fn calls_are_done_in_the_order_in_which_they_were_polled_first() {
 #[test]
 fn calls_that_wait_for_the_disk_at_the_same_time_share_a_sync() {
     let log = in_memory();
-    let store = GatedStore::new(&log);
-    let (gate, number) = Gate::new();
-    plant(&log, "gate", number);
+    let (store, gate) = gated_on(&log);
     let busy = held_up(&store, &gate);
     let chats: Vec<Chat> = (0..60).map(|number| chat(&number.to_string(), &["tea"])).collect();
     let mut saves: Vec<_> = chats.iter().map(|chat| store.save(chat)).collect();
