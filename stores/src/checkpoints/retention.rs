@@ -94,10 +94,12 @@ impl<S> Checkpointer<S> {
             self.space.sweep_copies()?;
             self.space.sweep()?;
             if self.space.thread(to)?.is_some() {
+                self.space.settle()?;
                 return Err(CheckpointError::ThreadExists { key: to.clone() });
             }
             let inventory = self.inventory(from)?;
             let Some(inventory) = inventory.filter(|found| found.thread.head.last > 0) else {
+                self.space.settle()?;
                 return Err(CheckpointError::UnknownThread { key: from.clone() });
             };
             let Some(hidden) = self.space.hidden()? else { continue };

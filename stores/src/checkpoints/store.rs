@@ -353,7 +353,11 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
         let (id, timestamp) = self.fresh()?;
         self.write(key, &state, |thread| {
             let found = self.find_in_old(key, thread, parent)?;
-            let (_, stored) = found.ok_or(CheckpointError::UnknownParent { parent: *parent })?;
+            let Some((_, stored)) = found else {
+                // The deletion of the parent may not be durable yet.
+                self.space.settle()?;
+                return Err(CheckpointError::UnknownParent { parent: *parent });
+            };
             let (step, parent_id) = (stored.body.step.saturating_add(1), Some(*parent));
             Ok(Body { id, parent_id, step, timestamp, ..stored.body })
         })?;

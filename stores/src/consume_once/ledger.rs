@@ -295,9 +295,10 @@ impl EffectLedger {
 
     /// Why an effect failed the last time, if its last state is failed.
     pub fn failure(&self, key: &str) -> Result<Option<String>> {
-        Ok(match self.look(key)? {
+        let standing = self.look(key)?;
+        self.log.sync()?;
+        Ok(match standing {
             Some(Standing { state: State::Failed { .. }, said, .. }) => {
-                self.log.sync()?;
                 Some(String::from_utf8_lossy(&said).into_owned())
             }
             _ => None,

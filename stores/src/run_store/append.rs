@@ -195,7 +195,7 @@ impl Opened {
         }
         if self.owner(agent, run)? == Owner::Foreign {
             let (agent, run) = (agent.to_owned(), run.to_owned());
-            return Err(RunStoreError::Foreign { agent, run });
+            return self.refuse(RunStoreError::Foreign { agent, run });
         }
         let mut ours = self.ours.lock();
         if ours.len() >= MANY_OURS {
@@ -229,7 +229,7 @@ impl Opened {
             if let Some(found) = found.filter(|found| found.fold.started.is_some()) {
                 if self.started(&found)?.as_ref() != Some(started) {
                     let (agent, run) = (agent.to_owned(), run.to_owned());
-                    return Err(RunStoreError::StartedDifferently { agent, run });
+                    return self.refuse(RunStoreError::StartedDifferently { agent, run });
                 }
                 None
             } else {
@@ -248,6 +248,12 @@ impl Opened {
         }
     }
 
+    /// A refusal, once what justifies it survives power loss: the caller gives up what it had.
+    fn refuse<T>(&self, error: RunStoreError) -> Result<T> {
+        self.log().sync()?;
+        Err(error)
+    }
+
     fn end(&self, ended: &RunEnded) -> Result<()> {
         let (agent, run) = (ended.agent_id.as_str(), ended.run_id.as_str());
         let line = NewLine::checked(&RunRecord::Ended(ended.clone()))?;
@@ -261,7 +267,7 @@ impl Opened {
                     // Compared as lines, since NaN does not equal itself.
                     if stored.is_none_or(|stored| stored.to_line() != line.bytes) {
                         let (agent, run) = (agent.to_owned(), run.to_owned());
-                        return Err(RunStoreError::EndedDifferently { agent, run });
+                        return self.refuse(RunStoreError::EndedDifferently { agent, run });
                     }
                     None
                 }
@@ -313,10 +319,13 @@ impl Opened {
     fn roll_back(&self, started: &RunStarted) -> Result<bool> {
         let (agent, run) = (started.agent_id.as_str(), started.run_id.as_str());
         let _guard = self.lock_boundary(agent, run);
-        self.take_out(agent, run, |found| {
+        let is_out = self.take_out(agent, run, |found| {
             let is_all = found.run.records == 1 && !found.run.status.is_ended();
             Ok(is_all && self.started(found)?.as_ref() == Some(started))
-        })
+        })?;
+        // What keeps it, or another caller that took it out, may not be durable yet.
+        self.log().sync()?;
+        Ok(is_out)
     }
 
     /// Deletes a run that has not begun, if `is_nothing` accepts its state, or if an earlier call
@@ -336,7 +345,7 @@ impl Opened {
         }
         if found.run.held {
             let (agent, run) = (found.run.agent, found.run.run);
-            return Err(Error::RunHeld { agent, run }.into());
+            return self.refuse(Error::RunHeld { agent, run }.into());
         }
         if !found.run.status.is_ended() {
             let mut fold = found.fold.clone();

@@ -9,6 +9,7 @@ mod forks;
 mod full_disk;
 mod models;
 mod pages;
+mod refusals;
 mod run_store;
 mod run_store_crash;
 mod run_store_folder;
