@@ -3,11 +3,11 @@
 //! - One thread for each store: jobs run in the order in which they were passed to it.
 //! - One sync for many calls: the thread waits for the disk once the queue is empty, or after one
 //!   pass through it. Only then it answers these calls, in their order; see [`Later`].
-//! - The queue is bounded. Calls that find it full, or others in front of it, wait for a place. Once
-//!   it is half empty, the thread wakes as many calls as there are places, in the order in which
-//!   they came. So each call is woken about once, however many wait. A woken call that is neither
-//!   polled nor dropped loses its place after a moment, or after a queue of other calls, so that the
-//!   others go on.
+//! - The queue is bounded. Calls that find it full, or others in front of it, wait for a place.
+//!   Once it is half empty, the thread wakes as many calls as there are places, in the order in
+//!   which they came. So each call is woken about once, however many wait. A woken call that is
+//!   neither polled nor dropped loses its place after a moment, or after a queue of other calls, so
+//!   that the others go on.
 //! - A call that is dropped before its turn is skipped. A call that has begun is completed.
 //! - If a call panics in serde code of the caller, only that call fails; the thread goes on.
 //!
@@ -24,7 +24,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::id;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle, current};
-use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -148,9 +147,7 @@ struct State {
     next_turn: u64,
     /// Calls that were woken and have not been polled yet.
     awaited: usize,
-    /// When they lose their places.
-    patience_ends: Option<Instant>,
-    /// The jobs since calls were woken.
+    /// The jobs since calls were woken, and the calls that came to wait.
     jobs_since: usize,
     ending: bool,
 }
@@ -167,19 +164,23 @@ impl State {
         let room = self.room();
         if room > 0 {
             (self.awaited, self.jobs_since) = (self.awaited + room, 0);
-            self.patience_ends = Some(Instant::now() + PATIENCE);
         }
         (0..room).filter_map(|_| self.waiting.pop_first()).map(|(_, waker)| waker).collect()
     }
 
-    /// Takes the next job. Calls that were woken a whole queue of jobs ago lose their places.
+    /// Takes the next job.
     fn next_job(&mut self) -> Option<Job> {
         let job = self.jobs.pop_front()?;
+        self.let_go();
+        Some(job)
+    }
+
+    /// Calls that were woken a whole queue of other calls ago lose their places.
+    fn let_go(&mut self) {
         self.jobs_since = self.jobs_since.saturating_add(1);
         if self.jobs_since > QUEUE {
             self.awaited = 0;
         }
-        Some(job)
     }
 
     /// Whether the queue has a place for a call. One that was woken has kept its place; no other
@@ -330,13 +331,12 @@ impl Queue {
                 if state.ending {
                     return;
                 }
-                match state.patience_ends {
-                    Some(end) if !state.waiting.is_empty() => {
-                        if self.changed.wait_until(&mut state, end).timed_out() {
-                            state.awaited = 0;
-                        }
-                    }
-                    _ => self.changed.wait(&mut state),
+                if state.waiting.is_empty() {
+                    self.changed.wait(&mut state);
+                } else if self.changed.wait_for(&mut state, PATIENCE).timed_out() {
+                    state.awaited = 0;
+                } else {
+                    state.let_go();
                 }
             };
             let woken = state.take_turns();

@@ -1,5 +1,5 @@
-//! A refusal, or that there is nothing, may rest on what another caller has just done: a store waits
-//! until that survives power loss, since the caller acts on it.
+//! A refusal, or that there is nothing, may rest on what another caller has just done: a store
+//! waits until that survives power loss, since the caller acts on it.
 
 use runlog::{NewRecord, Outcome, RunLog};
 use runlog_stores::checkpoints::{CheckpointId, Checkpointer, TenantId, ThreadKey};
