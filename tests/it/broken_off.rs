@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
 use runlog::format::frames::frame::{FRAME_HEADER_LEN, frame_len};
-use runlog::format::map::manifest::read_area;
-use runlog::format::map::superblock::Superblock;
+use runlog::format::map::manifest::{AREA_HEADER_LEN, RECORD_LEN, read_area};
+use runlog::format::map::superblock::{FLAG_SALVAGED, Superblock};
 use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::format::{EXTENTS_AT, FrameKind, SUPERBLOCK_AT};
 use runlog::{Durability, Metadata, NewRecord, Options, RunLog, TailWriter};
@@ -218,12 +218,16 @@ fn a_kill_within_an_opening_that_notes_a_loss_takes_nothing() {
     }
 }
 
-/// Damages the newest superblock.
-fn damage_newest(image: &mut [u8]) {
+/// Where the newest superblock is.
+fn newest_superblock(image: &[u8]) -> usize {
     let slots = [0, 1].map(|slot| SUPERBLOCK_AT as usize + slot * 4096);
     let epoch =
         |at: &usize| Superblock::decode(&image[*at..*at + 4096]).map_or(0, |block| block.epoch.0);
-    let newest = slots.into_iter().max_by_key(epoch).unwrap();
+    slots.into_iter().max_by_key(epoch).unwrap()
+}
+
+fn damage_newest(image: &mut [u8]) {
+    let newest = newest_superblock(image);
     image[newest + 50] ^= 1;
 }
 
@@ -296,6 +300,60 @@ fn a_damaged_record_keeps_its_place_while_what_follows_it_is_overwritten() {
     let mut records = frames_in(&image, 0).into_iter().filter(|(_, frame)| is_record(&frame.kind));
     let (damaged, _) = records.nth(3).unwrap();
     image[damaged.end - 20] ^= 1;
+    keeps_four_records(&options, image);
+}
+
+/// The same behind a full segment whose directory is damaged: it is in front of the floor, and what
+/// it keeps is not where the log ends.
+#[test]
+fn a_damaged_record_behind_another_damaged_segment_keeps_its_place_too() {
+    let boot = Environment::system().boot_id(Some(BootId([1; 16])));
+    let options = options().index(false).tail_writer(TailWriter::Pwrite).environment(boot);
+    let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
+    let threads = options.clone().scheduler(Arc::new(background.clone()));
+    let log = threads.create_storage(Arc::new(disk.clone())).unwrap();
+    let other = log.start_run("agent", "other", unsynced()).unwrap();
+    assert!(background.run(Step::Reserve));
+    let first = log.stats().unwrap().end.segment;
+    while log.stats().unwrap().end.segment == first {
+        let _ = other.append(&[7; 3_000]).unwrap();
+    }
+    log.sync().unwrap();
+    let run = log.start_run("agent", "run", unsynced()).unwrap();
+    (0..4).for_each(|number| drop(run.append(&[number; 200]).unwrap()));
+    disk.fail_next(OpKind::Write, Fault { error: io::ErrorKind::Other, stored: 5_000 });
+    assert!(run.append_batch(&[NewRecord::new(&[9; 2_000]); 3]).is_err());
+    let mut image = disk.image();
+    let (seal, _) = frames_in(&image, 0).pop().unwrap();
+    image[seal.end - 20] ^= 1;
+    let mut of_run = frames_in(&image, 1);
+    of_run.retain(|(_, frame)| frame.kind == FrameKind::Record);
+    let (damaged, _) = of_run.iter().rfind(|(range, _)| range.len() < 400).unwrap();
+    image[damaged.end - 20] ^= 1;
+    forget_last_change(&mut image);
+    let sealed = {
+        let log = options.open_storage(Arc::new(SimDisk::untracked(image.clone()))).unwrap();
+        log.recovery_report().sealed_segments
+    };
+    assert_eq!(sealed, 0);
+    keeps_four_records(&options, image);
+}
+
+/// Takes the last record of the manifest away, as if the kill had been in front of it: that the
+/// full segment is sealed.
+fn forget_last_change(image: &mut [u8]) {
+    let newest = newest_superblock(image);
+    let block = Superblock::decode(&image[newest..newest + 4096]).unwrap();
+    let (start, len) = (block.manifest.offset as usize, block.manifest.len as usize);
+    let area = read_area(&image[start..start + len], block.uuid, block.manifest.generation);
+    let records = area.unwrap().records;
+    assert!(records > block.manifest.records, "no superblock counts it");
+    let last = start + AREA_HEADER_LEN + (records as usize - 1) * RECORD_LEN;
+    image[last..last + RECORD_LEN].fill(0);
+}
+
+/// Opens a store on a full disk; whenever that is killed, the next opening finds four records.
+fn keeps_four_records(options: &Options, image: Vec<u8>) {
     let open = |image: Vec<u8>| {
         let disk = SimDisk::recording_from(image);
         disk.set_capacity(disk.allocated());
@@ -318,6 +376,65 @@ fn a_damaged_record_keeps_its_place_while_what_follows_it_is_overwritten() {
             return;
         }
     }
+}
+
+/// A power loss took the header of a segment that was set aside, and no superblock counts that. It
+/// is written before one does.
+#[test]
+fn a_header_that_was_never_durable_is_no_damage_wherever_an_opening_is_broken_off() {
+    let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
+    let threads = any_boot().scheduler(Arc::new(background.clone()));
+    let log = threads.create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", unsynced()).unwrap();
+    let _ = run.append(b"record").unwrap();
+    assert!(background.run(Step::Reserve));
+    let mut image = disk.image();
+    image[(EXTENTS_AT + EXTENT) as usize..][..SEGMENT_HEADER_LEN as usize].fill(0);
+    let disk = SimDisk::recording_from(image);
+    let log = any_boot().open_storage(Arc::new(disk.clone())).unwrap();
+    assert!(log.recovery_report().damaged.is_empty(), "{}", log.recovery_report());
+    drop(log);
+    let recording = disk.take_recording();
+    let mut crashes = CrashImages::new(&recording);
+    loop {
+        let storage = Arc::new(SimDisk::untracked(crashes.killed(0)));
+        let log = any_boot().open_storage(storage).unwrap();
+        let report = log.recovery_report();
+        assert!(report.damaged.is_empty(), "killed at {}: {report}", crashes.boundary());
+        if !crashes.advance() {
+            return;
+        }
+    }
+}
+
+/// The one that was broken off told nobody.
+#[test]
+fn a_manifest_that_was_salvaged_is_told_by_the_opening_behind_one_that_was_broken_off() {
+    let mut image = of_two_segments(options());
+    let newest = newest_superblock(&image);
+    let block = Superblock::decode(&image[newest..newest + 4096]).unwrap();
+    image[block.manifest.offset as usize + 9] ^= 1;
+    let disk = SimDisk::recording_from(image);
+    let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+    assert!(log.recovery_report().salvaged);
+    drop(log);
+    let recording = disk.take_recording();
+    let (mut crashes, mut salvaged) = (CrashImages::new(&recording), 0);
+    loop {
+        let image = crashes.killed(0);
+        let newest = newest_superblock(&image);
+        let block = Superblock::decode(&image[newest..newest + 4096]).unwrap();
+        let log = options().open_storage(Arc::new(SimDisk::untracked(image))).unwrap();
+        let report = log.recovery_report();
+        if block.flags & FLAG_SALVAGED != 0 {
+            assert!(report.salvaged, "killed at {}: {report}", crashes.boundary());
+            salvaged += 1;
+        }
+        if !crashes.advance() {
+            break;
+        }
+    }
+    assert!(salvaged > 2, "{salvaged}");
 }
 
 /// An opening notes a loss in a new manifest area, and is killed. So is the next one, which tells

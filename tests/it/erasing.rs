@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{Compaction, Error, Options, Outcome, RunLog, SpaceReturn};
-use runlog_sim::{CrashImages, SimDisk, Survivors};
+use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 
+use super::support::background::Background;
 use super::support::callout::{Points, beside};
 
 const SECRET: &[u8] = b"a secret of some length";
@@ -59,6 +60,44 @@ fn what_a_crash_leaves_of_an_erasure_goes_after_the_next_opening() {
         }
         assert!(gone > 10, "{gone}");
     }
+}
+
+/// Closing returns the blocks of a few rows of free extents. The others are not forgotten because
+/// the store was closed.
+#[test]
+fn what_closing_leaves_of_an_erasure_goes_after_a_later_opening_in_any_number_of_extents() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options(SpaceReturn::Keep).create_storage(Arc::new(disk.clone())).unwrap();
+    let mut random = SplitMix64::new(7);
+    let names: Vec<String> = (0..80).map(|number| format!("run-{number}")).collect();
+    for name in &names {
+        let writer = log.start_run("agent", name, ()).unwrap();
+        // Two segments, of which one has nothing else.
+        let mut payload = SECRET.to_vec();
+        payload.resize(9_000, 0);
+        // It is stored as it is.
+        random.fill(&mut payload[SECRET.len()..]);
+        (0..14).for_each(|_| drop(writer.append(&payload).unwrap()));
+        let _ = writer.end(&Outcome::completed()).unwrap();
+    }
+    for name in names.iter().step_by(2) {
+        let _ = log.delete_run(name.as_str()).unwrap();
+    }
+    log.reclaim().unwrap();
+    let free = log.stats().unwrap().free_extents;
+    assert!(free > 30, "{free}");
+    let have = |image: &[u8]| image.chunks(64 << 10).filter(|extent| has_secret(extent)).count();
+    // A kill leaves it to the next opening what of it was an erasure.
+    let storage = Arc::new(MemoryStorage::from_bytes(disk.image()));
+    // Its thread does not come to it.
+    let threads = options(SpaceReturn::Keep).scheduler(Arc::new(Background::default()));
+    threads.open_storage(storage.clone()).unwrap().close().unwrap();
+    let left = have(&storage.to_bytes());
+    drop(options(SpaceReturn::Keep).open_storage(storage.clone()).unwrap());
+    let image = storage.to_bytes();
+    let extents = image.len() / (64 << 10);
+    let have = have(&image);
+    assert!(have < left && have + free as usize <= extents, "{have} of {left}, {free} free");
 }
 
 /// Beside the append of a large record, which chooses free extents for its chunks: they have bytes

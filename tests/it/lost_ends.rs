@@ -175,13 +175,28 @@ fn a_durable_end_that_is_lost_is_told_again_if_the_opening_that_found_it_is_kill
     let mut image = disk.image();
     let (last, frame) = frames_in(&image, 0).pop().unwrap();
     image[last].fill(0xff);
-    let lost = Place::Frame(frame.position);
+    told_until_sealed(&image, Place::Frame(frame.position));
+}
+
+/// The same of what was not durable: a kill loses nothing in front of a later segment.
+#[test]
+fn a_damaged_end_in_front_of_later_frames_is_told_again_if_the_opening_is_killed() {
+    let (mut image, _) = two_segments(1, 5000, 3);
+    let mut frames = frames_in(&image, 0);
+    let (seal, _) = frames.pop().unwrap();
+    let (last, frame) = frames.pop().unwrap();
+    image[last.start..seal.end].fill(0xff);
+    told_until_sealed(&image, Place::Frame(frame.position));
+}
+
+/// Each opening tells of what is lost, also behind one that was killed, until the manifest says
+/// that the segment is sealed.
+fn told_until_sealed(image: &[u8], lost: Place) {
     let (mut seen, mut untold) = (0, Vec::new());
-    kill_opening(&image, &mut |image, at| {
+    kill_opening(image, &mut |image, at| {
         seen += markers(&image).len();
         let log = options(1).open_storage(on(image)).unwrap();
         let told = log.recovery_report();
-        // Until the manifest says that the segment is sealed.
         if told.sealed_segments == 0 && !told.damaged.iter().any(|one| one.place == lost) {
             untold.push(format!("{at}: {told}"));
         }

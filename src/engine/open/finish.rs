@@ -42,7 +42,6 @@ pub(crate) fn finish(
         let last_used = found.iter().rposition(|found| !found.unused);
         let mut is_open = false;
         for (number, recovered) in found.into_iter().enumerate() {
-            state.see_to_header(log, &recovered)?;
             let is_last = Some(number) == last_used || (last_used.is_none() && number == 0);
             // The order of the log is that of the ids: an unused segment before a closed one is
             // closed.
@@ -86,13 +85,19 @@ pub(crate) fn finish(
 /// shows that the page cache is lost may be overwritten too, and a boot id may be the current one
 /// nevertheless. So both superblocks say that the boot is unknown, whatever each of them said.
 fn secure(log: &Log, recovered: &RecoveredLog, same_boot: bool) -> Result<()> {
-    let found = &recovered.segments;
-    let Some(first) = found.iter().position(|found| found.torn || found.beyond) else {
+    let (found, floor) = (&recovered.segments, recovered.floor);
+    let is_torn = |found: &Recovered| found.torn || found.beyond;
+    if !found.iter().any(is_torn) {
         return Ok(());
-    };
-    // Where the log ended, if that segment is not torn itself.
-    let last = first - usize::from(found.get(first).is_some_and(|found| found.beyond));
-    let kept = found.get(last).map(|found| found.segment.position(found.end)).unwrap_or_default();
+    }
+    // In front of the floor everything is durable.
+    let is_first = |found: &Recovered| is_torn(found) && found.segment.id() >= floor.segment;
+    let kept = found.iter().position(is_first).and_then(|first| {
+        // Where the log ended, if that segment is not torn itself.
+        let is_beyond = found.get(first).is_some_and(|found| found.beyond);
+        found.get(first - usize::from(is_beyond))
+    });
+    let kept = kept.map(|found| found.segment.position(found.end)).unwrap_or_default();
     log.disk.sync()?;
     // A frame that lies about it must not make the file seem cut off.
     let len = log.disk.len()?;
@@ -103,7 +108,7 @@ fn secure(log: &Log, recovered: &RecoveredLog, same_boot: bool) -> Result<()> {
     };
     let mut allocator = log.space.allocator.lock();
     let Superblock { durable, boot_id, .. } = allocator.superblock;
-    let stated = [recovered.floor, kept].into_iter().filter(is_within).max();
+    let stated = [floor, kept].into_iter().filter(is_within).max();
     let floor = durable.max(stated.unwrap_or_default());
     let (boot_id, count) =
         if same_boot { (boot_id, usize::from(floor > durable)) } else { ([0; 16], 2) };
@@ -179,7 +184,7 @@ impl LogState {
 
     /// Writes the header of a segment again if it was lost. With frames the segment is older than
     /// what was sealed since, so the order that it states excludes nothing.
-    fn see_to_header(&self, log: &Log, found: &Recovered) -> Result<()> {
+    pub(super) fn see_to_header(&self, log: &Log, found: &Recovered) -> Result<()> {
         if found.segment.has_header()? {
             return Ok(());
         }

@@ -49,7 +49,9 @@ use crate::engine::write::Log;
 use crate::error::{Error, Result, unless_damaged};
 use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use crate::format::map::manifest::{SealedAt, Use};
-use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_INDEX_OPENING};
+use crate::format::map::superblock::{
+    FLAG_CLEAN, FLAG_COPY, FLAG_INDEX_OPENING, FLAG_SALVAGED, FLAG_UNRETURNED,
+};
 use crate::format::segments::segment::Purpose;
 use crate::format::{DirectoryBuilder, LAST_WRITTEN, NUMBERS_END};
 use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
@@ -102,6 +104,8 @@ fn recover(
     let salvages = || options.environment.random();
     let mut base = read_base(&disk, &mut report, Access { to_write: true, salvages: &salvages })?;
     report.clean = base.superblock.flags & FLAG_CLEAN != 0;
+    // An opening that was broken off may have salvaged it, and told nobody.
+    report.salvaged |= base.superblock.flags & FLAG_SALVAGED != 0;
     let boot_id = options.environment.boot();
     report.same_boot = boot_id != [0; 16] && boot_id == base.superblock.boot_id;
     let known = segments(&disk, &base, &|_, _, _| None);
@@ -268,7 +272,8 @@ fn build(
     let mut freed: BTreeSet<ExtentNo> = extents.free().take_while(is_within).collect();
     let may_move = freed.len() as u64;
     let keeps = setup.options.compaction.space == SpaceReturn::Keep;
-    if keeps && report.clean && report.damaged.is_empty() {
+    let is_returned = base.superblock.flags & FLAG_UNRETURNED == 0;
+    if keeps && report.clean && report.damaged.is_empty() && is_returned {
         freed.clear();
     }
     let allocator = Allocator {
@@ -302,11 +307,15 @@ fn build(
 /// before anything is added to it, since what follows its last whole batch cannot be trusted, or
 /// the superblocks have something to say.
 fn write_again(log: &Log, recovered: &RecoveredLog, base: &Base) -> Result<()> {
-    let mut allocator = log.space.allocator.lock();
-    allocator.write_again(base.is_ahead)?;
+    let state = log.state.lock();
     for found in &recovered.segments {
         found.write_again(&log.disk, recovered.floor)?;
+        // Before a superblock counts the record of the segment, which then has one.
+        state.see_to_header(log, found)?;
     }
+    drop(state);
+    let mut allocator = log.space.allocator.lock();
+    allocator.write_again(base.is_ahead)?;
     if !base.rewrite {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use core::cmp::Ordering;
 use core::ops::Range;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::open::Floor;
@@ -10,19 +10,18 @@ use crate::engine::open::cut::{Cut, is_seal};
 use crate::engine::open::decide::{Action, Bytes, Case, decide};
 use crate::engine::open::page_cache::is_left_by_a_kill;
 use crate::engine::state::scan::{
-    Item, Lexed, Missing, Names, directory_in, frames_below, lex_up_to, missing_in, names, replay,
-    truncation_marker, whole_up_to,
+    Item, Lexed, Missing, Names, directory_in, frames_below, is_of, lex_up_to, missing_in, names,
+    replay, truncation_marker, whole_up_to,
 };
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{RecoveryReport, TornTail};
 use crate::error::{Corruption, Damage, Place, Result};
-use crate::format::codec::{Decoded, len_u32};
+use crate::format::codec::len_u32;
 use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN, frame_len};
 use crate::format::map::manifest::SealedAt;
-use crate::format::segments::directory_builder::BuiltRun;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
-use crate::format::{Directory, DirectoryBuilder, FrameKind, LAST_WRITTEN};
+use crate::format::{DirectoryBuilder, FrameKind, LAST_WRITTEN};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId};
 
 /// An unsealed segment as recovery found it.
@@ -277,44 +276,6 @@ fn recover_segment(
     recovered
 }
 
-/// Whether a directory is one of the frames of a segment: it lists what they say, and nothing where
-/// there is another frame. It may list more, which was lost since. One of which an entry cannot be
-/// read says nothing.
-fn is_of(directory: &Directory<'_>, extent: &[u8], frames: &[Lexed]) -> Decoded<bool> {
-    let (names, found) = (names(extent, frames), replay(extent, frames, u32::MAX, &mut |_| None));
-    let mut listed = HashSet::new();
-    for slot in 0..directory.run_count() {
-        let entry = directory.run(slot)?;
-        let (name, run_no) = ((entry.agent, entry.run), entry.run_no);
-        if names.get(&run_no).is_some_and(|known| *known != name) {
-            return Ok(false);
-        }
-        for index in 0..entry.records.saturating_add(entry.chunks) {
-            let offset = directory.record_offset(slot, index)?;
-            let before = frames.partition_point(|frame| frame.header.position.offset <= offset);
-            let frame = before.checked_sub(1).and_then(|last| frames.get(last));
-            let is_other = |frame: &Lexed| {
-                let is_there = frame.header.position.offset == offset;
-                offset < frame.end() && !(is_there && frame.header.run_no == run_no)
-            };
-            if frame.is_some_and(is_other) {
-                return Ok(false);
-            }
-            listed.insert((run_no, offset));
-        }
-    }
-    let evicted: HashSet<RunNo> =
-        directory.evictions().map(|found| Ok(found?.run_no)).collect::<Decoded<_>>()?;
-    let lists = |built: &BuiltRun| {
-        let run_no = built.entry.run_no;
-        let mut offsets = built.offsets.iter().chain(&built.chunks);
-        directory.find_no(run_no).is_ok_and(|slot| slot.is_some())
-            && offsets.all(|offset| listed.contains(&(run_no, *offset)))
-    };
-    Ok(found.builder.runs().iter().all(lists)
-        && found.builder.evictions().all(|eviction| evicted.contains(&eviction.run_no)))
-}
-
 impl Walk<'_> {
     /// Walks to the end that a truncation marker states; without one as far as frames count.
     fn run_to_end(&mut self, ended: &mut bool) {
@@ -330,7 +291,7 @@ impl Walk<'_> {
                     (self.end, self.frames) = (SEGMENT_HEADER_LEN, Vec::new());
                     self.run(ended);
                 }
-                self.tell_gaps_below(seal.header.extra);
+                self.tell_losses_around(seal);
             }
             None => self.run(ended),
         }
@@ -444,19 +405,26 @@ impl Walk<'_> {
         self.end < end
     }
 
-    /// Reports what was skipped in front of the end that a truncation marker states, and what was
-    /// durable behind it. The opening that wrote it may have been killed before it could report
-    /// them.
-    fn tell_gaps_below(&mut self, end: u32) {
-        let cut = self.cut;
-        if self.end == end {
-            let skipped = cut.losses().take_while(|item| item.offset() < end);
-            for gap in skipped.filter(|item| item.frame().is_none()) {
-                self.skip(gap, cut.segment.position(gap.offset()) < self.floor);
-            }
-            if self.floor.segment == cut.segment.id() && end < self.floor.offset {
-                self.tell_lost_end(end, Damage::Missing);
-            }
+    /// Reports what was skipped in front of the end that a truncation marker states, and what is
+    /// lost behind it: the opening that wrote the marker may have been killed before it could
+    /// report them. Otherwise nothing follows, or the manifest knows the marker, unless that was
+    /// lost.
+    fn tell_losses_around(&mut self, marker: &Lexed) {
+        let (cut, end) = (self.cut, marker.header.extra);
+        if self.end != end {
+            return;
+        }
+        let skipped = cut.losses().take_while(|item| item.offset() < end);
+        for gap in skipped.filter(|item| item.frame().is_none()) {
+            self.skip(gap, cut.segment.position(gap.offset()) < self.floor);
+        }
+        let is_known = !self.report.salvaged;
+        let is_here = self.floor.segment == cut.segment.id();
+        let is_durable = cut.segment.position(end) < self.floor && (is_here || is_known);
+        if is_durable || (is_known && self.followed && self.report.same_boot) {
+            let damage = if is_durable { Damage::Missing } else { Damage::Truncated };
+            let is_lost = |item: &&Item| item.offset() >= end && !item.is_valid();
+            self.tell_lost_end(cut.losses().find(is_lost).map_or(end, Item::offset), damage);
         }
     }
 
