@@ -1,15 +1,18 @@
 //! Backups into an earlier copy that lose power or whose syncs fail: the earlier copy stays, and
-//! what a backup reported is stored.
+//! what a backup reported is stored. Of what was erased the next one leaves nothing.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
 
 use runlog::env::{BootId, Environment};
+use runlog::format::FrameKind;
 use runlog::storage::Storage;
-use runlog::{Durability, Metadata, ReadLog, Reader, ReaderOptions, RunLog};
+use runlog::{
+    Compaction, Durability, Metadata, Outcome, ReadLog, Reader, ReaderOptions, RunLog, SpaceReturn,
+};
 use runlog_sim::{CrashImages, OpKind, SimDisk, Survivors};
 
-use super::support::frames::{EXTENT, unindexed};
+use super::support::frames::{EXTENT, Frame, frames_in, unindexed};
 use super::support::gate::Gate;
 
 fn about() -> Metadata<'static> {
@@ -227,4 +230,136 @@ fn a_copy_that_gets_less_is_not_damaged_when_a_backup_behind_a_failed_sync_break
             }
         }
     }
+}
+
+/// What the records of a run have that is erased.
+const ERASED: u8 = 0xe5;
+
+/// Whether any byte of an erased payload is left.
+fn has_erased(copy: &SimDisk) -> bool {
+    copy.image().chunks_exact(16).any(|part| part == [ERASED; 16])
+}
+
+/// Appends what fills so many segments.
+fn fill(log: &RunLog, run: &str, (fill, segments): (u8, usize)) {
+    let run = log.start_run("agent", run, about()).unwrap();
+    for _ in 0..segments * EXTENT / 6_000 {
+        let _ = run.append(&[fill; 5_900]).unwrap();
+    }
+    let _ = run.end(&Outcome::completed()).unwrap();
+    log.sync().unwrap();
+}
+
+/// A store, and a copy of it with free extents in front of others.
+fn with_holes() -> (SimDisk, RunLog, SimDisk) {
+    let (store, copy) = (SimDisk::new(), SimDisk::new());
+    let log = unindexed(1).create_storage(Arc::new(store.clone())).unwrap();
+    fill(&log, "early", (1, 8));
+    fill(&log, "run", (2, 3));
+    let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();
+    let _ = log.erase_run("early").unwrap();
+    let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();
+    (store, log, copy)
+}
+
+/// Brings a copy up to date with a store of which a run was erased, and loses power.
+fn expect_erased(copy: SimDisk, erased: &Reader, what: &str) {
+    let _ = erased.backup_to_storage(Arc::new(copy.clone())).unwrap();
+    copy.lose_power(Survivors::Nothing, 1);
+    assert!(!has_erased(&copy), "{what}");
+    let copy = ReaderOptions::new().open_storage(on(copy.image())).unwrap();
+    assert!(copy.verify().unwrap().is_clean(), "{what}");
+    assert_eq!(payloads(&copy), payloads(erased), "{what}");
+}
+
+/// A backup breaks off while it copies the run, or while it frees what the copy has of it. What it
+/// wrote, or did not free, goes with the next one, also if that needs none of the space.
+#[test]
+fn the_next_backup_clears_what_an_earlier_one_left_of_a_run_that_was_erased_since() {
+    let (store, log, before) = with_holes();
+    fill(&log, "gone", (ERASED, 2));
+    let copied = SimDisk::from_image(store.image());
+    let with_it = source(&copied, false);
+    let held = SimDisk::from_image(before.image());
+    let _ = with_it.backup_to_storage(Arc::new(held.clone())).unwrap();
+    assert!(has_erased(&held) && held.image().len() == before.image().len());
+    let _ = log.erase_run("gone").unwrap();
+    assert!(!has_erased(&store));
+    let erased = source(&store, false);
+    for (earlier, source) in [(&before, &with_it), (&held, &erased)] {
+        let mut left = 0;
+        for end in 0.. {
+            let copy = SimDisk::from_image(earlier.image());
+            let gate = Gate::new(&copy);
+            gate.shut_at(copy.op_count() + end);
+            let is_over = source.backup_to_storage(Arc::new(gate)).is_ok();
+            left += usize::from(has_erased(&copy));
+            for survivors in [Survivors::Everything, Survivors::Nothing, Survivors::Half] {
+                let copy = SimDisk::from_image(copy.crash(survivors, 1));
+                expect_erased(copy, &erased, &format!("{end} calls, {survivors:?}"));
+            }
+            expect_erased(copy, &erased, &format!("{end} calls"));
+            if is_over {
+                break;
+            }
+        }
+        assert!(left > 5);
+        for failed in 0.. {
+            let copy = SimDisk::from_image(earlier.image());
+            copy.fail_nth(OpKind::Sync, failed, ErrorKind::Other);
+            let is_over = source.backup_to_storage(Arc::new(copy.clone())).is_ok();
+            copy.clear_faults();
+            expect_erased(copy, &erased, &format!("the sync {failed}"));
+            if is_over {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_next_backup_clears_what_one_wrote_that_could_not_read_all_of_the_store() {
+    let (store, log, copy) = with_holes();
+    fill(&log, "gone", (ERASED, 6));
+    let (reader, image) = (source(&store, false), store.image());
+    // The last one of the full segments.
+    let full = (0..).map(|number| frames_in(&image, number)).take_while(|all| !all.is_empty());
+    let is_full = |all: &Vec<Frame>| all.iter().any(|(_, frame)| frame.kind == FrameKind::Seal);
+    let last = full.filter(is_full).last().unwrap()[0].0.start as u64;
+    store.fail_reads_in(last..last + 1, ErrorKind::Other);
+    assert!(reader.backup_to_storage(Arc::new(copy.clone())).is_err());
+    store.clear_faults();
+    assert!(has_erased(&copy));
+    let _ = log.erase_run("gone").unwrap();
+    expect_erased(copy, &source(&store, false), "a failed read");
+}
+
+/// The superblock still says that the copy was finished. Where free extents stay as they are, only
+/// what may have bytes of something erased is cleared.
+#[test]
+fn a_writer_that_opens_a_copy_clears_what_a_backup_that_broke_off_left_in_it() {
+    let (store, log, before) = with_holes();
+    // It is in no segment that the copy has a part of.
+    fill(&log, "between", (3, 2));
+    fill(&log, "gone", (ERASED, 4));
+    let (source, mut cleared) = (source(&store, false), 0);
+    for end in 0.. {
+        let copy = SimDisk::from_image(before.image());
+        let gate = Gate::new(&copy);
+        gate.shut_at(copy.op_count() + end);
+        let is_over = source.backup_to_storage(Arc::new(gate)).is_ok();
+        for space in [SpaceReturn::Keep, SpaceReturn::Punch, SpaceReturn::Shrink] {
+            let file = SimDisk::from_image(copy.image());
+            let options = unindexed(9).compaction(Compaction::new().space_return(space));
+            let log = options.open_storage(Arc::new(file.clone())).unwrap();
+            let is_there = log.run("gone").is_ok();
+            log.close().unwrap();
+            assert!(is_there || !has_erased(&file), "{end} calls, {space:?}");
+            cleared += usize::from(has_erased(&copy) && !is_there);
+        }
+        if is_over {
+            break;
+        }
+    }
+    assert!(cleared > 5);
 }

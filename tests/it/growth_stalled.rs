@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use runlog::format::EXTENTS_AT;
+use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::format::segments::segment::SegmentHeader;
+use runlog::format::{EXTENTS_AT, FrameKind};
 use runlog::{Activity, Compaction, Outcome, RunLog, RunQuery};
 use runlog_sim::{OpKind, SimDisk};
 
 use super::growth::{EXTENT, delete, held, one_run, options, two_in_each, unsynced};
 use super::support::background::Background;
+use super::support::frames::frames_in;
 use super::support::told::{Ends, Told};
 
 /// The disk cannot read the directory of one segment any more when the store is opened.
@@ -82,6 +84,47 @@ fn the_evictions_that_an_unread_segment_needs_are_kept() {
         let left = log.list_runs(&RunQuery::new().limit(1000)).unwrap().runs.len();
         assert_eq!(left, 40 + 39 + 20);
     }
+}
+
+/// A compaction moves no segment with damage. Nothing of this one is needed any more: its directory
+/// still says what it deleted, which is gone, and nobody wants its receipts.
+#[test]
+fn a_segment_of_evictions_with_a_damaged_one_is_freed_once_nothing_needs_them() {
+    let disk = SimDisk::untracked(Vec::new());
+    let manual = || options(EXTENT).index(false).compaction(Compaction::new().automatic(false));
+    let log = manual().create_storage(Arc::new(disk.clone())).unwrap();
+    let names: Vec<String> = (0..1200).map(|number| format!("run-{number}")).collect();
+    names.iter().for_each(|name| one_run(&log, name, 10));
+    log.checkpoint().unwrap();
+    for name in &names {
+        log.delete_run(name.as_str()).unwrap();
+    }
+    one_run(&log, "kept", 10);
+    log.close().unwrap();
+    let mut image = disk.image();
+    let of_evictions = |number: &usize| {
+        let frames = frames_in(&image, *number);
+        let (_, last) = frames.last().expect("a segment has evictions alone");
+        let mut all = frames.iter().map(|(_, frame)| frame.kind);
+        last.kind == FrameKind::Seal && all.all(is_of_evictions)
+    };
+    let frames = frames_in(&image, (0..).find(of_evictions).unwrap());
+    let segment = frames[0].1.position.segment;
+    let damaged = frames[9].0.start + FRAME_HEADER_LEN + 2;
+    image[damaged] ^= 1;
+    let disk = SimDisk::untracked(image);
+    let log = manual().receipts(0, Duration::ZERO).open_storage(Arc::new(disk.clone())).unwrap();
+    log.reclaim().unwrap();
+    let _ = log.compact().unwrap();
+    let image = disk.image();
+    let ids = (0..).map(|number| frames_in(&image, number)).take_while(|all| !all.is_empty());
+    let mut ids = ids.map(|frames| frames[0].1.position.segment);
+    assert!(ids.all(|id| id != segment), "{:?}", log.stats().unwrap());
+    assert!(log.run("kept").is_ok() && log.verify().unwrap().is_clean());
+}
+
+fn is_of_evictions(kind: FrameKind) -> bool {
+    matches!(kind, FrameKind::Evict | FrameKind::Watermark | FrameKind::Seal)
 }
 
 /// The blocks stay with the file, and what follows does not depend on them.

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Compaction, Durability, Error, Follow, LogCursor, LogEventKind, Metadata, NewRecord, Outcome,
-    ReaderOptions, SpaceReturn,
+    ReaderOptions, RunLog, SpaceReturn, Trace,
 };
 
 use crate::following::small;
+use crate::support::frames::frames_in;
 use crate::support::reads::OnlyReads;
 
 /// A store of three runs in several segments, with the given place of the first one's id damaged.
@@ -342,4 +343,73 @@ fn a_trace_or_a_follower_that_is_always_overtaken_says_so() {
         }
     }
     assert!(records >= 12 && overtaken > 0, "{records} records, {overtaken} times");
+}
+
+/// What the writer does to a segment that a backup copies.
+struct Reused {
+    log: RunLog,
+    /// What it deletes when the segment is copied, while the program still holds it: of the segment
+    /// only the header is changed.
+    runs: Vec<&'static str>,
+    held: Option<Trace>,
+}
+
+impl Reused {
+    /// The extent is about to be copied.
+    fn delete(&mut self) {
+        let Some(run) = self.runs.pop() else { return };
+        self.held = Some(self.log.trace(run).unwrap());
+        self.log.delete_run(run).unwrap();
+        self.log.reclaim().unwrap();
+    }
+
+    /// The backup looks at the superblocks: the extent becomes free, and gets another segment.
+    fn reuse(&mut self) {
+        if self.held.take().is_some() {
+            self.log.reclaim().unwrap();
+            let run = self.runs.last().unwrap_or(&"last");
+            fill(&self.log, run);
+        }
+    }
+}
+
+fn fill(log: &RunLog, run: &str) {
+    let run = log.start_run("agent", run, ()).unwrap();
+    (0..40).for_each(|_| drop(run.append(&[1; 7000]).unwrap()));
+    run.end(&Outcome::completed()).unwrap();
+    log.checkpoint().unwrap();
+}
+
+#[test]
+fn an_extent_whose_segments_are_retired_again_and_again_while_they_are_copied_is_not_damaged() {
+    for times in 1..4 {
+        let storage = Arc::new(MemoryStorage::new());
+        let manual = Compaction::new().automatic(false);
+        let log = small().index(false).compaction(manual).create_storage(storage.clone()).unwrap();
+        let runs = ["third", "second", "first"][3 - times..].to_vec();
+        fill(&log, "first");
+        fill(&log, "stays");
+        let image = storage.to_bytes();
+        let extent = (frames_in(&image, 1)[0].0.start as u64) / (64 << 10) * (64 << 10);
+        let writer = Mutex::new(Reused { log, runs, held: None });
+        let deaths = Arc::<AtomicU64>::default();
+        let counted = Arc::clone(&deaths);
+        let busy = OnlyReads::new(storage, move |offset, len| {
+            let mut writer = writer.lock().unwrap();
+            if offset == extent && len > 20_000 {
+                counted.fetch_add(u64::from(!writer.runs.is_empty()), Ordering::SeqCst);
+                writer.delete();
+            } else if offset < 16 << 10 {
+                writer.reuse();
+            }
+            Ok(())
+        });
+        let reader = ReaderOptions::new().open_storage(busy).unwrap();
+        let copy = Arc::new(MemoryStorage::new());
+        let report = reader.backup_to_storage(copy.clone()).unwrap();
+        assert_eq!(deaths.load(Ordering::SeqCst), times as u64);
+        assert!(report.damaged.is_empty(), "{times} times: {report:?}");
+        let copy = ReaderOptions::new().open_storage(copy).unwrap();
+        assert!(copy.verify().unwrap().is_clean(), "{times} times");
+    }
 }

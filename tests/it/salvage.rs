@@ -593,31 +593,50 @@ fn the_records_of_a_batch_without_its_end_are_named_as_missing() {
 }
 
 /// One damaged sector takes what names a run, and a kill tore its last record. Nothing lists the
-/// run then.
+/// run then. Perhaps the segment has another run, which is deleted.
 #[test]
 fn records_whose_run_has_lost_its_name_stay_until_they_are_salvaged() {
-    let disk = SimDisk::untracked(Vec::new());
-    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
-    let run = log.start_run("planner", "run", ()).unwrap();
-    (0..5_u8).for_each(|number| drop(run.append(&[number; 900]).unwrap()));
-    log.sync().unwrap();
-    let mut image = disk.image();
-    drop((run, log));
-    let frames = frames_in(&image, 0);
-    let naming = frames.iter().take_while(|(_, frame)| frame.kind != FrameKind::Record);
-    naming.for_each(|(at, _)| image[at.clone()].fill(0xff));
-    let last = frames.last().unwrap().0.clone();
-    image[last.end - 100..last.end].fill(0);
-    let disk = SimDisk::untracked(image);
-    let log = unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
-    assert!(!log.recovery_report().damaged.is_empty());
-    let _ = log.start_run("planner", "other", ()).unwrap();
-    log.reclaim().unwrap();
-    let _ = log.compact().unwrap();
-    let (report, out) = salvage(disk.image()).unwrap();
-    assert_eq!(report.records, 4, "{report:?}");
-    let salvaged = |run: &&(String, String)| run.0 == "salvaged";
-    assert_eq!(answers(&out).runs.keys().filter(salvaged).count(), 1);
+    for is_alone in [true, false] {
+        let disk = SimDisk::untracked(Vec::new());
+        let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+        if !is_alone {
+            let beside = log.start_run("planner", "beside", ()).unwrap();
+            let _ = beside.append(b"beside it").unwrap();
+            let _ = beside.end(&Outcome::completed()).unwrap();
+        }
+        let run = log.start_run("planner", "run", ()).unwrap();
+        (0..5_u8).for_each(|number| drop(run.append(&[number; 900]).unwrap()));
+        log.sync().unwrap();
+        let mut image = disk.image();
+        drop((run, log));
+        let frames = frames_in(&image, 0);
+        let (last, of_run) = frames.last().map(|(at, frame)| (at.clone(), frame.run_no)).unwrap();
+        let naming = [FrameKind::Bind, FrameKind::Start];
+        let is_naming =
+            |frame: &FrameHeader| frame.run_no == of_run && naming.contains(&frame.kind);
+        for (at, _) in frames.iter().filter(|(_, frame)| is_naming(frame)) {
+            image[at.clone()].fill(0xff);
+        }
+        image[last.end - 100..last.end].fill(0);
+        let disk = SimDisk::untracked(image);
+        let log = unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
+        assert!(!log.recovery_report().damaged.is_empty());
+        let _ = log.start_run("planner", "other", ()).unwrap();
+        if !is_alone {
+            log.delete_run("beside").unwrap();
+        }
+        log.checkpoint().unwrap();
+        log.reclaim().unwrap();
+        let _ = log.compact().unwrap();
+        log.close().unwrap();
+        let log = unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
+        log.reclaim().unwrap();
+        let _ = log.compact().unwrap();
+        let (report, out) = salvage(disk.image()).unwrap();
+        assert_eq!(report.records, 4, "{report:?}");
+        let salvaged = |run: &&(String, String)| run.0 == "salvaged";
+        assert_eq!(answers(&out).runs.keys().filter(salvaged).count(), 1);
+    }
 }
 
 /// Goal: the new file is named only after all of it is durable, and the damaged one stays as it is.

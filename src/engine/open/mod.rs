@@ -268,12 +268,13 @@ fn build(
     let (uuid, extent_size, len) = (base.uuid, base.extent_size, disk.len()?);
     let (extents, at, next) = (base.extents.clone(), base.manifest, base.next);
     // The free extents within the file may have blocks if the store was killed, also of an erasure.
+    // Nothing tells of a copy whether a backup into it was killed.
     let is_within = |extent: &ExtentNo| extent_size.offset_of(*extent) < len;
     let mut freed: BTreeSet<ExtentNo> = extents.free().take_while(is_within).collect();
     let may_move = freed.len() as u64;
     let keeps = setup.options.compaction.space == SpaceReturn::Keep;
-    let is_returned = base.superblock.flags & FLAG_UNRETURNED == 0;
-    if keeps && report.clean && report.damaged.is_empty() && is_returned {
+    let may_have_bytes = base.superblock.flags & (FLAG_UNRETURNED | FLAG_COPY) != 0;
+    if keeps && report.clean && report.damaged.is_empty() && !may_have_bytes {
         freed.clear();
     }
     let allocator = Allocator {

@@ -228,7 +228,8 @@ impl Target {
             }
             let mut odd = Vec::new();
             let mut bytes = one.read(&mut odd)?;
-            if !self.doubt.confirms(&odd, view, source.number()) && source.was_overtaken(view)? {
+            let seen = one.within_segment(&odd);
+            if !self.doubt.confirms(&seen, view, source.number()) && source.was_overtaken(view)? {
                 return Ok(false);
             }
             let is_odd = !odd.is_empty();

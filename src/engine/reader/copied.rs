@@ -244,6 +244,18 @@ impl Copied {
         Some(united)
     }
 
+    /// The same damage, by places of the segment: the extent may get another one, whose header is
+    /// damaged likewise.
+    pub(super) fn within_segment(&self, odd: &[Corruption]) -> Vec<Corruption> {
+        let mut within = odd.to_vec();
+        for found in &mut within {
+            if matches!(found.place, Place::Extent { .. }) {
+                found.place = Place::Frame(self.segment.position(0));
+            }
+        }
+        within
+    }
+
     /// Tells what does not check in these bytes of the segment, which this extent has here or in a
     /// copy.
     pub(super) fn check(&self, (extent, bytes): (ExtentNo, &[u8]), odd: &mut Vec<Corruption>) {

@@ -21,27 +21,28 @@
 //!
 //! A segment counts as dead only if its directory was read completely, or can be rebuilt from
 //! frames that were all read: the missing part of a damaged one may belong to living runs. One that
-//! cannot be read stays, and so do the dead ones whose evictions it may need; the others are freed.
+//! has frames of a run that its directory does not list is not dead either. One that cannot be read
+//! stays, and so do the dead ones whose evictions it may need; the others are freed.
 
+mod dead;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::checkpoint::{Checkpoints, IndexSlot};
+use crate::engine::reclaim::dead::is_dead;
 use crate::engine::reclaim::turns::Turns;
 use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Rate;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::evictions::{evictions, has_evictions, runs_among};
-use crate::engine::state::scan::{Item, lex};
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::map::manifest::{Change, Use};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
-use crate::gc;
 use crate::index::IndexSnapshot;
 use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
 
@@ -64,6 +65,8 @@ pub(crate) struct Compacting {
     pub(crate) incompressible: HashMap<SegmentId, u64>,
     /// The living bytes of segments and how many of them can still be compressed, if counted.
     pub(crate) live: HashMap<SegmentId, (u64, u64)>,
+    /// The runs with frames in a segment that its directory does not list, where that was asked.
+    unlisted: HashMap<SegmentId, BTreeSet<RunNo>>,
     /// Whether segments were freed for which evictions may have been kept since.
     pub(crate) has_freed: bool,
     /// The most bytes a second that the holder of the lock writes.
@@ -165,6 +168,7 @@ impl Reclaimer {
             (catalog, Arc::clone(&state.deleted), state.unapplied.clone(), now)
         };
         compacting.live.retain(|id, _| !suspects.contains(id));
+        compacting.unlisted.retain(|id, _| catalog.segment(*id).is_some());
         let has_freed = core::mem::take(&mut compacting.has_freed);
         let is_deleted = |run_no| deleted.contains(&run_no);
         let mut again = BTreeSet::new();
@@ -217,7 +221,8 @@ impl Reclaimer {
                     break;
                 }
                 let id = segment.id();
-                match compacting.unless_unread(id, is_dead(segment, &is_deleted))? {
+                let is_dead = is_dead(segment, &is_deleted, &mut compacting.unlisted);
+                match compacting.unless_unread(id, is_dead)? {
                     Some(true) => drop(dead.insert(id, Arc::clone(segment))),
                     Some(false) => {}
                     None => drop(again.insert(id)),
@@ -440,33 +445,6 @@ impl Reclaimer {
         }
         Ok(())
     }
-}
-
-/// Whether all runs of a segment are deleted, and no run was missed because of damage. A segment of
-/// the log that lists no run may have records of one whose name is lost; compaction moves none.
-fn is_dead(segment: &Segment, is_deleted: impl Fn(RunNo) -> bool) -> Result<bool> {
-    let mut lists_none = false;
-    let all_deleted = segment.in_directory(|directory| {
-        lists_none = segment.purpose() == Purpose::Log && directory.run_count() == 0;
-        gc::is_dead(&directory, &is_deleted)
-    })?;
-    let may_miss = lists_none || segment.directory_damage().is_some();
-    Ok(all_deleted && (!may_miss || is_whole(segment)?))
-}
-
-/// Whether a segment has only whole frames up to its end.
-fn is_whole(segment: &Segment) -> Result<bool> {
-    let (extent, mut at) = (segment.read_all()?, SEGMENT_HEADER_LEN as usize);
-    let end = segment.sealed().map_or(usize::MAX, |sealed| sealed.end as usize);
-    for item in lex(&extent, segment.frames()) {
-        match item {
-            Item::Frame(lexed) if at < end && lexed.payload.is_ok() => {
-                at += lexed.header.frame_len();
-            }
-            _ => break,
-        }
-    }
-    Ok(at == end)
 }
 
 #[cfg(test)]

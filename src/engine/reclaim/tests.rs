@@ -1,5 +1,6 @@
 //! What reclaiming remembers between its calls.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::env::{Scheduler, Steps};
@@ -54,8 +55,39 @@ fn what_is_known_of_segments_goes_with_them() {
         }
         log.reclaim().unwrap();
         let _ = log.compact().unwrap();
+        let compacting = log.engine().reclaimer.compacting.lock();
         let state = log.log().state.lock();
         let segments = state.catalog.segments().len() + state.unapplied.len() + 1;
         assert!(state.suspects.len() <= segments, "{segments}: {:?}", state.suspects);
+        assert!(compacting.unlisted.len() <= segments, "{segments}: {:?}", compacting.unlisted);
     }
+}
+
+/// Their receipts keep them, so each pass asks again whether they are dead.
+#[test]
+fn segments_of_evictions_are_read_once_for_runs_that_they_do_not_list() {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = options().index(false).compaction(Compaction::new().automatic(false));
+    let log = options.create_storage(storage).unwrap();
+    for number in 0..1200 {
+        let run = log.start_run("agent", &format!("run-{number}"), ()).unwrap();
+        let _ = run.end(&Outcome::completed()).unwrap();
+    }
+    for number in 0..1200 {
+        let _ = log.delete_run(format!("run-{number}").as_str()).unwrap();
+    }
+    log.checkpoint().unwrap();
+    let reclaimer = &log.engine().reclaimer;
+    let pass = || {
+        // All that was freed may have needed them.
+        reclaimer.compacting.lock().has_freed = true;
+        let before = log.engine().log.disk.counters().bytes_read;
+        reclaimer.reclaim().unwrap();
+        log.engine().log.disk.counters().bytes_read - before
+    };
+    reclaimer.compacting.lock().unlisted.clear();
+    let (first, second) = (pass(), pass());
+    let unlisted = reclaimer.compacting.lock().unlisted.clone();
+    assert!(unlisted.len() > 1 && unlisted.values().all(BTreeSet::is_empty), "{unlisted:?}");
+    assert!(second + unlisted.len() as u64 * (48 << 10) < first, "{first} {second}");
 }
