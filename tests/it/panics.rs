@@ -1,4 +1,4 @@
-//! Panics of the embedder's code within the engine: of the storage, of an observer, of a waker.
+//! Panics of the embedder's code within the engine: of the storage, an observer, a waker.
 //! They cost no other caller its answer, and no acknowledged record.
 
 use core::pin::pin;
@@ -128,6 +128,22 @@ fn a_waker_that_panics_costs_no_other_task_its_answer() {
     assert_eq!(told.recv_timeout(FOREVER), Ok(()));
     drop(run);
     in_time(move || log.close()).unwrap();
+}
+
+#[test]
+fn a_task_is_woken_although_the_thread_that_syncs_for_it_panics() {
+    // A thread that is still starting may happen to look.
+    for _ in 0..20 {
+        let (log, storage) = open();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        let mut ticket = run.append(b"1").unwrap().ticket;
+        storage.panics.store(true, Ordering::SeqCst);
+        let (to, told) = channel();
+        let waker = Waker::from(Arc::new(Tells(Mutex::new(to))));
+        assert!(pin!(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
+        assert_eq!(told.recv_timeout(FOREVER), Ok(()));
+        assert!(ticket.wait().unwrap_err().is_poisoned());
+    }
 }
 
 /// The waker of a task that owns the store.

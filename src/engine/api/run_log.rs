@@ -113,9 +113,17 @@ impl RunLog {
         if self.log().disk.is_closed() { Err(Error::Closed) } else { answer }
     }
 
+    /// The answer of a call that changed the store.
+    fn done<T>(&self, answer: Result<T>) -> Result<T> {
+        self.log().wake_ready();
+        self.ask(|_| answer)
+    }
+
     /// Does work whose result stays true, but which may fail because of these zeros.
     pub(crate) fn work<T>(&self, work: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
-        self.log().disk.unless_closed(work(self.engine()))
+        let done = work(self.engine());
+        self.log().wake_ready();
+        self.log().disk.unless_closed(done)
     }
 
     /// Starts a run. Starting it again with the same metadata returns the same run, so a caller who
@@ -234,7 +242,7 @@ impl RunLog {
     /// [`Error::DiskFull`], and those of ending a run. Runs that were already ended stay ended.
     pub fn adopt_orphans(&self) -> Result<Adopted> {
         let adopted = self.log().adopt();
-        self.ask(|_| Ok(Adopted { runs: adopted? }))
+        self.done(adopted.map(|runs| Adopted { runs }))
     }
 
     /// Deletes an ended run. Its space can be used again once all runs in the same segments are
@@ -300,7 +308,7 @@ impl RunLog {
     /// and [`RunLog::health`] says so.
     pub fn gc(&self, policy: &Retention) -> Result<Collected> {
         let collected = self.engine().retainer.gc(policy);
-        self.ask(|_| collected)
+        self.done(collected)
     }
 
     /// Evicts these runs, each for the rule next to it, and frees the segments that are dead
@@ -318,7 +326,7 @@ impl RunLog {
     pub fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
         let collected = self.engine().retainer.evict(runs);
         let collected = self.log().told(collected, Durability::Disk);
-        self.ask(|_| collected)
+        self.done(collected)
     }
 
     /// The receipts of deleted runs, the latest first, at most `limit`. How long receipts are kept
@@ -345,7 +353,7 @@ impl RunLog {
     pub fn compact(&self) -> Result<Compacted> {
         self.check_open()?;
         let compacted = self.engine().compactor.compact_all();
-        self.ask(|_| compacted)
+        self.done(compacted)
     }
 
     /// Returns once everything that was appended before the call survives power loss.
@@ -365,7 +373,7 @@ impl RunLog {
         self.check_open()?;
         self.log().sync_all()?;
         let done = self.engine().checkpoints.checkpoint();
-        self.ask(|_| done)
+        self.done(done)
     }
 
     /// Frees the space of deleted runs as far as possible. Otherwise this happens in the
@@ -380,7 +388,7 @@ impl RunLog {
     pub fn reclaim(&self) -> Result<()> {
         self.check_open()?;
         let reclaimed = self.engine().retainer.reclaim();
-        self.ask(|_| reclaimed)
+        self.done(reclaimed)
     }
 
     /// The clock, randomness and boot id of this store, as its options set them, for layers on top
