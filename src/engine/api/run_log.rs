@@ -102,7 +102,9 @@ impl RunLog {
         &self.open.engine.log
     }
 
-    fn check_open(&self) -> Result<()> {
+    /// Refuses a call that changes the store if that is closed.
+    fn check_owned(&self) -> Result<()> {
+        self.log().disk.check_owned()?;
         self.log().reader.open().map(drop)
     }
 
@@ -335,7 +337,6 @@ impl RunLog {
     /// # Errors
     /// [`Error::Closed`], [`Error::Corrupt`].
     pub fn receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
-        self.check_open()?;
         self.ask(|reader| Ok(reader.list_receipts(limit)?.0))
     }
 
@@ -351,7 +352,7 @@ impl RunLog {
     /// frees space gets by with an extent. One that only orders or compresses runs needs room for
     /// its whole copy, up to 8 extents. The cause of a failed write or sync.
     pub fn compact(&self) -> Result<Compacted> {
-        self.check_open()?;
+        self.check_owned()?;
         let compacted = self.engine().compactor.compact_all();
         self.done(compacted)
     }
@@ -361,7 +362,7 @@ impl RunLog {
     /// # Errors
     /// The cause of a failed sync, or [`Error::Poisoned`].
     pub fn sync(&self) -> Result<()> {
-        self.check_open()?;
+        self.check_owned()?;
         self.log().sync_all()
     }
 
@@ -370,7 +371,7 @@ impl RunLog {
     /// # Errors
     /// The cause of a failed sync. Index failures are not returned; the index is rebuilt.
     pub fn checkpoint(&self) -> Result<()> {
-        self.check_open()?;
+        self.check_owned()?;
         self.log().sync_all()?;
         let done = self.engine().checkpoints.checkpoint();
         self.done(done)
@@ -386,7 +387,7 @@ impl RunLog {
     /// there is no space for a copy; the segments that were dead as a whole are free then. A
     /// segment that cannot be read is no error: it stays, and [`RunLog::health`] says so.
     pub fn reclaim(&self) -> Result<()> {
-        self.check_open()?;
+        self.check_owned()?;
         let reclaimed = self.engine().retainer.reclaim();
         self.done(reclaimed)
     }

@@ -203,7 +203,7 @@ impl Log {
         let ticket = Ticket::new(Arc::clone(self), self.commit.written());
         self.wake_ready();
         if self.overdue.load(Ordering::Relaxed) && self.overdue.swap(false, Ordering::Relaxed) {
-            self.due.catch_up();
+            self.help();
         }
         Pending::new(self.disk.unless_closed(result), ticket)
     }
@@ -236,6 +236,12 @@ impl Log {
     #[inline]
     pub(crate) fn catch_up(&self) {
         if self.late.load(Ordering::Relaxed) && self.late.swap(false, Ordering::Relaxed) {
+            self.help();
+        }
+    }
+
+    fn help(&self) {
+        if !self.disk.is_inherited() {
             self.due.catch_up();
         }
     }

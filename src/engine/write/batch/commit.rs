@@ -81,6 +81,7 @@ impl Log {
         batch: &Batch<'_>,
         level: Durability,
     ) -> Result<Committed> {
+        self.disk.check_owned()?;
         let mut planned = self.plan_batch(batch)?;
         let mut rows = self.rows_of(&planned)?;
         if planned.iter().any(|write| write.is_longer(rows.limit)) {
