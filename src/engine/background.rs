@@ -119,8 +119,10 @@ impl Engine {
         }
         while let Some(work) = self.log.due.await_work(worker, options.sync_interval, &mut deadline)
         {
+            self.log.wake_ready();
             self.do_work(work, rate);
         }
+        self.log.wake_ready();
     }
 
     fn do_work(&self, work: Wanted, rate: Rate) {
@@ -153,9 +155,11 @@ impl Engine {
     /// [`Monitor`](crate::engine::setup::health::Monitor). Poison also reaches the waiters for a
     /// sync and the next call. Everything else is tried again when it is next due.
     fn run_step(&self, step: Step, rate: Rate) -> Result<()> {
-        self.log.setup.monitor.watch_panic(activity_of(step), || {
+        let done = self.log.setup.monitor.watch_panic(activity_of(step), || {
             self.log.poison_on_panic(|| self.do_step(step, rate))
-        })
+        });
+        self.log.wake_ready();
+        done
     }
 
     fn do_step(&self, step: Step, rate: Rate) -> Result<()> {
@@ -213,6 +217,8 @@ impl Engine {
             closed.and(released)
         });
         *closing = Some(closed.clone());
+        drop(closing);
+        self.log.wake_ready();
         closed
     }
 

@@ -105,3 +105,4 @@ mod tmpfs;
 mod trust;
 mod unstated;
 mod waiting_reads;
+mod wakers;

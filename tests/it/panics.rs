@@ -1,4 +1,4 @@
-//! Panics of the embedder's code within the engine: of the storage, of an observer, of a waker.
+//! Panics of the embedder's code within the engine: of the storage, an observer, a waker, a clock.
 //! They cost no other caller its answer, and no acknowledged record.
 
 use core::pin::pin;
@@ -11,9 +11,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::Wake;
 use std::time::Duration;
 
-use runlog::env::Environment;
+use runlog::env::{Clock, Environment};
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Activity, Durability, NewRecord, Observer, Options, Phase, RunLog};
+use runlog::{
+    Activity, Durability, Expected, NewRecord, Observer, Options, Phase, RunLog, Timestamp,
+};
 
 /// How long something takes that never happens.
 const FOREVER: Duration = Duration::from_secs(60);
@@ -130,6 +132,22 @@ fn a_waker_that_panics_costs_no_other_task_its_answer() {
     in_time(move || log.close()).unwrap();
 }
 
+#[test]
+fn a_task_is_woken_although_the_thread_that_syncs_for_it_panics() {
+    // A thread that is still starting may happen to look.
+    for _ in 0..20 {
+        let (log, storage) = open();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        let mut ticket = run.append(b"1").unwrap().ticket;
+        storage.panics.store(true, Ordering::SeqCst);
+        let (to, told) = channel();
+        let waker = Waker::from(Arc::new(Tells(Mutex::new(to))));
+        assert!(pin!(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
+        assert_eq!(told.recv_timeout(FOREVER), Ok(()));
+        assert!(ticket.wait().unwrap_err().is_poisoned());
+    }
+}
+
 /// The waker of a task that owns the store.
 struct Owner(Mutex<Option<RunLog>>, Mutex<Sender<()>>);
 
@@ -215,4 +233,81 @@ fn a_panic_while_the_log_goes_on_in_the_next_segment_poisons_the_store() {
     }
     assert!(told.unwrap().is_poisoned());
     assert!(log.health().poisoned.is_some());
+}
+
+/// A clock that panics while the test says so.
+#[derive(Debug, Default)]
+struct Stops {
+    now: AtomicBool,
+    monotonic: AtomicBool,
+}
+
+impl Clock for Stops {
+    fn now(&self) -> Timestamp {
+        assert!(!self.now.load(Ordering::SeqCst), "the test said so");
+        Timestamp(7)
+    }
+
+    fn monotonic(&self) -> Duration {
+        assert!(!self.monotonic.load(Ordering::SeqCst), "the test said so");
+        Duration::ZERO
+    }
+}
+
+impl Observer for Stops {
+    /// The clock panics from within sealing a segment on.
+    fn observe(&self, activity: Activity, _: Phase<'_>) {
+        self.now.fetch_or(activity == Activity::Seal, Ordering::SeqCst);
+    }
+}
+
+/// A store without threads, and its clock, which also observes it.
+fn with_clock() -> (RunLog, Arc<Stops>) {
+    let clock = Arc::<Stops>::default();
+    let environment = Environment::system().clock(Arc::<Stops>::clone(&clock));
+    let options = Options::new().extent_size(64 << 10).background(false).environment(environment);
+    let options = options.observer(Arc::<Stops>::clone(&clock));
+    (options.create_storage(Arc::new(MemoryStorage::new())).unwrap(), clock)
+}
+
+#[test]
+fn a_clock_that_panics_while_an_activity_is_watched_does_not_end_the_process() {
+    let (log, clock) = with_clock();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let append = || run.append_record(&NewRecord::new(&[1; 8000]));
+    let mut appended = 0;
+    while let Ok(told) = catch_unwind(AssertUnwindSafe(append)) {
+        assert!(told.is_ok() && appended < 20);
+        appended += 1;
+    }
+    assert_eq!(log.health().poisoned.unwrap().at, Timestamp(0), "the clock did not tell");
+    clock.now.store(false, Ordering::SeqCst);
+    assert!(append().unwrap_err().is_poisoned());
+    assert_eq!(log.trace("run").unwrap().count(), appended);
+}
+
+#[test]
+fn a_monotonic_clock_that_panics_costs_only_how_long_things_took() {
+    let (log, clock) = with_clock();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    clock.monotonic.store(true, Ordering::SeqCst);
+    let _ = run.append(b"1").unwrap();
+    log.sync().unwrap();
+    assert!(log.health().is_well() && log.health().last_sync.is_some());
+}
+
+#[test]
+fn a_clock_that_panics_within_a_batch_leaves_nothing_of_it() {
+    let (log, clock) = with_clock();
+    let old = log.docs().put("space", "key", &NewRecord::new(b"old")).unwrap();
+    let active = log.stats().unwrap().active_runs;
+    clock.now.store(true, Ordering::SeqCst);
+    // It has a time of its own, so that only the frames around it ask the clock.
+    let new = NewRecord::new(b"new").at(Timestamp(1));
+    catch_unwind(AssertUnwindSafe(|| log.docs().put("space", "key", &new))).unwrap_err();
+    clock.now.store(false, Ordering::SeqCst);
+    assert_eq!(log.stats().unwrap().active_runs, active);
+    let found = log.docs().get("space", "key").unwrap().unwrap();
+    assert_eq!((found.version(), found.payload()), (old, b"old".as_slice()));
+    log.docs().put_if("space", "key", &new, Expected::Version(old)).unwrap();
 }

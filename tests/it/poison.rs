@@ -12,103 +12,11 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::task::Wake;
 use std::thread;
-use std::time::Duration;
 
-use runlog::storage::Storage;
 use runlog::{Durability, Error, NewRecord, Options, RunLog, Ticket};
-use runlog_sim::{OpKind, SimDisk};
+use runlog_sim::OpKind;
 
-/// So long that only a thread that is never woken waits for it.
-const NEVER: Duration = Duration::from_secs(20);
-
-/// A disk that holds the background thread at its next call of one kind, until it is released.
-#[derive(Debug, Clone)]
-struct Held {
-    disk: SimDisk,
-    gate: Arc<Mutex<Option<Gate>>>,
-}
-
-#[derive(Debug)]
-struct Gate {
-    kind: OpKind,
-    has_come: Sender<()>,
-    may_go: Receiver<()>,
-}
-
-/// The other side of a gate.
-struct Holder {
-    has_come: Receiver<()>,
-    may_go: Sender<()>,
-}
-
-impl Held {
-    fn new() -> Self {
-        Self { disk: SimDisk::new(), gate: Arc::default() }
-    }
-
-    /// Holds the background thread at its next call of this kind.
-    fn hold(&self, kind: OpKind) -> Holder {
-        let ((come, has_come), (may_go, gone)) = (channel(), channel());
-        *self.gate.lock().unwrap() = Some(Gate { kind, has_come: come, may_go: gone });
-        Holder { has_come, may_go }
-    }
-
-    fn pass(&self, kind: OpKind) {
-        if thread::current().name() != Some("runlog-sync") {
-            return;
-        }
-        let gate = self.gate.lock().unwrap().take_if(|gate| gate.kind == kind);
-        if let Some(gate) = gate {
-            gate.has_come.send(()).unwrap();
-            let _ = gate.may_go.recv();
-        }
-    }
-}
-
-impl Holder {
-    /// Returns once the background thread is held.
-    fn wait(&self) {
-        self.has_come.recv_timeout(NEVER).expect("the background thread comes");
-    }
-
-    fn let_go(self) {
-        self.may_go.send(()).unwrap();
-    }
-}
-
-/// Appends are written and not stored, so that each is a call.
-impl Storage for Held {
-    fn len(&self) -> io::Result<u64> {
-        self.disk.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.disk.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.pass(OpKind::Write);
-        self.disk.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.pass(OpKind::Sync);
-        self.disk.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.disk.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.pass(OpKind::Allocate);
-        self.disk.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk.punch(offset, len)
-    }
-}
+use super::support::held::{Held, NEVER};
 
 /// A store on a held disk; its background thread syncs only when it is asked to.
 fn open(held: &Held) -> RunLog {

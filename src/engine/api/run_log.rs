@@ -102,7 +102,9 @@ impl RunLog {
         &self.open.engine.log
     }
 
-    fn check_open(&self) -> Result<()> {
+    /// Refuses a call that changes the store if that is closed.
+    fn check_owned(&self) -> Result<()> {
+        self.log().disk.check_owned()?;
         self.log().reader.open().map(drop)
     }
 
@@ -113,9 +115,17 @@ impl RunLog {
         if self.log().disk.is_closed() { Err(Error::Closed) } else { answer }
     }
 
+    /// The answer of a call that changed the store.
+    fn done<T>(&self, answer: Result<T>) -> Result<T> {
+        self.log().wake_ready();
+        self.ask(|_| answer)
+    }
+
     /// Does work whose result stays true, but which may fail because of these zeros.
     pub(crate) fn work<T>(&self, work: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
-        self.log().disk.unless_closed(work(self.engine()))
+        let done = work(self.engine());
+        self.log().wake_ready();
+        self.log().disk.unless_closed(done)
     }
 
     /// Starts a run. Starting it again with the same metadata returns the same run, so a caller who
@@ -234,7 +244,7 @@ impl RunLog {
     /// [`Error::DiskFull`], and those of ending a run. Runs that were already ended stay ended.
     pub fn adopt_orphans(&self) -> Result<Adopted> {
         let adopted = self.log().adopt();
-        self.ask(|_| Ok(Adopted { runs: adopted? }))
+        self.done(adopted.map(|runs| Adopted { runs }))
     }
 
     /// Deletes an ended run. Its space can be used again once all runs in the same segments are
@@ -300,7 +310,7 @@ impl RunLog {
     /// and [`RunLog::health`] says so.
     pub fn gc(&self, policy: &Retention) -> Result<Collected> {
         let collected = self.engine().retainer.gc(policy);
-        self.ask(|_| collected)
+        self.done(collected)
     }
 
     /// Evicts these runs, each for the rule next to it, and frees the segments that are dead
@@ -318,7 +328,7 @@ impl RunLog {
     pub fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
         let collected = self.engine().retainer.evict(runs);
         let collected = self.log().told(collected, Durability::Disk);
-        self.ask(|_| collected)
+        self.done(collected)
     }
 
     /// The receipts of deleted runs, the latest first, at most `limit`. How long receipts are kept
@@ -327,7 +337,6 @@ impl RunLog {
     /// # Errors
     /// [`Error::Closed`], [`Error::Corrupt`].
     pub fn receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
-        self.check_open()?;
         self.ask(|reader| Ok(reader.list_receipts(limit)?.0))
     }
 
@@ -343,9 +352,9 @@ impl RunLog {
     /// frees space gets by with an extent. One that only orders or compresses runs needs room for
     /// its whole copy, up to 8 extents. The cause of a failed write or sync.
     pub fn compact(&self) -> Result<Compacted> {
-        self.check_open()?;
+        self.check_owned()?;
         let compacted = self.engine().compactor.compact_all();
-        self.ask(|_| compacted)
+        self.done(compacted)
     }
 
     /// Returns once everything that was appended before the call survives power loss.
@@ -353,7 +362,7 @@ impl RunLog {
     /// # Errors
     /// The cause of a failed sync, or [`Error::Poisoned`].
     pub fn sync(&self) -> Result<()> {
-        self.check_open()?;
+        self.check_owned()?;
         self.log().sync_all()
     }
 
@@ -362,10 +371,10 @@ impl RunLog {
     /// # Errors
     /// The cause of a failed sync. Index failures are not returned; the index is rebuilt.
     pub fn checkpoint(&self) -> Result<()> {
-        self.check_open()?;
+        self.check_owned()?;
         self.log().sync_all()?;
         let done = self.engine().checkpoints.checkpoint();
-        self.ask(|_| done)
+        self.done(done)
     }
 
     /// Frees the space of deleted runs as far as possible. Otherwise this happens in the
@@ -378,9 +387,9 @@ impl RunLog {
     /// there is no space for a copy; the segments that were dead as a whole are free then. A
     /// segment that cannot be read is no error: it stays, and [`RunLog::health`] says so.
     pub fn reclaim(&self) -> Result<()> {
-        self.check_open()?;
+        self.check_owned()?;
         let reclaimed = self.engine().retainer.reclaim();
-        self.ask(|_| reclaimed)
+        self.done(reclaimed)
     }
 
     /// The clock, randomness and boot id of this store, as its options set them, for layers on top

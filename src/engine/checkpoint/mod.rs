@@ -180,9 +180,10 @@ impl Checkpoints {
         }
     }
 
-    /// Makes everything durable, and brings the catalog up to the last full segment.
+    /// Makes everything durable, and brings the catalog up to the last full segment. The caller may
+    /// hold the lock on compaction.
     pub(crate) fn cover_seals(&self) -> Result<()> {
-        self.log.sync_all()?;
+        self.log.sync_under_locks()?;
         self.log.note_seals()?;
         self.checkpoint()
     }

@@ -295,7 +295,7 @@ impl Reclaimer {
         gone: &[Arc<Segment>],
         mut changes: Vec<Change>,
     ) -> Result<()> {
-        self.log.sync_all()?;
+        self.log.sync_under_locks()?;
         self.log.secure_numbers()?;
         if !self.index_knows_evictions(gone) {
             self.checkpoints.drop_index(index)?;

@@ -22,6 +22,8 @@ impl Wanted {
     pub(crate) const COMPACT: Self = Self(1 << 4);
     /// Compress: full segments may hold compressible records.
     pub(crate) const PACK: Self = Self(1 << 5);
+    /// Wake the tasks whose answer is known. Any of the threads does it.
+    pub(crate) const WAKE: Self = Self(1 << 6);
     /// Work that frees dead segments.
     const FREES: Self = Self(Self::RECLAIM.0 | Self::COMPACT.0);
     /// Work that moves records.
@@ -72,7 +74,11 @@ struct State {
 
 impl Due {
     pub(crate) fn new(threads: bool) -> Self {
-        let worker = |name, does| Worker { name, does, bell: Condvar::new() };
+        let worker = |name, does: Wanted| Worker {
+            name,
+            does: Wanted(does.0 | Wanted::WAKE.0),
+            bell: Condvar::new(),
+        };
         let workers = [
             worker("runlog-sync", Wanted(Wanted::SYNC.0 | Wanted::RESERVE.0)),
             worker("runlog-index", Wanted::CHECKPOINT),

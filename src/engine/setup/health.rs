@@ -1,7 +1,9 @@
 //! What is wrong with an open store, as far as its calls and its background work have noticed.
 
+use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -106,7 +108,7 @@ pub struct Failing {
 /// Keeps the data of [`Health`] and tells the observer, which it calls without its lock.
 #[derive(Debug)]
 pub(crate) struct Monitor {
-    pub(super) clock: Arc<dyn Clock>,
+    clock: Arc<dyn Clock>,
     pub(super) observer: Option<Arc<dyn Observer>>,
     noted: Mutex<Noted>,
     /// Whether `Noted::full` is set. With it a successful allocation takes no lock.
@@ -138,6 +140,17 @@ impl Monitor {
         Self { clock, observer, noted: Mutex::default(), is_full: AtomicBool::new(false) }
     }
 
+    /// The time, or the epoch if the clock panics: a failure may be told while a panic of the same
+    /// clock is under way, and a second one would end the process.
+    fn now(&self) -> Timestamp {
+        catch_unwind(AssertUnwindSafe(|| self.clock.now())).unwrap_or_default()
+    }
+
+    /// The same of the monotonic clock.
+    pub(super) fn monotonic(&self) -> Duration {
+        catch_unwind(AssertUnwindSafe(|| self.clock.monotonic())).unwrap_or_default()
+    }
+
     /// Notes the result of an activity that ended at `now` by the monotonic clock.
     pub(super) fn note(&self, activity: Activity, now: Duration, finished: &Finished<'_>) {
         let error = match finished.result {
@@ -156,7 +169,7 @@ impl Monitor {
         if is_consequence(error) {
             return;
         }
-        let (at, why) = (self.clock.now(), error.in_full());
+        let (at, why) = (self.now(), error.in_full());
         let new = Failing { activity, why: String::new(), count: 0, since: at, last: at };
         let mut noted = self.noted.lock();
         let failing = noted.failures.entry(activity).or_insert(new);
@@ -175,14 +188,14 @@ impl Monitor {
             Err(error) if is_consequence(error) => return,
             Err(error) => Some(error.in_full()),
         };
-        let (now, damaged) = (self.clock.now(), damaged.iter().copied().collect());
+        let (now, damaged) = (self.now(), damaged.iter().copied().collect());
         let mut noted = self.noted.lock();
         let since = noted.compaction.as_ref().map_or(now, |stalled| stalled.since);
         noted.compaction = Some(Stalled { why, damaged, since });
     }
 
     pub(crate) fn health(&self) -> Health {
-        let now = self.clock.monotonic();
+        let now = self.monotonic();
         let noted = self.noted.lock();
         let done =
             |(at, took): (Duration, Duration)| LastDone { ago: now.saturating_sub(at), took };
@@ -199,7 +212,7 @@ impl Monitor {
 
 impl Witness for Monitor {
     fn poisons(&self, why: &Error) {
-        let poison = Poison { why: why.in_full(), at: self.clock.now() };
+        let poison = Poison { why: why.in_full(), at: self.now() };
         let mut noted = self.noted.lock();
         if noted.poisoned.is_none() {
             noted.poisoned = Some(poison);
@@ -213,7 +226,7 @@ impl Witness for Monitor {
         if is_given && !self.is_full.load(Ordering::Acquire) {
             return;
         }
-        let now = self.clock.now();
+        let now = self.now();
         let mut noted = self.noted.lock();
         let was = noted.full;
         noted.full = match was {

@@ -12,6 +12,8 @@ use parking_lot::{Mutex, MutexGuard};
 /// The position of a lock in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rank {
+    /// Closing the store.
+    Closing,
     /// Writing a large record in chunks.
     Rows,
     /// Moving, retiring and freeing segments.
@@ -98,6 +100,13 @@ impl<T> DerefMut for Held<'_, T> {
     }
 }
 
+/// Panics, in builds with debug assertions, if this thread holds a lock with a rank.
+#[inline]
+pub(crate) fn assert_none_held() {
+    #[cfg(debug_assertions)]
+    checked::assert_none_held();
+}
+
 /// A lock that is about to be taken.
 struct Order {
     #[cfg_attr(not(debug_assertions), expect(dead_code, reason = "only debug builds check it"))]
@@ -118,7 +127,7 @@ mod checked {
 
     thread_local! {
         /// How many locks of each rank this thread holds; more than one if it uses several stores.
-        static HELD: Cell<[u8; 7]> = const { Cell::new([0; 7]) };
+        static HELD: Cell<[u8; 8]> = const { Cell::new([0; 8]) };
     }
 
     impl Order {
@@ -140,6 +149,11 @@ mod checked {
         fn drop(&mut self) {
             change(self.rank, -1);
         }
+    }
+
+    pub(super) fn assert_none_held() {
+        let held = HELD.with(Cell::get);
+        assert!(held == [0; 8], "code that may call the store is called under locks: {held:?}");
     }
 
     fn change(rank: Rank, by: i8) {
@@ -187,5 +201,16 @@ mod tests {
         let (state, allocator) = (Ranked::new(Rank::State, 1), Ranked::new(Rank::Allocator, 2));
         let _held = allocator.lock();
         drop(state.lock());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "under locks: [0, 0, 0, 0, 0, 1, 0, 0]")]
+    fn code_that_may_call_the_store_is_not_called_under_a_lock_in_debug_builds() {
+        let state = Ranked::new(Rank::State, 1);
+        drop(state.lock());
+        assert_none_held();
+        let _held = state.lock();
+        assert_none_held();
     }
 }

@@ -65,7 +65,7 @@ impl Monitor {
         told: Told,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let begun = self.clock.monotonic();
+        let begun = self.monotonic();
         let mut open = Open { monitor: self, activity, told, begun, is_over: false };
         let done = work();
         open.is_over = true;
@@ -94,7 +94,7 @@ impl Open<'_> {
         if !is_told {
             return;
         }
-        let now = monitor.clock.monotonic();
+        let now = monitor.monotonic();
         let finished = Finished { took: now.saturating_sub(begun), result };
         monitor.note(activity, now, &finished);
         #[cfg(feature = "tracing")]

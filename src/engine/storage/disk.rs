@@ -295,15 +295,21 @@ impl Disk {
     }
 
     /// Whether this process is a forked child of the one that opened the store.
+    #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
         fork::current() != self.forks
     }
 
+    /// An error in a forked child. Each call that changes the store asks this first: it must not
+    /// wait for a lock that a thread of the parent held at the fork.
+    #[inline]
+    pub(crate) fn check_owned(&self) -> Result<()> {
+        if self.is_inherited() { Err(Error::Closed) } else { Ok(()) }
+    }
+
     /// An error after a failed write or sync, once the store is closed, or in a forked child.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.is_inherited() {
-            return Err(Error::Closed);
-        }
+        self.check_owned()?;
         match (self.shared.state.poisoned.load(Ordering::Acquire), self.is_closed()) {
             (false, false) => Ok(()),
             (true, _) => Err(Error::Poisoned),

@@ -7,16 +7,19 @@
 //! - The durable position moves only after a sync has returned success (O2), to what had been
 //!   written when that sync began.
 //! - A [`Ticket`](super::ticket::Ticket) waits here, as a thread or as a task.
+//! - A waker may call the store, or drop its last handle. So a sync only notes which tasks are
+//!   ready, and [`CommitQueue::wake_ready`] wakes them where the thread holds no lock.
 
 use core::panic::AssertUnwindSafe;
 use core::task::Waker;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::catch_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::engine::setup::locks;
 use crate::engine::setup::signal::Signals;
 use crate::types::LogPosition;
 
@@ -25,6 +28,8 @@ use crate::types::LogPosition;
 pub(crate) struct CommitQueue {
     written: AtomicU64,
     durable: AtomicU64,
+    /// Whether a task is to be woken.
+    has_ready: AtomicBool,
     state: Mutex<Waiting>,
     /// Who follows the log in this process.
     pub(crate) followers: Signals,
@@ -38,6 +43,8 @@ struct Waiting {
     sleepers: Vec<(LogPosition, Arc<Sleeper>)>,
     /// The tasks that wait, each with one waker, however often it is polled.
     wakers: BTreeMap<(LogPosition, WaiterNo), Waker>,
+    /// The wakers of tasks whose answer is known, until they are called.
+    ready: VecDeque<Waker>,
     last_waiter: WaiterNo,
 }
 
@@ -127,15 +134,15 @@ impl CommitQueue {
         self.settle(Some(covered), false);
     }
 
-    /// Wakes all waiters, because no sync will succeed from now on. A later caller finds the disk
+    /// Tells all waiters, because no sync will succeed from now on. A later caller finds the disk
     /// poisoned, or becomes the leader of a sync that is refused.
     pub(crate) fn fail(&self) {
         self.settle(None, false);
     }
 
     /// Notes a successful sync that began after everything in front of `covered` was written, or a
-    /// failed one. Wakes the waiters that this concerns. If the sync `led`, another thread leads
-    /// from now on.
+    /// failed one. Wakes the threads that this concerns; the tasks are ready to be woken. If the
+    /// sync `led`, another thread leads from now on.
     pub(crate) fn settle(&self, covered: Option<LogPosition>, led: bool) {
         let mut state = self.state.lock();
         if let Some(covered) = covered {
@@ -152,6 +159,10 @@ impl CommitQueue {
             state.in_flight = next.is_some();
         }
         (state.wakers, state.sleepers) = (tasks, asleep);
+        if !ready.is_empty() {
+            state.ready.extend(ready.into_values());
+            self.has_ready.store(true, Ordering::Release);
+        }
         drop(state);
         if let Some(next) = next {
             next.tell(Told::Lead);
@@ -159,10 +170,29 @@ impl CommitQueue {
         for (_, sleeper) in awake {
             sleeper.tell(Told::Look);
         }
-        for waker in ready.into_values() {
+    }
+
+    /// Whether a task is to be woken.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        self.has_ready.load(Ordering::Acquire)
+    }
+
+    /// Wakes all tasks that are ready. The caller holds no lock of the engine.
+    pub(crate) fn wake_ready(&self) {
+        locks::assert_none_held();
+        // One at a time: a waker that closes the store leaves the rest to closing.
+        while let Some(waker) = self.take_ready() {
             // A waker that panics must not cost another task its wake.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
+    }
+
+    fn take_ready(&self) -> Option<Waker> {
+        let mut state = self.state.lock();
+        let waker = state.ready.pop_front();
+        self.has_ready.store(!state.ready.is_empty(), Ordering::Release);
+        waker
     }
 
     /// Wakes the task once `end` is durable or never will be. Its waker replaces the previous one
@@ -173,6 +203,8 @@ impl CommitQueue {
         waiter: &mut Option<WaiterNo>,
         waker: &Waker,
     ) -> bool {
+        // Cloning and dropping a waker runs code of its task.
+        let waker = waker.clone();
         let mut state = self.state.lock();
         if self.durable() >= end {
             return false;
@@ -181,9 +213,8 @@ impl CommitQueue {
             state.last_waiter.0 += 1;
             state.last_waiter
         });
-        let last = state.wakers.insert((end, waiter), waker.clone());
+        let last = state.wakers.insert((end, waiter), waker);
         drop(state);
-        // Dropping a waker runs code of its task.
         drop(last);
         true
     }
@@ -303,6 +334,9 @@ mod tests {
         }
         assert_eq!(queue.state.lock().wakers.len(), 2, "one for each ticket");
         queue.cover(position(16));
+        assert!(queue.has_ready() && woken.0.load(Ordering::Relaxed) == 0, "noted");
+        queue.wake_ready();
+        assert!(!queue.has_ready());
         assert_eq!(woken.0.load(Ordering::Relaxed), 2);
     }
 

@@ -87,6 +87,7 @@ impl<F: FnMut()> Drop for OnPanic<F> {
 impl OnPoison for Log {
     fn poisoned(&self) {
         self.commit.fail();
+        self.wake_later();
     }
 }
 
@@ -117,16 +118,27 @@ impl Log {
         }
     }
 
-    /// Returns once everything that was written before the call is durable.
+    /// Returns once everything that was written before the call is durable. The caller holds no
+    /// lock.
     pub(crate) fn sync_all(&self) -> Result<()> {
         self.sync_through(self.commit.written())
     }
 
     /// Returns once everything in front of `end` is durable.
+    /// The caller holds no lock.
     pub(crate) fn sync_through(&self, end: LogPosition) -> Result<()> {
+        self.wait_for_sync(end, Self::wake_ready)
+    }
+
+    /// Like [`Log::sync_all`], for a caller that may hold locks.
+    pub(crate) fn sync_under_locks(&self) -> Result<()> {
+        self.wait_for_sync(self.commit.written(), Self::wake_later)
+    }
+
+    fn wait_for_sync(&self, end: LogPosition, wake: fn(&Self)) -> Result<()> {
         while self.commit.durable() < end {
             let led = self.disk.check().and_then(|()| match self.commit.join(end) {
-                Told::Lead => self.lead(),
+                Told::Lead => self.lead(wake),
                 Told::Look => Ok(()),
             });
             if self.commit.durable() < end {
@@ -137,21 +149,41 @@ impl Log {
         Ok(())
     }
 
-    /// Syncs for all callers that wait.
-    fn lead(&self) -> Result<()> {
+    /// Syncs for all callers that wait. Tasks that are ready then are woken by `wake`.
+    fn lead(&self, wake: fn(&Self)) -> Result<()> {
         let covered = self.commit.written();
         let lead_on = OnPanic::new(|| {
             self.disk.poison(&Error::Panicked);
             // Otherwise the waiting callers would wait for a leader that does not exist.
             self.commit.settle(None, true);
+            self.wake_later();
         });
         let result = self.setup.watch(Activity::Sync, || self.disk.sync());
         lead_on.defuse();
         self.commit.settle(result.is_ok().then_some(covered), true);
+        wake(self);
         if result.is_ok() {
             self.note_synced();
         }
         result
+    }
+
+    /// Wakes the tasks that are ready. The caller holds no lock, since a waker may call the store,
+    /// or drop the last handle of it.
+    #[inline]
+    pub(crate) fn wake_ready(&self) {
+        // A forked child has none of the tasks.
+        if self.commit.has_ready() && !self.disk.is_inherited() {
+            self.commit.wake_ready();
+        }
+    }
+
+    /// Has a background thread wake them: the caller may hold locks. Stores without such threads
+    /// have no tasks that wait.
+    pub(crate) fn wake_later(&self) {
+        if self.commit.has_ready() {
+            self.due.want(Wanted::WAKE);
+        }
     }
 
     /// The answer of a call at this level. A refusal that rests on other writes is returned once
@@ -160,6 +192,8 @@ impl Log {
         if level == Durability::Disk && result.as_ref().is_err_and(Self::rests_on_writes) {
             self.sync_all()?;
         }
+        // A checkpoint may take long.
+        self.wake_ready();
         self.catch_up();
         self.disk.unless_closed(result)
     }
@@ -167,8 +201,9 @@ impl Log {
     /// The answer of a call whose caller waits for the disk itself.
     pub(crate) fn told_later<T>(self: &Arc<Self>, result: Result<T>) -> Pending<T> {
         let ticket = Ticket::new(Arc::clone(self), self.commit.written());
+        self.wake_ready();
         if self.overdue.load(Ordering::Relaxed) && self.overdue.swap(false, Ordering::Relaxed) {
-            self.due.catch_up();
+            self.help();
         }
         Pending::new(self.disk.unless_closed(result), ticket)
     }
@@ -201,6 +236,12 @@ impl Log {
     #[inline]
     pub(crate) fn catch_up(&self) {
         if self.late.load(Ordering::Relaxed) && self.late.swap(false, Ordering::Relaxed) {
+            self.help();
+        }
+    }
+
+    fn help(&self) {
+        if !self.disk.is_inherited() {
             self.due.catch_up();
         }
     }

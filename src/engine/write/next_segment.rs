@@ -49,6 +49,7 @@ impl Log {
         // The sync of the record covers the log too. So the manifest learns of the seals of earlier
         // segments soon, and opening after a crash reads few segments however fast appends are.
         self.commit.cover(written);
+        self.wake_later();
         Ok(reserved)
     }
 

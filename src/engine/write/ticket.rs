@@ -28,10 +28,11 @@ pub struct Appended {
 /// The durability of an append that was acknowledged at Process level: wait, ask or await.
 ///
 /// Waiting does the sync unless another thread does. Awaiting asks the background thread for a
-/// sync; a store without that thread syncs within the poll (see `Options::background`). The thread
-/// that learns the result wakes the task, possibly from within the engine, so a waker must not call
-/// the store. The store keeps one waker per ticket, however often it is polled, and drops it with
-/// the ticket.
+/// sync; a store without that thread syncs within the poll (see `Options::background`). A thread of
+/// the store, or of another caller at the end of its call, wakes the task. It holds no lock of the
+/// store then, so a waker may call the store, and may drop its last handle; but until the waker
+/// returns, that thread does nothing else. The store keeps one waker per ticket, however often it
+/// is polled, and drops it with the ticket.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {

@@ -7,6 +7,7 @@
 //! - [`wide`]: the operations of a world that may fail, and its lives in a row.
 //! - [`refused`]: operations that a store refuses, and the consequences.
 //! - [`harm`]: damage to superblocks and manifests, which must lose nothing.
+//! - [`held`]: a disk that holds the background thread where a test says.
 //! - [`frames`]: stores without an index, and where the frames of a file are.
 //! - [`background`]: the steps of the background work, run when a test says so.
 //! - [`scene`]: a recorded file as another process sees it while its writer is at work.
@@ -24,6 +25,7 @@ pub(crate) mod cuts;
 pub(crate) mod frames;
 pub(crate) mod gate;
 pub(crate) mod harm;
+pub(crate) mod held;
 pub(crate) mod machine;
 pub(crate) mod model;
 #[cfg(target_os = "linux")]

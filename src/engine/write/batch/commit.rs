@@ -81,6 +81,7 @@ impl Log {
         batch: &Batch<'_>,
         level: Durability,
     ) -> Result<Committed> {
+        self.disk.check_owned()?;
         let mut planned = self.plan_batch(batch)?;
         let mut rows = self.rows_of(&planned)?;
         if planned.iter().any(|write| write.is_longer(rows.limit)) {
@@ -169,7 +170,7 @@ impl Log {
         };
         if matches!(of, ChunksOf::Document) && planned.is_longer(rows.limit) {
             let mut state = self.reader.open()?;
-            planned.run_no = self.new_version(&mut state, planned)?;
+            planned.run_no = Self::new_version(&mut state, planned, self.setup.now())?;
             planned.pending = true;
             if let Some(version) = state.active.get_mut(planned.run_no) {
                 version.pending = true;
@@ -180,10 +181,9 @@ impl Log {
     }
 
     /// Takes a number for a new version and puts the version into memory.
-    fn new_version(&self, state: &mut LogState, planned: &Planned<'_>) -> Result<RunNo> {
+    fn new_version(state: &mut LogState, planned: &Planned<'_>, now: Timestamp) -> Result<RunNo> {
         let run_no = state.take_run_no()?;
-        let at =
-            planned.record().and_then(|record| record.time()).unwrap_or_else(|| self.setup.now());
+        let at = planned.record().and_then(|record| record.time()).unwrap_or(now);
         let mut new = ActiveRun::new(run_no, planned.space.clone(), planned.id.clone(), at);
         new.document = true;
         state.active.insert(new);
@@ -234,6 +234,8 @@ impl Log {
         planned: &mut [Planned<'_>],
         Found { mut versions, evicted, stored, dead }: Found,
     ) -> Result<(Vec<Option<Version>>, Lsn, LogPosition)> {
+        // Before anything changes: the clock is code of the embedder and may panic.
+        let now = self.setup.now();
         let fresh = evicted.iter().flat_map(|run_no| state.fresh_segments(*run_no));
         let suspects: Vec<_> = stored.into_iter().chain(fresh).collect();
         let mut fresh = Vec::new();
@@ -241,13 +243,14 @@ impl Log {
         let mut puts = puts.filter(|(write, _)| matches!(write.write, Write::Put { .. }));
         let numbered = puts.try_for_each(|(write, version)| {
             if write.run_no == RunNo(0) {
-                write.run_no = self.new_version(state, write)?;
+                write.run_no = Self::new_version(state, write, now)?;
                 fresh.push(write.run_no);
             }
             *version = Some(Version(write.run_no.0));
             Ok(())
         });
-        let placed = numbered.and_then(|()| self.place_writes(state, batch, planned, &evicted));
+        let placed =
+            numbered.and_then(|()| self.place_writes(state, batch, planned, &evicted, now));
         let Ok((lsn, end)) = placed else {
             for run_no in fresh {
                 state.active.remove(run_no);
@@ -265,8 +268,8 @@ impl Log {
         batch: &Batch<'_>,
         planned: &[Planned<'_>],
         evicted: &[RunNo],
+        now: Timestamp,
     ) -> Result<(Lsn, LogPosition)> {
-        let now = self.setup.now();
         let mut pending = self.write_drafts(state, planned, now)?;
         let frames = pending
             .iter()

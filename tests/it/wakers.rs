@@ -1,0 +1,242 @@
+//! What the waker of an awaited ticket may do: whatever any thread may, also drop the last handle
+//! of the store. So no lock of the engine is held where it is called.
+//!
+//! Nothing here sleeps. Each waker is ready while a thread holds locks.
+
+use core::future::Future;
+use core::mem::ManuallyDrop;
+use core::pin::Pin;
+use core::task::{Context, RawWaker, RawWakerVTable, Waker};
+use std::io::ErrorKind;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::task::Wake;
+use std::thread;
+
+use runlog::env::Step;
+use runlog::{Allow, Durability, Error, NewRecord, Options, Outcome, RunLog, Ticket};
+use runlog_sim::{OpKind, SimDisk};
+
+use super::support::background::Background;
+use super::support::held::{Held, NEVER};
+
+fn options() -> Options {
+    Options::new().extent_size(64 << 10).sync_interval(None).index(false)
+}
+
+/// What the waker does, once, with the last handle of the store. `None` if it is refused.
+type Act = fn(RunLog) -> Option<&'static str>;
+
+/// Drops it.
+const DROPS: Act = |log| {
+    drop(log);
+    Some("dropped")
+};
+
+/// Appends, and waits for the disk; then it is kept no longer.
+const APPENDS: Act = |log| {
+    let record = NewRecord::new(b"of a waker").durability(Durability::Disk);
+    let appended = log.append_to("agent", "run", &record, Allow::nothing());
+    appended.is_ok().then_some("appended")
+};
+
+type Once = Box<dyn FnOnce() + Send>;
+
+struct Acts(Mutex<Option<Once>>);
+
+impl Wake for Acts {
+    fn wake(self: Arc<Self>) {
+        let act = self.0.lock().unwrap().take();
+        act.expect("it is called once")();
+    }
+}
+
+/// Awaits a ticket with a waker that acts, and tells what came of it.
+fn await_with<T: Send + 'static>(
+    ticket: &mut Ticket,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Receiver<T> {
+    let (to, told) = channel();
+    let act: Once = Box::new(move || drop(to.send(act())));
+    let waker = Waker::from(Arc::new(Acts(Mutex::new(Some(act)))));
+    let polled = Pin::new(ticket).poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending(), "nothing was synced yet");
+    told
+}
+
+/// What `ask` answers on a thread of its own.
+fn in_time<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
+    let (to, told) = channel();
+    thread::spawn(move || to.send(ask()));
+    told.recv_timeout(NEVER).expect("it waits for ever, or has panicked")
+}
+
+/// A step of the background work leads the sync that covers the ticket, while it retires segments.
+fn a_reclaim_leads(act: Act) {
+    let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
+    let scheduled = options().scheduler(Arc::new(background.clone()));
+    let log = scheduled.create_storage(Arc::new(disk.clone())).unwrap();
+    let old = log.start_run("agent", "old", ()).unwrap();
+    for _ in 0..200 {
+        let _ = old.append(&[b'x'; 1000]).unwrap();
+    }
+    let _ = old.end(&Outcome::completed()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    log.delete_run("old").unwrap();
+    log.checkpoint().unwrap();
+    let mut ticket = run.append(b"waited for").unwrap().ticket;
+    drop((run, old));
+    let told = await_with(&mut ticket, move || act(log));
+    assert!(in_time(move || background.run(Step::Reclaim)));
+    assert!(ticket.is_durable(), "this step has synced");
+    assert!(told.recv_timeout(NEVER).expect("it comes to its end").is_some());
+    let again = options().background(false).open_storage(Arc::new(disk)).unwrap();
+    assert!(again.recovery_report().clean, "it was closed in order");
+}
+
+/// Fills the tail until the background thread sets the next segment aside, whose sync covers the
+/// ticket, or fails.
+fn a_reservation_covers(fails: bool, act: Act) -> Option<&'static str> {
+    let held = Held::new();
+    let log = options().create_storage(Arc::new(held.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let holder = held.hold(OpKind::Allocate);
+    let mut ticket = run.append(b"waited for").unwrap().ticket;
+    // After half of a segment, but not at its end: continuing in the next one waits for it.
+    for _ in 0..70 {
+        let _ = run.append(&[b'x'; 500]).unwrap();
+    }
+    holder.wait();
+    drop(run);
+    let told = await_with(&mut ticket, move || act(log));
+    if fails {
+        held.disk.fail_next(OpKind::Sync, ErrorKind::Other);
+    }
+    holder.let_go();
+    let told = told.recv_timeout(NEVER).expect("it comes to its end");
+    assert_eq!(ticket.is_durable(), !fails);
+    told
+}
+
+#[test]
+fn a_waker_drops_the_last_handle_while_segments_are_retired() {
+    a_reclaim_leads(DROPS);
+}
+
+#[test]
+fn a_waker_appends_while_segments_are_retired() {
+    a_reclaim_leads(APPENDS);
+}
+
+#[test]
+fn a_waker_drops_the_last_handle_while_a_segment_is_set_aside() {
+    assert_eq!(a_reservation_covers(false, DROPS), Some("dropped"));
+}
+
+#[test]
+fn a_waker_appends_while_a_segment_is_set_aside() {
+    assert_eq!(a_reservation_covers(false, APPENDS), Some("appended"));
+}
+
+#[test]
+fn a_waker_drops_the_last_handle_while_the_sync_of_a_new_segment_fails() {
+    assert_eq!(a_reservation_covers(true, DROPS), Some("dropped"));
+}
+
+#[test]
+fn a_waker_that_appends_while_the_sync_of_a_new_segment_fails_is_refused() {
+    assert_eq!(a_reservation_covers(true, APPENDS), None);
+}
+
+/// A store whose background work nothing does, so that only calls wake.
+fn idle() -> RunLog {
+    let idle = options().scheduler(Arc::new(Background::default()));
+    idle.create_storage(Arc::new(SimDisk::new())).unwrap()
+}
+
+#[test]
+fn a_call_for_which_the_log_goes_on_in_a_new_segment_wakes_at_its_end() {
+    let log = idle();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let mut ticket = run.append(b"waited for").unwrap().ticket;
+    let told = await_with(&mut ticket, {
+        let log = log.clone();
+        move || APPENDS(log)
+    });
+    in_time(move || {
+        while !ticket.is_durable() {
+            let _ = run.append(&[b'x'; 1000]).unwrap();
+        }
+    });
+    assert_eq!(told.try_recv(), Ok(Some("appended")), "that call has woken the task");
+}
+
+#[test]
+fn a_write_that_fails_wakes_at_the_end_of_its_call() {
+    let disk = SimDisk::new();
+    let idle = options().scheduler(Arc::new(Background::default()));
+    let log = idle.create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let mut ticket = run.append(b"waited for").unwrap().ticket;
+    let told = await_with(&mut ticket, {
+        let log = log.clone();
+        move || APPENDS(log)
+    });
+    disk.fail_next(OpKind::Write, ErrorKind::Other);
+    let refused = in_time(move || {
+        let long = [b'x'; 40_000];
+        run.append_batch(&[NewRecord::new(&long), NewRecord::new(b"more")]).unwrap_err()
+    });
+    assert!(matches!(refused, Error::Io { .. }), "{refused}");
+    assert_eq!(told.try_recv(), Ok(None), "the store is poisoned");
+}
+
+/// What a waker does of which each clone polls another ticket of the same append.
+static POLLS: RawWakerVTable = RawWakerVTable::new(polls, drop_ticket, |_| {}, drop_ticket);
+
+fn polls(ticket: *const ()) -> RawWaker {
+    // SAFETY: it is the `Arc` of a waker, which stays alive meanwhile.
+    let kept = ManuallyDrop::new(unsafe { Arc::from_raw(ticket.cast::<Ticket>()) });
+    let mut other = Ticket::clone(&kept);
+    let polled = Pin::new(&mut other).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending());
+    RawWaker::new(Arc::into_raw(Arc::clone(&kept)).cast(), &POLLS)
+}
+
+fn drop_ticket(ticket: *const ()) {
+    // SAFETY: it is the `Arc` of a waker that ends here.
+    drop(unsafe { Arc::from_raw(ticket.cast::<Ticket>()) });
+}
+
+#[test]
+fn a_waker_calls_the_store_while_it_is_cloned() {
+    let log = idle();
+    // A test that fails must not wait for a store that waits for ever.
+    core::mem::forget(log.clone());
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let mut ticket = run.append(b"waited for").unwrap().ticket;
+    let told = in_time(move || {
+        let data = Arc::into_raw(Arc::new(ticket.clone()));
+        // SAFETY: the functions keep the rules of a waker, since an `Arc` does; a ticket is `Send`
+        // and `Sync`.
+        let waker = unsafe { Waker::from_raw(RawWaker::new(data.cast(), &POLLS)) };
+        let polled = Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker));
+        (polled.is_pending(), ticket)
+    });
+    assert!(told.0);
+    log.sync().unwrap();
+    assert!(told.1.is_durable());
+}
+
+#[test]
+fn a_waker_closes_the_store_while_another_handle_closes_it() {
+    let log = idle();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let mut ticket = run.append(b"waited for").unwrap().ticket;
+    let other = log.clone();
+    let told = await_with(&mut ticket, move || other.close().is_ok());
+    drop(run);
+    in_time(move || log.close()).unwrap();
+    assert_eq!(told.try_recv(), Ok(true), "closing has woken the task");
+    assert!(ticket.is_durable());
+}
